@@ -1,4 +1,4 @@
-"""Where a request comes from: the address of the client, not of the proxies in front of us."""
+"""Client address of a request, as opposed to the address of the proxies in front of the portal."""
 
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Any
@@ -10,7 +10,7 @@ _Address = IPv4Address | IPv6Address
 
 
 def peer_of(request: HttpRequest) -> _Address | None:
-    """Return the other end of the connection; None on a socket without addresses."""
+    """Return the peer address of the connection, or None on a socket without addresses."""
     return _parsed(str(request.META.get("REMOTE_ADDR") or ""))
 
 

@@ -1,6 +1,6 @@
-"""The policies of routes: who may pass, and the object they pass to.
+"""The policies of routes: access checks that also fetch the object of the request.
 
-A gate that lets a request through leaves what it fetched on the request, so that a view never
+A gate that lets a request through stores what it fetched on the request, so that a view never
 fetches by id itself: `gated_project(request)`, `gated_team(request)`, `gated_role(request)`.
 """
 
@@ -75,7 +75,7 @@ class SignedIn:
 
 @dataclass(frozen=True)
 class Administrator:
-    """People who operate the installation. They do not see into projects by that alone."""
+    """Administrators of the installation. This alone gives no access to projects."""
 
     scope: Scope = Scope.ADMIN
 
@@ -99,7 +99,7 @@ class Administrator:
 class ProjectRole:
     """Members of the project named in the path, with at least `role`.
 
-    `archived` lets the request reach an archived project too (to look at it or restore it).
+    `archived` lets the request reach an archived project too (to view it or restore it).
     """
 
     role: Role

@@ -1,4 +1,4 @@
-"""Outgoing mail: a row in the transaction of what it tells, delivered afterwards."""
+"""Outgoing mail: a row written in the transaction of the event, delivered afterwards."""
 
 from portal.accounts.models import OutboxMail
 from portal.accounts.tasks import deliver_due_mail

@@ -26,7 +26,7 @@ _BUDGET_S = 20.0
 
 
 def deliver_due() -> int:
-    """Send what is due, for at most about 20 s; returns how many mails left."""
+    """Send the due mails, for at most about 20 s. Return the number sent."""
     sent = 0
     deadline = time.monotonic() + _BUDGET_S
     for mail in OutboxMail.objects.due().filter(attempts__lt=MAX_ATTEMPTS)[:100]:
@@ -38,7 +38,10 @@ def deliver_due() -> int:
 
 
 def mail_problem() -> str:
-    """Say how many mails could not be sent yet; reasons may hold addresses, and stay in the log."""
+    """Return a warning with the number of mails not sent yet, or an empty string.
+
+    It leaves out the reasons, which may contain addresses and are in the log.
+    """
     unsent = OutboxMail.objects.filter(sent_at__isnull=True, attempts__gte=_NOTICED_ATTEMPTS)
     count = unsent.count()
     if not count:
@@ -52,7 +55,7 @@ def mail_problem() -> str:
 
 
 def _claim(mail: OutboxMail) -> bool:
-    """Take the mail for this process; False when another one was faster."""
+    """Claim the mail for this process. Return False when another process was faster."""
     claimed = OutboxMail.objects.filter(
         pk=mail.pk,
         sent_at__isnull=True,
@@ -83,7 +86,7 @@ def _send(mail: OutboxMail) -> bool:
 
 
 def forget_old() -> int:
-    """Delete mails that left, or were given up, a week ago; returns how many."""
+    """Delete sent and abandoned mails that are a week old. Return the number deleted."""
     before = clock.now() - _KEEP
     gone, _ = (
         OutboxMail.objects.filter(created_at__lt=before)

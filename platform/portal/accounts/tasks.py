@@ -1,4 +1,4 @@
-"""Doorbells of the room."""
+"""Celery tasks of the app."""
 
 from datetime import timedelta
 
@@ -27,7 +27,7 @@ def forget_old_mail() -> None:
 
 @doorbell("accounts.forget_expired")
 def forget_expired() -> None:
-    """Delete sessions, sign-on tokens and invitations nobody can use any more."""
+    """Delete expired sessions, sign-on tokens and invitations."""
     housekeeping.forget_expired_sessions()
     housekeeping.forget_expired_sign_on()
     housekeeping.forget_unused_invitations()

@@ -15,7 +15,7 @@ def new_secret() -> str:
 
 
 def has_token_shape(text: str) -> bool:
-    """Whether `text` could be a token at all."""
+    """Return True if `text` has the format of an API token."""
     return _SHAPE.match(text) is not None
 
 

@@ -16,7 +16,7 @@ class NodeToken:
     """Agents of nodes that belong to the installation."""
 
     def check(self, request: HttpRequest, path: dict[str, Any]) -> None:
-        """Raise Unauthenticated; leave the node on the request."""
+        """Store the node on the request. Raise Unauthenticated for an unknown node token."""
         secret = bearer_of(request.headers.get("Authorization", ""))
         node = None
         if has_node_shape(secret):

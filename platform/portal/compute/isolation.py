@@ -1,4 +1,4 @@
-"""How strongly the back ends of a node keep projects apart. No Django, no I/O."""
+"""Isolation levels of the back ends of a node. No Django, no I/O."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ _UNREPORTED: Final = "The agent of this node does not report it. Update the agen
 
 @dataclass(frozen=True, slots=True)
 class Isolation:
-    """How one back end of a node keeps the tasks of different projects apart."""
+    """Isolation of tasks of different projects in one back end of a node."""
 
     backend: str
     level: IsolationLevel

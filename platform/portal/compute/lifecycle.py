@@ -15,7 +15,7 @@ QUIET = timedelta(seconds=25)
 
 
 class NodeState(StrEnum):
-    """What an administrator wants of a node. Whether it answers is another matter."""
+    """Desired state of a node, set by an administrator. Whether it answers is separate."""
 
     READY = "ready"
     CORDONED = "cordoned"
@@ -24,7 +24,7 @@ class NodeState(StrEnum):
 
 
 class BuildState(StrEnum):
-    """How an environment stands on one node."""
+    """State of the build of an environment on one node."""
 
     BUILDING = "building"
     READY = "ready"

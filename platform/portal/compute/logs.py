@@ -1,4 +1,4 @@
-"""Which store of logs is in force."""
+"""The configured log store."""
 
 from functools import lru_cache
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a task needs and a node offers, and how people read it. No Django, no I/O."""
+"""Resource requirements and capacities, and their formatting. No Django, no I/O."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class Amount:
         )
 
     def minus(self, other: "Amount") -> "Amount":
-        """Return what is left, never less than nothing."""
+        """Return the difference, with every component at least 0."""
         return Amount(
             max(0, self.cpu_millis - other.cpu_millis),
             max(0, self.memory_bytes - other.memory_bytes),
@@ -40,7 +40,7 @@ class Amount:
         )
 
     def holds(self, other: "Amount") -> bool:
-        """Whether `other` fits into this."""
+        """Return True if `other` fits into this amount."""
         return (
             self.cpu_millis >= other.cpu_millis
             and self.memory_bytes >= other.memory_bytes
@@ -72,7 +72,7 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What one task asks of a node: an amount, a model of GPU, labels, and a back end.
+    """Requirements of one task on a node: an amount, a GPU model, labels, and a back end.
 
     `network` is the rule of its project, which that back end must be able to enforce.
     """
@@ -89,7 +89,7 @@ class Need:
         backends: Collection[str],
         network_backends: Collection[str],
     ) -> bool:
-        """Whether a node with these labels and back ends is of the right kind.
+        """Return True if a node with these labels and back ends can run the task.
 
         `network_backends` are those that can enforce the network rule `platform`.
         """

@@ -18,12 +18,12 @@ def new_join_secret() -> str:
 
 
 def has_node_shape(text: str) -> bool:
-    """Whether `text` could be a node token at all."""
+    """Return True if `text` has the format of a node token."""
     return _NODE.match(text) is not None
 
 
 def has_join_shape(text: str) -> bool:
-    """Whether `text` could be a join token at all."""
+    """Return True if `text` has the format of a join token."""
     return _JOIN.match(text) is not None
 
 

@@ -1,9 +1,11 @@
-"""The Celery app: Redis carries doorbells, the database holds the truth.
+"""The Celery app: Redis carries notifications, the database holds the truth.
 
-Every setting here answers to a trap that was seen: a Redis that freezes must cost a request less
-than a second and not a minute; a doorbell leaves no result behind; a worker takes one message at a
-time; a message is acknowledged after the work, and comes back only after longer than any task may
-last.
+The settings ensure the following:
+- A frozen Redis costs a request less than a second and not a minute.
+- A notification leaves no result behind.
+- A worker takes one message at a time.
+- A message is acknowledged after the work, and is redelivered only after longer than any task
+  may last.
 """
 
 import os

@@ -8,7 +8,7 @@ from portal.config.entry import exit_unless_settings_are_right
 
 
 def run(argv: list[str]) -> None:
-    """Run one administrative command; exits 2 when the settings are wrong."""
+    """Run one administrative command. Exit with status 2 when the settings are invalid."""
     exit_unless_settings_are_right()
     match argv[1:]:
         case ["up", *rest]:

@@ -16,7 +16,7 @@ SCHEMA = "mlflow"
 
 
 def database_from(url: str, data_dir: Path) -> dict[str, Any]:
-    """Return the DATABASES entry for `url`; empty means SQLite in `data_dir`."""
+    """Return the DATABASES entry for `url`. An empty one means SQLite in `data_dir`."""
     if not url or url.startswith("sqlite:///"):
         path = url.removeprefix("sqlite:///") or str(data_dir / "slipway.sqlite3")
         return {
@@ -58,8 +58,8 @@ def database_from(url: str, data_dir: Path) -> dict[str, Any]:
 def tracking_database_from(url: str, data_dir: Path) -> dict[str, Any]:
     """Return the DATABASES entry of MLflow's tables.
 
-    With PostgreSQL they stand in the same database under a schema of their own; without, in a file
-    of their own, so that metrics and the rest of the portal never wait for each other.
+    With PostgreSQL they are in the same database under a schema of their own. Without it they are
+    in a file of their own, so that metrics and the rest of the portal never wait for each other.
     """
     if not url.startswith("postgres"):
         return database_from(f"sqlite:///{data_dir / 'mlflow.db'}", data_dir)

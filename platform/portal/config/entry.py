@@ -7,7 +7,7 @@ from portal.config.env_file import SettingsError
 
 
 def exit_unless_settings_are_right() -> None:
-    """Read the settings; a fault is one line each on standard error and exit status 2."""
+    """Read the settings. Print each fault as a line on standard error and exit with status 2."""
     try:
         env()
     except SettingsError as error:

@@ -400,7 +400,7 @@ class Env(BaseModel):
 
     @property
     def notebooks_url(self) -> str:
-        """The notebooks' address as browsers reach it, without a slash at the end; "" for none."""
+        """The notebooks' address for browsers, without a trailing slash, or "" if there is none."""
         if self.notebooks_public_url:
             return self.notebooks_public_url.rstrip("/")
         return f"http://{NOTEBOOKS_HOST}:{self.notebooks_port}" if self.is_loopback_only else ""
@@ -412,7 +412,7 @@ class Env(BaseModel):
 
     @property
     def runs_notebooks(self) -> bool:
-        """Whether `manage.py up` runs the Hub: it is wanted, and has an address."""
+        """True if `manage.py up` runs the Hub: it is enabled and has an address."""
         return self.embedded_notebooks and self.notebooks_url != ""
 
     @property
@@ -424,12 +424,12 @@ class Env(BaseModel):
 
     @property
     def keys_dir(self) -> Path:
-        """Where the keys stand that must not be in the database."""
+        """Folder of the keys that must not be in the database."""
         return self.data_dir / "keys"
 
     @property
     def is_loopback_only(self) -> bool:
-        """Whether the public doors can be reached from this machine alone."""
+        """True if the portal listens on the loopback interface alone."""
         return self.bind in ("127.0.0.1", "::1", "localhost")
 
 
@@ -467,7 +467,7 @@ def _sentence(location: tuple[int | str, ...], message: str) -> str:
 
 
 def read_env(environ: dict[str, str] | None = None, dotenv: Path | None = None) -> Env:
-    """Read the settings; raises SettingsError with one line for each fault."""
+    """Read the settings. Raise SettingsError with one line for each fault."""
     process = dict(os.environ if environ is None else environ)
     file = ROOT / ".env" if dotenv is None else dotenv
     merged = read_dotenv(file) | process

@@ -50,7 +50,7 @@ def _source_of(variable: str, environ: dict[str, str], in_file: dict[str, str]) 
 
 
 def settings_in_force(environ: dict[str, str], dotenv: Path) -> Iterator[Setting]:
-    """Yield every setting; raises SettingsError when one is wrong."""
+    """Yield every setting. Raise SettingsError when one is invalid."""
     settings = read_env(environ, dotenv)
     in_file = read_dotenv(dotenv)
     for name, field in Env.model_fields.items():
@@ -83,7 +83,7 @@ def _table(rows: list[Setting]) -> str:
 
 
 def main(argv: list[str]) -> int:
-    """Run `manage.py settings`; returns the exit status."""
+    """Run `manage.py settings` and return the exit status."""
     parser = argparse.ArgumentParser(
         prog="manage.py settings", description="Show the settings in force."
     )

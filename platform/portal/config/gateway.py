@@ -23,12 +23,12 @@ def folder_of(settings: Env) -> Path:
 
 
 def token_file(settings: Env) -> Path:
-    """Return where its token stands."""
+    """Return the path of the gateway's token."""
     return folder_of(settings) / "token"
 
 
 def token_of(settings: Env) -> str:
-    """Return the token it was given; empty before that."""
+    """Return the gateway's token, or an empty string when it has none yet."""
     try:
         return token_file(settings).read_text("ascii").strip()
     except (OSError, UnicodeDecodeError):
@@ -36,7 +36,7 @@ def token_of(settings: Env) -> str:
 
 
 def keep_token(settings: Env, token: str) -> None:
-    """Leave it its token; raises OSError."""
+    """Write the gateway's token. Raise OSError when it cannot be written."""
     write_for_owner(token_file(settings), token)
 
 

@@ -56,7 +56,7 @@ class HostCheck:
         await self.app(scope, receive, send)
 
     def _host_of(self, scope: HTTPScope) -> bytes:
-        """Return the address under which the client sees the portal; raises HostRefused."""
+        """Return the host as the client sees it. Raise HostRefused if it is not allowed."""
         host = self._accept([value for name, value in scope["headers"] if name == b"host"])
         if not self._trusts_proxies:
             return host

@@ -49,7 +49,7 @@ class ConnectionLimits:
         self._by_address: Counter[str] = Counter()
 
     def acquire(self, address: str) -> str:
-        """Count a connection; returns the code of the limit it exceeds, else an empty string."""
+        """Count a connection. Return the code of the limit it exceeds, else an empty string."""
         self._count += 1
         self._by_address[address] += 1
         if self.per_address is not None and self._by_address[address] > self.per_address:
@@ -123,7 +123,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse bytes; what is not whole after that has its clock started."""
+        """Parse bytes. Start the timeout of a request that is incomplete after that."""
         if self._is_refused:
             return
         if self._is_in_body:
@@ -141,7 +141,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._await_head()
 
     def pause_writing(self) -> None:
-        """Watch whether the client reads what is buffered for it."""
+        """Monitor whether the client reads its buffered response."""
         super().pause_writing()
         self._watch_reader(self.transport.get_write_buffer_size(), _UNREAD_WINDOWS)
 
@@ -155,7 +155,7 @@ class BoundedProtocol(HttpToolsProtocol):
     # The parser's callbacks
 
     def on_headers_complete(self) -> None:
-        """Begin a request; an error here is answered with 400.
+        """Begin a request. An error here is answered with 400.
 
         `GET http://other.example/` is meant for proxies. Its host would take precedence over the
         Host header (RFC 9112, 3.2.2), and nothing behind this would see it.

@@ -1,7 +1,8 @@
 """One leader among many processes, by a row with an expiry and guarded UPDATEs.
 
 Time is the database's, so clocks of machines need not agree. A leader that stops renewing (killed,
-frozen, cut off) is followed by another after the lease; when it wakes up, its next `hold` says so.
+frozen, cut off) is replaced by another after the lease. When it resumes, its next `hold` returns
+False.
 """
 
 from datetime import timedelta
@@ -23,7 +24,7 @@ class LeaderLock:
         self._lease = timedelta(seconds=lease_s)
 
     def hold(self) -> bool:
-        """Take or keep the office; tells whether `holder` has it for the next `lease_s` seconds."""
+        """Acquire or renew the lock. Return True if held for the next `lease_s` seconds."""
         fresh = Now() + self._lease
         if self._row.filter(holder=self._holder, expires_at__gt=Now()).update(expires_at=fresh):
             return True

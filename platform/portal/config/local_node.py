@@ -1,9 +1,9 @@
-"""The node of this very machine: how `manage.py up` lets it join, and starts its agent.
+"""The node of this machine: how `manage.py up` registers it and starts its agent.
 
-The agent runs near user code, so it gets nothing of ours: an environment with neither database,
-Redis nor keys in it, and a join token in a file that only its owner reads. Who it is afterwards
-stands in its own folder, so that a restart finds the same node. Loaded by the supervisor, too,
-so it knows nothing of Django.
+The agent runs near user code, so it gets no secrets of the portal: an environment without
+database, Redis and keys, and a join token in a file that only its owner can read. Its own folder
+stores its identity, so that a restart finds the same node. The supervisor imports this module,
+so it does not use Django.
 """
 
 import contextlib
@@ -53,7 +53,7 @@ def portal_url(settings: Env) -> str:
 
 
 def identity_of(settings: Env) -> dict[str, Any]:
-    """Return what the agent keeps of who it is (`url`, `node_id`, `node_token`); empty if none."""
+    """Return the identity the agent stores (`url`, `node_id`, `node_token`), or {} if none."""
     with contextlib.suppress(OSError, ValueError):
         document = json.loads((folder_of(settings) / "node.json").read_text("utf-8"))
         if isinstance(document, dict):
@@ -72,7 +72,7 @@ def has_joined(settings: Env) -> bool:
 
 
 def name_of(settings: Env) -> str:
-    """Return the name of the node, kept beside it; empty before it has one."""
+    """Return the stored name of the node, or an empty string before it has one."""
     try:
         return (folder_of(settings) / "name").read_text("ascii").strip()
     except (OSError, UnicodeDecodeError):
@@ -86,7 +86,7 @@ def suggested_name() -> str:
 
 
 def invite(settings: Env, *, name: str, token: str) -> None:
-    """Leave the node a name and a join token, and nothing of what it was; raises OSError."""
+    """Write a name and a join token for the node and delete its old identity. Raise OSError."""
     write_for_owner(folder_of(settings) / "name", name)
     (folder_of(settings) / "node.json").unlink(missing_ok=True)
     (folder_of(settings) / _REFUSED).unlink(missing_ok=True)
@@ -94,7 +94,7 @@ def invite(settings: Env, *, name: str, token: str) -> None:
 
 
 def keep_identity(settings: Env, *, name: str, identity: dict[str, Any]) -> None:
-    """Let the node go on as who it is, also at another port of this portal; raises OSError."""
+    """Let the node keep its identity, also at another port of this portal. Raise OSError."""
     write_for_owner(folder_of(settings) / "name", name)
     (folder_of(settings) / _REFUSED).unlink(missing_ok=True)
     if identity.get("url") != portal_url(settings):
@@ -103,7 +103,7 @@ def keep_identity(settings: Env, *, name: str, identity: dict[str, Any]) -> None
 
 
 def write_for_owner(path: Path, text: str) -> None:
-    """Write a file that nobody else can read, from its first byte on; raises OSError."""
+    """Write a file that only its owner can read, from its first byte on. Raise OSError."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

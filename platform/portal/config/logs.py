@@ -18,7 +18,7 @@ _SECRET_KEYS = re.compile(r"(?i)(password|passwd|secret|authorization|cookie|tok
 
 
 def mask_tokens(text: str) -> str:
-    """Replace anything that looks like a token of ours or a secret address by stars."""
+    """Replace anything with the format of a Slipway token or a secret URL by stars."""
     return _SECRET_PLACES.sub(r"\1***", _TOKEN.sub(r"\1_***", text))
 
 

@@ -1,4 +1,4 @@
-"""Tables of the process layer: who leads, and when each periodic task is next due."""
+"""Tables of the process layer: the leader, and the due time of each periodic task."""
 
 from django.db import models
 
@@ -13,7 +13,7 @@ class Leadership(models.Model):
 
 
 class Schedule(models.Model):
-    """When a periodic task is next due; outlives every process, so no restart skips or repeats."""
+    """Next due time of a periodic task. It is stored, so no restart skips or repeats a run."""
 
     task = models.CharField(max_length=100, primary_key=True)
     next_at = models.DateTimeField()

@@ -2,8 +2,8 @@
 
 All our middleware and views are ordinary functions. Django's own handler starts a thread for each
 request and moves it between that and the event loop half a dozen times: as much work as
-a small request itself. Here it goes to a thread that waits for one, and comes back with its answer.
-The thread keeps what it has open of SQLite; connections to PostgreSQL go back to their pool.
+a small request itself. Here a waiting thread handles the request and returns its response.
+The thread keeps its SQLite connection open. PostgreSQL connections go back to their pool.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ _THREADS: Final = 64
 
 
 class RequestHandler(ASGIHandler):
-    """Serves each request in one of some threads; what streams holds none of them."""
+    """Runs each request in a thread pool. Streaming responses release their thread."""
 
     request_class = PortalRequest
 
@@ -44,7 +44,7 @@ class RequestHandler(ASGIHandler):
         }
 
     def load_middleware(self, is_async: bool = False) -> None:
-        """Load it for a thread, whatever the base class asks for."""
+        """Load the middleware for a thread, whatever the base class asks for."""
         super().load_middleware(is_async=False)
 
     async def handle(self, scope: Any, receive: Any, send: Any) -> None:
@@ -67,7 +67,7 @@ class RequestHandler(ASGIHandler):
         return self._probe_threads.get(scope["path"], self._threads)
 
     def _answer(self, scope: Any, body: Any, queued_at: float) -> Any:
-        """Do all that is to be done in a thread; returns what is to be sent."""
+        """Process the request in a thread and return the response to send."""
         with limited_by(Patience(queued_s=time.monotonic() - queued_at)):
             return self._answer_in_time(scope, body)
 

@@ -27,8 +27,8 @@ _LOCK_MS = 1200
 def socket_of(data_dir: Path) -> Path:
     """Return the Unix socket of MLflow's server: in the data folder, which others cannot enter.
 
-    Where its path would be too long, it is in a folder of temporary files that is ours alone.
-    Raises StartError when somebody else has made that folder.
+    Where its path would be too long, it is in a private folder of temporary files.
+    Raises StartError when another user created that folder.
     """
     path = data_dir / "tracking.sock"
     if len(os.fsencode(path)) <= _LONGEST_SOCKET:
@@ -47,7 +47,7 @@ def socket_of(data_dir: Path) -> Path:
 
 
 def remove_socket(data_dir: Path) -> None:
-    """Remove the socket, and the folder that was made for it alone; nobody must use it any more."""
+    """Remove the socket and the folder created for it alone, once nothing uses it any more."""
     with contextlib.suppress(OSError, StartError):
         path = socket_of(data_dir)
         path.unlink(missing_ok=True)
@@ -56,7 +56,7 @@ def remove_socket(data_dir: Path) -> None:
 
 
 def store_uri(database_url: str, data_dir: Path) -> str:
-    """Return MLflow's tables as SQLAlchemy addresses them; it may hold a password."""
+    """Return the SQLAlchemy URL of MLflow's tables. It may contain a password."""
     if not database_url.startswith("postgres"):
         return f"sqlite:///{data_dir / 'mlflow.db'}"
     _, _, rest = database_url.partition("://")

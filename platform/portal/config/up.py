@@ -145,7 +145,7 @@ def _doors(settings: Env) -> list[ListeningPort]:
 
 
 def _prepare(arguments: list[str]) -> int:
-    """Run `manage.py prepare` on our own terminal, for it may ask; returns its exit status."""
+    """Run `manage.py prepare` on our terminal, since it may prompt. Return its exit status."""
     parent = os.getpid()
     child = subprocess.Popen(
         [sys.executable, "manage.py", "prepare", "--for-up", *arguments],
@@ -200,7 +200,7 @@ def _start(settings: Env, arguments: argparse.Namespace) -> int:
 
 
 def main(argv: list[str]) -> int:
-    """Run `manage.py up`; returns the exit status: 0 stopped on request, 2 refused to start."""
+    """Run `manage.py up`. Return the exit status: 0 stopped on request, 2 refused to start."""
     parser = argparse.ArgumentParser(prog="manage.py up", description="Start all of Slipway here.")
     parser.add_argument(
         "--no-input",

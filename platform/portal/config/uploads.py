@@ -1,9 +1,9 @@
-"""The handler of requests, taught to hand an upload to its view while it is still arriving.
+"""Request handler that passes an upload to its view while it is still arriving.
 
-Django writes every body to a temporary file before it looks at the request. An upload of many
+Django writes every body to a temporary file before it processes the request. An upload of many
 gigabytes would then be written twice, and a stranger could fill the disk before any policy is
-asked. Here the view pulls the bytes from the client's connection, after its gate has passed, and
-the client is slowed down to the pace of the store.
+checked. Here the view pulls the bytes from the client's connection, after its gate has passed,
+and the client is slowed down to the pace of the store.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ _THREADS = 1024
 
 
 def is_upload_scope(scope: Any) -> bool:
-    """Whether an ASGI scope is that of an upload."""
+    """Return True if an ASGI scope is that of an upload."""
     content_type = dict(scope["headers"]).get(b"content-type", b"").decode("latin1")
     return is_upload(scope["method"], scope["path"], content_type)
 

@@ -114,7 +114,7 @@ class RefuseReplacing(Operation):
 
 
 class AppendOnly(RefuseReplacing):
-    """Refuse to change, remove or replace rows; columns that are `mutable` may change."""
+    """Refuse to change, remove or replace rows. Columns that are `mutable` may change."""
 
     def __init__(self, model: str, message: str, mutable: Sequence[str] = ()) -> None:
         super().__init__(model, message)

@@ -13,7 +13,7 @@ _PLAIN = (str, int, float, type(None))
 
 
 def insert_rows(model: type[Model], columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Insert rows given as values of `columns` (attribute names); other columns get defaults.
+    """Insert rows given as values of `columns` (attribute names). Other columns get defaults.
 
     A default is computed once for all rows, except the primary key's, which is made for each, here
     or by the database.

@@ -1,4 +1,4 @@
-"""Time, always UTC-aware, through one door so that tests can hold it still."""
+"""The clock, always UTC-aware, in one module so that tests can freeze it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -77,13 +77,13 @@ class Patience:
         self._stall_s += seconds
 
     def note_queued(self, seconds: float) -> None:
-        """Take off what was waited for a thread; one slice is left for the database."""
+        """Deduct the time spent in the thread queue, leaving one slice for the database."""
         self._stall_s = max(self._stall_s - seconds, min(self._stall_s, SLICE_S))
 
     def spend(self, seconds: float, *, progress: bool) -> None:
-        """Take what was waited off; raises DatabaseAway when nothing is left.
+        """Deduct waiting time. Raise DatabaseAway when nothing is left.
 
-        `progress` says that the database did something for others meanwhile.
+        `progress` states that the database served others meanwhile.
         """
         self._queue_s -= seconds
         if not progress:
@@ -94,7 +94,7 @@ class Patience:
 
 
 class WaitForOthers:
-    """The wait of one statement for others, who make progress as long as something changes."""
+    """Wait of one statement for others, which make progress as long as something changes."""
 
     def __init__(self, patience: Patience) -> None:
         self._patience = patience
@@ -138,7 +138,7 @@ def note_done() -> None:
 
 @contextmanager
 def limited_by(patience: Patience | None) -> Iterator[None]:
-    """Limit what the statements in this context wait; None limits nothing."""
+    """Limit what the statements in this context wait. None limits nothing."""
     reset = _current.set(patience)
     try:
         yield

@@ -1,9 +1,9 @@
-"""Ring a Celery task: after the commit, bounded in time, and never in the way of the request.
+"""Enqueue a Celery task after the commit, bounded in time, without failing the request.
 
-A ring says "look now". What there is to do stands in a row, and a periodic task looks for such rows
-anyway, so a lost ring costs seconds and nothing else. Therefore a broker that is dead or frozen is
-logged and swallowed here, and the first failure spares the others: for a few seconds nobody asks
-the broker at all.
+A message carries no work. The work is in a row, and a periodic task polls for such rows anyway,
+so a lost message costs seconds and nothing else. Therefore errors of a dead or frozen broker are
+logged and suppressed here, and a circuit breaker skips the broker for a few seconds after a
+failure.
 """
 
 import threading
@@ -27,7 +27,7 @@ _TURN_WITHIN_S = 0.4
 
 
 class CeleryTask(Protocol):
-    """What we need of a Celery task."""
+    """The part of Celery's task interface used here."""
 
     name: str
 
@@ -39,15 +39,15 @@ class CeleryTask(Protocol):
 
 
 def doorbell(name: str) -> Callable[[Callable[..., None]], CeleryTask]:
-    """Declare a function of a room's `tasks.py` as the Celery task `name` (`room.verb_noun`).
+    """Declare a function of an app's `tasks.py` as the Celery task `name` (`app.verb_noun`).
 
-    It takes ids, is safe to run twice, and looks at the rows for what there is to do.
+    It takes ids, is idempotent, and finds its work in the rows.
     """
     return cast("Callable[[Callable[..., None]], CeleryTask]", shared_task(name=name))
 
 
 class Breaker:
-    """Remembers for `rest_s` seconds that the broker failed; then lets one caller try again."""
+    """Circuit breaker: opens for `rest_s` seconds after a failure, then lets one caller retry."""
 
     def __init__(self, rest_s: float = _REST_S) -> None:
         self._rest_s = rest_s
@@ -65,7 +65,7 @@ class Breaker:
             return True
 
     def failed(self) -> bool:
-        """Note a failure; tells whether it is news."""
+        """Record a failure. Return True if it is the first since the last success."""
         with self._lock:
             is_news = self._open_until == 0.0
             self._open_until = time.monotonic() + self._rest_s
@@ -87,7 +87,10 @@ def ring(task: CeleryTask, *ids: str) -> None:
 
 
 def ring_now(task: CeleryTask, *ids: str) -> bool:
-    """Ring at once; tells whether the broker took it. Lasts at most about 1.2 s, never raises."""
+    """Enqueue the task at once. Return True if the broker accepted it.
+
+    Takes at most about 1.2 s and never raises.
+    """
     if not _breaker.allows():
         LOST.labels(task.name).inc()
         return False

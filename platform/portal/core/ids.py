@@ -2,7 +2,7 @@
 
 The layout (48 bits of milliseconds, 80 random bits, Crockford's base 32) and the rule for several
 within one millisecond (each greater than the one before, within a process) follow the ULID
-specification, https://github.com/ulid/spec; we write it in lower case.
+specification, https://github.com/ulid/spec. We write it in lower case.
 """
 
 import os
@@ -18,7 +18,7 @@ ID_PATTERN = re.compile(r"\A[a-z]{2,5}_[0-9a-hjkmnp-tv-z]{26}\Z")
 
 
 class _Ulids:
-    """Hands out ULIDs that only grow, whatever the clock does. Safe between threads."""
+    """Generates strictly increasing ULIDs, even if the clock is set back. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -45,7 +45,7 @@ os.register_at_fork(after_in_child=_ulids.start_afresh)
 
 
 def new_id(prefix: str) -> str:
-    """Return a fresh id such as `prj_01jd…`; `prefix` is two to five lower-case letters."""
+    """Return a new id such as `prj_01jd…`. `prefix` is two to five lower-case letters."""
     value = _ulids.next()
     digits = [_ALPHABET[(value >> shift) & 31] for shift in range(125, -1, -5)]
     return f"{prefix}_{''.join(digits)}"

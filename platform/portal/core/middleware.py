@@ -18,7 +18,7 @@ QUIET_ROUTES = frozenset({"healthz", "readyz", "metrics"})
 
 
 def request_id_of(request: HttpRequest) -> str:
-    """Return the id under which this request stands in the logs."""
+    """Return the id of this request in the logs."""
     return str(getattr(request, "request_id", ""))
 
 
@@ -58,7 +58,7 @@ class RequestContextMiddleware:
 
 
 def _is_quiet(match: ResolverMatch | None, status: int) -> bool:
-    """Whether a request says nothing new: probes, and the talk of machines while all is well."""
+    """Return True for routine requests: probes, and successful requests of machines."""
     if match is None:
         return False
     is_talk = not QUIET_NAMESPACES.isdisjoint(match.namespaces) and status < 400

@@ -1,4 +1,4 @@
-"""What every table shares: a prefixed, time-sortable id and the time of creation."""
+"""Base model of every table: a prefixed, time-sortable id and the time of creation."""
 
 from typing import TYPE_CHECKING, Any, ClassVar
 

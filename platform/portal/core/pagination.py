@@ -33,7 +33,7 @@ def encode_cursor(key: str) -> str:
 
 
 def decode_cursor(cursor: str) -> str:
-    """Return the key inside `cursor`; raises InvalidInput for anything we did not make."""
+    """Return the key inside `cursor`. Raise InvalidInput for a cursor not issued here."""
     try:
         raw = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
         key = raw.decode("ascii")
@@ -78,8 +78,7 @@ def paginate_sorted(
     """Return one page of `rows` in the order of a column (`name`, or `-name` for descending).
 
     The column holds texts or times, may be one of a related row (`user__email`) and must not be
-    null; rows of the same value follow each other by their key. Raises InvalidInput for a foreign
-    cursor.
+    null. Rows of the same value are ordered by their key. Raises InvalidInput for a foreign cursor.
     """
     column = order.removeprefix("-")
     descending = order.startswith("-")

@@ -1,6 +1,6 @@
 """Problems of the whole installation that people should know of, each in a sentence or two.
 
-A problem does not make the portal unready: its pages still work, and say what is wrong.
+A problem does not make the portal unready: its pages still work and show the problem.
 """
 
 from collections.abc import Callable

@@ -14,10 +14,10 @@ Result = TypeVar("Result")
 
 
 def release_connection() -> None:
-    """Give this thread's database connection back; the next query takes one again.
+    """Release this thread's database connection. The next query acquires one again.
 
-    A transfer lasts as long as the client wishes, and the pool has few connections: without this a
-    handful of slow clients would keep everybody else out. Changes nothing inside a transaction.
+    The client decides how long a transfer lasts, and the pool has few connections: without this a
+    handful of slow clients would block all others. Changes nothing inside a transaction.
     """
     if not connection.in_atomic_block:
         connection.close()
@@ -55,10 +55,10 @@ class EventStream(StreamingHttpResponse):
 
 
 class ByteStream(StreamingHttpResponse):
-    """A streamed answer made from an ordinary iterator, under ASGI too.
+    """A streaming response made from an ordinary iterator, under ASGI too.
 
-    Django would read an ordinary iterator to its end before it sends the first byte; here each
-    piece is fetched in a thread of this answer's own when the client is ready for it.
+    Django would read an ordinary iterator to its end before it sends the first byte. Here each
+    piece is fetched in a thread of this response's own when the client is ready for it.
     """
 
     async def __aiter__(self) -> AsyncIterator[bytes]:

@@ -1,4 +1,4 @@
-"""What pydantic finds wrong, in words for a person: no regular expressions, no names of types."""
+"""Messages for pydantic's validation errors: no regular expressions, no names of types."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -52,7 +52,7 @@ FORMS: Final[Mapping[str, str]] = {
 
 
 def describe_validation_error(entry: Mapping[str, Any]) -> str:
-    """Return what is wrong with one value; `entry` is one of `ValidationError.errors()`."""
+    """Return the message for one of `ValidationError.errors()`."""
     if entry.get("type") == "string_pattern_mismatch":
         form = FORMS.get(str((entry.get("ctx") or {}).get("pattern")))
         return "does not look as it has to" + (f": a good one {form}" if form else "")

@@ -1,6 +1,6 @@
-"""Watching budgets: measured every few seconds, told once, acted upon at the limit.
+"""Budget enforcement: measured every few seconds, alerted once, stopped at the limit.
 
-Each budget is handled by itself; everything may be repeated or interrupted anywhere.
+Each budget is handled on its own. Every step may be repeated or interrupted at any point.
 """
 
 from datetime import datetime, timedelta
@@ -32,9 +32,9 @@ _AT_ONCE = 500
 
 
 def watch_budgets(timestamp: datetime | None = None) -> None:
-    """Measure every budget, tell what is due, stop what has to stop.
+    """Measure every budget, send due alerts, stop workloads over the limit.
 
-    What goes wrong with one budget or workload keeps none of the others from being handled.
+    An error with one budget or workload does not affect the others.
     """
     timestamp = timestamp or clock.now()
     for budget_id in Budget.objects.order_by("pk").values_list("pk", flat=True):
@@ -115,7 +115,7 @@ def _alert(budget: Budget, level: str, words: str) -> None:
 
 
 def recipients_of(budget: Budget) -> set[str]:
-    """Return who is told: owners of the project or team, the person, and who set the budget."""
+    """Return the recipients: owners of the project or team, the person, the budget's creator."""
     items = {budget.made_by.email} if budget.made_by.is_active else set()
     if budget.person is not None:
         return items | {budget.person.email}
@@ -161,7 +161,7 @@ def _stop_one(workload: Workload, budget: Budget, timestamp: datetime) -> None:
 
 
 def _is_warned(workload: Workload, budget: Budget, timestamp: datetime) -> bool:
-    """Warn and have the work saved; tells whether there is time left before it stops."""
+    """Warn and request a checkpoint. Return True if there is time left before the stop."""
     rule = kind_of(workload.kind).budget
     notice, _ = BudgetStop.objects.get_or_create(
         workload=workload.pk,

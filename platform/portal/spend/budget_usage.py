@@ -1,4 +1,4 @@
-"""Measuring a budget: what was spent in its window, and what is still set aside."""
+"""Measurement of a budget: the amount spent in its window and the amount still reserved."""
 
 from collections import Counter
 from datetime import UTC, datetime
@@ -30,9 +30,9 @@ def scope_of(budget: Budget) -> Scope:
 
 
 def measure(budget_id: str, timestamp: datetime) -> Budget | None:
-    """Bring a budget up to date and return it; None when it is gone.
+    """Bring a budget up to date and return it, or None when it is gone.
 
-    Holds the budget's row, so that what was set aside meanwhile is counted too.
+    Locks the budget's row, so that concurrent reservations are counted too.
     """
     with transaction.atomic():
         budgets = Budget.objects.select_for_update(of=("self",), no_key=True).filter(pk=budget_id)

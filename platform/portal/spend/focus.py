@@ -52,7 +52,7 @@ def focus_csv(scope: Scope, window: Window, timestamp: datetime) -> Iterator[byt
 
 
 def focus_download(scope: Scope, window: str) -> StreamingHttpResponse:
-    """Return the CSV of a window as a download; raises InvalidInput for an unknown window."""
+    """Return the CSV of a window as a download. Raise InvalidInput for an unknown window."""
     timestamp = clock.now()
     requested = window_of(window, timestamp)
     answer = StreamingHttpResponse(
@@ -78,7 +78,7 @@ def _entry(line: Line) -> LedgerEntry:
 
 
 class _Names:
-    """What the ids in some rows are called."""
+    """Display names of the ids in some rows."""
 
     def __init__(self, entries: list[LedgerEntry]) -> None:
         self.projects = dict(

@@ -87,7 +87,7 @@ def _forecast(scope: Scope, spending: SpendBreakdown, timestamp: datetime) -> Fo
 
 
 class _Names:
-    """What people, projects and tiers in some figures are called."""
+    """Display names of people, projects and tiers in some figures."""
 
     def __init__(self, spending: SpendBreakdown) -> None:
         projects, people = set(spending.by_project), set(spending.by_person)
@@ -142,7 +142,7 @@ def _has_more(spending: SpendBreakdown, requested: str) -> bool:
 
 
 def _groups(scope: Scope, spending: SpendBreakdown, names: _Names) -> list[GroupCostOut]:
-    """Return experiments and endpoints, the dearest first, with what a thousand of theirs cost."""
+    """Return the top experiments and endpoints by cost, with the cost of a thousand of their units."""
     window, group_costs = spending.window, []
     for kind, grouping in groupings().items():
         dear = [

@@ -1,4 +1,4 @@
-"""What was spent: sums of the ledger and, added to them without a write, what no line says yet."""
+"""Queries of spend: sums of the ledger plus, without a write, the cost not in the ledger yet."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -33,7 +33,7 @@ _READS = 3
 
 @dataclass(frozen=True)
 class Scope:
-    """Whose spend is looked at: some projects (ids), one team, one person, or everything."""
+    """Scope of a spend query: some projects (ids), one team, one person, or everything."""
 
     projects: tuple[str, ...] | None = None
     team: str = ""
@@ -64,20 +64,20 @@ class RunningCost:
 
 @dataclass(frozen=True)
 class Live:
-    """What no line says yet, as lines that would be written now, and what runs."""
+    """Cost not in the ledger yet, as the lines that would be written now, and running work."""
 
     entries: list[LedgerEntry]
     running: list[RunningCost]
 
     @property
     def nano_usd_per_hour(self) -> int:
-        """What an hour of everything that runs and is stored costs."""
+        """Cost per hour of everything that runs and is stored."""
         return sum(running_cost.nano_usd_per_hour for running_cost in self.running)
 
 
 @dataclass
 class SpendBreakdown:
-    """What a window has cost, split in every way; each split adds up to `nano_usd`."""
+    """Cost of a window, split in every way. Each split adds up to `nano_usd`."""
 
     window: Window
     as_of: datetime
@@ -107,7 +107,7 @@ class SpendBreakdown:
 
 
 def live_of(scope: Scope, timestamp: datetime) -> Live:
-    """Count what no line says yet, up to a moment; writes nothing."""
+    """Compute the cost not in the ledger yet, up to a given time, without writing."""
     now_ms = unix_ms(timestamp)
     projects = None if scope.projects is None else frozenset(scope.projects)
     ids = unsettled_ids(projects)
@@ -140,9 +140,9 @@ def _running(lease: Lease, steps: Steps, now_ms: int) -> RunningCost:
 
 
 def _unmoved(read: Callable[[], Any]) -> Any:
-    """Read sums and what is live together; once more when the meter has written between them.
+    """Read sums and live cost consistently, retrying when the meter has written in between.
 
-    Where it writes all the time, it waits at last until this has been read.
+    If it writes all the time, the last read locks the ledger, so that the meter waits.
     """
     versions = LedgerVersion.objects
     for _ in range(_READS):
@@ -227,7 +227,7 @@ def _grouped(rows: QuerySet[Any], *names: str) -> "QuerySet[Any, Any]":
 
 
 def _add_runs(spend_breakdown: SpendBreakdown, scope: Scope) -> None:
-    """Add the dearest runs."""
+    """Add the top runs by cost."""
     names = ("workload", "kind", "project", "person", "tier")
     periods = _periods(spend_breakdown.window)
     sums = WorkloadTotal.objects.filter(_of_projects(scope), period__in=periods)
@@ -278,7 +278,7 @@ def _add_live(
 
 
 def _add_written(spend_breakdown: SpendBreakdown, workloads: Sequence[str]) -> None:
-    """Add what lines say of runs that are not among the dearest but run now."""
+    """Add the ledger's cost of runs that are not among the top but run now."""
     # Not by project as well: of many projects times many workloads a planner may try each pair.
     rows = WorkloadTotal.objects.filter(
         workload__in=workloads, period__in=_periods(spend_breakdown.window)

@@ -22,7 +22,7 @@ _WHOLE = 1000 * GIB * GB * MS_AN_HOUR
 
 @dataclass(frozen=True, slots=True)
 class Amounts:
-    """How much of each resource is held."""
+    """Amount of each resource of an allocation."""
 
     cpu_millis: int = 0
     memory_bytes: int = 0
@@ -48,7 +48,7 @@ class Rates:
 
     @classmethod
     def read(cls) -> "Rates":
-        """Read them all; they are few."""
+        """Read all rates, which are few."""
         values: dict[str, list[tuple[int, int]]] = {}
         for price in RatePrice.objects.all():
             at_ms = unix_ms(price.effective_from)
@@ -72,7 +72,7 @@ class Rates:
         return -(-self.worth(held, begin_ms=begin_ms, end_ms=end_ms) // _WHOLE)
 
     def an_hour(self, held: Amounts, *, at_ms: int) -> int:
-        """Return what an hour of these amounts costs at the prices of a moment."""
+        """Return the cost per hour of these amounts at the prices of a given time."""
         return (
             sum(
                 amount * integral(self.steps[name], begin_ms=at_ms, end_ms=at_ms + 1) * _per(name)

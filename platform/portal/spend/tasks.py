@@ -1,4 +1,4 @@
-"""Doorbells of the room."""
+"""Celery tasks of the app."""
 
 from datetime import timedelta
 
@@ -23,11 +23,11 @@ def meter() -> None:
 
 @doorbell("spend.watch_budgets")
 def watch_budgets() -> None:
-    """Measure budgets, tell people, stop what has to stop."""
+    """Measure budgets, send alerts, stop workloads over the limit."""
     watch_all()
 
 
 @doorbell("spend.hold")
 def hold() -> None:
-    """Notice nodes that came, changed or went, and what is stored."""
+    """Sync holdings with the nodes and the stored bytes."""
     sync_holdings()

@@ -14,7 +14,7 @@ _MONTH = re.compile(r"\A(20\d\d)-(0[1-9]|1[0-2])\Z")
 
 @dataclass(frozen=True)
 class Window:
-    """A span of whole days; `month` names it when it is a calendar month."""
+    """A range of whole days. `month` names it when it is a calendar month."""
 
     name: str
     first: date
@@ -48,14 +48,14 @@ class Window:
 
     @property
     def label(self) -> str:
-        """What people call it."""
+        """Display name."""
         if self.month:
             return f"{self.first:%B %Y}"
         return "Today" if self.name == TODAY else "The last 7 days"
 
 
 def window_of(name: str, timestamp: datetime) -> Window:
-    """Return `today`, `7d`, `month` or a month such as `2026-11`; raises InvalidInput."""
+    """Return `today`, `7d`, `month` or a month such as `2026-11`. Raise InvalidInput."""
     today = timestamp.astimezone(UTC).date()
     if name == TODAY:
         return Window(TODAY, today, today)

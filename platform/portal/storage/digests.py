@@ -32,9 +32,9 @@ class Intake:
         return self._hash.hexdigest()
 
     def passing(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
-        """Yield the chunks on, then check the promises.
+        """Yield the chunks, then check the declared size and digest.
 
-        Raises TooLarge or InvalidInput; whoever consumes this must then drop what was written.
+        Raises TooLarge or InvalidInput. The consumer must then discard what was written.
         """
         for chunk in chunks:
             self.size_bytes += len(chunk)
@@ -76,9 +76,9 @@ class Intake:
 
 
 def verified(chunks: Iterable[bytes], *, sha256: str, size_bytes: int) -> Iterator[bytes]:
-    """Yield a whole object, its last chunk only once the digest of all of it has proved right.
+    """Yield a whole object, its last chunk only once the digest of all of it is verified.
 
-    So nobody ever receives the full length of wrong bytes. Raises FileDamaged.
+    So no reader ever receives the full length of wrong bytes. Raises FileDamaged.
     """
     measure = hashlib.sha256()
     seen_bytes = 0

@@ -16,9 +16,9 @@ LINK_PARAMETER = "link"
 
 @dataclass(frozen=True)
 class FileRole(ProjectRole):
-    """Members of the project of the file in the path. `linked` lets a link stand in for them.
+    """Members of the project of the file in the path. With `linked`, a signed link is accepted too.
 
-    A link is judged alone, whatever else the request carries, and the person who made it must
+    A link is checked alone, whatever else the request carries, and the person who created it must
     still pass this very gate.
     """
 
@@ -45,7 +45,7 @@ class FileRole(ProjectRole):
 
 @dataclass(frozen=True)
 class UploadLink(ProjectRole):
-    """Holders of a link to upload, made by a member of its project who still has the role."""
+    """Holders of an upload link, created by a member of its project who still has the role."""
 
     parameter: str = "file_id"
 

@@ -34,8 +34,8 @@ class BlobQuerySet(models.QuerySet["Blob"]):
     def claim(self, stored: StoredBytes) -> "Blob":
         """Return the blob of these bytes, safe from the sweep until the transaction ends.
 
-        Call it in the transaction that adds the file. The blob may rest under an older key; then
-        the bytes just stored are spare. A damaged blob takes the new bytes in place of its own.
+        Call it in the transaction that adds the file. If the blob is stored under an older key, the
+        bytes just stored are spare. A damaged blob takes the new bytes in place of its own.
         """
         same = self.current().filter(sha256=stored.sha256)
         for _ in range(_CLAIM_ATTEMPTS):
@@ -51,7 +51,7 @@ class BlobQuerySet(models.QuerySet["Blob"]):
         )
 
     def condemn(self, blob_id: str, *, unreferenced_before: datetime) -> bool:
-        """Take a blob away from uploads for good; False when it is in use again."""
+        """Withdraw a blob from uploads for good. Return False when it is in use again."""
         idle = self.current().filter(pk=blob_id, unreferenced_since__lt=unreferenced_before)
         return bool(idle.unreferenced().update(condemned_at=clock.now()))
 
@@ -99,15 +99,15 @@ class StoredFileQuerySet(models.QuerySet["StoredFile"]):
         return self.filter(project__in=principal.projects().live())
 
     def matching(self, text: str) -> "StoredFileQuerySet":
-        """Files whose name holds `text`, without regard to case; all for an empty text."""
+        """Return files whose name contains `text` in any case, or all for an empty text."""
         return self.filter(name__icontains=text) if text else self
 
 
 class StoredFile(Row):
     """A file of a project: a name and a reference to bytes.
 
-    Two projects with the same bytes share one blob and cannot tell: each sends the bytes itself,
-    each sees only its own files, and deleting one says nothing of the other.
+    Two projects with the same bytes share one blob without being able to detect it: each sends the
+    bytes itself, each sees only its own files, and deleting one discloses nothing of the other.
     """
 
     id = IdField("file")

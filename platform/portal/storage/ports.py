@@ -1,4 +1,4 @@
-"""Where bytes rest, as the rest of the room sees it: five verbs on content-addressed objects."""
+"""Port of the byte store: five operations on content-addressed objects."""
 
 import re
 import secrets
@@ -13,7 +13,7 @@ _KEY = re.compile(r"\Asha256/([0-9a-f]{2})/([0-9a-f]{62})\.[0-9a-f]{16}\Z")
 
 @dataclass(frozen=True)
 class UploadDeclaration:
-    """What an uploader says of the bytes that follow; None is no promise."""
+    """Size and digest declared by an uploader. None declares nothing."""
 
     sha256: str | None = None
     size_bytes: int | None = None
@@ -39,7 +39,7 @@ class StoredObject:
 
 @dataclass(frozen=True)
 class CleanupResult:
-    """What a clean-up removed."""
+    """Number and size of the objects a clean-up removed."""
 
     count: int = 0
     size_bytes: int = 0
@@ -62,10 +62,10 @@ class BlobStore(Protocol):
     def put(
         self, chunks: Iterable[bytes], *, promised: UploadDeclaration, limit_bytes: int
     ) -> StoredBytes:
-        """Write a stream in constant memory; the object appears whole, or not at all.
+        """Write a stream in constant memory. The object appears whole, or not at all.
 
-        Raises InvalidInput when the bytes break a promise, TooLarge beyond `limit_bytes`, and
-        whatever `chunks` raises. Nothing is visible after any of them.
+        Raises InvalidInput when the bytes differ from the declaration, TooLarge beyond
+        `limit_bytes`, and whatever `chunks` raises. Nothing is visible after any of them.
         """
 
     def read(self, key: str, *, start: int, length: int) -> Iterator[bytes]:
@@ -75,7 +75,7 @@ class BlobStore(Protocol):
         """
 
     def delete(self, key: str) -> int:
-        """Remove an object and return its size in bytes; 0 when there was none."""
+        """Remove an object and return its size in bytes, or 0 when there was none."""
 
     def entries(self, *, digest_prefix: str) -> Iterator[StoredObject]:
         """Yield the objects whose digest begins with 0 to 2 hex digits, in no order.
@@ -84,7 +84,7 @@ class BlobStore(Protocol):
         """
 
     def clear_drafts(self, *, before: datetime) -> CleanupResult:
-        """Remove what uploads begun before that moment left half-written."""
+        """Remove incomplete uploads begun before that time."""
 
 
 def new_key(sha256: str) -> str:

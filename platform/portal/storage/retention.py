@@ -28,7 +28,7 @@ _STRAYS_ALLOWED = 100
 
 @dataclass(frozen=True)
 class SweepResult:
-    """What one sweep freed: blobs no file refers to, objects no row knows, half-written uploads."""
+    """Result of a sweep: unreferenced blobs, objects without a row, incomplete uploads."""
 
     blobs: CleanupResult
     orphans: CleanupResult

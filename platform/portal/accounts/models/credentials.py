@@ -27,7 +27,7 @@ class ApiTokenQuerySet(models.QuerySet["ApiToken"]):
 
 
 class ApiToken(Row):
-    """A bearer token of a person. The secret is shown once; only its SHA-256 is stored.
+    """A bearer token of a person. The secret is shown once, and only its SHA-256 is stored.
 
     A token is a random 240-bit value, so a fast hash is enough: there is no dictionary to try.
     """

@@ -26,7 +26,7 @@ class InvitationQuerySet(models.QuerySet["Invitation"]):
 
 
 class Invitation(Row):
-    """A link, bound to one e-mail address, that makes its bearer a member; stored as a hash."""
+    """A link for one e-mail address that makes its bearer a member. It is stored as a hash."""
 
     id = IdField("inv")
     team = models.ForeignKey(

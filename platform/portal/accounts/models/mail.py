@@ -17,7 +17,7 @@ class OutboxMailQuerySet(models.QuerySet["OutboxMail"]):
 
 
 class OutboxMail(Row):
-    """One mail. `next_attempt_at` in the future doubles as the claim of whoever is sending it."""
+    """One mail. A `next_attempt_at` in the future doubles as the claim of the sending process."""
 
     id = IdField("mail")
     to = models.EmailField(max_length=254)

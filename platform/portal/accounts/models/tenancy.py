@@ -1,4 +1,4 @@
-"""Teams, projects (the tenant) and who belongs to them."""
+"""Teams, projects (the tenant) and their memberships."""
 
 from collections.abc import Iterable
 from typing import ClassVar, cast, get_args
@@ -23,12 +23,12 @@ class TeamQuerySet(models.QuerySet["Team"]):
         )
 
     def matching(self, text: str) -> "TeamQuerySet":
-        """Teams whose name or slug holds `text`; all for an empty one."""
+        """Return teams whose name or slug contains `text`, or all if it is empty."""
         return self.filter(Q(name__icontains=text) | Q(slug__icontains=text)) if text else self
 
 
 class Team(Row):
-    """People who share projects. A role in the team counts in all its projects."""
+    """A group of people that shares projects. A role in the team applies to all its projects."""
 
     id = IdField("team")
     slug = models.CharField(max_length=48, unique=True)
@@ -64,7 +64,7 @@ class ProjectQuerySet(models.QuerySet["Project"]):
         )
 
     def matching(self, text: str) -> "ProjectQuerySet":
-        """Projects whose name or slug holds `text`; all for an empty one."""
+        """Return projects whose name or slug contains `text`, or all if it is empty."""
         return self.filter(Q(name__icontains=text) | Q(slug__icontains=text)) if text else self
 
 
@@ -115,7 +115,7 @@ class MembershipQuerySet(models.QuerySet["Membership"]):
         return self.filter(own | Q(team=project.team_id) if project.team_id else own)
 
     def matching(self, text: str) -> "MembershipQuerySet":
-        """Memberships of people whose name or e-mail address holds `text`; all for an empty one."""
+        """Return memberships of people whose name or e-mail contains `text`, or all if empty."""
         if not text:
             return self
         return self.filter(Q(user__name__icontains=text) | Q(user__email__icontains=text))

@@ -33,7 +33,7 @@ class NewInvitation:
 def invite(
     *, group: Group, by: User, by_role: Role, email: str, role: Role, expires_in_days: int = 7
 ) -> NewInvitation:
-    """Invite one address; a link that was still open for it is replaced.
+    """Invite one address, replacing a link that was still open for it.
 
     Raises InvalidInput for a bad address, Conflict when the person is a member already, Forbidden
     when the role given is above one's own.
@@ -81,7 +81,7 @@ def invite(
 
 
 def find_open(secret: str) -> Invitation:
-    """Return the invitation behind a link; raises NotFound when it cannot be accepted any more."""
+    """Return the invitation of a link. Raise NotFound when it cannot be accepted any more."""
     invitations = Invitation.objects.open().select_related("project__team", "team", "invited_by")
     invitation = invitations.filter(token_hash=hash_of(secret)).first()
     if invitation is None:
@@ -138,7 +138,7 @@ def accept_own(*, invitation_id: str, by: User) -> Invitation:
 
 
 def revoke(*, group: Group, invitation_id: str) -> None:
-    """Withdraw an open invitation of the group; raises NotFound when there is none."""
+    """Revoke an open invitation of the group. Raise NotFound when there is none."""
     with transaction.atomic():
         invitations = Invitation.objects.of_group(group).open().filter(pk=invitation_id)
         invitation = invitations.first()

@@ -94,7 +94,7 @@ def _keep_an_owner(group: Group, *, without: Membership) -> None:
 
 
 def add_or_raise(*, group: Group, user: User, role: Role) -> Membership:
-    """Make `user` a member; an existing membership keeps the higher of both roles."""
+    """Make `user` a member. An existing membership keeps the higher of both roles."""
     member, created = Membership.objects.in_group(group).get_or_create(
         user=user,
         **({"team": group} if isinstance(group, Team) else {"project": group}),

@@ -84,7 +84,7 @@ def create_token(
 
 
 def revoke_token(*, by: User, token_id: str) -> None:
-    """Revoke one's own token at once. Idempotent; raises NotFound for anybody else's."""
+    """Revoke one's own token. Idempotent. Raises NotFound for anybody else's token."""
     with transaction.atomic():
         token = ApiToken.objects.filter(pk=token_id, user=by).select_related("project").first()
         if token is None:
@@ -105,7 +105,7 @@ def revoke_token(*, by: User, token_id: str) -> None:
 
 
 def revoke_all_tokens(*, user: User) -> int:
-    """Revoke every API token of the person at once; returns how many could still be used."""
+    """Revoke every API token of the person. Return how many of them were still usable."""
     with transaction.atomic():
         usable = ApiToken.objects.filter(user=user).usable()
         names = list(usable.order_by("pk").values_list("name", flat=True))

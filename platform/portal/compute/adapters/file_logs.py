@@ -18,7 +18,7 @@ class FileLogs:
         self._root = root
 
     def append(self, key: str, offset: int, data: bytes) -> int:
-        """Add `data` at `offset`; return the size. One writer at a time, by a lock on the file."""
+        """Append `data` at `offset` and return the size. A file lock admits one writer."""
         path = self._path(key)
         try:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)

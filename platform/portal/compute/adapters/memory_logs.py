@@ -12,7 +12,7 @@ class MemoryLogs:
         self._lock = Lock()
 
     def append(self, key: str, offset: int, data: bytes) -> int:
-        """Add `data` at `offset`; return the size."""
+        """Append `data` at `offset` and return the size."""
         with self._lock:
             log = self._logs.setdefault(key, bytearray())
             if offset <= len(log):

@@ -24,13 +24,13 @@ class NodeQuerySet(models.QuerySet["Node"]):
         return self.exclude(state=NodeState.REMOVED)
 
     def open_for_work(self, timestamp: datetime) -> "NodeQuerySet":
-        """Nodes that take new work: wanted by the administrators, and heard of lately."""
+        """Return ready nodes with a recent heartbeat, which accept new work."""
         return self.filter(state=NodeState.READY, last_seen_at__gt=timestamp - QUIET)
 
     def reserve(self, node_id: str, *, amount: Amount, tasks: int) -> bool:
-        """Take an amount for some tasks; False when it is not free or the node was closed.
+        """Reserve an amount for some tasks. Return False when it is not free or the node not ready.
 
-        One guarded UPDATE, so a node never gives more than it has.
+        One guarded UPDATE, so a node is never overcommitted.
         """
         free = self.filter(
             pk=node_id,
@@ -71,7 +71,7 @@ class NodeQuerySet(models.QuerySet["Node"]):
             ring()
 
     def move(self, node_id: str, target: NodeState, *, reason: str) -> bool:
-        """Move a node to another state; False when it is not in one that allows it."""
+        """Move a node to another state. Return False when its current state does not allow it."""
         movable = self.filter(pk=node_id, state__in=node_sources(target))
         return bool(movable.update(state=target, reason=reason))
 
@@ -143,14 +143,14 @@ class Node(Row):
 
     @property
     def free(self) -> Amount:
-        """What is not taken."""
+        """Unreserved resources."""
         return self.capacity.minus(
             Amount(self.used_cpu_millis, self.used_memory_bytes, self.used_gpus)
         )
 
     @property
     def isolation_levels(self) -> list[Isolation]:
-        """How each back end keeps projects apart."""
+        """Isolation of projects in each back end."""
         return isolation_of(self.backends, self.isolation)
 
     @property
@@ -167,17 +167,17 @@ class Node(Row):
         return frozenset(level.backend for level in levels if level.enforces_network)
 
     def is_quiet(self, timestamp: datetime | None = None) -> bool:
-        """Whether it has not been heard of for so long that it gets nothing new."""
+        """Return True if the last heartbeat is too old for the node to get new work."""
         timestamp = timestamp or clock.now()
         return self.last_seen_at is None or self.last_seen_at <= timestamp - QUIET
 
     def is_lost(self, timestamp: datetime | None = None) -> bool:
-        """Whether it has not been heard of for as long as a lease lasts."""
+        """Return True if the last heartbeat is older than a lease lasts."""
         timestamp = timestamp or clock.now()
         return self.last_seen_at is None or self.last_seen_at <= timestamp - LEASE
 
     def suits(self, need: Need) -> bool:
-        """Whether it is of the right kind: labels, and enough GPUs of the model in all."""
+        """Return True if the node has the labels, the back end and enough GPUs of the model."""
         return need.matches(self.labels, self.backends, self.network_backends) and (
             not need.amount.gpus or self.gpus_of(need.gpu_model) >= need.amount.gpus
         )

@@ -30,7 +30,7 @@ _SCHEMES = ("https://", "git+https://")
 
 
 def default_python() -> str:
-    """Return the version of Python an environment gets when nobody asks for another."""
+    """Return the default Python version of an environment."""
     return f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
@@ -131,7 +131,7 @@ def build_log_key(digest: str, build: EnvironmentBuild) -> str:
 def accept_build_report(
     *, node: Node, project: Project, digest: str, report: EnvironmentReport
 ) -> int:
-    """Take in how a build stands and a piece of its log; returns the offset to send on from.
+    """Record the state of a build and a chunk of its log. Return the offset to continue from.
 
     Reports of an earlier build on the same node are ignored. Idempotent. The caller checks that the
     node runs something of the project in the environment. Raises NotFound for no environment.
@@ -165,7 +165,7 @@ def _append_log(key: str, report: EnvironmentReport) -> int:
 def _build_of(
     environment: Environment, node: Node, project: Project, report: EnvironmentReport
 ) -> EnvironmentBuild:
-    """Return the build the report speaks of; a higher number begins a new build."""
+    """Return the build of the report, starting a new build when its number is higher."""
     build, _ = EnvironmentBuild.objects.get_or_create(
         environment=environment,
         node=node,

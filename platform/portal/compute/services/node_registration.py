@@ -1,4 +1,4 @@
-"""How a machine becomes a node: a one-time token, then a token of its own."""
+"""Node registration: a one-time join token, then a node token."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -98,7 +98,7 @@ def join_node(*, secret: str, name: str, details: NodeFacts) -> JoinedNode:
 
 
 def apply_facts(node: Node, details: NodeFacts) -> None:
-    """Write what a machine says of itself onto its row; does not save."""
+    """Copy the reported facts of a machine to its row, without saving it."""
     if len(details.gpus) != details.capacity.gpus:
         raise InvalidInput(
             f"The node offers {details.capacity.gpus} GPUs but describes {len(details.gpus)}.",

@@ -73,7 +73,7 @@ def change_tier(
     is_active: bool | None = None,
     nano_usd_per_hour: int | None = None,
 ) -> Tier:
-    """Change what is given. A price counts from now on; what ran before keeps the old one."""
+    """Change the attributes given. A price applies from now on and not to earlier usage."""
     with transaction.atomic():
         tier = Tier.objects.select_for_update(no_key=True).get(pk=tier.pk)
         old = _facts_of(tier)
@@ -131,9 +131,9 @@ def make_default_tiers(node: Node) -> list[Tier]:
 
 
 def _suggestions(capacity: Amount) -> list[tuple[str, str, Amount]]:
-    """Cut a machine into tiers: at least two small tasks fit beside each other, one large fills it.
+    """Divide a machine into tiers: two small tasks fit beside each other, a large one fills it.
 
-    There is always a `cpu-small` and a `cpu-large`; a tier equal to the one before is left out.
+    There is always a `cpu-small` and a `cpu-large`. A tier equal to a smaller one is left out.
     """
     cpus = capacity.cpu_millis
     small_cpu = max(1, min(cpus // 2, max(1000, min(4000, cpus // 8 // 1000 * 1000))))

@@ -121,10 +121,10 @@ class _Hashed:
 def new_archive(
     path: Path, *, passphrase: str | None, drafts: Path, progress: BackupProgress
 ) -> Iterator[Writer]:
-    """Yield a writer; the file appears under its name when it is whole, for its owner alone.
+    """Yield a writer whose file appears under its name once complete, readable by its owner alone.
 
     It is encrypted unless `passphrase` is None. Members of unknown size are collected in `drafts`,
-    which may hold them in clear, and not beside the file, which may be on a foreign disk.
+    which may hold them unencrypted, and not beside the file, which may be on a foreign disk.
     """
     draft = path.with_name(f".{path.name}.part")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -184,7 +184,7 @@ class Archive:
         return file
 
     def verify(self, progress: BackupProgress) -> list[str]:
-        """Read all of it; returns the names of its members. Raises BackupError at a difference."""
+        """Check every digest and return the members' names. Raise BackupError at a difference."""
         if _digest(self._file(MEMBERS)) != self.manifest.get("members_sha256"):
             raise BackupError("the list of members is damaged; take another copy")
         names: set[str] = set()
@@ -217,7 +217,7 @@ class Archive:
             yield piece
 
     def lines(self, name: str) -> Iterator[Any]:
-        """Yield the lines of a member, decoded; raises BackupError."""
+        """Yield the decoded JSON lines of a member. Raise BackupError when it cannot be read."""
         try:
             with gzip.GzipFile(fileobj=self._file(name)) as packed:
                 while line := packed.readline(_LONGEST_LINE + 1):
@@ -244,7 +244,7 @@ def _digest(file: IO[bytes]) -> str:
 
 
 def is_encrypted(path: Path) -> bool:
-    """Whether a file begins as an encrypted backup does; raises BackupError."""
+    """Return True if the file begins like an encrypted backup. Raise BackupError if unreadable."""
     try:
         with path.open("rb") as file:
             return file.read(len(MAGIC)) == MAGIC
@@ -254,7 +254,7 @@ def is_encrypted(path: Path) -> bool:
 
 @contextmanager
 def open_archive(path: Path, passphrase: str | None) -> Iterator[Archive]:
-    """Yield a backup to read; raises BackupError.
+    """Yield a backup for reading. Raise BackupError when it cannot be opened.
 
     Without a passphrase it must be a plain one, with a passphrase an encrypted one: an encrypted
     backup cannot be replaced by a plain one unnoticed.

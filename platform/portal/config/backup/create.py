@@ -43,12 +43,13 @@ def applied_migrations() -> list[str]:
 def save(
     env: Env, path: Path, *, passphrase: str | None, progress: BackupProgress
 ) -> dict[str, Any]:
-    """Write a backup to `path`, plain if `passphrase` is None; returns its manifest.
+    """Write a backup to `path`, plain if `passphrase` is None, and return its manifest.
 
     Raises OSError, BackupError.
 
-    Rows are those of one moment for each database; bytes are immutable, so those that rows name are
-    there. What cannot be read is listed under `missing` and everything else is kept.
+    The rows of each database are a consistent snapshot. Bytes are immutable, so those that rows
+    refer to are present. What cannot be read is listed under `missing`, and everything else is
+    saved.
     """
     manifest: dict[str, Any] = {
         "slipway": __version__,
@@ -126,7 +127,7 @@ def _save_artifacts(writer: Writer, missing: list[str]) -> None:
 
 
 def _options() -> dict[str, object]:
-    """Return what a bucket is opened with; a folder takes none."""
+    """Return the options to open a bucket with. A folder has none."""
     if not settings.SLIPWAY_ARTIFACTS_URL.startswith("s3:"):
         return {}
     return dict(settings.SLIPWAY_STORAGE_OPTIONS)

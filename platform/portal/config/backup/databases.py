@@ -28,9 +28,9 @@ _BATCH = 500
 
 @dataclass(frozen=True)
 class TableCopy:
-    """A table, its columns by name, which of them hold JSON, and which tables must be there first.
+    """A table, its columns by name, its JSON columns, and the tables to restore before it.
 
-    Those are the tables it refers to where the database looks at once, as it does for MLflow's.
+    The last are the tables it refers to by foreign keys that are checked immediately, as MLflow's.
     """
 
     name: str
@@ -46,13 +46,13 @@ class Database(Protocol):
         """Return its tables, each after those it refers to."""
 
     def read(self, table: TableCopy) -> Iterator[Row]:
-        """Yield the rows of a table as they stand in a backup."""
+        """Yield the rows of a table in the format of a backup."""
 
     def empty(self, tables: Sequence[TableCopy]) -> None:
         """Remove all rows."""
 
     def write(self, table: TableCopy, columns: Sequence[str], rows: Iterable[Row]) -> None:
-        """Add rows of a backup, whose values stand in the order of `columns`."""
+        """Insert rows of a backup, whose values are in the order of `columns`."""
 
     def check_references(self) -> None:
         """Raise BackupError, or an error of the database, when a row refers to a missing one."""
@@ -66,7 +66,7 @@ def _in_order(values: dict[str, TableCopy]) -> list[TableCopy]:
 
 
 def _json_of_models() -> dict[str, frozenset[str]]:
-    """Return the columns that hold JSON, by table; SQLite calls them text."""
+    """Return the JSON columns by table. SQLite itself declares them as text."""
     result: dict[str, frozenset[str]] = {}
     for model in apps.get_models(include_auto_created=True):
         options = model._meta  # noqa: SLF001 - the documented way to a model's fields
@@ -102,7 +102,7 @@ class SqliteTables:
         )
 
     def read(self, table: TableCopy) -> Iterator[Row]:
-        """Yield the rows of a table as they stand in a backup."""
+        """Yield the rows of a table in the format of a backup."""
         names = ", ".join(map(_quoted, table.columns))
         flags = [name in table.json_columns for name in table.columns]
         for row in self._connection.execute(f"SELECT {names} FROM {_quoted(table.name)}"):  # noqa: S608
@@ -180,7 +180,7 @@ class PostgresTables:
         return sql.Identifier(self._schema, table.name)
 
     def read(self, table: TableCopy) -> Iterator[Row]:
-        """Yield the rows of a table as they stand in a backup."""
+        """Yield the rows of a table in the format of a backup."""
         flags = [name in table.json_columns for name in table.columns]
         names = sql.SQL(", ").join(
             # As text: decoded, JSON's own null could not be told from none.
@@ -199,7 +199,7 @@ class PostgresTables:
             self._connection.execute(sql.SQL("DELETE FROM {}").format(self._of(table)))
 
     def write(self, table: TableCopy, columns: Sequence[str], rows: Iterable[Row]) -> None:
-        """Add rows of a backup; PostgreSQL reads each value by the type of its column."""
+        """Insert rows of a backup. PostgreSQL parses each value by the type of its column."""
         names = sql.SQL(", ").join(map(sql.Identifier, columns))
         statement = sql.SQL("COPY {} ({}) FROM STDIN").format(self._of(table), names)
         with self._connection.cursor() as cursor, cursor.copy(statement) as copy:
@@ -243,7 +243,7 @@ def _is_postgres(url: str) -> bool:
 
 @contextmanager
 def reading(url: str, file: Path, schema: str = "public") -> Iterator[Database]:
-    """Yield a database as it was at one moment; nobody waits for the reader."""
+    """Yield a consistent snapshot of a database. The reader blocks nobody."""
     if _is_postgres(url):
         with psycopg.connect(url) as server:
             server.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ

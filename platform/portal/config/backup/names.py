@@ -35,7 +35,7 @@ def check_name(name: str, sha256: str) -> None:
 
 
 def is_kept(path: PurePosixPath) -> bool:
-    """Whether a path below the data folder belongs into backups."""
+    """Return True if backups include this path below the data folder."""
     return any(path.is_relative_to(kept) for kept in KEPT)
 
 

@@ -14,7 +14,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
 def die_with_parent(parent: int, by: signal.Signals) -> None:
-    """Ask the kernel to signal this process when its parent dies; leaves if it already has.
+    """Ask the kernel to signal this process when its parent dies. Exit if it is dead already.
 
     `parent` is the process id the caller knows its parent by. Where the kernel cannot (not Linux)
     only the check is made.
@@ -74,7 +74,7 @@ def has_ended(child: subprocess.Popen[bytes]) -> bool:
 
 
 def signal_group(child: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    """Send a signal to the child and all it started; an empty group is fine."""
+    """Send a signal to the process group of the child. An empty group is no error."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, number)
 

@@ -39,7 +39,7 @@ class RotatingFile:
         return self.path.with_name(f"{self.path.name}.{number}")
 
     def write(self, line: str) -> None:
-        """Append one line; raises OSError (a full disk, for one)."""
+        """Append one line, rotating the file when it is full. Raise OSError, as on a full disk."""
         data = f"{line}\n".encode()
         if self._size and self._size + len(data) > self.max_bytes:
             self._file.close()
@@ -70,7 +70,7 @@ class Console:
         )
 
     def line(self, name: str, text: str, *, only_file: bool = False) -> None:
-        """Log one line of `name`; `only_file` keeps it off the terminal."""
+        """Log one line of `name`. `only_file` keeps it off the terminal."""
         text = _plain(text)
         self._to_file(name, text)
         if not only_file:
@@ -110,7 +110,7 @@ class Console:
             self._terminal = None  # whoever read it is gone; the file goes on
 
     def _takes_more(self) -> bool:
-        """Whether the terminal would take a line now: a paused one must not halt everything."""
+        """Return True if the terminal accepts a line now: a paused one must not block."""
         if self._descriptor is None:
             return True
         return bool(select.select([], [self._descriptor], [], 0)[1])
@@ -133,9 +133,9 @@ class LineReader:
         self._rest = b""
 
     def read(self) -> bool:
-        """Hand on what is there now; False once the other end is closed.
+        """Emit the lines available now. Return False once the other end is closed.
 
-        At most a few pipes' worth at a time, so that one who floods does not keep us from the rest.
+        It reads a few pipes' worth at most, so that a process that floods does not block others.
         """
         for _ in range(_CHUNKS_AT_ONCE):
             try:

@@ -1,4 +1,4 @@
-"""Why Slipway does not start: one sentence that says what to do."""
+"""Errors at the start of Slipway: one sentence that says what to do."""
 
 import errno
 from pathlib import Path
@@ -7,7 +7,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class StartError(Exception):
-    """Slipway cannot start here and now; the message is one line that ends with the next step."""
+    """Slipway cannot start here. The message is one line that ends with the next step."""
 
 
 def is_disk_full(error: OSError) -> bool:

@@ -71,7 +71,7 @@ def _request(path: str, host: str, secret: str) -> bytes:
 def http_ready(
     host: str, port: int, path: str = "/readyz", *, named: str = "", secret: str = ""
 ) -> Probe:
-    """Return a probe that wants status 200 from a page; `named` is another Host than its own."""
+    """Return a probe that expects status 200 of a page. `named` overrides the Host header."""
     message = _request(path, named or _host_header(host, port), secret)
 
     async def probe() -> str:

@@ -63,13 +63,13 @@ class ProcessSpec:
 
 
 class Backoff:
-    """How long to wait before the next start: nothing at first, longer while it keeps dying."""
+    """Delay before the next start: zero at first, longer while the process keeps dying."""
 
     def __init__(self) -> None:
         self._deaths = 0
 
     def delay_after(self, ready_for_s: float) -> float:
-        """Return the seconds to wait after a death; `ready_for_s` is 0 if it never got ready."""
+        """Return the seconds to wait after a death. `ready_for_s` is 0 if it never became ready."""
         if ready_for_s >= _STEADY_S:
             self._deaths = 0
         self._deaths += 1
@@ -77,7 +77,7 @@ class Backoff:
 
 
 class _Guard:
-    """The other end of `guard.py`: tells it which groups live; starts another if it dies."""
+    """The other end of `guard.py`: reports the live groups to it and restarts it if it dies."""
 
     def __init__(self, specs: list[ProcessSpec], cwd: Path, keep_open: tuple[int, ...]) -> None:
         self._cwd = cwd
@@ -128,7 +128,7 @@ class _Guard:
         self._tell(f"~{name}\n")
 
     def revive(self) -> bool:
-        """Start another guard if this one has died; tells whether it did."""
+        """Start another guard if this one has died. Return True if it did."""
         if self.process.poll() is None:
             return False
         os.close(self._pipe)
@@ -182,7 +182,7 @@ class _Keeper:
             await asyncio.sleep(delay)
 
     async def _live_once(self) -> int:
-        """Start the process, wait for its end, clear up what it started; returns its exit code."""
+        """Start the process, wait for its end, clean up what it started. Return its exit code."""
         self._ended.clear()
         self._ready_since = None
         self._lines.clear()
@@ -310,7 +310,7 @@ class Supervisor:
     async def run(self, on_ready: Callable[[], None]) -> None:
         """Start everything, call `on_ready` once all are ready, return after a stop signal.
 
-        Raises StartError when a process cannot be started at all; everything is stopped by then.
+        Raises StartError when a process cannot be started at all, after stopping everything.
         """
         loop = asyncio.get_running_loop()
         self._guard = _Guard(self._specs, self._cwd, self._keep_open)

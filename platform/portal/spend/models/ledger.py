@@ -22,7 +22,7 @@ def _id() -> "models.CharField[str, str]":
 
 
 class LineQuerySet(models.QuerySet["Line"]):
-    """There is no update and no delete; the database refuses both too."""
+    """Append-only queryset: update and delete raise TypeError. The database refuses both too."""
 
     def update(self, **_changes: Any) -> NoReturn:
         raise TypeError("lines are only ever added")
@@ -32,11 +32,11 @@ class LineQuerySet(models.QuerySet["Line"]):
 
 
 class Line(models.Model):
-    """What one source cost from `begin_ms` to `end_ms`, both within one hour.
+    """Cost of one source from `begin_ms` to `end_ms`, both within one hour.
 
-    A source is a lease or a holding. `nano_usd` is what its project pays; `value_nano_usd` what the
-    resources of the node are worth, which idle is counted from. A correction takes back what was
-    written before it was known that the source had ended earlier, and is negative.
+    A source is a lease or a holding. `nano_usd` is what its project pays. `value_nano_usd` is the
+    value of the node's resources, from which idle cost is computed. A correction is negative: it
+    takes back what was written before it was known that the source had ended earlier.
     """
 
     source = models.CharField(max_length=40)
@@ -199,9 +199,9 @@ class LedgerVersionQuerySet(models.QuerySet["LedgerVersion"]):
     """Verbs on the one row."""
 
     def raise_version(self) -> None:
-        """Note that lines are added; call it in the transaction that adds them.
+        """Increment the version, in the transaction that adds lines.
 
-        The row stays locked until that commits, so nobody else adds lines meanwhile.
+        The row stays locked until that commits, so no other process adds lines meanwhile.
         """
         if not self.filter(pk=1).update(version=models.F("version") + 1):
             # Whoever loses the race for the first line waits here, and then counts up as well.
@@ -214,7 +214,7 @@ class LedgerVersionQuerySet(models.QuerySet["LedgerVersion"]):
 
 
 class LedgerVersion(models.Model):
-    """How often lines were added: one row. While it stands still, so do all sums."""
+    """Version of the ledger, one row. While it is unchanged, so are all sums."""
 
     id = models.PositiveSmallIntegerField(primary_key=True)
     version = models.BigIntegerField(default=0)
@@ -223,7 +223,7 @@ class LedgerVersion(models.Model):
 
 
 class NodeDay(models.Model):
-    """What a node could have given on a day and what of it was held, at the rates of resources."""
+    """Capacity of a node on a day and its allocated part, at the rates of resources."""
 
     KEYS: ClassVar[tuple[str, ...]] = ("day", "node")
 

@@ -18,7 +18,7 @@ _LOOKED_AT = timedelta(days=30)
 
 
 def current_rates() -> list[RateOut]:
-    """Return the price in force of every bare resource; without a moment where it is ours."""
+    """Return the current price of every resource. A suggested price has no `effective_from`."""
     values: dict[str, RatePrice] = {}
     for price in RatePrice.objects.order_by("effective_from", "pk"):
         values[price.resource] = price
@@ -33,7 +33,7 @@ def current_rates() -> list[RateOut]:
 
 
 def price_resource(*, resource: str, nano_usd_per_hour: int) -> RateOut:
-    """Price a bare resource from now on; what was before keeps its price. Raises NotFound."""
+    """Set the price of a bare resource from now on, not for earlier usage. Raise NotFound."""
     now = {rate.resource: rate for rate in current_rates()}
     if resource not in now:
         raise NotFound

@@ -1,4 +1,4 @@
-"""What every store reached through fsspec has in common: one connection, and telling of outages."""
+"""Base of the stores reached through fsspec: one connection, and the translation of outages."""
 
 import errno
 from collections.abc import Iterator
@@ -63,7 +63,7 @@ class FsspecStore:
 
 
 def checked(key: str) -> str:
-    """Return a key that is ours; raises BytesMissing for any other."""
+    """Return a key of our format. Raise BytesMissing for any other."""
     if digest_in(key) is None:
         raise BytesMissing(key)
     return key

@@ -60,10 +60,10 @@ class _Bucket:
         self.name = name
 
     def call(self, method: str, **arguments: Any) -> dict[str, Any]:
-        """Call a method of the protocol on this bucket; raises TimeoutError after _CALL_S.
+        """Call a method of the protocol on this bucket. Raise TimeoutError after _CALL_S.
 
         The libraries' own timeouts do not run while a request waits to be sent, so a server that
-        freezes at that moment would hold us for ever.
+        freezes just then would block us for ever.
         """
         answer: dict[str, Any] = self._fs.call_s3(
             method, timeout=_CALL_S, Bucket=self.name, **arguments
@@ -87,7 +87,7 @@ class _Upload:
         self._parts: list[dict[str, Any]] = []
 
     def begin(self) -> None:
-        """Tell the server; what ends neither completed nor aborted, the sweep clears."""
+        """Begin the multipart upload. The sweep removes one neither completed nor aborted."""
         begun = self._bucket.call("create_multipart_upload", Key=self._key)
         self._upload_id = begun["UploadId"]
 
@@ -208,7 +208,7 @@ class S3Store(FsspecStore):
             yield chunk
 
     def _size(self, key: str) -> int:
-        """Return an object's size; raises BytesMissing."""
+        """Return an object's size. Raise BytesMissing."""
         with self.outages():
             try:
                 details = self._bucket.call("head_object", Key=self._place(key))
@@ -220,7 +220,7 @@ class S3Store(FsspecStore):
         return self._prefix + checked(key)
 
     def _range(self, key: str, start: int, end: int) -> bytes:
-        """Return the bytes from `start` to before `end`; empty behind the object's end."""
+        """Return the bytes from `start` to before `end`. Empty behind the object's end."""
         with self.outages():
             try:
                 return self._bucket.range(self._place(key), start, end)

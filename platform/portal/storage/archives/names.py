@@ -11,7 +11,7 @@ _DRIVE = re.compile(r"\A[A-Za-z]:")
 
 
 def parts_of(name: str, limits: ArchiveLimits) -> Parts:
-    """Return the folders and the last name of a member; none for the archive's own root.
+    """Return the folders and the last name of a member, or () for the archive's own root.
 
     Raises UnsafeArchive for a name that leads, or could lead on some system, out of the folder it
     is unpacked in, and TooLarge for one that is too long or too deep.
@@ -45,10 +45,10 @@ def parts_of(name: str, limits: ArchiveLimits) -> Parts:
 
 
 class Places:
-    """The places taken so far, compared as the least careful file system would compare them.
+    """Paths taken so far, compared as the least careful file system would compare them.
 
-    Two members that differ in case or in Unicode's normal form alone are one file on some systems;
-    which of them stays would depend on the system, so neither is taken.
+    Two members that differ in case or in Unicode's normal form alone are one file on some systems.
+    Which of them remains would depend on the system, so neither is accepted.
     """
 
     def __init__(self, limits: ArchiveLimits) -> None:

@@ -27,7 +27,7 @@ _FILE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXE
 
 @dataclass(frozen=True)
 class ExtractionResult:
-    """What came out of an archive."""
+    """Files and bytes extracted from an archive."""
 
     files: int
     size_bytes: int
@@ -36,7 +36,7 @@ class ExtractionResult:
 def unpack_file(
     *, file: StoredFile, into: Path, limits: ArchiveLimits = _DEFAULTS
 ) -> ExtractionResult:
-    """Unpack a stored file; see `unpack`. Its bytes pass through a nameless file beside `into`."""
+    """Unpack a stored file as `unpack` does, through a nameless file beside `into`."""
     with TemporaryFile(dir=into.parent) as spool:
         for chunk in open_file(file=file):
             with telling_of_outages(str(into.parent)):
@@ -48,8 +48,8 @@ def unpack_file(
 def unpack(source: BinaryIO, *, into: Path, limits: ArchiveLimits = _DEFAULTS) -> ExtractionResult:
     """Unpack a .tar, .tar.gz or .zip archive into the folder `into`, which must not exist yet.
 
-    Only plain files and folders come out; owners, times, set-user bits and other extras do not. The
-    folder appears when everything is in it; it is not synced to the disk. Raises UnsafeArchive,
+    Only plain files and folders come out, without owners, times, set-user bits and other extras.
+    The folder appears when it is complete, and is not synced to the disk. Raises UnsafeArchive,
     BrokenArchive, TooLarge or Conflict (`into` exists), and then leaves nothing behind.
     """
     draft = _Draft(into)
@@ -87,8 +87,9 @@ def _members(source: BinaryIO, limits: ArchiveLimits) -> Iterator[Member]:
 
 
 class _Draft:
-    """A hidden folder beside the wanted one. Every step into it is taken by descriptor, so that no
-    name, and nobody who swaps a folder for a link meanwhile, leads out of it.
+    """A hidden folder beside the final one, entered step by step by descriptor.
+
+    So no name, and nobody who swaps a folder for a link meanwhile, leads out of it.
     """
 
     def __init__(self, into: Path) -> None:
@@ -113,7 +114,7 @@ class _Draft:
         self._enter(parts)
 
     def add_file(self, parts: Parts, member: Member, limits: ArchiveLimits) -> int:
-        """Write a file; returns its size in bytes."""
+        """Write a file and return its size in bytes."""
         folder = self._enter(parts[:-1])
         mode = 0o755 if member.is_executable else 0o644
         size_bytes = 0

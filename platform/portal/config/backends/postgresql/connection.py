@@ -74,7 +74,7 @@ class _Limit:
         self._wait = WaitForOthers(patience)
 
     def applied_to(self, gen: Any) -> Generator[Any, Any, Any]:
-        """Yield what `gen` yields, and look after it while nothing arrives."""
+        """Yield what `gen` yields, checking the statement each time no data arrives for a slice."""
         began = time.monotonic()
         try:
             state = next(gen)

@@ -56,7 +56,7 @@ class Watch:
         return self._ask(ask, within_s) or State(is_known=False)
 
     def cancel(self, pid: int, *, within_s: float) -> bool:
-        """Cancel the statement of a process; False when the server does not answer."""
+        """Cancel the statement of a process. Return False when the server does not answer."""
 
         def ask(connection: Any) -> bool:
             connection.execute("SELECT pg_cancel_backend(%s)", [pid])

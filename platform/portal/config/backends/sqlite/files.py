@@ -1,4 +1,4 @@
-"""Which file a database is in: never created by accident, never another one than at first."""
+"""File of a SQLite database: never created by accident, never replaced by another one."""
 
 import threading
 from pathlib import Path
