@@ -25,8 +25,8 @@ def record(
 ) -> AuditEvent:
     """Add one event. Call it inside the transaction of the change.
 
-    `verb` reads `noun.verb` in the present (`project.create`). `before` and `after` hold only what
-    changed, never a secret's value.
+    `verb` reads `noun.verb` in the present (`project.create`). `before` and `after` hold only the
+    changes, never a secret's value.
     """
     origin = current_origin()
     team = team or (project.team if project else None)

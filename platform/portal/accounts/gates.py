@@ -57,7 +57,7 @@ def _refuse_confined(principal: Principal) -> None:
 
 @dataclass(frozen=True)
 class SignedIn:
-    """Any active person. `confined` says whether a token confined to a project may pass too."""
+    """Any active person. With `confined`, tokens confined to a project may pass too."""
 
     scope: Scope | None = None
     confined: bool = False
@@ -168,13 +168,13 @@ class MetricsReader:
 
 
 def gated_project(request: HttpRequest) -> Project:
-    """Return the project the gate let this request into."""
+    """Return the project stored by the gate of this request."""
     project: Project = request.gated_project  # type: ignore[attr-defined]
     return project
 
 
 def gated_team(request: HttpRequest) -> Team:
-    """Return the team the gate let this request into."""
+    """Return the team stored by the gate of this request."""
     team: Team = request.gated_team  # type: ignore[attr-defined]
     return team
 

@@ -9,7 +9,7 @@ from oauth2_provider.models import clear_expired
 from portal.accounts.models import Invitation
 from portal.core import clock
 
-# An invitation is listed as expired or revoked for this long, so that people see what became of it.
+# Expired and revoked invitations are listed for this long, so that people see their outcome.
 INVITATION_KEPT = timedelta(days=30)
 
 

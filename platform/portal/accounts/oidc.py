@@ -16,7 +16,7 @@ from portal.accounts.models import User
 
 
 def end_service_sign_ins(user: User) -> None:
-    """Forget every code and token that lets a service act for the person."""
+    """Delete every code and token with which a service can act for the person."""
     for model in (Grant, RefreshToken, AccessToken, IDToken):
         model.objects.filter(user=user).delete()
 

@@ -13,8 +13,8 @@ from slipway.schemas.truncation import shorten
 
 log = structlog.get_logger(__name__)
 
-# Longer than a mail server may take (EMAIL_TIMEOUT is 10 s a step), so that nobody else sends the
-# same mail meanwhile; short, because it is what a killed worker's mail waits.
+# Longer than a mail server may take (EMAIL_TIMEOUT is 10 s a step), so that no other process
+# sends the same mail meanwhile. Short, because the mail of a killed worker waits this long.
 CLAIM = timedelta(seconds=30)
 MAX_ATTEMPTS = 40
 _PAUSES = tuple(timedelta(seconds=s) for s in (10, 30, 60, 300, 900))
@@ -79,7 +79,7 @@ def _send(mail: OutboxMail) -> bool:
         )
         log.warning("mail_not_sent", mail=mail.pk, attempt=mail.attempts, reason=str(error)[:200])
         return False
-    # The body may hold a link that signs somebody in: it does not stay once it has left.
+    # The body may contain a sign-in link, so it is deleted once the mail is sent.
     outbox_mails.update(sent_at=clock.now(), last_error="", body="")
     log.info("mail_sent", mail=mail.pk, attempt=mail.attempts)
     return True

@@ -14,8 +14,8 @@ from portal.core.errors import Unauthenticated
 from slipway.schemas.accounts import Scope
 
 _ATTRIBUTE = "_slipway_principal"
-# Where API tokens count: the API, and what a scraper asks for. Pages see only the session: a
-# token's scopes mean nothing to them.
+# Paths that accept API tokens: the API and the metrics. Pages use the session alone, since they
+# do not check the scopes of tokens.
 TOKEN_DOORS = ("/api/", "/metrics")
 
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 from portal.accounts import housekeeping, outbox
 from portal.core.enqueue import doorbell
 
-# Task → how often it runs whether or not anybody rings.
+# Task → how often it runs even if it is not enqueued.
 PERIODIC = {
     "accounts.deliver_due_mail": timedelta(seconds=5),
     "accounts.forget_old_mail": timedelta(hours=6),

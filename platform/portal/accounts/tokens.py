@@ -1,4 +1,4 @@
-"""The secret of a token: how it is made, recognised and looked up. No database here."""
+"""Generation, format check and hashing of API token secrets. No database here."""
 
 import hashlib
 import re
@@ -25,5 +25,5 @@ def hash_of(secret: str) -> str:
 
 
 def shown_prefix(secret: str) -> str:
-    """Return the part of a token that is kept in the clear to recognise it by."""
+    """Return the part of a token that is stored in plain text to recognise it by."""
     return secret[: len(PREFIX) + SHOWN]

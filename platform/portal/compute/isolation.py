@@ -38,20 +38,20 @@ class Isolation:
 
     @property
     def is_shared(self) -> bool:
-        """Tell if tasks of different projects can reach each other there."""
+        """True if tasks of different projects can reach each other there."""
         return self.level == SHARED
 
     @property
     def enforces_network(self) -> bool:
-        """Tell if it can keep tasks off every network but the platform's."""
+        """True if it can restrict tasks to the platform's network."""
         return NETWORK in self.features
 
     def meaning(self, *, mixes_projects: bool = False) -> str:
-        """Return what the level means, in plain words."""
+        """Return a description of the level in plain words."""
         return _MIXED if self.is_shared and mixes_projects else _MEANINGS[self.level]
 
     def is_weaker_than(self, other: "Isolation") -> bool:
-        """Tell if the boundary is weaker: a lower level, or the same with fewer features."""
+        """Return True if the boundary is weaker: a lower level, or the same with fewer features."""
         if _STRENGTH[self.level] != _STRENGTH[other.level]:
             return _STRENGTH[self.level] < _STRENGTH[other.level]
         return not set(self.features) >= set(other.features)

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from datetime import timedelta
 from enum import StrEnum
 
-# An agent beats every HEARTBEAT_S and must stop what it runs FENCE_S after its last good beat. The
-# portal takes the lease away LEASE after it heard the node last; what lies between is the time the
-# agent has to kill.
+# An agent sends a heartbeat every HEARTBEAT_S and must stop its tasks FENCE_S after the last one
+# that succeeded. The portal revokes the lease LEASE after the last heartbeat. In between, the agent
+# kills its tasks.
 HEARTBEAT_S = 10.0
 FENCE_S = 50.0
 LEASE = timedelta(seconds=60)

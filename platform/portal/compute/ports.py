@@ -7,7 +7,7 @@ from typing import Protocol
 class LogStore(Protocol):
     """Logs that are appended to by offset, by a writer that may repeat itself, and read in ranges.
 
-    A key is a relative path of letters, digits, `.`, `_`, `-` and `/`, made by us alone.
+    A key is a relative path of letters, digits, `.`, `_`, `-` and `/`, created by the portal alone.
     """
 
     def append(self, key: str, offset: int, data: bytes) -> int:

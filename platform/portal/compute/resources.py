@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from slipway.schemas.accounts import NetworkRule
 
 GIB = 1024**3
-# What one CPU weighs in the fair share against memory and GPUs.
+# Weight of one CPU in the fair share against memory and GPUs.
 _MEMORY_BYTES_A_CPU = 4 * GIB
 _CPUS_A_GPU = 16
 

@@ -1,4 +1,4 @@
-"""The secrets of nodes: what a machine joins with, and what it speaks with afterwards."""
+"""Secrets of nodes: join tokens and node tokens."""
 
 import re
 import secrets
@@ -28,6 +28,6 @@ def has_join_shape(text: str) -> bool:
 
 
 def bearer_of(header: str) -> str:
-    """Return what follows `Bearer ` in an Authorization header, empty for anything else."""
+    """Return the token of a `Bearer` Authorization header, or an empty string for anything else."""
     scheme, _, secret = header.partition(" ")
     return secret.strip() if scheme.lower() == "bearer" else ""

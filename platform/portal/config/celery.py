@@ -18,7 +18,7 @@ from portal.config.env import env
 TASK_LIMIT_S = 300
 _VISIBILITY_TIMEOUT_S = 3600
 _SOCKET_TIMEOUT_S = 0.75
-# Rings at the same time from one process; see `portal.core.enqueue`.
+# Concurrent messages of one process, see `portal.core.enqueue`.
 _CONNECTIONS = 16
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.config.settings")

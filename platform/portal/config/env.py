@@ -31,7 +31,7 @@ STATIC_FOLDER = ROOT / ".staticfiles"
 PREFIX = "SLIPWAY_"
 # Another loopback address than the portal's, so that no cookie of the portal reaches notebooks.
 NOTEBOOKS_HOST = "127.0.0.2"
-# What the SDK and the command line read; a person may have exported them in the same shell.
+# Variables of the SDK and the command line, which a person may have exported in the same shell.
 CLIENT_VARIABLES = frozenset(
     {"SLIPWAY_URL", "SLIPWAY_TOKEN", "SLIPWAY_PROJECT", "SLIPWAY_CONFIG_DIR"}
 )

@@ -62,7 +62,7 @@ class HostCheck:
             return host
         lines = [value for name, value in scope["headers"] if name == _FORWARDED]
         forwarded = [entry.strip() for line in lines for entry in line.split(b",")]
-        # The first one is what the client asked for.
+        # The first one is the host the client requested.
         for entry in reversed(forwarded):
             host = self._accept([entry])
         return host

@@ -1,7 +1,7 @@
-"""HTTP/1.1 for the portal with time limits: slow heads, bodies and readers are cut.
+"""HTTP/1.1 for the portal with time limits: slow heads, bodies and readers are disconnected.
 
-uvicorn limits nothing but idle keep-alive connections, and one byte is enough to stay off that
-limit. A client may keep a connection for as long as an answer takes, and not by sending a request
+uvicorn limits nothing but idle keep-alive connections, and one byte is enough to avoid that
+limit. A client may hold a connection while its response is computed, but not by sending a request
 slowly or by not reading.
 """
 
@@ -57,7 +57,7 @@ class ConnectionLimits:
         return "too_many_connections" if self._count > self.total else ""
 
     def release(self, address: str) -> None:
-        """Forget a connection."""
+        """Remove a connection from the counts."""
         self._count -= 1
         self._by_address[address] -= 1
         if not self._by_address[address]:
@@ -77,7 +77,7 @@ def connection_limit() -> int:
 
 
 def address_key(host: str) -> str:
-    """Return what connections are counted by: an IPv4 address, or the /64 of an IPv6 client."""
+    """Return the key that connections are counted by: an IPv4 address or an IPv6 /64 network."""
     try:
         address = ip_address(host.partition("%")[0])
     except ValueError:
@@ -114,7 +114,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the client."""
+        """Release the connection's count and stop its timers."""
         self.limits.release(self._address)
         self._stop_timer()
         if self._unread_timer is not None:
@@ -189,7 +189,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _head_is_late(self) -> None:
         self._timer = None
-        cycle: Any = self.cycle  # None before the first request, whatever uvicorn declares
+        cycle: Any = self.cycle  # None before the first request, unlike uvicorn's annotation
         if cycle is not None and not cycle.response_complete:
             self._await_head()  # an answer is under way; its time is the server's
         elif self._head_bytes:

@@ -16,7 +16,7 @@ def read_or_make(path: Path, fresh: bytes) -> str:
             file.flush()
             os.fsync(file.fileno())
         try:
-            os.link(draft, path)  # the first process wins; the others read what it wrote
+            os.link(draft, path)  # the first process wins, the others read its key
         except FileExistsError:
             pass
         finally:

@@ -28,7 +28,7 @@ class LeaderLock:
         fresh = Now() + self._lease
         if self._row.filter(holder=self._holder, expires_at__gt=Now()).update(expires_at=fresh):
             return True
-        # Reading first keeps those who only wait from taking SQLite's write lock every second.
+        # Read first, so that waiting processes do not take SQLite's write lock every second.
         if self._row.filter(expires_at__gt=Now()).exists():
             return False
         taken = self._row.filter(expires_at__lte=Now()).update(

@@ -21,10 +21,10 @@ from portal.config.supervision.supervisor import ProcessSpec
 
 LOOPBACK = "127.0.0.1"
 EVERY_ADDRESS = {"0.0.0.0": LOOPBACK, "::": "::1"}  # noqa: S104  (asked, not bound)
-# It ends its tasks before itself: at most 5 s for them to save, and some to be heard.
+# It stops its tasks before itself: at most 5 s for them to save, and some to report it.
 _STOP_GRACE_S = 12.0
 _REFUSED = "refused"
-# What a machine's owner sets for every program: paths, language, package index, cards.
+# Variables that a machine's owner sets for every program: paths, language, package index, GPUs.
 _KEPT = re.compile(
     r"PATH|HOME|USER|LOGNAME|LANG|LANGUAGE|LC_\w+|TZ|TMPDIR|PIP_\w+|SSL_CERT_(FILE|DIR)|"
     r"(REQUESTS|CURL)_CA_BUNDLE|LD_LIBRARY_PATH|CUDA_\w+|NVIDIA_\w+|"
@@ -62,9 +62,9 @@ def identity_of(settings: Env) -> dict[str, Any]:
 
 
 def has_joined(settings: Env) -> bool:
-    """Tell whether the node can start as it is: it has a name, and belongs to this portal.
+    """Return True if the node can start with its identity: named, and of this portal.
 
-    Its agent leaves a mark where the portal did not know it any more, because it was removed.
+    Its agent leaves a mark when the portal refused it, because the node was removed.
     """
     if (folder_of(settings) / _REFUSED).exists():
         return False
@@ -112,7 +112,7 @@ def write_for_owner(path: Path, text: str) -> None:
 
 
 def base_environment(environ: dict[str, str]) -> dict[str, str]:
-    """Return the environment of a program that gets nothing of ours: no database, no keys."""
+    """Return an environment without secrets of the portal: no database, no keys."""
     kept = {name: value for name, value in environ.items() if _KEPT.fullmatch(name)}
     beside = [kept.get("no_proxy") or kept.get("NO_PROXY") or "", LOOPBACK, "localhost", "::1"]
     without_proxy = ",".join(filter(None, beside))
@@ -136,7 +136,7 @@ def _address(settings: Env) -> str:
 
 
 def agent_spec(settings: Env, environ: dict[str, str]) -> ProcessSpec:
-    """Return how the node agent of this machine is kept running."""
+    """Return the process spec of the node agent of this machine."""
     folder = folder_of(settings)
     scrubbed = base_environment(environ)
     argv = [

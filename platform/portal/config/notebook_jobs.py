@@ -18,7 +18,7 @@ class TrainingJobs:
     """Implementation of `notebooks.ports.Jobs` by the app training."""
 
     def take_in(self, *, project: Project, by: User, tar: Iterable[bytes]) -> str:
-        """Keep code and return its digest."""
+        """Store code and return its digest."""
         return take_in(project=project, by=by, chunks=tar, promised=UploadDeclaration()).digest
 
     def submit(self, *, project: Project, by: User, code: str, spec: JobWanted) -> Workload:

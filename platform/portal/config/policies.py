@@ -78,7 +78,7 @@ class PolicyMiddleware:
         _args: list[Any],
         path: dict[str, Any],
     ) -> HttpResponse | None:
-        """Return None to let the view run, or the refusal."""
+        """Return None to run the view, or the refusal."""
         if not request.path.startswith("/api/") and request.method not in _PAGE_METHODS:
             return HttpResponseNotAllowed(_PAGE_METHODS)
         name = request.resolver_match.view_name if request.resolver_match else ""

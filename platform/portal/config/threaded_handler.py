@@ -26,7 +26,7 @@ from portal.core.db_patience import Patience, limited_by
 
 # Probes have threads of their own: they answer also where all others wait for the database.
 _PROBES: Final = {"/healthz": 2, "/readyz": 4}
-# Far more than there are connections to a database: who comes later waits for who was before.
+# More threads than database connections: later requests queue for a connection.
 _THREADS: Final = 64
 
 
@@ -101,11 +101,11 @@ class RequestHandler(ASGIHandler):
             await asyncio.gather(sending, leaving, return_exceptions=True)
             await sync_to_async(_close, thread_sensitive=True)(answer)
         if not sending.cancelled():
-            sending.result()  # raises what broke the answer off, so that it does not end well
+            sending.result()  # raises the response's error, so that it is not completed
 
 
 def _read(file: FileResponse) -> HttpResponse:
-    """Return a file of ours as an ordinary answer: Django would read all of it, too, to send it."""
+    """Return a file response as an ordinary one: Django, too, would read all of it to send it."""
     answer = HttpResponse(b"".join(file.streaming_content), status=file.status_code)  # type: ignore[arg-type]
     answer.headers = file.headers
     answer.cookies = file.cookies

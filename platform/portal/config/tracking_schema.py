@@ -51,7 +51,7 @@ def _upgrade(uri: str) -> None:
 
 
 def template() -> Path:
-    """Return an empty SQLite database of the installed MLflow, made once an installation."""
+    """Return an empty SQLite database of the installed MLflow, created once an installation."""
     mark = crc32("".join(INDEXES).encode())
     path = ROOT / ".cache" / f"tracking-{version('mlflow')}-{mark:08x}.sqlite3"
     path.parent.mkdir(exist_ok=True)
@@ -102,7 +102,7 @@ def _add_indexes() -> None:
 def prepare_tracking(database_url: str, data_dir: Path) -> bool:
     """Create or upgrade MLflow's tables. Return True if there was anything to do.
 
-    Raises StartError. No other process may prepare meanwhile (`preparation.one_at_a_time`).
+    Raises StartError. No other process may prepare meanwhile (`setup.steps.one_at_a_time`).
     """
     file = data_dir / "mlflow.db"
     if not database_url.startswith("postgres") and not file.exists():
@@ -126,7 +126,7 @@ def prepare_tracking(database_url: str, data_dir: Path) -> bool:
 
 
 def fill_for_tests(database_url: str) -> None:
-    """Give the database of a test run, made from the one at `database_url`, MLflow's tables."""
+    """Create MLflow's tables in the database of a test run, derived from `database_url`."""
     connection = connections[DATABASE]
     if connection.vendor == "sqlite":
         connection.ensure_connection()

@@ -54,7 +54,7 @@ def _redis_program() -> str:
 
 
 def _redis_configuration(settings: Env) -> str:
-    # Nothing is written to disk: the database is the truth, and what rings can ring again.
+    # Nothing is written to disk: the database is the truth, and lost messages are sent again.
     return "\n".join(
         (
             f"bind {_LOOPBACK}",
@@ -71,10 +71,10 @@ def _redis_configuration(settings: Env) -> str:
 
 
 def control_spec(settings: Env, environment: dict[str, str]) -> ProcessSpec:
-    """Return how the control worker is kept running.
+    """Return the process spec of the control worker.
 
-    It shows that it lives by touching a file: any job of the machine can use up the connections of
-    its health port.
+    It proves that it is alive by touching a file, since any job of the machine can use up the
+    connections of its health port.
     """
     alive = settings.data_dir / "control-alive"
     return ProcessSpec(
@@ -90,7 +90,7 @@ def control_spec(settings: Env, environment: dict[str, str]) -> ProcessSpec:
 
 
 def portal_spec(settings: Env, environment: dict[str, str]) -> ProcessSpec:
-    """Return how the portal is kept running."""
+    """Return the process spec of the portal."""
     host = local_node.EVERY_ADDRESS.get(settings.bind, settings.bind)
     return ProcessSpec(
         name="portal",

@@ -15,7 +15,7 @@ from portal.config.threaded_handler import RequestHandler
 
 Event = dict[str, Any]
 _SILENCE_ALLOWED_S = 60
-# An upload holds its thread for as long as the client wishes, so pages never wait for one of these.
+# The client decides how long an upload holds its thread, so pages never wait for one of these.
 _THREADS = 1024
 
 
@@ -68,7 +68,7 @@ class _ArrivingBody:
         return event
 
     def close(self) -> None:
-        """Forget what has arrived and was not read."""
+        """Discard the bytes that have arrived and were not read."""
         self._waiting.clear()
 
 

@@ -62,7 +62,7 @@ class RefuseReplacing(Operation):
         self.message = message
 
     def state_forwards(self, app_label: str, state: ProjectState) -> None:
-        """Leave the state: triggers are no part of it."""
+        """Do nothing, since triggers are not part of the state."""
 
     def database_forwards(
         self,

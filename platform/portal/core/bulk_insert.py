@@ -1,6 +1,6 @@
-"""Inserting many rows of one shape at once, where the ORM's cost for each row would be most of it.
+"""Bulk insert of rows of one shape, where the ORM's cost per row would dominate.
 
-What this leaves out compared with `bulk_create`: expressions as values, and the instances.
+Unlike `bulk_create` it supports no expressions as values and returns no instances.
 """
 
 from collections.abc import Iterable, Sequence

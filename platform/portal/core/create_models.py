@@ -1,4 +1,4 @@
-"""Many tables made by one operation of a migration."""
+"""Migration operation that creates many tables at once."""
 
 import contextlib
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ class CreateModels(Operation):
         self.operations = operations
 
     def state_forwards(self, app_label: str, state: ProjectState) -> None:
-        """Add the models to the state, and forget what was built of it."""
+        """Add the models to the state, and drop its rendered models."""
         with contextlib.suppress(AttributeError):
             del state.apps
         for operation in self.operations:

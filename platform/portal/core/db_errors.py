@@ -7,7 +7,7 @@ from portal.core import db_patience
 from portal.core.db_patience import DatabaseMissing
 from portal.core.errors import Conflict, NotFound, SlipwayError, Unavailable
 
-# Two who wait for each other, a lock or a connection not had in time: the same may pass later.
+# A deadlock, or a timeout of a lock or a connection: a retry may succeed.
 DATABASE_TROUBLE = (OperationalError, InterfaceError)
 
 

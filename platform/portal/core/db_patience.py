@@ -1,8 +1,8 @@
-"""Time that a request may wait for a database that does nothing for it.
+"""Limits on the time a request waits for an unresponsive database.
 
 A request that waits while others make progress is queued, and waits for up to `QUEUE_S`. One that
-waits while nothing moves (the server is away or frozen, a lock is held on and on) has `STALL_S` in
-all, however many statements share it. Background work has no such limits.
+waits while nothing changes (the server is down or frozen, a lock is held indefinitely) has
+`STALL_S` in all, shared by all its statements. Background work has no such limits.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ STALL_S: Final = 1.2
 QUEUE_S: Final = 10.0
 # Statements are looked after this often.
 SLICE_S: Final = 0.25
-# While the database is known to be away, one slice tells whether it is back.
+# While the database is known to be down, one slice shows whether it is back.
 _STALL_IN_OUTAGE_S: Final = 0.25
 _NOTHING_S: Final = 0.01
 
@@ -73,7 +73,7 @@ class Patience:
         return self._stall_s <= _NOTHING_S or self._queue_s <= _NOTHING_S
 
     def give_back(self, seconds: float) -> None:
-        """Give back what a stall took that was none: those in front are served in turn."""
+        """Refund stall time that was queueing, since those in front are served in turn."""
         self._stall_s += seconds
 
     def note_queued(self, seconds: float) -> None:

@@ -21,7 +21,7 @@ log = structlog.get_logger(__name__)
 LOST = Counter("slipway_doorbells_lost_total", "Rings the broker did not take.", ["task"])
 
 _REST_S = 5.0
-# Rings at the same time; one that gets no turn soon is lost rather than late.
+# Concurrent messages. One that gets no turn soon is dropped rather than delayed.
 _AT_ONCE = 8
 _TURN_WITHIN_S = 0.4
 
@@ -55,7 +55,7 @@ class Breaker:
         self._open_until = 0.0
 
     def allows(self) -> bool:
-        """Tell whether to try. After a rest only the first to ask may, the others rest on."""
+        """Return True if a call may be tried. After a rest, only the first caller may."""
         with self._lock:
             if self._open_until == 0.0:
                 return True
@@ -82,7 +82,7 @@ _turns = threading.BoundedSemaphore(_AT_ONCE)
 
 
 def ring(task: CeleryTask, *ids: str) -> None:
-    """Ring `task` with `ids` once the surrounding transaction has committed (now without one)."""
+    """Enqueue `task` with `ids` after the surrounding transaction commits (at once without one)."""
     transaction.on_commit(lambda: ring_now(task, *ids))
 
 

@@ -35,7 +35,7 @@ class _Ulids:
             return self._last
 
     def start_afresh(self) -> None:
-        """Forget the last one and the lock's holder, in a child process just forked."""
+        """Reset the last ULID and the lock, in a child process just forked."""
         self._lock = threading.Lock()
         self._last = 0
 
@@ -52,5 +52,5 @@ def new_id(prefix: str) -> str:
 
 
 def is_id(text: str, prefix: str) -> bool:
-    """Tell whether `text` has the shape of an id of that kind (it may still not exist)."""
+    """Return True if `text` has the format of an id of that kind (it may not exist)."""
     return text.startswith(f"{prefix}_") and ID_PATTERN.match(text) is not None

@@ -28,7 +28,7 @@ def accepted_request_id(given: str) -> str:
 
 
 class RequestContextMiddleware:
-    """Give each request an id (a well-formed X-Request-Id is kept), log it, time it."""
+    """Assign each request an id (or accept a well-formed X-Request-Id), log it, time it."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response

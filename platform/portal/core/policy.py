@@ -28,7 +28,7 @@ class Policy(Protocol):
 
 @dataclass(frozen=True)
 class Public:
-    """Anyone may pass. `why` says why that is right."""
+    """Anonymous access. `why` justifies it."""
 
     why: str
 
@@ -44,14 +44,14 @@ class PerOperation:
     """The view fans out by HTTP method and every operation behind it carries its own policy."""
 
     def check(self, request: HttpRequest, path: dict[str, Any]) -> None:
-        """Leave the decision to the operation."""
+        """Allow, since the operation decides."""
 
     def describe(self) -> str:
         return "per operation"
 
 
 def guarded_by(policy: Policy) -> Callable[[View], View]:
-    """Declare the policy of a view function (or of the function `as_view()` made)."""
+    """Declare the policy of a view function (or of the function returned by `as_view()`)."""
 
     def declare(view: View) -> View:
         view.policy = policy  # type: ignore[attr-defined]

@@ -24,17 +24,17 @@ def release_connection() -> None:
 
 
 class OwnThread:
-    """One thread for what many streams of an event loop ask of the database or the disk.
+    """One thread for the database and disk access of many streams of an event loop.
 
-    However many streams there are, they hold one connection, and that only while one asks.
+    All streams together use one connection, and only during an access.
     """
 
     def __init__(self, name: str) -> None:
-        """`name` is what the thread is called where threads are listed."""
+        """`name` is the name of the thread in lists of threads."""
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
 
     async def run(self, work: Callable[[], Result]) -> Result:
-        """Do some work in the thread, after what others asked for before."""
+        """Run some work in the thread, after the work queued before."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, _done, work)
 
 

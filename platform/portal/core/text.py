@@ -12,7 +12,7 @@ import orjson
 from portal.core.errors import InvalidInput
 from slipway.schemas.base import SLUG_PATTERN, forbidden_character
 
-# JSON may hold half of a surrogate pair by an escape; UTF-8, and so a page or a database, may not.
+# JSON may contain lone surrogates as escapes. UTF-8, and so a page or a database, may not.
 _HALVES = re.compile("[\ud800-\udfff]")
 _SLUG = re.compile(rf"\A{SLUG_PATTERN}\Z")
 

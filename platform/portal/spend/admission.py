@@ -31,7 +31,7 @@ class BudgetAdmission:
         """Reserve in every budget, or raise Conflict with the reason and reserve in none.
 
         Database work alone, inside the caller's transaction. Asking again about the same workload
-        reserves anew what it has not spent.
+        replaces the reservation of its unspent amount.
         """
         budgets = _budgets_of(request)
         if not budgets:
@@ -72,7 +72,7 @@ def _has_room(budget: Budget, amount: int, timestamp: datetime) -> bool:
 
 
 def _budgets_of(request: AdmissionRequest) -> list[Budget]:
-    """Return the budgets that say whether this may start, in the one order all lock them in."""
+    """Return the budgets that apply to this start, in the order in which all lock them."""
     budgets = Budget.objects.over(
         project=request.project_id, team=request.team_id, person=request.user_id
     ).filter(stops=True)

@@ -52,7 +52,7 @@ def _watch(budget_id: str, timestamp: datetime) -> None:
     if budget.is_used_up(timestamp):
         _stop(budget, timestamp)
         return
-    # Whoever was warned and may go on is warned again, the whole time, should it run out again.
+    # A workload that was warned and may continue gets the full warning again next time.
     warned = BudgetStop.objects.filter(budget=budget)
     if warned.exists():
         warned.delete()
@@ -95,7 +95,7 @@ def _level_words(budget: Budget, level: int) -> str:
 
 
 def _alert(budget: Budget, level: str, words: str) -> None:
-    """Tell once: the row of the alert and the mails about it commit together."""
+    """Alert once: the row of the alert and the mails about it commit together."""
     try:
         with transaction.atomic():
             BudgetAlert.objects.create(
@@ -111,7 +111,7 @@ def _alert(budget: Budget, level: str, words: str) -> None:
             for address in sorted(recipients_of(budget)):
                 queue_mail(to=address, subject=subject, body=f"{words}\n")
     except IntegrityError:
-        return  # somebody else told at the same moment
+        return  # another process alerted concurrently
 
 
 def recipients_of(budget: Budget) -> set[str]:
@@ -129,7 +129,7 @@ def recipients_of(budget: Budget) -> set[str]:
 
 
 def _stop(budget: Budget, timestamp: datetime) -> None:
-    """Stop what waits and runs: at once, or after the warning its kind is due."""
+    """Stop queued and running work: at once, or after the warning period of its kind."""
     workloads = Workload.objects.unfinished().exclude(state=WorkloadState.STOPPING, plan="stop")
     if budget.project_id:
         workloads = workloads.filter(project=budget.project_id)
@@ -175,6 +175,6 @@ def _is_warned(workload: Workload, budget: Budget, timestamp: datetime) -> bool:
 
 
 def why_stopped(budget: Budget) -> str:
-    """Say why something was stopped."""
+    """Return the reason for stopping a workload."""
     limit = f"{dollars(budget.limit_nano_usd)} {period_words(budget)}"
     return f"Stopped by budget: {budget.scope_name} reached 100 % of {limit}."

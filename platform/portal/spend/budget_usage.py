@@ -57,7 +57,7 @@ def measure(budget_id: str, timestamp: datetime) -> Budget | None:
 
 
 def _lower_reservations(budget: Budget, timestamp: datetime) -> None:
-    """Set aside less for what has begun to spend, and nothing for what has ended."""
+    """Lower the reservations of workloads that spend, and release those of finished ones."""
     held = list(Reservation.objects.filter(budget=budget, left_nano_usd__gt=0))
     if not held:
         return

@@ -9,13 +9,13 @@ from slipway.schemas.workloads import WorkloadState
 
 RUNS_LOOKED_AT = 50
 _S_AN_HOUR = 3600
-# Set aside for what is admitted without any history or limit of its own.
+# Seconds of cost reserved for workloads without history or lifetime limit.
 UNKNOWN_S = 60
 
 
 @dataclass(frozen=True)
 class CostEstimate:
-    """Median and middle 80 % of what like runs have cost."""
+    """Median and middle 80 % of the cost of similar runs."""
 
     nano_usd: int
     low_nano_usd: int

@@ -37,6 +37,6 @@ class BudgetGate:
 
 
 def gated_budget(request: HttpRequest) -> Budget:
-    """Return the budget the gate let this request reach."""
+    """Return the budget stored by the gate of this request."""
     budget: Budget = request.gated_budget  # type: ignore[attr-defined]
     return budget

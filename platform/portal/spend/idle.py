@@ -42,7 +42,7 @@ class NodeIdle:
 
     @property
     def idle_nano_usd(self) -> int:
-        """Capacity less what was held."""
+        """Capacity less allocations."""
         return self.capacity_nano_usd - self.held_nano_usd
 
     @property

@@ -21,7 +21,7 @@ from portal.spend.models import (
 from portal.spend.models.ledger import KIND_CAPACITY
 
 HOUR_MS = 3_600_000
-# What the sums of a project are split by.
+# Dimensions of the sums of a project.
 PARTS = ("person", "tier", "kind")
 _COLUMNS = (
     "source",

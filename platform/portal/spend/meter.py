@@ -115,7 +115,7 @@ def unsettled_ids(projects: Collection[str] | None) -> list[str]:
 
 
 def due_of_lease(lease: Lease, steps: Steps, rates: Rates, hour_ms: int) -> Due:
-    """Return what of a lease is not written yet, up to a full hour or its end."""
+    """Return the unbilled span of a lease, up to a full hour or its end."""
     begin_ms = unix_ms(lease.granted_at)
     steps = steps or ((begin_ms, lease.nano_usd_per_hour),)
     end_ms = max(begin_ms, hour_ms) if lease.ended_at is None else unix_ms(lease.ended_at)
@@ -146,7 +146,7 @@ def source_of(lease: Lease) -> Source:
 
 
 def labels_of(workload: Workload) -> tuple[tuple[str, str], ...]:
-    """Return what a workload is added up under, beside whom and what it costs."""
+    """Return the labels by which the cost of a workload is summed."""
     rows = [(TAG, f"{name}={value}") for name, value in sorted(workload.tags.items())]
     grouping = kind_of(workload.kind).grouping
     if grouping is not None:
@@ -204,9 +204,9 @@ def entries_of(due: Due, rates: Rates) -> list[LedgerEntry]:
 
 
 def _value(due: Due, rates: Rates, begin_ms: int, end_ms: int, *, is_back: bool) -> int:
-    """Return what the node's resources are worth over a span.
+    """Return the value of the node's resources over a span.
 
-    What is held is rounded down and capacity up, so that idle, their difference, is never negative.
+    Allocations are rounded down and capacity up, so that idle, their difference, is never negative.
     """
     rounds_up = (due.of.kind == KIND_CAPACITY) != is_back
     rounded = rates.ceiling if rounds_up else rates.floor

@@ -131,7 +131,7 @@ def _runs(spending: SpendBreakdown, names: _Names) -> list[RunCostOut]:
 
 
 def _other_runs(spending: SpendBreakdown, shown: Sequence[RunCostOut]) -> int:
-    """Return what the runs that are not shown have cost."""
+    """Return the cost of the runs that are not shown."""
     others = (KIND_CAPACITY, KIND_STORAGE)
     all_runs = sum(cost for kind, cost in spending.by_kind.items() if kind not in others)
     return all_runs - sum(run.nano_usd for run in shown)
@@ -142,7 +142,7 @@ def _has_more(spending: SpendBreakdown, requested: str) -> bool:
 
 
 def _groups(scope: Scope, spending: SpendBreakdown, names: _Names) -> list[GroupCostOut]:
-    """Return the top experiments and endpoints by cost, with the cost of a thousand of their units."""
+    """Return the top experiments and endpoints by cost, with the cost per 1,000 units of work."""
     window, group_costs = spending.window, []
     for kind, grouping in groupings().items():
         dear = [
@@ -226,7 +226,7 @@ def _idle_workload(idle_usage: IdleUsage) -> IdleOut:
 
 
 def with_cost(quote: Quote, request: AdmissionRequest) -> Quote:
-    """Add to a quote what the start is expected to cost and what its budgets say to it."""
+    """Add the expected cost of a start and the answers of its budgets to a quote."""
     admission_quote = quoted(request)
     budgets = [
         BudgetLeft(

@@ -55,7 +55,7 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class RunningCost:
-    """A lease or bytes held now, and what an hour of it costs."""
+    """Current lease or stored bytes, and the cost per hour."""
 
     of: Source
     nano_usd_per_hour: int
@@ -156,7 +156,7 @@ def _unmoved(read: Callable[[], Any]) -> Any:
 
 
 def spent_in(scope: Scope, *, month: str, timestamp: datetime) -> int:
-    """Return what a month (`2026-11`) has cost so far, or everything for an empty one."""
+    """Return the cost of a month (`2026-11`) so far, or of all time for an empty one."""
 
     def read() -> int:
         sums: QuerySet[Any] = MonthTotal.objects.filter(scope.of_sums())
@@ -175,7 +175,7 @@ def spent_in(scope: Scope, *, month: str, timestamp: datetime) -> int:
 
 
 def spending_of(scope: Scope, window: Window, *, with_runs: bool = True) -> SpendBreakdown:
-    """Return what a window has cost some projects, live to the millisecond.
+    """Return the cost of a window for some projects, live to the millisecond.
 
     The scope names projects, or is everything.
     """
@@ -232,7 +232,7 @@ def _add_runs(spend_breakdown: SpendBreakdown, scope: Scope) -> None:
     periods = _periods(spend_breakdown.window)
     sums = WorkloadTotal.objects.filter(_of_projects(scope), period__in=periods)
     if len(periods) > 1:
-        # Who and what of a few is read after it is known which, which spares the sorting of all.
+        # Two queries: pick the top rows first, then load their names. Avoids sorting wide rows.
         dear = _grouped(sums, "project", "workload").order_by("-all")[:RUNS_SHOWN]
         ids = [workload for _, workload, _ in dear]
         rows = _grouped(WorkloadTotal.objects.filter(workload__in=ids, period__in=periods), *names)

@@ -1,4 +1,4 @@
-"""Prices of bare resources over time, and what amounts of them are worth."""
+"""Prices of bare resources over time, and the value of amounts of them."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -56,7 +56,7 @@ class Rates:
         return cls({name: tuple(sorted(steps)) for name, steps in values.items()})
 
     def worth(self, held: Amounts, *, begin_ms: int, end_ms: int) -> int:
-        """Return what holding these amounts costs, in `1 / WHOLE` nano-USD: exact."""
+        """Return the exact cost of holding these amounts, in `1 / WHOLE` nano-USD."""
         return sum(
             amount * integral(self.steps[name], begin_ms=begin_ms, end_ms=end_ms) * _per(name)
             for name, amount in held.items()
@@ -64,11 +64,11 @@ class Rates:
         )
 
     def floor(self, held: Amounts, *, begin_ms: int, end_ms: int) -> int:
-        """Return what holding costs in nano-USD, rounded down."""
+        """Return the cost of holding these amounts in nano-USD, rounded down."""
         return self.worth(held, begin_ms=begin_ms, end_ms=end_ms) // _WHOLE
 
     def ceiling(self, held: Amounts, *, begin_ms: int, end_ms: int) -> int:
-        """Return what holding costs in nano-USD, rounded up."""
+        """Return the cost of holding these amounts in nano-USD, rounded up."""
         return -(-self.worth(held, begin_ms=begin_ms, end_ms=end_ms) // _WHOLE)
 
     def an_hour(self, held: Amounts, *, at_ms: int) -> int:

@@ -1,4 +1,4 @@
-"""Rent or buy: from when on owning what one uses is cheaper than renting it. No Django, no I/O."""
+"""Rent or buy: when owning machines becomes cheaper than renting them. No Django, no I/O."""
 
 from dataclasses import dataclass
 
@@ -85,12 +85,12 @@ def compare(given: Assumptions) -> CostComparison:
 
 
 def _running_cost(given: Assumptions) -> float:
-    """Return what a machine costs a month beside its price: power, hosting, staff."""
+    """Return the running cost of a machine per month: power, hosting, staff."""
     kwh = given.watts / 1000 * HOURS_A_MONTH * given.power_overhead
     staff = given.staff_hours_per_month * given.staff_per_hour
     return kwh * given.power_per_kwh + given.hosting_per_month + staff
 
 
 def _worth(given: Assumptions, month: int) -> float:
-    """Return what a machine could be sold for: its rest at the end, nothing to count on before."""
+    """Return the resale value of a machine: the residual at the end, zero before."""
     return given.price * given.rest_percent / 100 if month == given.months else 0.0

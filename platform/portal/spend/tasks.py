@@ -7,7 +7,7 @@ from portal.spend.budget_enforcement import watch_budgets as watch_all
 from portal.spend.holding_sync import sync_holdings
 from portal.spend.meter import meter as meter_due
 
-# Task → how often it runs whether or not anybody rings.
+# Task → how often it runs even if it is not enqueued.
 PERIODIC = {
     "spend.meter": timedelta(seconds=10),
     "spend.watch_budgets": timedelta(seconds=3),

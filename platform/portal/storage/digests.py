@@ -28,7 +28,7 @@ class Intake:
 
     @property
     def sha256(self) -> str:
-        """Digest of what has passed so far, 64 lower-case hex digits."""
+        """SHA-256 of the bytes so far, 64 lower-case hex digits."""
         return self._hash.hexdigest()
 
     def passing(self, chunks: Iterable[bytes]) -> Iterator[bytes]:

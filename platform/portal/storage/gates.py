@@ -75,12 +75,12 @@ def _act_by_link(request: HttpRequest, file_id: str) -> Grant:
 
 
 def gated_file(request: HttpRequest) -> StoredFile:
-    """Return the file the gate let this request reach."""
+    """Return the file stored by the gate of this request."""
     file: StoredFile = request.gated_file  # type: ignore[attr-defined]
     return file
 
 
 def gated_grant(request: HttpRequest) -> Grant:
-    """Return what the link of this request allows."""
+    """Return the grant of the link of this request."""
     grant: Grant = request.gated_grant  # type: ignore[attr-defined]
     return grant

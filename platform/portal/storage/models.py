@@ -17,7 +17,7 @@ _CLAIM_ATTEMPTS = 5
 
 
 class BlobQuerySet(models.QuerySet["Blob"]):
-    """Verbs on blobs. A move is one guarded UPDATE, so an upload and the sweep never collide."""
+    """Queryset of blobs. A move is one guarded UPDATE, so an upload and the sweep never collide."""
 
     def current(self) -> "BlobQuerySet":
         """Blobs that files may refer to."""
@@ -42,7 +42,7 @@ class BlobQuerySet(models.QuerySet["Blob"]):
             fresh = Blob(sha256=stored.sha256, size_bytes=stored.size_bytes, key=stored.key)
             self.bulk_create([fresh], ignore_conflicts=True)
             same.filter(damaged_at__isnull=False).update(key=stored.key, damaged_at=None)
-            # Takes the row's lock. None left means that the sweep condemned it a moment ago.
+            # Takes the row's lock. No row means that the sweep has just condemned it.
             if same.update(unreferenced_since=None):
                 return same.get()
         raise Conflict(
@@ -57,10 +57,10 @@ class BlobQuerySet(models.QuerySet["Blob"]):
 
 
 class Blob(Row):
-    """Bytes that rest in the store under `key`, at most one current row for each digest.
+    """Bytes stored under `key`, at most one current row for each digest.
 
-    in use ⇄ unreferenced → condemned → row gone. `damaged_at` says when a reader found other bytes
-    than were stored, or none.
+    in use ⇄ unreferenced → condemned → row gone. `damaged_at` is the time when a reader found other
+    bytes than were stored, or none.
     """
 
     id = IdField("blob")
@@ -92,7 +92,7 @@ class Blob(Row):
 
 
 class StoredFileQuerySet(models.QuerySet["StoredFile"]):
-    """Verbs on files."""
+    """Queryset of files."""
 
     def visible_to(self, principal: Principal) -> "StoredFileQuerySet":
         """Files of the projects in sight that are not archived."""

@@ -53,10 +53,10 @@ class BytesMissing(Exception):
 
 
 class BlobStore(Protocol):
-    """A place for bytes. Every verb raises core.errors.Unavailable when the place is out of order.
+    """A byte store. Every operation raises core.errors.Unavailable during an outage.
 
     An object is written once and never changed. Its key ends in random digits, so two uploads of
-    the same bytes never meet, and removing one object can never take away another.
+    the same bytes never share an object, and removing one can never remove another.
     """
 
     def put(
@@ -93,6 +93,6 @@ def new_key(sha256: str) -> str:
 
 
 def digest_in(key: str) -> str | None:
-    """Return the digest a key names, or None when we did not make this key."""
+    """Return the digest a key contains, or None for a key of another format."""
     match = _KEY.match(key)
     return match[1] + match[2] if match else None

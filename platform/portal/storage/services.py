@@ -69,7 +69,7 @@ def receive_bytes(
     promised: UploadDeclaration = _NO_PROMISE,
     limit_bytes: int | None = None,
 ) -> StoredBytes:
-    """Write a stream to the store, where no one sees it until `keep_file`.
+    """Write a stream to the store, where it is not visible until `keep_file`.
 
     For callers that commit something else together with the file. `limit_bytes` is that of any
     file unless given. Bytes that are neither kept nor discarded are removed by the sweep after a
@@ -80,7 +80,7 @@ def receive_bytes(
 
 
 def discard_bytes(stored: StoredBytes) -> None:
-    """Remove received bytes that were not kept. An outage leaves them to the sweep."""
+    """Delete received bytes that were not kept. During an outage they are left to the sweep."""
     _drop(stored.key)
 
 
@@ -95,9 +95,9 @@ def keep_file(
 ) -> StoredFile:
     """Add a file of received bytes to the project, in one transaction.
 
-    `file_id` takes an id that was promised before (by a link to upload to). What a machine keeps
-    by itself many times an hour, and no person asked for, need not be audited. Raises InvalidInput
-    for a bad name, Conflict when that id is taken.
+    `file_id` is an id that was issued before (by an upload link). Files that a machine stores
+    automatically many times an hour need not be audited. Raises InvalidInput for a bad name,
+    Conflict when that id is taken.
     """
     name = clean_file_name(name)
     with transaction.atomic():

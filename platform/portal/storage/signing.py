@@ -107,5 +107,5 @@ def _on_behalf_of(user_id: str, token_id: str, session_mark: str) -> Principal |
 
 
 def _session_mark(user: User) -> str:
-    """Return what changes when the person's sessions end with the password they began with."""
+    """Return a value that changes when a new password ends the person's sessions."""
     return user.get_session_auth_hash()[:_SESSION_MARK_LENGTH]

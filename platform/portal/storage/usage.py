@@ -32,7 +32,7 @@ def register_stored(what: str, counter: Counter) -> None:
 
 
 def count_elsewhere(ids: Ids) -> None:
-    """Leave files out of the sort `files`, because another sort counts them."""
+    """Exclude files from the sort `files`, because another sort counts them."""
     _counted_elsewhere.append(ids)
 
 

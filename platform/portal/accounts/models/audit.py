@@ -81,7 +81,7 @@ class AuditQuerySet(models.QuerySet["AuditEvent"]):
 
 
 class AuditEvent(models.Model):
-    """One change. Ids are kept as text, not as keys: the log outlives what it speaks of."""
+    """One change. Ids are stored as text, not as foreign keys: the log outlives its targets."""
 
     id = IdField("aud")
     at = models.DateTimeField(default=clock.now, editable=False)

@@ -15,7 +15,7 @@ _LAST_USED_EVERY = timedelta(minutes=1)
 
 
 class ApiTokenQuerySet(models.QuerySet["ApiToken"]):
-    """Verbs on tokens."""
+    """Queryset of API tokens."""
 
     def usable(self) -> "ApiTokenQuerySet":
         """Tokens that are neither revoked nor expired and whose person is active."""

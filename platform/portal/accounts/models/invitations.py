@@ -12,7 +12,7 @@ from portal.core.models import IdField, Row
 
 
 class InvitationQuerySet(models.QuerySet["Invitation"]):
-    """Verbs on invitations."""
+    """Queryset of invitations."""
 
     def of_group(self, group: Group) -> "InvitationQuerySet":
         """Invitations into exactly this team or project."""

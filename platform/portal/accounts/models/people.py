@@ -11,7 +11,7 @@ from portal.core.models import IdField, Row
 
 
 class UserQuerySet(models.QuerySet["User"]):
-    """Verbs on people."""
+    """Queryset of people."""
 
     def matching(self, text: str) -> "UserQuerySet":
         """Return people whose name or e-mail address contains `text`, or all if it is empty."""

@@ -14,7 +14,7 @@ ROLE_CHOICES = [(role.value, role.value) for role in Role]
 
 
 class TeamQuerySet(models.QuerySet["Team"]):
-    """Verbs on teams."""
+    """Queryset of teams."""
 
     def visible_to(self, user: User) -> "TeamQuerySet":
         """Teams the person belongs to."""
@@ -41,7 +41,7 @@ class Team(Row):
 
 
 class ProjectQuerySet(models.QuerySet["Project"]):
-    """Verbs on projects."""
+    """Queryset of projects."""
 
     def visible_to(self, user: User) -> "ProjectQuerySet":
         """Projects the person belongs to, directly or through the project's team."""
@@ -69,9 +69,9 @@ class ProjectQuerySet(models.QuerySet["Project"]):
 
 
 class Project(Row):
-    """The tenant: everything a person makes belongs to exactly one project.
+    """The tenant: everything a person creates belongs to exactly one project.
 
-    `network` is what its tasks reach: the whole network, or the platform alone.
+    `network` is the network access of its tasks: the whole network, or the platform alone.
     """
 
     id = IdField("prj")
@@ -103,7 +103,7 @@ class Project(Row):
 
 
 class MembershipQuerySet(models.QuerySet["Membership"]):
-    """Verbs on memberships."""
+    """Queryset of memberships."""
 
     def in_group(self, group: "Group") -> "MembershipQuerySet":
         """Memberships held in exactly this team or project (not inherited ones)."""

@@ -1,4 +1,4 @@
-"""Verbs on invitations: a link bound to one e-mail address."""
+"""Services for invitations: a link bound to one e-mail address."""
 
 import secrets
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from slipway.schemas.accounts import Role
 
 @dataclass(frozen=True)
 class NewInvitation:
-    """An invitation and its link, which is not kept."""
+    """An invitation and its link, which is not stored."""
 
     invitation: Invitation
     link: str
@@ -93,7 +93,7 @@ def find_open(secret: str) -> Invitation:
 
 
 def accept(*, secret: str, by: User) -> Invitation:
-    """Become a member. The link works once, and only for the address it was made for."""
+    """Become a member. The link works once, and only for the address it was issued to."""
     with transaction.atomic():
         invitation = find_open(secret)
         if by.email != invitation.email:
@@ -124,10 +124,10 @@ def _accept(invitation: Invitation, by: User) -> Invitation:
 
 
 def accept_own(*, invitation_id: str, by: User) -> Invitation:
-    """Accept without the link an open invitation made for one's own address.
+    """Accept without the link an open invitation for one's own address.
 
-    Nobody can change their address, so a signed-in session proves as much as the link does. Raises
-    NotFound for an invitation of anybody else.
+    E-mail addresses cannot be changed, so a signed-in session proves as much as the link does.
+    Raises NotFound for an invitation of anybody else.
     """
     invitations = Invitation.objects.open().select_related("project__team", "team", "invited_by")
     with transaction.atomic():

@@ -1,4 +1,4 @@
-"""Verbs on people: administrators suspend and promote, a person edits and signs out."""
+"""Services for people: administrators suspend and promote, a person edits and signs out."""
 
 from allauth.usersessions.models import UserSession
 from django.contrib.sessions.models import Session
@@ -92,7 +92,7 @@ def change_account(
     is_administrator: bool | None = None,
     hand_over_to: str | None = None,
 ) -> User:
-    """Suspend or reinstate a person, make or unmake an administrator.
+    """Suspend or reinstate a person, grant or revoke the administrator role.
 
     Suspending ends sessions and tokens on their next request. Raises NotFound, Conflict when the
     last administrator would vanish, or when the person is the last owner somewhere and

@@ -1,4 +1,4 @@
-"""Verbs on projects."""
+"""Services for projects."""
 
 from django.db import IntegrityError, transaction
 

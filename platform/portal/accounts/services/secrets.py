@@ -1,4 +1,4 @@
-"""Verbs on project secrets: written and replaced, never shown again."""
+"""Services for project secrets: written and replaced, never shown again."""
 
 import re
 

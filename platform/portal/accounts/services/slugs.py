@@ -9,7 +9,7 @@ from portal.core.errors import Conflict, InvalidInput
 from portal.core.text import clean_slug, slug_from
 
 _TAIL = "23456789abcdefghjkmnpqrstvwxyz"
-# Words that stand in addresses of the portal itself.
+# Words in URLs of the portal itself.
 RESERVED = frozenset({"new", "api", "admin", "settings", "static", "login", "logout"})
 
 

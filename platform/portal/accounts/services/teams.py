@@ -1,4 +1,4 @@
-"""Verbs on teams."""
+"""Services for teams."""
 
 from django.db import IntegrityError, transaction
 

@@ -1,4 +1,4 @@
-"""Verbs on API tokens."""
+"""Services for API tokens."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from slipway.schemas.accounts import Scope
 
 @dataclass(frozen=True)
 class NewToken:
-    """A token and its secret, which is not kept."""
+    """A token and its secret, which is not stored."""
 
     token: ApiToken
     secret: str
@@ -33,9 +33,10 @@ def create_token(
     project: Project | None = None,
     expires_in_days: int = 90,
 ) -> NewToken:
-    """Make a token for oneself. A token can only make tokens with scopes it has itself.
+    """Create a token for oneself. A token can only create tokens with scopes it has itself.
 
-    Raises InvalidInput for a bad name or scope, Forbidden when the new token would reach further.
+    Raises InvalidInput for a bad name or scope, Forbidden when the new token would have more
+    access.
     """
     name = clean_name(name)
     requested = sorted({Scope(scope).value for scope in scopes})

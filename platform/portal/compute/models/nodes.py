@@ -1,4 +1,4 @@
-"""Machines, what they can give, what of it is taken, and the tokens they join with."""
+"""Nodes, their capacity and reservations, and join tokens."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -17,7 +17,7 @@ from portal.core.notify import ring
 
 
 class NodeQuerySet(models.QuerySet["Node"]):
-    """Verbs on nodes. Reserving and releasing are the only ways the `used_*` columns change."""
+    """Queryset of nodes. Only `reserve` and `release` change the `used_*` columns."""
 
     def present(self) -> "NodeQuerySet":
         """Nodes that belong to the installation, answering or not."""
@@ -53,7 +53,7 @@ class NodeQuerySet(models.QuerySet["Node"]):
         return is_taken
 
     def release(self, node_id: str, *, amount: Amount) -> None:
-        """Give back what one task held, and wake the node's agent."""
+        """Release the resources of one task, and notify the node's agent."""
         self.filter(pk=node_id).update(
             used_cpu_millis=F("used_cpu_millis") - amount.cpu_millis,
             used_memory_bytes=F("used_memory_bytes") - amount.memory_bytes,
@@ -64,7 +64,7 @@ class NodeQuerySet(models.QuerySet["Node"]):
         ring()
 
     def wake(self, node_ids: Iterable[str]) -> None:
-        """Tell agents that what they should run has changed."""
+        """Notify agents that their desired state has changed."""
         if self.filter(pk__in=sorted(set(node_ids))).update(
             desired_version=F("desired_version") + 1
         ):
@@ -79,11 +79,11 @@ class NodeQuerySet(models.QuerySet["Node"]):
 class Node(Row):
     """A machine that runs tasks.
 
-    `used_*` is the sum of the open leases on it. `desired_version` grows with every change of what
-    it should run, which is what its agent waits for. `hearing_since` is when the present unbroken
-    row of heartbeats began. `isolation` is what its agent reported last, and so is `disk`: its
-    size, the bound of one task and the reserve. `mixes_projects` lets back ends that cannot keep
-    projects apart run several at a time.
+    `used_*` is the sum of the open leases on it. `desired_version` grows with every change of its
+    desired state, and its agent waits for that. `hearing_since` is the start of the current
+    unbroken series of heartbeats. `isolation` is the last report of its agent, and so is `disk`:
+    its size, the limit of one task and the reserve. `mixes_projects` lets back ends that cannot
+    isolate projects run several at a time.
     """
 
     id = IdField("node")

@@ -1,4 +1,4 @@
-"""Hardware tiers and what an hour of each has cost at any moment."""
+"""Hardware tiers and their price history per hour."""
 
 from typing import Any, ClassVar, NoReturn
 

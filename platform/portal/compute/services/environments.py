@@ -1,4 +1,4 @@
-"""Environments: from a `requirements.txt` to a digest, and what agents report of their builds."""
+"""Environments: from a `requirements.txt` to a digest, and the build reports of agents."""
 
 import hashlib
 import re
@@ -158,7 +158,7 @@ def _append_log(key: str, report: EnvironmentReport) -> int:
     data = report.log.encode("utf-8", "replace")
     end = report.log_offset + len(data)
     if end > MAX_BUILD_LOG_BYTES:
-        return end  # taken as read: a log this long is kept up to its limit
+        return end  # skip the rest: a log is stored up to its limit
     return log_store().append(key, report.log_offset, data)
 
 

@@ -1,4 +1,4 @@
-"""Verbs on nodes: their heartbeats, and what administrators do with them."""
+"""Services for nodes: heartbeats, and the operations of administrators."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -95,14 +95,14 @@ def uncordon_node(*, node: Node) -> Node:
 
 
 def drain_node(*, node: Node, reason: str = "") -> Node:
-    """Give the node no new work and move away what can be moved. Idempotent."""
+    """Schedule no new work on the node and evict what can be moved. Idempotent."""
     return _move(node, NodeState.DRAINING, "node.drain", reason)
 
 
 def set_project_mixing(*, node: Node, is_allowed: bool) -> Node:
-    """Allow several projects at a time on back ends that cannot keep them apart. Idempotent.
+    """Allow several projects at a time on back ends that cannot isolate them. Idempotent.
 
-    Forbidding it again stops nothing: what runs there ends by itself.
+    Forbidding it again stops nothing: running work ends by itself.
     """
     with transaction.atomic():
         nodes = Node.objects.present().filter(pk=node.pk, mixes_projects=not is_allowed)

@@ -1,4 +1,4 @@
-"""Verbs on hardware tiers, by administrators."""
+"""Services for hardware tiers, by administrators."""
 
 from django.db import IntegrityError, transaction
 
@@ -27,7 +27,7 @@ def create_tier(
     gpu_model: str = "",
     labels: dict[str, str] | None = None,
 ) -> Tier:
-    """Make a tier. Raises InvalidInput for one that gives nothing, Conflict for a taken slug."""
+    """Create a tier. Raise InvalidInput for one without resources, Conflict for a taken slug."""
     name, slug = clean_name(name), clean_slug(slug)
     if not amount.cpu_millis or not amount.memory_bytes:
         raise InvalidInput(
@@ -109,9 +109,9 @@ def _facts_of(tier: Tier) -> dict[str, str | int | bool]:
 
 
 def make_default_tiers(node: Node) -> list[Tier]:
-    """Make tiers that suit a node: all of them for the first, those with GPUs for the first GPU.
+    """Create tiers for a node: all of them for the first, those with GPUs for the first GPU.
 
-    Tiers of administrators are left alone, and where one has a slug already, it keeps it.
+    Tiers of administrators are not changed, and an existing slug keeps its tier.
     """
     suggested = _suggestions(node.capacity)
     if Tier.objects.exists():
@@ -161,7 +161,7 @@ def _suggestions(capacity: Amount) -> list[tuple[str, str, Amount]]:
 
 
 def _even(memory_bytes: int) -> int:
-    """Round memory down to what reads well, if there is enough of it."""
+    """Round memory down to a multiple of the step, if there is enough of it."""
     return memory_bytes // _MEMORY_STEP * _MEMORY_STEP or max(1, memory_bytes)
 
 

@@ -1,4 +1,4 @@
-"""Make a backup of an installation, while it runs or not."""
+"""Create a backup of an installation, while it runs or not."""
 
 import itertools
 from collections.abc import Iterator

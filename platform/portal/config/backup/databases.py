@@ -1,6 +1,6 @@
-"""The two databases of an installation, read in one moment and filled in one transaction.
+"""The two databases of an installation, read as one snapshot and filled in one transaction.
 
-Both are spoken to without Django: a backup holds tables, not models, and a snapshot must not take
+Both are accessed without Django: a backup holds tables, not models, and a snapshot must not take
 the lock under which SQLite writes.
 """
 
@@ -21,7 +21,7 @@ from portal.config.backup.errors import BackupError
 from portal.config.backup.rows import Row, bytes_in, plain
 from portal.config.databases import SCHEMA
 
-# Made anew wherever Slipway starts: the record of migrations, and what only saves time.
+# Created again at every start: the record of migrations, and caches.
 LEFT_OUT = frozenset({"django_migrations", "core_cache", "alembic_version"})
 _BATCH = 500
 
@@ -183,7 +183,7 @@ class PostgresTables:
         """Yield the rows of a table in the format of a backup."""
         flags = [name in table.json_columns for name in table.columns]
         names = sql.SQL(", ").join(
-            # As text: decoded, JSON's own null could not be told from none.
+            # As text: decoded, a JSON null could not be distinguished from SQL's NULL.
             sql.SQL("{}::text").format(sql.Identifier(name)) if flag else sql.Identifier(name)
             for name, flag in zip(table.columns, flags, strict=True)
         )

@@ -95,7 +95,7 @@ class EncryptingWriter:
         return len(data)
 
     def tell(self) -> int:
-        """Return the number of bytes taken."""
+        """Return the number of bytes written so far."""
         return self._position
 
     def close(self) -> None:

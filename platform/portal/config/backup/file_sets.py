@@ -15,7 +15,7 @@ _NOT_KEPT = ("slipway.log", ".new", ".part", ".lock")
 
 
 def files_of(data_dir: Path) -> Iterator[tuple[str, Path]]:
-    """Yield the name in a backup and the path of each file of the data folder that is kept."""
+    """Yield the name in a backup and the path of each file of the data folder to back up."""
     for kept in KEPT:
         top = data_dir / kept
         paths = [top] if top.is_file() else sorted(top.rglob("*")) if top.is_dir() else []

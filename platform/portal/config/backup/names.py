@@ -8,8 +8,8 @@ from portal.config.backup.errors import BackupError
 from portal.storage.ports import digest_in
 from slipway.sanitize import visible
 
-# Folders and files of the data folder that hold what cannot be made anew. Bytes and artifacts come
-# by their stores, because they may rest elsewhere.
+# Folders and files of the data folder that cannot be recreated. Bytes and artifacts are read from
+# their stores, which may be elsewhere.
 KEPT: Final = ("keys", "logs", "outbox", "predictions", "node/node.json", "node/name")
 _TABLE: Final = re.compile(r"\Atables/(?:default|tracking)/\w{1,100}\.jsonl\.gz\Z", re.ASCII)
 _ALIASES: Final = {"default", "tracking"}

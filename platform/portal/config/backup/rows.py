@@ -98,5 +98,5 @@ class Tally:
             yield self.add(row)
 
     def facts(self) -> dict[str, Any]:
-        """Return what the manifest says of the table."""
+        """Return the entry of the table in the manifest."""
         return {"rows": self.rows, "digest": f"{self.digest:064x}", "nano": self.nano}

@@ -18,7 +18,7 @@ _SECONDS_FOR_ANOTHER_TO_WRITE = 1.0
 
 
 def _files() -> Iterator[Path]:
-    """Yield the files that decide what there is to prepare."""
+    """Yield the files whose change requires another preparation."""
     for folder in ("migrations", "static"):
         for path in sorted(_PORTAL.glob(f"*/{folder}/**/*")):
             if path.suffix != ".pyc":
@@ -61,7 +61,7 @@ def _fingerprint(settings: Env) -> str:
 
 
 def is_prepared(settings: Env) -> bool:
-    """Tell whether nothing has changed since `note_prepared`."""
+    """Return True if nothing has changed since `note_prepared`."""
     try:
         noted = (settings.data_dir / _STAMP).read_text()
     except OSError:
@@ -70,7 +70,7 @@ def is_prepared(settings: Env) -> bool:
 
 
 def was_prepared(settings: Env) -> bool:
-    """Tell whether a preparation has ever finished in this data folder."""
+    """Return True if a preparation has ever finished in this data folder."""
     return (settings.data_dir / _STAMP).exists()
 
 

@@ -23,7 +23,7 @@ _STAMP = ".stamp"
 
 @contextlib.contextmanager
 def one_at_a_time(data_dir: Path) -> Iterator[None]:
-    """Keep two preparations apart: on one data folder by a file, on one PostgreSQL by a lock."""
+    """Exclude concurrent preparations: by a file lock on the data folder and a PostgreSQL lock."""
     data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     with file_lock(data_dir / "prepare.lock"), _advisory_lock():
         yield
@@ -55,9 +55,9 @@ def check_server(url: str) -> None:
 
 
 def _check_replaced(loader: MigrationLoader) -> None:
-    """Raise StartError when the tables are those of half the migrations that one replaced.
+    """Raise StartError when only some of the migrations that one replaces are applied.
 
-    Django would leave them as they are, without a word.
+    Django would silently leave the tables as they are.
     """
     for (app, _), migration in loader.replacements.items():
         missing = [name for name in migration.replaces if name not in loader.applied_migrations]

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO
 
-# What a process prints may hold what a stranger sent it; never let that steer the terminal.
+# The output of a process may contain untrusted input, which must not control the terminal.
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
 _COLOURS = ("36", "32", "33", "35", "34", "96", "92", "93", "95", "94")
 _LONGEST_LINE_BYTES = 64 * 1024
@@ -107,7 +107,7 @@ class Console:
             self._terminal.write(f"{label} {text}\n")
             self._terminal.flush()
         except (OSError, ValueError):
-            self._terminal = None  # whoever read it is gone; the file goes on
+            self._terminal = None  # its reader is gone, the file continues
 
     def _takes_more(self) -> bool:
         """Return True if the terminal accepts a line now: a paused one must not block."""
@@ -124,7 +124,7 @@ def _descriptor_of(terminal: TextIO) -> int | None:
 
 
 class LineReader:
-    """Cuts what comes out of a pipe into lines and hands each on."""
+    """Splits the output of a pipe into lines and emits each."""
 
     def __init__(self, descriptor: int, emit: Callable[[str], None]) -> None:
         os.set_blocking(descriptor, False)

@@ -11,7 +11,7 @@ class StartError(Exception):
 
 
 def is_disk_full(error: OSError) -> bool:
-    """Tell whether the system refused a write for want of space."""
+    """Return True if the system refused a write because the disk is full."""
     return error.errno in _FULL
 
 

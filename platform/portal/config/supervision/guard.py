@@ -54,7 +54,7 @@ def _kill(groups: set[int]) -> None:
             except ProcessLookupError:
                 groups.discard(group)
             except PermissionError:
-                groups.discard(group)  # the number now belongs to somebody else
+                groups.discard(group)  # the id now belongs to another process
         time.sleep(0.02)
 
 

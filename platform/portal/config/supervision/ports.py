@@ -14,7 +14,7 @@ _LISTEN = "0A"
 
 @dataclass(frozen=True)
 class ListeningPort:
-    """A port that one of our processes will listen on, and the variable that chose it."""
+    """A port that a process of ours will listen on, and the setting that defines it."""
 
     variable: str
     host: str

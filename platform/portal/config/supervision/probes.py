@@ -137,7 +137,7 @@ def touched(path: Path) -> Probe:
 
 
 def _silence_of(answer: bytes | str) -> str:
-    # Closing a connection is an answer, too: whoever has opened too many makes a process do that.
+    # A closed connection is an answer, too: a process closes it when a client has opened too many.
     return answer if isinstance(answer, str) else ""
 
 

@@ -36,10 +36,10 @@ _LINES_KEPT = 20
 
 @dataclass(frozen=True)
 class ProcessSpec:
-    """One process to keep: how to start it, whether it is ready and alive, how to stop it.
+    """A process to supervise: how to start it, whether it is ready and alive, how to stop it.
 
-    One that was ready and then gives no sign of life for `silent_for_s` seconds is killed and
-    started again: a frozen process ends no more by itself than a deadlock does.
+    One that was ready and then shows no sign of life for `silent_for_s` seconds is killed and
+    restarted: a frozen process ends no more by itself than a deadlock does.
     """
 
     name: str
@@ -52,13 +52,13 @@ class ProcessSpec:
     silent_for_s: float = 20.0
     # Stopped only when the processes that need it are gone.
     serves_others: bool = False
-    # Stopped before all others, so that they still hear what it says.
+    # Stopped before all others, so that they still receive its requests.
     uses_others: bool = False
-    # One that the rest can do without: waited for, but no reason to give up when it cannot start.
+    # Optional: waited for, but the others run without it when it cannot start.
     optional: bool = False
     # Whether `up` says that it is ready only when this one is.
     awaited: bool = True
-    # Ends what it started and left running: run after it is gone for good, unless it left well.
+    # Cleans up processes it left running: run after it has ended for good, unless cleanly.
     clear_up: tuple[str, ...] = ()
 
 
@@ -142,7 +142,7 @@ class _Guard:
 
 
 class _Keeper:
-    """Keeps one process running."""
+    """Supervises one process."""
 
     def __init__(self, spec: ProcessSpec, console: Console, guard_: _Guard, cwd: Path) -> None:
         self.spec = spec
@@ -235,7 +235,7 @@ class _Keeper:
             began = time.monotonic()
             await asyncio.sleep(_LOOK_FOR_LIFE_EVERY_S)
             is_alive = await self.spec.alive() == ""
-            # A probe ends by itself; if a look takes longer, this process was held up, and all
+            # A probe has a timeout. If one takes longer, this process was suspended, and all
             # others may have been.
             if is_alive or time.monotonic() - began > _LONGEST_LOOK_S:
                 answered = time.monotonic()
@@ -252,7 +252,7 @@ class _Keeper:
         self.is_ready.set()
 
     def notice_end(self) -> None:
-        """Look whether the child has ended (called when any child has)."""
+        """Check whether the child has ended (called when any child has)."""
         if self._child is not None and has_ended(self._child):
             self._ended.set()
 
@@ -277,7 +277,7 @@ class _Keeper:
 
     def _log(self, text: str) -> None:
         self._lines.append(text)
-        # What programs chatter while they start and stop is in the file; shown if a start fails.
+        # Output during start and stop goes to the file alone, and is shown if a start fails.
         chatter = self._ready_since is None or self._stopping
         self._console.line(self.spec.name, text, only_file=chatter)
 
@@ -286,7 +286,7 @@ class _Keeper:
 
 
 class Supervisor:
-    """Runs the processes of `specs` until a signal says stop.
+    """Runs the processes of `specs` until a stop signal.
 
     `keep_open` are file descriptors (the instance's lock) that stay open until the last process is
     gone, even if this one is killed.
@@ -341,7 +341,7 @@ class Supervisor:
                 await asyncio.wait([stop, *lives], return_when=asyncio.FIRST_COMPLETED)
             for life in lives:
                 if life.done():
-                    await life  # raises what it ended by
+                    await life  # raises the exception it ended with
         finally:
             stop.cancel()
             ready.cancel()

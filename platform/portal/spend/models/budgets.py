@@ -14,7 +14,7 @@ from slipway.schemas.spend import BudgetPeriod
 
 
 class BudgetQuerySet(models.QuerySet["Budget"]):
-    """Verbs on budgets."""
+    """Queryset of budgets."""
 
     def visible_to(self, principal: Principal) -> "BudgetQuerySet":
         """Return budgets of visible projects and teams and one's own. Administrators see all."""
@@ -28,7 +28,7 @@ class BudgetQuerySet(models.QuerySet["Budget"]):
         return self.filter(value)
 
     def over(self, *, project: str, team: str, person: str) -> "BudgetQuerySet":
-        """Budgets that count what this project, of this team, spends for this person."""
+        """Budgets that count the spend of this project, of this team, by this person."""
         value = Q(project=project) | Q(person=person)
         return self.filter(value | Q(team=team) if team else value)
 
@@ -115,7 +115,7 @@ class Budget(Row):
 
     @property
     def scope_id(self) -> str:
-        """The id of whom it limits."""
+        """Id of the project, team or person it limits."""
         return self.project_id or self.team_id or self.person_id or ""
 
     @property

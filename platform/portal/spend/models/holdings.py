@@ -10,7 +10,7 @@ from portal.core.models import IdField, Row
 
 
 class HoldingQuerySet(models.QuerySet["Holding"]):
-    """Verbs on holdings."""
+    """Queryset of holdings."""
 
     def open(self) -> "HoldingQuerySet":
         """Holdings in force."""

@@ -1,6 +1,6 @@
-"""The ledger: lines that are only ever added, and sums of them that views read.
+"""The ledger: append-only lines, and sums of them that views read.
 
-The tables hold ids without foreign keys: a ledger outlives what it speaks of. Empty means "none".
+The tables hold ids without foreign keys: a ledger outlives its subjects. Empty means "none".
 Money is integer nano-USD.
 """
 
@@ -173,7 +173,7 @@ class LabelTotal(models.Model):
 
     A label is the group of a workload (`part` is its kind: an experiment of jobs, an endpoint of
     replicas) or one of its tags (`part` is `tag`, `key` such as `team=vision`). Lines may bear
-    several labels or none, so these do not add up to what was spent. A period is as in `Split`.
+    several labels or none, so these do not add up to the total spend. A period is as in `Split`.
     """
 
     KEYS: ClassVar[tuple[str, ...]] = ("period", "project", "part", "key")
@@ -196,7 +196,7 @@ class LabelTotal(models.Model):
 
 
 class LedgerVersionQuerySet(models.QuerySet["LedgerVersion"]):
-    """Verbs on the one row."""
+    """Queryset of the single row."""
 
     def raise_version(self) -> None:
         """Increment the version, in the transaction that adds lines.
@@ -204,7 +204,7 @@ class LedgerVersionQuerySet(models.QuerySet["LedgerVersion"]):
         The row stays locked until that commits, so no other process adds lines meanwhile.
         """
         if not self.filter(pk=1).update(version=models.F("version") + 1):
-            # Whoever loses the race for the first line waits here, and then counts up as well.
+            # The loser of the race for the first row waits here, and then increments as well.
             self.bulk_create([LedgerVersion(pk=1)], ignore_conflicts=True)
             self.filter(pk=1).update(version=models.F("version") + 1)
 

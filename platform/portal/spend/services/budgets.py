@@ -1,4 +1,4 @@
-"""Setting, changing and overriding budgets, by owners of what is limited and administrators."""
+"""Services that set, change and override budgets: owners of what is limited, administrators."""
 
 from datetime import timedelta
 
@@ -79,14 +79,14 @@ def remove_budget(*, budget: Budget, by: User) -> None:
     """Remove a limit. Raises Forbidden without the right."""
     require_right(budget, by)
     with transaction.atomic():
-        # Who measures or reserves takes this row first and what is set aside second. So does this.
+        # Lock order as in measuring and reserving: the budget's row first, then its reservations.
         Budget.objects.select_for_update(of=("self",)).filter(pk=budget.pk).first()
         _record("budget.delete", budget, before=_facts(budget))
         budget.delete()
 
 
 def override_budget(*, budget: Budget, by: User, hours: float, reason: str) -> Budget:
-    """Let everything pass for some hours from now (0 ends it). Audited with its reason.
+    """Override the budget for some hours from now (0 ends it). Audited with its reason.
 
     Raises Forbidden without the right, InvalidInput without a reason.
     """

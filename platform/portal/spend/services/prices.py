@@ -1,4 +1,4 @@
-"""Prices: those of bare resources, and what a new price of a tier would change before it is set."""
+"""Prices of bare resources, and a preview of the effect of a new price of a tier."""
 
 from datetime import UTC, timedelta
 
@@ -59,7 +59,7 @@ def price_resource(*, resource: str, nano_usd_per_hour: int) -> RateOut:
 
 
 def effect_of_price(*, tier: Tier, nano_usd_per_hour: int) -> PriceEffect:
-    """Return what a new price of a tier would change: what runs now, and the last 30 days again."""
+    """Return the effect of a new price of a tier on running work and on the last 30 days."""
     running = Lease.objects.open().filter(tier=tier).count()
     since = clock.now().astimezone(UTC).date() - _LOOKED_AT
     days = DayTotal.objects.filter(tier=tier.pk, day__gt=since)

@@ -43,13 +43,13 @@ def telling_of_outages(place: str, kind: type[Exception] = OSError) -> Iterator[
 
 
 class FsspecStore:
-    """Base of the adapters: `root` is a folder, or a bucket and a prefix, with no slash at its end.
+    """Base of the adapters: `root` is a folder, or a bucket and a prefix, with no trailing slash.
 
-    One file system object serves all threads: fsspec's own cache keeps one for each thread, and
-    under ASGI a request may have a thread of its own. After a fork a new one must be made.
+    One file system object serves all threads: fsspec's own cache creates one for each thread, and
+    under ASGI a request may have a thread of its own. After a fork a new one must be created.
     """
 
-    # What the library of this protocol raises when the place is out of order.
+    # Exception of this protocol's library during an outage.
     _outage: type[Exception] = OSError
 
     def __init__(self, protocol: str, root: str, options: dict[str, Any]) -> None:

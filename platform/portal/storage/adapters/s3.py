@@ -27,7 +27,7 @@ _READ_TIMEOUT_S = 10
 _ATTEMPTS = 2
 # One call with all its attempts: 8 MiB still pass at 280 kB a second.
 _CALL_S = 30
-# What the server copies in one such call.
+# Bytes the server copies in one such call.
 _COPY_BYTES = 256 * 1024 * 1024
 
 
@@ -114,7 +114,7 @@ class _Upload:
         self._parts.append({"PartNumber": len(self._parts) + 1, "ETag": answer["ETag"]})
 
     def complete(self) -> None:
-        """Make the object visible."""
+        """Complete the upload, which makes the object visible."""
         self._bucket.call(
             "complete_multipart_upload",
             Key=self._key,
@@ -123,7 +123,7 @@ class _Upload:
         )
 
     def abort(self) -> None:
-        """Throw away what was sent."""
+        """Abort the upload, which discards its parts."""
         if self._upload_id:
             self._bucket.call("abort_multipart_upload", Key=self._key, UploadId=self._upload_id)
 
@@ -134,7 +134,7 @@ class S3Store(FsspecStore):
     A larger stream of unknown digest goes to a draft key and is copied by the server.
     """
 
-    # Three libraries are at work below, with no common error, and loading them takes half a second.
+    # Three libraries are used below, without a common error class, and importing them takes 0.5 s.
     _outage = Exception
 
     def __init__(self, root: str, options: dict[str, Any]) -> None:
@@ -248,7 +248,7 @@ class S3Store(FsspecStore):
                 yield stored_object
 
     def _objects(self, prefix: str) -> Iterator[StoredObject]:
-        """Yield what lies under a prefix, a page of at most 1,000 at a time."""
+        """Yield the objects under a prefix, in pages of at most 1,000."""
         after: dict[str, str] = {}
         while True:
             with self.outages():
@@ -304,7 +304,7 @@ class S3Store(FsspecStore):
 
 
 def _code_of(error: OSError) -> str:
-    """Return the code in the server's answer, which s3fs keeps as the cause of its own error."""
+    """Return the code of the server's response, which s3fs stores as the cause of its own error."""
     answer: dict[str, Any] = getattr(error.__cause__, "response", {})
     return str(answer.get("Error", {}).get("Code", ""))
 

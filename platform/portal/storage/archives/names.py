@@ -56,9 +56,9 @@ class Places:
         self._taken: dict[str, tuple[str, bool]] = {}
 
     def take(self, name: str, parts: Parts, *, is_folder: bool) -> None:
-        """Take the place of a member and of the folders above it.
+        """Reserve the paths of a member and of the folders above it.
 
-        Raises UnsafeArchive when it is taken, TooLarge when there are too many.
+        Raises UnsafeArchive when one is taken, TooLarge when there are too many.
         """
         for depth in range(1, len(parts)):
             self._take(name, "/".join(parts[:depth]), is_folder=True)

@@ -89,7 +89,7 @@ def _members(source: BinaryIO, limits: ArchiveLimits) -> Iterator[Member]:
 class _Draft:
     """A hidden folder beside the final one, entered step by step by descriptor.
 
-    So no name, and nobody who swaps a folder for a link meanwhile, leads out of it.
+    So neither a name nor a folder concurrently replaced by a link leads out of it.
     """
 
     def __init__(self, into: Path) -> None:
@@ -110,7 +110,7 @@ class _Draft:
             )
 
     def add_folder(self, parts: Parts) -> None:
-        """Make a folder, and those above it."""
+        """Create a folder, and those above it."""
         self._enter(parts)
 
     def add_file(self, parts: Parts, member: Member, limits: ArchiveLimits) -> int:
@@ -130,7 +130,7 @@ class _Draft:
         return size_bytes
 
     def _enter(self, parts: Parts) -> int:
-        """Return the descriptor of a folder, made where it is missing."""
+        """Return the descriptor of a folder, created where it is missing."""
         kept = 0
         for (name, _), part in zip(self._open[1:], parts, strict=False):
             if name != part:

@@ -86,7 +86,7 @@ def _refuse_overlaps(items: list[zipfile.ZipInfo]) -> None:
 def _member(
     archive: zipfile.ZipFile, info: zipfile.ZipInfo, gauge: Gauge, limits: ArchiveLimits
 ) -> Member:
-    # The library cuts the name at a NUL; what was written counts.
+    # The library cuts the name at a NUL. The original counts.
     name = info.orig_filename
     mode = info.external_attr >> 16
     kind = stat.S_IFMT(mode)

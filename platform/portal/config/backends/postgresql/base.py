@@ -15,7 +15,7 @@ from portal.core import db_patience
 from portal.core.db_patience import SLICE_S, Patience
 
 _watches: Final[dict[str, Watch]] = {}
-# How often a connection was given back: while it grows, those who wait for one are served in turn.
+# Number of connections returned to the pool: while it grows, waiting threads are served in turn.
 _returned: Final[Counter[str]] = Counter()
 
 

@@ -11,7 +11,7 @@ from portal.config.backends.postgresql.watch import Watch
 from portal.core import db_patience
 from portal.core.db_patience import SLICE_S, DatabaseAway, Patience, WaitForOthers
 
-# What psycopg sends to a generator while nothing has arrived.
+# The value psycopg sends to a generator while nothing has arrived.
 _NOTHING: Final = 0
 _WATCH_ANSWERS_WITHIN_S: Final = 0.3
 # The server commits this much before its client gives up, or not at all.
@@ -43,9 +43,9 @@ class PatientConnection(psycopg.Connection[Any]):
             self._transaction_began = time.monotonic()
 
     def commit(self) -> None:
-        """Commit, unless the server comes to it only after the client has had its 503.
+        """Commit, unless the server gets to it only after the client has received a 503.
 
-        A server that is frozen carries out what it finds in its sockets as soon as it goes on.
+        A server that is frozen executes the statements in its socket buffers as soon as it resumes.
         """
         patience, began = db_patience.current(), self._transaction_began
         is_open = self.pgconn.transaction_status == TransactionStatus.INTRANS

@@ -43,7 +43,7 @@ class _Wait:
 
 
 def _data_version(connection: sqlite3.Connection | None) -> object:
-    """Return what changes whenever another connection commits."""
+    """Return a value that changes whenever another connection commits."""
     if connection is None:
         return None
     try:
@@ -60,7 +60,7 @@ class _Cursor(base.SQLiteCursorWrapper):
             try:
                 return super().execute(query, params)
             except sqlite3.OperationalError as error:
-                # In a transaction the lock is ours, or never will be.
+                # Within a transaction the lock is either held already or cannot be acquired.
                 if self.connection.in_transaction or not _is_busy(error):
                     raise
                 wait = wait or _Wait()
@@ -68,7 +68,7 @@ class _Cursor(base.SQLiteCursorWrapper):
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
-    """A connection whose file is looked at before each transaction, and before its commit."""
+    """A connection that checks its file before each transaction, and before its commit."""
 
     def _file(self) -> str:
         """Return the path of the database file, or an empty string for one in memory."""
@@ -103,7 +103,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
         return self.connection.cursor(factory=_Cursor)
 
     def _commit(self) -> Any:
-        # Into a file that nobody can open again, nothing is committed.
+        # Do not commit to a file that was deleted or replaced.
         self._check_file()
         result = super()._commit()  # type: ignore[misc]  # (its stubs leave it out)
         db_patience.note_done()

@@ -65,5 +65,5 @@ files: Final = _Files()
 
 
 def allow_creation() -> None:
-    """Let this process create a database file that is missing: a first set-up, or a restore."""
+    """Allow this process to create a missing database file: a first set-up, or a restore."""
     files.may_create = True
