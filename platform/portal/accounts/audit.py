@@ -1,4 +1,4 @@
-"""Writing the audit log: in the transaction of the change it speaks of, or not at all."""
+"""The audit log, written in the transaction of the change it records, or not at all."""
 
 from typing import Any
 

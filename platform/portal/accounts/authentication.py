@@ -29,7 +29,7 @@ def invitation_in(request: HttpRequest) -> Invitation | None:
 
 
 class AccountAdapter(DefaultAccountAdapter):
-    """Slipway's choices where allauth offers some."""
+    """Adapter with Slipway's overrides of allauth's behaviour."""
 
     def is_open_for_signup(self, request: HttpRequest) -> bool:
         """Return True if the request carries an open invitation."""
@@ -58,12 +58,12 @@ class AccountAdapter(DefaultAccountAdapter):
         return saved
 
     def send_mail(self, template_prefix: str, email: str, context: dict[str, Any]) -> None:
-        """Write the mail to the outbox, so that a dead mail server delays it and no more."""
+        """Write the mail to the outbox, so that a failing mail server only delays it."""
         message = self.render_mail(template_prefix, email, context)
         queue_mail(to=email, subject=str(message.subject), body=str(message.body))
 
     def get_client_ip(self, request: HttpRequest) -> str:
-        """Return the address that throttles count by and sessions are listed under."""
+        """Return the client address for rate limits and for the list of sessions."""
         return client_address(request) or _NOWHERE
 
     def _get_login_attempts_cache_key(self, request: HttpRequest, **credentials: Any) -> str:

@@ -180,6 +180,6 @@ def gated_team(request: HttpRequest) -> Team:
 
 
 def gated_role(request: HttpRequest) -> Role:
-    """Return the role the gate found."""
+    """Return the role stored by the gate of this request."""
     role: Role = request.gated_role  # type: ignore[attr-defined]
     return role

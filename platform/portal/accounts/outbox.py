@@ -1,4 +1,4 @@
-"""Deliver the mails of the outbox: at least once, and once unless a worker dies while it sends."""
+"""Delivery of outgoing mails: at least once, and only once unless a worker dies while sending."""
 
 import time
 from datetime import timedelta

@@ -41,7 +41,7 @@ class Principal:
         return self.token is None or scope.value in self.token.scopes
 
     def projects(self) -> ProjectQuerySet:
-        """The projects in sight: the person's, or the one the token is confined to."""
+        """The visible projects: the person's, or the one the token is confined to."""
         visible = Project.objects.visible_to(self.user)
         if self.token is not None and self.token.project_id:
             return visible.filter(pk=self.token.project_id)

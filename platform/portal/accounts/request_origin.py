@@ -29,13 +29,13 @@ _current: ContextVar[Origin] = ContextVar("slipway_origin")
 
 
 def current_origin() -> Origin:
-    """Return the origin in force."""
+    """Return the current origin."""
     return _current.get(_SYSTEM)
 
 
 @contextmanager
 def acting_as(origin: Origin) -> Iterator[None]:
-    """Put an origin in force for the duration of a block."""
+    """Set the origin for the duration of a block."""
     token = _current.set(origin)
     try:
         yield

@@ -21,7 +21,7 @@ def deliver_due_mail() -> None:
 
 @doorbell("accounts.forget_old_mail")
 def forget_old_mail() -> None:
-    """Delete mails that left long ago."""
+    """Delete mails sent long ago."""
     outbox.forget_old()
 
 

@@ -10,7 +10,7 @@ _SHAPE = re.compile(r"\Aslp_[A-Za-z0-9_-]{40}\Z")
 
 
 def new_secret() -> str:
-    """Return a fresh token: `slp_` and 240 random bits, recognisable to secret scanners."""
+    """Return a new token: `slp_` and 240 random bits, recognisable to secret scanners."""
     return PREFIX + secrets.token_urlsafe(30)
 
 

@@ -1,4 +1,4 @@
-"""The policy of the agent API: a node speaks for itself, with its token."""
+"""Policy of the agent API: a node authenticates with its token."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -34,6 +34,6 @@ class NodeToken:
 
 
 def gated_node(request: HttpRequest) -> Node:
-    """Return the node the gate recognised."""
+    """Return the node stored by the gate of this request."""
     node: Node = request.gated_node  # type: ignore[attr-defined]
     return node

@@ -88,14 +88,14 @@ def _unreported(backend: str) -> Isolation:
 
 
 def stored_reports(details: Iterable[IsolationFacts]) -> list[dict[str, Any]]:
-    """Return reports of an agent as a node's row holds them."""
+    """Return reports of an agent in the format of a node's row."""
     return [report.model_dump(mode="json") for report in details]
 
 
 def weakened(
     before: Iterable[Isolation], after: Iterable[Isolation]
 ) -> list[tuple[Isolation, Isolation]]:
-    """Return the back ends whose isolation became weaker, as it was and as it is now."""
+    """Return the back ends whose isolation became weaker, before and after."""
     known = {isolation.backend: isolation for isolation in before}
     return [
         (known[isolation.backend], isolation)

@@ -1,4 +1,4 @@
-"""States of nodes and of builds, and the moves that are allowed. No Django, no I/O."""
+"""States of nodes and of builds, and the allowed transitions. No Django, no I/O."""
 
 from collections.abc import Mapping
 from datetime import timedelta

@@ -62,7 +62,7 @@ class Amount:
 
     @property
     def fair_millis(self) -> int:
-        """The weight in the fair share, in thousandths of a CPU: the scarcest part counts."""
+        """The weight in the fair share, in thousandths of a CPU: the dominant resource counts."""
         return max(
             self.cpu_millis,
             self.memory_bytes * 1000 // _MEMORY_BYTES_A_CPU,
@@ -100,25 +100,25 @@ class Need:
 
 
 def count_noun(count: int, noun: str) -> str:
-    """Write `1 GPU`, `2 GPUs`."""
+    """Format a count with its noun: `1 GPU`, `2 GPUs`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def cpus_text(cpu_millis: int) -> str:
-    """Write thousandths of a CPU as people read them: `1 CPU`, `0.5 CPUs`, `4 CPUs`."""
+    """Format thousandths of a CPU: `1 CPU`, `0.5 CPUs`, `4 CPUs`."""
     number = f"{cpu_millis / 1000:.3f}".rstrip("0").rstrip(".")
     return f"{number} CPU" if number == "1" else f"{number} CPUs"
 
 
 def memory_text(memory_bytes: int) -> str:
-    """Write bytes as people read them: `512 MiB`, `3.5 GiB`."""
+    """Format bytes: `512 MiB`, `3.5 GiB`."""
     if memory_bytes < GIB:
         return f"{memory_bytes // 1024**2} MiB"
     return f"{memory_bytes / GIB:.1f}".removesuffix(".0") + " GiB"
 
 
 def amount_text(amount: Amount, gpu_model: str = "") -> str:
-    """Write an amount as people read it: `2 CPUs, 4 GiB and 1 GPU`."""
+    """Format an amount: `2 CPUs, 4 GiB and 1 GPU`."""
     parts = []
     if amount.cpu_millis:
         parts.append(cpus_text(amount.cpu_millis))

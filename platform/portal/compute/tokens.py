@@ -8,12 +8,12 @@ _JOIN = re.compile(r"\Aslj_[A-Za-z0-9_-]{43}\Z")
 
 
 def new_node_secret() -> str:
-    """Return a fresh node token: `sln_` and 256 random bits."""
+    """Return a new node token: `sln_` and 256 random bits."""
     return "sln_" + secrets.token_urlsafe(32)
 
 
 def new_join_secret() -> str:
-    """Return a fresh one-time join token: `slj_` and 256 random bits."""
+    """Return a new one-time join token: `slj_` and 256 random bits."""
     return "slj_" + secrets.token_urlsafe(32)
 
 

@@ -1,4 +1,4 @@
-"""The first thing every program of the portal does: check the settings, in clear lines."""
+"""Check of the settings, which every program of the portal runs first."""
 
 import sys
 

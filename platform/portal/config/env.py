@@ -38,7 +38,7 @@ CLIENT_VARIABLES = frozenset(
 
 
 class Env(BaseModel):
-    """The settings. The field `data_dir` is fed by SLIPWAY_DATA_DIR unless it names an alias."""
+    """The settings. A field such as `data_dir` is set by SLIPWAY_DATA_DIR unless it has an alias."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -390,12 +390,12 @@ class Env(BaseModel):
 
     @property
     def url(self) -> str:
-        """The portal's address as people type it, without a slash at the end."""
+        """The portal's address for browsers, without a trailing slash."""
         return (self.public_url or f"http://localhost:{self.portal_port}").rstrip("/")
 
     @property
     def gateway_url(self) -> str:
-        """The gateway's address as clients type it, without a slash at the end."""
+        """The gateway's address for clients, without a trailing slash."""
         return (self.gateway_public_url or f"http://localhost:{self.gateway_port}").rstrip("/")
 
     @property
@@ -417,7 +417,7 @@ class Env(BaseModel):
 
     @property
     def redis(self) -> str:
-        """The Redis in force, with its password."""
+        """The configured Redis URL, with its password."""
         if self.redis_url:
             return self.redis_url
         return f"redis://:{redis_password(self.keys_dir)}@127.0.0.1:{self.redis_port}/0"
@@ -434,7 +434,7 @@ class Env(BaseModel):
 
 
 def variable_of(field: str) -> str:
-    """Return the environment variable that feeds a field of Env."""
+    """Return the environment variable that sets a field of Env."""
     alias = Env.model_fields[field].validation_alias
     return alias if isinstance(alias, str) else PREFIX + field.upper()
 
@@ -451,7 +451,7 @@ def _unknown_variables(names: set[str]) -> list[str]:
 
 
 def _input_name(variable: str) -> str:
-    """Return the name under which Env takes a variable: its alias, or its field."""
+    """Return the name under which Env accepts a variable: its alias, or its field."""
     field = variable.removeprefix(PREFIX).lower()
     return field if variable.startswith(PREFIX) else variable
 

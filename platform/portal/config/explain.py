@@ -1,4 +1,4 @@
-"""`manage.py settings`: the settings in force, and with --explain all there is to know of them."""
+"""`manage.py settings`: the settings in force, and with --explain all details about them."""
 
 import argparse
 import json
@@ -32,7 +32,7 @@ class Setting:
 
 
 def _shown(value: object) -> str:
-    """Return a value as a person may see it: no password, no key."""
+    """Return a value for display, without passwords and keys."""
     if isinstance(value, SecretStr):
         return _MASK if value.get_secret_value() else ""
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""The addresses at which the listeners of this installation answer. Knows nothing of Django."""
+"""Host names of the listeners of this installation. Does not use Django."""
 
 from contextlib import suppress
 

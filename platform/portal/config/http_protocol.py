@@ -33,7 +33,7 @@ _REASONS: Final = {
 
 
 class ConnectionLimits:
-    """The limits of one server, and the connections it has.
+    """The limits of one server, and its connections.
 
     `per_address` is not enforced where it is None, because all clients come through a proxy.
     """
@@ -146,7 +146,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._watch_reader(self.transport.get_write_buffer_size(), _UNREAD_WINDOWS)
 
     def resume_writing(self) -> None:
-        """The client has read."""
+        """Stop monitoring, since the client has read."""
         super().resume_writing()
         if self._unread_timer is not None:
             self._unread_timer.cancel()
@@ -168,7 +168,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        """Stop the clock: the rest of the time is the server's."""
+        """Stop the timer: the rest of the time is the server's."""
         self._stop_timer()
         self._is_in_body = False
         self._head_bytes = 0
@@ -201,7 +201,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def _check_body(self) -> None:
-        """Refuse a body that brought too little in a window in which it was waited for."""
+        """Refuse a body that is too slow: too few bytes within a window."""
         self._timer = None
         # The server itself lets clients wait: for its 100, and while it is slower than they are.
         is_waited_for = not self.flow.read_paused and not self.cycle.waiting_for_100_continue
@@ -228,7 +228,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.abort()
 
     def _refuse(self, status: int, code: str, detail: str) -> None:
-        """Answer with a problem unless an answer has begun, and close."""
+        """Send a problem response unless a response has begun, and close."""
         self._is_refused = True
         self._stop_timer()
         if self.transport.is_closing():

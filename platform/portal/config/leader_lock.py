@@ -15,7 +15,7 @@ from portal.config.models import Leadership
 
 
 class LeaderLock:
-    """A claim of `holder` (unique to a process) on the office `name`."""
+    """A claim of `holder` (unique to a process) on the lock `name`."""
 
     def __init__(self, name: str, holder: str, *, lease_s: float = 6.0) -> None:
         self._row = Leadership.objects.filter(pk=name)
@@ -48,5 +48,5 @@ class LeaderLock:
         return True
 
     def resign(self) -> None:
-        """Free the office for another process at once."""
+        """Release the lock for another process at once."""
         self._row.filter(holder=self._holder).update(expires_at=Now())

@@ -40,12 +40,12 @@ def folder_of(settings: Env) -> Path:
 
 
 def token_file(settings: Env) -> Path:
-    """Return where the join token is handed over."""
+    """Return the path of the join token."""
     return folder_of(settings) / "join-token"
 
 
 def portal_url(settings: Env) -> str:
-    """Return the address at which processes of this installation reach the portal."""
+    """Return the URL of the portal for processes of this installation."""
     if settings.internal_url:
         return settings.internal_url
     host = EVERY_ADDRESS.get(settings.bind, settings.bind)
@@ -80,7 +80,7 @@ def name_of(settings: Env) -> str:
 
 
 def suggested_name() -> str:
-    """Return the machine's name as that of a node."""
+    """Return the machine's name as the name of a node."""
     slug = re.sub(r"[^a-z0-9]+", "-", socket.gethostname().lower()).strip("-")[:40].strip("-")
     return slug or "node"
 
@@ -124,7 +124,7 @@ def base_environment(environ: dict[str, str]) -> dict[str, str]:
 
 
 def _address(settings: Env) -> str:
-    """Return how ranks on other nodes reach this machine."""
+    """Return the address of this machine for ranks on other nodes."""
     if not settings.is_loopback_only:
         with (
             contextlib.suppress(OSError),

@@ -4,7 +4,7 @@ from django.db import models
 
 
 class Leadership(models.Model):
-    """One office that at most one process holds. `epoch` grows with every new holder."""
+    """A lock that at most one process holds. `epoch` grows with every new holder."""
 
     name = models.CharField(max_length=32, primary_key=True)
     holder = models.CharField(max_length=64, blank=True)

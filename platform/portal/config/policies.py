@@ -63,7 +63,7 @@ def policy_of(view: Callable[..., Any], route_name: str) -> Policy | None:
 
 
 class PolicyMiddleware:
-    """Asks the policy before the view runs."""
+    """Checks the policy before the view runs."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response

@@ -1,4 +1,4 @@
-"""The checks behind `portal.core.problems`: does anybody schedule, is there space on the disk."""
+"""The checks behind `portal.core.problems`: a running scheduler, free space on the disk."""
 
 import os
 

@@ -48,7 +48,7 @@ class RequestHandler(ASGIHandler):
         super().load_middleware(is_async=False)
 
     async def handle(self, scope: Any, receive: Any, send: Any) -> None:
-        """Serve one request."""
+        """Handle one request."""
         try:
             body = await self.read_body(receive)
         except RequestAborted:
@@ -63,7 +63,7 @@ class RequestHandler(ASGIHandler):
             await self.send_response(answer, send)
 
     def threads_for(self, scope: Any) -> ThreadPoolExecutor:
-        """The threads in which this request may run."""
+        """Return the thread pool of this request."""
         return self._probe_threads.get(scope["path"], self._threads)
 
     def _answer(self, scope: Any, body: Any, queued_at: float) -> Any:
@@ -89,7 +89,7 @@ class RequestHandler(ASGIHandler):
         return answer
 
     async def _stream(self, answer: Any, context: Context, receive: Any, send: Any) -> None:
-        """Send an answer piece by piece, until it ends or the client has left."""
+        """Send a response piece by piece, until it ends or the client disconnects."""
         loop = asyncio.get_running_loop()
         sending = loop.create_task(self.send_response(answer, send), context=context)
         leaving = loop.create_task(self.listen_for_disconnect(receive))

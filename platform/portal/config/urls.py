@@ -1,4 +1,4 @@
-"""Every address of the portal."""
+"""Every URL of the portal."""
 
 from allauth.account import views as account
 from django.urls import URLPattern, URLResolver, include, path, re_path

@@ -1,4 +1,4 @@
-"""Tables that only grow: the database itself refuses to change, remove or replace their rows."""
+"""Append-only tables: the database itself refuses to change, remove or replace their rows."""
 
 from collections.abc import Iterator, Sequence
 

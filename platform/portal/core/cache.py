@@ -1,4 +1,4 @@
-"""Django's cache in the database, without its habit of hiding that the database is away."""
+"""Django's database cache, which here does not hide that the database is down."""
 
 from typing import Any
 

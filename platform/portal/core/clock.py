@@ -15,7 +15,7 @@ def now() -> datetime:
 
 @contextmanager
 def frozen(at: datetime) -> Iterator[None]:
-    """Hold the clock of this context at `at`, which must be timezone-aware."""
+    """Freeze the clock of this context at `at`, which must be timezone-aware."""
     if at.tzinfo is None:
         raise ValueError("the clock takes timezone-aware datetimes only")
     token = _frozen.set(at)

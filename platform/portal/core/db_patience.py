@@ -23,11 +23,11 @@ _NOTHING_S: Final = 0.01
 
 
 class DatabaseAway(OperationalError):
-    """The database did nothing for a request in the time that it may wait."""
+    """The database did not respond within the time a request may wait."""
 
 
 class DatabaseMissing(OperationalError):
-    """The file of the database is not there, or is another one. `name` is that of the file."""
+    """The file of the database is missing, or was replaced. `name` is that of the file."""
 
     def __init__(self, name: str, *, is_replaced: bool) -> None:
         if is_replaced:
@@ -42,7 +42,7 @@ class DatabaseMissing(OperationalError):
 
 
 class _Outage:
-    """Return whether a request here ran out of patience, and no statement was done since."""
+    """Outage flag: set when a request here ran out of patience, until a statement succeeds."""
 
     def __init__(self) -> None:
         self.is_on = False
@@ -64,7 +64,7 @@ class Patience:
 
     @property
     def left_s(self) -> float:
-        """The seconds that are left while nothing moves."""
+        """The seconds that are left while nothing changes."""
         return self._stall_s
 
     @property
@@ -103,7 +103,7 @@ class WaitForOthers:
         self._first_s = 0.0
 
     def spend(self, seconds: float, seen: object) -> None:
-        """Account for a slice at whose end `seen` was to be seen. Raises DatabaseAway."""
+        """Account for a slice at whose end `seen` was observed. Raises DatabaseAway."""
         if seen is not None and seen != self._seen:
             self._seen = seen
             self._patience.give_back(self._stalled_s)
@@ -126,13 +126,13 @@ def current() -> Patience | None:
 
 
 def note_saved() -> None:
-    """Note that a change of the current request has been committed."""
+    """Record that a change of the current request has been committed."""
     if (patience := current()) is not None:
         patience.is_saved = True
 
 
 def note_done() -> None:
-    """Note that the database has done something."""
+    """Record that the database has responded."""
     _outage.is_on = False
 
 

@@ -32,7 +32,7 @@ class CeleryTask(Protocol):
     name: str
 
     def __call__(self, *ids: str) -> None:
-        """Run here and now."""
+        """Run the task in this process."""
 
     def apply_async(self, args: tuple[str, ...], *, retry: bool) -> object:
         """Send the message."""
@@ -72,7 +72,7 @@ class Breaker:
             return is_news
 
     def worked(self) -> None:
-        """Note a success."""
+        """Record a success."""
         with self._lock:
             self._open_until = 0.0
 

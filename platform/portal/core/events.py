@@ -17,7 +17,7 @@ News = TypeVar("News")
 
 
 class DomainSignal(Generic[News]):
-    """A list of receivers for one kind of news (a frozen dataclass)."""
+    """A list of receivers for one kind of event (a frozen dataclass)."""
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -25,7 +25,7 @@ class _Ulids:
         self._last = 0
 
     def next(self) -> int:
-        """Return the next one: of this millisecond, or a random step after the last one."""
+        """Return the next one: of this millisecond, or a random increment of the last one."""
         fresh = (time.time_ns() // 1_000_000) << 80 | secrets.randbits(80)
         with self._lock:
             if fresh >> 80 > self._last >> 80:

@@ -23,7 +23,7 @@ def request_id_of(request: HttpRequest) -> str:
 
 
 def accepted_request_id(given: str) -> str:
-    """Return the id a client or proxy gave a request if it is well-formed, else a fresh one."""
+    """Return the id that a client or proxy sent, if it is well-formed, else a new one."""
     return given if _ACCEPTED_ID.match(given) else f"req-{secrets.token_hex(10)}"
 
 

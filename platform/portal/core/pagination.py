@@ -28,7 +28,7 @@ class Page(Generic[M]):
 
 
 def encode_cursor(key: str) -> str:
-    """Wrap the last key of a page into the opaque text a client hands back."""
+    """Encode the last key of a page as the opaque text a client sends back."""
     return base64.urlsafe_b64encode(key.encode()).decode().rstrip("=")
 
 

@@ -41,7 +41,7 @@ class Public:
 
 @dataclass(frozen=True)
 class PerOperation:
-    """The view fans out by HTTP method and every operation behind it carries its own policy."""
+    """The view dispatches by HTTP method and every operation behind it carries its own policy."""
 
     def check(self, request: HttpRequest, path: dict[str, Any]) -> None:
         """Allow, since the operation decides."""

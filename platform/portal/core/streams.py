@@ -1,4 +1,4 @@
-"""Answers that stream: in constant memory, and without a thread or a connection while they rest."""
+"""Streaming responses: in constant memory, and without a thread or a connection while idle."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator

@@ -54,7 +54,7 @@ def clean_slug(text: str, *, field: str = "slug") -> str:
 
 
 def size_text(size_bytes: int) -> str:
-    """Write a number of bytes as people read it: `12 bytes`, `64 KiB`, `1.5 GiB`."""
+    """Format a number of bytes: `12 bytes`, `64 KiB`, `1.5 GiB`."""
     for unit, name in ((1024**3, "GiB"), (1024**2, "MiB"), (1024, "KiB")):
         if size_bytes >= unit:
             return f"{size_bytes / unit:.1f}".removesuffix(".0") + f" {name}"

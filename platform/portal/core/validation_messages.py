@@ -64,7 +64,7 @@ def describe_validation_error(entry: Mapping[str, Any]) -> str:
 
 
 def predicate_of_fault(entry: Mapping[str, Any]) -> str:
-    """Return the same so that a sentence may begin with its subject."""
+    """Return the same as the predicate of a sentence that begins with its subject."""
     message = describe_validation_error(entry)
     for subject in ("Input ", "String ", "Value ", "List "):
         message = message.removeprefix(subject)

@@ -16,14 +16,14 @@ from slipway.schemas.spend import BudgetPeriod
 
 
 def window_name(budget: Budget, timestamp: datetime) -> str:
-    """Return the window a budget counts in: a month (`2026-11`), or `total`."""
+    """Return the current window of a budget: a month (`2026-11`), or `total`."""
     if budget.period == BudgetPeriod.TOTAL:
         return str(BudgetPeriod.TOTAL.value)
     return month_of(timestamp.astimezone(UTC).date())
 
 
 def scope_of(budget: Budget) -> Scope:
-    """Return whose spend a budget counts."""
+    """Return the scope of the spend that a budget counts."""
     if budget.project_id:
         return Scope(projects=(budget.project_id,))
     return Scope(team=budget.team_id or "", person=budget.person_id or "")

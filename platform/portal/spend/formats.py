@@ -10,7 +10,7 @@ _NANO = 1_000_000_000
 
 
 def dollars(nano_usd: int) -> str:
-    """Write an amount with as many decimals as show it to a hundredth of itself, at least two."""
+    """Format an amount with at least two decimals, and as many as show it to 1 %."""
     amount = Decimal(abs(nano_usd)) / _NANO
     decimals = next(
         (few for few in (2, 3, 4, 6) if abs(round(amount, few) - amount) * 100 <= amount), 9

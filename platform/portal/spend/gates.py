@@ -1,4 +1,4 @@
-"""The policy of budgets: those in sight may be seen, some may be changed."""
+"""Policy of budgets: visible ones may be read, some may be changed."""
 
 from dataclasses import dataclass
 from typing import Any

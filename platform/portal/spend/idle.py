@@ -47,13 +47,13 @@ class NodeIdle:
 
     @property
     def idle_percent(self) -> float:
-        """Idle as a part of capacity."""
+        """Idle share of the capacity."""
         return 100 * self.idle_nano_usd / self.capacity_nano_usd if self.capacity_nano_usd else 0.0
 
 
 @dataclass(frozen=True)
 class IdleUsage:
-    """A task that holds hardware and hardly uses it."""
+    """A task with low utilization of its hardware."""
 
     lease: Lease
     cpu_percent: float

@@ -1,4 +1,4 @@
-"""Writing the ledger: lines, and in the same transaction the sums that views read."""
+"""Writes of the ledger: lines, and in the same transaction the sums that views read."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -79,7 +79,7 @@ def day_of(at_ms: int) -> date:
 
 
 def month_of(day: date) -> str:
-    """Return a month as the ledger names it: `2026-11`."""
+    """Return a month in the ledger's format: `2026-11`."""
     return f"{day:%Y-%m}"
 
 

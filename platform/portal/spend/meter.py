@@ -220,7 +220,7 @@ def _write(
     move_cursor: Callable[[_Row, int, int], bool],
     rates: Rates,
 ) -> int:
-    """Move the cursors of those that are still where they were, and write their lines."""
+    """Move the cursors that are still unchanged, and write their lines."""
     if not rows:
         return 0
     entries: list[LedgerEntry] = []

@@ -1,4 +1,4 @@
-"""Spend as it is shown, on pages and by the API alike: ids become names, shares are sorted."""
+"""Spend for display, on pages and by the API alike: ids become names, shares are sorted."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -36,12 +36,12 @@ _NOBODY = "nobody in particular"
 
 
 def scope_in_sight(principal: Principal) -> Scope:
-    """Return the spend of all projects a person sees."""
+    """Return the scope of all projects visible to a person."""
     return Scope(projects=tuple(principal.projects().live().values_list("pk", flat=True)))
 
 
 def shown_spend(scope: Scope, window: str, *, with_runs: bool = True) -> SpendOut:
-    """Return a window's spend as it is shown. Raises InvalidInput for an unknown window."""
+    """Return a window's spend for display. Raises InvalidInput for an unknown window."""
     timestamp = clock.now()
     requested = window_of(window, timestamp)
     spending = spending_of(scope, requested, with_runs=with_runs)
@@ -187,7 +187,7 @@ def _stored(spending: SpendBreakdown, names: _Names) -> list[StoredOut]:
 
 
 def shown_idle(principal: Principal, window: str) -> list[IdleOut]:
-    """Return waste in sight by its cause: free capacity (for administrators), tasks hardly used."""
+    """Return visible idle cost by cause: free capacity (for administrators), idle tasks."""
     timestamp = clock.now()
     nodes = (
         idle_of_nodes(window_of(window, timestamp), timestamp)

@@ -40,12 +40,12 @@ class Scope:
     person: str = ""
 
     def of_sums(self) -> Q:
-        """Narrow down a table of the ledger."""
+        """Return the filter for a table of the ledger."""
         value = Q() if self.projects is None else Q(project__in=self.projects)
         return value & self._of_others("team", "person")
 
     def of_leases(self) -> Q:
-        """Narrow down leases whose projects are chosen already."""
+        """Return the filter for leases whose projects are chosen already."""
         return self._of_others("team_id", "workload__submitted_by_id")
 
     def _of_others(self, team: str, person: str) -> Q:
@@ -95,11 +95,11 @@ class SpendBreakdown:
 
     @property
     def nano_usd(self) -> int:
-        """All of it."""
+        """Total cost."""
         return sum(self.by_kind.values())
 
     def count(self, of: Source, nano_usd: int) -> None:
-        """Add an amount in every split."""
+        """Add an amount to every split."""
         self.by_project[of.project] += nano_usd
         self.by_person[of.person] += nano_usd
         self.by_tier[of.tier] += nano_usd

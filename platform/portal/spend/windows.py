@@ -1,4 +1,4 @@
-"""Spans of time that views and budgets count in: days and calendar months, in UTC."""
+"""Ranges of time that views and budgets use: days and calendar months, in UTC."""
 
 import re
 from dataclasses import dataclass
@@ -23,22 +23,22 @@ class Window:
 
     @property
     def begin(self) -> datetime:
-        """When it begins."""
+        """Its first instant."""
         return _midnight(self.first)
 
     @property
     def end(self) -> datetime:
-        """When it ends: the midnight after its last day."""
+        """The midnight after its last day."""
         return _midnight(self.last + timedelta(days=1))
 
     @property
     def begin_ms(self) -> int:
-        """When it begins, in Unix milliseconds."""
+        """Its first instant, in Unix milliseconds."""
         return unix_ms(self.begin)
 
     @property
     def end_ms(self) -> int:
-        """When it ends, in Unix milliseconds."""
+        """The midnight after its last day, in Unix milliseconds."""
         return unix_ms(self.end)
 
     @property

@@ -1,4 +1,4 @@
-"""Measuring bytes as they pass: on the way in against a promise, on the way out against the row."""
+"""Verification of streams: incoming bytes against the declaration, outgoing against the row."""
 
 import base64
 import binascii

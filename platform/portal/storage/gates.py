@@ -1,4 +1,4 @@
-"""The policies of files: the project's policy, applied to the project the file lies in."""
+"""Policies of files: the project's policy, applied to the file's project."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -95,7 +95,7 @@ class StoredFileQuerySet(models.QuerySet["StoredFile"]):
     """Queryset of files."""
 
     def visible_to(self, principal: Principal) -> "StoredFileQuerySet":
-        """Files of the projects in sight that are not archived."""
+        """Files of the visible projects that are not archived."""
         return self.filter(project__in=principal.projects().live())
 
     def matching(self, text: str) -> "StoredFileQuerySet":

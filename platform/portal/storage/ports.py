@@ -21,7 +21,7 @@ class UploadDeclaration:
 
 @dataclass(frozen=True)
 class StoredBytes:
-    """Bytes that rest whole and verified under `key`. `sha256` is 64 lower-case hex digits."""
+    """Bytes stored whole and verified under `key`. `sha256` is 64 lower-case hex digits."""
 
     key: str
     sha256: str
@@ -49,7 +49,7 @@ class CleanupResult:
 
 
 class BytesMissing(Exception):
-    """The store holds nothing under this key."""
+    """The store has no object under this key."""
 
 
 class BlobStore(Protocol):
@@ -88,7 +88,7 @@ class BlobStore(Protocol):
 
 
 def new_key(sha256: str) -> str:
-    """Return a fresh key for bytes of that digest, such as `sha256/ab/cdef….0123456789abcdef`."""
+    """Return a new key for bytes of that digest, such as `sha256/ab/cdef….0123456789abcdef`."""
     return f"sha256/{sha256[:2]}/{sha256[2:]}.{secrets.token_hex(8)}"
 
 

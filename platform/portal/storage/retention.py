@@ -1,4 +1,4 @@
-"""Freeing bytes that nothing refers to any more."""
+"""Sweep that frees unreferenced bytes."""
 
 import time
 from collections.abc import Sequence
@@ -70,7 +70,7 @@ def sweep(*, grace: timedelta = GRACE, digest_prefixes: Sequence[str] = ALL_SHAR
 
 
 def shard_of_the_hour() -> str:
-    """Return the shard whose turn it is: each comes once in 16 hours."""
+    """Return the shard of the current hour. Each one comes up every 16 hours."""
     return ALL_SHARDS[int(clock.now().timestamp() // 3600) % len(ALL_SHARDS)]
 
 
@@ -93,7 +93,7 @@ def _free_blobs(store: BlobStore, before: datetime, until: float) -> CleanupResu
 
 
 def _free_orphans(store: BlobStore, prefix: str, before: datetime, until: float) -> CleanupResult:
-    """Remove objects that no blob names: uploads killed before their commit, replaced bytes."""
+    """Remove objects without a blob: uploads killed before their commit, replaced bytes."""
     known = 0
     orphans: list[StoredObject] = []
     entries = store.entries(digest_prefix=prefix)

@@ -48,14 +48,14 @@ class ApiToken(Row):
     objects: ClassVar[ApiTokenQuerySet] = ApiTokenQuerySet.as_manager()  # type: ignore[assignment]
 
     def mark_used(self) -> None:
-        """Note the use, at most once a minute so that reads stay reads."""
+        """Record the use, at most once a minute, so that most reads write nothing."""
         timestamp = clock.now()
         if self.last_used_at is None or timestamp - self.last_used_at > _LAST_USED_EVERY:
             ApiToken.objects.filter(pk=self.pk).update(last_used_at=timestamp)
 
 
 class ProjectSecret(Row):
-    """A value user code may read in the project, encrypted with a key outside the database."""
+    """A secret for user code of the project, encrypted with a key outside the database."""
 
     id = IdField("sec")
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="secrets")

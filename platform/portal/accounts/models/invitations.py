@@ -15,7 +15,7 @@ class InvitationQuerySet(models.QuerySet["Invitation"]):
     """Queryset of invitations."""
 
     def of_group(self, group: Group) -> "InvitationQuerySet":
-        """Invitations into exactly this team or project."""
+        """Invitations to exactly this team or project."""
         return self.filter(team=group) if isinstance(group, Team) else self.filter(project=group)
 
     def open(self) -> "InvitationQuerySet":
@@ -58,7 +58,7 @@ class Invitation(Row):
 
     @property
     def group(self) -> Group:
-        """The team or project it leads into."""
+        """The team or project it invites to."""
         group = self.project or self.team
         assert group is not None  # noqa: S101  (the check constraint says so)
         return group

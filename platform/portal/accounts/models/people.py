@@ -71,5 +71,5 @@ class User(AbstractBaseUser, Row):
 
     @property
     def display_name(self) -> str:
-        """The name other members read."""
+        """The name shown to other members."""
         return self.name or self.email.partition("@")[0]

@@ -98,7 +98,7 @@ class Project(Row):
 
     @property
     def network_rule(self) -> NetworkRule:
-        """The network that the tasks of the project reach."""
+        """The network access of the project's tasks."""
         return cast("NetworkRule", self.network)
 
 
@@ -110,7 +110,7 @@ class MembershipQuerySet(models.QuerySet["Membership"]):
         return self.filter(team=group) if isinstance(group, Team) else self.filter(project=group)
 
     def reaching(self, project: Project) -> "MembershipQuerySet":
-        """Memberships that count in a project: its own and its team's."""
+        """Memberships that apply to a project: its own and its team's."""
         own = Q(project=project)
         return self.filter(own | Q(team=project.team_id) if project.team_id else own)
 
@@ -173,7 +173,7 @@ Group = Team | Project
 
 
 def role_in(user: User, group: Group) -> Role | None:
-    """Return the person's role in a team, or the higher of both ways into a project."""
+    """Return the person's role in a team, or in a project the higher of direct and team role."""
     if isinstance(group, Team):
         memberships = Membership.objects.in_group(group)
     else:

@@ -1,4 +1,4 @@
-"""The one account that no invitation leads to: the first administrator's."""
+"""The one account created without an invitation: the first administrator's."""
 
 from collections.abc import Callable
 

@@ -99,7 +99,7 @@ def archive_project(*, project: Project) -> None:
 
 
 def restore_project(*, project: Project) -> None:
-    """Bring an archived project back. Idempotent."""
+    """Restore an archived project. Idempotent."""
     _set_archived(project, archived=False)
 
 

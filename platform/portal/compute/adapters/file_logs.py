@@ -12,7 +12,7 @@ _PIECE_BYTES = 256 * 1024
 
 
 class FileLogs:
-    """A `LogStore` on disk. Nothing is synced: a power cut may cost the last seconds of a log."""
+    """A `LogStore` on disk. Nothing is synced: a power failure may lose a log's last seconds."""
 
     def __init__(self, root: Path) -> None:
         self._root = root

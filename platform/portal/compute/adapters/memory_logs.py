@@ -5,7 +5,7 @@ from threading import Lock
 
 
 class MemoryLogs:
-    """A `LogStore` that forgets everything when the process ends."""
+    """A `LogStore` that loses everything when the process ends."""
 
     def __init__(self) -> None:
         self._logs: dict[str, bytearray] = {}

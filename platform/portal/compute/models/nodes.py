@@ -20,7 +20,7 @@ class NodeQuerySet(models.QuerySet["Node"]):
     """Queryset of nodes. Only `reserve` and `release` change the `used_*` columns."""
 
     def present(self) -> "NodeQuerySet":
-        """Nodes that belong to the installation, answering or not."""
+        """Nodes that belong to the installation, online or not."""
         return self.exclude(state=NodeState.REMOVED)
 
     def open_for_work(self, timestamp: datetime) -> "NodeQuerySet":
@@ -138,7 +138,7 @@ class Node(Row):
 
     @property
     def capacity(self) -> Amount:
-        """All it can give."""
+        """All its resources."""
         return Amount(self.cpu_millis, self.memory_bytes, self.gpus)
 
     @property
@@ -187,7 +187,7 @@ class Node(Row):
         return sum(not model or gpu_model == model for gpu_model in self.gpu_models)
 
     def most_for(self, need: Need) -> Amount:
-        """Return all it could ever give to tasks of this kind."""
+        """Return the most it could ever allocate to tasks of this kind."""
         return Amount(self.cpu_millis, self.memory_bytes, self.gpus_of(need.gpu_model))
 
 

@@ -35,7 +35,7 @@ def default_python() -> str:
 
 
 def normalised(requirements: str) -> str:
-    """Return requirements in the one form in which equal ones are equal, sorted, a line each.
+    """Return requirements in canonical form, sorted, one a line.
 
     Raises InvalidInput, naming the line, for anything but packages: options of pip, other files,
     local paths.
@@ -124,7 +124,7 @@ def use_environment(
 
 
 def build_log_key(digest: str, build: EnvironmentBuild) -> str:
-    """Return the key of the log of the present build of an environment on a node."""
+    """Return the key of the log of the current build of an environment on a node."""
     return f"environments/{digest}/{build.node_id}.{build.project_id}.{build.number}.log"
 
 

@@ -144,7 +144,7 @@ def _may_repeat(token: JoinToken, name: str) -> bool:
 
 
 def _place_of(token: JoinToken, name: str) -> Node:
-    """Return the row to join as: a fresh one, or the one this token may take over."""
+    """Return the row to join as: a new one, or the one this token may take over."""
     taken = Node.objects.present().select_for_update(no_key=True).filter(name=name).first()
     if taken is None:
         return Node(name=name)

@@ -90,7 +90,7 @@ def cordon_node(*, node: Node, reason: str = "") -> Node:
 
 
 def uncordon_node(*, node: Node) -> Node:
-    """Open the node for work again. Idempotent."""
+    """Schedule work on the node again. Idempotent."""
     return _move(node, NodeState.READY, "node.uncordon", "")
 
 

@@ -166,7 +166,7 @@ def _even(memory_bytes: int) -> int:
 
 
 def _price_of(amount: Amount) -> int:
-    """Return the suggested price of an hour, in whole tenths of a cent."""
+    """Return the suggested price per hour, in whole tenths of a cent."""
     exact = (
         amount.cpu_millis * _CPU_HOUR // 1000
         + amount.memory_bytes * _GIB_HOUR // GIB

@@ -29,7 +29,7 @@ _MOST_MEMBERS = 50_000_000
 
 
 class Writer:
-    """Adds members to a backup, each noted with its size and SHA-256."""
+    """Adds members to a backup, recording the size and SHA-256 of each."""
 
     def __init__(self, tar: tarfile.TarFile, drafts: Path, progress: BackupProgress) -> None:
         self._tar = tar
@@ -41,9 +41,9 @@ class Writer:
         self.size_bytes = 0
 
     def add_stream(self, name: str, pieces: Iterable[bytes], *, sha256: str | None = None) -> bool:
-        """Add bytes whose number is not known, by way of a draft on the disk.
+        """Add bytes of unknown number, through a draft on the disk.
 
-        Returns False and adds nothing when they are not those of the digest.
+        Returns False and adds nothing when they do not match the digest.
         """
         digest = hashlib.sha256()
         with tempfile.TemporaryFile(dir=self._drafts) as draft:
@@ -68,12 +68,12 @@ class Writer:
             self._add(name, draft, size)
 
     def add_file(self, name: str, path: Path) -> None:
-        """Add a file as it is now, however it grows meanwhile."""
+        """Add a file in its current state, also if it grows meanwhile."""
         with path.open("rb") as file:
             self._add(name, file, os.fstat(file.fileno()).st_size)
 
     def finish(self, manifest: dict[str, Any]) -> None:
-        """Add the list of members and the manifest that vouches for it, which is completed."""
+        """Complete and add the manifest, and the list of members whose digest it contains."""
         self._list.close()
         size = self._noted.tell()
         self._noted.seek(0)
@@ -101,7 +101,7 @@ class Writer:
 
 
 class _Hashed:
-    """Reads at most `left` bytes of a file, and knows their digest afterwards."""
+    """Reads at most `left` bytes of a file and computes their digest."""
 
     def __init__(self, file: IO[bytes], left: int) -> None:
         self._file = file
@@ -145,7 +145,7 @@ def new_archive(
 
 
 class Archive:
-    """A backup to read. Anybody may have written it, so nothing in it is believed unchecked."""
+    """A backup to read. It is untrusted, so everything in it is checked."""
 
     def __init__(self, tar: tarfile.TarFile) -> None:
         self._tar = tar

@@ -34,7 +34,7 @@ def database_files(env: Env) -> dict[str, Path]:
 
 
 def applied_migrations() -> list[str]:
-    """Return the migrations of the tables as they are, such as `spend/0001_initial`."""
+    """Return the applied migrations of the tables, such as `spend/0001_initial`."""
     return sorted(
         f"{app}/{name}" for app, name in MigrationRecorder(connection).applied_migrations()
     )
@@ -94,7 +94,7 @@ def _save_tables(
 def _noting_keys(
     table: TableCopy, rows: Iterator[Row], keys: list[tuple[str, int]]
 ) -> Iterator[Row]:
-    """Note where the bytes rest that rows may name, and how many they are."""
+    """Record the keys of the bytes that rows refer to, and their sizes."""
     place = {name: number for number, name in enumerate(table.columns)}
     for row in rows:
         if row[place["condemned_at"]] is None:

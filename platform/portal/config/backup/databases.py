@@ -116,14 +116,14 @@ class SqliteTables:
                 self._connection.execute(f"DELETE FROM {_quoted(table.name)}")  # noqa: S608
 
     def write(self, table: TableCopy, columns: Sequence[str], rows: Iterable[Row]) -> None:
-        """Add rows of a backup."""
+        """Insert rows of a backup."""
         names = ", ".join(map(_quoted, columns))
         marks = ", ".join("?" * len(columns))
         statement = f"INSERT INTO {_quoted(table.name)} ({names}) VALUES ({marks})"  # noqa: S608
         self._connection.executemany(statement, (list(map(_for_sqlite, row)) for row in rows))
 
     def check_references(self) -> None:
-        """Raise BackupError when a row refers to one that is not there."""
+        """Raise BackupError when a row refers to a missing one."""
         if self._connection.execute("PRAGMA foreign_key_check").fetchone():
             raise BackupError("a row of the backup refers to one that is not in it")
 
@@ -208,7 +208,7 @@ class PostgresTables:
         self._move_sequences(table)
 
     def check_references(self) -> None:
-        """Raise an error of the database when a row refers to one that is not there."""
+        """Raise an error of the database when a row refers to a missing one."""
         self._connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
 
     def _move_sequences(self, table: TableCopy) -> None:
@@ -262,7 +262,7 @@ def reading(url: str, file: Path, schema: str = "public") -> Iterator[Database]:
 
 @contextmanager
 def writing(url: str, file: Path, schema: str = "public") -> Iterator[Database]:
-    """Yield a database to fill in one transaction, undone by any error."""
+    """Yield a database to fill in one transaction, rolled back by any error."""
     if _is_postgres(url):
         with psycopg.connect(url) as server:
             server.execute("SET TIME ZONE 'UTC'")

@@ -111,7 +111,7 @@ class EncryptingWriter:
 class DecryptingReader(io.RawIOBase):
     """The plain bytes of an encrypted backup, readable at any position.
 
-    No byte is returned of a chunk that does not prove itself. Raises BackupError.
+    No byte is returned of a chunk that is not authentic. Raises BackupError.
     """
 
     def __init__(self, file: IO[bytes], passphrase: str) -> None:

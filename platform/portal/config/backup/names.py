@@ -1,4 +1,4 @@
-"""The names of members that a backup may have, and the shape of its manifest."""
+"""Valid names of the members of a backup, and the format of its manifest."""
 
 import re
 from pathlib import PurePosixPath
@@ -17,7 +17,7 @@ _MAX_PART_BYTES: Final = 255
 
 
 def check_name(name: str, sha256: str) -> None:
-    """Raise BackupError for a member that belongs nowhere, or is not the bytes it is named by."""
+    """Raise BackupError for an unknown member, or one whose bytes do not match its name."""
     kind, _, rest = name.partition("/")
     if kind == "tables" and _TABLE.match(name):
         return

@@ -1,4 +1,4 @@
-"""Fill an empty installation from a backup, and prove that it is equal."""
+"""Restore a backup into an empty installation, and verify that it is equal."""
 
 import sqlite3
 from collections.abc import Iterator

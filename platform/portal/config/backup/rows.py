@@ -63,7 +63,7 @@ def _is_value(value: Any) -> bool:
 
 
 def bytes_in(value: Any) -> bytes | None:
-    """Return the bytes a value of a backup means, None where it is no bytes."""
+    """Return the bytes that a value of a backup represents, or None where it is no bytes."""
     if isinstance(value, dict):
         return base64.b64decode(value[_BYTES])
     return None

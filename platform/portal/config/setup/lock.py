@@ -1,4 +1,4 @@
-"""A lock between processes of this machine that lasts no longer than they do."""
+"""A file lock between processes of this machine, released when the holder ends."""
 
 import contextlib
 import fcntl

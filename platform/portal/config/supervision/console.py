@@ -53,7 +53,7 @@ class RotatingFile:
 
 
 class Console:
-    """Prints lines behind the name of the process that wrote them."""
+    """Prints lines prefixed with the name of the process that wrote them."""
 
     def __init__(self, terminal: TextIO, file: RotatingFile | None, names: list[str]) -> None:
         self._terminal: TextIO | None = terminal

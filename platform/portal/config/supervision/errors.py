@@ -16,7 +16,7 @@ def is_disk_full(error: OSError) -> bool:
 
 
 def start_error_from(error: OSError, folder: Path) -> StartError:
-    """Turn a failure to write below `folder` into the line a person needs."""
+    """Turn a failure to write below `folder` into a StartError with the next step."""
     if is_disk_full(error):
         return StartError(
             f"the disk that holds {folder} is full; free some space, or set SLIPWAY_DATA_DIR to a "

@@ -59,7 +59,7 @@ def _kill(groups: set[int]) -> None:
 
 
 def main() -> None:
-    """Guard until the supervisor closes the pipe, by leaving or by dying."""
+    """Guard until the supervisor closes the pipe, by exiting or by dying."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     groups, programs = _watch(sys.stdin.fileno())

@@ -110,7 +110,7 @@ class _Guard:
             os.write(self._pipe, line.encode())
 
     def announce(self, group: int) -> None:
-        """Called in the child between fork and exec, so that no group is ever unknown."""
+        """Announce a group from the child between fork and exec, so that no group is unknown."""
         self._tell(f"+{group}\n")
 
     def add(self, group: int) -> None:
@@ -118,12 +118,12 @@ class _Guard:
         self._groups.add(group)
 
     def forget(self, group: int) -> None:
-        """The group is gone."""
+        """Remove a group that is gone."""
         self._groups.discard(group)
         self._tell(f"-{group}\n")
 
     def left_well(self, name: str) -> None:
-        """A process is gone for good and has left nothing to clear up."""
+        """Record that a process has ended for good and left nothing to clean up."""
         self._programs.pop(name, None)
         self._tell(f"~{name}\n")
 
@@ -136,7 +136,7 @@ class _Guard:
         return True
 
     def dismiss(self) -> None:
-        """Close the pipe and wait until the guard has left."""
+        """Close the pipe and wait until the guard has exited."""
         os.close(self._pipe)
         self.process.wait()
 
@@ -257,7 +257,7 @@ class _Keeper:
             self._ended.set()
 
     async def stop(self) -> None:
-        """End the process: ask, wait `stop_grace_s`, then kill its whole group."""
+        """Terminate the process, wait `stop_grace_s`, then kill its whole group."""
         self._stopping = True
         if self._child is None:
             self.task.cancel()

@@ -13,7 +13,7 @@ class HoldingQuerySet(models.QuerySet["Holding"]):
     """Queryset of holdings."""
 
     def open(self) -> "HoldingQuerySet":
-        """Holdings in force."""
+        """Current holdings."""
         return self.filter(end_ms__isnull=True)
 
 

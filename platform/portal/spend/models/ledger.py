@@ -68,7 +68,7 @@ class Line(models.Model):
 
 
 class MonthTotal(models.Model):
-    """Sum of the lines of a month (`2026-11`) that agree in everything named here."""
+    """Sum of the lines of a month (`2026-11`) with equal values of these columns."""
 
     KEYS: ClassVar[tuple[str, ...]] = ("month", "project", "team", "person", "tier", "kind")
 
@@ -95,7 +95,7 @@ class MonthTotal(models.Model):
 
 
 class DayTotal(models.Model):
-    """Sum of the lines of a day, in UTC, that agree in everything named here."""
+    """Sum of the lines of a day, in UTC, with equal values of these columns."""
 
     KEYS: ClassVar[tuple[str, ...]] = ("day", "project", "team", "person", "tier", "kind")
 
@@ -209,7 +209,7 @@ class LedgerVersionQuerySet(models.QuerySet["LedgerVersion"]):
             self.filter(pk=1).update(version=models.F("version") + 1)
 
     def current(self) -> int:
-        """Return how often lines were added."""
+        """Return the version of the ledger."""
         return self.values_list("version", flat=True).filter(pk=1).first() or 0
 
 

@@ -16,10 +16,10 @@ log = structlog.get_logger(__name__)
 
 @contextmanager
 def telling_of_outages(place: str, kind: type[Exception] = OSError) -> Iterator[None]:
-    """Turn errors of that kind into Unavailable, with the reason in the log.
+    """Turn errors of that kind into Unavailable, with the reason in the log. BytesMissing passes.
 
-    BytesMissing passes. Wrap calls to the store alone, never the reading of an upload: a client
-    that goes away is no outage.
+    Wrap calls to the store alone, never the reading of an upload: a client that disconnects is no
+    outage.
     """
     try:
         yield
@@ -58,7 +58,7 @@ class FsspecStore:
         self._fs: Any = fsspec.filesystem(protocol, skip_instance_cache=True, **options)
 
     def outages(self) -> AbstractContextManager[None]:
-        """Wrap calls to the place."""
+        """Translate outages in calls to the store."""
         return telling_of_outages(self.place, self._outage)
 
 

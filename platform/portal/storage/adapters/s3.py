@@ -78,7 +78,7 @@ class _Bucket:
 
 
 class _Upload:
-    """One object on its way up in parts. S3 shows nothing of it before it is completed."""
+    """A multipart upload of one object, which is not visible before it is completed."""
 
     def __init__(self, bucket: _Bucket, key: str) -> None:
         self._bucket = bucket

@@ -1,4 +1,4 @@
-"""Names of members: which are fit to become files, and which would become the same file."""
+"""Names of members: validity as file names, and collisions."""
 
 import re
 import unicodedata

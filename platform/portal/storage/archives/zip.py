@@ -37,7 +37,7 @@ _DAMAGE = (
 
 
 class _Bounded:
-    """A seekable file that gives no more at once than a directory of allowed size needs."""
+    """A seekable file that returns no more at once than a directory of allowed size needs."""
 
     def __init__(self, source: BinaryIO, most_bytes: int) -> None:
         self._source = source
@@ -75,7 +75,7 @@ def read_zip(source: BinaryIO, limits: ArchiveLimits) -> Iterator[Member]:
 
 
 def _refuse_overlaps(items: list[zipfile.ZipInfo]) -> None:
-    """Refuse members that share bytes: the way to a bomb that no ratio of one member shows."""
+    """Refuse members that share bytes: a zip bomb that the ratio of no single member shows."""
     end = 0
     for info in sorted(items, key=lambda item: item.header_offset):
         if info.header_offset < end:

@@ -1,4 +1,4 @@
-"""A connection whose statements end when the request that they serve may wait no longer."""
+"""A connection whose statements are cancelled when the request may wait no longer."""
 
 import time
 from collections.abc import Generator
@@ -20,13 +20,13 @@ _LEAST_S: Final = 0.2
 
 
 class PatientConnection(psycopg.Connection[Any]):
-    """A connection that observes the patience of the current request."""
+    """A connection that observes the wait limits of the current request."""
 
     watch: Watch | None = None
     _transaction_began: float | None = None
 
     def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
-        """Wait for an answer of the server, as long as the request may."""
+        """Wait for a response of the server, as long as the request may."""
         patience = db_patience.current()
         if patience is None or self.watch is None or timeout is not None:
             return super().wait(gen, interval, timeout)

@@ -38,7 +38,7 @@ class State:
 
 
 class Watch:
-    """One thread that asks about statements while there are any to ask about."""
+    """One thread that inspects statements while there are any to inspect."""
 
     def __init__(self, connect: Callable[[], "psycopg.Connection[Any]"]) -> None:
         self._connect = connect
