@@ -20,7 +20,7 @@ from slipway.schemas.accounts import Role, Scope
 
 def _require_scope(principal: Principal, scope: Scope | None) -> None:
     if principal.token is not None and not principal.token.scopes:
-        # That of a replica, which finds its own orders by it. Its model's code can read it.
+        # The token of a replica, which fetches its spec with it. The code of its model can read it.
         raise Forbidden(
             "This token carries no scope, so nothing of the API is open to it.",
             code="missing_scope",

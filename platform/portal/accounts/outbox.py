@@ -20,7 +20,7 @@ MAX_ATTEMPTS = 40
 _PAUSES = tuple(timedelta(seconds=s) for s in (10, 30, 60, 300, 900))
 _LONGEST_PAUSE = timedelta(hours=1)
 _KEEP = timedelta(days=7)
-# A mail server that restarts is nothing that people need to read about.
+# Attempts before people are informed: a restart of the mail server is not worth a message.
 _NOTICED_ATTEMPTS = 4
 _BUDGET_S = 20.0
 

@@ -7,7 +7,7 @@ from typing import Any, Final, cast
 from slipway.schemas.agent import IsolationFacts, IsolationLevel
 
 SHARED: Final = "shared"
-# The feature of a back end that lets it cut tasks off from everything but the platform.
+# The feature of a back end that can restrict tasks to the platform's network.
 NETWORK: Final = "network"
 MIXING_RISK: Final = (
     "Code of one project can read files, memory and secrets of other projects that run on this "

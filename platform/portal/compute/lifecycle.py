@@ -10,7 +10,7 @@ from enum import StrEnum
 HEARTBEAT_S = 10.0
 FENCE_S = 50.0
 LEASE = timedelta(seconds=60)
-# A node that missed two beats gets nothing new.
+# A node that missed two heartbeats gets no new work.
 QUIET = timedelta(seconds=25)
 
 
@@ -37,7 +37,7 @@ NODE_MOVES: Mapping[NodeState, frozenset[NodeState]] = {
     NodeState.DRAINING: frozenset({NodeState.READY, NodeState.CORDONED, NodeState.REMOVED}),
     NodeState.REMOVED: frozenset(),
 }
-# Of one build; building again is a build with the next number.
+# Transitions of one build. Building again is a new build with the next number.
 BUILD_MOVES: Mapping[BuildState, frozenset[BuildState]] = {
     BuildState.BUILDING: frozenset({BuildState.READY, BuildState.FAILED}),
     BuildState.READY: frozenset(),

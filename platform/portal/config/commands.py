@@ -17,5 +17,5 @@ def run(argv: list[str]) -> None:
             raise SystemExit(single.main(rest))
         case ["settings", *rest]:
             raise SystemExit(explain.main(rest))
-    # Named late because the supervisor runs for months beside the rest and needs no Django.
+    # Imported late, since the supervisor runs for months and needs no Django.
     importlib.import_module("django.core.management").execute_from_command_line(argv)

@@ -24,7 +24,7 @@ def database_from(url: str, data_dir: Path) -> dict[str, Any]:
             "NAME": path,
             # A thread keeps it open, since opening it is half the work of a small request.
             "CONN_MAX_AGE": None,
-            # pytest-django knows only Django's own engine to be in memory.
+            # pytest-django detects in-memory databases of Django's own engine alone.
             "TEST": {"NAME": ":memory:"},
             "OPTIONS": {
                 "transaction_mode": "IMMEDIATE",
@@ -49,7 +49,7 @@ def database_from(url: str, data_dir: Path) -> dict[str, Any]:
             # Threads share few connections, and none of them reconnects. Of fifty people who launch
             # a notebook at once the last gets one after 4 s on two idle cores, and later on busy
             # ones. A request waits less while none is returned (`portal.core.db_patience`). A
-            # recovered server is detected within a second: the pool's retries back off otherwise.
+            # recovered server is detected within a second, as retries would back off otherwise.
             "pool": {"min_size": 1, "max_size": 16, "timeout": 10, "reconnect_timeout": 1},
         },
     }

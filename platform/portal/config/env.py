@@ -38,7 +38,7 @@ CLIENT_VARIABLES = frozenset(
 
 
 class Env(BaseModel):
-    """The settings. A field such as `data_dir` is set by SLIPWAY_DATA_DIR unless it has an alias."""
+    """The settings. SLIPWAY_DATA_DIR sets the field `data_dir`, and so on, except for aliases."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

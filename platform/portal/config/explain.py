@@ -43,7 +43,7 @@ def _shown(value: object) -> str:
 
 
 def _source_of(variable: str, environ: dict[str, str], in_file: dict[str, str]) -> str:
-    # The environment hides the file even when it sets nothing; an empty value counts as not set.
+    # A variable of the environment overrides the file even when empty. Empty counts as not set.
     if variable in environ:
         return "environment" if environ[variable] else "default"
     return ".env" if in_file.get(variable) else "default"

@@ -35,7 +35,7 @@ class HostCheck:
         self.app = app
         self._hosts = hosts
         self._trusts_proxies = trusts_proxies
-        # Nearly all requests spell the host alike.
+        # Cached, since nearly all requests have the same Host header.
         self._accepted: dict[bytes, bytes] = {}
 
     async def __call__(

@@ -16,14 +16,14 @@ from typing import Any, Final
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 _MAX_HEAD_BYTES: Final = 256 * 1024
-# A body must bring this much on average over a window; about 32 kbit/s.
+# Minimum average rate of a body over a window, about 32 kbit/s.
 _SLOWEST_BYTES_PER_S: Final = 4096
-# An answer may stay unread in the socket for this many windows.
+# A response may stay unread in the socket for this many windows.
 _UNREAD_WINDOWS: Final = 2
 # After an error was written, for clients that do not read it.
 _LINGER_S: Final = 2.0
 _MAX_CONNECTIONS: Final = 10_000
-# Descriptors for everything that is no connection of a client: databases, files, logs.
+# File descriptors for everything but client connections: databases, files, logs.
 _RESERVED_DESCRIPTORS: Final = 256
 _REASONS: Final = {
     408: "Request Timeout",
@@ -191,7 +191,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._timer = None
         cycle: Any = self.cycle  # None before the first request, unlike uvicorn's annotation
         if cycle is not None and not cycle.response_complete:
-            self._await_head()  # an answer is under way; its time is the server's
+            self._await_head()  # a response is in progress, and its time is the server's
         elif self._head_bytes:
             within = math.ceil(self.limits.head_within_s)
             self._refuse(
@@ -203,7 +203,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def _check_body(self) -> None:
         """Refuse a body that is too slow: too few bytes within a window."""
         self._timer = None
-        # The server itself lets clients wait: for its 100, and while it is slower than they are.
+        # Clients may be waiting for the server: for its 100, and while it is slower than they are.
         is_waited_for = not self.flow.read_paused and not self.cycle.waiting_for_100_continue
         needed = _SLOWEST_BYTES_PER_S * self.limits.body_window_s
         if is_waited_for and self._body_bytes < needed:

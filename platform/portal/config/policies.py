@@ -20,7 +20,7 @@ log = structlog.get_logger(__name__)
 _ANYONE_SIGNS_IN = Public("nobody is signed in yet; allauth throttles and answers alike")
 _PROTOCOL = Public("the protocol authenticates the client itself")
 _SIGNED_IN = SignedIn()
-# Library views treat other verbs as POST or GET, as they please; forms need no more than these.
+# Library views may treat other methods as POST or GET. Forms need no more than these.
 _PAGE_METHODS = ("GET", "HEAD", "OPTIONS", "POST")
 
 _OF_APIS = ("api:", "agent:", "gateway:", "hub:")

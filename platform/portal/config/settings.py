@@ -209,7 +209,7 @@ OAUTH2_PROVIDER = {
     "ACCESS_TOKEN_EXPIRE_SECONDS": 600,
     "REFRESH_TOKEN_EXPIRE_SECONDS": 86_400,
     "ROTATE_REFRESH_TOKEN": True,
-    # One that is used twice was stolen: all that came of it ends.
+    # A token used twice was stolen: all tokens derived from it are revoked.
     "REFRESH_TOKEN_REUSE_PROTECTION": True,
     "OIDC_RESPONSE_TYPES_SUPPORTED": ["code"],
     "COMPLIANT_BCP_RFC9700_PKCE_METHOD": True,

@@ -24,7 +24,7 @@ from django.urls import set_script_prefix
 from portal.config.requests import PortalRequest
 from portal.core.db_patience import Patience, limited_by
 
-# Probes have threads of their own: they answer also where all others wait for the database.
+# Probes have threads of their own: they respond even if all others wait for the database.
 _PROBES: Final = {"/healthz": 2, "/readyz": 4}
 # More threads than database connections: later requests queue for a connection.
 _THREADS: Final = 64

@@ -37,7 +37,7 @@ from portal.config.supervision.supervisor import NAME, ProcessSpec, Supervisor
 from portal.config.tracking_server import remove_socket, tracking_spec
 
 _LOOPBACK = local_node.LOOPBACK
-# Nothing is scheduled while it is silent, so it is replaced sooner than others: within 15 s.
+# Nothing is scheduled while it is frozen, so it is restarted sooner than others: within 15 s.
 _CONTROL_SILENT_FOR_S = 8.0
 
 

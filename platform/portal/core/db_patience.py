@@ -12,10 +12,10 @@ from typing import Final
 
 from django.db import OperationalError
 
-# A client reads its 503 within two seconds: the rest is for everything else.
+# A client gets its 503 within two seconds. The rest is for everything else.
 STALL_S: Final = 1.2
 QUEUE_S: Final = 10.0
-# Statements are looked after this often.
+# Interval at which waiting statements are checked.
 SLICE_S: Final = 0.25
 # While the database is known to be down, one slice shows whether it is back.
 _STALL_IN_OUTAGE_S: Final = 0.25
@@ -58,7 +58,7 @@ class Patience:
         """`queued_s` is how long the request has waited for a thread."""
         self._stall_s = _STALL_IN_OUTAGE_S if _outage.is_on else STALL_S
         self._queue_s = QUEUE_S
-        # Whether a change of this request was committed: a 503 afterwards must say so.
+        # Whether a change of this request was committed: a 503 afterwards must report it.
         self.is_saved = False
         self.note_queued(queued_s)
 

@@ -66,7 +66,7 @@ class ChangeListener:
             self._changed.wait_for(lambda: self._rings != known, within_s)
 
     def _listen(self) -> None:
-        database: Any = connection  # mypy knows what all databases have in common
+        database: Any = connection  # mypy knows only the interface common to all databases
         listen_once = self._listen_on_sqlite if database.vendor == "sqlite" else self._listen_once
         while self._is_wanted():
             try:

@@ -111,7 +111,7 @@ def _decode_pair(cursor: str) -> tuple[str, str]:
 
 
 def _is_text(part: object) -> bool:
-    # PostgreSQL takes neither NUL nor lone surrogates.
+    # PostgreSQL accepts neither NUL nor lone surrogates.
     return isinstance(part, str) and "\0" not in part and _encodable(part)
 
 

@@ -28,7 +28,7 @@ COLUMNS = (
 )
 _BATCH = 2000
 _US = "Slipway"
-# A spreadsheet would take text that begins so for a formula.
+# A spreadsheet would interpret text that begins like this as a formula.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 

@@ -23,7 +23,7 @@ from portal.spend.windows import Window
 from portal.workloads.costs import lease_price, price_steps, unix_ms
 from portal.workloads.models import Lease, UsageSample
 
-# A task that used less than this part of its CPU and GPU for this long holds it for nothing.
+# A task is idle if it used less than this part of its CPU and GPU for this long.
 HARDLY_PERCENT = 5.0
 LOOKED_AT = timedelta(minutes=30)
 _LEAST_AGE = timedelta(minutes=15)

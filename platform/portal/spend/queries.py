@@ -279,7 +279,7 @@ def _add_live(
 
 def _add_written(spend_breakdown: SpendBreakdown, workloads: Sequence[str]) -> None:
     """Add the ledger's cost of runs that are not among the top but run now."""
-    # Not by project as well: of many projects times many workloads a planner may try each pair.
+    # No filter by project: with many projects and workloads a planner may try each pair.
     rows = WorkloadTotal.objects.filter(
         workload__in=workloads, period__in=_periods(spend_breakdown.window)
     )

@@ -9,7 +9,7 @@ from portal.workloads.costs import MS_AN_HOUR, Steps, integral, unix_ms
 
 RESOURCES = ("cpu", "memory", "gpu", "storage")
 GB = 10**9
-# nano-USD an hour: the same as those of the tiers we suggest; storage is 0.023 USD a GB and month.
+# nano-USD an hour, as for the suggested tiers. Storage is 0.023 USD per GB and month.
 SUGGESTED = {
     "cpu": 40_000_000,
     "memory": 5_000_000,

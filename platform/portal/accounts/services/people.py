@@ -99,7 +99,7 @@ def change_account(
     `hand_over_to` (another person's id) is not given.
     """
     with transaction.atomic():
-        # One lock order for all such changes: every administrator and the person, by their ids.
+        # Lock order of all such changes: every administrator and the person, by id.
         concerned = User.objects.filter(Q(is_administrator=True) | Q(pk=user_id)).order_by("pk")
         locked = {user.pk: user for user in concerned.select_for_update(no_key=True)}
         user = locked.get(user_id)

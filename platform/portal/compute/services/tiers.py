@@ -9,7 +9,7 @@ from portal.core import clock
 from portal.core.errors import Conflict, InvalidInput
 from portal.core.text import clean_name, clean_slug
 
-# Prices of the tiers we suggest, in nano-USD an hour; administrators set their own.
+# Prices of the suggested tiers, in nano-USD an hour. Administrators set their own.
 _CPU_HOUR = 40_000_000
 _GIB_HOUR = 5_000_000
 _GPU_HOUR = 1_200_000_000
@@ -125,7 +125,7 @@ def make_default_tiers(node: Node) -> list[Tier]:
                     name=name, slug=slug, amount=amount, nano_usd_per_hour=_price_of(amount)
                 )
             )
-        except Conflict:  # another machine was the first too, or an administrator thought alike
+        except Conflict:  # another machine or an administrator created it concurrently
             continue
     return made
 

@@ -98,7 +98,7 @@ class SqliteTables:
             name,
             tuple(sorted(column[1] for column in columns)),
             frozenset(declared) | self._json.get(name, frozenset()),
-            frozenset(),  # references are looked at when all is written
+            frozenset(),  # references are checked when everything is written
         )
 
     def read(self, table: TableCopy) -> Iterator[Row]:
@@ -112,7 +112,7 @@ class SqliteTables:
         """Remove all rows."""
         for table in reversed(tables):
             cursor = self._connection.execute(f"SELECT 1 FROM {_quoted(table.name)} LIMIT 1")  # noqa: S608
-            if cursor.fetchone():  # a table that only grows refuses even to remove nothing
+            if cursor.fetchone():  # an append-only table refuses even to delete no rows
                 self._connection.execute(f"DELETE FROM {_quoted(table.name)}")  # noqa: S608
 
     def write(self, table: TableCopy, columns: Sequence[str], rows: Iterable[Row]) -> None:

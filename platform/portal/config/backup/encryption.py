@@ -34,7 +34,7 @@ _TAG_BYTES: Final = 16
 _MAC_BYTES: Final = 32
 _SALT_BYTES: Final = 32
 _MAX_HEADER_BYTES: Final = 4096
-# scrypt with 128 MiB of memory. The file's own numbers are believed within these bounds alone.
+# scrypt with 128 MiB of memory. The file's own parameters are accepted within these bounds alone.
 _COST: Final = 1 << 17
 _COSTS: Final = frozenset(1 << power for power in range(15, 21))
 _BLOCK: Final = 8

@@ -20,7 +20,7 @@ import sys
 import time
 from typing import Any
 
-# A killed process stays in its group until its parent has collected it; give that this long.
+# A killed process stays in its group until its parent has reaped it. Wait this long for that.
 _PATIENCE_S = 10.0
 
 

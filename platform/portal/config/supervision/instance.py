@@ -7,7 +7,7 @@ from pathlib import Path
 
 from portal.config.supervision.errors import StartError, start_error_from
 
-# Enough for the database to grow while someone reads the warning; the set-up needs more and checks.
+# Enough for the database to grow while someone reads the warning. The set-up checks for more.
 LEAST_FREE_MIB = 200
 _PATIENCE_S = 1.5
 
@@ -41,7 +41,7 @@ def lock_folder(folder: Path) -> int:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             break
         except BlockingIOError:
-            # A killed supervisor's guard holds the lock until it has cleared up: wait for that.
+            # A killed supervisor's guard holds the lock until it has cleaned up: wait for that.
             if time.monotonic() > deadline:
                 holder = os.pread(descriptor, 20, 0).decode(errors="replace").strip()
                 raise StartError(

@@ -20,7 +20,7 @@ from portal.config.supervision.errors import StartError
 from portal.config.supervision.probes import Probe
 
 NAME = "slipway"
-# A program that exits so before it was ever ready has been refused by its settings.
+# A program that exits with this status before it was ready has invalid settings.
 REFUSED = 2
 _NOT_STARTED = 127
 _PROBE_EVERY_S = 0.05
@@ -56,7 +56,7 @@ class ProcessSpec:
     uses_others: bool = False
     # Optional: waited for, but the others run without it when it cannot start.
     optional: bool = False
-    # Whether `up` says that it is ready only when this one is.
+    # Whether `up` reports readiness only when this one is ready.
     awaited: bool = True
     # Cleans up processes it left running: run after it has ended for good, unless cleanly.
     clear_up: tuple[str, ...] = ()

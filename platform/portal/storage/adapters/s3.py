@@ -35,7 +35,7 @@ def _with_defaults(options: dict[str, Any]) -> dict[str, Any]:
     config: dict[str, Any] = {
         "connect_timeout": _CONNECT_TIMEOUT_S,
         "read_timeout": _READ_TIMEOUT_S,
-        "retries": {"total_max_attempts": 1},  # s3fs tries again itself
+        "retries": {"total_max_attempts": 1},  # s3fs retries itself
         # Servers other than Amazon's do not all know the newer trailing checksums; every object is
         # verified by its SHA-256 here anyway.
         "request_checksum_calculation": "when_required",

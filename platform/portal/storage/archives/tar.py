@@ -101,7 +101,7 @@ class _Extensions:
         if key == "hdrcharset" and value != _UTF8_CHARSET:
             raise broken("its names are not UTF-8")
         if key not in ("path", "size"):
-            return  # times, owners and attributes are not taken over
+            return  # times, owners and attributes are dropped
         if is_global:
             raise unsafe(value, "gets its name or size from a header for all members")
         if key == "path":

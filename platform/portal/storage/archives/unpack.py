@@ -98,7 +98,7 @@ class _Draft:
         self._path = into.parent / f".{into.name[:100]}.{secrets.token_hex(8)}.draft"
         with telling_of_outages(str(into.parent)):
             self._path.mkdir(mode=0o700)
-            # The folders on the way to the last member, outermost first: its siblings come next.
+            # The open folders of the last member, outermost first: its siblings come next.
             self._open: list[tuple[str, int]] = [("", os.open(self._path, _FOLDER_FLAGS))]
 
     def _refuse_existing(self) -> None:

@@ -102,7 +102,7 @@ class _Limit:
             else:
                 self._patience.spend(waited_s, progress=False)
         except DatabaseAway:
-            # Its error then says that nothing was done, and the connection is as good as before.
+            # Its error then reports that nothing was done, and the connection remains usable.
             self._is_canceled = state.is_known and self._watch.cancel(
                 pid, within_s=_WATCH_ANSWERS_WITHIN_S
             )

@@ -13,7 +13,7 @@ from portal.config.backends.sqlite.files import files
 from portal.core import db_patience
 from portal.core.db_patience import SLICE_S, WaitForOthers
 
-# Background work waits as long for a lock as it always did.
+# Lock timeout of background work.
 _BACKGROUND_S: Final = 20.0
 Result = TypeVar("Result")
 
@@ -80,7 +80,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
         if (path := self._file()) and not path.startswith("file:"):
             mode = "rwc" if files.may_create else "rw"
             params["database"] = f"file:{quote(str(Path(path).absolute()))}?mode={mode}"
-        # How long SQLite itself waits: `_Wait` asks it again.
+        # Timeout of SQLite itself: `_Wait` retries.
         params["timeout"] = SLICE_S
         return params
 

@@ -45,7 +45,7 @@ class _Files:
         with self._lock:
             is_news = path in self._identities and path not in self._lost
             self._lost.add(path)
-        # A program that finds no file when it starts says so itself.
+        # A program that finds no file at its start reports it itself.
         if is_news:
             log.error(
                 "database_replaced" if is_replaced else "database_missing",
