@@ -1,4 +1,4 @@
-"""The two databases of an installation, read as one snapshot and filled in one transaction.
+"""The two databases of an installation, each read as a snapshot, filled in a transaction.
 
 Both are accessed without Django: a backup holds tables, not models, and a snapshot must not take
 the lock under which SQLite writes.

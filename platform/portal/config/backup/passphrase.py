@@ -29,7 +29,7 @@ def new_passphrase(file: Path | None, variable: str) -> str:
 
 
 def known_passphrase(file: Path | None, variable: str) -> str:
-    """Return the passphrase of an existing backup. Raise BackupError when it cannot be read."""
+    """Return the passphrase of an existing backup. Raise BackupError if there is none."""
     passphrase = _given(file, variable)
     return _prompt("Passphrase of the backup: ") if passphrase is None else passphrase
 

@@ -29,7 +29,7 @@ Result = TypeVar("Result")
 class State:
     """State of a running statement.
 
-    `holders` are the transactions that hold the lock it waits for, the first ones first.
+    `holders` are the transactions at the root of its lock queue, which wait for none themselves.
     """
 
     is_known: bool
