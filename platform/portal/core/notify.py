@@ -1,6 +1,6 @@
 """Cross-process change notification: LISTEN/NOTIFY on PostgreSQL, a data-version poll on SQLite.
 
-Code that makes a change others wait for calls `ring` in the transaction of the change. On PostgreSQL
+Code whose changes others wait for calls `ring` in the transaction of the change. On PostgreSQL
 that is a NOTIFY, which is delivered once the transaction has committed and its rows are visible. On
 SQLite the data version is polled forty times a second, which costs microseconds. Notifications may
 be lost: the threads of a `ChangeListener` also poll once a second.
