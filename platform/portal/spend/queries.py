@@ -227,7 +227,6 @@ def _grouped(rows: QuerySet[Any], *names: str) -> "QuerySet[Any, Any]":
 
 
 def _add_runs(spend_breakdown: SpendBreakdown, scope: Scope) -> None:
-    """Add the top runs by cost."""
     names = ("workload", "kind", "project", "person", "tier")
     periods = _periods(spend_breakdown.window)
     sums = WorkloadTotal.objects.filter(_of_projects(scope), period__in=periods)

@@ -142,8 +142,6 @@ class _Guard:
 
 
 class _Keeper:
-    """Supervises one process."""
-
     def __init__(self, spec: ProcessSpec, console: Console, guard_: _Guard, cwd: Path) -> None:
         self.spec = spec
         self.is_ready = asyncio.Event()

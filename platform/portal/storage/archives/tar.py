@@ -132,8 +132,6 @@ def _number(field: bytes) -> int:
 
 
 class _Header:
-    """One header block."""
-
     def __init__(self, block: bytes) -> None:
         summed = sum(block) - sum(block[148:156]) + 8 * ord(" ")
         if _number(block[148:156]) != summed:
