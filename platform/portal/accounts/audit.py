@@ -1,4 +1,4 @@
-"""Writing the audit log: in the transaction of the change it speaks of, or not at all."""
+"""The audit log, written in the transaction of the change it records, or not at all."""
 
 from typing import Any
 
@@ -25,8 +25,8 @@ def record(
 ) -> AuditEvent:
     """Add one event. Call it inside the transaction of the change.
 
-    `verb` reads `noun.verb` in the present (`project.create`). `before` and `after` hold only what
-    changed, never a secret's value.
+    `verb` reads `noun.verb` in the present (`project.create`). `before` and `after` hold only the
+    changes, never a secret's value.
     """
     origin = current_origin()
     team = team or (project.team if project else None)

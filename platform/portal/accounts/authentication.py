@@ -1,4 +1,4 @@
-"""How allauth signs people in here: by invitation only, throttled without locking anyone out."""
+"""django-allauth adapter: sign-up by invitation only, rate limits that lock nobody out."""
 
 from typing import Any
 
@@ -29,16 +29,16 @@ def invitation_in(request: HttpRequest) -> Invitation | None:
 
 
 class AccountAdapter(DefaultAccountAdapter):
-    """Slipway's choices where allauth offers some."""
+    """Adapter with Slipway's overrides of allauth's behaviour."""
 
     def is_open_for_signup(self, request: HttpRequest) -> bool:
-        """Only somebody who followed an open invitation may make an account."""
+        """Return True if the request carries an open invitation."""
         return invitation_in(request) is not None
 
     def is_safe_url(self, url: str | None) -> bool:
-        """Whether signing in may lead to `url`: only to a path of this portal.
+        """Return True if `url` is a safe redirect after sign-in: a path of this portal only.
 
-        allauth would allow every host the portal answers to, other ports of this machine included.
+        allauth would allow every host the portal answers to, including other ports of this machine.
         """
         return url is not None and url_has_allowed_host_and_scheme(url, allowed_hosts=None)
 
@@ -47,7 +47,7 @@ class AccountAdapter(DefaultAccountAdapter):
         return str(super().clean_email(email)).strip().lower()
 
     def save_user(self, request: HttpRequest, user: User, form: Any, commit: bool = True) -> User:
-        """Make the account for the invited address, whatever the form says."""
+        """Create the account for the invited address, whichever address the form holds."""
         invitation = invitation_in(request)
         saved: User = super().save_user(request, user, form, commit=False)
         if invitation is not None:
@@ -58,12 +58,12 @@ class AccountAdapter(DefaultAccountAdapter):
         return saved
 
     def send_mail(self, template_prefix: str, email: str, context: dict[str, Any]) -> None:
-        """Write the mail to the outbox, so that a dead mail server delays it and no more."""
+        """Write the mail to the outbox, so that a failing mail server only delays it."""
         message = self.render_mail(template_prefix, email, context)
         queue_mail(to=email, subject=str(message.subject), body=str(message.body))
 
     def get_client_ip(self, request: HttpRequest) -> str:
-        """Return the address that throttles count by and sessions are listed under."""
+        """Return the client address for rate limits and for the list of sessions."""
         return client_address(request) or _NOWHERE
 
     def _get_login_attempts_cache_key(self, request: HttpRequest, **credentials: Any) -> str:

@@ -1,4 +1,4 @@
-"""Where a request comes from: the address of the client, not of the proxies in front of us."""
+"""Client address of a request, as opposed to the address of the proxies in front of the portal."""
 
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Any
@@ -10,28 +10,29 @@ _Address = IPv4Address | IPv6Address
 
 
 def peer_of(request: HttpRequest) -> _Address | None:
-    """Return the other end of the connection; None on a socket without addresses."""
+    """Return the peer address of the connection, or None on a socket without addresses."""
     return _parsed(str(request.META.get("REMOTE_ADDR") or ""))
 
 
 def client_address(request: HttpRequest) -> str | None:
     """Return the client's address as text.
 
-    With SLIPWAY_TRUSTED_PROXIES = n, the n-th entry of X-Forwarded-For from the right is what the
-    outermost proxy of ours saw. A header with fewer entries, or with something else there, did not
-    come through our proxies, so the other end of the connection counts, as it does without proxies.
+    With SLIPWAY_TRUSTED_PROXIES = n, it is the n-th entry of X-Forwarded-For from the right, which
+    the outermost trusted proxy added. A header with fewer entries, or with something else there,
+    did not come through the proxies, so the peer address of the connection is used, as it is
+    without proxies.
     """
     client = _client_of(request)
     return str(client) if client else None
 
 
 def client_network(request: HttpRequest) -> str:
-    """Return what throttles count by: an IPv4 address, or the /64 that one IPv6 client owns."""
+    """Return the rate-limit key of a client: an IPv4 address, or the /64 of an IPv6 client."""
     return _network(_client_of(request))
 
 
 def network_of(scope: Any) -> str:
-    """Return what throttles count by, of a request that is answered before Django sees it."""
+    """Return the rate-limit key of a request that is answered before Django handles it."""
     forwarded = b",".join(value for name, value in scope["headers"] if name == b"x-forwarded-for")
     peer = _parsed(scope["client"][0]) if scope.get("client") else None
     return _network(_seen_by_proxy(forwarded.decode("latin1")) or peer)
@@ -48,7 +49,7 @@ def _client_of(request: HttpRequest) -> _Address | None:
 
 
 def _seen_by_proxy(forwarded: str) -> _Address | None:
-    """Return the client of an X-Forwarded-For, as far as our own proxies vouch for it."""
+    """Return the client of an X-Forwarded-For header, as far as trusted proxies vouch for it."""
     proxies: int = settings.SLIPWAY_TRUSTED_PROXIES
     entries = forwarded.split(",")
     return _parsed(entries[-proxies]) if 0 < proxies <= len(entries) else None

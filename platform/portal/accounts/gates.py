@@ -1,6 +1,6 @@
-"""The policies of routes: who may pass, and the object they pass to.
+"""The policies of routes: access checks that also fetch the object of the request.
 
-A gate that lets a request through leaves what it fetched on the request, so that a view never
+A gate that lets a request through stores what it fetched on the request, so that a view never
 fetches by id itself: `gated_project(request)`, `gated_team(request)`, `gated_role(request)`.
 """
 
@@ -20,7 +20,7 @@ from slipway.schemas.accounts import Role, Scope
 
 def _require_scope(principal: Principal, scope: Scope | None) -> None:
     if principal.token is not None and not principal.token.scopes:
-        # That of a replica, which finds its own orders by it. Its model's code can read it.
+        # The token of a replica, which fetches its spec with it. The code of its model can read it.
         raise Forbidden(
             "This token carries no scope, so nothing of the API is open to it.",
             code="missing_scope",
@@ -57,7 +57,7 @@ def _refuse_confined(principal: Principal) -> None:
 
 @dataclass(frozen=True)
 class SignedIn:
-    """Any active person. `confined` says whether a token confined to a project may pass too."""
+    """Any active person. With `confined`, tokens confined to a project may pass too."""
 
     scope: Scope | None = None
     confined: bool = False
@@ -75,7 +75,7 @@ class SignedIn:
 
 @dataclass(frozen=True)
 class Administrator:
-    """People who operate the installation. They do not see into projects by that alone."""
+    """Administrators of the installation. This alone gives no access to projects."""
 
     scope: Scope = Scope.ADMIN
 
@@ -99,7 +99,7 @@ class Administrator:
 class ProjectRole:
     """Members of the project named in the path, with at least `role`.
 
-    `archived` lets the request reach an archived project too (to look at it or restore it).
+    `archived` lets the request reach an archived project too (to view it or restore it).
     """
 
     role: Role
@@ -168,18 +168,18 @@ class MetricsReader:
 
 
 def gated_project(request: HttpRequest) -> Project:
-    """Return the project the gate let this request into."""
+    """Return the project stored by the gate of this request."""
     project: Project = request.gated_project  # type: ignore[attr-defined]
     return project
 
 
 def gated_team(request: HttpRequest) -> Team:
-    """Return the team the gate let this request into."""
+    """Return the team stored by the gate of this request."""
     team: Team = request.gated_team  # type: ignore[attr-defined]
     return team
 
 
 def gated_role(request: HttpRequest) -> Role:
-    """Return the role the gate found."""
+    """Return the role stored by the gate of this request."""
     role: Role = request.gated_role  # type: ignore[attr-defined]
     return role

@@ -1,4 +1,4 @@
-"""Delete what nobody can use any more: sessions, sign-on tokens, invitations."""
+"""Delete expired credentials: sessions, sign-on tokens, invitations."""
 
 from datetime import timedelta
 
@@ -9,12 +9,12 @@ from oauth2_provider.models import clear_expired
 from portal.accounts.models import Invitation
 from portal.core import clock
 
-# An invitation is listed as expired or revoked for this long, so that people see what became of it.
+# Expired and revoked invitations are listed for this long, so that people see their outcome.
 INVITATION_KEPT = timedelta(days=30)
 
 
 def forget_expired_sessions() -> int:
-    """Delete sessions past their end, and what is known of their browsers; returns how many."""
+    """Delete expired sessions and their browser details. Return the number of sessions deleted."""
     gone, _ = Session.objects.filter(expire_date__lt=clock.now()).delete()
     UserSession.objects.exclude(session_key__in=Session.objects.values("session_key")).delete()
     return gone
@@ -26,7 +26,7 @@ def forget_expired_sign_on() -> None:
 
 
 def forget_unused_invitations() -> int:
-    """Delete invitations that ended unaccepted a month ago; returns how many."""
+    """Delete unaccepted invitations that expired a month ago. Return the number deleted."""
     before = clock.now() - INVITATION_KEPT
     gone, _ = Invitation.objects.filter(accepted_at__isnull=True, expires_at__lt=before).delete()
     return gone

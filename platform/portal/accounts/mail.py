@@ -1,4 +1,4 @@
-"""Outgoing mail: a row in the transaction of what it tells, delivered afterwards."""
+"""Outgoing mail: a row written in the transaction of the event, delivered afterwards."""
 
 from portal.accounts.models import OutboxMail
 from portal.accounts.tasks import deliver_due_mail
@@ -6,7 +6,7 @@ from portal.core.enqueue import ring
 
 
 def queue_mail(*, to: str, subject: str, body: str) -> OutboxMail:
-    """Write a mail that will leave once the surrounding transaction has committed."""
+    """Queue a mail that is sent once the surrounding transaction has committed."""
     one_line = " ".join(subject.split())  # a line break would start a header of its own
     mail = OutboxMail.objects.create(to=to, subject=one_line[:200], body=body)
     ring(deliver_due_mail)

@@ -1,4 +1,4 @@
-"""Puts the origin of a request in force, so that every change it makes is audited rightly."""
+"""Middleware that sets the origin of a request, so that its changes are audited correctly."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ from portal.core.middleware import request_id_of
 
 
 class PrincipalMiddleware:
-    """Set the origin of the request: address and request id now, the person when a gate knows."""
+    """Set the origin of the request: address and request id now, the person once authenticated."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response

@@ -16,13 +16,13 @@ from portal.accounts.models import User
 
 
 def end_service_sign_ins(user: User) -> None:
-    """Forget every code and token that lets a service act for the person."""
+    """Delete every code and token with which a service can act for the person."""
     for model in (Grant, RefreshToken, AccessToken, IDToken):
         model.objects.filter(user=user).delete()
 
 
 def register_service(*, client_id: str, secret: str, name: str, redirect_uri: str) -> None:
-    """Let one of our own services sign people in here; they are not asked. May be repeated."""
+    """Register one of our own services as an OpenID client without a consent page. Idempotent."""
     Application.objects.update_or_create(
         client_id=client_id,
         defaults={
@@ -38,7 +38,7 @@ def register_service(*, client_id: str, secret: str, name: str, redirect_uri: st
 
 
 class Validator(OAuth2Validator):
-    """What the identity token says about a person; a suspended one gets, and is, nothing."""
+    """OAuth validator that adds the claims of a person and refuses suspended people."""
 
     oidc_claim_scope = OAuth2Validator.oidc_claim_scope | {
         "name": "profile",
@@ -48,7 +48,7 @@ class Validator(OAuth2Validator):
     }
 
     def get_additional_claims(self, request: Any) -> dict[str, Any]:
-        """Return the claims; the subject is the person's id and never changes."""
+        """Return the claims. The subject is the person's id, which never changes."""
         user: User = request.user
         return {
             "sub": user.pk,
@@ -69,14 +69,14 @@ class Validator(OAuth2Validator):
         return redirect_uri in request.client.redirect_uris.split()
 
     def get_code_challenge_method(self, code: Any, request: Any) -> str | None:
-        """Return the method of a code's challenge; there is none but S256."""
+        """Return the PKCE method of an authorization code, or None unless it is S256."""
         method = super().get_code_challenge_method(code, request)
         return method if method == AbstractGrant.CODE_CHALLENGE_S256 else None
 
     def validate_bearer_token(self, token: Any, scopes: Any, request: Any) -> bool:
-        """Tell whether an access token stands for a person who may still come in.
+        """Return True if the access token is valid and its person may still sign in.
 
-        It is taken from the header alone: addresses end up in logs and histories.
+        It is read from the header alone, since URLs end up in logs and histories.
         """
         if "Authorization" not in request.headers:
             return False
@@ -86,14 +86,14 @@ class Validator(OAuth2Validator):
     def validate_code(
         self, client_id: Any, code: Any, client: Any, request: Any, *args: Any, **kwargs: Any
     ) -> bool:
-        """Tell whether a code stands for a person who may still come in."""
+        """Return True if the authorization code is valid and its person may still sign in."""
         value = super().validate_code(client_id, code, client, request, *args, **kwargs)
         return bool(value and _may_come_in(request))
 
     def validate_refresh_token(
         self, refresh_token: Any, client: Any, request: Any, *args: Any, **kwargs: Any
     ) -> bool:
-        """Tell whether a refresh token stands for a person who may still come in."""
+        """Return True if the refresh token is valid and its person may still sign in."""
         value = super().validate_refresh_token(refresh_token, client, request, *args, **kwargs)
         return bool(value and _may_come_in(request))
 

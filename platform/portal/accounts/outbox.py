@@ -1,4 +1,4 @@
-"""Deliver the mails of the outbox: at least once, and once unless a worker dies while it sends."""
+"""Delivery of outgoing mails: at least once, and only once unless a worker dies while sending."""
 
 import time
 from datetime import timedelta
@@ -13,20 +13,20 @@ from slipway.schemas.truncation import shorten
 
 log = structlog.get_logger(__name__)
 
-# Longer than a mail server may take (EMAIL_TIMEOUT is 10 s a step), so that nobody else sends the
-# same mail meanwhile; short, because it is what a killed worker's mail waits.
+# Longer than a mail server may take (EMAIL_TIMEOUT is 10 s a step), so that no other process
+# sends the same mail meanwhile. Short, because the mail of a killed worker waits this long.
 CLAIM = timedelta(seconds=30)
 MAX_ATTEMPTS = 40
 _PAUSES = tuple(timedelta(seconds=s) for s in (10, 30, 60, 300, 900))
 _LONGEST_PAUSE = timedelta(hours=1)
 _KEEP = timedelta(days=7)
-# A mail server that restarts is nothing that people need to read about.
+# Attempts before people are informed: a restart of the mail server is not worth a message.
 _NOTICED_ATTEMPTS = 4
 _BUDGET_S = 20.0
 
 
 def deliver_due() -> int:
-    """Send what is due, for at most about 20 s; returns how many mails left."""
+    """Send the due mails, for at most about 20 s. Return the number sent."""
     sent = 0
     deadline = time.monotonic() + _BUDGET_S
     for mail in OutboxMail.objects.due().filter(attempts__lt=MAX_ATTEMPTS)[:100]:
@@ -38,7 +38,10 @@ def deliver_due() -> int:
 
 
 def mail_problem() -> str:
-    """Say how many mails could not be sent yet; reasons may hold addresses, and stay in the log."""
+    """Return a warning with the number of mails not sent yet, or an empty string.
+
+    It leaves out the reasons, which may contain addresses and are in the log.
+    """
     unsent = OutboxMail.objects.filter(sent_at__isnull=True, attempts__gte=_NOTICED_ATTEMPTS)
     count = unsent.count()
     if not count:
@@ -52,7 +55,7 @@ def mail_problem() -> str:
 
 
 def _claim(mail: OutboxMail) -> bool:
-    """Take the mail for this process; False when another one was faster."""
+    """Claim the mail for this process. Return False when another process was faster."""
     claimed = OutboxMail.objects.filter(
         pk=mail.pk,
         sent_at__isnull=True,
@@ -76,14 +79,14 @@ def _send(mail: OutboxMail) -> bool:
         )
         log.warning("mail_not_sent", mail=mail.pk, attempt=mail.attempts, reason=str(error)[:200])
         return False
-    # The body may hold a link that signs somebody in: it does not stay once it has left.
+    # The body may contain a sign-in link, so it is deleted once the mail is sent.
     outbox_mails.update(sent_at=clock.now(), last_error="", body="")
     log.info("mail_sent", mail=mail.pk, attempt=mail.attempts)
     return True
 
 
 def forget_old() -> int:
-    """Delete mails that left, or were given up, a week ago; returns how many."""
+    """Delete sent and abandoned mails that are a week old. Return the number deleted."""
     before = clock.now() - _KEEP
     gone, _ = (
         OutboxMail.objects.filter(created_at__lt=before)

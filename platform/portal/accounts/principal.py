@@ -1,4 +1,4 @@
-"""Who is behind a request: a person, perhaps through a token with fewer rights."""
+"""Authenticated caller of a request: a person, possibly restricted by an API token."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ from portal.core.errors import Unauthenticated
 from slipway.schemas.accounts import Scope
 
 _ATTRIBUTE = "_slipway_principal"
-# Where API tokens count: the API, and what a scraper asks for. Pages see only the session: a
-# token's scopes mean nothing to them.
+# Paths that accept API tokens: the API and the metrics. Pages use the session alone, since they
+# do not check the scopes of tokens.
 TOKEN_DOORS = ("/api/", "/metrics")
 
 
 @dataclass(frozen=True)
 class Principal:
-    """A signed-in person; `token` is set when an API token was used instead of a session."""
+    """A signed-in person. `token` is set when an API token was used instead of a session."""
 
     user: User
     token: ApiToken | None = None
@@ -33,15 +33,15 @@ class Principal:
 
     @property
     def key(self) -> str:
-        """What rate limits and idempotency keys are counted by."""
+        """Key of the caller for rate limits and idempotency keys."""
         return self.token.pk if self.token else self.user.pk
 
     def allows(self, scope: Scope) -> bool:
-        """Whether the way of signing in covers `scope`; a session covers all."""
+        """Return True if the credential covers `scope`. A session covers every scope."""
         return self.token is None or scope.value in self.token.scopes
 
     def projects(self) -> ProjectQuerySet:
-        """The projects in sight: the person's, or the one the token is confined to."""
+        """The visible projects: the person's, or the one the token is confined to."""
         visible = Project.objects.visible_to(self.user)
         if self.token is not None and self.token.project_id:
             return visible.filter(pk=self.token.project_id)
@@ -53,15 +53,15 @@ _resolvers: dict[str, Resolver] = {}
 
 
 def register_bearer(prefix: str, resolver: Resolver) -> None:
-    """Let a room above recognise bearer tokens of its own, told apart by how they begin.
+    """Register a resolver for bearer tokens of another app, recognised by their prefix.
 
-    `resolver` returns the principal behind a token, or None for one that is not usable.
+    `resolver` returns the principal of a token, or None for one that is not usable.
     """
     _resolvers[prefix] = resolver
 
 
 def principal_of_bearer(header: str) -> Principal:
-    """Return who stands behind an Authorization header; raises Unauthenticated for a bad token."""
+    """Return the principal of an Authorization header. Raise Unauthenticated for a bad token."""
     scheme, _, secret = header.partition(" ")
     secret = secret.strip()
     resolver = _resolvers.get(secret[:4]) if scheme.lower() == "bearer" else None
@@ -81,10 +81,10 @@ def principal_of_bearer(header: str) -> Principal:
 
 
 def principal_of(request: HttpRequest) -> Principal | None:
-    """Return who is behind the request, or None when nobody signed in.
+    """Return the principal of the request, or None when it is anonymous.
 
-    An API request that carries an Authorization header is judged by it alone: a bad token raises
-    Unauthenticated even when the browser also has a session. Pages ignore the header.
+    An API request with an Authorization header is authenticated by that header alone: a bad token
+    raises Unauthenticated even when the browser also has a session. Pages ignore the header.
     """
     if not hasattr(request, _ATTRIBUTE):
         setattr(request, _ATTRIBUTE, _recognised(request))
@@ -95,7 +95,7 @@ def principal_of(request: HttpRequest) -> Principal | None:
 
 
 def _recognised(request: HttpRequest) -> Principal | Unauthenticated | None:
-    """Look up who is behind the request; what is no usable token is looked up once, too."""
+    """Authenticate the request. Return the refusal for a bad token, so that it is cached too."""
     header = request.headers.get("Authorization")
     if header is not None and request.path.startswith(TOKEN_DOORS):
         try:
@@ -110,10 +110,10 @@ def _recognised(request: HttpRequest) -> Principal | Unauthenticated | None:
 
 
 def act_as(request: HttpRequest, principal: Principal) -> None:
-    """Judge the rest of the request as that principal, whatever else it carries.
+    """Authenticate the rest of the request as that principal, whatever else it carries.
 
     For gates with a proof of their own, such as a signed link. A site that means to forge a request
-    cannot have that proof, so the check against forgery is off.
+    cannot have that proof, so the CSRF check is off.
     """
     setattr(request, _ATTRIBUTE, principal)
     request._dont_enforce_csrf_checks = True  # type: ignore[attr-defined]  # noqa: SLF001
@@ -128,7 +128,7 @@ def _from_session(request: HttpRequest) -> Principal | None:
 
 
 def require_principal(request: HttpRequest) -> Principal:
-    """Return who is behind the request; raises Unauthenticated when nobody is."""
+    """Return the principal of the request. Raise Unauthenticated when it is anonymous."""
     principal = principal_of(request)
     if principal is None:
         raise Unauthenticated(

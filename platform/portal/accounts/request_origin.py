@@ -1,6 +1,6 @@
-"""Where a change comes from: who, through what, from which address. Kept in a context variable.
+"""Origin of a change: person, credential and address, in a context variable.
 
-The middleware sets it for requests; tasks and commands set their own with `acting_as`.
+The middleware sets it for requests. Tasks and commands set their own with `acting_as`.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from portal.accounts.models import ApiToken, User
 
 @dataclass(frozen=True)
 class Origin:
-    """Who and where; `label` stands in when no person acts (the system, a command)."""
+    """Person and address of a change. `label` is the actor if it is no person (system, command)."""
 
     user: User | None = None
     token: ApiToken | None = None
@@ -29,13 +29,13 @@ _current: ContextVar[Origin] = ContextVar("slipway_origin")
 
 
 def current_origin() -> Origin:
-    """Return the origin in force."""
+    """Return the current origin."""
     return _current.get(_SYSTEM)
 
 
 @contextmanager
 def acting_as(origin: Origin) -> Iterator[None]:
-    """Put an origin in force for the duration of a block."""
+    """Set the origin for the duration of a block."""
     token = _current.set(origin)
     try:
         yield
@@ -44,6 +44,6 @@ def acting_as(origin: Origin) -> Iterator[None]:
 
 
 def with_user(user: User, token: ApiToken | None = None) -> None:
-    """Name the person in the origin in force, once the request has told who it is."""
+    """Set the person of the current origin, once the request is authenticated."""
     _current.set(replace(current_origin(), user=user, token=token))
     structlog.contextvars.bind_contextvars(user=user.pk)

@@ -1,4 +1,4 @@
-"""The news this room sends up, on commit."""
+"""Signals of this app, sent on commit."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from portal.core.events import DomainSignal
 
 @dataclass(frozen=True)
 class AccountsChanged:
-    """Something a page may show has changed: `topic` is a project, team or user id."""
+    """A change that pages may show. `topic` is a project, team or user id."""
 
     topic: str
     what: str
@@ -17,5 +17,5 @@ accounts_changed: DomainSignal[AccountsChanged] = DomainSignal("accounts_changed
 
 
 def tell(topic: str, what: str) -> None:
-    """Send the news once the surrounding transaction has committed."""
+    """Send the signal once the surrounding transaction has committed."""
     accounts_changed.send_on_commit(AccountsChanged(topic, what))

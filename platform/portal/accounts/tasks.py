@@ -1,11 +1,11 @@
-"""Doorbells of the room."""
+"""Celery tasks of the app."""
 
 from datetime import timedelta
 
 from portal.accounts import housekeeping, outbox
 from portal.core.enqueue import doorbell
 
-# Task → how often it runs whether or not anybody rings.
+# Task → how often it runs even if it is not enqueued.
 PERIODIC = {
     "accounts.deliver_due_mail": timedelta(seconds=5),
     "accounts.forget_old_mail": timedelta(hours=6),
@@ -21,13 +21,13 @@ def deliver_due_mail() -> None:
 
 @doorbell("accounts.forget_old_mail")
 def forget_old_mail() -> None:
-    """Delete mails that left long ago."""
+    """Delete mails sent long ago."""
     outbox.forget_old()
 
 
 @doorbell("accounts.forget_expired")
 def forget_expired() -> None:
-    """Delete sessions, sign-on tokens and invitations nobody can use any more."""
+    """Delete expired sessions, sign-on tokens and invitations."""
     housekeeping.forget_expired_sessions()
     housekeeping.forget_expired_sign_on()
     housekeeping.forget_unused_invitations()

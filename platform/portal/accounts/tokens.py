@@ -1,4 +1,4 @@
-"""The secret of a token: how it is made, recognised and looked up. No database here."""
+"""Generation, format check and hashing of API token secrets. No database here."""
 
 import hashlib
 import re
@@ -10,12 +10,12 @@ _SHAPE = re.compile(r"\Aslp_[A-Za-z0-9_-]{40}\Z")
 
 
 def new_secret() -> str:
-    """Return a fresh token: `slp_` and 240 random bits, recognisable to secret scanners."""
+    """Return a new token: `slp_` and 240 random bits, recognisable to secret scanners."""
     return PREFIX + secrets.token_urlsafe(30)
 
 
 def has_token_shape(text: str) -> bool:
-    """Whether `text` could be a token at all."""
+    """Return True if `text` has the format of an API token."""
     return _SHAPE.match(text) is not None
 
 
@@ -25,5 +25,5 @@ def hash_of(secret: str) -> str:
 
 
 def shown_prefix(secret: str) -> str:
-    """Return the part of a token that is kept in the clear to recognise it by."""
+    """Return the part of a token that is stored in plain text to recognise it by."""
     return secret[: len(PREFIX) + SHOWN]

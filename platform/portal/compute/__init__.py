@@ -1,1 +1,1 @@
-"""Room for nodes, hardware tiers, quotas, environments and the back ends that start processes."""
+"""Nodes, hardware tiers, quotas, environments and the back ends that start processes."""

@@ -1,4 +1,4 @@
-"""The policy of the agent API: a node speaks for itself, with its token."""
+"""Policy of the agent API: a node authenticates with its token."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +16,7 @@ class NodeToken:
     """Agents of nodes that belong to the installation."""
 
     def check(self, request: HttpRequest, path: dict[str, Any]) -> None:
-        """Raise Unauthenticated; leave the node on the request."""
+        """Store the node on the request. Raise Unauthenticated for an unknown node token."""
         secret = bearer_of(request.headers.get("Authorization", ""))
         node = None
         if has_node_shape(secret):
@@ -34,6 +34,6 @@ class NodeToken:
 
 
 def gated_node(request: HttpRequest) -> Node:
-    """Return the node the gate recognised."""
+    """Return the node stored by the gate of this request."""
     node: Node = request.gated_node  # type: ignore[attr-defined]
     return node

@@ -1,4 +1,4 @@
-"""How strongly the back ends of a node keep projects apart. No Django, no I/O."""
+"""Isolation levels of the back ends of a node. No Django, no I/O."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any, Final, cast
 from slipway.schemas.agent import IsolationFacts, IsolationLevel
 
 SHARED: Final = "shared"
-# The feature of a back end that lets it cut tasks off from everything but the platform.
+# The feature of a back end that can restrict tasks to the platform's network.
 NETWORK: Final = "network"
 MIXING_RISK: Final = (
     "Code of one project can read files, memory and secrets of other projects that run on this "
@@ -29,7 +29,7 @@ _UNREPORTED: Final = "The agent of this node does not report it. Update the agen
 
 @dataclass(frozen=True, slots=True)
 class Isolation:
-    """How one back end of a node keeps the tasks of different projects apart."""
+    """Isolation of tasks of different projects in one back end of a node."""
 
     backend: str
     level: IsolationLevel
@@ -38,20 +38,20 @@ class Isolation:
 
     @property
     def is_shared(self) -> bool:
-        """Tell if tasks of different projects can reach each other there."""
+        """True if tasks of different projects can reach each other there."""
         return self.level == SHARED
 
     @property
     def enforces_network(self) -> bool:
-        """Tell if it can keep tasks off every network but the platform's."""
+        """True if it can restrict tasks to the platform's network."""
         return NETWORK in self.features
 
     def meaning(self, *, mixes_projects: bool = False) -> str:
-        """Return what the level means, in plain words."""
+        """Return a description of the level in plain words."""
         return _MIXED if self.is_shared and mixes_projects else _MEANINGS[self.level]
 
     def is_weaker_than(self, other: "Isolation") -> bool:
-        """Tell if the boundary is weaker: a lower level, or the same with fewer features."""
+        """Return True if the boundary is weaker: a lower level, or the same with fewer features."""
         if _STRENGTH[self.level] != _STRENGTH[other.level]:
             return _STRENGTH[self.level] < _STRENGTH[other.level]
         return not set(self.features) >= set(other.features)
@@ -88,14 +88,14 @@ def _unreported(backend: str) -> Isolation:
 
 
 def stored_reports(details: Iterable[IsolationFacts]) -> list[dict[str, Any]]:
-    """Return reports of an agent as a node's row holds them."""
+    """Return reports of an agent in the format of a node's row."""
     return [report.model_dump(mode="json") for report in details]
 
 
 def weakened(
     before: Iterable[Isolation], after: Iterable[Isolation]
 ) -> list[tuple[Isolation, Isolation]]:
-    """Return the back ends whose isolation became weaker, as it was and as it is now."""
+    """Return the back ends whose isolation became weaker, before and after."""
     known = {isolation.backend: isolation for isolation in before}
     return [
         (known[isolation.backend], isolation)

@@ -1,21 +1,21 @@
-"""States of nodes and of builds, and the moves that are allowed. No Django, no I/O."""
+"""States of nodes and of builds, and the allowed transitions. No Django, no I/O."""
 
 from collections.abc import Mapping
 from datetime import timedelta
 from enum import StrEnum
 
-# An agent beats every HEARTBEAT_S and must stop what it runs FENCE_S after its last good beat. The
-# portal takes the lease away LEASE after it heard the node last; what lies between is the time the
-# agent has to kill.
+# An agent sends a heartbeat every HEARTBEAT_S and must stop its tasks FENCE_S after the last one
+# that succeeded. The portal revokes the lease LEASE after the last heartbeat. In between, the agent
+# kills its tasks.
 HEARTBEAT_S = 10.0
 FENCE_S = 50.0
 LEASE = timedelta(seconds=60)
-# A node that missed two beats gets nothing new.
+# A node that missed two heartbeats gets no new work.
 QUIET = timedelta(seconds=25)
 
 
 class NodeState(StrEnum):
-    """What an administrator wants of a node. Whether it answers is another matter."""
+    """Desired state of a node, set by an administrator. Whether it answers is separate."""
 
     READY = "ready"
     CORDONED = "cordoned"
@@ -24,7 +24,7 @@ class NodeState(StrEnum):
 
 
 class BuildState(StrEnum):
-    """How an environment stands on one node."""
+    """State of the build of an environment on one node."""
 
     BUILDING = "building"
     READY = "ready"
@@ -37,7 +37,7 @@ NODE_MOVES: Mapping[NodeState, frozenset[NodeState]] = {
     NodeState.DRAINING: frozenset({NodeState.READY, NodeState.CORDONED, NodeState.REMOVED}),
     NodeState.REMOVED: frozenset(),
 }
-# Of one build; building again is a build with the next number.
+# Transitions of one build. Building again is a new build with the next number.
 BUILD_MOVES: Mapping[BuildState, frozenset[BuildState]] = {
     BuildState.BUILDING: frozenset({BuildState.READY, BuildState.FAILED}),
     BuildState.READY: frozenset(),

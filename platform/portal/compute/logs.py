@@ -1,4 +1,4 @@
-"""Which store of logs is in force."""
+"""The configured log store."""
 
 from functools import lru_cache
 from pathlib import Path
@@ -20,5 +20,5 @@ def log_store() -> LogStore:
 
 
 def stored_text(text: str, *, limit: int) -> str:
-    """Return foreign text as any database stores it: no NUL, no lone surrogates, not too long."""
+    """Return untrusted text that any database stores: no NUL, no lone surrogates, truncated."""
     return text.replace("\0", "").encode("utf-8", "replace").decode()[:limit]

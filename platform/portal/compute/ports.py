@@ -1,4 +1,4 @@
-"""What this room needs of the outside: a place for logs that grow."""
+"""Port of this app: a store of append-only logs."""
 
 from collections.abc import Iterator
 from typing import Protocol
@@ -7,21 +7,21 @@ from typing import Protocol
 class LogStore(Protocol):
     """Logs that are appended to by offset, by a writer that may repeat itself, and read in ranges.
 
-    A key is a relative path of letters, digits, `.`, `_`, `-` and `/`, made by us alone.
+    A key is a relative path of letters, digits, `.`, `_`, `-` and `/`, created by the portal alone.
     """
 
     def append(self, key: str, offset: int, data: bytes) -> int:
-        """Add `data`, whose first byte is byte number `offset`; return the size of the log.
+        """Append `data`, whose first byte is byte number `offset`, and return the size of the log.
 
-        What is there already is skipped; data that would leave a gap is not taken. So the answer is
-        always the offset to send on from.
+        Bytes already stored are skipped. Data that would leave a gap is not accepted. So the result
+        is always the offset to continue sending from.
         """
 
     def size(self, key: str) -> int:
         """Return the size in bytes, 0 for a log that does not exist."""
 
     def read(self, key: str, start: int, length: int) -> Iterator[bytes]:
-        """Yield at most `length` bytes from byte `start`, in pieces; fewer where the log ends."""
+        """Yield at most `length` bytes from byte `start`, in chunks. Fewer where the log ends."""
 
     def delete(self, prefix: str) -> None:
-        """Remove the log of that key, or every log below that folder; nothing there is success."""
+        """Delete the log of that key, or every log below that folder. A missing log is no error."""

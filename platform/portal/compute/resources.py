@@ -1,4 +1,4 @@
-"""What a task needs and a node offers, and how people read it. No Django, no I/O."""
+"""Resource requirements and capacities, and their formatting. No Django, no I/O."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from slipway.schemas.accounts import NetworkRule
 
 GIB = 1024**3
-# What one CPU weighs in the fair share against memory and GPUs.
+# Weight of one CPU in the fair share against memory and GPUs.
 _MEMORY_BYTES_A_CPU = 4 * GIB
 _CPUS_A_GPU = 16
 
@@ -32,7 +32,7 @@ class Amount:
         )
 
     def minus(self, other: "Amount") -> "Amount":
-        """Return what is left, never less than nothing."""
+        """Return the difference, with every component at least 0."""
         return Amount(
             max(0, self.cpu_millis - other.cpu_millis),
             max(0, self.memory_bytes - other.memory_bytes),
@@ -40,7 +40,7 @@ class Amount:
         )
 
     def holds(self, other: "Amount") -> bool:
-        """Whether `other` fits into this."""
+        """Return True if `other` fits into this amount."""
         return (
             self.cpu_millis >= other.cpu_millis
             and self.memory_bytes >= other.memory_bytes
@@ -62,7 +62,7 @@ class Amount:
 
     @property
     def fair_millis(self) -> int:
-        """The weight in the fair share, in thousandths of a CPU: the scarcest part counts."""
+        """The weight in the fair share, in thousandths of a CPU: the dominant resource counts."""
         return max(
             self.cpu_millis,
             self.memory_bytes * 1000 // _MEMORY_BYTES_A_CPU,
@@ -72,7 +72,7 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What one task asks of a node: an amount, a model of GPU, labels, and a back end.
+    """Requirements of one task on a node: an amount, a GPU model, labels, and a back end.
 
     `network` is the rule of its project, which that back end must be able to enforce.
     """
@@ -89,7 +89,7 @@ class Need:
         backends: Collection[str],
         network_backends: Collection[str],
     ) -> bool:
-        """Whether a node with these labels and back ends is of the right kind.
+        """Return True if a node with these labels and back ends can run the task.
 
         `network_backends` are those that can enforce the network rule `platform`.
         """
@@ -100,25 +100,25 @@ class Need:
 
 
 def count_noun(count: int, noun: str) -> str:
-    """Write `1 GPU`, `2 GPUs`."""
+    """Format a count with its noun: `1 GPU`, `2 GPUs`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def cpus_text(cpu_millis: int) -> str:
-    """Write thousandths of a CPU as people read them: `1 CPU`, `0.5 CPUs`, `4 CPUs`."""
+    """Format thousandths of a CPU: `1 CPU`, `0.5 CPUs`, `4 CPUs`."""
     number = f"{cpu_millis / 1000:.3f}".rstrip("0").rstrip(".")
     return f"{number} CPU" if number == "1" else f"{number} CPUs"
 
 
 def memory_text(memory_bytes: int) -> str:
-    """Write bytes as people read them: `512 MiB`, `3.5 GiB`."""
+    """Format bytes: `512 MiB`, `3.5 GiB`."""
     if memory_bytes < GIB:
         return f"{memory_bytes // 1024**2} MiB"
     return f"{memory_bytes / GIB:.1f}".removesuffix(".0") + " GiB"
 
 
 def amount_text(amount: Amount, gpu_model: str = "") -> str:
-    """Write an amount as people read it: `2 CPUs, 4 GiB and 1 GPU`."""
+    """Format an amount: `2 CPUs, 4 GiB and 1 GPU`."""
     parts = []
     if amount.cpu_millis:
         parts.append(cpus_text(amount.cpu_millis))

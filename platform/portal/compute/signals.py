@@ -1,4 +1,4 @@
-"""The news this room sends up, on commit."""
+"""Signals of this app, sent on commit."""
 
 from dataclasses import dataclass
 
@@ -7,14 +7,14 @@ from portal.core.events import DomainSignal
 
 @dataclass(frozen=True)
 class NodeChanged:
-    """A node joined, came back, went, or was opened or closed for work."""
+    """A node joined, recovered or was removed, or its state or reported facts changed."""
 
     node_id: str
 
 
 @dataclass(frozen=True)
 class BuildChanged:
-    """The build of an environment moved on, or its log grew."""
+    """The build of an environment changed its state, or its log grew."""
 
     digest: str
     node_id: str

@@ -7,7 +7,7 @@ import django
 from asgiref.typing import ASGI3Application
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.config.settings")
-# The doors below know tables, which nobody may import before the apps are loaded.
+# The modules below import models, which requires that the apps are loaded.
 django.setup(set_prefix=False)
 
 from portal.api.agent.long_poll import hold  # noqa: E402

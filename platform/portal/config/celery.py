@@ -1,9 +1,11 @@
-"""The Celery app: Redis carries doorbells, the database holds the truth.
+"""The Celery app: Redis carries notifications, the database holds the truth.
 
-Every setting here answers to a trap that was seen: a Redis that freezes must cost a request less
-than a second and not a minute; a doorbell leaves no result behind; a worker takes one message at a
-time; a message is acknowledged after the work, and comes back only after longer than any task may
-last.
+The settings ensure the following:
+- A frozen Redis costs a request less than a second and not a minute.
+- A notification leaves no result behind.
+- A worker takes one message at a time.
+- A message is acknowledged after the work, and is redelivered only after longer than any task
+  may last.
 """
 
 import os
@@ -12,17 +14,17 @@ from celery import Celery
 
 from portal.config.env import env
 
-# A task that lasts longer is a fault, and the control worker that runs it restarts.
+# A task that takes longer is a bug, and the control worker that runs it restarts.
 TASK_LIMIT_S = 300
 _VISIBILITY_TIMEOUT_S = 3600
 _SOCKET_TIMEOUT_S = 0.75
-# Rings at the same time from one process; see `portal.core.enqueue`.
+# Concurrent messages of one process, see `portal.core.enqueue`.
 _CONNECTIONS = 16
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.config.settings")
 
 app = Celery("slipway")
-# "Current" is a matter of one thread and requests are served in others: be everybody's default.
+# The current app is set per thread, and requests run in other threads: set the default app.
 app.set_default()
 app.conf.update(
     broker_url=env().redis,
@@ -31,7 +33,7 @@ app.conf.update(
         "socket_connect_timeout": _SOCKET_TIMEOUT_S,
         "socket_keepalive": True,
         "retry_on_timeout": False,
-        # A worker whose Redis froze notices after about twice this and connects anew.
+        # A worker whose Redis froze detects it after about twice this and reconnects.
         "health_check_interval": 5,
         "visibility_timeout": _VISIBILITY_TIMEOUT_S,
         "max_retries": 1,

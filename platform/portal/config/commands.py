@@ -8,7 +8,7 @@ from portal.config.entry import exit_unless_settings_are_right
 
 
 def run(argv: list[str]) -> None:
-    """Run one administrative command; exits 2 when the settings are wrong."""
+    """Run one administrative command. Exit with status 2 when the settings are invalid."""
     exit_unless_settings_are_right()
     match argv[1:]:
         case ["up", *rest]:
@@ -17,5 +17,5 @@ def run(argv: list[str]) -> None:
             raise SystemExit(single.main(rest))
         case ["settings", *rest]:
             raise SystemExit(explain.main(rest))
-    # Named late because the supervisor runs for months beside the rest and needs no Django.
+    # Imported late, since the supervisor runs for months and needs no Django.
     importlib.import_module("django.core.management").execute_from_command_line(argv)

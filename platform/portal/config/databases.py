@@ -1,30 +1,30 @@
-"""Turn DATABASE_URL into Django's DATABASES entries: ours, and that of MLflow's tables."""
+"""Turn DATABASE_URL into Django's DATABASES entries: the portal's, and that of MLflow's tables."""
 
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-# WAL lets readers go on while one writes; IMMEDIATE takes the write lock at BEGIN, so a
-# transaction that reads and then writes waits its turn instead of failing half-way.
+# WAL allows reads during a write. IMMEDIATE takes the write lock at BEGIN, so a transaction that
+# reads and then writes waits its turn instead of failing midway.
 _SQLITE_PRAGMAS = (
     "PRAGMA journal_mode=WAL;PRAGMA synchronous=NORMAL;PRAGMA foreign_keys=ON;"
     "PRAGMA temp_store=MEMORY;PRAGMA cache_size=-16000;"
 )
 
-# Where MLflow's tables stand in PostgreSQL.
+# PostgreSQL schema of MLflow's tables.
 SCHEMA = "mlflow"
 
 
 def database_from(url: str, data_dir: Path) -> dict[str, Any]:
-    """Return the DATABASES entry for `url`; empty means SQLite in `data_dir`."""
+    """Return the DATABASES entry for `url`. An empty one means SQLite in `data_dir`."""
     if not url or url.startswith("sqlite:///"):
         path = url.removeprefix("sqlite:///") or str(data_dir / "slipway.sqlite3")
         return {
             "ENGINE": "portal.config.backends.sqlite",
             "NAME": path,
-            # A thread keeps it open: to open it is half of a small request's work.
+            # A thread keeps it open, since opening it is half the work of a small request.
             "CONN_MAX_AGE": None,
-            # pytest-django knows only Django's own engine to be in memory.
+            # pytest-django detects in-memory databases of Django's own engine alone.
             "TEST": {"NAME": ":memory:"},
             "OPTIONS": {
                 "transaction_mode": "IMMEDIATE",
@@ -41,15 +41,15 @@ def database_from(url: str, data_dir: Path) -> dict[str, Any]:
         "PORT": str(parts.port or ""),
         "OPTIONS": {
             "connect_timeout": 5,
-            # A machine that is gone says nothing: what it has not acknowledged counts as lost then.
+            # A machine that is gone sends nothing. Data not acknowledged by then counts as lost.
             "tcp_user_timeout": 5_000,
             "keepalives_idle": 5,
             "keepalives_interval": 2,
             "keepalives_count": 3,
-            # Threads share few connections, and none of them connects anew. Of fifty who launch a
-            # notebook at once the last gets one after 4 s on two quiet cores, and later on busy
-            # ones. A request waits less where nobody gives one back (`portal.core.db_patience`).
-            # A server that is back is found within a second: later attempts would come ever rarer.
+            # Threads share few connections, and none of them reconnects. Of fifty people who launch
+            # a notebook at once the last gets one after 4 s on two idle cores, and later on busy
+            # ones. A request waits less while none is returned (`portal.core.db_patience`). A
+            # recovered server is detected within a second, as retries would back off otherwise.
             "pool": {"min_size": 1, "max_size": 16, "timeout": 10, "reconnect_timeout": 1},
         },
     }
@@ -58,8 +58,8 @@ def database_from(url: str, data_dir: Path) -> dict[str, Any]:
 def tracking_database_from(url: str, data_dir: Path) -> dict[str, Any]:
     """Return the DATABASES entry of MLflow's tables.
 
-    With PostgreSQL they stand in the same database under a schema of their own; without, in a file
-    of their own, so that metrics and the rest of the portal never wait for each other.
+    With PostgreSQL they are in the same database under a schema of their own. Without it they are
+    in a file of their own, so that metrics and the rest of the portal never wait for each other.
     """
     if not url.startswith("postgres"):
         return database_from(f"sqlite:///{data_dir / 'mlflow.db'}", data_dir)

@@ -1,4 +1,4 @@
-"""The first thing every program of the portal does: check the settings, in clear lines."""
+"""Check of the settings, which every program of the portal runs first."""
 
 import sys
 
@@ -7,7 +7,7 @@ from portal.config.env_file import SettingsError
 
 
 def exit_unless_settings_are_right() -> None:
-    """Read the settings; a fault is one line each on standard error and exit status 2."""
+    """Read the settings. Print each fault as a line on standard error and exit with status 2."""
     try:
         env()
     except SettingsError as error:

@@ -31,14 +31,14 @@ STATIC_FOLDER = ROOT / ".staticfiles"
 PREFIX = "SLIPWAY_"
 # Another loopback address than the portal's, so that no cookie of the portal reaches notebooks.
 NOTEBOOKS_HOST = "127.0.0.2"
-# What the SDK and the command line read; a person may have exported them in the same shell.
+# Variables of the SDK and the command line, which a person may have exported in the same shell.
 CLIENT_VARIABLES = frozenset(
     {"SLIPWAY_URL", "SLIPWAY_TOKEN", "SLIPWAY_PROJECT", "SLIPWAY_CONFIG_DIR"}
 )
 
 
 class Env(BaseModel):
-    """The settings. The field `data_dir` is fed by SLIPWAY_DATA_DIR unless it names an alias."""
+    """The settings. SLIPWAY_DATA_DIR sets the field `data_dir`, and so on, except for aliases."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -390,17 +390,17 @@ class Env(BaseModel):
 
     @property
     def url(self) -> str:
-        """The portal's address as people type it, without a slash at the end."""
+        """The portal's address for browsers, without a trailing slash."""
         return (self.public_url or f"http://localhost:{self.portal_port}").rstrip("/")
 
     @property
     def gateway_url(self) -> str:
-        """The gateway's address as clients type it, without a slash at the end."""
+        """The gateway's address for clients, without a trailing slash."""
         return (self.gateway_public_url or f"http://localhost:{self.gateway_port}").rstrip("/")
 
     @property
     def notebooks_url(self) -> str:
-        """The notebooks' address as browsers reach it, without a slash at the end; "" for none."""
+        """The notebooks' address for browsers, without a trailing slash, or "" if there is none."""
         if self.notebooks_public_url:
             return self.notebooks_public_url.rstrip("/")
         return f"http://{NOTEBOOKS_HOST}:{self.notebooks_port}" if self.is_loopback_only else ""
@@ -412,29 +412,29 @@ class Env(BaseModel):
 
     @property
     def runs_notebooks(self) -> bool:
-        """Whether `manage.py up` runs the Hub: it is wanted, and has an address."""
+        """True if `manage.py up` runs the Hub: it is enabled and has an address."""
         return self.embedded_notebooks and self.notebooks_url != ""
 
     @property
     def redis(self) -> str:
-        """The Redis in force, with its password."""
+        """The configured Redis URL, with its password."""
         if self.redis_url:
             return self.redis_url
         return f"redis://:{redis_password(self.keys_dir)}@127.0.0.1:{self.redis_port}/0"
 
     @property
     def keys_dir(self) -> Path:
-        """Where the keys stand that must not be in the database."""
+        """Folder of the keys that must not be in the database."""
         return self.data_dir / "keys"
 
     @property
     def is_loopback_only(self) -> bool:
-        """Whether the public doors can be reached from this machine alone."""
+        """True if the portal listens on the loopback interface alone."""
         return self.bind in ("127.0.0.1", "::1", "localhost")
 
 
 def variable_of(field: str) -> str:
-    """Return the environment variable that feeds a field of Env."""
+    """Return the environment variable that sets a field of Env."""
     alias = Env.model_fields[field].validation_alias
     return alias if isinstance(alias, str) else PREFIX + field.upper()
 
@@ -451,7 +451,7 @@ def _unknown_variables(names: set[str]) -> list[str]:
 
 
 def _input_name(variable: str) -> str:
-    """Return the name under which Env takes a variable: its alias, or its field."""
+    """Return the name under which Env accepts a variable: its alias, or its field."""
     field = variable.removeprefix(PREFIX).lower()
     return field if variable.startswith(PREFIX) else variable
 
@@ -467,7 +467,7 @@ def _sentence(location: tuple[int | str, ...], message: str) -> str:
 
 
 def read_env(environ: dict[str, str] | None = None, dotenv: Path | None = None) -> Env:
-    """Read the settings; raises SettingsError with one line for each fault."""
+    """Read the settings. Raise SettingsError with one line for each fault."""
     process = dict(os.environ if environ is None else environ)
     file = ROOT / ".env" if dotenv is None else dotenv
     merged = read_dotenv(file) | process

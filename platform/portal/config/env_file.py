@@ -1,4 +1,4 @@
-"""Reads `.env`, and the error that says what is wrong with settings."""
+"""Reader of `.env`, and the error for invalid settings."""
 
 from pathlib import Path
 
@@ -6,11 +6,11 @@ from dotenv import dotenv_values
 
 
 class SettingsError(Exception):
-    """The environment or `.env` is wrong; the message has one clear line a fault."""
+    """The environment or `.env` is invalid. The message has one line for each fault."""
 
 
 def read_dotenv(path: Path) -> dict[str, str]:
-    """Return what a `.env` sets (nothing when it is missing); raises SettingsError."""
+    """Return the variables of a `.env` file, none when it is missing. Raise SettingsError."""
     if not path.exists():
         return {}
     try:

@@ -1,4 +1,4 @@
-"""`manage.py settings`: the settings in force, and with --explain all there is to know of them."""
+"""`manage.py settings`: the settings in force, and with --explain all details about them."""
 
 import argparse
 import json
@@ -32,7 +32,7 @@ class Setting:
 
 
 def _shown(value: object) -> str:
-    """Return a value as a person may see it: no password, no key."""
+    """Return a value for display, without passwords and keys."""
     if isinstance(value, SecretStr):
         return _MASK if value.get_secret_value() else ""
     if isinstance(value, bool):
@@ -43,14 +43,14 @@ def _shown(value: object) -> str:
 
 
 def _source_of(variable: str, environ: dict[str, str], in_file: dict[str, str]) -> str:
-    # The environment hides the file even when it sets nothing; an empty value counts as not set.
+    # A variable of the environment overrides the file even when empty. Empty counts as not set.
     if variable in environ:
         return "environment" if environ[variable] else "default"
     return ".env" if in_file.get(variable) else "default"
 
 
 def settings_in_force(environ: dict[str, str], dotenv: Path) -> Iterator[Setting]:
-    """Yield every setting; raises SettingsError when one is wrong."""
+    """Yield every setting. Raise SettingsError when one is invalid."""
     settings = read_env(environ, dotenv)
     in_file = read_dotenv(dotenv)
     for name, field in Env.model_fields.items():
@@ -83,7 +83,7 @@ def _table(rows: list[Setting]) -> str:
 
 
 def main(argv: list[str]) -> int:
-    """Run `manage.py settings`; returns the exit status."""
+    """Run `manage.py settings` and return the exit status."""
     parser = argparse.ArgumentParser(
         prog="manage.py settings", description="Show the settings in force."
     )

@@ -1,4 +1,4 @@
-"""When the portal may be opened to other machines."""
+"""Condition for opening the portal to other machines."""
 
 from django.db import Error as DatabaseProblem
 

@@ -1,8 +1,8 @@
-"""The gateway of this very machine: how `manage.py up` lets it in, and keeps it running.
+"""The gateway of this machine: how `manage.py up` registers and supervises it.
 
-It faces the world, so it gets nothing of ours but a token in a file that only its owner reads. Its
-folder holds what it serves from while the portal is away. Loaded by the supervisor, so it knows
-nothing of Django.
+It is exposed to the network, so it gets no secret of the portal but a token in a file that only
+its owner can read. Its folder holds the data to serve from while the portal is down. The supervisor
+imports this module, so it does not use Django.
 """
 
 import sys
@@ -13,7 +13,7 @@ from portal.config.local_node import EVERY_ADDRESS, base_environment, portal_url
 from portal.config.supervision.probes import http_alive, http_ready
 from portal.config.supervision.supervisor import ProcessSpec
 
-# It answers what it has admitted first.
+# It answers the requests it has accepted first.
 _STOP_GRACE_S = 15.0
 
 
@@ -23,12 +23,12 @@ def folder_of(settings: Env) -> Path:
 
 
 def token_file(settings: Env) -> Path:
-    """Return where its token stands."""
+    """Return the path of the gateway's token."""
     return folder_of(settings) / "token"
 
 
 def token_of(settings: Env) -> str:
-    """Return the token it was given; empty before that."""
+    """Return the gateway's token, or an empty string when it has none yet."""
     try:
         return token_file(settings).read_text("ascii").strip()
     except (OSError, UnicodeDecodeError):
@@ -36,12 +36,12 @@ def token_of(settings: Env) -> str:
 
 
 def keep_token(settings: Env, token: str) -> None:
-    """Leave it its token; raises OSError."""
+    """Write the gateway's token. Raise OSError when it cannot be written."""
     write_for_owner(token_file(settings), token)
 
 
 def gateway_spec(settings: Env, environ: dict[str, str]) -> ProcessSpec:
-    """Return how the gateway of this machine is kept running. It serves on without all others."""
+    """Return the process spec of the gateway. It keeps serving when all others are down."""
     folder = folder_of(settings)
     host = EVERY_ADDRESS.get(settings.bind, settings.bind)
     return ProcessSpec(

@@ -35,7 +35,7 @@ class HostCheck:
         self.app = app
         self._hosts = hosts
         self._trusts_proxies = trusts_proxies
-        # Nearly all requests spell the host alike.
+        # Cached, since nearly all requests have the same Host header.
         self._accepted: dict[bytes, bytes] = {}
 
     async def __call__(
@@ -56,13 +56,13 @@ class HostCheck:
         await self.app(scope, receive, send)
 
     def _host_of(self, scope: HTTPScope) -> bytes:
-        """Return the address under which the client sees the portal; raises HostRefused."""
+        """Return the host as the client sees it. Raise HostRefused if it is not allowed."""
         host = self._accept([value for name, value in scope["headers"] if name == b"host"])
         if not self._trusts_proxies:
             return host
         lines = [value for name, value in scope["headers"] if name == _FORWARDED]
         forwarded = [entry.strip() for line in lines for entry in line.split(b",")]
-        # The first one is what the client asked for.
+        # The first one is the host the client requested.
         for entry in reversed(forwarded):
             host = self._accept([entry])
         return host

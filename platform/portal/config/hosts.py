@@ -1,4 +1,4 @@
-"""The addresses at which the listeners of this installation answer. Knows nothing of Django."""
+"""Host names of the listeners of this installation. Does not use Django."""
 
 from contextlib import suppress
 
@@ -9,7 +9,7 @@ _EVERY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104  (compared, not bound)
 
 
 def listening_names(settings: Env) -> list[str]:
-    """Return the host names of a listener at SLIPWAY_BIND; probes use them, and people here."""
+    """Return the host names of a listener at SLIPWAY_BIND, for probes and for local people."""
     names = list(LOOPBACK_NAMES)
     bound = f"[{settings.bind}]" if ":" in settings.bind else settings.bind
     if settings.bind not in _EVERY_ADDRESS:

@@ -1,7 +1,7 @@
-"""HTTP/1.1 for the portal with time limits: slow heads, bodies and readers are cut.
+"""HTTP/1.1 for the portal with time limits: slow heads, bodies and readers are disconnected.
 
-uvicorn limits nothing but idle keep-alive connections, and one byte is enough to stay off that
-limit. A client may keep a connection for as long as an answer takes, and not by sending a request
+uvicorn limits nothing but idle keep-alive connections, and one byte is enough to avoid that
+limit. A client may hold a connection while its response is computed, but not by sending a request
 slowly or by not reading.
 """
 
@@ -16,14 +16,14 @@ from typing import Any, Final
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 _MAX_HEAD_BYTES: Final = 256 * 1024
-# A body must bring this much on average over a window; about 32 kbit/s.
+# Minimum average rate of a body over a window, about 32 kbit/s.
 _SLOWEST_BYTES_PER_S: Final = 4096
-# An answer may stay unread in the socket for this many windows.
+# A response may stay unread in the socket for this many windows.
 _UNREAD_WINDOWS: Final = 2
 # After an error was written, for clients that do not read it.
 _LINGER_S: Final = 2.0
 _MAX_CONNECTIONS: Final = 10_000
-# Descriptors for everything that is no connection of a client: databases, files, logs.
+# File descriptors for everything but client connections: databases, files, logs.
 _RESERVED_DESCRIPTORS: Final = 256
 _REASONS: Final = {
     408: "Request Timeout",
@@ -33,7 +33,7 @@ _REASONS: Final = {
 
 
 class ConnectionLimits:
-    """The limits of one server, and the connections it has.
+    """The limits of one server, and its connections.
 
     `per_address` is not enforced where it is None, because all clients come through a proxy.
     """
@@ -49,7 +49,7 @@ class ConnectionLimits:
         self._by_address: Counter[str] = Counter()
 
     def acquire(self, address: str) -> str:
-        """Count a connection; returns the code of the limit it exceeds, else an empty string."""
+        """Count a connection. Return the code of the limit it exceeds, else an empty string."""
         self._count += 1
         self._by_address[address] += 1
         if self.per_address is not None and self._by_address[address] > self.per_address:
@@ -57,7 +57,7 @@ class ConnectionLimits:
         return "too_many_connections" if self._count > self.total else ""
 
     def release(self, address: str) -> None:
-        """Forget a connection."""
+        """Remove a connection from the counts."""
         self._count -= 1
         self._by_address[address] -= 1
         if not self._by_address[address]:
@@ -77,7 +77,7 @@ def connection_limit() -> int:
 
 
 def address_key(host: str) -> str:
-    """Return what connections are counted by: an IPv4 address, or the /64 of an IPv6 client."""
+    """Return the key that connections are counted by: an IPv4 address or an IPv6 /64 network."""
     try:
         address = ip_address(host.partition("%")[0])
     except ValueError:
@@ -114,7 +114,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the client."""
+        """Release the connection's count and stop its timers."""
         self.limits.release(self._address)
         self._stop_timer()
         if self._unread_timer is not None:
@@ -123,7 +123,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse bytes; what is not whole after that has its clock started."""
+        """Parse bytes. Start the timeout of a request that is incomplete after that."""
         if self._is_refused:
             return
         if self._is_in_body:
@@ -141,12 +141,12 @@ class BoundedProtocol(HttpToolsProtocol):
             self._await_head()
 
     def pause_writing(self) -> None:
-        """Watch whether the client reads what is buffered for it."""
+        """Monitor whether the client reads its buffered response."""
         super().pause_writing()
         self._watch_reader(self.transport.get_write_buffer_size(), _UNREAD_WINDOWS)
 
     def resume_writing(self) -> None:
-        """The client has read."""
+        """Stop monitoring, since the client has read."""
         super().resume_writing()
         if self._unread_timer is not None:
             self._unread_timer.cancel()
@@ -155,7 +155,7 @@ class BoundedProtocol(HttpToolsProtocol):
     # The parser's callbacks
 
     def on_headers_complete(self) -> None:
-        """Begin a request; an error here is answered with 400.
+        """Begin a request. An error here is answered with 400.
 
         `GET http://other.example/` is meant for proxies. Its host would take precedence over the
         Host header (RFC 9112, 3.2.2), and nothing behind this would see it.
@@ -168,7 +168,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        """Stop the clock: the rest of the time is the server's."""
+        """Stop the timer: the rest of the time is the server's."""
         self._stop_timer()
         self._is_in_body = False
         self._head_bytes = 0
@@ -189,9 +189,9 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _head_is_late(self) -> None:
         self._timer = None
-        cycle: Any = self.cycle  # None before the first request, whatever uvicorn declares
+        cycle: Any = self.cycle  # None before the first request, unlike uvicorn's annotation
         if cycle is not None and not cycle.response_complete:
-            self._await_head()  # an answer is under way; its time is the server's
+            self._await_head()  # a response is in progress, and its time is the server's
         elif self._head_bytes:
             within = math.ceil(self.limits.head_within_s)
             self._refuse(
@@ -201,9 +201,9 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def _check_body(self) -> None:
-        """Refuse a body that brought too little in a window in which it was waited for."""
+        """Refuse a body that is too slow: too few bytes within a window."""
         self._timer = None
-        # The server itself lets clients wait: for its 100, and while it is slower than they are.
+        # Clients may be waiting for the server: for its 100, and while it is slower than they are.
         is_waited_for = not self.flow.read_paused and not self.cycle.waiting_for_100_continue
         needed = _SLOWEST_BYTES_PER_S * self.limits.body_window_s
         if is_waited_for and self._body_bytes < needed:
@@ -228,7 +228,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.abort()
 
     def _refuse(self, status: int, code: str, detail: str) -> None:
-        """Answer with a problem unless an answer has begun, and close."""
+        """Send a problem response unless a response has begun, and close."""
         self._is_refused = True
         self._stop_timer()
         if self.transport.is_closing():

@@ -1,4 +1,4 @@
-"""Keys kept as files outside the database; loads no cryptography, so the supervisor stays small."""
+"""Keys stored as files. Imports no cryptography, so that the supervisor stays small."""
 
 import os
 import secrets
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def read_or_make(path: Path, fresh: bytes) -> str:
-    """Return what the key file holds; the first caller writes `fresh` for the owner alone."""
+    """Return the content of the key file. The first caller writes `fresh`, for the owner alone."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = path.with_name(f"{path.name}.{os.getpid()}.new")
     if not path.exists():
@@ -16,7 +16,7 @@ def read_or_make(path: Path, fresh: bytes) -> str:
             file.flush()
             os.fsync(file.fileno())
         try:
-            os.link(draft, path)  # the first process wins; the others read what it wrote
+            os.link(draft, path)  # the first process wins, the others read its key
         except FileExistsError:
             pass
         finally:

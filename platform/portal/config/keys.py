@@ -1,6 +1,6 @@
-"""Keys that live outside the database: made on first use, readable by the owner alone.
+"""Keys outside the database: created on first use, readable by the owner alone.
 
-Whoever has the database without this folder can neither read a project's secrets nor forge a
+With the database but without this folder one can neither read a project's secrets nor forge a
 session or a sign-in token.
 """
 

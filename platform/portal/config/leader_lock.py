@@ -1,7 +1,8 @@
 """One leader among many processes, by a row with an expiry and guarded UPDATEs.
 
 Time is the database's, so clocks of machines need not agree. A leader that stops renewing (killed,
-frozen, cut off) is followed by another after the lease; when it wakes up, its next `hold` says so.
+frozen, cut off) is replaced by another after the lease. When it resumes, its next `hold` returns
+False.
 """
 
 from datetime import timedelta
@@ -14,7 +15,7 @@ from portal.config.models import Leadership
 
 
 class LeaderLock:
-    """A claim of `holder` (unique to a process) on the office `name`."""
+    """A claim of `holder` (unique to a process) on the lock `name`."""
 
     def __init__(self, name: str, holder: str, *, lease_s: float = 6.0) -> None:
         self._row = Leadership.objects.filter(pk=name)
@@ -23,11 +24,11 @@ class LeaderLock:
         self._lease = timedelta(seconds=lease_s)
 
     def hold(self) -> bool:
-        """Take or keep the office; tells whether `holder` has it for the next `lease_s` seconds."""
+        """Acquire or renew the lock. Return True if held for the next `lease_s` seconds."""
         fresh = Now() + self._lease
         if self._row.filter(holder=self._holder, expires_at__gt=Now()).update(expires_at=fresh):
             return True
-        # Reading first keeps those who only wait from taking SQLite's write lock every second.
+        # Read first, so that waiting processes do not take SQLite's write lock every second.
         if self._row.filter(expires_at__gt=Now()).exists():
             return False
         taken = self._row.filter(expires_at__lte=Now()).update(
@@ -47,5 +48,5 @@ class LeaderLock:
         return True
 
     def resign(self) -> None:
-        """Free the office for another process at once."""
+        """Release the lock for another process at once."""
         self._row.filter(holder=self._holder).update(expires_at=Now())

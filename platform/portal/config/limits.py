@@ -1,4 +1,4 @@
-"""The limit on request bodies that holds before Django spools one to disk."""
+"""Limit on request bodies, checked before Django spools one to disk."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ class _TooLarge(Exception):
 
 
 class BodyLimit:
-    """Answer 413 as soon as a body is seen to be over the limit, declared or chunked."""
+    """Respond with 413 as soon as a body exceeds the limit, declared or chunked."""
 
     def __init__(self, app: ASGI3Application) -> None:
         self.app = app

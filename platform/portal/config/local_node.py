@@ -1,9 +1,9 @@
-"""The node of this very machine: how `manage.py up` lets it join, and starts its agent.
+"""The node of this machine: how `manage.py up` registers it and starts its agent.
 
-The agent runs near user code, so it gets nothing of ours: an environment with neither database,
-Redis nor keys in it, and a join token in a file that only its owner reads. Who it is afterwards
-stands in its own folder, so that a restart finds the same node. Loaded by the supervisor, too,
-so it knows nothing of Django.
+The agent runs near user code, so it gets no secrets of the portal: an environment without
+database, Redis and keys, and a join token in a file that only its owner can read. Its own folder
+stores its identity, so that a restart finds the same node. The supervisor imports this module,
+so it does not use Django.
 """
 
 import contextlib
@@ -21,10 +21,10 @@ from portal.config.supervision.supervisor import ProcessSpec
 
 LOOPBACK = "127.0.0.1"
 EVERY_ADDRESS = {"0.0.0.0": LOOPBACK, "::": "::1"}  # noqa: S104  (asked, not bound)
-# It ends its tasks before itself: at most 5 s for them to save, and some to be heard.
+# It stops its tasks before itself: at most 5 s for them to save, and some to report it.
 _STOP_GRACE_S = 12.0
 _REFUSED = "refused"
-# What a machine's owner sets for every program: paths, language, package index, cards.
+# Variables that a machine's owner sets for every program: paths, language, package index, GPUs.
 _KEPT = re.compile(
     r"PATH|HOME|USER|LOGNAME|LANG|LANGUAGE|LC_\w+|TZ|TMPDIR|PIP_\w+|SSL_CERT_(FILE|DIR)|"
     r"(REQUESTS|CURL)_CA_BUNDLE|LD_LIBRARY_PATH|CUDA_\w+|NVIDIA_\w+|"
@@ -40,12 +40,12 @@ def folder_of(settings: Env) -> Path:
 
 
 def token_file(settings: Env) -> Path:
-    """Return where the join token is handed over."""
+    """Return the path of the join token."""
     return folder_of(settings) / "join-token"
 
 
 def portal_url(settings: Env) -> str:
-    """Return the address at which processes of this installation reach the portal."""
+    """Return the URL of the portal for processes of this installation."""
     if settings.internal_url:
         return settings.internal_url
     host = EVERY_ADDRESS.get(settings.bind, settings.bind)
@@ -53,7 +53,7 @@ def portal_url(settings: Env) -> str:
 
 
 def identity_of(settings: Env) -> dict[str, Any]:
-    """Return what the agent keeps of who it is (`url`, `node_id`, `node_token`); empty if none."""
+    """Return the identity the agent stores (`url`, `node_id`, `node_token`), or {} if none."""
     with contextlib.suppress(OSError, ValueError):
         document = json.loads((folder_of(settings) / "node.json").read_text("utf-8"))
         if isinstance(document, dict):
@@ -62,9 +62,9 @@ def identity_of(settings: Env) -> dict[str, Any]:
 
 
 def has_joined(settings: Env) -> bool:
-    """Tell whether the node can start as it is: it has a name, and belongs to this portal.
+    """Return True if the node can start with its identity: named, and of this portal.
 
-    Its agent leaves a mark where the portal did not know it any more, because it was removed.
+    Its agent leaves a mark when the portal refused it, because the node was removed.
     """
     if (folder_of(settings) / _REFUSED).exists():
         return False
@@ -72,7 +72,7 @@ def has_joined(settings: Env) -> bool:
 
 
 def name_of(settings: Env) -> str:
-    """Return the name of the node, kept beside it; empty before it has one."""
+    """Return the stored name of the node, or an empty string before it has one."""
     try:
         return (folder_of(settings) / "name").read_text("ascii").strip()
     except (OSError, UnicodeDecodeError):
@@ -80,13 +80,13 @@ def name_of(settings: Env) -> str:
 
 
 def suggested_name() -> str:
-    """Return the machine's name as that of a node."""
+    """Return the machine's name as the name of a node."""
     slug = re.sub(r"[^a-z0-9]+", "-", socket.gethostname().lower()).strip("-")[:40].strip("-")
     return slug or "node"
 
 
 def invite(settings: Env, *, name: str, token: str) -> None:
-    """Leave the node a name and a join token, and nothing of what it was; raises OSError."""
+    """Write a name and a join token for the node and delete its old identity. Raise OSError."""
     write_for_owner(folder_of(settings) / "name", name)
     (folder_of(settings) / "node.json").unlink(missing_ok=True)
     (folder_of(settings) / _REFUSED).unlink(missing_ok=True)
@@ -94,7 +94,7 @@ def invite(settings: Env, *, name: str, token: str) -> None:
 
 
 def keep_identity(settings: Env, *, name: str, identity: dict[str, Any]) -> None:
-    """Let the node go on as who it is, also at another port of this portal; raises OSError."""
+    """Let the node keep its identity, also at another port of this portal. Raise OSError."""
     write_for_owner(folder_of(settings) / "name", name)
     (folder_of(settings) / _REFUSED).unlink(missing_ok=True)
     if identity.get("url") != portal_url(settings):
@@ -103,7 +103,7 @@ def keep_identity(settings: Env, *, name: str, identity: dict[str, Any]) -> None
 
 
 def write_for_owner(path: Path, text: str) -> None:
-    """Write a file that nobody else can read, from its first byte on; raises OSError."""
+    """Write a file that only its owner can read, from its first byte on. Raise OSError."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -112,7 +112,7 @@ def write_for_owner(path: Path, text: str) -> None:
 
 
 def base_environment(environ: dict[str, str]) -> dict[str, str]:
-    """Return the environment of a program that gets nothing of ours: no database, no keys."""
+    """Return an environment without secrets of the portal: no database, no keys."""
     kept = {name: value for name, value in environ.items() if _KEPT.fullmatch(name)}
     beside = [kept.get("no_proxy") or kept.get("NO_PROXY") or "", LOOPBACK, "localhost", "::1"]
     without_proxy = ",".join(filter(None, beside))
@@ -124,7 +124,7 @@ def base_environment(environ: dict[str, str]) -> dict[str, str]:
 
 
 def _address(settings: Env) -> str:
-    """Return how ranks on other nodes reach this machine."""
+    """Return the address of this machine for ranks on other nodes."""
     if not settings.is_loopback_only:
         with (
             contextlib.suppress(OSError),
@@ -136,7 +136,7 @@ def _address(settings: Env) -> str:
 
 
 def agent_spec(settings: Env, environ: dict[str, str]) -> ProcessSpec:
-    """Return how the node agent of this machine is kept running."""
+    """Return the process spec of the node agent of this machine."""
     folder = folder_of(settings)
     scrubbed = base_environment(environ)
     argv = [

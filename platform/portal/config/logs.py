@@ -7,10 +7,10 @@ from typing import Any, Literal
 import structlog
 from structlog.typing import EventDict, Processor
 
-# Tokens of ours carry a recognisable prefix, so they can be masked anywhere: slp_ of people, sln_
-# of nodes, slj_ to join with, slw_ of workloads.
+# Tokens of Slipway have a recognisable prefix, so they can be masked anywhere: slp_ of people,
+# sln_ of nodes, slj_ for joining, slw_ of workloads.
 _TOKEN = re.compile(r"\b(sl[pnjw])_[A-Za-z0-9_-]{8,}")
-# Addresses that are a proof by themselves: invitations, password resets, signed links.
+# URLs that are credentials by themselves: invitations, password resets, signed links.
 _SECRET_PLACES = re.compile(
     r"(/invitations/(?!inv_|accept\b)|/password/reset/key/|[?&](?:link|token|code|key)=)[^\s/&'\"]+"
 )
@@ -18,7 +18,7 @@ _SECRET_KEYS = re.compile(r"(?i)(password|passwd|secret|authorization|cookie|tok
 
 
 def mask_tokens(text: str) -> str:
-    """Replace anything that looks like a token of ours or a secret address by stars."""
+    """Replace anything with the format of a Slipway token or a secret URL by stars."""
     return _SECRET_PLACES.sub(r"\1***", _TOKEN.sub(r"\1_***", text))
 
 

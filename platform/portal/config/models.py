@@ -1,10 +1,10 @@
-"""Tables of the process layer: who leads, and when each periodic task is next due."""
+"""Tables of the process layer: the leader, and the due time of each periodic task."""
 
 from django.db import models
 
 
 class Leadership(models.Model):
-    """One office that at most one process holds. `epoch` grows with every new holder."""
+    """A lock that at most one process holds. `epoch` grows with every new holder."""
 
     name = models.CharField(max_length=32, primary_key=True)
     holder = models.CharField(max_length=64, blank=True)
@@ -13,7 +13,7 @@ class Leadership(models.Model):
 
 
 class Schedule(models.Model):
-    """When a periodic task is next due; outlives every process, so no restart skips or repeats."""
+    """Next due time of a periodic task. It is stored, so no restart skips or repeats a run."""
 
     task = models.CharField(max_length=100, primary_key=True)
     next_at = models.DateTimeField()

@@ -10,7 +10,7 @@ from portal.config.supervision.errors import StartError
 
 
 def check_database_files(settings: Env, *, begin_anew: bool) -> None:
-    """Let this process create databases; raises StartError when they should be there already."""
+    """Allow this process to create databases. Raise StartError when they should exist already."""
     missing = [] if settings.database_url.startswith("postgres") else _missing(settings)
     if missing and not begin_anew and _was_used(settings):
         names = " and ".join(map(str, missing))

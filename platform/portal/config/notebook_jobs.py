@@ -1,4 +1,4 @@
-"""Runs notebooks as jobs: the rooms of notebooks and of training do not know each other."""
+"""Adapter that runs notebooks as jobs, since the apps notebooks and training are independent."""
 
 from collections.abc import Iterable
 
@@ -15,10 +15,10 @@ _NO_CODE = "0" * 64
 
 
 class TrainingJobs:
-    """`notebooks.ports.Jobs` by the room of training."""
+    """Implementation of `notebooks.ports.Jobs` by the app training."""
 
     def take_in(self, *, project: Project, by: User, tar: Iterable[bytes]) -> str:
-        """Keep code and return its digest."""
+        """Store code and return its digest."""
         return take_in(project=project, by=by, chunks=tar, promised=UploadDeclaration()).digest
 
     def submit(self, *, project: Project, by: User, code: str, spec: JobWanted) -> Workload:
@@ -26,7 +26,7 @@ class TrainingJobs:
         return submit_job(project=project, by=by, requested=_body(code, spec)).workload
 
     def quote(self, *, project: Project, by: User, spec: JobWanted) -> Quote:
-        """Say what it would cost; the code need not be there."""
+        """Return the cost estimate of the job. The code need not be stored yet."""
         body = _body(_NO_CODE, spec)
         quote = quote_job(project=project, spec=body)
         return with_cost(quote, admission_request(project=project, by=by, spec=body))

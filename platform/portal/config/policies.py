@@ -20,7 +20,7 @@ log = structlog.get_logger(__name__)
 _ANYONE_SIGNS_IN = Public("nobody is signed in yet; allauth throttles and answers alike")
 _PROTOCOL = Public("the protocol authenticates the client itself")
 _SIGNED_IN = SignedIn()
-# Library views treat other verbs as POST or GET, as they please; forms need no more than these.
+# Library views may treat other methods as POST or GET. Forms need no more than these.
 _PAGE_METHODS = ("GET", "HEAD", "OPTIONS", "POST")
 
 _OF_APIS = ("api:", "agent:", "gateway:", "hub:")
@@ -63,7 +63,7 @@ def policy_of(view: Callable[..., Any], route_name: str) -> Policy | None:
 
 
 class PolicyMiddleware:
-    """Asks the policy before the view runs."""
+    """Checks the policy before the view runs."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
@@ -78,7 +78,7 @@ class PolicyMiddleware:
         _args: list[Any],
         path: dict[str, Any],
     ) -> HttpResponse | None:
-        """Return None to let the view run, or the refusal."""
+        """Return None to run the view, or the refusal."""
         if not request.path.startswith("/api/") and request.method not in _PAGE_METHODS:
             return HttpResponseNotAllowed(_PAGE_METHODS)
         name = request.resolver_match.view_name if request.resolver_match else ""

@@ -1,4 +1,4 @@
-"""The checks behind `portal.core.problems`: does anybody schedule, is there space on the disk."""
+"""The checks behind `portal.core.problems`: a running scheduler, free space on the disk."""
 
 import os
 
@@ -12,16 +12,16 @@ from portal.core import problems
 SCHEDULER = "scheduler"
 DISK = "disk"
 BEAT = "beat"
-# A control worker that is restarted takes a few seconds, which nobody needs to read about.
+# A restart of the control worker takes a few seconds, which is not worth a message.
 _NOTICED_AFTER_S = 5
 _LEAST_FREE_MIB = 200
 _MIB = 1024 * 1024
 
 
 def scheduler_problem() -> str:
-    """Say since when no control worker has held the office of the beat.
+    """Return a warning with the time since a control worker last held the leader lock of the beat.
 
-    An installation whose control worker has never run has none to miss.
+    Empty for an installation whose control worker has never run.
     """
     row = Leadership.objects.filter(pk=BEAT).annotate(now=Now()).first()
     if row is None:
@@ -37,7 +37,7 @@ def scheduler_problem() -> str:
 
 
 def disk_problem() -> str:
-    """Say how little space is left on the disk of the data folder."""
+    """Return a warning if little space is left on the disk of the data folder."""
     try:
         status = os.statvfs(settings.DATA_DIR)
     except OSError as error:

@@ -1,8 +1,8 @@
-"""`manage.py run`: one process of an installation, in a container or a unit of a service manager.
+"""`manage.py run`: one process of an installation, in a container or a service manager's unit.
 
-SLIPWAY_PROCESS names it. What `manage.py up` would supervise here takes the place of this program,
-so that signals and exit statuses are its own; where two belong together, as JupyterHub and its
-proxy do, they are supervised. `--check` asks whether it is ready instead, as `up` would.
+SLIPWAY_PROCESS names it. The process that `manage.py up` would supervise replaces this program,
+so that signals and exit statuses are its own. Where two belong together, as JupyterHub and its
+proxy do, they are supervised. `--check` probes its readiness instead, as `up` would.
 """
 
 import argparse
@@ -24,7 +24,7 @@ _UNREADY = 1
 
 
 def specs_of(settings: Env, environment: dict[str, str]) -> list[ProcessSpec]:
-    """Return what SLIPWAY_PROCESS stands for; raises StartError when it was not let in yet."""
+    """Return the specs of SLIPWAY_PROCESS. Raise StartError when it has no credentials yet."""
     match settings.process:
         case "portal":
             return [up.portal_spec(settings, environment)]
@@ -50,7 +50,7 @@ def specs_of(settings: Env, environment: dict[str, str]) -> list[ProcessSpec]:
 
 
 async def _ask(specs: list[ProcessSpec]) -> int:
-    """Tell what is not ready; returns the exit status."""
+    """Print the processes that are not ready and return the exit status."""
     faults = [f"{spec.name}: {fault}" for spec in specs if (fault := await spec.ready())]
     sys.stderr.writelines(f"slipway: {fault}\n" for fault in faults)
     return _UNREADY if faults else 0
@@ -69,7 +69,7 @@ def _become(spec: ProcessSpec) -> NoReturn:
 
 
 def main(argv: list[str]) -> int:
-    """Run `manage.py run`; returns the exit status: 1 not ready, 2 refused to start."""
+    """Run `manage.py run` and return the exit status: 1 not ready, 2 refused to start."""
     parser = argparse.ArgumentParser(
         prog="manage.py run", description="Run the process that SLIPWAY_PROCESS names."
     )

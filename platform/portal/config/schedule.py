@@ -1,6 +1,6 @@
-"""Periodic tasks: rooms declare them, the leader runs them when they are due.
+"""Periodic tasks: apps declare them, the leader runs them when they are due.
 
-A room writes `PERIODIC = {"room.task": timedelta(...)}` into its `tasks.py`, beside the task.
+An app writes `PERIODIC = {"app.task": timedelta(...)}` into its `tasks.py`, beside the task.
 """
 
 from datetime import timedelta
@@ -16,7 +16,7 @@ Periods = dict[str, timedelta]
 
 
 def declared_periods() -> Periods:
-    """Return every room's periodic tasks; raises ValueError when two rooms declare the same."""
+    """Return the periodic tasks of every app. Raise ValueError when two apps declare the same."""
     periods: Periods = {}
     for room in apps.get_app_configs():
         if not (room.name.startswith("portal.") and room.module):
@@ -32,7 +32,7 @@ def declared_periods() -> Periods:
 
 
 def note_tasks(periods: Periods) -> None:
-    """Make rows for tasks that are new (due at once) and drop those nobody declares any more."""
+    """Insert rows of new tasks, due at once, and delete those of tasks no longer declared."""
     Schedule.objects.exclude(pk__in=periods).delete()
     known = set(Schedule.objects.values_list("pk", flat=True))
     Schedule.objects.bulk_create(

@@ -26,7 +26,7 @@ SLIPWAY_NOTEBOOKS_URL = ENV.notebooks_url
 SLIPWAY_NOTEBOOKS_SUBDOMAINS = ENV.notebooks_subdomains
 # As servers on the Hub's own machine reach it.
 SLIPWAY_NOTEBOOKS_HUB_API = f"http://127.0.0.1:{ENV.notebooks_hub_port}/hub/api"
-# What nodes install for tasks that name no environment.
+# Packages that nodes install for tasks without an environment.
 SLIPWAY_JOB_REQUIREMENTS = ROOT / "requirements" / "jobs.txt"
 SLIPWAY_REDIS_URL = ENV.redis
 SLIPWAY_API_REQUESTS_PER_MINUTE = ENV.api_requests_per_minute
@@ -101,7 +101,7 @@ TEMPLATES: list[dict[str, Any]] = [
     {
         "BACKEND": "portal.web.engine.WholeTemplates",
         "NAME": "django",
-        # Ours come before those of the libraries, whose pages we dress.
+        # Our templates override those of the libraries.
         "DIRS": [ROOT / "platform/portal/web/templates"],
         "APP_DIRS": True,
         "OPTIONS": {
@@ -209,7 +209,7 @@ OAUTH2_PROVIDER = {
     "ACCESS_TOKEN_EXPIRE_SECONDS": 600,
     "REFRESH_TOKEN_EXPIRE_SECONDS": 86_400,
     "ROTATE_REFRESH_TOKEN": True,
-    # One that is used twice was stolen: all that came of it ends.
+    # A token used twice was stolen: all tokens derived from it are revoked.
     "REFRESH_TOKEN_REUSE_PROTECTION": True,
     "OIDC_RESPONSE_TYPES_SUPPORTED": ["code"],
     "COMPLIANT_BCP_RFC9700_PKCE_METHOD": True,
@@ -238,7 +238,7 @@ CONTENT_SECURITY_POLICY = {
         "font-src": ["'self'"],
         "connect-src": ["'self'"],
         "manifest-src": ["'self'"],
-        # Who signs in on the way to a notebook is sent on there.
+        # Signing in on the way to a notebook redirects there.
         "form-action": ["'self'", *([ENV.notebooks_url] if ENV.notebooks_url else [])],
         "base-uri": ["'none'"],
         "frame-ancestors": ["'none'"],

@@ -2,8 +2,8 @@
 
 All our middleware and views are ordinary functions. Django's own handler starts a thread for each
 request and moves it between that and the event loop half a dozen times: as much work as
-a small request itself. Here it goes to a thread that waits for one, and comes back with its answer.
-The thread keeps what it has open of SQLite; connections to PostgreSQL go back to their pool.
+a small request itself. Here a waiting thread handles the request and returns its response.
+The thread keeps its SQLite connection open. PostgreSQL connections go back to their pool.
 """
 
 import asyncio
@@ -24,14 +24,14 @@ from django.urls import set_script_prefix
 from portal.config.requests import PortalRequest
 from portal.core.db_patience import Patience, limited_by
 
-# Probes have threads of their own: they answer also where all others wait for the database.
+# Probes have threads of their own: they respond even if all others wait for the database.
 _PROBES: Final = {"/healthz": 2, "/readyz": 4}
-# Far more than there are connections to a database: who comes later waits for who was before.
+# More threads than database connections: later requests queue for a connection.
 _THREADS: Final = 64
 
 
 class RequestHandler(ASGIHandler):
-    """Serves each request in one of some threads; what streams holds none of them."""
+    """Runs each request in a thread pool. Streaming responses release their thread."""
 
     request_class = PortalRequest
 
@@ -44,11 +44,11 @@ class RequestHandler(ASGIHandler):
         }
 
     def load_middleware(self, is_async: bool = False) -> None:
-        """Load it for a thread, whatever the base class asks for."""
+        """Load the middleware for a thread, whatever the base class asks for."""
         super().load_middleware(is_async=False)
 
     async def handle(self, scope: Any, receive: Any, send: Any) -> None:
-        """Serve one request."""
+        """Handle one request."""
         try:
             body = await self.read_body(receive)
         except RequestAborted:
@@ -63,11 +63,11 @@ class RequestHandler(ASGIHandler):
             await self.send_response(answer, send)
 
     def threads_for(self, scope: Any) -> ThreadPoolExecutor:
-        """The threads in which this request may run."""
+        """Return the thread pool of this request."""
         return self._probe_threads.get(scope["path"], self._threads)
 
     def _answer(self, scope: Any, body: Any, queued_at: float) -> Any:
-        """Do all that is to be done in a thread; returns what is to be sent."""
+        """Process the request in a thread and return the response to send."""
         with limited_by(Patience(queued_s=time.monotonic() - queued_at)):
             return self._answer_in_time(scope, body)
 
@@ -89,7 +89,7 @@ class RequestHandler(ASGIHandler):
         return answer
 
     async def _stream(self, answer: Any, context: Context, receive: Any, send: Any) -> None:
-        """Send an answer piece by piece, until it ends or the client has left."""
+        """Send a response piece by piece, until it ends or the client disconnects."""
         loop = asyncio.get_running_loop()
         sending = loop.create_task(self.send_response(answer, send), context=context)
         leaving = loop.create_task(self.listen_for_disconnect(receive))
@@ -101,11 +101,11 @@ class RequestHandler(ASGIHandler):
             await asyncio.gather(sending, leaving, return_exceptions=True)
             await sync_to_async(_close, thread_sensitive=True)(answer)
         if not sending.cancelled():
-            sending.result()  # raises what broke the answer off, so that it does not end well
+            sending.result()  # raises the response's error, so that it is not completed
 
 
 def _read(file: FileResponse) -> HttpResponse:
-    """Return a file of ours as an ordinary answer: Django would read all of it, too, to send it."""
+    """Return a file response as an ordinary one: Django, too, would read all of it to send it."""
     answer = HttpResponse(b"".join(file.streaming_content), status=file.status_code)  # type: ignore[arg-type]
     answer.headers = file.headers
     answer.cookies = file.cookies

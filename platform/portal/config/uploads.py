@@ -1,9 +1,9 @@
-"""The handler of requests, taught to hand an upload to its view while it is still arriving.
+"""Request handler that passes an upload to its view while it is still arriving.
 
-Django writes every body to a temporary file before it looks at the request. An upload of many
+Django writes every body to a temporary file before it processes the request. An upload of many
 gigabytes would then be written twice, and a stranger could fill the disk before any policy is
-asked. Here the view pulls the bytes from the client's connection, after its gate has passed, and
-the client is slowed down to the pace of the store.
+checked. Here the view pulls the bytes from the client's connection, after its gate has passed,
+and the client is slowed down to the pace of the store.
 """
 
 import asyncio
@@ -15,18 +15,18 @@ from portal.config.threaded_handler import RequestHandler
 
 Event = dict[str, Any]
 _SILENCE_ALLOWED_S = 60
-# An upload holds its thread for as long as the client wishes, so pages never wait for one of these.
+# The client decides how long an upload holds its thread, so pages never wait for one of these.
 _THREADS = 1024
 
 
 def is_upload_scope(scope: Any) -> bool:
-    """Whether an ASGI scope is that of an upload."""
+    """Return True if an ASGI scope is that of an upload."""
     content_type = dict(scope["headers"]).get(b"content-type", b"").decode("latin1")
     return is_upload(scope["method"], scope["path"], content_type)
 
 
 class _ArrivingBody:
-    """The body as a file that is read, in the request's thread, as fast as the client sends."""
+    """The body as a file, read in the request's thread as fast as the client sends."""
 
     def __init__(self, receive: Any) -> None:
         self._receive = receive
@@ -62,29 +62,29 @@ class _ArrivingBody:
         return taken
 
     async def receive_what_follows(self) -> Event:
-        """Return the event behind the body, which is how Django learns that the client left."""
+        """Return the event after the body, by which Django learns that the client disconnected."""
         await self._ended.wait()
         event: Event = {"type": "http.disconnect"} if self._is_cut_off else await self._receive()
         return event
 
     def close(self) -> None:
-        """Forget what has arrived and was not read."""
+        """Discard the bytes that have arrived and were not read."""
         self._waiting.clear()
 
 
 class UploadHandler(RequestHandler):
-    """Serves uploads as they arrive, in threads of their own, and everything else as they are."""
+    """Handles uploads as they arrive, in threads of their own, and everything else as usual."""
 
     def __init__(self) -> None:
         super().__init__()
         self._upload_threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="upload")
 
     def threads_for(self, scope: Any) -> ThreadPoolExecutor:
-        """The threads of uploads, or those of requests."""
+        """Return the thread pool of uploads, or that of requests."""
         return self._upload_threads if is_upload_scope(scope) else super().threads_for(scope)
 
     async def handle(self, scope: Any, receive: Any, send: Any) -> None:
-        """Serve one request."""
+        """Handle one request."""
         if is_upload_scope(scope):
             receive = _ArrivingBody(receive).receive_what_follows
         await super().handle(scope, receive, send)

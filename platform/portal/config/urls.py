@@ -1,4 +1,4 @@
-"""Every address of the portal."""
+"""Every URL of the portal."""
 
 from allauth.account import views as account
 from django.urls import URLPattern, URLResolver, include, path, re_path
@@ -30,7 +30,7 @@ _account = [
         name="account_reset_password_from_key_done",
     ),
 ]
-# Only what our own services need of the OpenID provider; its management pages are not served.
+# Only the routes of the OpenID provider that our own services need, not its management pages.
 _oidc = [
     path("authorize/", oidc.AuthorizationView.as_view(), name="authorize"),
     path("token/", oidc.TokenView.as_view(), name="token"),

@@ -1,6 +1,6 @@
-"""Gives every process that loads Django the Celery app, so that no doorbell rings elsewhere.
+"""Wiring of the process layer: the Celery app, and adapters between apps.
 
-And puts in place what one room needs of another beside it.
+Every process that loads Django gets the Celery app, so that no task goes to another broker.
 """
 
 from portal.config import notebook_jobs, problems

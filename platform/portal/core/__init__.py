@@ -1,1 +1,1 @@
-"""What every room stands on: errors, ids, clock, pagination, events, policy. No tables."""
+"""Foundations of every app: errors, ids, clock, pagination, events, policy."""

@@ -1,4 +1,4 @@
-"""Tables that only grow: the database itself refuses to change, remove or replace their rows."""
+"""Append-only tables: the database itself refuses to change, remove or replace their rows."""
 
 from collections.abc import Iterator, Sequence
 
@@ -62,7 +62,7 @@ class RefuseReplacing(Operation):
         self.message = message
 
     def state_forwards(self, app_label: str, state: ProjectState) -> None:
-        """Leave the state: triggers are no part of it."""
+        """Do nothing, since triggers are not part of the state."""
 
     def database_forwards(
         self,
@@ -114,7 +114,7 @@ class RefuseReplacing(Operation):
 
 
 class AppendOnly(RefuseReplacing):
-    """Refuse to change, remove or replace rows; columns that are `mutable` may change."""
+    """Refuse to change, remove or replace rows. Columns that are `mutable` may change."""
 
     def __init__(self, model: str, message: str, mutable: Sequence[str] = ()) -> None:
         super().__init__(model, message)

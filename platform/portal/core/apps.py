@@ -1,4 +1,4 @@
-"""How a room of the portal is an app of Django."""
+"""Django app configuration of the portal's apps."""
 
 from importlib import import_module
 
@@ -7,14 +7,14 @@ from django.utils.module_loading import module_has_submodule
 
 
 class App(AppConfig):
-    """A room. Its `wiring.py`, if any, is imported once all models are loaded.
+    """An app of the portal. Its `wiring.py`, if any, is imported once all models are loaded.
 
-    There a room connects to news from below (`core.events`) and registers its answers to the ports
-    of lower rooms. It is a module so that its imports stand at the top of a file.
+    There an app connects to the signals of lower apps (`core.events`) and registers its adapters
+    for their ports. It is a module so that its imports are at the top of a file.
     """
 
     def ready(self) -> None:
-        """Import the wiring of the room."""
+        """Import the wiring of the app."""
         if self.module is not None and module_has_submodule(self.module, "wiring"):
             import_module(f"{self.name}.wiring")
 

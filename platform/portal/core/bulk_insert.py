@@ -1,6 +1,6 @@
-"""Inserting many rows of one shape at once, where the ORM's cost for each row would be most of it.
+"""Bulk insert of rows of one shape, where the ORM's cost per row would dominate.
 
-What this leaves out compared with `bulk_create`: expressions as values, and the instances.
+Unlike `bulk_create` it supports no expressions as values and returns no instances.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ _PLAIN = (str, int, float, type(None))
 
 
 def insert_rows(model: type[Model], columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Insert rows given as values of `columns` (attribute names); other columns get defaults.
+    """Insert rows given as values of `columns` (attribute names). Other columns get defaults.
 
     A default is computed once for all rows, except the primary key's, which is made for each, here
     or by the database.

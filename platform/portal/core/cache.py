@@ -1,4 +1,4 @@
-"""Django's cache in the database, without its habit of hiding that the database is away."""
+"""Django's database cache, which here does not hide that the database is down."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from portal.core.db_patience import DatabaseAway
 class PatientCache(DatabaseCache):
     """A cache whose writes fail when the request may wait no longer.
 
-    To the throttles a write that fails in silence looks like somebody who tried too often.
+    To the throttles a write that fails silently would look like too many attempts.
     """
 
     def _base_set(self, mode: str, *args: Any, **kwargs: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Time, always UTC-aware, through one door so that tests can hold it still."""
+"""The clock, always UTC-aware, in one module so that tests can freeze it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ def now() -> datetime:
 
 @contextmanager
 def frozen(at: datetime) -> Iterator[None]:
-    """Hold the clock of this context at `at`, which must be timezone-aware."""
+    """Freeze the clock of this context at `at`, which must be timezone-aware."""
     if at.tzinfo is None:
         raise ValueError("the clock takes timezone-aware datetimes only")
     token = _frozen.set(at)

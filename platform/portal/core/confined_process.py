@@ -1,6 +1,6 @@
-"""Command lines of processes that read what strangers wrote: files, notebooks, tables.
+"""Command lines of processes that read untrusted input: files, notebooks, tables.
 
-Such a process runs our code, and a flaw in a library that parses hostile bytes must not open the
+Such a process runs our code, and a flaw in a library that parses hostile bytes must not expose the
 installation. It sees the system, the platform's code and the folders it works in: in a sandbox of
 namespaces where the machine permits one, else confined by Landlock where the kernel has it.
 """
@@ -25,10 +25,10 @@ _TRIAL_WITHIN_S: Final = 20.0
 
 
 def confined_command(module: str, *arguments: str, writable: Sequence[Path | str]) -> list[str]:
-    """Return the command line that runs a module of ours and shows it these folders alone.
+    """Return the command line that runs a module of ours with access to these folders alone.
 
-    The first of the writable ones is where it starts. The caller gives it an environment without
-    secrets, with PYTHONPATH naming the platform's code.
+    The first of the writable ones is its working directory. The caller passes an environment
+    without secrets, with PYTHONPATH naming the platform's code.
     """
     program = [sys.executable, "-P", "-m", module, *arguments]
     places = (_PLATFORM, _ROOT / "workers", sys.prefix, sys.base_prefix)
@@ -54,7 +54,7 @@ def _enter(module: str) -> list[str]:
 
 @cache
 def isolation_of_readers() -> Literal["namespaces", "landlock"]:
-    """Return how these processes are kept apart on this machine, found out once by trying."""
+    """Return the isolation of these processes on this machine, determined once by a trial."""
     view = {"writable": [], "offline": True, "uid": os.getuid(), "gid": os.getgid()}
     trial = [*_enter("sandbox"), json.dumps(view), "/bin/sh", "-c", "exit 0"]
     try:

@@ -1,4 +1,4 @@
-"""Many tables made by one operation of a migration."""
+"""Migration operation that creates many tables at once."""
 
 import contextlib
 from collections.abc import Sequence
@@ -10,11 +10,11 @@ from django.db.migrations.state import ProjectState
 
 
 class CreateModels(Operation):
-    """What a list of `CreateModel` does, in any order, for an installation that begins.
+    """A list of `CreateModel` operations, in any order, for a new installation.
 
-    Django builds every model that is related to a changed one again for every operation; on an
-    empty database that is most of the time of the first start. Here they are built once, when the
-    state knows all of them.
+    Django renders every model that is related to a changed one again for every operation. On an
+    empty database that is most of the time of the first start. Here they are rendered once, when
+    the state contains all of them.
     """
 
     reduces_to_sql = True
@@ -23,7 +23,7 @@ class CreateModels(Operation):
         self.operations = operations
 
     def state_forwards(self, app_label: str, state: ProjectState) -> None:
-        """Add the models to the state, and forget what was built of it."""
+        """Add the models to the state, and drop its rendered models."""
         with contextlib.suppress(AttributeError):
             del state.apps
         for operation in self.operations:
@@ -36,7 +36,7 @@ class CreateModels(Operation):
         from_state: ProjectState,
         to_state: ProjectState,
     ) -> None:
-        """Make the tables; what they refer to may come later in the list."""
+        """Create the tables. The targets of their foreign keys may come later in the list."""
         for operation in self.operations:
             operation.database_forwards(app_label, schema_editor, from_state, to_state)
 

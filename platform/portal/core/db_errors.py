@@ -1,4 +1,4 @@
-"""What happens to a request because of others at the same moment, said as errors of ours."""
+"""Translation of database errors and races with concurrent requests to errors of the portal."""
 
 from django.core.exceptions import ObjectDoesNotExist
 from django.db import IntegrityError, InterfaceError, OperationalError
@@ -7,12 +7,12 @@ from portal.core import db_patience
 from portal.core.db_patience import DatabaseMissing
 from portal.core.errors import Conflict, NotFound, SlipwayError, Unavailable
 
-# Two who wait for each other, a lock or a connection not had in time: the same may pass later.
+# A deadlock, or a timeout of a lock or a connection: a retry may succeed.
 DATABASE_TROUBLE = (OperationalError, InterfaceError)
 
 
 def database_busy() -> Unavailable:
-    """Return what is said when the database could not do something at this moment."""
+    """Return the error for a database that is busy."""
     return Unavailable(
         "The database could not do this at this moment.",
         code="database_busy",
@@ -22,7 +22,7 @@ def database_busy() -> Unavailable:
 
 
 def database_problem(error: BaseException | None) -> Unavailable:
-    """Return what is said of an error that the database, or the way to it, is the cause of."""
+    """Return the error for a failure of the database or of the connection to it."""
     patience = db_patience.current()
     if patience is not None and patience.is_saved:
         return Unavailable(
@@ -44,10 +44,10 @@ def database_problem(error: BaseException | None) -> Unavailable:
 
 
 def raced(error: BaseException | None) -> SlipwayError | None:
-    """Return what to say of an error that others may have caused; None for any other.
+    """Return the portal's error for one that a race may have caused, or None for any other.
 
-    An object may be gone between its gate and the lock that is taken on it, and what was free when
-    it was looked at may be taken when it is written.
+    An object may be deleted between its gate and the lock on it, and what was free when it was read
+    may be taken when it is written.
     """
     if isinstance(error, ObjectDoesNotExist):
         return NotFound()

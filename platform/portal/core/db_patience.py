@@ -1,8 +1,8 @@
-"""Time that a request may wait for a database that does nothing for it.
+"""Limits on the time a request waits for an unresponsive database.
 
 A request that waits while others make progress is queued, and waits for up to `QUEUE_S`. One that
-waits while nothing moves (the server is away or frozen, a lock is held on and on) has `STALL_S` in
-all, however many statements share it. Background work has no such limits.
+waits while nothing changes (the server is down or frozen, a lock is held indefinitely) has
+`STALL_S` in all, shared by all its statements. Background work has no such limits.
 """
 
 from collections.abc import Iterator
@@ -12,22 +12,22 @@ from typing import Final
 
 from django.db import OperationalError
 
-# A client reads its 503 within two seconds: the rest is for everything else.
+# A client gets its 503 within two seconds. The rest is for everything else.
 STALL_S: Final = 1.2
 QUEUE_S: Final = 10.0
-# Statements are looked after this often.
+# Interval at which waiting statements are checked.
 SLICE_S: Final = 0.25
-# While the database is known to be away, one slice tells whether it is back.
+# While the database is known to be down, one slice shows whether it is back.
 _STALL_IN_OUTAGE_S: Final = 0.25
 _NOTHING_S: Final = 0.01
 
 
 class DatabaseAway(OperationalError):
-    """The database did nothing for a request in the time that it may wait."""
+    """The database did not respond within the time a request may wait."""
 
 
 class DatabaseMissing(OperationalError):
-    """The file of the database is not there, or is another one. `name` is that of the file."""
+    """The file of the database is missing, or was replaced. `name` is that of the file."""
 
     def __init__(self, name: str, *, is_replaced: bool) -> None:
         if is_replaced:
@@ -42,7 +42,7 @@ class DatabaseMissing(OperationalError):
 
 
 class _Outage:
-    """Return whether a request here ran out of patience, and no statement was done since."""
+    """Outage flag: set when a request here ran out of patience, until a statement succeeds."""
 
     def __init__(self) -> None:
         self.is_on = False
@@ -58,13 +58,13 @@ class Patience:
         """`queued_s` is how long the request has waited for a thread."""
         self._stall_s = _STALL_IN_OUTAGE_S if _outage.is_on else STALL_S
         self._queue_s = QUEUE_S
-        # Whether a change of this request was committed: a 503 afterwards must say so.
+        # Whether a change of this request was committed: a 503 afterwards must report it.
         self.is_saved = False
         self.note_queued(queued_s)
 
     @property
     def left_s(self) -> float:
-        """The seconds that are left while nothing moves."""
+        """The seconds that are left while nothing changes."""
         return self._stall_s
 
     @property
@@ -73,17 +73,17 @@ class Patience:
         return self._stall_s <= _NOTHING_S or self._queue_s <= _NOTHING_S
 
     def give_back(self, seconds: float) -> None:
-        """Give back what a stall took that was none: those in front are served in turn."""
+        """Refund stall time that was queueing, since those in front are served in turn."""
         self._stall_s += seconds
 
     def note_queued(self, seconds: float) -> None:
-        """Take off what was waited for a thread; one slice is left for the database."""
+        """Deduct the time spent in the thread queue, leaving one slice for the database."""
         self._stall_s = max(self._stall_s - seconds, min(self._stall_s, SLICE_S))
 
     def spend(self, seconds: float, *, progress: bool) -> None:
-        """Take what was waited off; raises DatabaseAway when nothing is left.
+        """Deduct waiting time. Raise DatabaseAway when nothing is left.
 
-        `progress` says that the database did something for others meanwhile.
+        `progress` states that the database served others meanwhile.
         """
         self._queue_s -= seconds
         if not progress:
@@ -94,7 +94,7 @@ class Patience:
 
 
 class WaitForOthers:
-    """The wait of one statement for others, who make progress as long as something changes."""
+    """Wait of one statement for others, which make progress as long as something changes."""
 
     def __init__(self, patience: Patience) -> None:
         self._patience = patience
@@ -103,7 +103,7 @@ class WaitForOthers:
         self._first_s = 0.0
 
     def spend(self, seconds: float, seen: object) -> None:
-        """Account for a slice at whose end `seen` was to be seen. Raises DatabaseAway."""
+        """Account for a slice at whose end `seen` was observed. Raises DatabaseAway."""
         if seen is not None and seen != self._seen:
             self._seen = seen
             self._patience.give_back(self._stalled_s)
@@ -126,19 +126,19 @@ def current() -> Patience | None:
 
 
 def note_saved() -> None:
-    """Note that a change of the current request has been committed."""
+    """Record that a change of the current request has been committed."""
     if (patience := current()) is not None:
         patience.is_saved = True
 
 
 def note_done() -> None:
-    """Note that the database has done something."""
+    """Record that the database has responded."""
     _outage.is_on = False
 
 
 @contextmanager
 def limited_by(patience: Patience | None) -> Iterator[None]:
-    """Limit what the statements in this context wait; None limits nothing."""
+    """Limit what the statements in this context wait. None limits nothing."""
     reset = _current.set(patience)
     try:
         yield

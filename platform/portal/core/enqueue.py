@@ -1,9 +1,9 @@
-"""Ring a Celery task: after the commit, bounded in time, and never in the way of the request.
+"""Enqueue a Celery task after the commit, bounded in time, without failing the request.
 
-A ring says "look now". What there is to do stands in a row, and a periodic task looks for such rows
-anyway, so a lost ring costs seconds and nothing else. Therefore a broker that is dead or frozen is
-logged and swallowed here, and the first failure spares the others: for a few seconds nobody asks
-the broker at all.
+A message carries no work. The work is in a row, and a periodic task polls for such rows anyway,
+so a lost message costs seconds and nothing else. Therefore errors of a dead or frozen broker are
+logged and suppressed here, and a circuit breaker skips the broker for a few seconds after a
+failure.
 """
 
 import threading
@@ -21,33 +21,33 @@ log = structlog.get_logger(__name__)
 LOST = Counter("slipway_doorbells_lost_total", "Rings the broker did not take.", ["task"])
 
 _REST_S = 5.0
-# Rings at the same time; one that gets no turn soon is lost rather than late.
+# Concurrent messages. One that gets no turn soon is dropped rather than delayed.
 _AT_ONCE = 8
 _TURN_WITHIN_S = 0.4
 
 
 class CeleryTask(Protocol):
-    """What we need of a Celery task."""
+    """The part of Celery's task interface used here."""
 
     name: str
 
     def __call__(self, *ids: str) -> None:
-        """Run here and now."""
+        """Run the task in this process."""
 
     def apply_async(self, args: tuple[str, ...], *, retry: bool) -> object:
         """Send the message."""
 
 
 def doorbell(name: str) -> Callable[[Callable[..., None]], CeleryTask]:
-    """Declare a function of a room's `tasks.py` as the Celery task `name` (`room.verb_noun`).
+    """Declare a function of an app's `tasks.py` as the Celery task `name` (`app.verb_noun`).
 
-    It takes ids, is safe to run twice, and looks at the rows for what there is to do.
+    It takes ids, is idempotent, and finds its work in the rows.
     """
     return cast("Callable[[Callable[..., None]], CeleryTask]", shared_task(name=name))
 
 
 class Breaker:
-    """Remembers for `rest_s` seconds that the broker failed; then lets one caller try again."""
+    """Circuit breaker: opens for `rest_s` seconds after a failure, then lets one caller retry."""
 
     def __init__(self, rest_s: float = _REST_S) -> None:
         self._rest_s = rest_s
@@ -55,7 +55,7 @@ class Breaker:
         self._open_until = 0.0
 
     def allows(self) -> bool:
-        """Tell whether to try. After a rest only the first to ask may, the others rest on."""
+        """Return True if a call may be tried. After a rest, only the first caller may."""
         with self._lock:
             if self._open_until == 0.0:
                 return True
@@ -65,14 +65,14 @@ class Breaker:
             return True
 
     def failed(self) -> bool:
-        """Note a failure; tells whether it is news."""
+        """Record a failure. Return True if it is the first since the last success."""
         with self._lock:
             is_news = self._open_until == 0.0
             self._open_until = time.monotonic() + self._rest_s
             return is_news
 
     def worked(self) -> None:
-        """Note a success."""
+        """Record a success."""
         with self._lock:
             self._open_until = 0.0
 
@@ -82,12 +82,15 @@ _turns = threading.BoundedSemaphore(_AT_ONCE)
 
 
 def ring(task: CeleryTask, *ids: str) -> None:
-    """Ring `task` with `ids` once the surrounding transaction has committed (now without one)."""
+    """Enqueue `task` with `ids` after the surrounding transaction commits (at once without one)."""
     transaction.on_commit(lambda: ring_now(task, *ids))
 
 
 def ring_now(task: CeleryTask, *ids: str) -> bool:
-    """Ring at once; tells whether the broker took it. Lasts at most about 1.2 s, never raises."""
+    """Enqueue the task at once. Return True if the broker accepted it.
+
+    Takes at most about 1.2 s and never raises.
+    """
     if not _breaker.allows():
         LOST.labels(task.name).inc()
         return False

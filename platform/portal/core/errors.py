@@ -1,24 +1,24 @@
-"""The one tree of errors that a person can meet, mapped to problem+json (RFC 9457) at the edge.
+"""The tree of errors shown to people, mapped to problem+json (RFC 9457) at the edge.
 
 SlipwayError
-├── InvalidInput        422  a field is wrong; names the field
-├── Unauthenticated     401  nobody is signed in, or the token is not usable
+├── InvalidInput        422  a field is wrong, and named
+├── Unauthenticated     401  not signed in, or the token is not usable
 ├── Forbidden           403  signed in, the object is visible, but the role or scope is too low
-├── NotFound            404  there is no such object, or it is not yours (never told apart)
+├── NotFound            404  there is no such object, or it is not yours (never distinguished)
 ├── Conflict            409  the object is no longer in the state the request assumed
 ├── TooLarge            413  body, file or name over its limit
 ├── RateLimited         429  carries `retry_after_s`
-└── Unavailable         503  a part Slipway depends on does not answer; carries `retry_after_s`
+└── Unavailable         503  a dependency does not answer, carries `retry_after_s`
 
 Every error has a stable `code`, a sentence in plain words, optionally the `field` at fault, and the
-`next_step` that gets the person further. Anything else that escapes is ours: a 500 with an id.
+`next_step` that gets the person further. Any other exception is a bug: a 500 with an id.
 """
 
 from typing import ClassVar
 
 
 class SlipwayError(Exception):
-    """Base of everything a person may be told. `status` is the HTTP status it maps to."""
+    """Base class of errors shown to people. `status` is the HTTP status it maps to."""
 
     status: ClassVar[int] = 500
     default_code: ClassVar[str] = "error"

@@ -1,9 +1,9 @@
-"""Domain signals: news that travels up the house without an import up.
+"""Domain signals: events for higher apps, without an import of them.
 
-A lower room declares `project_changed = DomainSignal[ProjectChanged]()` and calls
-`project_changed.send_on_commit(...)` inside its transaction; an upper room connects in
-`AppConfig.ready`. Receivers run after the commit, in the process that committed; one that raises is
-logged and does not stop the others, because the fact is already in the database.
+A lower app declares `project_changed = DomainSignal[ProjectChanged]()` and calls
+`project_changed.send_on_commit(...)` inside its transaction. A higher app connects in
+`AppConfig.ready`. Receivers run after the commit, in the process that committed. One that raises
+is logged and does not stop the others, because the fact is already in the database.
 """
 
 from collections.abc import Callable
@@ -17,19 +17,19 @@ News = TypeVar("News")
 
 
 class DomainSignal(Generic[News]):
-    """A list of receivers for one kind of news (a frozen dataclass)."""
+    """A list of receivers for one kind of event (a frozen dataclass)."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self._receivers: list[Callable[[News], None]] = []
 
     def connect(self, receiver: Callable[[News], None]) -> None:
-        """Add a receiver once; connecting the same one again changes nothing."""
+        """Add a receiver. Connecting the same one again changes nothing."""
         if receiver not in self._receivers:
             self._receivers.append(receiver)
 
     def disconnect(self, receiver: Callable[[News], None]) -> None:
-        """Remove a receiver; an unknown one is ignored."""
+        """Remove a receiver. An unknown one is ignored."""
         if receiver in self._receivers:
             self._receivers.remove(receiver)
 

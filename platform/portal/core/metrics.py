@@ -1,4 +1,4 @@
-"""Prometheus metrics every process of the portal keeps."""
+"""Prometheus metrics of every process of the portal."""
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 

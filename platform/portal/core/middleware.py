@@ -18,17 +18,17 @@ QUIET_ROUTES = frozenset({"healthz", "readyz", "metrics"})
 
 
 def request_id_of(request: HttpRequest) -> str:
-    """Return the id under which this request stands in the logs."""
+    """Return the id of this request in the logs."""
     return str(getattr(request, "request_id", ""))
 
 
 def accepted_request_id(given: str) -> str:
-    """Return the id a client or proxy gave a request if it is well-formed, else a fresh one."""
+    """Return the id that a client or proxy sent, if it is well-formed, else a new one."""
     return given if _ACCEPTED_ID.match(given) else f"req-{secrets.token_hex(10)}"
 
 
 class RequestContextMiddleware:
-    """Give each request an id (a well-formed X-Request-Id is kept), log it, time it."""
+    """Assign each request an id (or accept a well-formed X-Request-Id), log it, time it."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
@@ -58,7 +58,7 @@ class RequestContextMiddleware:
 
 
 def _is_quiet(match: ResolverMatch | None, status: int) -> bool:
-    """Whether a request says nothing new: probes, and the talk of machines while all is well."""
+    """Return True for routine requests: probes, and successful requests of machines."""
     if match is None:
         return False
     is_talk = not QUIET_NAMESPACES.isdisjoint(match.namespaces) and status < 400

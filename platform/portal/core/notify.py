@@ -1,9 +1,9 @@
-"""Who waits for a change hears of it, without asking the database for rows again and again.
+"""Cross-process change notification: LISTEN/NOTIFY on PostgreSQL, a data-version poll on SQLite.
 
-Whoever changes what others wait for calls `ring` in the transaction of the change. On PostgreSQL
-that is a NOTIFY, which comes once the transaction has committed and its rows can be seen. On SQLite
-the count of what others have committed is read forty times a second, which costs microseconds.
-Nothing depends on a ring: a `ChangeListener` has its threads look every second all the same.
+Code whose changes others wait for calls `ring` in the transaction of the change. On PostgreSQL
+that is a NOTIFY, which is delivered once the transaction has committed and its rows are visible. On
+SQLite the data version is polled forty times a second, which costs microseconds. Notifications may
+be lost: the threads of a `ChangeListener` also poll once a second.
 """
 
 import threading
@@ -15,7 +15,7 @@ from django.db import Error, connection
 
 log = structlog.get_logger(__name__)
 _CHANNEL: Final = "slipway_changed"
-# On SQLite, and where rings are not known to come through.
+# On SQLite, and while notifications are not known to arrive.
 _LOOK_EVERY_S: Final = 0.025
 _LOOK_ALL_THE_SAME_S: Final = 1.0
 _AFTER_TROUBLE_S: Final = 1.0
@@ -23,18 +23,18 @@ _IDLE_S: Final = 5.0
 
 
 def ring() -> None:
-    """Let all who listen, in every process, look once this transaction has committed."""
+    """Notify the listeners of every process once this transaction has committed."""
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
             cursor.execute(f"NOTIFY {_CHANNEL}")
 
 
 class ChangeListener:
-    """Tells the threads of a process when there may be something new.
+    """Notifies the threads of a process of possible changes.
 
-    One thread with a connection of its own listens while anybody waits. On PostgreSQL it rings
-    itself first: behind a pooler that hands connections around nothing would come back, and until
-    something does those who wait look forty times a second.
+    One thread with a connection of its own listens while any thread waits. On PostgreSQL it first
+    sends a notification to itself. Behind a transaction pooler that does not arrive, and until one
+    does the waiting threads poll forty times a second.
     """
 
     def __init__(self) -> None:
@@ -45,18 +45,18 @@ class ChangeListener:
         self._wanted_at = 0.0
 
     def rings(self) -> int:
-        """Return how often it has rung; ask before looking, and hand it to `wait`."""
+        """Return the count of notifications. Read it before polling, and pass it to `wait`."""
         with self._changed:
             return self._rings
 
     def rung(self) -> None:
-        """Let those who wait in this process look again."""
+        """Wake up the waiting threads of this process."""
         with self._changed:
             self._rings += 1
             self._changed.notify_all()
 
     def wait(self, known: int) -> None:
-        """Return when it has rung since `known`, or when it is time to look all the same."""
+        """Return after a notification later than `known`, or when the next poll is due."""
         with self._changed:
             self._wanted_at = time.monotonic()
             if self._thread is None:
@@ -66,7 +66,7 @@ class ChangeListener:
             self._changed.wait_for(lambda: self._rings != known, within_s)
 
     def _listen(self) -> None:
-        database: Any = connection  # mypy knows what all databases have in common
+        database: Any = connection  # mypy knows only the interface common to all databases
         listen_once = self._listen_on_sqlite if database.vendor == "sqlite" else self._listen_once
         while self._is_wanted():
             try:

@@ -28,12 +28,12 @@ class Page(Generic[M]):
 
 
 def encode_cursor(key: str) -> str:
-    """Wrap the last key of a page into the opaque text a client hands back."""
+    """Encode the last key of a page as the opaque text a client sends back."""
     return base64.urlsafe_b64encode(key.encode()).decode().rstrip("=")
 
 
 def decode_cursor(cursor: str) -> str:
-    """Return the key inside `cursor`; raises InvalidInput for anything we did not make."""
+    """Return the key inside `cursor`. Raise InvalidInput for a cursor not issued here."""
     try:
         raw = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
         key = raw.decode("ascii")
@@ -78,8 +78,7 @@ def paginate_sorted(
     """Return one page of `rows` in the order of a column (`name`, or `-name` for descending).
 
     The column holds texts or times, may be one of a related row (`user__email`) and must not be
-    null; rows of the same value follow each other by their key. Raises InvalidInput for a foreign
-    cursor.
+    null. Rows of the same value are ordered by their key. Raises InvalidInput for a foreign cursor.
     """
     column = order.removeprefix("-")
     descending = order.startswith("-")
@@ -112,7 +111,7 @@ def _decode_pair(cursor: str) -> tuple[str, str]:
 
 
 def _is_text(part: object) -> bool:
-    # PostgreSQL takes neither NUL nor lone surrogates.
+    # PostgreSQL accepts neither NUL nor lone surrogates.
     return isinstance(part, str) and "\0" not in part and _encodable(part)
 
 

@@ -1,9 +1,9 @@
-"""Default deny: a route without a declared policy answers nobody.
+"""Default deny: a route without a declared policy refuses every request.
 
-A policy is a small frozen object that looks at a request and the captured parts of its path and
-either returns or raises one of `core.errors`. Pages carry theirs by the decorator `guarded_by`;
-API operations carry theirs as ninja's `auth` (see `portal.api.routing`); views of libraries are
-listed by route name in `portal.config.policies`. `PolicyMiddleware` enforces, and
+A policy is a small frozen object that inspects a request and the captured parts of its path and
+either returns or raises one of `core.errors`. Pages carry theirs by the decorator `guarded_by`,
+API operations as ninja's `auth` (see `portal.api.routing`), and views of libraries are listed by
+route name in `portal.config.policies`. `PolicyMiddleware` enforces them, and
 `tests/house/test_policies.py` walks every route of every process and fails on one without.
 """
 
@@ -20,15 +20,15 @@ class Policy(Protocol):
     """Decides whether a request may reach its view."""
 
     def check(self, request: HttpRequest, path: dict[str, Any]) -> None:
-        """Return to allow; raise Unauthenticated, Forbidden or NotFound to refuse."""
+        """Return to allow. Raise Unauthenticated, Forbidden or NotFound to refuse."""
 
     def describe(self) -> str:
-        """Say in a few words who may pass, for the authorisation matrix."""
+        """Describe the permitted callers in a few words, for the authorisation matrix."""
 
 
 @dataclass(frozen=True)
 class Public:
-    """Anyone may pass. `why` says why that is right."""
+    """Anonymous access. `why` justifies it."""
 
     why: str
 
@@ -41,17 +41,17 @@ class Public:
 
 @dataclass(frozen=True)
 class PerOperation:
-    """The view fans out by HTTP method and every operation behind it carries its own policy."""
+    """The view dispatches by HTTP method and every operation behind it carries its own policy."""
 
     def check(self, request: HttpRequest, path: dict[str, Any]) -> None:
-        """Leave the decision to the operation."""
+        """Allow, since the operation decides."""
 
     def describe(self) -> str:
         return "per operation"
 
 
 def guarded_by(policy: Policy) -> Callable[[View], View]:
-    """Declare the policy of a view function (or of the function `as_view()` made)."""
+    """Declare the policy of a view function (or of the function returned by `as_view()`)."""
 
     def declare(view: View) -> View:
         view.policy = policy  # type: ignore[attr-defined]

@@ -1,6 +1,6 @@
 """Problems of the whole installation that people should know of, each in a sentence or two.
 
-A problem does not make the portal unready: its pages still work, and say what is wrong.
+A problem does not make the portal unready: its pages still work and show the problem.
 """
 
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class HealthProblem:
-    """A problem that there is now. `name` is for programs, `text` for people."""
+    """A current problem. `name` is for programs, `text` for people."""
 
     name: str
     text: str
@@ -21,12 +21,12 @@ _checks: dict[str, Check] = {}
 
 
 def add_check(name: str, check: Check) -> None:
-    """Have `current_problems` ask a check, which may read the database."""
+    """Register a check for `current_problems`. It may read the database."""
     _checks[name] = check
 
 
 def current_problems() -> list[HealthProblem]:
-    """Ask all checks. Raises DatabaseError."""
+    """Run all checks. Raises DatabaseError."""
     texts = ((name, check()) for name, check in _checks.items())
     return [HealthProblem(name, text) for name, text in texts if text]
 

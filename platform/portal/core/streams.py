@@ -1,4 +1,4 @@
-"""Answers that stream: in constant memory, and without a thread or a connection while they rest."""
+"""Streaming responses: in constant memory, and without a thread or a connection while idle."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -14,27 +14,27 @@ Result = TypeVar("Result")
 
 
 def release_connection() -> None:
-    """Give this thread's database connection back; the next query takes one again.
+    """Release this thread's database connection. The next query acquires one again.
 
-    A transfer lasts as long as the client wishes, and the pool has few connections: without this a
-    handful of slow clients would keep everybody else out. Changes nothing inside a transaction.
+    The client decides how long a transfer lasts, and the pool has few connections: without this a
+    handful of slow clients would block all others. Changes nothing inside a transaction.
     """
     if not connection.in_atomic_block:
         connection.close()
 
 
 class OwnThread:
-    """One thread for what many streams of an event loop ask of the database or the disk.
+    """One thread for the database and disk access of many streams of an event loop.
 
-    However many streams there are, they hold one connection, and that only while one asks.
+    All streams together use one connection, and only during an access.
     """
 
     def __init__(self, name: str) -> None:
-        """`name` is what the thread is called where threads are listed."""
+        """`name` is the name of the thread in lists of threads."""
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
 
     async def run(self, work: Callable[[], Result]) -> Result:
-        """Do some work in the thread, after what others asked for before."""
+        """Run some work in the thread, after the work queued before."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, _done, work)
 
 
@@ -55,10 +55,10 @@ class EventStream(StreamingHttpResponse):
 
 
 class ByteStream(StreamingHttpResponse):
-    """A streamed answer made from an ordinary iterator, under ASGI too.
+    """A streaming response made from an ordinary iterator, under ASGI too.
 
-    Django would read an ordinary iterator to its end before it sends the first byte; here each
-    piece is fetched in a thread of this answer's own when the client is ready for it.
+    Django would read an ordinary iterator to its end before it sends the first byte. Here each
+    piece is fetched in a thread of this response's own when the client is ready for it.
     """
 
     async def __aiter__(self) -> AsyncIterator[bytes]:

@@ -1,6 +1,6 @@
-"""What a name or an address part from outside may look like, for forms and services.
+"""Validation of names and URL parts from outside, for forms and services.
 
-The API's schemas refuse the same things with the same functions (`slipway.schemas.base`).
+The API's schemas validate with the same functions (`slipway.schemas.base`).
 """
 
 import re
@@ -12,7 +12,7 @@ import orjson
 from portal.core.errors import InvalidInput
 from slipway.schemas.base import SLUG_PATTERN, forbidden_character
 
-# JSON may hold half of a surrogate pair by an escape; UTF-8, and so a page or a database, may not.
+# JSON may contain lone surrogates as escapes. UTF-8, and so a page or a database, may not.
 _HALVES = re.compile("[\ud800-\udfff]")
 _SLUG = re.compile(rf"\A{SLUG_PATTERN}\Z")
 
@@ -42,7 +42,7 @@ def clean_name(text: str, *, field: str = "name", max_length: int = 100) -> str:
 
 
 def clean_slug(text: str, *, field: str = "slug") -> str:
-    """Return `text` if it may stand in an address; raises InvalidInput otherwise."""
+    """Return `text` if it is a valid slug. Raise InvalidInput otherwise."""
     if not _SLUG.match(text):
         raise InvalidInput(
             f"The {field} must be 1 to 48 lower-case letters, digits and hyphens, "
@@ -54,7 +54,7 @@ def clean_slug(text: str, *, field: str = "slug") -> str:
 
 
 def size_text(size_bytes: int) -> str:
-    """Write a number of bytes as people read it: `12 bytes`, `64 KiB`, `1.5 GiB`."""
+    """Format a number of bytes: `12 bytes`, `64 KiB`, `1.5 GiB`."""
     for unit, name in ((1024**3, "GiB"), (1024**2, "MiB"), (1024, "KiB")):
         if size_bytes >= unit:
             return f"{size_bytes / unit:.1f}".removesuffix(".0") + f" {name}"
@@ -62,18 +62,18 @@ def size_text(size_bytes: int) -> str:
 
 
 def slug_from(name: str) -> str:
-    """Suggest a slug for a name; may be empty when the name has no Latin letter or digit."""
+    """Suggest a slug for a name. It is empty when the name has no Latin letter or digit."""
     plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
     return re.sub(r"[^a-z0-9]+", "-", plain).strip("-")[:48].strip("-")
 
 
 def whole_characters(text: str) -> str:
-    """Return text that UTF-8 can carry: U+FFFD stands for each half of a surrogate pair."""
+    """Return text encodable in UTF-8: lone surrogates are replaced by U+FFFD."""
     return text if text.isascii() else _HALVES.sub("\ufffd", text)
 
 
 def json_bytes(value: Any) -> bytes:
-    """Return `value` as JSON; what is no type of JSON becomes text, half a character U+FFFD."""
+    """Return `value` as JSON. Other types become text, and lone surrogates U+FFFD."""
     try:
         return orjson.dumps(value, default=str)
     except orjson.JSONEncodeError:

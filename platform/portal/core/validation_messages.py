@@ -1,4 +1,4 @@
-"""What pydantic finds wrong, in words for a person: no regular expressions, no names of types."""
+"""Messages for pydantic's validation errors: no regular expressions, no names of types."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -8,7 +8,7 @@ from slipway.schemas.tables import TYPE_PATTERN
 
 _MAIL: Final = "is an e-mail address such as ada@example.org"
 _SMALL: Final = "has small letters, digits, dots, hyphens and underscores, at most 63"
-# What a value of each pattern in our schemas looks like; a test looks that none is missing.
+# Description of the values of each pattern in our schemas. A test checks that none is missing.
 FORMS: Final[Mapping[str, str]] = {
     r"^[!-~]{1,128}$": "has 1 to 128 printable ASCII characters and no spaces",
     r"^[a-z0-9](?:[a-z0-9-]{0,46}[a-z0-9])?$": (
@@ -52,7 +52,7 @@ FORMS: Final[Mapping[str, str]] = {
 
 
 def describe_validation_error(entry: Mapping[str, Any]) -> str:
-    """Return what is wrong with one value; `entry` is one of `ValidationError.errors()`."""
+    """Return the message for one of `ValidationError.errors()`."""
     if entry.get("type") == "string_pattern_mismatch":
         form = FORMS.get(str((entry.get("ctx") or {}).get("pattern")))
         return "does not look as it has to" + (f": a good one {form}" if form else "")
@@ -64,7 +64,7 @@ def describe_validation_error(entry: Mapping[str, Any]) -> str:
 
 
 def predicate_of_fault(entry: Mapping[str, Any]) -> str:
-    """Return the same so that a sentence may begin with its subject."""
+    """Return the same as the predicate of a sentence that begins with its subject."""
     message = describe_validation_error(entry)
     for subject in ("Input ", "String ", "Value ", "List "):
         message = message.removeprefix(subject)

@@ -1,1 +1,1 @@
-"""What everything costs: metering, budgets, forecasts, idle waste, rent or buy."""
+"""Cost management: metering, budgets, forecasts, idle resources, rent or buy."""

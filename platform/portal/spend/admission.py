@@ -1,4 +1,4 @@
-"""The admission in force: nothing starts that a budget has no room for."""
+"""Budget admission: nothing starts that does not fit a budget."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,7 +17,7 @@ from portal.workloads.ports import AdmissionDeferred, AdmissionGranted, Admissio
 
 @dataclass(frozen=True)
 class AdmissionQuote:
-    """What a start would be told: what it is expected to cost, and each budget's answer."""
+    """Quote of a start: its expected cost, and whether each budget admits it."""
 
     expected: CostEstimate | None
     set_aside_nano_usd: int
@@ -25,13 +25,13 @@ class AdmissionQuote:
 
 
 class BudgetAdmission:
-    """Admits what every budget of its project, team and person has room for, and sets it aside."""
+    """Admits workloads that fit every budget of project, team and person, and reserves the cost."""
 
     def ask(self, request: AdmissionRequest) -> AdmissionGranted | AdmissionDeferred:
         """Reserve in every budget, or raise Conflict with the reason and reserve in none.
 
         Database work alone, inside the caller's transaction. Asking again about the same workload
-        reserves anew what it has not spent.
+        replaces the reservation of its unspent amount.
         """
         budgets = _budgets_of(request)
         if not budgets:
@@ -44,7 +44,7 @@ class BudgetAdmission:
 
 
 def quoted(request: AdmissionRequest) -> AdmissionQuote:
-    """Return what a start would be told; reserves nothing."""
+    """Return the quote of a start without reserving anything."""
     expected = expected_cost(
         project_id=request.project_id,
         kind=request.kind,
@@ -72,7 +72,7 @@ def _has_room(budget: Budget, amount: int, timestamp: datetime) -> bool:
 
 
 def _budgets_of(request: AdmissionRequest) -> list[Budget]:
-    """Return the budgets that say whether this may start, in the one order all lock them in."""
+    """Return the budgets that apply to this start, in the order in which all lock them."""
     budgets = Budget.objects.over(
         project=request.project_id, team=request.team_id, person=request.user_id
     ).filter(stops=True)

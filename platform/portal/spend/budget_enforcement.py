@@ -1,6 +1,6 @@
-"""Watching budgets: measured every few seconds, told once, acted upon at the limit.
+"""Budget enforcement: measured every few seconds, alerted once, stopped at the limit.
 
-Each budget is handled by itself; everything may be repeated or interrupted anywhere.
+Each budget is handled on its own. Every step may be repeated or interrupted at any point.
 """
 
 from datetime import datetime, timedelta
@@ -32,9 +32,9 @@ _AT_ONCE = 500
 
 
 def watch_budgets(timestamp: datetime | None = None) -> None:
-    """Measure every budget, tell what is due, stop what has to stop.
+    """Measure every budget, send due alerts, stop workloads over the limit.
 
-    What goes wrong with one budget or workload keeps none of the others from being handled.
+    An error with one budget or workload does not affect the others.
     """
     timestamp = timestamp or clock.now()
     for budget_id in Budget.objects.order_by("pk").values_list("pk", flat=True):
@@ -52,7 +52,7 @@ def _watch(budget_id: str, timestamp: datetime) -> None:
     if budget.is_used_up(timestamp):
         _stop(budget, timestamp)
         return
-    # Whoever was warned and may go on is warned again, the whole time, should it run out again.
+    # A workload that was warned and may continue gets the full warning again next time.
     warned = BudgetStop.objects.filter(budget=budget)
     if warned.exists():
         warned.delete()
@@ -95,7 +95,7 @@ def _level_words(budget: Budget, level: int) -> str:
 
 
 def _alert(budget: Budget, level: str, words: str) -> None:
-    """Tell once: the row of the alert and the mails about it commit together."""
+    """Alert once: the row of the alert and the mails about it commit together."""
     try:
         with transaction.atomic():
             BudgetAlert.objects.create(
@@ -111,11 +111,11 @@ def _alert(budget: Budget, level: str, words: str) -> None:
             for address in sorted(recipients_of(budget)):
                 queue_mail(to=address, subject=subject, body=f"{words}\n")
     except IntegrityError:
-        return  # somebody else told at the same moment
+        return  # another process alerted concurrently
 
 
 def recipients_of(budget: Budget) -> set[str]:
-    """Return who is told: owners of the project or team, the person, and who set the budget."""
+    """Return the recipients: owners of the project or team, the person, the budget's creator."""
     items = {budget.made_by.email} if budget.made_by.is_active else set()
     if budget.person is not None:
         return items | {budget.person.email}
@@ -129,7 +129,7 @@ def recipients_of(budget: Budget) -> set[str]:
 
 
 def _stop(budget: Budget, timestamp: datetime) -> None:
-    """Stop what waits and runs: at once, or after the warning its kind is due."""
+    """Stop queued and running work: at once, or after the warning period of its kind."""
     workloads = Workload.objects.unfinished().exclude(state=WorkloadState.STOPPING, plan="stop")
     if budget.project_id:
         workloads = workloads.filter(project=budget.project_id)
@@ -161,7 +161,7 @@ def _stop_one(workload: Workload, budget: Budget, timestamp: datetime) -> None:
 
 
 def _is_warned(workload: Workload, budget: Budget, timestamp: datetime) -> bool:
-    """Warn and have the work saved; tells whether there is time left before it stops."""
+    """Warn and request a checkpoint. Return True if there is time left before the stop."""
     rule = kind_of(workload.kind).budget
     notice, _ = BudgetStop.objects.get_or_create(
         workload=workload.pk,
@@ -175,6 +175,6 @@ def _is_warned(workload: Workload, budget: Budget, timestamp: datetime) -> bool:
 
 
 def why_stopped(budget: Budget) -> str:
-    """Say why something was stopped."""
+    """Return the reason for stopping a workload."""
     limit = f"{dollars(budget.limit_nano_usd)} {period_words(budget)}"
     return f"Stopped by budget: {budget.scope_name} reached 100 % of {limit}."

@@ -1,4 +1,4 @@
-"""Measuring a budget: what was spent in its window, and what is still set aside."""
+"""Measurement of a budget: the amount spent in its window and the amount still reserved."""
 
 from collections import Counter
 from datetime import UTC, datetime
@@ -16,23 +16,23 @@ from slipway.schemas.spend import BudgetPeriod
 
 
 def window_name(budget: Budget, timestamp: datetime) -> str:
-    """Return the window a budget counts in: a month (`2026-11`), or `total`."""
+    """Return the current window of a budget: a month (`2026-11`), or `total`."""
     if budget.period == BudgetPeriod.TOTAL:
         return str(BudgetPeriod.TOTAL.value)
     return month_of(timestamp.astimezone(UTC).date())
 
 
 def scope_of(budget: Budget) -> Scope:
-    """Return whose spend a budget counts."""
+    """Return the scope of the spend that a budget counts."""
     if budget.project_id:
         return Scope(projects=(budget.project_id,))
     return Scope(team=budget.team_id or "", person=budget.person_id or "")
 
 
 def measure(budget_id: str, timestamp: datetime) -> Budget | None:
-    """Bring a budget up to date and return it; None when it is gone.
+    """Bring a budget up to date and return it, or None when it is gone.
 
-    Holds the budget's row, so that what was set aside meanwhile is counted too.
+    Locks the budget's row, so that concurrent reservations are counted too.
     """
     with transaction.atomic():
         budgets = Budget.objects.select_for_update(of=("self",), no_key=True).filter(pk=budget_id)
@@ -57,7 +57,7 @@ def measure(budget_id: str, timestamp: datetime) -> Budget | None:
 
 
 def _lower_reservations(budget: Budget, timestamp: datetime) -> None:
-    """Set aside less for what has begun to spend, and nothing for what has ended."""
+    """Lower the reservations of workloads that spend, and release those of finished ones."""
     held = list(Reservation.objects.filter(budget=budget, left_nano_usd__gt=0))
     if not held:
         return

@@ -1,4 +1,4 @@
-"""What experiments, endpoints and tags have cost: sums of the ledger by label, and what is live."""
+"""Cost of experiments, endpoints and tags: sums of the ledger by label, and live cost."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -12,12 +12,12 @@ from portal.spend.models.ledger import TAG
 from portal.workloads.ports import groupings
 
 LABELS_SHOWN = 50
-# Project, part, key; tags count for all projects together and have none.
+# Project, part, key. Tags are summed over all projects and have none.
 Label = tuple[str, str, str]
 
 
 def dearest(of_projects: Q, periods: Sequence[str]) -> Counter[Label]:
-    """Return what the dearest labels of each part have cost, as far as lines say it.
+    """Return the top labels of each part by cost, as far as it is in the ledger.
 
     Where a part has more labels than are shown, one more than that is returned.
     """
@@ -37,7 +37,7 @@ def dearest(of_projects: Q, periods: Sequence[str]) -> Counter[Label]:
 def add_live(
     value: Counter[Label], late: Counter[Label], of_projects: Q, periods: Sequence[str]
 ) -> None:
-    """Add what no line says yet, also to labels that are not among the dearest so far."""
+    """Add the cost not in the ledger yet, also of labels that are not among the top so far."""
     missing: dict[str, set[str]] = {}
     for label in late:
         if label not in value:

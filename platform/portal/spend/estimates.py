@@ -1,4 +1,4 @@
-"""What something will cost, told before it starts: from like workloads of the past."""
+"""Cost estimates before a start, from similar workloads of the past."""
 
 from dataclasses import dataclass
 
@@ -9,13 +9,13 @@ from slipway.schemas.workloads import WorkloadState
 
 RUNS_LOOKED_AT = 50
 _S_AN_HOUR = 3600
-# Set aside for what is admitted without any history or limit of its own.
+# Seconds of cost reserved for workloads without history or lifetime limit.
 UNKNOWN_S = 60
 
 
 @dataclass(frozen=True)
 class CostEstimate:
-    """Median and middle 80 % of what like runs have cost."""
+    """Median and middle 80 % of the cost of similar runs."""
 
     nano_usd: int
     low_nano_usd: int
@@ -26,9 +26,9 @@ class CostEstimate:
 def expected_cost(
     *, project_id: str, kind: str, name: str, tier: str, tasks: int
 ) -> CostEstimate | None:
-    """Return what runs of the same name, kind, tier and size have cost; None without any.
+    """Return the cost of runs of the same name, kind, tier and size, or None without any.
 
-    Counts the last fifty that ended well.
+    Counts the last fifty that succeeded.
     """
     unsettled = Lease.objects.filter(workload=OuterRef("pk"), is_settled=False)
     alike = Workload.objects.filter(
@@ -59,7 +59,7 @@ def _at(costs: list[int], part: float) -> int:
 def to_set_aside(
     expected: CostEstimate | None, *, nano_usd_per_hour: int, max_lifetime_s: int | None
 ) -> int:
-    """Return what a budget sets aside: what is expected, never more than its lifetime can cost.
+    """Return the amount a budget reserves: the expected cost, capped at the cost of its lifetime.
 
     Without history it is the whole lifetime, and without that a minute.
     """

@@ -28,12 +28,12 @@ COLUMNS = (
 )
 _BATCH = 2000
 _US = "Slipway"
-# A spreadsheet would take text that begins so for a formula.
+# A spreadsheet would interpret text that begins like this as a formula.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def focus_csv(scope: Scope, window: Window, timestamp: datetime) -> Iterator[bytes]:
-    """Yield the CSV of a window: every line, then what runs and no line says yet (`x_IsLive`)."""
+    """Yield the CSV of a window: every line, then live cost not in the ledger yet (`x_IsLive`)."""
     lines = Line.objects.filter(
         scope.of_sums(), begin_ms__gte=window.begin_ms, begin_ms__lt=window.end_ms
     ).exclude(kind=KIND_CAPACITY)
@@ -52,7 +52,7 @@ def focus_csv(scope: Scope, window: Window, timestamp: datetime) -> Iterator[byt
 
 
 def focus_download(scope: Scope, window: str) -> StreamingHttpResponse:
-    """Return the CSV of a window as a download; raises InvalidInput for an unknown window."""
+    """Return the CSV of a window as a download. Raise InvalidInput for an unknown window."""
     timestamp = clock.now()
     requested = window_of(window, timestamp)
     answer = StreamingHttpResponse(
@@ -78,7 +78,7 @@ def _entry(line: Line) -> LedgerEntry:
 
 
 class _Names:
-    """What the ids in some rows are called."""
+    """Display names of the ids in some rows."""
 
     def __init__(self, entries: list[LedgerEntry]) -> None:
         self.projects = dict(

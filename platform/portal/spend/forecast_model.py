@@ -1,4 +1,4 @@
-"""What a month will have cost, with an honest range. No Django, no I/O."""
+"""Forecast of the cost of a month, with a range. No Django, no I/O."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ _Z = 1.2816
 
 @dataclass(frozen=True)
 class Forecast:
-    """What the month will have cost: expected, and between low and high four times in five.
+    """Forecast of the month's cost: the expected value, and an 80 % interval from low to high.
 
-    `days_seen` is how many whole days it learned from.
+    `days_seen` is the number of whole days it is based on.
     """
 
     nano_usd: int
@@ -33,11 +33,12 @@ def forecast(
     now: datetime,
     month_end: datetime,
 ) -> Forecast | None:
-    """Return what the month comes to if the days left are like those before; None before three.
+    """Return the forecast of the month's cost, or None with fewer than three days of history.
 
-    `by_day` has what whole days before today have cost (none means nothing), `began` the first day
-    anything was spent. Days left vary about the mean of the last fourteen as those did, and the
-    mean itself is uncertain by as few days as it was learned from; the range holds both.
+    `by_day` has the cost of whole days before today (a missing day cost nothing), `began` is the
+    first day with any cost. The days left vary about the mean of the last fourteen as those did,
+    and the mean itself is uncertain because of the few days it is based on. The range includes
+    both.
     """
     today = now.date()
     seen = min(MOST_DAYS, (today - began).days)

@@ -15,7 +15,7 @@ from portal.spend.windows import MONTH, window_of
 def forecast_of(
     scope: Scope, timestamp: datetime, *, spent_nano_usd: int | None = None
 ) -> Forecast | None:
-    """Return what the present month will have cost, or None while too little is known."""
+    """Return the forecast of the current month's cost, or None without enough history."""
     window = window_of(MONTH, timestamp)
     today = timestamp.astimezone(UTC).date()
     oldest = today - timedelta(days=MOST_DAYS)
@@ -34,11 +34,11 @@ def forecast_of(
 
 
 def _days(scope: Scope, days: Sequence[date]) -> dict[date, int]:
-    """Return what each of these days has cost, of those with any spend."""
+    """Return the cost of each of these days with any spend."""
     if scope.team or scope.person:
         sums = DayTotal.objects.filter(scope.of_sums(), day__in=days).order_by().values_list("day")
         return dict(sums.annotate(all=Sum("nano_usd")))
-    # The same sums in a hundredth of the rows.
+    # The same sums from a hundredth of the rows.
     splits = Split.objects.filter(
         scope.of_sums(), part="kind", period__in=[day.isoformat() for day in days]
     )

@@ -1,4 +1,4 @@
-"""Money and budgets in words."""
+"""Formatting of money and budgets."""
 
 from datetime import datetime
 from decimal import Decimal
@@ -10,7 +10,7 @@ _NANO = 1_000_000_000
 
 
 def dollars(nano_usd: int) -> str:
-    """Write an amount with as many decimals as show it to a hundredth of itself, at least two."""
+    """Format an amount with at least two decimals, and as many as show it to 1 %."""
     amount = Decimal(abs(nano_usd)) / _NANO
     decimals = next(
         (few for few in (2, 3, 4, 6) if abs(round(amount, few) - amount) * 100 <= amount), 9
@@ -19,7 +19,7 @@ def dollars(nano_usd: int) -> str:
 
 
 def period_words(budget: Budget) -> str:
-    """Say what the limit is for: `for November 2026`, or `in total`."""
+    """Return the period of the limit in words: `for November 2026`, or `in total`."""
     if budget.period == BudgetPeriod.TOTAL or not budget.window:
         return "in total" if budget.period == BudgetPeriod.TOTAL else "a month"
     return f"for {datetime.strptime(budget.window, '%Y-%m'):%B %Y}"  # noqa: DTZ007  (a name alone)

@@ -1,4 +1,4 @@
-"""The policy of budgets: those in sight may be seen, some may be changed."""
+"""Policy of budgets: visible ones may be read, some may be changed."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,13 +15,13 @@ from slipway.schemas.accounts import Scope
 
 @dataclass(frozen=True)
 class BudgetGate:
-    """People who see the budget in the path; with `change`, those who may change it."""
+    """People who can see the budget in the path or, with `change`, those who may change it."""
 
     scope: Scope
     change: bool = False
 
     def check(self, request: HttpRequest, path: dict[str, Any]) -> None:
-        """Raise Unauthenticated, NotFound or Forbidden; leave the budget on the request."""
+        """Store the budget on the request. Raise Unauthenticated, NotFound or Forbidden."""
         SignedIn(self.scope).check(request, path)
         principal = require_principal(request)
         budgets = Budget.objects.visible_to(principal).filter(pk=path["budget"])
@@ -37,6 +37,6 @@ class BudgetGate:
 
 
 def gated_budget(request: HttpRequest) -> Budget:
-    """Return the budget the gate let this request reach."""
+    """Return the budget stored by the gate of this request."""
     budget: Budget = request.gated_budget  # type: ignore[attr-defined]
     return budget

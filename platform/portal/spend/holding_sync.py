@@ -1,4 +1,4 @@
-"""Keeping holdings in step with what is there: whole nodes, and bytes that rooms say they store."""
+"""Synchronisation of holdings with whole nodes and the stored bytes that apps report."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,7 +19,7 @@ _AMOUNTS = ("cpu_millis", "memory_bytes", "gpus", "stored_bytes")
 
 @dataclass(frozen=True)
 class CurrentHolding:
-    """What is there now; a holding that began unseen is taken to have begun at `since_ms`."""
+    """Current amounts of a holding. `since_ms` is the start of one that was not seen starting."""
 
     cpu_millis: int = 0
     memory_bytes: int = 0
@@ -33,7 +33,7 @@ Key = tuple[str, str, str, str]
 
 
 def sync_holdings(timestamp: datetime | None = None) -> int:
-    """Begin, change and end holdings; returns how many changed. Safe to run beside itself."""
+    """Begin, change and end holdings. Return the number changed. Safe to run concurrently."""
     now_ms = unix_ms(timestamp or clock.now())
     there = _nodes() | _stored()
     known: dict[Key, Holding] = {

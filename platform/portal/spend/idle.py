@@ -1,4 +1,4 @@
-"""What is paid for and not used: capacity nobody holds, and tasks that hold and hardly use it."""
+"""Idle resources: capacity that is not allocated, and tasks that hardly use their allocation."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from portal.spend.windows import Window
 from portal.workloads.costs import lease_price, price_steps, unix_ms
 from portal.workloads.models import Lease, UsageSample
 
-# A task that used less than this part of its CPU and GPU for this long holds it for nothing.
+# A task is idle if it used less than this part of its CPU and GPU for this long.
 HARDLY_PERCENT = 5.0
 LOOKED_AT = timedelta(minutes=30)
 _LEAST_AGE = timedelta(minutes=15)
@@ -32,7 +32,7 @@ _AT_MOST = 1000
 
 @dataclass(frozen=True)
 class NodeIdle:
-    """What a node could have given in a window and what of it nobody held."""
+    """Capacity of a node in a window and the part of it that was idle."""
 
     node: str
     name: str
@@ -42,18 +42,18 @@ class NodeIdle:
 
     @property
     def idle_nano_usd(self) -> int:
-        """Capacity less what was held."""
+        """Capacity less allocations."""
         return self.capacity_nano_usd - self.held_nano_usd
 
     @property
     def idle_percent(self) -> float:
-        """Idle as a part of capacity."""
+        """Idle share of the capacity."""
         return 100 * self.idle_nano_usd / self.capacity_nano_usd if self.capacity_nano_usd else 0.0
 
 
 @dataclass(frozen=True)
 class IdleUsage:
-    """A task that holds hardware and hardly uses it."""
+    """A task with low utilization of its hardware."""
 
     lease: Lease
     cpu_percent: float
@@ -61,10 +61,10 @@ class IdleUsage:
 
 
 def idle_of_nodes(window: Window, timestamp: datetime) -> list[NodeIdle]:
-    """Return the idle of every node in a window, live, the largest first.
+    """Return the idle cost of every node in a window, including live usage, the largest first.
 
-    Capacity and what is held are priced alike, at the rates of bare resources, and a node gives no
-    more than it has; so idle is never negative.
+    Capacity and allocations are priced alike, at the rates of bare resources, and a node allocates
+    no more than it has, so the idle cost is never negative.
     """
     capacity: Counter[str] = Counter()
     held: Counter[str] = Counter()
@@ -111,7 +111,7 @@ def _free_an_hour(node: Node | None, rates: Rates, now_ms: int) -> int:
 
 
 def hardly_used(principal: Principal, timestamp: datetime) -> list[IdleUsage]:
-    """Return tasks in sight that have hardly used what they hold, the dearest first."""
+    """Return visible tasks with low utilization of their resources, the top by cost first."""
     projects = frozenset(principal.projects().live().values_list("pk", flat=True))
     old_enough = Lease.objects.open().filter(
         pk__in=unsettled_ids(projects),

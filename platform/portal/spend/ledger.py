@@ -1,4 +1,4 @@
-"""Writing the ledger: lines, and in the same transaction the sums that views read."""
+"""Writes of the ledger: lines, and in the same transaction the sums that views read."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from portal.spend.models import (
 from portal.spend.models.ledger import KIND_CAPACITY
 
 HOUR_MS = 3_600_000
-# What the sums of a project are split by.
+# Dimensions of the sums of a project.
 PARTS = ("person", "tier", "kind")
 _COLUMNS = (
     "source",
@@ -42,7 +42,7 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Who pays for what: the part of a line that is the same for all lines of a lease."""
+    """Source of cost: the part of a line that is the same for all lines of a lease."""
 
     source: str
     kind: str
@@ -58,7 +58,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """A line to be written; see `Line`."""
+    """A line to be written, see `Line`."""
 
     of: Source
     begin_ms: int
@@ -74,17 +74,17 @@ class LedgerEntry:
 
 
 def day_of(at_ms: int) -> date:
-    """Return the day of a moment, in UTC."""
+    """Return the UTC date of a Unix time in ms."""
     return datetime.fromtimestamp(at_ms // 1000, UTC).date()
 
 
 def month_of(day: date) -> str:
-    """Return a month as the ledger names it: `2026-11`."""
+    """Return a month in the ledger's format: `2026-11`."""
     return f"{day:%Y-%m}"
 
 
 def post(entries: Sequence[LedgerEntry]) -> None:
-    """Add lines and count them in; call it in the transaction that moves the sources' cursors."""
+    """Insert lines and update the sums, in the transaction that moves the sources' cursors."""
     if not entries:
         return
     LedgerVersion.objects.raise_version()
@@ -144,7 +144,7 @@ def _count(
     sums: Sequence[str],
     values: Mapping[tuple[Any, ...], Sequence[int]],
 ) -> None:
-    """Add to sums, making those that are new: one statement, in one order for all who write."""
+    """Upsert sums in one statement, in an order that all writers share."""
     if not values:
         return
     connection = connections[router.db_for_write(model)]

@@ -1,9 +1,9 @@
-"""The meter: leases and holdings become lines of the ledger.
+"""The meter: converts leases and holdings to lines of the ledger.
 
 F(t) is the exact integral of price over time, rounded down to whole nano-dollars. A line for a span
-is the difference of F at its ends, so lines of a source add up to F at its end whatever the ticks
-were. The cursor on the source's own row is moved by compare-and-set in the transaction that writes
-the lines: any number of meters may run, be repeated, or die anywhere.
+is the difference of F at its ends, so lines of a source add up to F at its end for any sequence of
+ticks. The cursor on the source's own row is moved by compare-and-set in the transaction that writes
+the lines: any number of meters may run, be repeated, or die at any point.
 """
 
 import time
@@ -33,7 +33,7 @@ Cost = Callable[[int], int]
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """What of a source is to be written: from its cursor to `to_ms`."""
+    """Unbilled span of a source: from its cursor to `to_ms`."""
 
     of: Source
     held: Amounts
@@ -45,9 +45,9 @@ class Due:
 
 
 def meter(timestamp: datetime | None = None) -> int:
-    """Write every line that is due, for at most about 20 s; returns how many sources it moved.
+    """Write every due line, for at most about 20 s. Return the number of sources moved.
 
-    An open source is written at full hours; what is left is counted live by whoever looks.
+    An open source is written at full hours. The rest is computed live by queries.
     """
     now_ms = unix_ms(timestamp or clock.now())
     deadline = time.monotonic() + _BUDGET_S
@@ -94,7 +94,7 @@ def _meter_holdings(now_ms: int, after: str) -> tuple[str, int]:
 
 
 def unsettled_leases() -> QuerySet[Lease]:
-    """Return leases of which something is to be counted that no line says yet, and nothing more."""
+    """Return leases with cost that is not in the ledger yet, with only the columns needed."""
     leases = Lease.objects.filter(is_settled=False).select_related("workload")
     return leases.only(
         *("project_id", "team_id", "node_id", "tier_id", "nano_usd_per_hour"),
@@ -107,15 +107,15 @@ def unsettled_leases() -> QuerySet[Lease]:
 def unsettled_ids(projects: Collection[str] | None) -> list[str]:
     """Return the ids of those leases, of some projects or of all.
 
-    They are few and have an index of their own. A planner that is told the projects too may prefer
-    the index over all that ever ran.
+    They are few and have an index of their own. With the projects in the query as well, a planner
+    may prefer the index over all leases there ever were.
     """
     lease = Lease.objects.filter(is_settled=False).values_list("pk", "project_id")
     return [pk for pk, project in lease if projects is None or project in projects]
 
 
 def due_of_lease(lease: Lease, steps: Steps, rates: Rates, hour_ms: int) -> Due:
-    """Return what of a lease is not written yet, up to a full hour or its end."""
+    """Return the unbilled span of a lease, up to a full hour or its end."""
     begin_ms = unix_ms(lease.granted_at)
     steps = steps or ((begin_ms, lease.nano_usd_per_hour),)
     end_ms = max(begin_ms, hour_ms) if lease.ended_at is None else unix_ms(lease.ended_at)
@@ -131,7 +131,7 @@ def due_of_lease(lease: Lease, steps: Steps, rates: Rates, hour_ms: int) -> Due:
 
 
 def source_of(lease: Lease) -> Source:
-    """Return who pays for a lease; its workload must have been fetched with it."""
+    """Return the cost source of a lease, whose workload must have been fetched with it."""
     return Source(
         source=lease.pk,
         kind=lease.workload.kind,
@@ -146,7 +146,7 @@ def source_of(lease: Lease) -> Source:
 
 
 def labels_of(workload: Workload) -> tuple[tuple[str, str], ...]:
-    """Return what a workload is added up under, beside whom and what it costs."""
+    """Return the labels by which the cost of a workload is summed."""
     rows = [(TAG, f"{name}={value}") for name, value in sorted(workload.tags.items())]
     grouping = kind_of(workload.kind).grouping
     if grouping is not None:
@@ -155,7 +155,7 @@ def labels_of(workload: Workload) -> tuple[tuple[str, str], ...]:
 
 
 def due_of_holding(holding: Holding, rates: Rates, hour_ms: int) -> Due:
-    """Return what of a holding is not written yet. Capacity is worth something and costs nobody."""
+    """Return the unbilled span of a holding. Capacity has a value and costs no project anything."""
     held = Amounts(holding.cpu_millis, holding.memory_bytes, holding.gpus, holding.stored_bytes)
     is_capacity = holding.kind == KIND_CAPACITY
     begin_ms = holding.begin_ms
@@ -180,10 +180,10 @@ def due_of_holding(holding: Holding, rates: Rates, hour_ms: int) -> Due:
 
 
 def entries_of(due: Due, rates: Rates) -> list[LedgerEntry]:
-    """Return the lines of what is due, cut at full hours and at changes of prices.
+    """Return the lines of an unbilled span, cut at full hours and at changes of prices.
 
-    When the source ended before its cursor, they take back what was written too much; when a price
-    became known late, a line without length sets the sum right.
+    When the source ended before its cursor, they are corrections of the excess. When a price became
+    known late, a line of zero length corrects the sum.
     """
     first, last = sorted((due.from_ms, due.to_ms))
     is_back = due.to_ms < due.from_ms
@@ -204,9 +204,9 @@ def entries_of(due: Due, rates: Rates) -> list[LedgerEntry]:
 
 
 def _value(due: Due, rates: Rates, begin_ms: int, end_ms: int, *, is_back: bool) -> int:
-    """Return what the node's resources are worth over a span.
+    """Return the value of the node's resources over a span.
 
-    What is held is rounded down and capacity up, so that idle, their difference, is never negative.
+    Allocations are rounded down and capacity up, so that idle, their difference, is never negative.
     """
     rounds_up = (due.of.kind == KIND_CAPACITY) != is_back
     rounded = rates.ceiling if rounds_up else rates.floor
@@ -220,7 +220,7 @@ def _write(
     move_cursor: Callable[[_Row, int, int], bool],
     rates: Rates,
 ) -> int:
-    """Move the cursors of those that are still where they were, and write their lines."""
+    """Move the cursors that are still unchanged, and write their lines."""
     if not rows:
         return 0
     entries: list[LedgerEntry] = []

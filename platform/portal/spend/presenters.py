@@ -1,4 +1,4 @@
-"""Spend as it is shown, on pages and by the API alike: ids become names, shares are sorted."""
+"""Spend for display, on pages and by the API alike: ids become names, shares are sorted."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -36,12 +36,12 @@ _NOBODY = "nobody in particular"
 
 
 def scope_in_sight(principal: Principal) -> Scope:
-    """Return the spend of all projects a person sees."""
+    """Return the scope of all projects visible to a person."""
     return Scope(projects=tuple(principal.projects().live().values_list("pk", flat=True)))
 
 
 def shown_spend(scope: Scope, window: str, *, with_runs: bool = True) -> SpendOut:
-    """Return a window's spend as it is shown. Raises InvalidInput for an unknown window."""
+    """Return a window's spend for display. Raises InvalidInput for an unknown window."""
     timestamp = clock.now()
     requested = window_of(window, timestamp)
     spending = spending_of(scope, requested, with_runs=with_runs)
@@ -87,7 +87,7 @@ def _forecast(scope: Scope, spending: SpendBreakdown, timestamp: datetime) -> Fo
 
 
 class _Names:
-    """What people, projects and tiers in some figures are called."""
+    """Display names of people, projects and tiers in some figures."""
 
     def __init__(self, spending: SpendBreakdown) -> None:
         projects, people = set(spending.by_project), set(spending.by_person)
@@ -131,7 +131,7 @@ def _runs(spending: SpendBreakdown, names: _Names) -> list[RunCostOut]:
 
 
 def _other_runs(spending: SpendBreakdown, shown: Sequence[RunCostOut]) -> int:
-    """Return what the runs that are not shown have cost."""
+    """Return the cost of the runs that are not shown."""
     others = (KIND_CAPACITY, KIND_STORAGE)
     all_runs = sum(cost for kind, cost in spending.by_kind.items() if kind not in others)
     return all_runs - sum(run.nano_usd for run in shown)
@@ -142,7 +142,7 @@ def _has_more(spending: SpendBreakdown, requested: str) -> bool:
 
 
 def _groups(scope: Scope, spending: SpendBreakdown, names: _Names) -> list[GroupCostOut]:
-    """Return experiments and endpoints, the dearest first, with what a thousand of theirs cost."""
+    """Return the top experiments and endpoints by cost, with the cost per 1,000 units of work."""
     window, group_costs = spending.window, []
     for kind, grouping in groupings().items():
         dear = [
@@ -187,7 +187,7 @@ def _stored(spending: SpendBreakdown, names: _Names) -> list[StoredOut]:
 
 
 def shown_idle(principal: Principal, window: str) -> list[IdleOut]:
-    """Return waste in sight by its cause: free capacity (for administrators), tasks hardly used."""
+    """Return visible idle cost by cause: free capacity (for administrators), idle tasks."""
     timestamp = clock.now()
     nodes = (
         idle_of_nodes(window_of(window, timestamp), timestamp)
@@ -226,7 +226,7 @@ def _idle_workload(idle_usage: IdleUsage) -> IdleOut:
 
 
 def with_cost(quote: Quote, request: AdmissionRequest) -> Quote:
-    """Add to a quote what the start is expected to cost and what its budgets say to it."""
+    """Add the expected cost of a start and the answers of its budgets to a quote."""
     admission_quote = quoted(request)
     budgets = [
         BudgetLeft(

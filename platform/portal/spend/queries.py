@@ -1,4 +1,4 @@
-"""What was spent: sums of the ledger and, added to them without a write, what no line says yet."""
+"""Queries of spend: sums of the ledger plus, without a write, the cost not in the ledger yet."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -33,19 +33,19 @@ _READS = 3
 
 @dataclass(frozen=True)
 class Scope:
-    """Whose spend is looked at: some projects (ids), one team, one person, or everything."""
+    """Scope of a spend query: some projects (ids), one team, one person, or everything."""
 
     projects: tuple[str, ...] | None = None
     team: str = ""
     person: str = ""
 
     def of_sums(self) -> Q:
-        """Narrow down a table of the ledger."""
+        """Return the filter for a table of the ledger."""
         value = Q() if self.projects is None else Q(project__in=self.projects)
         return value & self._of_others("team", "person")
 
     def of_leases(self) -> Q:
-        """Narrow down leases whose projects are chosen already."""
+        """Return the filter for leases whose projects are chosen already."""
         return self._of_others("team_id", "workload__submitted_by_id")
 
     def _of_others(self, team: str, person: str) -> Q:
@@ -55,7 +55,7 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class RunningCost:
-    """A lease or bytes held now, and what an hour of it costs."""
+    """Current lease or stored bytes, and the cost per hour."""
 
     of: Source
     nano_usd_per_hour: int
@@ -64,20 +64,20 @@ class RunningCost:
 
 @dataclass(frozen=True)
 class Live:
-    """What no line says yet, as lines that would be written now, and what runs."""
+    """Cost not in the ledger yet, as the lines that would be written now, and running work."""
 
     entries: list[LedgerEntry]
     running: list[RunningCost]
 
     @property
     def nano_usd_per_hour(self) -> int:
-        """What an hour of everything that runs and is stored costs."""
+        """Cost per hour of everything that runs and is stored."""
         return sum(running_cost.nano_usd_per_hour for running_cost in self.running)
 
 
 @dataclass
 class SpendBreakdown:
-    """What a window has cost, split in every way; each split adds up to `nano_usd`."""
+    """Cost of a window, split in every way. Each split adds up to `nano_usd`."""
 
     window: Window
     as_of: datetime
@@ -95,11 +95,11 @@ class SpendBreakdown:
 
     @property
     def nano_usd(self) -> int:
-        """All of it."""
+        """Total cost."""
         return sum(self.by_kind.values())
 
     def count(self, of: Source, nano_usd: int) -> None:
-        """Add an amount in every split."""
+        """Add an amount to every split."""
         self.by_project[of.project] += nano_usd
         self.by_person[of.person] += nano_usd
         self.by_tier[of.tier] += nano_usd
@@ -107,7 +107,7 @@ class SpendBreakdown:
 
 
 def live_of(scope: Scope, timestamp: datetime) -> Live:
-    """Count what no line says yet, up to a moment; writes nothing."""
+    """Compute the cost not in the ledger yet, up to a given time, without writing."""
     now_ms = unix_ms(timestamp)
     projects = None if scope.projects is None else frozenset(scope.projects)
     ids = unsettled_ids(projects)
@@ -140,9 +140,9 @@ def _running(lease: Lease, steps: Steps, now_ms: int) -> RunningCost:
 
 
 def _unmoved(read: Callable[[], Any]) -> Any:
-    """Read sums and what is live together; once more when the meter has written between them.
+    """Read sums and live cost consistently, retrying when the meter has written in between.
 
-    Where it writes all the time, it waits at last until this has been read.
+    If it writes all the time, the last read locks the ledger, so that the meter waits.
     """
     versions = LedgerVersion.objects
     for _ in range(_READS):
@@ -156,7 +156,7 @@ def _unmoved(read: Callable[[], Any]) -> Any:
 
 
 def spent_in(scope: Scope, *, month: str, timestamp: datetime) -> int:
-    """Return what a month (`2026-11`) has cost so far, or everything for an empty one."""
+    """Return the cost of a month (`2026-11`) so far, or of all time for an empty one."""
 
     def read() -> int:
         sums: QuerySet[Any] = MonthTotal.objects.filter(scope.of_sums())
@@ -175,7 +175,7 @@ def spent_in(scope: Scope, *, month: str, timestamp: datetime) -> int:
 
 
 def spending_of(scope: Scope, window: Window, *, with_runs: bool = True) -> SpendBreakdown:
-    """Return what a window has cost some projects, live to the millisecond.
+    """Return the cost of a window for some projects, live to the millisecond.
 
     The scope names projects, or is everything.
     """
@@ -227,12 +227,11 @@ def _grouped(rows: QuerySet[Any], *names: str) -> "QuerySet[Any, Any]":
 
 
 def _add_runs(spend_breakdown: SpendBreakdown, scope: Scope) -> None:
-    """Add the dearest runs."""
     names = ("workload", "kind", "project", "person", "tier")
     periods = _periods(spend_breakdown.window)
     sums = WorkloadTotal.objects.filter(_of_projects(scope), period__in=periods)
     if len(periods) > 1:
-        # Who and what of a few is read after it is known which, which spares the sorting of all.
+        # Two queries: pick the top rows first, then load their names. Avoids sorting wide rows.
         dear = _grouped(sums, "project", "workload").order_by("-all")[:RUNS_SHOWN]
         ids = [workload for _, workload, _ in dear]
         rows = _grouped(WorkloadTotal.objects.filter(workload__in=ids, period__in=periods), *names)
@@ -278,8 +277,8 @@ def _add_live(
 
 
 def _add_written(spend_breakdown: SpendBreakdown, workloads: Sequence[str]) -> None:
-    """Add what lines say of runs that are not among the dearest but run now."""
-    # Not by project as well: of many projects times many workloads a planner may try each pair.
+    """Add the ledger's cost of runs that are not among the top but run now."""
+    # No filter by project: with many projects and workloads a planner may try each pair.
     rows = WorkloadTotal.objects.filter(
         workload__in=workloads, period__in=_periods(spend_breakdown.window)
     )

@@ -1,4 +1,4 @@
-"""Prices of bare resources over time, and what amounts of them are worth."""
+"""Prices of bare resources over time, and the value of amounts of them."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from portal.workloads.costs import MS_AN_HOUR, Steps, integral, unix_ms
 
 RESOURCES = ("cpu", "memory", "gpu", "storage")
 GB = 10**9
-# nano-USD an hour: the same as those of the tiers we suggest; storage is 0.023 USD a GB and month.
+# nano-USD an hour, as for the suggested tiers. Storage is 0.023 USD per GB and month.
 SUGGESTED = {
     "cpu": 40_000_000,
     "memory": 5_000_000,
@@ -22,7 +22,7 @@ _WHOLE = 1000 * GIB * GB * MS_AN_HOUR
 
 @dataclass(frozen=True, slots=True)
 class Amounts:
-    """How much of each resource is held."""
+    """Amount of each resource of an allocation."""
 
     cpu_millis: int = 0
     memory_bytes: int = 0
@@ -48,7 +48,7 @@ class Rates:
 
     @classmethod
     def read(cls) -> "Rates":
-        """Read them all; they are few."""
+        """Read all rates, which are few."""
         values: dict[str, list[tuple[int, int]]] = {}
         for price in RatePrice.objects.all():
             at_ms = unix_ms(price.effective_from)
@@ -56,7 +56,7 @@ class Rates:
         return cls({name: tuple(sorted(steps)) for name, steps in values.items()})
 
     def worth(self, held: Amounts, *, begin_ms: int, end_ms: int) -> int:
-        """Return what holding these amounts costs, in `1 / WHOLE` nano-USD: exact."""
+        """Return the exact cost of holding these amounts, in `1 / WHOLE` nano-USD."""
         return sum(
             amount * integral(self.steps[name], begin_ms=begin_ms, end_ms=end_ms) * _per(name)
             for name, amount in held.items()
@@ -64,15 +64,15 @@ class Rates:
         )
 
     def floor(self, held: Amounts, *, begin_ms: int, end_ms: int) -> int:
-        """Return what holding costs in nano-USD, rounded down."""
+        """Return the cost of holding these amounts in nano-USD, rounded down."""
         return self.worth(held, begin_ms=begin_ms, end_ms=end_ms) // _WHOLE
 
     def ceiling(self, held: Amounts, *, begin_ms: int, end_ms: int) -> int:
-        """Return what holding costs in nano-USD, rounded up."""
+        """Return the cost of holding these amounts in nano-USD, rounded up."""
         return -(-self.worth(held, begin_ms=begin_ms, end_ms=end_ms) // _WHOLE)
 
     def an_hour(self, held: Amounts, *, at_ms: int) -> int:
-        """Return what an hour of these amounts costs at the prices of a moment."""
+        """Return the cost per hour of these amounts at the prices of a given time."""
         return (
             sum(
                 amount * integral(self.steps[name], begin_ms=at_ms, end_ms=at_ms + 1) * _per(name)

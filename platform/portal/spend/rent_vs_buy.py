@@ -1,4 +1,4 @@
-"""Rent or buy: from when on owning what one uses is cheaper than renting it. No Django, no I/O."""
+"""Rent or buy: when owning machines becomes cheaper than renting them. No Django, no I/O."""
 
 from dataclasses import dataclass
 
@@ -7,13 +7,13 @@ HOURS_A_MONTH = 730.5
 
 @dataclass(frozen=True)
 class Assumptions:
-    """What the comparison stands on; every field can be edited on its page.
+    """Assumptions of the comparison. Every field can be edited on its page.
 
     Money is in dollars. `rent_per_hour` is what an hour of one such machine costs rented,
     `used_hours` how many such hours a month are needed. The machine draws `watts` while it is on,
-    which it always is; `power_overhead` is what cooling adds (1.4 is 40 %). It is written off over
-    `months` to `rest_percent` of its price; of its hours `failing_percent` are lost to faults, and
-    no more than `most_percent` of the others can be put to use.
+    which it always is, and `power_overhead` is what cooling adds (1.4 is 40 %). It is written off
+    over `months` to `rest_percent` of its price. Of its hours `failing_percent` are lost to faults,
+    and no more than `most_percent` of the others can be put to use.
     """
 
     rent_per_hour: float
@@ -34,9 +34,9 @@ class Assumptions:
 
 @dataclass(frozen=True)
 class CostComparison:
-    """What comes of it. Money in dollars; the curves have one point for each month from 0 on.
+    """Result of the comparison. Money in dollars, the curves with one point a month from 0 on.
 
-    `breaks_even_after_months` is None when owning never becomes cheaper within the write-off;
+    `breaks_even_after_months` is None when owning never becomes cheaper within the write-off.
     `breaks_even_at_percent` is the part of a machine's hours that must be used for owning to cost
     as little as renting over the whole write-off, None when even every hour would not do.
     """
@@ -53,7 +53,7 @@ class CostComparison:
 
 
 def compare(given: Assumptions) -> CostComparison:
-    """Compare renting what is used with owning the whole machines that it takes."""
+    """Compare renting the hours used with owning the whole machines they require."""
     usable = HOURS_A_MONTH * (1 - given.failing_percent / 100) * given.most_percent / 100
     machines = max(1, -int(-given.used_hours // usable)) if usable > 0 else 1
     rent = given.rent_per_hour * given.used_hours
@@ -85,12 +85,12 @@ def compare(given: Assumptions) -> CostComparison:
 
 
 def _running_cost(given: Assumptions) -> float:
-    """Return what a machine costs a month beside its price: power, hosting, staff."""
+    """Return the running cost of a machine per month: power, hosting, staff."""
     kwh = given.watts / 1000 * HOURS_A_MONTH * given.power_overhead
     staff = given.staff_hours_per_month * given.staff_per_hour
     return kwh * given.power_per_kwh + given.hosting_per_month + staff
 
 
 def _worth(given: Assumptions, month: int) -> float:
-    """Return what a machine could be sold for: its rest at the end, nothing to count on before."""
+    """Return the resale value of a machine: the residual at the end, zero before."""
     return given.price * given.rest_percent / 100 if month == given.months else 0.0

@@ -1,4 +1,4 @@
-"""Doorbells of the room."""
+"""Celery tasks of the app."""
 
 from datetime import timedelta
 
@@ -7,7 +7,7 @@ from portal.spend.budget_enforcement import watch_budgets as watch_all
 from portal.spend.holding_sync import sync_holdings
 from portal.spend.meter import meter as meter_due
 
-# Task → how often it runs whether or not anybody rings.
+# Task → how often it runs even if it is not enqueued.
 PERIODIC = {
     "spend.meter": timedelta(seconds=10),
     "spend.watch_budgets": timedelta(seconds=3),
@@ -23,11 +23,11 @@ def meter() -> None:
 
 @doorbell("spend.watch_budgets")
 def watch_budgets() -> None:
-    """Measure budgets, tell people, stop what has to stop."""
+    """Measure budgets, send alerts, stop workloads over the limit."""
     watch_all()
 
 
 @doorbell("spend.hold")
 def hold() -> None:
-    """Notice nodes that came, changed or went, and what is stored."""
+    """Sync holdings with the nodes and the stored bytes."""
     sync_holdings()

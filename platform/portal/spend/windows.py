@@ -1,4 +1,4 @@
-"""Spans of time that views and budgets count in: days and calendar months, in UTC."""
+"""Ranges of time that views and budgets use: days and calendar months, in UTC."""
 
 import re
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ _MONTH = re.compile(r"\A(20\d\d)-(0[1-9]|1[0-2])\Z")
 
 @dataclass(frozen=True)
 class Window:
-    """A span of whole days; `month` names it when it is a calendar month."""
+    """A range of whole days. `month` names it when it is a calendar month."""
 
     name: str
     first: date
@@ -23,22 +23,22 @@ class Window:
 
     @property
     def begin(self) -> datetime:
-        """When it begins."""
+        """Its first instant."""
         return _midnight(self.first)
 
     @property
     def end(self) -> datetime:
-        """When it ends: the midnight after its last day."""
+        """The midnight after its last day."""
         return _midnight(self.last + timedelta(days=1))
 
     @property
     def begin_ms(self) -> int:
-        """When it begins, in Unix milliseconds."""
+        """Its first instant, in Unix milliseconds."""
         return unix_ms(self.begin)
 
     @property
     def end_ms(self) -> int:
-        """When it ends, in Unix milliseconds."""
+        """The midnight after its last day, in Unix milliseconds."""
         return unix_ms(self.end)
 
     @property
@@ -48,14 +48,14 @@ class Window:
 
     @property
     def label(self) -> str:
-        """What people call it."""
+        """Display name."""
         if self.month:
             return f"{self.first:%B %Y}"
         return "Today" if self.name == TODAY else "The last 7 days"
 
 
 def window_of(name: str, timestamp: datetime) -> Window:
-    """Return `today`, `7d`, `month` or a month such as `2026-11`; raises InvalidInput."""
+    """Return `today`, `7d`, `month` or a month such as `2026-11`. Raise InvalidInput."""
     today = timestamp.astimezone(UTC).date()
     if name == TODAY:
         return Window(TODAY, today, today)

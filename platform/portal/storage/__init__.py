@@ -1,1 +1,1 @@
-"""Bytes and where they rest: content-addressed blobs, archives, signed URLs, retention."""
+"""Byte storage: content-addressed blobs, archives, signed URLs, retention."""

@@ -1,4 +1,4 @@
-"""Which store is in force, from the settings SLIPWAY_STORAGE_URL and SLIPWAY_STORAGE_OPTIONS."""
+"""The configured store, from SLIPWAY_STORAGE_URL and SLIPWAY_STORAGE_OPTIONS."""
 
 import os
 from functools import lru_cache
@@ -13,7 +13,7 @@ from portal.storage.ports import BlobStore
 
 
 def open_store(url: str, options: dict[str, Any]) -> BlobStore:
-    """Return the store at `file:///folder` or `s3://bucket/prefix`; nothing is contacted yet.
+    """Return the store at `file:///folder` or `s3://bucket/prefix` without contacting it.
 
     `options` go to fsspec (for S3: endpoint_url, key, secret). Raises ValueError for another URL.
     """
@@ -31,6 +31,6 @@ def _opened(_pid: int, url: str, options: tuple[tuple[str, Any], ...]) -> BlobSt
 
 
 def blob_store() -> BlobStore:
-    """Return the store of this process; a forked child gets one with connections of its own."""
+    """Return the store of this process. A forked child gets one with connections of its own."""
     options = tuple(sorted(settings.SLIPWAY_STORAGE_OPTIONS.items()))
     return _opened(os.getpid(), settings.SLIPWAY_STORAGE_URL, options)

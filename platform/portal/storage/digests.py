@@ -1,4 +1,4 @@
-"""Measuring bytes as they pass: on the way in against a promise, on the way out against the row."""
+"""Verification of streams: incoming bytes against the declaration, outgoing against the row."""
 
 import base64
 import binascii
@@ -28,13 +28,13 @@ class Intake:
 
     @property
     def sha256(self) -> str:
-        """Digest of what has passed so far, 64 lower-case hex digits."""
+        """SHA-256 of the bytes so far, 64 lower-case hex digits."""
         return self._hash.hexdigest()
 
     def passing(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
-        """Yield the chunks on, then check the promises.
+        """Yield the chunks, then check the declared size and digest.
 
-        Raises TooLarge or InvalidInput; whoever consumes this must then drop what was written.
+        Raises TooLarge or InvalidInput. The consumer must then discard what was written.
         """
         for chunk in chunks:
             self.size_bytes += len(chunk)
@@ -76,9 +76,9 @@ class Intake:
 
 
 def verified(chunks: Iterable[bytes], *, sha256: str, size_bytes: int) -> Iterator[bytes]:
-    """Yield a whole object, its last chunk only once the digest of all of it has proved right.
+    """Yield a whole object, its last chunk only once the digest of all of it is verified.
 
-    So nobody ever receives the full length of wrong bytes. Raises FileDamaged.
+    So no reader ever receives the full length of wrong bytes. Raises FileDamaged.
     """
     measure = hashlib.sha256()
     seen_bytes = 0

@@ -1,4 +1,4 @@
-"""What can go wrong with stored bytes, as a person is told.
+"""Errors of stored bytes.
 
 SlipwayError
 └── FileDamaged     500  the stored bytes no longer match their digest, or are gone

@@ -1,4 +1,4 @@
-"""The policies of files: the project's policy, applied to the project the file lies in."""
+"""Policies of files: the project's policy, applied to the file's project."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -16,9 +16,9 @@ LINK_PARAMETER = "link"
 
 @dataclass(frozen=True)
 class FileRole(ProjectRole):
-    """Members of the project of the file in the path. `linked` lets a link stand in for them.
+    """Members of the project of the file in the path. With `linked`, a signed link is accepted too.
 
-    A link is judged alone, whatever else the request carries, and the person who made it must
+    A link is checked alone, whatever else the request carries, and the person who created it must
     still pass this very gate.
     """
 
@@ -45,7 +45,7 @@ class FileRole(ProjectRole):
 
 @dataclass(frozen=True)
 class UploadLink(ProjectRole):
-    """Holders of a link to upload, made by a member of its project who still has the role."""
+    """Holders of an upload link, created by a member of its project who still has the role."""
 
     parameter: str = "file_id"
 
@@ -75,12 +75,12 @@ def _act_by_link(request: HttpRequest, file_id: str) -> Grant:
 
 
 def gated_file(request: HttpRequest) -> StoredFile:
-    """Return the file the gate let this request reach."""
+    """Return the file stored by the gate of this request."""
     file: StoredFile = request.gated_file  # type: ignore[attr-defined]
     return file
 
 
 def gated_grant(request: HttpRequest) -> Grant:
-    """Return what the link of this request allows."""
+    """Return the grant of the link of this request."""
     grant: Grant = request.gated_grant  # type: ignore[attr-defined]
     return grant

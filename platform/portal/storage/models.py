@@ -17,7 +17,7 @@ _CLAIM_ATTEMPTS = 5
 
 
 class BlobQuerySet(models.QuerySet["Blob"]):
-    """Verbs on blobs. A move is one guarded UPDATE, so an upload and the sweep never collide."""
+    """Queryset of blobs. A move is one guarded UPDATE, so an upload and the sweep never collide."""
 
     def current(self) -> "BlobQuerySet":
         """Blobs that files may refer to."""
@@ -34,15 +34,15 @@ class BlobQuerySet(models.QuerySet["Blob"]):
     def claim(self, stored: StoredBytes) -> "Blob":
         """Return the blob of these bytes, safe from the sweep until the transaction ends.
 
-        Call it in the transaction that adds the file. The blob may rest under an older key; then
-        the bytes just stored are spare. A damaged blob takes the new bytes in place of its own.
+        Call it in the transaction that adds the file. If the blob is stored under an older key, the
+        bytes just stored are spare. A damaged blob takes the new bytes in place of its own.
         """
         same = self.current().filter(sha256=stored.sha256)
         for _ in range(_CLAIM_ATTEMPTS):
             fresh = Blob(sha256=stored.sha256, size_bytes=stored.size_bytes, key=stored.key)
             self.bulk_create([fresh], ignore_conflicts=True)
             same.filter(damaged_at__isnull=False).update(key=stored.key, damaged_at=None)
-            # Takes the row's lock. None left means that the sweep condemned it a moment ago.
+            # Takes the row's lock. No row means that the sweep has just condemned it.
             if same.update(unreferenced_since=None):
                 return same.get()
         raise Conflict(
@@ -51,16 +51,16 @@ class BlobQuerySet(models.QuerySet["Blob"]):
         )
 
     def condemn(self, blob_id: str, *, unreferenced_before: datetime) -> bool:
-        """Take a blob away from uploads for good; False when it is in use again."""
+        """Withdraw a blob from uploads for good. Return False when it is in use again."""
         idle = self.current().filter(pk=blob_id, unreferenced_since__lt=unreferenced_before)
         return bool(idle.unreferenced().update(condemned_at=clock.now()))
 
 
 class Blob(Row):
-    """Bytes that rest in the store under `key`, at most one current row for each digest.
+    """Bytes stored under `key`, at most one current row for each digest.
 
-    in use ⇄ unreferenced → condemned → row gone. `damaged_at` says when a reader found other bytes
-    than were stored, or none.
+    in use ⇄ unreferenced → condemned → row gone. `damaged_at` is the time when a reader found other
+    bytes than were stored, or none.
     """
 
     id = IdField("blob")
@@ -92,22 +92,22 @@ class Blob(Row):
 
 
 class StoredFileQuerySet(models.QuerySet["StoredFile"]):
-    """Verbs on files."""
+    """Queryset of files."""
 
     def visible_to(self, principal: Principal) -> "StoredFileQuerySet":
-        """Files of the projects in sight that are not archived."""
+        """Files of the visible projects that are not archived."""
         return self.filter(project__in=principal.projects().live())
 
     def matching(self, text: str) -> "StoredFileQuerySet":
-        """Files whose name holds `text`, without regard to case; all for an empty text."""
+        """Return files whose name contains `text` in any case, or all for an empty text."""
         return self.filter(name__icontains=text) if text else self
 
 
 class StoredFile(Row):
     """A file of a project: a name and a reference to bytes.
 
-    Two projects with the same bytes share one blob and cannot tell: each sends the bytes itself,
-    each sees only its own files, and deleting one says nothing of the other.
+    Two projects with the same bytes share one blob without being able to detect it: each sends the
+    bytes itself, each sees only its own files, and deleting one discloses nothing of the other.
     """
 
     id = IdField("file")

@@ -1,4 +1,4 @@
-"""Where bytes rest, as the rest of the room sees it: five verbs on content-addressed objects."""
+"""Port of the byte store: five operations on content-addressed objects."""
 
 import re
 import secrets
@@ -13,7 +13,7 @@ _KEY = re.compile(r"\Asha256/([0-9a-f]{2})/([0-9a-f]{62})\.[0-9a-f]{16}\Z")
 
 @dataclass(frozen=True)
 class UploadDeclaration:
-    """What an uploader says of the bytes that follow; None is no promise."""
+    """Size and digest declared by an uploader. None declares nothing."""
 
     sha256: str | None = None
     size_bytes: int | None = None
@@ -21,7 +21,7 @@ class UploadDeclaration:
 
 @dataclass(frozen=True)
 class StoredBytes:
-    """Bytes that rest whole and verified under `key`. `sha256` is 64 lower-case hex digits."""
+    """Bytes stored whole and verified under `key`. `sha256` is 64 lower-case hex digits."""
 
     key: str
     sha256: str
@@ -39,7 +39,7 @@ class StoredObject:
 
 @dataclass(frozen=True)
 class CleanupResult:
-    """What a clean-up removed."""
+    """Number and size of the objects a clean-up removed."""
 
     count: int = 0
     size_bytes: int = 0
@@ -49,23 +49,23 @@ class CleanupResult:
 
 
 class BytesMissing(Exception):
-    """The store holds nothing under this key."""
+    """The store has no object under this key."""
 
 
 class BlobStore(Protocol):
-    """A place for bytes. Every verb raises core.errors.Unavailable when the place is out of order.
+    """A byte store. Every operation raises core.errors.Unavailable during an outage.
 
     An object is written once and never changed. Its key ends in random digits, so two uploads of
-    the same bytes never meet, and removing one object can never take away another.
+    the same bytes never share an object, and removing one can never remove another.
     """
 
     def put(
         self, chunks: Iterable[bytes], *, promised: UploadDeclaration, limit_bytes: int
     ) -> StoredBytes:
-        """Write a stream in constant memory; the object appears whole, or not at all.
+        """Write a stream in constant memory. The object appears whole, or not at all.
 
-        Raises InvalidInput when the bytes break a promise, TooLarge beyond `limit_bytes`, and
-        whatever `chunks` raises. Nothing is visible after any of them.
+        Raises InvalidInput when the bytes differ from the declaration, TooLarge beyond
+        `limit_bytes`, and whatever `chunks` raises. Nothing is visible after any of them.
         """
 
     def read(self, key: str, *, start: int, length: int) -> Iterator[bytes]:
@@ -75,7 +75,7 @@ class BlobStore(Protocol):
         """
 
     def delete(self, key: str) -> int:
-        """Remove an object and return its size in bytes; 0 when there was none."""
+        """Remove an object and return its size in bytes, or 0 when there was none."""
 
     def entries(self, *, digest_prefix: str) -> Iterator[StoredObject]:
         """Yield the objects whose digest begins with 0 to 2 hex digits, in no order.
@@ -84,15 +84,15 @@ class BlobStore(Protocol):
         """
 
     def clear_drafts(self, *, before: datetime) -> CleanupResult:
-        """Remove what uploads begun before that moment left half-written."""
+        """Remove incomplete uploads begun before that time."""
 
 
 def new_key(sha256: str) -> str:
-    """Return a fresh key for bytes of that digest, such as `sha256/ab/cdef….0123456789abcdef`."""
+    """Return a new key for bytes of that digest, such as `sha256/ab/cdef….0123456789abcdef`."""
     return f"sha256/{sha256[:2]}/{sha256[2:]}.{secrets.token_hex(8)}"
 
 
 def digest_in(key: str) -> str | None:
-    """Return the digest a key names, or None when we did not make this key."""
+    """Return the digest a key contains, or None for a key of another format."""
     match = _KEY.match(key)
     return match[1] + match[2] if match else None

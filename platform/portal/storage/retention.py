@@ -1,4 +1,4 @@
-"""Freeing bytes that nothing refers to any more."""
+"""Sweep that frees unreferenced bytes."""
 
 import time
 from collections.abc import Sequence
@@ -15,20 +15,20 @@ from portal.storage.ports import BlobStore, CleanupResult, StoredObject
 
 log = structlog.get_logger(__name__)
 GRACE = timedelta(hours=24)
-# An object no row names is either a stray or an upload about to commit; age alone tells them apart.
+# An object without a row is an orphan or an upload about to commit, distinguished by age alone.
 ABANDONED_AFTER = timedelta(hours=24)
 ALL_SHARDS = tuple("0123456789abcdef")
 _BATCH = 500
 _MOST_AT_ONCE = 10_000
 # Well below the time a background task may last.
 _LONGEST_S = 120.0
-# A few strays are normal; a store full of unknown objects belongs to somebody else.
+# A few orphans are normal. A store full of unknown objects belongs to another installation.
 _STRAYS_ALLOWED = 100
 
 
 @dataclass(frozen=True)
 class SweepResult:
-    """What one sweep freed: blobs no file refers to, objects no row knows, half-written uploads."""
+    """Result of a sweep: unreferenced blobs, objects without a row, incomplete uploads."""
 
     blobs: CleanupResult
     orphans: CleanupResult
@@ -43,9 +43,10 @@ class SweepResult:
 def sweep(*, grace: timedelta = GRACE, digest_prefixes: Sequence[str] = ALL_SHARDS) -> SweepResult:
     """Free blobs that no file has referred to for longer than `grace`, and abandoned uploads.
 
-    Stray objects are looked for among the digests that begin with one of the prefixes. Idempotent,
-    safe to run beside itself and beside uploads, and safe to stop at any point: the next sweep goes
-    on. Stops by itself after two minutes. Raises Unavailable when the store does not answer.
+    Orphaned objects are searched among the digests that begin with one of the prefixes. Idempotent,
+    safe to run concurrently with itself and with uploads, and safe to stop at any point: the next
+    sweep continues. Stops by itself after two minutes. Raises Unavailable when the store does not
+    answer.
     """
     store = blob_store()
     until = time.monotonic() + _LONGEST_S
@@ -69,7 +70,7 @@ def sweep(*, grace: timedelta = GRACE, digest_prefixes: Sequence[str] = ALL_SHAR
 
 
 def shard_of_the_hour() -> str:
-    """Return the shard whose turn it is: each comes once in 16 hours."""
+    """Return the shard of the current hour. Each one comes up every 16 hours."""
     return ALL_SHARDS[int(clock.now().timestamp() // 3600) % len(ALL_SHARDS)]
 
 
@@ -92,7 +93,7 @@ def _free_blobs(store: BlobStore, before: datetime, until: float) -> CleanupResu
 
 
 def _free_orphans(store: BlobStore, prefix: str, before: datetime, until: float) -> CleanupResult:
-    """Remove objects that no blob names: uploads killed before their commit, replaced bytes."""
+    """Remove objects without a blob: uploads killed before their commit, replaced bytes."""
     known = 0
     orphans: list[StoredObject] = []
     entries = store.entries(digest_prefix=prefix)

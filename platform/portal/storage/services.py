@@ -1,4 +1,4 @@
-"""What may be done with files. Who may do it, the gates have decided before."""
+"""Services for files. The gates have authorized the caller before."""
 
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
@@ -28,7 +28,7 @@ _NO_PROMISE = UploadDeclaration()
 
 
 def clean_file_name(name: str) -> str:
-    """Return a name fit for a file; raises InvalidInput, also for what looks like a path."""
+    """Return a valid file name. Raise InvalidInput, also for what looks like a path."""
     name = clean_name(name, max_length=255)
     fault = "has a slash in it" if "/" in name else fault_of_path(name)
     if fault is not None:
@@ -49,10 +49,10 @@ def store_file(
     chunks: Iterable[bytes],
     promised: UploadDeclaration = _NO_PROMISE,
 ) -> StoredFile:
-    """Store a stream as a file of the project; call it outside a transaction.
+    """Store a stream as a file of the project. Call it outside a transaction.
 
-    Raises InvalidInput for a bad name or a broken promise, TooLarge, Unavailable; then nothing is
-    stored.
+    Raises InvalidInput for a bad name or a wrong declaration, TooLarge, Unavailable. Then nothing
+    is stored.
     """
     name = clean_file_name(name)
     stored = receive_bytes(chunks=chunks, promised=promised)
@@ -69,7 +69,7 @@ def receive_bytes(
     promised: UploadDeclaration = _NO_PROMISE,
     limit_bytes: int | None = None,
 ) -> StoredBytes:
-    """Write a stream to the store, where no one sees it until `keep_file`.
+    """Write a stream to the store, where it is not visible until `keep_file`.
 
     For callers that commit something else together with the file. `limit_bytes` is that of any
     file unless given. Bytes that are neither kept nor discarded are removed by the sweep after a
@@ -80,7 +80,7 @@ def receive_bytes(
 
 
 def discard_bytes(stored: StoredBytes) -> None:
-    """Remove received bytes that were not kept. An outage leaves them to the sweep."""
+    """Delete received bytes that were not kept. During an outage they are left to the sweep."""
     _drop(stored.key)
 
 
@@ -95,9 +95,9 @@ def keep_file(
 ) -> StoredFile:
     """Add a file of received bytes to the project, in one transaction.
 
-    `file_id` takes an id that was promised before (by a link to upload to). What a machine keeps
-    by itself many times an hour, and no person asked for, need not be audited. Raises InvalidInput
-    for a bad name, Conflict when that id is taken.
+    `file_id` is an id that was issued before (by an upload link). Files that a machine stores
+    automatically many times an hour need not be audited. Raises InvalidInput for a bad name,
+    Conflict when that id is taken.
     """
     name = clean_file_name(name)
     with transaction.atomic():
@@ -154,7 +154,7 @@ def open_file(*, file: StoredFile, start: int = 0, length: int | None = None) ->
 
 
 def _watched(blob: Blob, start: int, length: int) -> Iterator[bytes]:
-    """Yield a range of a blob; one that is damaged is noted as such, so an upload can mend it."""
+    """Yield a range of a blob. Mark a damaged one, so that an upload can repair it."""
     chunks = blob_store().read(blob.key, start=start, length=length)
     is_whole = length == blob.size_bytes
     try:
@@ -179,11 +179,12 @@ def _exactly(chunks: Iterable[bytes], length: int) -> Iterator[bytes]:
 
 
 def delete_file(*, file: StoredFile) -> None:
-    """Take a file out of its project.
+    """Delete a file from its project.
 
-    Its bytes are freed later, by the sweep, once no file refers to them. How many that frees is not
-    told here: it would tell whether another project has the same bytes. Raises NotFound when the
-    file is gone already, Conflict when something else of the project still uses it.
+    Its bytes are freed later, by the sweep, once no file refers to them. The number of bytes freed
+    is not reported, since it would disclose whether another project has the same bytes. Raises
+    NotFound when the file is gone already, Conflict when something else of the project still uses
+    it.
     """
     try:
         with transaction.atomic():
@@ -207,7 +208,7 @@ def delete_file(*, file: StoredFile) -> None:
 
 
 def link_to_download(*, file: StoredFile, by: Principal, lifetime: timedelta) -> SignedLink:
-    """Make a link to a file's bytes; raises InvalidInput over 15 minutes."""
+    """Create a link to a file's bytes. Raise InvalidInput over 15 minutes."""
     grant = Grant(method="GET", file_id=file.pk, expires_at=clock.now() + lifetime)
     return _audited(sign(grant, by=by), file)
 
@@ -215,7 +216,7 @@ def link_to_download(*, file: StoredFile, by: Principal, lifetime: timedelta) ->
 def link_to_upload(
     *, project: Project, by: Principal, name: str, lifetime: timedelta
 ) -> SignedLink:
-    """Make a link that uploads one file of that name, once; raises InvalidInput over 15 minutes."""
+    """Create a link that uploads one file of that name once. Raise InvalidInput over 15 minutes."""
     file = StoredFile(project=project, name=clean_file_name(name))
     grant = Grant(
         method="PUT",

@@ -1,6 +1,6 @@
-"""Links that open one file for a few minutes, to whoever holds them, and obey the same policy.
+"""Signed links that give their bearer access to one file for a few minutes, under the same policy.
 
-A link says who it was made by. When it is used, that person (and token, if one was used) is judged
+A link names its creator. When it is used, that person (and token, if one was used) is authorized
 afresh by the same gate as any request: removed, suspended or revoked means that the link is dead at
 once. The signature is an HMAC with the installation's key, compared in constant time by Django.
 """
@@ -25,9 +25,9 @@ _SESSION_MARK_LENGTH = 16
 
 @dataclass(frozen=True)
 class Grant:
-    """What a link allows: one method on one file, until a moment, on behalf of somebody.
+    """Grant of a link: one method on one file, until a given time, on behalf of a person.
 
-    A link to upload (`PUT`) names the project and the file's name; its file does not exist yet, so
+    An upload link (`PUT`) names the project and the file's name. Its file does not exist yet, so
     it works once.
     """
 
@@ -47,7 +47,7 @@ class SignedLink:
 
 
 def sign(grant: Grant, *, by: Principal) -> SignedLink:
-    """Return the link of a grant; raises InvalidInput when it would live longer than LONGEST."""
+    """Return the link of a grant. Raise InvalidInput for a lifetime over LONGEST."""
     lifetime = grant.expires_at - clock.now()
     if not timedelta() < lifetime <= LONGEST:
         raise InvalidInput(
@@ -72,10 +72,11 @@ def sign(grant: Grant, *, by: Principal) -> SignedLink:
 
 
 def redeem(text: str, *, method: str, file_id: str) -> tuple[Grant, Principal] | None:
-    """Return what a link allows and on whose behalf, or None when it is no good.
+    """Return the grant of a link and its creator, or None when it is not valid.
 
-    No good are: forged, expired, for another file or method, made by a person who is suspended or
-    has changed the password since, or by a token that is revoked or expired. Nobody is told which.
+    Not valid are links that are forged, expired, for another file or method, created by a person
+    who is suspended or has changed the password since, or by a token that is revoked or expired.
+    The response does not disclose which.
     """
     try:
         document: dict[str, Any] = signing.loads(text, salt=_SALT, max_age=LONGEST)
@@ -106,5 +107,5 @@ def _on_behalf_of(user_id: str, token_id: str, session_mark: str) -> Principal |
 
 
 def _session_mark(user: User) -> str:
-    """Return what changes when the person's sessions end with the password they began with."""
+    """Return a value that changes when a new password ends the person's sessions."""
     return user.get_session_auth_hash()[:_SESSION_MARK_LENGTH]

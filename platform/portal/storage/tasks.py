@@ -1,4 +1,4 @@
-"""Doorbells of the room."""
+"""Celery tasks of the app."""
 
 from datetime import timedelta
 
@@ -10,5 +10,5 @@ PERIODIC = {"storage.sweep": timedelta(hours=1)}
 
 @doorbell("storage.sweep")
 def sweep() -> None:
-    """Free the bytes nothing refers to; strays are looked for in a 16th of the store at a time."""
+    """Free unreferenced bytes. Each run searches a 16th of the store for orphaned objects."""
     retention.sweep(digest_prefixes=[retention.shard_of_the_hour()])

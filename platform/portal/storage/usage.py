@@ -1,4 +1,4 @@
-"""How many bytes each project stores. Rooms that store something say how to count it."""
+"""Stored bytes of each project. Apps that store something register a counter."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -14,7 +14,7 @@ Ids = Callable[[], QuerySet[Any, Any]]
 
 
 def count_files() -> Mapping[str, int]:
-    """Count the files of each project; bytes that two of its files share count twice."""
+    """Count the bytes of the files of each project. Bytes of two of its files count twice."""
     files = StoredFile.objects.order_by()
     for ids in _counted_elsewhere:
         files = files.exclude(pk__in=ids())
@@ -27,15 +27,15 @@ _counted_elsewhere: list[Ids] = []
 
 
 def register_stored(what: str, counter: Counter) -> None:
-    """Make a sort of stored bytes known; called from a room's wiring."""
+    """Register a counter of a sort of stored bytes, from an app's wiring."""
     _counters[what] = counter
 
 
 def count_elsewhere(ids: Ids) -> None:
-    """Leave files out of the sort `files`, because another sort counts them."""
+    """Exclude files from the sort `files`, because another sort counts them."""
     _counted_elsewhere.append(ids)
 
 
 def stored_bytes() -> dict[str, Mapping[str, int]]:
-    """Count what is stored now: sort → project → bytes."""
+    """Count the bytes stored now: sort → project → bytes."""
     return {what: counter() for what, counter in _counters.items()}

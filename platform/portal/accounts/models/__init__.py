@@ -1,4 +1,4 @@
-"""The tables of the room, one file a noun."""
+"""Database models of the app, one module per noun."""
 
 from portal.accounts.models.audit import AuditEvent
 from portal.accounts.models.credentials import ApiToken, ProjectSecret

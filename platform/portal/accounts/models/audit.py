@@ -14,10 +14,13 @@ from slipway.schemas.accounts import Role
 
 
 class AuditQuerySet(models.QuerySet["AuditEvent"]):
-    """Verbs on audit events. There is no update and no delete; the database refuses both too."""
+    """Queryset of audit events. It has no update and no delete, which the database refuses too."""
 
     def visible_to(self, user: User) -> "AuditQuerySet":
-        """Everything for administrators; for others what they did, and what they maintain."""
+        """Return the events that `user` may see.
+
+        Administrators see all. Others see their own, and those of what they maintain.
+        """
         if user.is_administrator:
             return self
         maintained = Membership.objects.filter(
@@ -46,8 +49,9 @@ class AuditQuerySet(models.QuerySet["AuditEvent"]):
         since: datetime | None = None,
         until: datetime | None = None,
     ) -> "AuditQuerySet":
-        """Narrow down; `actor` is an e-mail address or an id, `verb` may end in `.` for a noun.
+        """Filter the events by the arguments given.
 
+        `actor` is an e-mail address or an id. `verb` may end in `.` to match every verb of a noun.
         `project` and `team` are slugs.
         """
         events = self
@@ -77,7 +81,7 @@ class AuditQuerySet(models.QuerySet["AuditEvent"]):
 
 
 class AuditEvent(models.Model):
-    """One change. Ids are kept as text, not as keys: the log outlives what it speaks of."""
+    """One change. Ids are stored as text, not as foreign keys: the log outlives its targets."""
 
     id = IdField("aud")
     at = models.DateTimeField(default=clock.now, editable=False)
@@ -110,7 +114,7 @@ class AuditEvent(models.Model):
         ]
 
     def save(self, *args: Any, **kwargs: Any) -> None:
-        """Insert; saving a stored event again raises TypeError."""
+        """Insert the event. Raise TypeError when it is stored already."""
         if not self._state.adding:
             raise TypeError("the audit log is append-only")
         super().save(*args, **kwargs)

@@ -15,7 +15,7 @@ _LAST_USED_EVERY = timedelta(minutes=1)
 
 
 class ApiTokenQuerySet(models.QuerySet["ApiToken"]):
-    """Verbs on tokens."""
+    """Queryset of API tokens."""
 
     def usable(self) -> "ApiTokenQuerySet":
         """Tokens that are neither revoked nor expired and whose person is active."""
@@ -27,7 +27,7 @@ class ApiTokenQuerySet(models.QuerySet["ApiToken"]):
 
 
 class ApiToken(Row):
-    """A bearer token of a person. The secret is shown once; only its SHA-256 is stored.
+    """A bearer token of a person. The secret is shown once, and only its SHA-256 is stored.
 
     A token is a random 240-bit value, so a fast hash is enough: there is no dictionary to try.
     """
@@ -48,14 +48,14 @@ class ApiToken(Row):
     objects: ClassVar[ApiTokenQuerySet] = ApiTokenQuerySet.as_manager()  # type: ignore[assignment]
 
     def mark_used(self) -> None:
-        """Note the use, at most once a minute so that reads stay reads."""
+        """Record the use, at most once a minute, so that most reads write nothing."""
         timestamp = clock.now()
         if self.last_used_at is None or timestamp - self.last_used_at > _LAST_USED_EVERY:
             ApiToken.objects.filter(pk=self.pk).update(last_used_at=timestamp)
 
 
 class ProjectSecret(Row):
-    """A value user code may read in the project, encrypted with a key outside the database."""
+    """A secret for user code of the project, encrypted with a key outside the database."""
 
     id = IdField("sec")
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="secrets")

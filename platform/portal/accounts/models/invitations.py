@@ -12,10 +12,10 @@ from portal.core.models import IdField, Row
 
 
 class InvitationQuerySet(models.QuerySet["Invitation"]):
-    """Verbs on invitations."""
+    """Queryset of invitations."""
 
     def of_group(self, group: Group) -> "InvitationQuerySet":
-        """Invitations into exactly this team or project."""
+        """Invitations to exactly this team or project."""
         return self.filter(team=group) if isinstance(group, Team) else self.filter(project=group)
 
     def open(self) -> "InvitationQuerySet":
@@ -26,7 +26,7 @@ class InvitationQuerySet(models.QuerySet["Invitation"]):
 
 
 class Invitation(Row):
-    """A link, bound to one e-mail address, that makes its bearer a member; stored as a hash."""
+    """A link for one e-mail address that makes its bearer a member. It is stored as a hash."""
 
     id = IdField("inv")
     team = models.ForeignKey(
@@ -58,7 +58,7 @@ class Invitation(Row):
 
     @property
     def group(self) -> Group:
-        """The team or project it leads into."""
+        """The team or project it invites to."""
         group = self.project or self.team
         assert group is not None  # noqa: S101  (the check constraint says so)
         return group

@@ -1,4 +1,4 @@
-"""Mails that must leave: a row first, a doorbell after."""
+"""Outgoing mail: stored as a row first, then a task is enqueued."""
 
 from typing import ClassVar
 
@@ -9,7 +9,7 @@ from portal.core.models import IdField, Row
 
 
 class OutboxMailQuerySet(models.QuerySet["OutboxMail"]):
-    """Verbs on mails."""
+    """Queryset of outgoing mails."""
 
     def due(self) -> "OutboxMailQuerySet":
         """Mails not sent yet whose next attempt is due, oldest first."""
@@ -17,7 +17,7 @@ class OutboxMailQuerySet(models.QuerySet["OutboxMail"]):
 
 
 class OutboxMail(Row):
-    """One mail. `next_attempt_at` in the future doubles as the claim of whoever is sending it."""
+    """One mail. A `next_attempt_at` in the future doubles as the claim of the sending process."""
 
     id = IdField("mail")
     to = models.EmailField(max_length=254)

@@ -11,20 +11,23 @@ from portal.core.models import IdField, Row
 
 
 class UserQuerySet(models.QuerySet["User"]):
-    """Verbs on people."""
+    """Queryset of people."""
 
     def matching(self, text: str) -> "UserQuerySet":
-        """People whose name or e-mail address holds `text`; all for an empty one."""
+        """Return people whose name or e-mail address contains `text`, or all if it is empty."""
         return self.filter(Q(name__icontains=text) | Q(email__icontains=text)) if text else self
 
 
 class UserManager(BaseUserManager["User"]):
-    """Creates people; e-mail addresses are compared without regard to case."""
+    """Manager that creates people. It stores e-mail addresses in lower case."""
 
     def create_user(
         self, email: str, password: str | None = None, *, name: str = "", **extra: Any
     ) -> "User":
-        """Create a person who signs in with `email`; without a password nobody can."""
+        """Create a person who signs in with `email`.
+
+        Without a password, signing in with a password is not possible.
+        """
         user = self.model(email=email.strip().lower(), name=name, **extra)
         user.set_password(password)
         user.save(using=self._db)
@@ -35,11 +38,11 @@ class UserManager(BaseUserManager["User"]):
         return self.get(email__iexact=username)
 
     def get_queryset(self) -> UserQuerySet:
-        """Return the queryset with our verbs."""
+        """Return a `UserQuerySet`."""
         return UserQuerySet(self.model, using=self._db)
 
     def matching(self, text: str) -> UserQuerySet:
-        """People whose name or e-mail address holds `text`; all for an empty one."""
+        """Return people whose name or e-mail address contains `text`, or all if it is empty."""
         return self.get_queryset().matching(text)
 
 
@@ -68,5 +71,5 @@ class User(AbstractBaseUser, Row):
 
     @property
     def display_name(self) -> str:
-        """The name other members read."""
+        """The name shown to other members."""
         return self.name or self.email.partition("@")[0]

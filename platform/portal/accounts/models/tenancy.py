@@ -1,4 +1,4 @@
-"""Teams, projects (the tenant) and who belongs to them."""
+"""Teams, projects (the tenant) and their memberships."""
 
 from collections.abc import Iterable
 from typing import ClassVar, cast, get_args
@@ -14,7 +14,7 @@ ROLE_CHOICES = [(role.value, role.value) for role in Role]
 
 
 class TeamQuerySet(models.QuerySet["Team"]):
-    """Verbs on teams."""
+    """Queryset of teams."""
 
     def visible_to(self, user: User) -> "TeamQuerySet":
         """Teams the person belongs to."""
@@ -23,12 +23,12 @@ class TeamQuerySet(models.QuerySet["Team"]):
         )
 
     def matching(self, text: str) -> "TeamQuerySet":
-        """Teams whose name or slug holds `text`; all for an empty one."""
+        """Return teams whose name or slug contains `text`, or all if it is empty."""
         return self.filter(Q(name__icontains=text) | Q(slug__icontains=text)) if text else self
 
 
 class Team(Row):
-    """People who share projects. A role in the team counts in all its projects."""
+    """A group of people that shares projects. A role in the team applies to all its projects."""
 
     id = IdField("team")
     slug = models.CharField(max_length=48, unique=True)
@@ -41,7 +41,7 @@ class Team(Row):
 
 
 class ProjectQuerySet(models.QuerySet["Project"]):
-    """Verbs on projects."""
+    """Queryset of projects."""
 
     def visible_to(self, user: User) -> "ProjectQuerySet":
         """Projects the person belongs to, directly or through the project's team."""
@@ -64,14 +64,14 @@ class ProjectQuerySet(models.QuerySet["Project"]):
         )
 
     def matching(self, text: str) -> "ProjectQuerySet":
-        """Projects whose name or slug holds `text`; all for an empty one."""
+        """Return projects whose name or slug contains `text`, or all if it is empty."""
         return self.filter(Q(name__icontains=text) | Q(slug__icontains=text)) if text else self
 
 
 class Project(Row):
-    """The tenant: everything a person makes belongs to exactly one project.
+    """The tenant: everything a person creates belongs to exactly one project.
 
-    `network` is what its tasks reach: the whole network, or the platform alone.
+    `network` is the network access of its tasks: the whole network, or the platform alone.
     """
 
     id = IdField("prj")
@@ -98,24 +98,24 @@ class Project(Row):
 
     @property
     def network_rule(self) -> NetworkRule:
-        """The network that the tasks of the project reach."""
+        """The network access of the project's tasks."""
         return cast("NetworkRule", self.network)
 
 
 class MembershipQuerySet(models.QuerySet["Membership"]):
-    """Verbs on memberships."""
+    """Queryset of memberships."""
 
     def in_group(self, group: "Group") -> "MembershipQuerySet":
         """Memberships held in exactly this team or project (not inherited ones)."""
         return self.filter(team=group) if isinstance(group, Team) else self.filter(project=group)
 
     def reaching(self, project: Project) -> "MembershipQuerySet":
-        """Memberships that count in a project: its own and its team's."""
+        """Memberships that apply to a project: its own and its team's."""
         own = Q(project=project)
         return self.filter(own | Q(team=project.team_id) if project.team_id else own)
 
     def matching(self, text: str) -> "MembershipQuerySet":
-        """Memberships of people whose name or e-mail address holds `text`; all for an empty one."""
+        """Return memberships of people whose name or e-mail contains `text`, or all if empty."""
         if not text:
             return self
         return self.filter(Q(user__name__icontains=text) | Q(user__email__icontains=text))
@@ -173,7 +173,7 @@ Group = Team | Project
 
 
 def role_in(user: User, group: Group) -> Role | None:
-    """Return the person's role in a team, or the higher of both ways into a project."""
+    """Return the person's role in a team, or in a project the higher of direct and team role."""
     if isinstance(group, Team):
         memberships = Membership.objects.in_group(group)
     else:

@@ -1,1 +1,1 @@
-"""What a person may ask of the room: keyword-only verbs, each one transaction, each audited."""
+"""Services of the app: keyword-only functions, each one transaction, each audited."""

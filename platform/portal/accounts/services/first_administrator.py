@@ -1,4 +1,4 @@
-"""The one account that no invitation leads to: the first administrator's."""
+"""The one account created without an invitation: the first administrator's."""
 
 from collections.abc import Callable
 
@@ -13,7 +13,7 @@ from portal.core.errors import Conflict, InvalidInput
 
 
 def administrator_exists() -> bool:
-    """Tell whether somebody can administer this installation."""
+    """Return True if the installation has an active administrator."""
     return User.objects.filter(is_administrator=True, is_active=True).exists()
 
 
@@ -42,9 +42,9 @@ def create_first_administrator(
 ) -> User:
     """Create the administrator of a fresh installation.
 
-    `before_commit` hands the password over inside the transaction: if nobody could be told it,
-    there is no such account either. Raises Conflict when there is an administrator already, and
-    InvalidInput for an address or password that will not do.
+    `before_commit` hands over the password inside the transaction: if that fails, the account is
+    not created either. Raises Conflict when there is an administrator already, and InvalidInput for
+    an invalid address or password.
     """
     check_email(email)
     check_password(password, email=email)

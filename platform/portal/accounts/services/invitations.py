@@ -1,4 +1,4 @@
-"""Verbs on invitations: a link bound to one e-mail address."""
+"""Services for invitations: a link bound to one e-mail address."""
 
 import secrets
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from slipway.schemas.accounts import Role
 
 @dataclass(frozen=True)
 class NewInvitation:
-    """An invitation and its link, which is not kept."""
+    """An invitation and its link, which is not stored."""
 
     invitation: Invitation
     link: str
@@ -33,7 +33,7 @@ class NewInvitation:
 def invite(
     *, group: Group, by: User, by_role: Role, email: str, role: Role, expires_in_days: int = 7
 ) -> NewInvitation:
-    """Invite one address; a link that was still open for it is replaced.
+    """Invite one address, replacing a link that was still open for it.
 
     Raises InvalidInput for a bad address, Conflict when the person is a member already, Forbidden
     when the role given is above one's own.
@@ -81,7 +81,7 @@ def invite(
 
 
 def find_open(secret: str) -> Invitation:
-    """Return the invitation behind a link; raises NotFound when it cannot be accepted any more."""
+    """Return the invitation of a link. Raise NotFound when it cannot be accepted any more."""
     invitations = Invitation.objects.open().select_related("project__team", "team", "invited_by")
     invitation = invitations.filter(token_hash=hash_of(secret)).first()
     if invitation is None:
@@ -93,7 +93,7 @@ def find_open(secret: str) -> Invitation:
 
 
 def accept(*, secret: str, by: User) -> Invitation:
-    """Become a member. The link works once, and only for the address it was made for."""
+    """Become a member. The link works once, and only for the address it was issued to."""
     with transaction.atomic():
         invitation = find_open(secret)
         if by.email != invitation.email:
@@ -124,10 +124,10 @@ def _accept(invitation: Invitation, by: User) -> Invitation:
 
 
 def accept_own(*, invitation_id: str, by: User) -> Invitation:
-    """Accept without the link an open invitation made for one's own address.
+    """Accept without the link an open invitation for one's own address.
 
-    Nobody can change their address, so a signed-in session proves as much as the link does. Raises
-    NotFound for an invitation of anybody else.
+    E-mail addresses cannot be changed, so a signed-in session proves as much as the link does.
+    Raises NotFound for an invitation of anybody else.
     """
     invitations = Invitation.objects.open().select_related("project__team", "team", "invited_by")
     with transaction.atomic():
@@ -138,7 +138,7 @@ def accept_own(*, invitation_id: str, by: User) -> Invitation:
 
 
 def revoke(*, group: Group, invitation_id: str) -> None:
-    """Withdraw an open invitation of the group; raises NotFound when there is none."""
+    """Revoke an open invitation of the group. Raise NotFound when there is none."""
     with transaction.atomic():
         invitations = Invitation.objects.of_group(group).open().filter(pk=invitation_id)
         invitation = invitations.first()

@@ -1,4 +1,4 @@
-"""Verbs on memberships. A team or project always keeps an active owner."""
+"""Services for memberships. A team or project always keeps an active owner."""
 
 from django.db import transaction
 
@@ -20,7 +20,7 @@ def lock_group(group: Group) -> Group:
 
 
 def set_role(*, group: Group, user_id: str, role: Role, by: User, by_role: Role) -> Membership:
-    """Change a member's role. Only owners make or unmake owners.
+    """Change a member's role. Only owners grant or revoke the role of owner.
 
     Raises NotFound when the person is not a direct member, Forbidden when an owner is concerned and
     the caller is none, Conflict when the group would be left without an owner.
@@ -94,7 +94,7 @@ def _keep_an_owner(group: Group, *, without: Membership) -> None:
 
 
 def add_or_raise(*, group: Group, user: User, role: Role) -> Membership:
-    """Make `user` a member; an existing membership keeps the higher of both roles."""
+    """Make `user` a member. An existing membership keeps the higher of both roles."""
     member, created = Membership.objects.in_group(group).get_or_create(
         user=user,
         **({"team": group} if isinstance(group, Team) else {"project": group}),

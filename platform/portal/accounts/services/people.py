@@ -1,4 +1,4 @@
-"""Verbs on people: administrators suspend and promote, a person edits and signs out."""
+"""Services for people: administrators suspend and promote, a person edits and signs out."""
 
 from allauth.usersessions.models import UserSession
 from django.contrib.sessions.models import Session
@@ -37,7 +37,7 @@ def rename_self(*, user: User, name: str) -> User:
 
 
 def sign_out_everywhere(*, user: User, keep_session: str | None = None) -> int:
-    """End every session of the person (but `keep_session`); returns how many ended.
+    """End every session of the person except `keep_session`. Return the number ended.
 
     Services the person signed in to by OpenID Connect have to ask again.
     """
@@ -62,9 +62,9 @@ def sign_out_everywhere(*, user: User, keep_session: str | None = None) -> int:
 
 
 def end_access(*, user: User, tokens: bool) -> None:
-    """End what a changed password should: all sessions and, if asked for, all API tokens.
+    """End all sessions and, if asked for, revoke all API tokens, as after a password change.
 
-    The person is named as the author, since nobody is signed in where a link in a mail was used.
+    The person is recorded as the actor, since the link in a mail is used without a session.
     """
     with transaction.atomic():
         with_user(user)
@@ -74,7 +74,7 @@ def end_access(*, user: User, tokens: bool) -> None:
 
 
 def end_session(*, user: User, session_id: int) -> None:
-    """End one session of the person; raises NotFound for a session of anybody else."""
+    """End one session of the person. Raise NotFound for a session of anybody else."""
     with transaction.atomic():
         session = UserSession.objects.filter(user=user, pk=session_id).first()
         if session is None:
@@ -92,14 +92,14 @@ def change_account(
     is_administrator: bool | None = None,
     hand_over_to: str | None = None,
 ) -> User:
-    """Suspend or reinstate a person, make or unmake an administrator.
+    """Suspend or reinstate a person, grant or revoke the administrator role.
 
     Suspending ends sessions and tokens on their next request. Raises NotFound, Conflict when the
     last administrator would vanish, or when the person is the last owner somewhere and
     `hand_over_to` (another person's id) is not given.
     """
     with transaction.atomic():
-        # One lock order for all such changes: every administrator and the person, by their ids.
+        # Lock order of all such changes: every administrator and the person, by id.
         concerned = User.objects.filter(Q(is_administrator=True) | Q(pk=user_id)).order_by("pk")
         locked = {user.pk: user for user in concerned.select_for_update(no_key=True)}
         user = locked.get(user_id)

@@ -1,4 +1,4 @@
-"""Verbs on projects."""
+"""Services for projects."""
 
 from django.db import IntegrityError, transaction
 
@@ -64,9 +64,9 @@ def change_project(
     description: str | None = None,
     network: NetworkRule | None = None,
 ) -> Project:
-    """Change what is given; the slug never changes, because addresses hold it.
+    """Change the attributes given. The slug never changes, because URLs contain it.
 
-    A new network rule counts for what starts from now on.
+    A new network rule applies to workloads started from now on.
     """
     with transaction.atomic():
         project = Project.objects.select_for_update(of=("self",), no_key=True).get(pk=project.pk)
@@ -94,12 +94,12 @@ def change_project(
 
 
 def archive_project(*, project: Project) -> None:
-    """Hide the project from everyone but its owners; nothing is deleted. Idempotent."""
+    """Hide the project from everyone but its owners. Nothing is deleted. Idempotent."""
     _set_archived(project, archived=True)
 
 
 def restore_project(*, project: Project) -> None:
-    """Bring an archived project back. Idempotent."""
+    """Restore an archived project. Idempotent."""
     _set_archived(project, archived=False)
 
 
@@ -124,7 +124,7 @@ def _set_archived(project: Project, *, archived: bool) -> None:
 
 
 def facts_of(project: Project) -> dict[str, str | None]:
-    """What the audit log says about a project."""
+    """Return the attributes of a project that the audit log records."""
     return {
         "name": project.name,
         "description": project.description,

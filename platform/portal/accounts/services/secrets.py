@@ -1,4 +1,4 @@
-"""Verbs on project secrets: written and replaced, never shown again."""
+"""Services for project secrets: written and replaced, never shown again."""
 
 import re
 
@@ -71,7 +71,7 @@ def write_secret(*, project: Project, by: User, name: str, value: str) -> Projec
 
 
 def delete_secret(*, project: Project, name: str) -> None:
-    """Delete a secret; raises NotFound when there is none of that name."""
+    """Delete a secret. Raise NotFound when there is none of that name."""
     with transaction.atomic():
         secret = ProjectSecret.objects.filter(project=project, name=name).first()
         if secret is None:

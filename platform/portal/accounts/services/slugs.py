@@ -1,4 +1,4 @@
-"""Choosing an address that neither clashes nor tells whose address it clashed with."""
+"""Choose a slug that neither clashes nor discloses whose slug it clashed with."""
 
 import secrets
 from typing import Any
@@ -9,7 +9,7 @@ from portal.core.errors import Conflict, InvalidInput
 from portal.core.text import clean_slug, slug_from
 
 _TAIL = "23456789abcdefghjkmnpqrstvwxyz"
-# Words that stand in addresses of the portal itself.
+# Words in URLs of the portal itself.
 RESERVED = frozenset({"new", "api", "admin", "settings", "static", "login", "logout"})
 
 
@@ -18,8 +18,8 @@ def free_slug(
 ) -> str:
     """Return the slug to use for something called `name`.
 
-    A slug taken by something the person can see is a Conflict. One taken by somebody else gets a
-    random tail instead, because an error would tell that the other exists.
+    A slug of something the person can see is a Conflict. One of something hidden gets a random
+    suffix instead, because an error would disclose that the other exists.
     """
     slug = clean_slug(requested) if requested else slug_from(name)
     if requested and slug in RESERVED:

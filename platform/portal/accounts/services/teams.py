@@ -1,4 +1,4 @@
-"""Verbs on teams."""
+"""Services for teams."""
 
 from django.db import IntegrityError, transaction
 
@@ -39,7 +39,7 @@ def create_team(*, by: User, name: str, slug: str | None = None) -> Team:
 
 
 def rename_team(*, team: Team, name: str) -> Team:
-    """Give the team another name; its slug stays."""
+    """Rename the team. Its slug stays the same."""
     name = clean_name(name)
     with transaction.atomic():
         team = Team.objects.select_for_update(no_key=True).get(pk=team.pk)

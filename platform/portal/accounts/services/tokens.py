@@ -1,4 +1,4 @@
-"""Verbs on API tokens."""
+"""Services for API tokens."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from slipway.schemas.accounts import Scope
 
 @dataclass(frozen=True)
 class NewToken:
-    """A token and its secret, which is not kept."""
+    """A token and its secret, which is not stored."""
 
     token: ApiToken
     secret: str
@@ -33,9 +33,10 @@ def create_token(
     project: Project | None = None,
     expires_in_days: int = 90,
 ) -> NewToken:
-    """Make a token for oneself. A token can only make tokens with scopes it has itself.
+    """Create a token for oneself. A token can only create tokens with scopes it has itself.
 
-    Raises InvalidInput for a bad name or scope, Forbidden when the new token would reach further.
+    Raises InvalidInput for a bad name or scope, Forbidden when the new token would have more
+    access.
     """
     name = clean_name(name)
     requested = sorted({Scope(scope).value for scope in scopes})
@@ -84,7 +85,7 @@ def create_token(
 
 
 def revoke_token(*, by: User, token_id: str) -> None:
-    """Revoke one's own token at once. Idempotent; raises NotFound for anybody else's."""
+    """Revoke one's own token. Idempotent. Raises NotFound for anybody else's token."""
     with transaction.atomic():
         token = ApiToken.objects.filter(pk=token_id, user=by).select_related("project").first()
         if token is None:
@@ -105,7 +106,7 @@ def revoke_token(*, by: User, token_id: str) -> None:
 
 
 def revoke_all_tokens(*, user: User) -> int:
-    """Revoke every API token of the person at once; returns how many could still be used."""
+    """Revoke every API token of the person. Return how many of them were still usable."""
     with transaction.atomic():
         usable = ApiToken.objects.filter(user=user).usable()
         names = list(usable.order_by("pk").values_list("name", flat=True))

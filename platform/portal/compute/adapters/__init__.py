@@ -1,1 +1,1 @@
-"""Foreign systems of the room: one file each, and a fake."""
+"""Adapters to external systems: one module each, and a fake."""

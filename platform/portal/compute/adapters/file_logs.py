@@ -12,13 +12,13 @@ _PIECE_BYTES = 256 * 1024
 
 
 class FileLogs:
-    """A `LogStore` on disk. Nothing is synced: a power cut may cost the last seconds of a log."""
+    """A `LogStore` on disk. Nothing is synced: a power failure may lose a log's last seconds."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
 
     def append(self, key: str, offset: int, data: bytes) -> int:
-        """Add `data` at `offset`; return the size. One writer at a time, by a lock on the file."""
+        """Append `data` at `offset` and return the size. A file lock admits one writer."""
         path = self._path(key)
         try:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)

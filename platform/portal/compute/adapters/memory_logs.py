@@ -5,14 +5,14 @@ from threading import Lock
 
 
 class MemoryLogs:
-    """A `LogStore` that forgets everything when the process ends."""
+    """A `LogStore` that loses everything when the process ends."""
 
     def __init__(self) -> None:
         self._logs: dict[str, bytearray] = {}
         self._lock = Lock()
 
     def append(self, key: str, offset: int, data: bytes) -> int:
-        """Add `data` at `offset`; return the size."""
+        """Append `data` at `offset` and return the size."""
         with self._lock:
             log = self._logs.setdefault(key, bytearray())
             if offset <= len(log):

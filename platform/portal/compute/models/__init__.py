@@ -1,4 +1,4 @@
-"""The tables of the room, one file a noun."""
+"""Database models of the app, one module per noun."""
 
 from portal.compute.models.environments import Environment, EnvironmentBuild, ProjectEnvironment
 from portal.compute.models.nodes import JoinToken, Node

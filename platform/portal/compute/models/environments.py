@@ -1,4 +1,4 @@
-"""Environments of user code: what is in them, who uses them, how they stand on each node."""
+"""Environments of user code: their packages, projects and the state of their builds per node."""
 
 from typing import ClassVar
 
@@ -14,7 +14,7 @@ from portal.core.models import IdField, Row
 class Environment(Row):
     """Python packages, content-addressed: the same requirements are the same environment.
 
-    `locked` are the exact versions the first finished build came to; later builds use them.
+    `locked` holds the exact versions resolved by the first finished build. Later builds use them.
     """
 
     id = IdField("env")
@@ -25,7 +25,7 @@ class Environment(Row):
 
 
 class ProjectEnvironment(Row):
-    """A project uses an environment; what another project uses is not seen from here."""
+    """Use of an environment by a project. A project does not see the uses of other projects."""
 
     id = IdField("penv")
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="+")

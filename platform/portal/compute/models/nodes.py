@@ -1,4 +1,4 @@
-"""Machines, what they can give, what of it is taken, and the tokens they join with."""
+"""Nodes, their capacity and reservations, and join tokens."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -17,20 +17,20 @@ from portal.core.notify import ring
 
 
 class NodeQuerySet(models.QuerySet["Node"]):
-    """Verbs on nodes. Reserving and releasing are the only ways the `used_*` columns change."""
+    """Queryset of nodes. Only `reserve` and `release` change the `used_*` columns."""
 
     def present(self) -> "NodeQuerySet":
-        """Nodes that belong to the installation, answering or not."""
+        """Nodes that belong to the installation, online or not."""
         return self.exclude(state=NodeState.REMOVED)
 
     def open_for_work(self, timestamp: datetime) -> "NodeQuerySet":
-        """Nodes that take new work: wanted by the administrators, and heard of lately."""
+        """Return ready nodes with a recent heartbeat, which accept new work."""
         return self.filter(state=NodeState.READY, last_seen_at__gt=timestamp - QUIET)
 
     def reserve(self, node_id: str, *, amount: Amount, tasks: int) -> bool:
-        """Take an amount for some tasks; False when it is not free or the node was closed.
+        """Reserve an amount for some tasks. Return False when it is not free or the node not ready.
 
-        One guarded UPDATE, so a node never gives more than it has.
+        One guarded UPDATE, so a node is never overcommitted.
         """
         free = self.filter(
             pk=node_id,
@@ -53,7 +53,7 @@ class NodeQuerySet(models.QuerySet["Node"]):
         return is_taken
 
     def release(self, node_id: str, *, amount: Amount) -> None:
-        """Give back what one task held, and wake the node's agent."""
+        """Release the resources of one task, and notify the node's agent."""
         self.filter(pk=node_id).update(
             used_cpu_millis=F("used_cpu_millis") - amount.cpu_millis,
             used_memory_bytes=F("used_memory_bytes") - amount.memory_bytes,
@@ -64,14 +64,14 @@ class NodeQuerySet(models.QuerySet["Node"]):
         ring()
 
     def wake(self, node_ids: Iterable[str]) -> None:
-        """Tell agents that what they should run has changed."""
+        """Notify agents that their desired state has changed."""
         if self.filter(pk__in=sorted(set(node_ids))).update(
             desired_version=F("desired_version") + 1
         ):
             ring()
 
     def move(self, node_id: str, target: NodeState, *, reason: str) -> bool:
-        """Move a node to another state; False when it is not in one that allows it."""
+        """Move a node to another state. Return False when its current state does not allow it."""
         movable = self.filter(pk=node_id, state__in=node_sources(target))
         return bool(movable.update(state=target, reason=reason))
 
@@ -79,11 +79,11 @@ class NodeQuerySet(models.QuerySet["Node"]):
 class Node(Row):
     """A machine that runs tasks.
 
-    `used_*` is the sum of the open leases on it. `desired_version` grows with every change of what
-    it should run, which is what its agent waits for. `hearing_since` is when the present unbroken
-    row of heartbeats began. `isolation` is what its agent reported last, and so is `disk`: its
-    size, the bound of one task and the reserve. `mixes_projects` lets back ends that cannot keep
-    projects apart run several at a time.
+    `used_*` is the sum of the open leases on it. `desired_version` grows with every change of its
+    desired state, and its agent waits for that. `hearing_since` is the start of the current
+    unbroken series of heartbeats. `isolation` is the last report of its agent, and so is `disk`:
+    its size, the limit of one task and the reserve. `mixes_projects` lets back ends that cannot
+    isolate projects run several at a time.
     """
 
     id = IdField("node")
@@ -138,19 +138,19 @@ class Node(Row):
 
     @property
     def capacity(self) -> Amount:
-        """All it can give."""
+        """All its resources."""
         return Amount(self.cpu_millis, self.memory_bytes, self.gpus)
 
     @property
     def free(self) -> Amount:
-        """What is not taken."""
+        """Unreserved resources."""
         return self.capacity.minus(
             Amount(self.used_cpu_millis, self.used_memory_bytes, self.used_gpus)
         )
 
     @property
     def isolation_levels(self) -> list[Isolation]:
-        """How each back end keeps projects apart."""
+        """Isolation of projects in each back end."""
         return isolation_of(self.backends, self.isolation)
 
     @property
@@ -167,17 +167,17 @@ class Node(Row):
         return frozenset(level.backend for level in levels if level.enforces_network)
 
     def is_quiet(self, timestamp: datetime | None = None) -> bool:
-        """Whether it has not been heard of for so long that it gets nothing new."""
+        """Return True if the last heartbeat is too old for the node to get new work."""
         timestamp = timestamp or clock.now()
         return self.last_seen_at is None or self.last_seen_at <= timestamp - QUIET
 
     def is_lost(self, timestamp: datetime | None = None) -> bool:
-        """Whether it has not been heard of for as long as a lease lasts."""
+        """Return True if the last heartbeat is older than a lease lasts."""
         timestamp = timestamp or clock.now()
         return self.last_seen_at is None or self.last_seen_at <= timestamp - LEASE
 
     def suits(self, need: Need) -> bool:
-        """Whether it is of the right kind: labels, and enough GPUs of the model in all."""
+        """Return True if the node has the labels, the back end and enough GPUs of the model."""
         return need.matches(self.labels, self.backends, self.network_backends) and (
             not need.amount.gpus or self.gpus_of(need.gpu_model) >= need.amount.gpus
         )
@@ -187,7 +187,7 @@ class Node(Row):
         return sum(not model or gpu_model == model for gpu_model in self.gpu_models)
 
     def most_for(self, need: Need) -> Amount:
-        """Return all it could ever give to tasks of this kind."""
+        """Return the most it could ever allocate to tasks of this kind."""
         return Amount(self.cpu_millis, self.memory_bytes, self.gpus_of(need.gpu_model))
 
 

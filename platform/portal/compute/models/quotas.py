@@ -1,4 +1,4 @@
-"""What a project or a team may use at once, and its weight in the fair share."""
+"""Resource limits of a project or a team, and its weight in the fair share."""
 
 from typing import ClassVar
 
@@ -10,7 +10,7 @@ from portal.core.models import IdField, Row
 
 
 class Quota(Row):
-    """Limits on what runs at the same time; None is no limit."""
+    """Limits on what runs at the same time. None means no limit."""
 
     id = IdField("quo")
     project = models.ForeignKey(

@@ -1,4 +1,4 @@
-"""Hardware tiers and what an hour of each has cost at any moment."""
+"""Hardware tiers and their price history per hour."""
 
 from typing import Any, ClassVar, NoReturn
 
@@ -11,9 +11,9 @@ from portal.core.models import IdField, Row
 
 
 class Tier(Row):
-    """What one task gets. Resources never change, because running and past work refers to them.
+    """Resources of one task. They never change, because running and past work refers to them.
 
-    `nano_usd_per_hour` is the price in force; the history stands in `TierPrice`.
+    `nano_usd_per_hour` is the current price. `TierPrice` holds the price history.
     """
 
     id = IdField("tier")
@@ -42,17 +42,17 @@ class Tier(Row):
 
     @property
     def amount(self) -> Amount:
-        """What one task gets."""
+        """Resources of one task."""
         return Amount(self.cpu_millis, self.memory_bytes, self.gpus)
 
     @property
     def need(self) -> Need:
-        """What one task asks of a node."""
+        """Requirements of one task on a node."""
         return Need(self.amount, self.gpu_model, tuple(sorted(self.labels.items())))
 
 
 class TierPriceQuerySet(models.QuerySet["TierPrice"]):
-    """There is no update and no delete; the database refuses both too."""
+    """Append-only queryset: update and delete raise TypeError. The database refuses both too."""
 
     def update(self, **_changes: Any) -> NoReturn:
         raise TypeError("prices are only ever added")
@@ -62,7 +62,7 @@ class TierPriceQuerySet(models.QuerySet["TierPrice"]):
 
 
 class TierPrice(models.Model):
-    """The price of a tier from a moment on, until a later row of the same tier."""
+    """Price of a tier from `effective_from` on, until a later row of the same tier."""
 
     id = IdField("price")
     tier = models.ForeignKey(Tier, on_delete=models.PROTECT, related_name="prices")

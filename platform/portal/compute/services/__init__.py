@@ -1,1 +1,1 @@
-"""What may be done with nodes, tiers, quotas and environments."""
+"""Services for nodes, tiers, quotas and environments."""

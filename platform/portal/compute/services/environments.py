@@ -1,4 +1,4 @@
-"""Environments: from a `requirements.txt` to a digest, and what agents report of their builds."""
+"""Environments: from a `requirements.txt` to a digest, and the build reports of agents."""
 
 import hashlib
 import re
@@ -30,12 +30,12 @@ _SCHEMES = ("https://", "git+https://")
 
 
 def default_python() -> str:
-    """Return the version of Python an environment gets when nobody asks for another."""
+    """Return the default Python version of an environment."""
     return f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 def normalised(requirements: str) -> str:
-    """Return requirements in the one form in which equal ones are equal, sorted, a line each.
+    """Return requirements in canonical form, sorted, one a line.
 
     Raises InvalidInput, naming the line, for anything but packages: options of pip, other files,
     local paths.
@@ -124,14 +124,14 @@ def use_environment(
 
 
 def build_log_key(digest: str, build: EnvironmentBuild) -> str:
-    """Return the key of the log of the present build of an environment on a node."""
+    """Return the key of the log of the current build of an environment on a node."""
     return f"environments/{digest}/{build.node_id}.{build.project_id}.{build.number}.log"
 
 
 def accept_build_report(
     *, node: Node, project: Project, digest: str, report: EnvironmentReport
 ) -> int:
-    """Take in how a build stands and a piece of its log; returns the offset to send on from.
+    """Record the state of a build and a chunk of its log. Return the offset to continue from.
 
     Reports of an earlier build on the same node are ignored. Idempotent. The caller checks that the
     node runs something of the project in the environment. Raises NotFound for no environment.
@@ -158,14 +158,14 @@ def _append_log(key: str, report: EnvironmentReport) -> int:
     data = report.log.encode("utf-8", "replace")
     end = report.log_offset + len(data)
     if end > MAX_BUILD_LOG_BYTES:
-        return end  # taken as read: a log this long is kept up to its limit
+        return end  # skip the rest: a log is stored up to its limit
     return log_store().append(key, report.log_offset, data)
 
 
 def _build_of(
     environment: Environment, node: Node, project: Project, report: EnvironmentReport
 ) -> EnvironmentBuild:
-    """Return the build the report speaks of; a higher number begins a new build."""
+    """Return the build of the report, starting a new build when its number is higher."""
     build, _ = EnvironmentBuild.objects.get_or_create(
         environment=environment,
         node=node,

@@ -1,4 +1,4 @@
-"""How a machine becomes a node: a one-time token, then a token of its own."""
+"""Node registration: a one-time join token, then a node token."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -22,7 +22,7 @@ from slipway.schemas.agent import NodeFacts
 
 @dataclass(frozen=True)
 class NewJoinToken:
-    """A join token and its secret, which is not kept."""
+    """A join token and its secret, which is not stored."""
 
     token: JoinToken
     secret: str
@@ -30,7 +30,7 @@ class NewJoinToken:
 
 @dataclass(frozen=True)
 class JoinedNode:
-    """A node and its secret, which is not kept."""
+    """A node and its secret, which is not stored."""
 
     node: Node
     secret: str
@@ -39,14 +39,14 @@ class JoinedNode:
 def make_join_token(
     *, by: User | None, node: str | None = None, expires_in_minutes: int = 60
 ) -> NewJoinToken:
-    """Make a one-time token, for a machine of any free name or for the name `node` alone.
+    """Create a one-time token, for a machine of any free name or for the name `node` alone.
 
-    Bound to the name of a node that exists, it lets a machine join again in that node's place.
+    Bound to the name of an existing node, it lets a machine join again in that node's place.
     """
     name = clean_slug(node, field="node") if node else ""
     secret = new_join_secret()
     with transaction.atomic():
-        # Those nobody came with are of no use to anybody.
+        # Delete expired tokens that were never used.
         JoinToken.objects.filter(used_at__isnull=True, expires_at__lt=clock.now()).delete()
         token = JoinToken.objects.create(
             token_hash=hash_of(secret),
@@ -59,11 +59,11 @@ def make_join_token(
 
 
 def join_node(*, secret: str, name: str, details: NodeFacts) -> JoinedNode:
-    """Make the machine a node, and tiers for it when it is the first.
+    """Register the machine as a node, and create tiers for it when it is the first.
 
-    The same join token works again for the same name until the node has beaten for the first time,
-    so an answer that was lost can be asked for again. Raises Unauthenticated for a token that is
-    unknown, used or expired, Conflict for a name that is taken.
+    The same join token works again for the same name until the first heartbeat of the node, so a
+    lost response can be requested again. Raises Unauthenticated for a token that is unknown, used
+    or expired, Conflict for a name that is taken.
     """
     name = clean_slug(name, field="name")
     node_secret = new_node_secret()
@@ -98,7 +98,7 @@ def join_node(*, secret: str, name: str, details: NodeFacts) -> JoinedNode:
 
 
 def apply_facts(node: Node, details: NodeFacts) -> None:
-    """Write what a machine says of itself onto its row; does not save."""
+    """Copy the reported facts of a machine to its row, without saving it."""
     if len(details.gpus) != details.capacity.gpus:
         raise InvalidInput(
             f"The node offers {details.capacity.gpus} GPUs but describes {len(details.gpus)}.",
@@ -144,7 +144,7 @@ def _may_repeat(token: JoinToken, name: str) -> bool:
 
 
 def _place_of(token: JoinToken, name: str) -> Node:
-    """Return the row to join as: a fresh one, or the one this token may take over."""
+    """Return the row to join as: a new one, or the one this token may take over."""
     taken = Node.objects.present().select_for_update(no_key=True).filter(name=name).first()
     if taken is None:
         return Node(name=name)

@@ -1,4 +1,4 @@
-"""Verbs on nodes: their heartbeats, and what administrators do with them."""
+"""Services for nodes: heartbeats, and the operations of administrators."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -32,7 +32,7 @@ _FACTS = (
 
 
 def note_heartbeat(*, node: Node, beat: Heartbeat) -> None:
-    """Write down that the node was heard now, and what it says of itself.
+    """Record a heartbeat of the node and the facts it reports.
 
     Call it inside the transaction that renews the node's leases.
     """
@@ -73,9 +73,9 @@ def _audit_weaker_isolation(node: Node, *, before: Iterable[Isolation]) -> None:
 
 
 def is_heard_steadily(*, other_than: Node) -> bool:
-    """Whether some other node has been heard without a break for longer than a node may be quiet.
+    """Return True if another node has sent heartbeats without a gap for longer than `QUIET`.
 
-    If so, a silent node is at fault; if not, it may be the portal that was away.
+    If so, a silent node is at fault. If not, the portal may have been unavailable itself.
     """
     timestamp = clock.now()
     others = Node.objects.present().exclude(pk=other_than.pk)
@@ -85,24 +85,24 @@ def is_heard_steadily(*, other_than: Node) -> bool:
 
 
 def cordon_node(*, node: Node, reason: str = "") -> Node:
-    """Give the node no new work; what runs there runs on. Idempotent."""
+    """Schedule no new work on the node. Running work continues. Idempotent."""
     return _move(node, NodeState.CORDONED, "node.cordon", reason)
 
 
 def uncordon_node(*, node: Node) -> Node:
-    """Open the node for work again. Idempotent."""
+    """Schedule work on the node again. Idempotent."""
     return _move(node, NodeState.READY, "node.uncordon", "")
 
 
 def drain_node(*, node: Node, reason: str = "") -> Node:
-    """Give the node no new work and move away what can be moved. Idempotent."""
+    """Schedule no new work on the node and evict what can be moved. Idempotent."""
     return _move(node, NodeState.DRAINING, "node.drain", reason)
 
 
 def set_project_mixing(*, node: Node, is_allowed: bool) -> Node:
-    """Allow several projects at a time on back ends that cannot keep them apart. Idempotent.
+    """Allow several projects at a time on back ends that cannot isolate them. Idempotent.
 
-    Forbidding it again stops nothing: what runs there ends by itself.
+    Forbidding it again stops nothing: running work ends by itself.
     """
     with transaction.atomic():
         nodes = Node.objects.present().filter(pk=node.pk, mixes_projects=not is_allowed)
@@ -121,7 +121,7 @@ def set_project_mixing(*, node: Node, is_allowed: bool) -> Node:
 
 
 def remove_node(*, node: Node) -> None:
-    """Take the node out of the installation; its token stops working. Idempotent.
+    """Remove the node from the installation. Its token stops working. Idempotent.
 
     Raises Conflict while something runs there.
     """
@@ -160,7 +160,7 @@ def _move(node: Node, target: NodeState, verb: str, reason: str) -> Node:
 
 
 def _explain_no_move(node: Node, target: NodeState) -> None:
-    """Raise Conflict unless the node stands where it was meant to go anyway."""
+    """Raise Conflict unless the node is in the target state already."""
     if node.state != target:
         raise Conflict(
             f"The node {node.name} is {node.state}, so it cannot become {target.value}.",

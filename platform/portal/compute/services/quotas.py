@@ -1,4 +1,4 @@
-"""Verbs on quotas, by administrators."""
+"""Services for quotas, by administrators."""
 
 from django.db import transaction
 
@@ -16,7 +16,7 @@ def set_quota(
     running: int | None = None,
     weight: float = 1.0,
 ) -> Quota:
-    """Replace the quota of a project or team. What runs already runs on."""
+    """Replace the quota of a project or team. Running work continues."""
     details = {"cpu_millis": cpu_millis, "gpus": gpus, "running": running, "weight": weight}
     owner = {"team": group} if isinstance(group, Team) else {"project": group}
     with transaction.atomic():

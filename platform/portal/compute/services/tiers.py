@@ -1,4 +1,4 @@
-"""Verbs on hardware tiers, by administrators."""
+"""Services for hardware tiers, by administrators."""
 
 from django.db import IntegrityError, transaction
 
@@ -9,7 +9,7 @@ from portal.core import clock
 from portal.core.errors import Conflict, InvalidInput
 from portal.core.text import clean_name, clean_slug
 
-# Prices of the tiers we suggest, in nano-USD an hour; administrators set their own.
+# Prices of the suggested tiers, in nano-USD an hour. Administrators set their own.
 _CPU_HOUR = 40_000_000
 _GIB_HOUR = 5_000_000
 _GPU_HOUR = 1_200_000_000
@@ -27,7 +27,7 @@ def create_tier(
     gpu_model: str = "",
     labels: dict[str, str] | None = None,
 ) -> Tier:
-    """Make a tier. Raises InvalidInput for one that gives nothing, Conflict for a taken slug."""
+    """Create a tier. Raise InvalidInput for one without resources, Conflict for a taken slug."""
     name, slug = clean_name(name), clean_slug(slug)
     if not amount.cpu_millis or not amount.memory_bytes:
         raise InvalidInput(
@@ -73,7 +73,7 @@ def change_tier(
     is_active: bool | None = None,
     nano_usd_per_hour: int | None = None,
 ) -> Tier:
-    """Change what is given. A price counts from now on; what ran before keeps the old one."""
+    """Change the attributes given. A price applies from now on and not to earlier usage."""
     with transaction.atomic():
         tier = Tier.objects.select_for_update(no_key=True).get(pk=tier.pk)
         old = _facts_of(tier)
@@ -109,9 +109,9 @@ def _facts_of(tier: Tier) -> dict[str, str | int | bool]:
 
 
 def make_default_tiers(node: Node) -> list[Tier]:
-    """Make tiers that suit a node: all of them for the first, those with GPUs for the first GPU.
+    """Create tiers for a node: all of them for the first, those with GPUs for the first GPU.
 
-    Tiers of administrators are left alone, and where one has a slug already, it keeps it.
+    Tiers of administrators are not changed, and an existing slug keeps its tier.
     """
     suggested = _suggestions(node.capacity)
     if Tier.objects.exists():
@@ -125,15 +125,15 @@ def make_default_tiers(node: Node) -> list[Tier]:
                     name=name, slug=slug, amount=amount, nano_usd_per_hour=_price_of(amount)
                 )
             )
-        except Conflict:  # another machine was the first too, or an administrator thought alike
+        except Conflict:  # another machine or an administrator created it concurrently
             continue
     return made
 
 
 def _suggestions(capacity: Amount) -> list[tuple[str, str, Amount]]:
-    """Cut a machine into tiers: at least two small tasks fit beside each other, one large fills it.
+    """Divide a machine into tiers: two small tasks fit beside each other, a large one fills it.
 
-    There is always a `cpu-small` and a `cpu-large`; a tier equal to the one before is left out.
+    There is always a `cpu-small` and a `cpu-large`. A tier equal to a smaller one is left out.
     """
     cpus = capacity.cpu_millis
     small_cpu = max(1, min(cpus // 2, max(1000, min(4000, cpus // 8 // 1000 * 1000))))
@@ -161,12 +161,12 @@ def _suggestions(capacity: Amount) -> list[tuple[str, str, Amount]]:
 
 
 def _even(memory_bytes: int) -> int:
-    """Round memory down to what reads well, if there is enough of it."""
+    """Round memory down to a multiple of the step, if there is enough of it."""
     return memory_bytes // _MEMORY_STEP * _MEMORY_STEP or max(1, memory_bytes)
 
 
 def _price_of(amount: Amount) -> int:
-    """Return the suggested price of an hour, in whole tenths of a cent."""
+    """Return the suggested price per hour, in whole tenths of a cent."""
     exact = (
         amount.cpu_millis * _CPU_HOUR // 1000
         + amount.memory_bytes * _GIB_HOUR // GIB

@@ -1,1 +1,1 @@
-"""One file that holds an installation: its rows, keys and bytes; and the way back from it."""
+"""Backup and restore of an installation (rows, keys and bytes) as one file."""

@@ -29,7 +29,7 @@ _MOST_MEMBERS = 50_000_000
 
 
 class Writer:
-    """Adds members to a backup, each noted with its size and SHA-256."""
+    """Adds members to a backup, recording the size and SHA-256 of each."""
 
     def __init__(self, tar: tarfile.TarFile, drafts: Path, progress: BackupProgress) -> None:
         self._tar = tar
@@ -41,9 +41,9 @@ class Writer:
         self.size_bytes = 0
 
     def add_stream(self, name: str, pieces: Iterable[bytes], *, sha256: str | None = None) -> bool:
-        """Add bytes whose number is not known, by way of a draft on the disk.
+        """Add bytes of unknown number, through a draft on the disk.
 
-        Returns False and adds nothing when they are not those of the digest.
+        Returns False and adds nothing when they do not match the digest.
         """
         digest = hashlib.sha256()
         with tempfile.TemporaryFile(dir=self._drafts) as draft:
@@ -68,12 +68,12 @@ class Writer:
             self._add(name, draft, size)
 
     def add_file(self, name: str, path: Path) -> None:
-        """Add a file as it is now, however it grows meanwhile."""
+        """Add a file in its current state, also if it grows meanwhile."""
         with path.open("rb") as file:
             self._add(name, file, os.fstat(file.fileno()).st_size)
 
     def finish(self, manifest: dict[str, Any]) -> None:
-        """Add the list of members and the manifest that vouches for it, which is completed."""
+        """Complete and add the manifest, and the list of members whose digest it contains."""
         self._list.close()
         size = self._noted.tell()
         self._noted.seek(0)
@@ -101,7 +101,7 @@ class Writer:
 
 
 class _Hashed:
-    """Reads at most `left` bytes of a file, and knows their digest afterwards."""
+    """Reads at most `left` bytes of a file and computes their digest."""
 
     def __init__(self, file: IO[bytes], left: int) -> None:
         self._file = file
@@ -121,10 +121,10 @@ class _Hashed:
 def new_archive(
     path: Path, *, passphrase: str | None, drafts: Path, progress: BackupProgress
 ) -> Iterator[Writer]:
-    """Yield a writer; the file appears under its name when it is whole, for its owner alone.
+    """Yield a writer whose file appears under its name once complete, readable by its owner alone.
 
     It is encrypted unless `passphrase` is None. Members of unknown size are collected in `drafts`,
-    which may hold them in clear, and not beside the file, which may be on a foreign disk.
+    which may hold them unencrypted, and not beside the file, which may be on a foreign disk.
     """
     draft = path.with_name(f".{path.name}.part")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -145,7 +145,7 @@ def new_archive(
 
 
 class Archive:
-    """A backup to read. Anybody may have written it, so nothing in it is believed unchecked."""
+    """A backup to read. It is untrusted, so everything in it is checked."""
 
     def __init__(self, tar: tarfile.TarFile) -> None:
         self._tar = tar
@@ -184,7 +184,7 @@ class Archive:
         return file
 
     def verify(self, progress: BackupProgress) -> list[str]:
-        """Read all of it; returns the names of its members. Raises BackupError at a difference."""
+        """Check every digest and return the members' names. Raise BackupError at a difference."""
         if _digest(self._file(MEMBERS)) != self.manifest.get("members_sha256"):
             raise BackupError("the list of members is damaged; take another copy")
         names: set[str] = set()
@@ -217,7 +217,7 @@ class Archive:
             yield piece
 
     def lines(self, name: str) -> Iterator[Any]:
-        """Yield the lines of a member, decoded; raises BackupError."""
+        """Yield the decoded JSON lines of a member. Raise BackupError when it cannot be read."""
         try:
             with gzip.GzipFile(fileobj=self._file(name)) as packed:
                 while line := packed.readline(_LONGEST_LINE + 1):
@@ -244,7 +244,7 @@ def _digest(file: IO[bytes]) -> str:
 
 
 def is_encrypted(path: Path) -> bool:
-    """Whether a file begins as an encrypted backup does; raises BackupError."""
+    """Return True if the file begins like an encrypted backup. Raise BackupError if unreadable."""
     try:
         with path.open("rb") as file:
             return file.read(len(MAGIC)) == MAGIC
@@ -254,7 +254,7 @@ def is_encrypted(path: Path) -> bool:
 
 @contextmanager
 def open_archive(path: Path, passphrase: str | None) -> Iterator[Archive]:
-    """Yield a backup to read; raises BackupError.
+    """Yield a backup for reading. Raise BackupError when it cannot be opened.
 
     Without a passphrase it must be a plain one, with a passphrase an encrypted one: an encrypted
     backup cannot be replaced by a plain one unnoticed.

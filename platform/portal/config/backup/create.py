@@ -1,4 +1,4 @@
-"""Make a backup of an installation, while it runs or not."""
+"""Create a backup of an installation, while it runs or not."""
 
 import itertools
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ def database_files(env: Env) -> dict[str, Path]:
 
 
 def applied_migrations() -> list[str]:
-    """Return the migrations of the tables as they are, such as `spend/0001_initial`."""
+    """Return the applied migrations of the tables, such as `spend/0001_initial`."""
     return sorted(
         f"{app}/{name}" for app, name in MigrationRecorder(connection).applied_migrations()
     )
@@ -43,12 +43,13 @@ def applied_migrations() -> list[str]:
 def save(
     env: Env, path: Path, *, passphrase: str | None, progress: BackupProgress
 ) -> dict[str, Any]:
-    """Write a backup to `path`, plain if `passphrase` is None; returns its manifest.
+    """Write a backup to `path`, plain if `passphrase` is None, and return its manifest.
 
     Raises OSError, BackupError.
 
-    Rows are those of one moment for each database; bytes are immutable, so those that rows name are
-    there. What cannot be read is listed under `missing` and everything else is kept.
+    The rows of each database are a consistent snapshot. Bytes are immutable, so those that rows
+    refer to are present. What cannot be read is listed under `missing`, and everything else is
+    saved.
     """
     manifest: dict[str, Any] = {
         "slipway": __version__,
@@ -93,7 +94,7 @@ def _save_tables(
 def _noting_keys(
     table: TableCopy, rows: Iterator[Row], keys: list[tuple[str, int]]
 ) -> Iterator[Row]:
-    """Note where the bytes rest that rows may name, and how many they are."""
+    """Record the keys of the bytes that rows refer to, and their sizes."""
     place = {name: number for number, name in enumerate(table.columns)}
     for row in rows:
         if row[place["condemned_at"]] is None:
@@ -126,7 +127,7 @@ def _save_artifacts(writer: Writer, missing: list[str]) -> None:
 
 
 def _options() -> dict[str, object]:
-    """Return what a bucket is opened with; a folder takes none."""
+    """Return the options to open a bucket with. A folder has none."""
     if not settings.SLIPWAY_ARTIFACTS_URL.startswith("s3:"):
         return {}
     return dict(settings.SLIPWAY_STORAGE_OPTIONS)

@@ -1,6 +1,6 @@
-"""The two databases of an installation, read in one moment and filled in one transaction.
+"""The two databases of an installation, each read as a snapshot, filled in a transaction.
 
-Both are spoken to without Django: a backup holds tables, not models, and a snapshot must not take
+Both are accessed without Django: a backup holds tables, not models, and a snapshot must not take
 the lock under which SQLite writes.
 """
 
@@ -21,16 +21,16 @@ from portal.config.backup.errors import BackupError
 from portal.config.backup.rows import Row, bytes_in, plain
 from portal.config.databases import SCHEMA
 
-# Made anew wherever Slipway starts: the record of migrations, and what only saves time.
+# Created again at every start: the record of migrations, and caches.
 LEFT_OUT = frozenset({"django_migrations", "core_cache", "alembic_version"})
 _BATCH = 500
 
 
 @dataclass(frozen=True)
 class TableCopy:
-    """A table, its columns by name, which of them hold JSON, and which tables must be there first.
+    """A table, its columns by name, its JSON columns, and the tables to restore before it.
 
-    Those are the tables it refers to where the database looks at once, as it does for MLflow's.
+    The last are the tables it refers to by foreign keys that are checked immediately, as MLflow's.
     """
 
     name: str
@@ -46,13 +46,13 @@ class Database(Protocol):
         """Return its tables, each after those it refers to."""
 
     def read(self, table: TableCopy) -> Iterator[Row]:
-        """Yield the rows of a table as they stand in a backup."""
+        """Yield the rows of a table in the format of a backup."""
 
     def empty(self, tables: Sequence[TableCopy]) -> None:
         """Remove all rows."""
 
     def write(self, table: TableCopy, columns: Sequence[str], rows: Iterable[Row]) -> None:
-        """Add rows of a backup, whose values stand in the order of `columns`."""
+        """Insert rows of a backup, whose values are in the order of `columns`."""
 
     def check_references(self) -> None:
         """Raise BackupError, or an error of the database, when a row refers to a missing one."""
@@ -66,7 +66,7 @@ def _in_order(values: dict[str, TableCopy]) -> list[TableCopy]:
 
 
 def _json_of_models() -> dict[str, frozenset[str]]:
-    """Return the columns that hold JSON, by table; SQLite calls them text."""
+    """Return the JSON columns by table. SQLite itself declares them as text."""
     result: dict[str, frozenset[str]] = {}
     for model in apps.get_models(include_auto_created=True):
         options = model._meta  # noqa: SLF001 - the documented way to a model's fields
@@ -98,11 +98,11 @@ class SqliteTables:
             name,
             tuple(sorted(column[1] for column in columns)),
             frozenset(declared) | self._json.get(name, frozenset()),
-            frozenset(),  # references are looked at when all is written
+            frozenset(),  # references are checked when everything is written
         )
 
     def read(self, table: TableCopy) -> Iterator[Row]:
-        """Yield the rows of a table as they stand in a backup."""
+        """Yield the rows of a table in the format of a backup."""
         names = ", ".join(map(_quoted, table.columns))
         flags = [name in table.json_columns for name in table.columns]
         for row in self._connection.execute(f"SELECT {names} FROM {_quoted(table.name)}"):  # noqa: S608
@@ -112,18 +112,18 @@ class SqliteTables:
         """Remove all rows."""
         for table in reversed(tables):
             cursor = self._connection.execute(f"SELECT 1 FROM {_quoted(table.name)} LIMIT 1")  # noqa: S608
-            if cursor.fetchone():  # a table that only grows refuses even to remove nothing
+            if cursor.fetchone():  # an append-only table refuses even to delete no rows
                 self._connection.execute(f"DELETE FROM {_quoted(table.name)}")  # noqa: S608
 
     def write(self, table: TableCopy, columns: Sequence[str], rows: Iterable[Row]) -> None:
-        """Add rows of a backup."""
+        """Insert rows of a backup."""
         names = ", ".join(map(_quoted, columns))
         marks = ", ".join("?" * len(columns))
         statement = f"INSERT INTO {_quoted(table.name)} ({names}) VALUES ({marks})"  # noqa: S608
         self._connection.executemany(statement, (list(map(_for_sqlite, row)) for row in rows))
 
     def check_references(self) -> None:
-        """Raise BackupError when a row refers to one that is not there."""
+        """Raise BackupError when a row refers to a missing one."""
         if self._connection.execute("PRAGMA foreign_key_check").fetchone():
             raise BackupError("a row of the backup refers to one that is not in it")
 
@@ -180,10 +180,10 @@ class PostgresTables:
         return sql.Identifier(self._schema, table.name)
 
     def read(self, table: TableCopy) -> Iterator[Row]:
-        """Yield the rows of a table as they stand in a backup."""
+        """Yield the rows of a table in the format of a backup."""
         flags = [name in table.json_columns for name in table.columns]
         names = sql.SQL(", ").join(
-            # As text: decoded, JSON's own null could not be told from none.
+            # As text: decoded, a JSON null could not be distinguished from SQL's NULL.
             sql.SQL("{}::text").format(sql.Identifier(name)) if flag else sql.Identifier(name)
             for name, flag in zip(table.columns, flags, strict=True)
         )
@@ -199,7 +199,7 @@ class PostgresTables:
             self._connection.execute(sql.SQL("DELETE FROM {}").format(self._of(table)))
 
     def write(self, table: TableCopy, columns: Sequence[str], rows: Iterable[Row]) -> None:
-        """Add rows of a backup; PostgreSQL reads each value by the type of its column."""
+        """Insert rows of a backup. PostgreSQL parses each value by the type of its column."""
         names = sql.SQL(", ").join(map(sql.Identifier, columns))
         statement = sql.SQL("COPY {} ({}) FROM STDIN").format(self._of(table), names)
         with self._connection.cursor() as cursor, cursor.copy(statement) as copy:
@@ -208,7 +208,7 @@ class PostgresTables:
         self._move_sequences(table)
 
     def check_references(self) -> None:
-        """Raise an error of the database when a row refers to one that is not there."""
+        """Raise an error of the database when a row refers to a missing one."""
         self._connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
 
     def _move_sequences(self, table: TableCopy) -> None:
@@ -243,7 +243,7 @@ def _is_postgres(url: str) -> bool:
 
 @contextmanager
 def reading(url: str, file: Path, schema: str = "public") -> Iterator[Database]:
-    """Yield a database as it was at one moment; nobody waits for the reader."""
+    """Yield a consistent snapshot of a database. The reader blocks nobody."""
     if _is_postgres(url):
         with psycopg.connect(url) as server:
             server.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
@@ -262,7 +262,7 @@ def reading(url: str, file: Path, schema: str = "public") -> Iterator[Database]:
 
 @contextmanager
 def writing(url: str, file: Path, schema: str = "public") -> Iterator[Database]:
-    """Yield a database to fill in one transaction, undone by any error."""
+    """Yield a database to fill in one transaction, rolled back by any error."""
     if _is_postgres(url):
         with psycopg.connect(url) as server:
             server.execute("SET TIME ZONE 'UTC'")

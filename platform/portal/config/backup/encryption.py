@@ -34,7 +34,7 @@ _TAG_BYTES: Final = 16
 _MAC_BYTES: Final = 32
 _SALT_BYTES: Final = 32
 _MAX_HEADER_BYTES: Final = 4096
-# scrypt with 128 MiB of memory. The file's own numbers are believed within these bounds alone.
+# scrypt with 128 MiB of memory. The file's own parameters are accepted within these bounds alone.
 _COST: Final = 1 << 17
 _COSTS: Final = frozenset(1 << power for power in range(15, 21))
 _BLOCK: Final = 8
@@ -60,7 +60,7 @@ def _nonce(number: int, *, is_last: bool) -> bytes:
 
 
 class EncryptingWriter:
-    """A file to write to, of which only ciphertext reaches `file`. `close` ends it."""
+    """A writable file that passes only ciphertext on to `file`. `close` finishes it."""
 
     def __init__(self, file: IO[bytes], passphrase: str) -> None:
         salt = os.urandom(_SALT_BYTES)
@@ -84,7 +84,7 @@ class EncryptingWriter:
         file.write(hmac.digest(keys.header, MAGIC + header, "sha256"))
 
     def write(self, data: bytes) -> int:
-        """Take bytes; whole chunks leave at once."""
+        """Buffer bytes and write every whole chunk."""
         self._waiting += data
         self._position += len(data)
         # At least a byte is left, for the last chunk.
@@ -95,11 +95,11 @@ class EncryptingWriter:
         return len(data)
 
     def tell(self) -> int:
-        """Return the number of bytes taken."""
+        """Return the number of bytes written so far."""
         return self._position
 
     def close(self) -> None:
-        """Write the last chunk; `file` stays open."""
+        """Write the last chunk. `file` stays open."""
         self._seal(bytes(self._waiting), is_last=True)
         self._waiting.clear()
 
@@ -111,7 +111,7 @@ class EncryptingWriter:
 class DecryptingReader(io.RawIOBase):
     """The plain bytes of an encrypted backup, readable at any position.
 
-    No byte is returned of a chunk that does not prove itself. Raises BackupError.
+    No byte is returned of a chunk that is not authentic. Raises BackupError.
     """
 
     def __init__(self, file: IO[bytes], passphrase: str) -> None:
@@ -140,11 +140,11 @@ class DecryptingReader(io.RawIOBase):
         self._open(self._last)
 
     def readable(self) -> bool:
-        """Whether it can be read."""
+        """Return True, since it can be read."""
         return True
 
     def seekable(self) -> bool:
-        """Whether it can be read at any position."""
+        """Return True, since it can be read at any position."""
         return True
 
     def tell(self) -> int:

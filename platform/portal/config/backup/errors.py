@@ -2,4 +2,4 @@
 
 
 class BackupError(Exception):
-    """A backup cannot be made or read; the message is one line for people."""
+    """A backup cannot be created or read. The message is one line for people."""

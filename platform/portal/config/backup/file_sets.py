@@ -1,4 +1,4 @@
-"""What of an installation is not in its databases: keys, who its node is, bytes, logs."""
+"""Parts of an installation outside its databases: keys, the identity of its node, bytes, logs."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ _NOT_KEPT = ("slipway.log", ".new", ".part", ".lock")
 
 
 def files_of(data_dir: Path) -> Iterator[tuple[str, Path]]:
-    """Yield the name in a backup and the path of each file of the data folder that is kept."""
+    """Yield the name in a backup and the path of each file of the data folder to back up."""
     for kept in KEPT:
         top = data_dir / kept
         paths = [top] if top.is_file() else sorted(top.rglob("*")) if top.is_dir() else []
@@ -29,7 +29,7 @@ def _is_passing(name: str) -> bool:
 
 
 def put_file(data_dir: Path, name: str, pieces: Iterable[bytes]) -> None:
-    """Write a file of a backup where it belongs, for its owner alone; raises BackupError."""
+    """Write a file of a backup to its place, for its owner alone. Raise BackupError."""
     inner = PurePosixPath(name).relative_to("data")
     if ".." in inner.parts or inner.is_absolute() or not is_kept(inner):
         raise BackupError(f"{name} is no file of a data folder; take another copy")
@@ -68,7 +68,7 @@ class Tree:
                 yield piece
 
     def write(self, name: str, pieces: Iterable[bytes]) -> None:
-        """Write a file; raises BackupError for a name that leads elsewhere."""
+        """Write a file. Raise BackupError for a name that leads elsewhere."""
         if any(part in ("", ".", "..") for part in name.split("/")):
             raise BackupError(f"artifacts/{name} is no artifact; take another copy")
         path = f"{self._root}/{name}"

@@ -1,4 +1,4 @@
-"""The names of members that a backup may have, and the shape of its manifest."""
+"""Valid names of the members of a backup, and the format of its manifest."""
 
 import re
 from pathlib import PurePosixPath
@@ -8,8 +8,8 @@ from portal.config.backup.errors import BackupError
 from portal.storage.ports import digest_in
 from slipway.sanitize import visible
 
-# Folders and files of the data folder that hold what cannot be made anew. Bytes and artifacts come
-# by their stores, because they may rest elsewhere.
+# Folders and files of the data folder that cannot be recreated. Bytes and artifacts are read from
+# their stores, which may be elsewhere.
 KEPT: Final = ("keys", "logs", "outbox", "predictions", "node/node.json", "node/name")
 _TABLE: Final = re.compile(r"\Atables/(?:default|tracking)/\w{1,100}\.jsonl\.gz\Z", re.ASCII)
 _ALIASES: Final = {"default", "tracking"}
@@ -17,7 +17,7 @@ _MAX_PART_BYTES: Final = 255
 
 
 def check_name(name: str, sha256: str) -> None:
-    """Raise BackupError for a member that belongs nowhere, or is not the bytes it is named by."""
+    """Raise BackupError for an unknown member, or one whose bytes do not match its name."""
     kind, _, rest = name.partition("/")
     if kind == "tables" and _TABLE.match(name):
         return
@@ -35,7 +35,7 @@ def check_name(name: str, sha256: str) -> None:
 
 
 def is_kept(path: PurePosixPath) -> bool:
-    """Whether a path below the data folder belongs into backups."""
+    """Return True if backups include this path below the data folder."""
     return any(path.is_relative_to(kept) for kept in KEPT)
 
 

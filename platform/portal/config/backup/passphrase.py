@@ -14,7 +14,7 @@ _SOURCES = (
 
 
 def new_passphrase(file: Path | None, variable: str) -> str:
-    """Return the passphrase of a new backup, asked for twice at a prompt; raises BackupError."""
+    """Return the passphrase of a new backup, prompting twice if not given. Raise BackupError."""
     passphrase = _given(file, variable)
     if passphrase is None:
         passphrase = _prompt("Passphrase of the backup: ")
@@ -29,7 +29,7 @@ def new_passphrase(file: Path | None, variable: str) -> str:
 
 
 def known_passphrase(file: Path | None, variable: str) -> str:
-    """Return the passphrase of a backup that is there; raises BackupError."""
+    """Return the passphrase of an existing backup. Raise BackupError if there is none."""
     passphrase = _given(file, variable)
     return _prompt("Passphrase of the backup: ") if passphrase is None else passphrase
 

@@ -1,4 +1,4 @@
-"""Progress of long work, in a line every few seconds."""
+"""Progress of long work, one line every few seconds."""
 
 import time
 from collections.abc import Callable
@@ -7,7 +7,7 @@ _EVERY_S = 5.0
 
 
 class BackupProgress:
-    """Counts members and bytes, and reports them now and then through `write`."""
+    """Counts members and bytes, and reports them periodically through `write`."""
 
     def __init__(self, write: Callable[[str], object], *, every_s: float = _EVERY_S) -> None:
         self._write = write

@@ -1,4 +1,4 @@
-"""Fill an empty installation from a backup, and prove that it is equal."""
+"""Restore a backup into an empty installation, and verify that it is equal."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -25,11 +25,11 @@ from slipway.sanitize import visible
 def restore(
     env: Env, path: Path, *, passphrase: str | None, progress: BackupProgress
 ) -> dict[str, Any]:
-    """Fill this installation from the backup at `path`; returns the backup's manifest.
+    """Restore the backup at `path` into this installation and return the backup's manifest.
 
-    Its tables must be made already and hold nobody. All of the backup is checked before anything is
+    The tables must exist and hold no users. The whole backup is verified before anything is
     written. Rows are written first and committed last, the portal's own at the very end, so after
-    a crash in between the same command can be given again. Raises BackupError when the backup is
+    a crash in between the same command can be run again. Raises BackupError when the backup is
     damaged, of another version, or the installation is not empty.
     """
     if User.objects.exists():
@@ -57,7 +57,7 @@ def restore(
 
 
 def check(path: Path, *, passphrase: str | None, progress: BackupProgress) -> dict[str, Any]:
-    """Read a whole backup and compare every digest; returns its manifest. Raises BackupError."""
+    """Verify every digest of a backup and return its manifest. Raise BackupError."""
     with open_archive(path, passphrase) as archive:
         progress.begin("Checking", archive.manifest["members"])
         archive.verify(progress)
@@ -116,7 +116,7 @@ def _check_rows(archive: Archive, alias: str, database: Database) -> None:
 
 
 def _fill(archive: Archive, alias: str, database: Database) -> None:
-    """Write all tables of a database and read them again; raises BackupError at a difference."""
+    """Write all tables of a database and read them again. Raise BackupError at a difference."""
     stated: dict[str, Any] = archive.manifest["databases"][alias]
     tables = database.tables()
     database.empty(tables)

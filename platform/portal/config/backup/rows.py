@@ -1,7 +1,7 @@
-"""Rows as they stand in a backup: the same whichever database they came from or go to.
+"""Rows in the format of a backup, which is the same for SQLite and PostgreSQL.
 
-Times are text in UTC as SQLite keeps them, truth is 0 or 1, JSON is text with sorted keys, bytes
-are `{"b64": …}`. A table's digest is the sum of its rows' SHA-256, whatever their order.
+Times are text in UTC as SQLite stores them, booleans are 0 or 1, JSON is text with sorted keys,
+bytes are `{"b64": …}`. A table's digest is the sum of its rows' SHA-256, in any order.
 """
 
 import base64
@@ -20,7 +20,7 @@ _BYTES = "b64"
 
 
 def plain(value: Any, *, is_json: bool) -> Any:
-    """Return a value of either database as it stands in a backup."""
+    """Convert a value of either database to the format of a backup."""
     if is_json and value is not None:
         return canonical(json.loads(value) if isinstance(value, (str, bytes)) else value)
     if isinstance(value, bool):
@@ -40,12 +40,12 @@ def plain(value: Any, *, is_json: bool) -> Any:
 
 
 def canonical(value: Any) -> str:
-    """Return JSON as one text whatever the order of its keys."""
+    """Return JSON as text with sorted keys."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def is_row(value: Any, columns: int) -> bool:
-    """Whether a line of a backup is a row of so many columns."""
+    """Return True if a line of a backup is a row with that number of columns."""
     return isinstance(value, list) and len(value) == columns and all(map(_is_value, value))
 
 
@@ -63,7 +63,7 @@ def _is_value(value: Any) -> bool:
 
 
 def bytes_in(value: Any) -> bytes | None:
-    """Return the bytes a value of a backup means, None where it is no bytes."""
+    """Return the bytes that a value of a backup represents, or None where it is no bytes."""
     if isinstance(value, dict):
         return base64.b64decode(value[_BYTES])
     return None
@@ -71,9 +71,9 @@ def bytes_in(value: Any) -> bytes | None:
 
 @dataclass
 class Tally:
-    """How many rows a table has, the sum of their digests, and the sums of its money.
+    """Row count of a table, the sum of its rows' digests, and the sums of its money columns.
 
-    Money is every whole-number column whose name says nano: prices, costs and limits.
+    A money column is a column of integers whose name contains nano: prices, costs and limits.
     """
 
     columns: Sequence[str]
@@ -82,7 +82,7 @@ class Tally:
     nano: dict[str, int] = field(default_factory=dict)
 
     def add(self, row: Row) -> bytes:
-        """Count a row; returns it as one line."""
+        """Count a row and return it as one line."""
         line = json.dumps(row, separators=(",", ":"), ensure_ascii=False).encode()
         self.rows += 1
         digest = hashlib.sha256(line).digest()
@@ -98,5 +98,5 @@ class Tally:
             yield self.add(row)
 
     def facts(self) -> dict[str, Any]:
-        """Return what the manifest says of the table."""
+        """Return the entry of the table in the manifest."""
         return {"rows": self.rows, "digest": f"{self.digest:064x}", "nano": self.nano}

@@ -1,4 +1,4 @@
-"""A lock between processes of this machine that lasts no longer than they do."""
+"""A file lock between processes of this machine, released when the holder ends."""
 
 import contextlib
 import fcntl
@@ -9,7 +9,7 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def file_lock(path: Path) -> Iterator[None]:
-    """Hold the lock of a file, waiting for whoever holds it; raises OSError."""
+    """Hold the lock of a file, waiting for its current holder. Raise OSError."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

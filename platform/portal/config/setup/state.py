@@ -1,7 +1,7 @@
-"""Whether the last preparation still holds, found out without loading Django.
+"""Check whether the last preparation is still valid, without loading Django.
 
-Starting again is what people do most, and nearly always there is nothing to prepare. Whatever this
-cannot judge (PostgreSQL, which others may change) counts as not prepared.
+Most starts are restarts with nothing to prepare. What cannot be checked here (PostgreSQL, which
+others may change) counts as not prepared.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ _SECONDS_FOR_ANOTHER_TO_WRITE = 1.0
 
 
 def _files() -> Iterator[Path]:
-    """Yield the files that decide what there is to prepare."""
+    """Yield the files whose change requires another preparation."""
     for folder in ("migrations", "static"):
         for path in sorted(_PORTAL.glob(f"*/{folder}/**/*")):
             if path.suffix != ".pyc":
@@ -31,9 +31,9 @@ def _files() -> Iterator[Path]:
 
 
 def _schema_version(database: Path) -> int:
-    """Return how often the tables have been changed; raises sqlite3.Error.
+    """Return SQLite's schema version, which counts changes of the tables. Raise sqlite3.Error.
 
-    SQLite is asked, for what the file says may be older: its log (WAL) goes into it now and then.
+    It is queried and not read from the file, which may lag behind the write-ahead log (WAL).
     """
     requested = f"{database.absolute().as_uri()}?mode=rw"
     with closing(
@@ -43,7 +43,7 @@ def _schema_version(database: Path) -> int:
 
 
 def _fingerprint(settings: Env) -> str:
-    """Return a digest of the code and the database as they are; empty when that cannot be told."""
+    """Return a digest of the code and the database, or an empty string if it cannot be computed."""
     if settings.database_url:
         return ""
     database = settings.data_dir / "slipway.sqlite3"
@@ -61,7 +61,7 @@ def _fingerprint(settings: Env) -> str:
 
 
 def is_prepared(settings: Env) -> bool:
-    """Tell whether nothing has changed since `note_prepared`."""
+    """Return True if nothing has changed since `note_prepared`."""
     try:
         noted = (settings.data_dir / _STAMP).read_text()
     except OSError:
@@ -70,10 +70,10 @@ def is_prepared(settings: Env) -> bool:
 
 
 def was_prepared(settings: Env) -> bool:
-    """Tell whether a preparation has ever finished in this data folder."""
+    """Return True if a preparation has ever finished in this data folder."""
     return (settings.data_dir / _STAMP).exists()
 
 
 def note_prepared(settings: Env) -> None:
-    """Note that everything is prepared as it is now; raises OSError."""
+    """Record the current state as prepared. Raise OSError when it cannot be written."""
     (settings.data_dir / _STAMP).write_text(_fingerprint(settings))

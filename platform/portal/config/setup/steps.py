@@ -1,4 +1,4 @@
-"""What must be true before the processes start: tables, static files. Safe to run again."""
+"""Preparation before the processes start: tables, static files. Safe to run again."""
 
 import contextlib
 import hashlib
@@ -23,7 +23,7 @@ _STAMP = ".stamp"
 
 @contextlib.contextmanager
 def one_at_a_time(data_dir: Path) -> Iterator[None]:
-    """Keep two preparations apart: on one data folder by a file, on one PostgreSQL by a lock."""
+    """Exclude concurrent preparations: by a file lock on the data folder and a PostgreSQL lock."""
     data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     with file_lock(data_dir / "prepare.lock"), _advisory_lock():
         yield
@@ -44,7 +44,7 @@ def _advisory_lock() -> Iterator[None]:
 
 
 def check_server(url: str) -> None:
-    """Raise StartError with PostgreSQL's own words; the pool would only say that it waited."""
+    """Raise StartError with PostgreSQL's own message. The pool would only report a timeout."""
     if connection.vendor != "postgresql":
         return
     try:
@@ -55,9 +55,9 @@ def check_server(url: str) -> None:
 
 
 def _check_replaced(loader: MigrationLoader) -> None:
-    """Raise StartError when the tables are those of half the migrations that one replaced.
+    """Raise StartError when only some of the migrations that one replaces are applied.
 
-    Django would leave them as they are, without a word.
+    Django would silently leave the tables as they are.
     """
     for (app, _), migration in loader.replacements.items():
         missing = [name for name in migration.replaces if name not in loader.applied_migrations]
@@ -69,7 +69,7 @@ def _check_replaced(loader: MigrationLoader) -> None:
 
 
 def migrate() -> int:
-    """Bring the tables up to date; returns how many migrations ran. Raises StartError."""
+    """Apply pending migrations and return how many ran. Raise StartError."""
     executor = MigrationExecutor(connection)
     _check_replaced(executor.loader)
     executor.check_replacements()
@@ -95,7 +95,7 @@ def _static_fingerprint() -> str:
 
 
 def collect_static() -> bool:
-    """Collect, hash and compress the static files if any changed; tells whether it had to.
+    """Collect, hash and compress the static files if any changed. Return True if it had to.
 
     Older files stay: a page that is open, or another installation of this folder, may name them.
     """

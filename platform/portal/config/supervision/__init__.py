@@ -1,5 +1,5 @@
 """Start several processes, keep them running, show one log, leave nothing behind.
 
-Knows nothing of Django or of Slipway's settings: `portal.config.up` says what to run. Loaded by the
-supervisor alone, so it stays small.
+Independent of Django and Slipway's settings: `portal.config.up` defines the processes. The
+supervisor alone imports it, so it stays small.
 """

@@ -1,4 +1,4 @@
-"""Start one child so that it cannot outlive us, and say in words how it ended."""
+"""Start a child that cannot outlive its parent, and describe how it ended."""
 
 import contextlib
 import ctypes
@@ -14,7 +14,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
 def die_with_parent(parent: int, by: signal.Signals) -> None:
-    """Ask the kernel to signal this process when its parent dies; leaves if it already has.
+    """Ask the kernel to signal this process when its parent dies. Exit if it is dead already.
 
     `parent` is the process id the caller knows its parent by. Where the kernel cannot (not Linux)
     only the check is made.
@@ -37,15 +37,15 @@ def spawn(
     """Start a child in a session and process group of its own.
 
     The kernel kills it when this process dies. `announce` is called in the child, with its process
-    id, before the program starts. Standard output and error both go to `output`. `stdin` is what
-    the child reads from standard input, at most a pipe's worth (4 KiB). Raises OSError when the
-    program cannot be started.
+    id, before the program starts. Standard output and error both go to `output`. `stdin` is the
+    child's standard input, at most a pipe's worth (4 KiB). Raises OSError when the program cannot
+    be started.
     """
     parent = os.getpid()
 
     def before_exec() -> None:
         die_with_parent(parent, signal.SIGKILL)
-        signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # whoever is told may have died
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # the reader of the pipe may have died
         announce(os.getpid())
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
 
@@ -66,7 +66,7 @@ def spawn(
 
 
 def has_ended(child: subprocess.Popen[bytes]) -> bool:
-    """Tell whether the child has ended, without collecting it (its number stays its own)."""
+    """Return True if the child has ended, without reaping it (its PID is not reused)."""
     try:
         return os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
     except ChildProcessError:
@@ -74,13 +74,13 @@ def has_ended(child: subprocess.Popen[bytes]) -> bool:
 
 
 def signal_group(child: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    """Send a signal to the child and all it started; an empty group is fine."""
+    """Send a signal to the process group of the child. An empty group is no error."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, number)
 
 
 def reason_of(returncode: int) -> str:
-    """Say how a process ended: `exited with code 3`, `killed by SIGKILL (signal 9)`."""
+    """Describe how a process ended: `exited with code 3`, `killed by SIGKILL (signal 9)`."""
     if returncode >= 0:
         return f"exited with code {returncode}"
     try:

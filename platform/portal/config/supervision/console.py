@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO
 
-# What a process prints may hold what a stranger sent it; never let that steer the terminal.
+# The output of a process may contain untrusted input, which must not control the terminal.
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
 _COLOURS = ("36", "32", "33", "35", "34", "96", "92", "93", "95", "94")
 _LONGEST_LINE_BYTES = 64 * 1024
@@ -39,7 +39,7 @@ class RotatingFile:
         return self.path.with_name(f"{self.path.name}.{number}")
 
     def write(self, line: str) -> None:
-        """Append one line; raises OSError (a full disk, for one)."""
+        """Append one line, rotating the file when it is full. Raise OSError, as on a full disk."""
         data = f"{line}\n".encode()
         if self._size and self._size + len(data) > self.max_bytes:
             self._file.close()
@@ -53,7 +53,7 @@ class RotatingFile:
 
 
 class Console:
-    """Prints lines behind the name of the process that wrote them."""
+    """Prints lines prefixed with the name of the process that wrote them."""
 
     def __init__(self, terminal: TextIO, file: RotatingFile | None, names: list[str]) -> None:
         self._terminal: TextIO | None = terminal
@@ -70,7 +70,7 @@ class Console:
         )
 
     def line(self, name: str, text: str, *, only_file: bool = False) -> None:
-        """Log one line of `name`; `only_file` keeps it off the terminal."""
+        """Log one line of `name`. `only_file` keeps it off the terminal."""
         text = _plain(text)
         self._to_file(name, text)
         if not only_file:
@@ -107,10 +107,10 @@ class Console:
             self._terminal.write(f"{label} {text}\n")
             self._terminal.flush()
         except (OSError, ValueError):
-            self._terminal = None  # whoever read it is gone; the file goes on
+            self._terminal = None  # its reader is gone, the file continues
 
     def _takes_more(self) -> bool:
-        """Whether the terminal would take a line now: a paused one must not halt everything."""
+        """Return True if the terminal accepts a line now: a paused one must not block."""
         if self._descriptor is None:
             return True
         return bool(select.select([], [self._descriptor], [], 0)[1])
@@ -124,7 +124,7 @@ def _descriptor_of(terminal: TextIO) -> int | None:
 
 
 class LineReader:
-    """Cuts what comes out of a pipe into lines and hands each on."""
+    """Splits the output of a pipe into lines and emits each."""
 
     def __init__(self, descriptor: int, emit: Callable[[str], None]) -> None:
         os.set_blocking(descriptor, False)
@@ -133,9 +133,9 @@ class LineReader:
         self._rest = b""
 
     def read(self) -> bool:
-        """Hand on what is there now; False once the other end is closed.
+        """Emit the lines available now. Return False once the other end is closed.
 
-        At most a few pipes' worth at a time, so that one who floods does not keep us from the rest.
+        It reads a few pipes' worth at most, so that a process that floods does not block others.
         """
         for _ in range(_CHUNKS_AT_ONCE):
             try:

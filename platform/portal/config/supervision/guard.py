@@ -1,13 +1,14 @@
 """Kills what a supervisor leaves behind when the supervisor itself is killed.
 
-Run as a program of its own with a pipe as standard input. `+PID` says that a process group was
-started, `-PID` that it is gone. The supervisor holds the only other end of the pipe, so the end of
-input means that it died, however it died; then every group still on the list is killed. The kernel
-already kills the direct children (PR_SET_PDEATHSIG); this reaches what they started in turn.
+Run as a program of its own with a pipe as standard input. `+PID` reports that a process group
+was started, `-PID` that it is gone. The supervisor holds the only other end of the pipe, so the
+end of input means that it died in whatever way. Then every group still on the list is killed. The
+kernel already kills the direct children (PR_SET_PDEATHSIG). This reaches what they started in
+turn.
 
-Some children start what must outlive them (tasks run on while their agent restarts), so no group
-holds it. `!NAME JSON` names a program, as argv and environment, that clears up after such a child;
-it is run at the very end, unless `~NAME` said that the child left nothing.
+Some children start processes that must outlive them (tasks run on while their agent restarts), so
+no group contains those. `!NAME JSON` names a program, as argv and environment, that cleans up after
+such a child. It is run at the very end, unless `~NAME` reported that the child left nothing.
 
 Imports next to nothing and never the rest of Slipway: it is started as a bare file.
 """
@@ -19,12 +20,12 @@ import sys
 import time
 from typing import Any
 
-# A killed process stays in its group until its parent has collected it; give that this long.
+# A killed process stays in its group until its parent has reaped it. Wait this long for that.
 _PATIENCE_S = 10.0
 
 
 def _watch(stream: int) -> tuple[set[int], list[Any]]:
-    """Follow the pipe to its end; returns the groups to kill then, and the programs to run."""
+    """Read the pipe to its end. Return the groups to kill then, and the programs to run."""
     groups: set[int] = set()
     programs: dict[bytes, Any] = {}
     rest = b""
@@ -53,12 +54,12 @@ def _kill(groups: set[int]) -> None:
             except ProcessLookupError:
                 groups.discard(group)
             except PermissionError:
-                groups.discard(group)  # the number now belongs to somebody else
+                groups.discard(group)  # the id now belongs to another process
         time.sleep(0.02)
 
 
 def main() -> None:
-    """Guard until the supervisor closes the pipe, by leaving or by dying."""
+    """Guard until the supervisor closes the pipe, by exiting or by dying."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     groups, programs = _watch(sys.stdin.fileno())

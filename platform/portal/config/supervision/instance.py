@@ -1,4 +1,4 @@
-"""One instance on one data folder, with room on its disk."""
+"""Exclusive lock on the data folder, and a check of the free space on its disk."""
 
 import fcntl
 import os
@@ -7,13 +7,13 @@ from pathlib import Path
 
 from portal.config.supervision.errors import StartError, start_error_from
 
-# Enough for the database to grow while someone reads the warning; the set-up needs more and checks.
+# Enough for the database to grow while someone reads the warning. The set-up checks for more.
 LEAST_FREE_MIB = 200
 _PATIENCE_S = 1.5
 
 
 def check_space(folder: Path, least_mib: int = LEAST_FREE_MIB) -> None:
-    """Raise StartError when the disk that holds `folder` has too little room."""
+    """Raise StartError when the disk that holds `folder` has less than `least_mib` MiB free."""
     usage = os.statvfs(folder)
     free_mib = usage.f_bavail * usage.f_frsize // (1024 * 1024)
     if free_mib < least_mib:
@@ -24,7 +24,7 @@ def check_space(folder: Path, least_mib: int = LEAST_FREE_MIB) -> None:
 
 
 def lock_folder(folder: Path) -> int:
-    """Make the data folder and take it for this process; returns the lock's file descriptor.
+    """Create the data folder and lock it for this process. Return the lock's file descriptor.
 
     The lock is free again when every process that holds the descriptor has ended. Raises StartError
     when another instance runs on the folder, or it cannot be written to.
@@ -41,7 +41,7 @@ def lock_folder(folder: Path) -> int:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             break
         except BlockingIOError:
-            # A killed supervisor's guard holds the lock until it has cleared up: wait for that.
+            # A killed supervisor's guard holds the lock until it has cleaned up: wait for that.
             if time.monotonic() > deadline:
                 holder = os.pread(descriptor, 20, 0).decode(errors="replace").strip()
                 raise StartError(

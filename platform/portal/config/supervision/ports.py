@@ -1,4 +1,4 @@
-"""Find out before the start whether a port is free, and if not, who has it."""
+"""Check before the start whether a port is free, and if not, name the process that uses it."""
 
 import contextlib
 import errno
@@ -14,7 +14,7 @@ _LISTEN = "0A"
 
 @dataclass(frozen=True)
 class ListeningPort:
-    """A port that one of our processes will listen on, and the variable that chose it."""
+    """A port that a process of ours will listen on, and the setting that defines it."""
 
     variable: str
     host: str
@@ -52,7 +52,7 @@ def _listening_inodes(port: int) -> set[str]:
 
 
 def holder_of(port: int) -> str:
-    """Name the process that listens on a port: `python3 (process 123)`; empty if unreadable."""
+    """Return the process that listens on a port: `python3 (process 123)`. Empty if unreadable."""
     requested = {f"socket:[{inode}]" for inode in _listening_inodes(port)}
     if not requested:
         return ""
@@ -80,7 +80,7 @@ def _free_port_after(door: ListeningPort) -> int:
 
 
 def check_ports(doors: list[ListeningPort]) -> None:
-    """Return when every door can be opened; raises StartError naming the variable to change."""
+    """Raise StartError, naming the variable to change, unless every port can be bound."""
     seen: dict[int, ListeningPort] = {}
     for door in doors:
         if door.port in seen:

@@ -1,4 +1,4 @@
-"""Ask a process whether it is ready, without ever waiting long for the answer."""
+"""Readiness and liveness probes of processes, with short timeouts."""
 
 import asyncio
 import contextlib
@@ -71,7 +71,7 @@ def _request(path: str, host: str, secret: str) -> bytes:
 def http_ready(
     host: str, port: int, path: str = "/readyz", *, named: str = "", secret: str = ""
 ) -> Probe:
-    """Return a probe that wants status 200 from a page; `named` is another Host than its own."""
+    """Return a probe that expects status 200 of a page. `named` overrides the Host header."""
     message = _request(path, named or _host_header(host, port), secret)
 
     async def probe() -> str:
@@ -82,7 +82,7 @@ def http_ready(
 
 
 def http_alive(host: str, port: int, path: str = "/healthz", *, named: str = "") -> Probe:
-    """Return a probe that wants any answer from a page: an error is a sign of life as well."""
+    """Return a probe that accepts any response of a page: an error is a sign of life as well."""
     message = _request(path, named or _host_header(host, port), "")
 
     async def probe() -> str:
@@ -95,7 +95,7 @@ def http_alive(host: str, port: int, path: str = "/healthz", *, named: str = "")
 
 
 def unix_http_alive(socket: Path, path: str) -> Probe:
-    """Return a probe that wants any answer from a page behind a Unix socket."""
+    """Return a probe that accepts any response of a page behind a Unix socket."""
     message = _request(path, "localhost", "")
 
     async def probe() -> str:
@@ -106,7 +106,7 @@ def unix_http_alive(socket: Path, path: str) -> Probe:
 
 
 def redis_alive(port: int) -> Probe:
-    """Return a probe that wants any answer from a Redis on loopback, be it a refusal."""
+    """Return a probe that accepts any response of a Redis on loopback, even a refusal."""
 
     async def probe() -> str:
         connect = partial(asyncio.open_connection, "127.0.0.1", port)
@@ -118,7 +118,7 @@ def redis_alive(port: int) -> Probe:
 
 
 def touched(path: Path) -> Probe:
-    """Return a probe that wants a file to have been touched since it was last asked."""
+    """Return a probe that expects a file to have been touched since the previous probe."""
     seen = 0
 
     def look() -> str:
@@ -137,7 +137,7 @@ def touched(path: Path) -> Probe:
 
 
 def _silence_of(answer: bytes | str) -> str:
-    # Closing a connection is an answer, too: whoever has opened too many makes a process do that.
+    # A closed connection is an answer, too: a process closes it when a client has opened too many.
     return answer if isinstance(answer, str) else ""
 
 
@@ -146,7 +146,7 @@ def _host_header(host: str, port: int) -> str:
 
 
 def unix_http_ready(socket: Path, path: str, *, secret: str = "") -> Probe:
-    """Return a probe that wants status 200 from a page behind a Unix socket."""
+    """Return a probe that expects status 200 of a page behind a Unix socket."""
     message = _request(path, "localhost", secret)
 
     async def probe() -> str:
@@ -157,7 +157,7 @@ def unix_http_ready(socket: Path, path: str, *, secret: str = "") -> Probe:
 
 
 def pid_file_ready(path: Path) -> Probe:
-    """Return a probe that wants the number of a process that runs in a file."""
+    """Return a probe that expects a file with the PID of a running process."""
 
     def is_there() -> bool:
         try:
@@ -173,7 +173,7 @@ def pid_file_ready(path: Path) -> Probe:
 
 
 def redis_ready(port: int, password: str) -> Probe:
-    """Return a probe that wants PONG from a Redis on loopback."""
+    """Return a probe that expects PONG from a Redis on loopback."""
     message = f"AUTH {password}\r\nPING\r\n".encode()
 
     async def probe() -> str:

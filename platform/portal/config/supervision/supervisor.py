@@ -20,7 +20,7 @@ from portal.config.supervision.errors import StartError
 from portal.config.supervision.probes import Probe
 
 NAME = "slipway"
-# A program that exits so before it was ever ready has been refused by its settings.
+# A program that exits with this status before it was ready has invalid settings.
 REFUSED = 2
 _NOT_STARTED = 127
 _PROBE_EVERY_S = 0.05
@@ -36,10 +36,10 @@ _LINES_KEPT = 20
 
 @dataclass(frozen=True)
 class ProcessSpec:
-    """One process to keep: how to start it, whether it is ready and alive, how to stop it.
+    """A process to supervise: how to start it, whether it is ready and alive, how to stop it.
 
-    One that was ready and then gives no sign of life for `silent_for_s` seconds is killed and
-    started again: a frozen process ends no more by itself than a deadlock does.
+    One that was ready and then shows no sign of life for `silent_for_s` seconds is killed and
+    restarted: a frozen process ends no more by itself than a deadlock does.
     """
 
     name: str
@@ -52,24 +52,24 @@ class ProcessSpec:
     silent_for_s: float = 20.0
     # Stopped only when the processes that need it are gone.
     serves_others: bool = False
-    # Stopped before all others, so that they still hear what it says.
+    # Stopped before all others, so that they still receive its requests.
     uses_others: bool = False
-    # One that the rest can do without: waited for, but no reason to give up when it cannot start.
+    # Optional: waited for, but the others run without it when it cannot start.
     optional: bool = False
-    # Whether `up` says that it is ready only when this one is.
+    # Whether `up` reports readiness only when this one is ready.
     awaited: bool = True
-    # Ends what it started and left running: run after it is gone for good, unless it left well.
+    # Cleans up processes it left running: run after it has ended for good, unless cleanly.
     clear_up: tuple[str, ...] = ()
 
 
 class Backoff:
-    """How long to wait before the next start: nothing at first, longer while it keeps dying."""
+    """Delay before the next start: zero at first, longer while the process keeps dying."""
 
     def __init__(self) -> None:
         self._deaths = 0
 
     def delay_after(self, ready_for_s: float) -> float:
-        """Return the seconds to wait after a death; `ready_for_s` is 0 if it never got ready."""
+        """Return the seconds to wait after a death. `ready_for_s` is 0 if it never became ready."""
         if ready_for_s >= _STEADY_S:
             self._deaths = 0
         self._deaths += 1
@@ -77,7 +77,7 @@ class Backoff:
 
 
 class _Guard:
-    """The other end of `guard.py`: tells it which groups live; starts another if it dies."""
+    """The other end of `guard.py`: reports the live groups to it and restarts it if it dies."""
 
     def __init__(self, specs: list[ProcessSpec], cwd: Path, keep_open: tuple[int, ...]) -> None:
         self._cwd = cwd
@@ -110,7 +110,7 @@ class _Guard:
             os.write(self._pipe, line.encode())
 
     def announce(self, group: int) -> None:
-        """Called in the child between fork and exec, so that no group is ever unknown."""
+        """Announce a group from the child between fork and exec, so that no group is unknown."""
         self._tell(f"+{group}\n")
 
     def add(self, group: int) -> None:
@@ -118,17 +118,17 @@ class _Guard:
         self._groups.add(group)
 
     def forget(self, group: int) -> None:
-        """The group is gone."""
+        """Remove a group that is gone."""
         self._groups.discard(group)
         self._tell(f"-{group}\n")
 
     def left_well(self, name: str) -> None:
-        """A process is gone for good and has left nothing to clear up."""
+        """Record that a process has ended for good and left nothing to clean up."""
         self._programs.pop(name, None)
         self._tell(f"~{name}\n")
 
     def revive(self) -> bool:
-        """Start another guard if this one has died; tells whether it did."""
+        """Start another guard if this one has died. Return True if it did."""
         if self.process.poll() is None:
             return False
         os.close(self._pipe)
@@ -136,14 +136,12 @@ class _Guard:
         return True
 
     def dismiss(self) -> None:
-        """Close the pipe and wait until the guard has left."""
+        """Close the pipe and wait until the guard has exited."""
         os.close(self._pipe)
         self.process.wait()
 
 
 class _Keeper:
-    """Keeps one process running."""
-
     def __init__(self, spec: ProcessSpec, console: Console, guard_: _Guard, cwd: Path) -> None:
         self.spec = spec
         self.is_ready = asyncio.Event()
@@ -182,7 +180,7 @@ class _Keeper:
             await asyncio.sleep(delay)
 
     async def _live_once(self) -> int:
-        """Start the process, wait for its end, clear up what it started; returns its exit code."""
+        """Start the process, wait for its end, clean up what it started. Return its exit code."""
         self._ended.clear()
         self._ready_since = None
         self._lines.clear()
@@ -235,7 +233,7 @@ class _Keeper:
             began = time.monotonic()
             await asyncio.sleep(_LOOK_FOR_LIFE_EVERY_S)
             is_alive = await self.spec.alive() == ""
-            # A probe ends by itself; if a look takes longer, this process was held up, and all
+            # A probe has a timeout. If one takes longer, this process was suspended, and all
             # others may have been.
             if is_alive or time.monotonic() - began > _LONGEST_LOOK_S:
                 answered = time.monotonic()
@@ -252,12 +250,12 @@ class _Keeper:
         self.is_ready.set()
 
     def notice_end(self) -> None:
-        """Look whether the child has ended (called when any child has)."""
+        """Check whether the child has ended (called when any child has)."""
         if self._child is not None and has_ended(self._child):
             self._ended.set()
 
     async def stop(self) -> None:
-        """End the process: ask, wait `stop_grace_s`, then kill its whole group."""
+        """Terminate the process, wait `stop_grace_s`, then kill its whole group."""
         self._stopping = True
         if self._child is None:
             self.task.cancel()
@@ -277,7 +275,7 @@ class _Keeper:
 
     def _log(self, text: str) -> None:
         self._lines.append(text)
-        # What programs chatter while they start and stop is in the file; shown if a start fails.
+        # Output during start and stop goes to the file alone, and is shown if a start fails.
         chatter = self._ready_since is None or self._stopping
         self._console.line(self.spec.name, text, only_file=chatter)
 
@@ -286,7 +284,7 @@ class _Keeper:
 
 
 class Supervisor:
-    """Runs the processes of `specs` until a signal says stop.
+    """Runs the processes of `specs` until a stop signal.
 
     `keep_open` are file descriptors (the instance's lock) that stay open until the last process is
     gone, even if this one is killed.
@@ -310,7 +308,7 @@ class Supervisor:
     async def run(self, on_ready: Callable[[], None]) -> None:
         """Start everything, call `on_ready` once all are ready, return after a stop signal.
 
-        Raises StartError when a process cannot be started at all; everything is stopped by then.
+        Raises StartError when a process cannot be started at all, after stopping everything.
         """
         loop = asyncio.get_running_loop()
         self._guard = _Guard(self._specs, self._cwd, self._keep_open)
@@ -341,7 +339,7 @@ class Supervisor:
                 await asyncio.wait([stop, *lives], return_when=asyncio.FIRST_COMPLETED)
             for life in lives:
                 if life.done():
-                    await life  # raises what it ended by
+                    await life  # raises the exception it ended with
         finally:
             stop.cancel()
             ready.cancel()

@@ -1,4 +1,4 @@
-"""The ledger and its sums, what is held beside leases, prices of resources, budgets."""
+"""The ledger and its sums, holdings besides leases, prices of resources, budgets."""
 
 from portal.spend.models.budgets import Budget, BudgetAlert, BudgetStop, Reservation
 from portal.spend.models.holdings import Holding, RatePrice

@@ -1,4 +1,4 @@
-"""Budgets: what a project, a team or a person may spend, what is set aside, who was told what."""
+"""Budgets of projects, teams and people, their reservations and the alerts sent."""
 
 from datetime import datetime
 from typing import ClassVar
@@ -14,10 +14,10 @@ from slipway.schemas.spend import BudgetPeriod
 
 
 class BudgetQuerySet(models.QuerySet["Budget"]):
-    """Verbs on budgets."""
+    """Queryset of budgets."""
 
     def visible_to(self, principal: Principal) -> "BudgetQuerySet":
-        """Budgets of the projects and teams in sight and one's own; administrators see all."""
+        """Return budgets of visible projects and teams and one's own. Administrators see all."""
         if principal.user.is_administrator and not _is_confined(principal):
             return self.all()
         projects = principal.projects().live()
@@ -28,14 +28,14 @@ class BudgetQuerySet(models.QuerySet["Budget"]):
         return self.filter(value)
 
     def over(self, *, project: str, team: str, person: str) -> "BudgetQuerySet":
-        """Budgets that count what this project, of this team, spends for this person."""
+        """Budgets that count the spend of this project, of this team, by this person."""
         value = Q(project=project) | Q(person=person)
         return self.filter(value | Q(team=team) if team else value)
 
     def set_aside(self, budget_id: str, *, nano_usd: int, window: str, timestamp: datetime) -> bool:
-        """Reserve an amount; False when it does not fit any more.
+        """Reserve an amount. Return False when it does not fit any more.
 
-        One guarded UPDATE, so that a budget never gives more than it has, however many ask.
+        One guarded UPDATE, so that a budget is never overcommitted by concurrent requests.
         """
         fits = Q(limit_nano_usd__gte=F("spent_nano_usd") + F("reserved_nano_usd") + nano_usd)
         room = fits & Q(limit_nano_usd__gt=F("spent_nano_usd"))
@@ -50,10 +50,10 @@ def _is_confined(principal: Principal) -> bool:
 class Budget(Row):
     """A limit on what one project, team or person spends, in a month or in total.
 
-    `window` is the month (`2026-11`) or `total` that `spent_nano_usd` counts, as of `measured_at`;
-    `reserved_nano_usd` is set aside for what was admitted and has not spent it yet. `stops` stops
-    what runs when the limit is reached; without it the budget only tells. `counts_exempt` stops
-    endpoints too. Until `override_until` nothing is refused or stopped.
+    `window` is the month (`2026-11`) or `total` that `spent_nano_usd` counts, as of `measured_at`.
+    `reserved_nano_usd` is reserved for admitted workloads that have not spent it yet. With `stops`,
+    running work is stopped when the limit is reached. Without it the budget only alerts.
+    `counts_exempt` stops endpoints too. Until `override_until` nothing is refused or stopped.
     """
 
     id = IdField("bdg")
@@ -115,32 +115,32 @@ class Budget(Row):
 
     @property
     def scope_id(self) -> str:
-        """The id of whom it limits."""
+        """Id of the project, team or person it limits."""
         return self.project_id or self.team_id or self.person_id or ""
 
     @property
     def scope_name(self) -> str:
-        """What people call whom it limits."""
+        """Display name of the project, team or person it limits."""
         if self.project is not None:
             return f"project {self.project.slug}"
         return f"team {self.team.slug}" if self.team is not None else str(self.person)
 
     @property
     def left_nano_usd(self) -> int:
-        """What may still be promised, never below zero."""
+        """Amount available for reservations, never below zero."""
         return max(0, self.limit_nano_usd - self.spent_nano_usd - self.reserved_nano_usd)
 
     @property
     def overshoot_nano_usd(self) -> int:
-        """What was spent beyond the limit."""
+        """Amount spent beyond the limit."""
         return max(0, self.spent_nano_usd - self.limit_nano_usd)
 
     def is_overridden(self, timestamp: datetime) -> bool:
-        """Whether it lets everything pass for now."""
+        """Return True if the limit is overridden at that time."""
         return self.override_until is not None and self.override_until > timestamp
 
     def is_used_up(self, timestamp: datetime) -> bool:
-        """Whether it refuses and stops now."""
+        """Return True if it refuses new work and stops running work at that time."""
         return (
             self.stops
             and self.spent_nano_usd >= self.limit_nano_usd
@@ -149,9 +149,9 @@ class Budget(Row):
 
 
 class Reservation(Row):
-    """What a budget has set aside for one workload, and what of that is not spent yet.
+    """Amount a budget reserved for one workload, and the part not spent yet.
 
-    `base_nano_usd` is what the workload had cost before it was let in (again).
+    `base_nano_usd` is the cost of the workload before it was admitted (again).
     """
 
     id = IdField("rsv")
@@ -173,7 +173,7 @@ class Reservation(Row):
 
 
 class BudgetAlert(Row):
-    """That people were told; once for each level of each limit in each window."""
+    """An alert that was sent, once for each level of each limit in each window."""
 
     id = IdField("alrt")
     budget = models.ForeignKey(Budget, on_delete=models.CASCADE, related_name="alerts")

@@ -1,4 +1,4 @@
-"""What costs without being a workload: stored bytes and the machines; prices of bare resources."""
+"""Holdings, which cost without being a workload (bytes and nodes), and prices of bare resources."""
 
 from typing import Any, ClassVar, NoReturn
 
@@ -10,15 +10,15 @@ from portal.core.models import IdField, Row
 
 
 class HoldingQuerySet(models.QuerySet["Holding"]):
-    """Verbs on holdings."""
+    """Queryset of holdings."""
 
     def open(self) -> "HoldingQuerySet":
-        """Holdings in force."""
+        """Current holdings."""
         return self.filter(end_ms__isnull=True)
 
 
 class Holding(Row):
-    """Something held from a moment on: the bytes of one sort of one project, or one whole node.
+    """An allocation from a time on: bytes of one sort of one project, or one whole node.
 
     It is metered as a lease is. When the amount changes, this one ends and another begins.
     """
@@ -55,7 +55,7 @@ class Holding(Row):
 
 
 class RatePriceQuerySet(models.QuerySet["RatePrice"]):
-    """There is no update and no delete; the database refuses both too."""
+    """Append-only queryset: update and delete raise TypeError. The database refuses both too."""
 
     def update(self, **_changes: Any) -> NoReturn:
         raise TypeError("prices are only ever added")
@@ -65,7 +65,7 @@ class RatePriceQuerySet(models.QuerySet["RatePrice"]):
 
 
 class RatePrice(models.Model):
-    """The price of a bare resource from a moment on, in nano-USD an hour of its unit.
+    """The price of a bare resource from `effective_from` on, in nano-USD an hour of its unit.
 
     Units: `cpu` one CPU, `memory` one GiB, `gpu` one GPU, `storage` one GB (10⁹ bytes).
     """

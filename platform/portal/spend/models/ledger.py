@@ -1,6 +1,6 @@
-"""The ledger: lines that are only ever added, and sums of them that views read.
+"""The ledger: append-only lines, and sums of them that views read.
 
-The tables hold ids without foreign keys: a ledger outlives what it speaks of. Empty means "none".
+The tables hold ids without foreign keys: a ledger outlives its subjects. Empty means "none".
 Money is integer nano-USD.
 """
 
@@ -13,7 +13,7 @@ from portal.core import clock
 
 KIND_STORAGE = "storage"
 KIND_CAPACITY = "capacity"
-# The part of labels that are tags; those of groups are the names of kinds.
+# The part of labels that are tags. Those of groups are the names of kinds.
 TAG = "tag"
 
 
@@ -22,7 +22,7 @@ def _id() -> "models.CharField[str, str]":
 
 
 class LineQuerySet(models.QuerySet["Line"]):
-    """There is no update and no delete; the database refuses both too."""
+    """Append-only queryset: update and delete raise TypeError. The database refuses both too."""
 
     def update(self, **_changes: Any) -> NoReturn:
         raise TypeError("lines are only ever added")
@@ -32,11 +32,11 @@ class LineQuerySet(models.QuerySet["Line"]):
 
 
 class Line(models.Model):
-    """What one source cost from `begin_ms` to `end_ms`, both within one hour.
+    """Cost of one source from `begin_ms` to `end_ms`, both within one hour.
 
-    A source is a lease or a holding. `nano_usd` is what its project pays; `value_nano_usd` what the
-    resources of the node are worth, which idle is counted from. A correction takes back what was
-    written before it was known that the source had ended earlier, and is negative.
+    A source is a lease or a holding. `nano_usd` is what its project pays. `value_nano_usd` is the
+    value of the node's resources, from which idle cost is computed. A correction is negative: it
+    takes back what was written before it was known that the source had ended earlier.
     """
 
     source = models.CharField(max_length=40)
@@ -68,7 +68,7 @@ class Line(models.Model):
 
 
 class MonthTotal(models.Model):
-    """Sum of the lines of a month (`2026-11`) that agree in everything named here."""
+    """Sum of the lines of a month (`2026-11`) with equal values of these columns."""
 
     KEYS: ClassVar[tuple[str, ...]] = ("month", "project", "team", "person", "tier", "kind")
 
@@ -95,7 +95,7 @@ class MonthTotal(models.Model):
 
 
 class DayTotal(models.Model):
-    """Sum of the lines of a day, in UTC, that agree in everything named here."""
+    """Sum of the lines of a day, in UTC, with equal values of these columns."""
 
     KEYS: ClassVar[tuple[str, ...]] = ("day", "project", "team", "person", "tier", "kind")
 
@@ -173,7 +173,7 @@ class LabelTotal(models.Model):
 
     A label is the group of a workload (`part` is its kind: an experiment of jobs, an endpoint of
     replicas) or one of its tags (`part` is `tag`, `key` such as `team=vision`). Lines may bear
-    several labels or none, so these do not add up to what was spent. A period is as in `Split`.
+    several labels or none, so these do not add up to the total spend. A period is as in `Split`.
     """
 
     KEYS: ClassVar[tuple[str, ...]] = ("period", "project", "part", "key")
@@ -196,25 +196,25 @@ class LabelTotal(models.Model):
 
 
 class LedgerVersionQuerySet(models.QuerySet["LedgerVersion"]):
-    """Verbs on the one row."""
+    """Queryset of the single row."""
 
     def raise_version(self) -> None:
-        """Note that lines are added; call it in the transaction that adds them.
+        """Increment the version, in the transaction that adds lines.
 
-        The row stays locked until that commits, so nobody else adds lines meanwhile.
+        The row stays locked until that commits, so no other process adds lines meanwhile.
         """
         if not self.filter(pk=1).update(version=models.F("version") + 1):
-            # Whoever loses the race for the first line waits here, and then counts up as well.
+            # The loser of the race for the first row waits here, and then increments as well.
             self.bulk_create([LedgerVersion(pk=1)], ignore_conflicts=True)
             self.filter(pk=1).update(version=models.F("version") + 1)
 
     def current(self) -> int:
-        """Return how often lines were added."""
+        """Return the version of the ledger."""
         return self.values_list("version", flat=True).filter(pk=1).first() or 0
 
 
 class LedgerVersion(models.Model):
-    """How often lines were added: one row. While it stands still, so do all sums."""
+    """Version of the ledger, one row. While it is unchanged, so are all sums."""
 
     id = models.PositiveSmallIntegerField(primary_key=True)
     version = models.BigIntegerField(default=0)
@@ -223,7 +223,7 @@ class LedgerVersion(models.Model):
 
 
 class NodeDay(models.Model):
-    """What a node could have given on a day and what of it was held, at the rates of resources."""
+    """Capacity of a node on a day and its allocated part, at the rates of resources."""
 
     KEYS: ClassVar[tuple[str, ...]] = ("day", "node")
 

@@ -1,1 +1,1 @@
-"""What people may ask of spend: budgets and prices."""
+"""Services of spend: budgets and prices."""

@@ -1,4 +1,4 @@
-"""Setting, changing and overriding budgets. Who may: owners of what is limited, administrators."""
+"""Services that set, change and override budgets: owners of what is limited, administrators."""
 
 from datetime import timedelta
 
@@ -18,7 +18,7 @@ from slipway.schemas.spend import BudgetIn
 def set_budget(*, by: User, spec: BudgetIn) -> Budget:
     """Limit a project, a team or a person, and measure at once.
 
-    Raises NotFound for what is not in sight, Forbidden without the right, Conflict when there is
+    Raises NotFound for what is not visible, Forbidden without the right, Conflict when there is
     such a budget already.
     """
     project, team, person = _whom(by, spec)
@@ -59,7 +59,7 @@ def change_budget(
     stops: bool | None = None,
     counts_exempt: bool | None = None,
 ) -> Budget:
-    """Change what is given, and measure at once. Raises Forbidden without the right."""
+    """Change the attributes given, and measure at once. Raise Forbidden without the right."""
     require_right(budget, by)
     with transaction.atomic():
         current = Budget.objects.select_for_update(of=("self",), no_key=True).get(pk=budget.pk)
@@ -79,14 +79,14 @@ def remove_budget(*, budget: Budget, by: User) -> None:
     """Remove a limit. Raises Forbidden without the right."""
     require_right(budget, by)
     with transaction.atomic():
-        # Who measures or reserves takes this row first and what is set aside second. So does this.
+        # Lock order as in measuring and reserving: the budget's row first, then its reservations.
         Budget.objects.select_for_update(of=("self",)).filter(pk=budget.pk).first()
         _record("budget.delete", budget, before=_facts(budget))
         budget.delete()
 
 
 def override_budget(*, budget: Budget, by: User, hours: float, reason: str) -> Budget:
-    """Let everything pass for some hours from now (0 ends it). Audited with its reason.
+    """Override the budget for some hours from now (0 ends it). Audited with its reason.
 
     Raises Forbidden without the right, InvalidInput without a reason.
     """
@@ -111,7 +111,7 @@ def override_budget(*, budget: Budget, by: User, hours: float, reason: str) -> B
 
 
 def may_change(budget: Budget, by: User) -> bool:
-    """Whether a person may change a budget; nobody may raise their own personal one."""
+    """Return True if the person may change the budget. Only administrators change personal ones."""
     group: Group | None = budget.project or budget.team
     return by.is_administrator or (group is not None and role_in(by, group) == Role.OWNER)
 

@@ -1,4 +1,4 @@
-"""Prices: those of bare resources, and what a new price of a tier would change before it is set."""
+"""Prices of bare resources, and a preview of the effect of a new price of a tier."""
 
 from datetime import UTC, timedelta
 
@@ -18,7 +18,7 @@ _LOOKED_AT = timedelta(days=30)
 
 
 def current_rates() -> list[RateOut]:
-    """Return the price in force of every bare resource; without a moment where it is ours."""
+    """Return the current price of every resource. A suggested price has no `effective_from`."""
     values: dict[str, RatePrice] = {}
     for price in RatePrice.objects.order_by("effective_from", "pk"):
         values[price.resource] = price
@@ -33,7 +33,7 @@ def current_rates() -> list[RateOut]:
 
 
 def price_resource(*, resource: str, nano_usd_per_hour: int) -> RateOut:
-    """Price a bare resource from now on; what was before keeps its price. Raises NotFound."""
+    """Set the price of a bare resource from now on, not for earlier usage. Raise NotFound."""
     now = {rate.resource: rate for rate in current_rates()}
     if resource not in now:
         raise NotFound
@@ -59,7 +59,7 @@ def price_resource(*, resource: str, nano_usd_per_hour: int) -> RateOut:
 
 
 def effect_of_price(*, tier: Tier, nano_usd_per_hour: int) -> PriceEffect:
-    """Return what a new price of a tier would change: what runs now, and the last 30 days again."""
+    """Return the effect of a new price of a tier on running work and on the last 30 days."""
     running = Lease.objects.open().filter(tier=tier).count()
     since = clock.now().astimezone(UTC).date() - _LOOKED_AT
     days = DayTotal.objects.filter(tier=tier.pk, day__gt=since)

@@ -1,1 +1,1 @@
-"""One file for each kind of place where bytes can rest, and a fake of them."""
+"""Adapters of the byte store, one module for each kind, and a fake."""

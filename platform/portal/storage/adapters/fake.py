@@ -1,4 +1,4 @@
-"""A store in memory that keeps every promise of the port, for tests of what stands above it."""
+"""A store in memory that keeps every promise of the port, for tests of higher layers."""
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
@@ -18,7 +18,7 @@ from portal.storage.ports import (
 
 
 class FakeStore:
-    """Objects and drafts are two dictionaries; a test may look into them and damage them."""
+    """Objects and drafts in two dictionaries. A test may inspect and damage them."""
 
     def __init__(self) -> None:
         self.objects: dict[str, tuple[bytes, datetime]] = {}

@@ -1,4 +1,4 @@
-"""What every store reached through fsspec has in common: one connection, and telling of outages."""
+"""Base of the stores reached through fsspec: one connection, and the translation of outages."""
 
 import errno
 from collections.abc import Iterator
@@ -16,10 +16,10 @@ log = structlog.get_logger(__name__)
 
 @contextmanager
 def telling_of_outages(place: str, kind: type[Exception] = OSError) -> Iterator[None]:
-    """Turn errors of that kind into Unavailable, with the reason in the log.
+    """Turn errors of that kind into Unavailable, with the reason in the log. BytesMissing passes.
 
-    BytesMissing passes. Wrap calls to the store alone, never the reading of an upload: a client
-    that goes away is no outage.
+    Wrap calls to the store alone, never the reading of an upload: a client that disconnects is no
+    outage.
     """
     try:
         yield
@@ -43,13 +43,13 @@ def telling_of_outages(place: str, kind: type[Exception] = OSError) -> Iterator[
 
 
 class FsspecStore:
-    """Base of the adapters: `root` is a folder, or a bucket and a prefix, with no slash at its end.
+    """Base of the adapters: `root` is a folder, or a bucket and a prefix, with no trailing slash.
 
-    One file system object serves all threads: fsspec's own cache keeps one for each thread, and
-    under ASGI a request may have a thread of its own. After a fork a new one must be made.
+    One file system object serves all threads: fsspec's own cache creates one for each thread, and
+    under ASGI a request may have a thread of its own. After a fork a new one must be created.
     """
 
-    # What the library of this protocol raises when the place is out of order.
+    # Exception of this protocol's library during an outage.
     _outage: type[Exception] = OSError
 
     def __init__(self, protocol: str, root: str, options: dict[str, Any]) -> None:
@@ -58,12 +58,12 @@ class FsspecStore:
         self._fs: Any = fsspec.filesystem(protocol, skip_instance_cache=True, **options)
 
     def outages(self) -> AbstractContextManager[None]:
-        """Wrap calls to the place."""
+        """Translate outages in calls to the store."""
         return telling_of_outages(self.place, self._outage)
 
 
 def checked(key: str) -> str:
-    """Return a key that is ours; raises BytesMissing for any other."""
+    """Return a key of our format. Raise BytesMissing for any other."""
     if digest_in(key) is None:
         raise BytesMissing(key)
     return key

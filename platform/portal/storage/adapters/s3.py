@@ -27,7 +27,7 @@ _READ_TIMEOUT_S = 10
 _ATTEMPTS = 2
 # One call with all its attempts: 8 MiB still pass at 280 kB a second.
 _CALL_S = 30
-# What the server copies in one such call.
+# Bytes the server copies in one such call.
 _COPY_BYTES = 256 * 1024 * 1024
 
 
@@ -35,7 +35,7 @@ def _with_defaults(options: dict[str, Any]) -> dict[str, Any]:
     config: dict[str, Any] = {
         "connect_timeout": _CONNECT_TIMEOUT_S,
         "read_timeout": _READ_TIMEOUT_S,
-        "retries": {"total_max_attempts": 1},  # s3fs tries again itself
+        "retries": {"total_max_attempts": 1},  # s3fs retries itself
         # Servers other than Amazon's do not all know the newer trailing checksums; every object is
         # verified by its SHA-256 here anyway.
         "request_checksum_calculation": "when_required",
@@ -60,10 +60,10 @@ class _Bucket:
         self.name = name
 
     def call(self, method: str, **arguments: Any) -> dict[str, Any]:
-        """Call a method of the protocol on this bucket; raises TimeoutError after _CALL_S.
+        """Call a method of the protocol on this bucket. Raise TimeoutError after _CALL_S.
 
         The libraries' own timeouts do not run while a request waits to be sent, so a server that
-        freezes at that moment would hold us for ever.
+        freezes just then would block us for ever.
         """
         answer: dict[str, Any] = self._fs.call_s3(
             method, timeout=_CALL_S, Bucket=self.name, **arguments
@@ -78,7 +78,7 @@ class _Bucket:
 
 
 class _Upload:
-    """One object on its way up in parts. S3 shows nothing of it before it is completed."""
+    """A multipart upload of one object, which is not visible before it is completed."""
 
     def __init__(self, bucket: _Bucket, key: str) -> None:
         self._bucket = bucket
@@ -87,7 +87,7 @@ class _Upload:
         self._parts: list[dict[str, Any]] = []
 
     def begin(self) -> None:
-        """Tell the server; what ends neither completed nor aborted, the sweep clears."""
+        """Begin the multipart upload. The sweep removes one neither completed nor aborted."""
         begun = self._bucket.call("create_multipart_upload", Key=self._key)
         self._upload_id = begun["UploadId"]
 
@@ -114,7 +114,7 @@ class _Upload:
         self._parts.append({"PartNumber": len(self._parts) + 1, "ETag": answer["ETag"]})
 
     def complete(self) -> None:
-        """Make the object visible."""
+        """Complete the upload, which makes the object visible."""
         self._bucket.call(
             "complete_multipart_upload",
             Key=self._key,
@@ -123,7 +123,7 @@ class _Upload:
         )
 
     def abort(self) -> None:
-        """Throw away what was sent."""
+        """Abort the upload, which discards its parts."""
         if self._upload_id:
             self._bucket.call("abort_multipart_upload", Key=self._key, UploadId=self._upload_id)
 
@@ -134,7 +134,7 @@ class S3Store(FsspecStore):
     A larger stream of unknown digest goes to a draft key and is copied by the server.
     """
 
-    # Three libraries are at work below, with no common error, and loading them takes half a second.
+    # Three libraries are used below, without a common error class, and importing them takes 0.5 s.
     _outage = Exception
 
     def __init__(self, root: str, options: dict[str, Any]) -> None:
@@ -208,7 +208,7 @@ class S3Store(FsspecStore):
             yield chunk
 
     def _size(self, key: str) -> int:
-        """Return an object's size; raises BytesMissing."""
+        """Return an object's size. Raise BytesMissing."""
         with self.outages():
             try:
                 details = self._bucket.call("head_object", Key=self._place(key))
@@ -220,7 +220,7 @@ class S3Store(FsspecStore):
         return self._prefix + checked(key)
 
     def _range(self, key: str, start: int, end: int) -> bytes:
-        """Return the bytes from `start` to before `end`; empty behind the object's end."""
+        """Return the bytes from `start` to before `end`. Empty behind the object's end."""
         with self.outages():
             try:
                 return self._bucket.range(self._place(key), start, end)
@@ -248,7 +248,7 @@ class S3Store(FsspecStore):
                 yield stored_object
 
     def _objects(self, prefix: str) -> Iterator[StoredObject]:
-        """Yield what lies under a prefix, a page of at most 1,000 at a time."""
+        """Yield the objects under a prefix, in pages of at most 1,000."""
         after: dict[str, str] = {}
         while True:
             with self.outages():
@@ -304,7 +304,7 @@ class S3Store(FsspecStore):
 
 
 def _code_of(error: OSError) -> str:
-    """Return the code in the server's answer, which s3fs keeps as the cause of its own error."""
+    """Return the code of the server's response, which s3fs stores as the cause of its own error."""
     answer: dict[str, Any] = getattr(error.__cause__, "response", {})
     return str(answer.get("Error", {}).get("Code", ""))
 

@@ -1,1 +1,1 @@
-"""Archives from strangers, unpacked safely, and archives of our own, packed the same every time."""
+"""Safe unpacking of untrusted archives, and reproducible packing."""

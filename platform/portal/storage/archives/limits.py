@@ -1,4 +1,4 @@
-"""How much an archive may hold, and how a refusal reads."""
+"""Limits of archives, and the messages of their refusals."""
 
 from dataclasses import dataclass
 
@@ -10,10 +10,10 @@ MIB = 1024**2
 
 @dataclass(frozen=True)
 class ArchiveLimits:
-    """Bounds on what comes out of an archive; sizes count bytes that really came, never headers.
+    """Limits on the output of an archive. Sizes count bytes really read, never headers.
 
-    `ratio` is bytes out for each byte of the archive, looked at once `ratio_from_bytes` came out.
-    `members` counts files and folders, also folders that only stand in the path of a file.
+    `ratio` is bytes out for each byte of the archive, checked once `ratio_from_bytes` came out.
+    `members` counts files and folders, also folders that only occur in the path of a file.
     """
 
     members: int = 100_000
@@ -39,7 +39,7 @@ class ArchiveTooLarge(TooLarge):
 
 
 def shown(name: str) -> str:
-    """Return the name of a member as it may stand in a message."""
+    """Return the name of a member for a message."""
     return repr(name if len(name) <= 100 else f"{name[:100]}…")
 
 

@@ -1,4 +1,4 @@
-"""What every kind of archive is read as: members one after another, each a stream."""
+"""Members of an archive of any kind, one after another, each a stream."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class Gauge:
         self.bytes_out = 0
 
     def count(self, size_bytes: int) -> None:
-        """Count bytes that came out; raises TooLarge beyond the total or the ratio."""
+        """Count bytes that came out. Raise TooLarge beyond the total or the ratio."""
         self.bytes_out += size_bytes
         if self.bytes_out > self._limits.total_bytes:
             raise too_large(f"unpacks to more than {self._limits.total_bytes} bytes")
@@ -40,14 +40,14 @@ class Gauge:
 
 
 class CountedSource:
-    """A file that tells a gauge how much of it was read."""
+    """A file that reports to a gauge how much of it was read."""
 
     def __init__(self, source: BinaryIO, gauge: Gauge) -> None:
         self._source = source
         self._gauge = gauge
 
     def read(self, size: int = -1) -> bytes:
-        """Read and count; a negative size reads one piece, never the whole file."""
+        """Read and count. A negative size reads one piece, never the whole file."""
         data = self._source.read(size if 0 <= size <= PIECE_BYTES else PIECE_BYTES)
         self._gauge.bytes_in += len(data)
         return data

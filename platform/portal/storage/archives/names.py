@@ -1,4 +1,4 @@
-"""Names of members: which are fit to become files, and which would become the same file."""
+"""Names of members: validity as file names, and collisions."""
 
 import re
 import unicodedata
@@ -11,7 +11,7 @@ _DRIVE = re.compile(r"\A[A-Za-z]:")
 
 
 def parts_of(name: str, limits: ArchiveLimits) -> Parts:
-    """Return the folders and the last name of a member; none for the archive's own root.
+    """Return the folders and the last name of a member, or () for the archive's own root.
 
     Raises UnsafeArchive for a name that leads, or could lead on some system, out of the folder it
     is unpacked in, and TooLarge for one that is too long or too deep.
@@ -45,10 +45,10 @@ def parts_of(name: str, limits: ArchiveLimits) -> Parts:
 
 
 class Places:
-    """The places taken so far, compared as the least careful file system would compare them.
+    """Paths taken so far, compared as the least careful file system would compare them.
 
-    Two members that differ in case or in Unicode's normal form alone are one file on some systems;
-    which of them stays would depend on the system, so neither is taken.
+    Two members that differ in case or in Unicode's normal form alone are one file on some systems.
+    Which of them remains would depend on the system, so neither is accepted.
     """
 
     def __init__(self, limits: ArchiveLimits) -> None:
@@ -56,9 +56,9 @@ class Places:
         self._taken: dict[str, tuple[str, bool]] = {}
 
     def take(self, name: str, parts: Parts, *, is_folder: bool) -> None:
-        """Take the place of a member and of the folders above it.
+        """Reserve the paths of a member and of the folders above it.
 
-        Raises UnsafeArchive when it is taken, TooLarge when there are too many.
+        Raises UnsafeArchive when one is taken, TooLarge when there are too many.
         """
         for depth in range(1, len(parts)):
             self._take(name, "/".join(parts[:depth]), is_folder=True)

@@ -1,4 +1,4 @@
-"""Packing a folder: the same content gives the same bytes, whoever packs it, wherever and when."""
+"""Reproducible packing of a folder: the same content always gives the same bytes."""
 
 import os
 import stat
@@ -22,9 +22,9 @@ _GZIP = 31
 def pack(
     folder: Path, *, compressed: bool = True, limits: ArchiveLimits | None = None
 ) -> Iterator[bytes]:
-    """Yield a tar archive of a folder, in constant memory; compressed with gzip unless told not to.
+    """Yield a tar archive of a folder, in constant memory, with gzip if `compressed`.
 
-    Members are sorted by name; times, owners and all modes but "executable" are left out. (The
+    Members are sorted by name. Times, owners and all modes but "executable" are left out. (The
     compressed bytes are the same for the same version of zlib.) Raises UnsafeArchive for a link or
     special file or a name that could not be unpacked, Conflict for a file that changes meanwhile.
     """

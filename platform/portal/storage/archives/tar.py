@@ -1,6 +1,6 @@
-"""Reading tar archives of strangers, strictly and in constant memory.
+"""Reader of untrusted tar archives, strict and in constant memory.
 
-The standard library's reader takes into memory whatever size an extension header claims, follows
+The standard library's reader allocates memory for any size an extension header claims, follows
 sparse maps, and has had endless loops on negative sizes (CVE-2025-8194) and slow patterns on
 crafted headers (CVE-2024-6232), fixed in later patch releases than many systems have. Here is the
 part of the format that honest archives of files and folders use: POSIX ustar, pax extension
@@ -59,7 +59,7 @@ class _Stream:
         return bytes(chunk)
 
     def exactly(self, size: int) -> bytes:
-        """Return `size` bytes; raises BrokenArchive when the archive ends before."""
+        """Return `size` bytes. Raise BrokenArchive when the archive ends before."""
         exactly = self.up_to(size)
         if len(exactly) < size:
             raise broken("it is cut short")
@@ -76,14 +76,14 @@ class _Stream:
 
 
 class _Extensions:
-    """What extension headers say of the member that follows them."""
+    """Extension headers of the member that follows them."""
 
     def __init__(self) -> None:
         self.name: str | None = None
         self.size: int | None = None
 
     def read_pax(self, body: bytes, *, is_global: bool) -> None:
-        """Read `length key=value` records; raises UnsafeArchive or BrokenArchive."""
+        """Read `length key=value` records. Raise UnsafeArchive or BrokenArchive."""
         while body:
             digits, space, _ = body.partition(b" ")
             if not space or not digits.isdigit() or len(digits) > 5:
@@ -101,7 +101,7 @@ class _Extensions:
         if key == "hdrcharset" and value != _UTF8_CHARSET:
             raise broken("its names are not UTF-8")
         if key not in ("path", "size"):
-            return  # times, owners and attributes are not taken over
+            return  # times, owners and attributes are dropped
         if is_global:
             raise unsafe(value, "gets its name or size from a header for all members")
         if key == "path":
@@ -132,8 +132,6 @@ def _number(field: bytes) -> int:
 
 
 class _Header:
-    """One header block."""
-
     def __init__(self, block: bytes) -> None:
         summed = sum(block) - sum(block[148:156]) + 8 * ord(" ")
         if _number(block[148:156]) != summed:
@@ -202,7 +200,7 @@ def _member(
 
 
 def _read_end(stream: _Stream) -> None:
-    """Read what stands behind the last member: nothing but zeros, and not many."""
+    """Read the padding after the last member: nothing but zeros, and not many."""
     if stream.exactly(BLOCK) != _EMPTY:
         raise broken("a header is empty")
     left = _MOST_PADDING_BYTES

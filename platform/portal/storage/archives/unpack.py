@@ -27,7 +27,7 @@ _FILE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXE
 
 @dataclass(frozen=True)
 class ExtractionResult:
-    """What came out of an archive."""
+    """Files and bytes extracted from an archive."""
 
     files: int
     size_bytes: int
@@ -36,7 +36,7 @@ class ExtractionResult:
 def unpack_file(
     *, file: StoredFile, into: Path, limits: ArchiveLimits = _DEFAULTS
 ) -> ExtractionResult:
-    """Unpack a stored file; see `unpack`. Its bytes pass through a nameless file beside `into`."""
+    """Unpack a stored file as `unpack` does, through a nameless file beside `into`."""
     with TemporaryFile(dir=into.parent) as spool:
         for chunk in open_file(file=file):
             with telling_of_outages(str(into.parent)):
@@ -48,8 +48,8 @@ def unpack_file(
 def unpack(source: BinaryIO, *, into: Path, limits: ArchiveLimits = _DEFAULTS) -> ExtractionResult:
     """Unpack a .tar, .tar.gz or .zip archive into the folder `into`, which must not exist yet.
 
-    Only plain files and folders come out; owners, times, set-user bits and other extras do not. The
-    folder appears when everything is in it; it is not synced to the disk. Raises UnsafeArchive,
+    Only plain files and folders come out, without owners, times, set-user bits and other extras.
+    The folder appears when it is complete, and is not synced to the disk. Raises UnsafeArchive,
     BrokenArchive, TooLarge or Conflict (`into` exists), and then leaves nothing behind.
     """
     draft = _Draft(into)
@@ -87,8 +87,9 @@ def _members(source: BinaryIO, limits: ArchiveLimits) -> Iterator[Member]:
 
 
 class _Draft:
-    """A hidden folder beside the wanted one. Every step into it is taken by descriptor, so that no
-    name, and nobody who swaps a folder for a link meanwhile, leads out of it.
+    """A hidden folder beside the final one, entered step by step by descriptor.
+
+    So neither a name nor a folder concurrently replaced by a link leads out of it.
     """
 
     def __init__(self, into: Path) -> None:
@@ -97,7 +98,7 @@ class _Draft:
         self._path = into.parent / f".{into.name[:100]}.{secrets.token_hex(8)}.draft"
         with telling_of_outages(str(into.parent)):
             self._path.mkdir(mode=0o700)
-            # The folders on the way to the last member, outermost first: its siblings come next.
+            # The open folders of the last member, outermost first: its siblings come next.
             self._open: list[tuple[str, int]] = [("", os.open(self._path, _FOLDER_FLAGS))]
 
     def _refuse_existing(self) -> None:
@@ -109,11 +110,11 @@ class _Draft:
             )
 
     def add_folder(self, parts: Parts) -> None:
-        """Make a folder, and those above it."""
+        """Create a folder, and those above it."""
         self._enter(parts)
 
     def add_file(self, parts: Parts, member: Member, limits: ArchiveLimits) -> int:
-        """Write a file; returns its size in bytes."""
+        """Write a file and return its size in bytes."""
         folder = self._enter(parts[:-1])
         mode = 0o755 if member.is_executable else 0o644
         size_bytes = 0
@@ -129,7 +130,7 @@ class _Draft:
         return size_bytes
 
     def _enter(self, parts: Parts) -> int:
-        """Return the descriptor of a folder, made where it is missing."""
+        """Return the descriptor of a folder, created where it is missing."""
         kept = 0
         for (name, _), part in zip(self._open[1:], parts, strict=False):
             if name != part:

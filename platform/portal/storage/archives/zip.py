@@ -1,7 +1,7 @@
-"""Reading zip archives of strangers, over the standard library's reader.
+"""Reader of untrusted zip archives, on top of the standard library's reader.
 
-A zip archive says everything twice, in a directory at its end and before each member, and either
-may lie. Sizes are counted as the bytes come; the directory is bounded before it is read.
+A zip archive states everything twice, in a directory at its end and before each member, and
+either may lie. Sizes are counted as the bytes come, and the directory is bounded before it is read.
 """
 
 import os
@@ -37,7 +37,7 @@ _DAMAGE = (
 
 
 class _Bounded:
-    """A seekable file that gives no more at once than a directory of allowed size needs."""
+    """A seekable file that returns no more at once than a directory of allowed size needs."""
 
     def __init__(self, source: BinaryIO, most_bytes: int) -> None:
         self._source = source
@@ -48,7 +48,7 @@ class _Bounded:
         self.tell = source.tell
 
     def read(self, size: int = -1) -> bytes:
-        """Read; raises TooLarge for more at once than allowed."""
+        """Read. Raise TooLarge for more at once than allowed."""
         left = max(self._end - self._source.tell(), 0)
         requested = left if size < 0 else min(size, left)
         if requested > self._most_bytes:
@@ -57,7 +57,7 @@ class _Bounded:
 
 
 def read_zip(source: BinaryIO, limits: ArchiveLimits) -> Iterator[Member]:
-    """Yield the members of a zip archive; raises UnsafeArchive, BrokenArchive or TooLarge."""
+    """Yield the members of a zip archive. Raise UnsafeArchive, BrokenArchive or TooLarge."""
     gauge = Gauge(limits)
     gauge.bytes_in = source.seek(0, os.SEEK_END)
     most_bytes = max(_LEAST_DIRECTORY_BYTES, limits.members * _DIRECTORY_BYTES_A_MEMBER)
@@ -75,7 +75,7 @@ def read_zip(source: BinaryIO, limits: ArchiveLimits) -> Iterator[Member]:
 
 
 def _refuse_overlaps(items: list[zipfile.ZipInfo]) -> None:
-    """Refuse members that share bytes: the way to a bomb that no ratio of one member shows."""
+    """Refuse members that share bytes: a zip bomb that the ratio of no single member shows."""
     end = 0
     for info in sorted(items, key=lambda item: item.header_offset):
         if info.header_offset < end:
@@ -86,7 +86,7 @@ def _refuse_overlaps(items: list[zipfile.ZipInfo]) -> None:
 def _member(
     archive: zipfile.ZipFile, info: zipfile.ZipInfo, gauge: Gauge, limits: ArchiveLimits
 ) -> Member:
-    # The library cuts the name at a NUL; what was written counts.
+    # The library cuts the name at a NUL. The original counts.
     name = info.orig_filename
     mode = info.external_attr >> 16
     kind = stat.S_IFMT(mode)

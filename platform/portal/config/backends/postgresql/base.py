@@ -15,12 +15,12 @@ from portal.core import db_patience
 from portal.core.db_patience import SLICE_S, Patience
 
 _watches: Final[dict[str, Watch]] = {}
-# How often a connection was given back: while it grows, those who wait for one are served in turn.
+# Number of connections returned to the pool: while it grows, waiting threads are served in turn.
 _returned: Final[Counter[str]] = Counter()
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
-    """A connection from the pool, waited for as long as the request may wait."""
+    """A pooled connection. Acquiring it waits no longer than the request may wait."""
 
     def __init__(self, settings_dict: Any, alias: str = "default") -> None:
         if isinstance(pool := settings_dict["OPTIONS"].get("pool"), dict):
@@ -28,7 +28,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
         super().__init__(settings_dict, alias)
 
     def get_new_connection(self, conn_params: Any) -> Any:
-        """Take a connection that is alive from the pool."""
+        """Acquire a live connection from the pool."""
         pool = self.pool
         if pool is None:
             return super().get_new_connection(conn_params)

@@ -1,4 +1,4 @@
-"""A connection whose statements end when the request that they serve may wait no longer."""
+"""A connection whose statements are cancelled when the request may wait no longer."""
 
 import time
 from collections.abc import Generator
@@ -11,7 +11,7 @@ from portal.config.backends.postgresql.watch import Watch
 from portal.core import db_patience
 from portal.core.db_patience import SLICE_S, DatabaseAway, Patience, WaitForOthers
 
-# What psycopg sends to a generator while nothing has arrived.
+# The value psycopg sends to a generator while nothing has arrived.
 _NOTHING: Final = 0
 _WATCH_ANSWERS_WITHIN_S: Final = 0.3
 # The server commits this much before its client gives up, or not at all.
@@ -20,13 +20,13 @@ _LEAST_S: Final = 0.2
 
 
 class PatientConnection(psycopg.Connection[Any]):
-    """A connection that observes the patience of the current request."""
+    """A connection that observes the wait limits of the current request."""
 
     watch: Watch | None = None
     _transaction_began: float | None = None
 
     def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
-        """Wait for an answer of the server, as long as the request may."""
+        """Wait for a response of the server, as long as the request may."""
         patience = db_patience.current()
         if patience is None or self.watch is None or timeout is not None:
             return super().wait(gen, interval, timeout)
@@ -43,9 +43,9 @@ class PatientConnection(psycopg.Connection[Any]):
             self._transaction_began = time.monotonic()
 
     def commit(self) -> None:
-        """Commit, unless the server comes to it only after the client has had its 503.
+        """Commit, unless the server gets to it only after the client has received a 503.
 
-        A server that is frozen carries out what it finds in its sockets as soon as it goes on.
+        A server that is frozen executes the statements in its socket buffers as soon as it resumes.
         """
         patience, began = db_patience.current(), self._transaction_began
         is_open = self.pgconn.transaction_status == TransactionStatus.INTRANS
@@ -74,7 +74,7 @@ class _Limit:
         self._wait = WaitForOthers(patience)
 
     def applied_to(self, gen: Any) -> Generator[Any, Any, Any]:
-        """Yield what `gen` yields, and look after it while nothing arrives."""
+        """Yield what `gen` yields, checking the statement each time no data arrives for a slice."""
         began = time.monotonic()
         try:
             state = next(gen)
@@ -102,7 +102,7 @@ class _Limit:
             else:
                 self._patience.spend(waited_s, progress=False)
         except DatabaseAway:
-            # Its error then says that nothing was done, and the connection is as good as before.
+            # Its error then reports that nothing was done, and the connection remains usable.
             self._is_canceled = state.is_known and self._watch.cancel(
                 pid, within_s=_WATCH_ANSWERS_WITHIN_S
             )

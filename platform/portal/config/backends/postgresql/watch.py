@@ -1,4 +1,4 @@
-"""Finds what blocks a statement without an answer, over a connection of its own."""
+"""Finds the transactions that block a statement, over a connection of its own."""
 
 import queue
 import threading
@@ -27,9 +27,9 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class State:
-    """The state of a statement that is under way.
+    """State of a running statement.
 
-    `holders` are the transactions that hold what it waits for, first of all.
+    `holders` are the transactions at the root of its lock queue, which wait for none themselves.
     """
 
     is_known: bool
@@ -38,7 +38,7 @@ class State:
 
 
 class Watch:
-    """One thread that asks about statements while there are any to ask about."""
+    """One thread that inspects statements while there are any to inspect."""
 
     def __init__(self, connect: Callable[[], "psycopg.Connection[Any]"]) -> None:
         self._connect = connect
@@ -47,7 +47,7 @@ class Watch:
         self._is_running = False
 
     def state_of(self, pid: int, *, within_s: float) -> State:
-        """Return the state of what the server's process `pid` does."""
+        """Return the state of the statement of the server process `pid`."""
 
         def ask(connection: Any) -> State:
             count, holders = connection.execute(_BLOCKERS, {"pid": pid}).fetchone()
@@ -56,7 +56,7 @@ class Watch:
         return self._ask(ask, within_s) or State(is_known=False)
 
     def cancel(self, pid: int, *, within_s: float) -> bool:
-        """Cancel the statement of a process; False when the server does not answer."""
+        """Cancel the statement of a process. Return False when the server does not answer."""
 
         def ask(connection: Any) -> bool:
             connection.execute("SELECT pg_cancel_backend(%s)", [pid])
@@ -74,7 +74,7 @@ class Watch:
         try:
             return future.result(within_s)
         except (TimeoutError, psycopg.Error):
-            # Nobody waits for it any more, so a server that comes back is not asked it.
+            # Nothing waits for the result any more, so do not query a server that recovers.
             future.cancel()
             return None
 

@@ -1,1 +1,1 @@
-"""SQLite: bounded waits for its lock, and never a new file where one is missing."""
+"""SQLite: bounded waits for its lock, and no new file in place of a missing one."""

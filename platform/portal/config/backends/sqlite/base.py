@@ -13,13 +13,13 @@ from portal.config.backends.sqlite.files import files
 from portal.core import db_patience
 from portal.core.db_patience import SLICE_S, WaitForOthers
 
-# Background work waits as long for a lock as it always did.
+# Lock timeout of background work.
 _BACKGROUND_S: Final = 20.0
 Result = TypeVar("Result")
 
 
 def _is_busy(error: sqlite3.OperationalError) -> bool:
-    """Return whether another connection holds a lock; nothing of the statement was done then."""
+    """Return True if another connection holds a lock, so that the statement had no effect."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
 
 
@@ -32,7 +32,7 @@ class _Wait:
         self._others = WaitForOthers(patience) if patience else None
 
     def go_on(self, connection: sqlite3.Connection | None, error: Exception) -> None:
-        """Account for a slice in which the lock was not free; raises when it was the last one."""
+        """Account for a slice in which the lock was not free. Raise when it was the last one."""
         now = time.monotonic()
         waited_s, self._slice_began = now - self._slice_began, now
         if self._others is None:
@@ -43,7 +43,7 @@ class _Wait:
 
 
 def _data_version(connection: sqlite3.Connection | None) -> object:
-    """Return what changes whenever another connection commits."""
+    """Return a value that changes whenever another connection commits."""
     if connection is None:
         return None
     try:
@@ -54,13 +54,13 @@ def _data_version(connection: sqlite3.Connection | None) -> object:
 
 class _Cursor(base.SQLiteCursorWrapper):
     def execute(self, query: str, params: Any = None) -> Any:
-        """Run a statement; outside a transaction it waits for the lock of others."""
+        """Run a statement. Outside a transaction, wait for the locks of other connections."""
         wait: _Wait | None = None
         while True:
             try:
                 return super().execute(query, params)
             except sqlite3.OperationalError as error:
-                # In a transaction the lock is ours, or never will be.
+                # Within a transaction the lock is either held already or cannot be acquired.
                 if self.connection.in_transaction or not _is_busy(error):
                     raise
                 wait = wait or _Wait()
@@ -68,24 +68,24 @@ class _Cursor(base.SQLiteCursorWrapper):
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
-    """A connection whose file is looked at before each transaction, and before its commit."""
+    """A connection that checks its file before each transaction, and before its commit."""
 
     def _file(self) -> str:
-        """Return the path of the file; empty for one in memory."""
+        """Return the path of the database file, or an empty string for one in memory."""
         return "" if self.is_in_memory_db() else str(self.settings_dict["NAME"])
 
     def get_connection_params(self) -> Any:
-        """Open what is there, and create nothing unless this process may."""
+        """Open an existing file, and create one only in a process that may."""
         params = super().get_connection_params()
         if (path := self._file()) and not path.startswith("file:"):
             mode = "rwc" if files.may_create else "rw"
             params["database"] = f"file:{quote(str(Path(path).absolute()))}?mode={mode}"
-        # How long SQLite itself waits: `_Wait` asks it again.
+        # Timeout of SQLite itself: `_Wait` retries.
         params["timeout"] = SLICE_S
         return params
 
     def get_new_connection(self, conn_params: Any) -> Any:
-        """Connect. Also that needs a lock for a moment."""
+        """Connect, which also needs a lock briefly."""
         path = self._file()
         if path:
             files.check(path)
@@ -103,7 +103,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
         return self.connection.cursor(factory=_Cursor)
 
     def _commit(self) -> Any:
-        # Into a file that nobody can open again, nothing is committed.
+        # Do not commit to a file that was deleted or replaced.
         self._check_file()
         result = super()._commit()  # type: ignore[misc]  # (its stubs leave it out)
         db_patience.note_done()

@@ -1,4 +1,4 @@
-"""Which file a database is in: never created by accident, never another one than at first."""
+"""File of a SQLite database: never created by accident, never replaced by another one."""
 
 import threading
 from pathlib import Path
@@ -45,7 +45,7 @@ class _Files:
         with self._lock:
             is_news = path in self._identities and path not in self._lost
             self._lost.add(path)
-        # A program that finds no file when it starts says so itself.
+        # A program that finds no file at its start reports it itself.
         if is_news:
             log.error(
                 "database_replaced" if is_replaced else "database_missing",
@@ -65,5 +65,5 @@ files: Final = _Files()
 
 
 def allow_creation() -> None:
-    """Let this process create a database file that is missing: a first set-up, or a restore."""
+    """Allow this process to create a missing database file: a first set-up, or a restore."""
     files.may_create = True
