@@ -1,4 +1,4 @@
-"""Whether a shadow gave the same outputs: equal, or numbers that are close."""
+"""Comparison of a shadow's outputs with the primary's: equal, or numbers that are close."""
 
 import math
 from typing import Any, Final

@@ -147,7 +147,7 @@ class Gateway:
         return result
 
     def _hosts(self, port: int) -> AllowedHosts:
-        """Return the addresses at which it answers; names of this machine count at its own port."""
+        """Return the allowed Host values. Names of this machine count with the listening port."""
         settings = self._settings
         own = f"[{settings.host}]" if ":" in settings.host else settings.host
         return AllowedHosts.of(
@@ -218,7 +218,7 @@ class Gateway:
             await asyncio.wait_for(self._clients.gone.wait(), _DRAIN_S)
 
     async def _heed(self, shipper: asyncio.subprocess.Process) -> int:
-        """Sleep between predictions while the shipper works; returns how it ended."""
+        """Disable busy polling while the shipper works, and return the shipper's exit status."""
         busy_poll, value = self._table.busy_poll, shipper.stdout
         try:
             while value is not None and (lines := await value.read(_LINES_BYTES)):
@@ -245,7 +245,7 @@ class Gateway:
 
 
 def _health_token(path: Path) -> str:
-    """Return the token for metrics; the first gateway of a data folder creates it."""
+    """Return the token for metrics. The first gateway of a data folder creates it."""
     create_once(path, f"{secrets.token_urlsafe(32)}\n")
     return path.read_text("ascii").strip()
 

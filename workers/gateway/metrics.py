@@ -1,4 +1,4 @@
-"""What the gateway counts, for Prometheus: also what was left out, and what a standby answered."""
+"""Prometheus metrics of the gateway, including uncaptured predictions and standby responses."""
 
 from collections.abc import Callable, Iterable, Iterator
 

@@ -30,7 +30,7 @@ class _Unclear(Exception):
 
 @dataclass(frozen=True)
 class Rules:
-    """What is hidden of one endpoint: columns and how, and the key that hashes."""
+    """Redaction rules of one endpoint: columns with their method, and the key for hashes."""
 
     columns: Mapping[str, str]
     key: bytes
@@ -183,7 +183,7 @@ class Hider:
         return self._rules.get(endpoint)
 
     def refresh(self) -> None:
-        """Read the rules; raises OSError when they cannot be read, so that nothing is shipped."""
+        """Read the rules. Raise OSError if they cannot be read, so that nothing is shipped."""
         try:
             status = self._path.stat()
         except FileNotFoundError:

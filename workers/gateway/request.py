@@ -18,9 +18,9 @@ class Caller(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """How something is asked for. What is plain is scoring in JSON, answered with no headers more.
+    """Format of a request. Plain means scoring in JSON, answered without additional headers.
 
-    `variant` asks for the header in which SageMaker's clients look for who answered.
+    `variant` requests the header in which SageMaker clients look for the production variant.
     """
 
     contract: int = 0

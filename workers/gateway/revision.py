@@ -46,7 +46,7 @@ class Revision:
         self.update(route)
 
     def update(self, route: RevisionRoute) -> None:
-        """Take over what a new snapshot says; links that stay are not touched."""
+        """Apply a new snapshot. Connections of unchanged replicas are not touched."""
         self.route = route
         self.context = orjson.dumps(
             {
@@ -81,7 +81,7 @@ class Revision:
 
     @property
     def signature(self) -> Signature:
-        """What the model takes and gives: what a replica found, or else what the portal says."""
+        """Return the model's signature: a replica's if one is connected, else the portal's."""
         for link in self.links.values():
             if link.welcome is not None:
                 return link.welcome.signature
@@ -93,7 +93,7 @@ class Revision:
         return next((link.welcome.platform for link in self.ready if link.welcome), "")
 
     def send(self, pendings: list[Prediction]) -> None:
-        """Ask the least busy of the ready replicas; there has to be one."""
+        """Send predictions to the least busy ready replicas. At least one has to be ready."""
         self.count.in_flight += len(pendings)
         ready = self.ready
         if len(ready) == 1:

@@ -101,7 +101,7 @@ class Endpoint:
 
     @property
     def is_ready(self) -> bool:
-        """Whether a request would be answered now."""
+        """True if a request would be answered now."""
         return bool(self._choices) and self.route.state == "serving"
 
     @property
@@ -128,7 +128,7 @@ class Endpoint:
         return None
 
     def admit(self, pending: Prediction) -> None:
-        """Predict and answer; what is admitted without a pause goes out together."""
+        """Predict and respond. Requests admitted without a pause are sent as one batch."""
         self.in_flight += 1
         if self.in_flight == 1:
             self._busy_poll.asked(pending.since)
@@ -140,7 +140,7 @@ class Endpoint:
         self._batcher.add(pending)
 
     def measure(self, now: float) -> None:
-        """Learn the pace, and from it how many may wait; called a few times a second."""
+        """Measure the throughput and derive the queue limit. Called a few times a second."""
         for revision in self.revisions.values():
             revision.has_fallback &= revision.count.in_flight > 0
         spent = now - self._measured
@@ -179,7 +179,7 @@ class Endpoint:
     # From the revisions
 
     def answered(self, revision: Revision, pairs: list[tuple[Prediction, ResponseFrame]]) -> None:
-        """Capture, then answer; whatever else there is to do, nobody waits for."""
+        """Capture, then respond. All other work is done after the responses."""
         now, at_ns = time.monotonic(), time.time_ns()
         count, ok, shadow = revision.count, revision.ok, self._shadow
         entries: list[Entry] = []
@@ -320,7 +320,7 @@ class Endpoint:
     def _finish(
         self, revision: Revision, entries: list[Entry], ready: list[tuple[Caller, bytes]]
     ) -> None:
-        """Capture, then answer; in strict mode once that is on the disk."""
+        """Capture, then respond. In strict mode respond only once the capture is on disk."""
         is_wanted = bool(entries) and self.route.capture != CaptureMode.OFF
         is_kept = is_wanted and self._capture.append(revision.context, entries)
         if is_wanted:  # copies of a shadow are no predictions of their own
@@ -382,7 +382,7 @@ class Endpoint:
         return answers.answer(answer.status, answer.body, content, headers)
 
     def _wants_shadow(self, shadow: Revision, revision: Revision) -> bool:
-        """Whether the shadow is given a copy; one that it should have and cannot is counted."""
+        """Return whether the shadow gets a copy. A copy that is due but impossible is counted."""
         rule = self.route.shadow
         if rule is None or shadow is revision or random() * 100 >= rule.percent:  # noqa: S311
             return False

@@ -1,11 +1,11 @@
 """`python -m workers.gateway.shipper LOG PREDICTIONS`: from the capture log to Parquet.
 
 A sealed segment becomes one file for each endpoint and hour in it,
-`PREDICTIONS/endpoint=ID/hour=YYYY-MM-DDTHH/SEGMENT.parquet`, and is then removed. Names follow from
-the segment, and files appear whole, so a shipper that is killed repeats itself to the same end. An
-open segment is taken when its writer has died, which is when its lock is free. The files of an hour
-that is over are merged into one; should a reader come between, `prediction_id` and `is_shadow` say
-what is the same prediction. For DuckDB:
+`PREDICTIONS/endpoint=ID/hour=YYYY-MM-DDTHH/SEGMENT.parquet`, and is then removed. Names derive from
+the segment and files appear atomically, so a killed shipper can repeat its work with the same
+result. An open segment is shipped once its writer has died, which releases its lock. The files of a
+past hour are merged into one. A reader may see both while that happens: `prediction_id` and
+`is_shadow` identify duplicates. For DuckDB:
 
     SELECT * FROM read_parquet('PREDICTIONS/*/*/*.parquet', hive_partitioning = true,
                                union_by_name = true) WHERE coalesce(status, 200) = 200
@@ -76,9 +76,9 @@ _PARTS: Final = b"slipway.parts"
 def ship(
     segment: Path, predictions: Path, hider: Hider | None = None, attempt: Attempt | None = None
 ) -> int:
-    """Write one segment as Parquet and remove it; returns how many predictions it held.
+    """Write one segment as Parquet, remove it, and return how many predictions it held.
 
-    Raises GivenUp, and leaves nothing behind, when the attempt was given up.
+    Raises GivenUp, and leaves nothing behind, if the attempt was given up.
     """
     attempt = attempt or Attempt()
     shipped = 0
@@ -134,7 +134,7 @@ def _tables(sources: list[Path]) -> Iterator[pa.Table]:
 
 
 def _whole(table: pa.Table) -> pa.Table:
-    """Return a table as SCHEMA has it; files from before a column was kept lack it."""
+    """Return a table with the columns of SCHEMA. Columns that old files lack are null."""
     for field in SCHEMA:
         if field.name not in table.column_names:
             table = table.append_column(field, pa.nulls(len(table), field.type))
@@ -171,12 +171,12 @@ class Draft:
         return self
 
     def write(self, table: pa.Table) -> int:
-        """Write a group of rows; returns how many."""
+        """Write a row group and return its number of rows."""
         self._writer.write_table(table.replace_schema_metadata(self._schema.metadata))
         return len(table)
 
     def add(self, table: pa.Table) -> int:
-        """Write rows, once there are enough for a group; returns how many."""
+        """Buffer rows, write them once they fill a row group, and return the number added."""
         self._added.append(table)
         self._added_bytes += table.nbytes
         if self._added_bytes >= self._group_bytes:
@@ -203,7 +203,7 @@ class Draft:
 
 
 def is_abandoned(segment: str | os.PathLike[str]) -> bool:
-    """Whether the writer of an open segment has died."""
+    """Return whether the writer of an open segment has died."""
     try:
         file = os.open(segment, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -272,9 +272,9 @@ class ShipperThreads:
             self._tell(is_at_work)
 
     def wait(self, within_s: float) -> bool:
-        """Wait until something is shipped, at most so long; False when nothing was under way.
+        """Wait up to `within_s` until a segment is shipped. Return False if none is in progress.
 
-        Raises OSError for what could not be shipped.
+        Raises OSError if a segment could not be shipped.
         """
         if not self._under_way:
             return False
@@ -319,7 +319,7 @@ def _in_a_hurry(age_s: float) -> Attempt:
 
 
 def merge_hours(predictions: Path, *, before_unix_s: float) -> int:
-    """Merge the files of hours that ended before then; returns how many hours were merged."""
+    """Merge the files of hours that ended before a time and return how many hours were merged."""
     merged = 0
     for folder in sorted(predictions.glob("endpoint=*/hour=*")):
         try:

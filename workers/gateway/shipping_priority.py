@@ -1,4 +1,4 @@
-"""How the two threads of the shipper work on a segment, and when each lets others go first."""
+"""CPU priority of the shipper's two threads, and the points at which each yields."""
 
 import os
 import threading
@@ -51,7 +51,7 @@ class Attempt:
         self._has_ended = False
 
     def give_up(self) -> bool:
-        """Have it come to nothing; False when it has ended, or does at this moment."""
+        """Abandon the attempt. Return False if it has ended or is ending."""
         if not self._ending.acquire(blocking=False):
             return False
         self._is_given_up = not self._has_ended
@@ -64,7 +64,7 @@ class Attempt:
             raise GivenUp
 
     def pause(self) -> None:
-        """Let others go first; call it from the thread that ships. Raises GivenUp."""
+        """Yield the CPU. Call it from the thread that ships. Raises GivenUp."""
         self.check()
         if self._yields:
             # Even who goes last has a share, and has it at once when it slept or was alone: a

@@ -33,7 +33,7 @@ _LARGEST_BYTES: Final = 1 << 30
 
 
 def read_snapshot(path: Path) -> GatewaySnapshot | None:
-    """Read the last good snapshot; None when there is none that can be used."""
+    """Read the last valid snapshot. Return None if there is no usable one."""
     try:
         return GatewaySnapshot.model_validate_json(path.read_bytes())
     except FileNotFoundError:
@@ -56,9 +56,9 @@ def read_revoked(path: Path) -> frozenset[str]:
 
 
 class SnapshotKeeper:
-    """Brings snapshots and revocations to `apply` and `revoke`, and reports to the portal.
+    """Delivers snapshots and revocations to `apply` and `revoke`, and reports to the portal.
 
-    Both are called in threads of this class; they hand over to the loop.
+    Both are called in threads of this class and have to hand over to the event loop.
     """
 
     def __init__(

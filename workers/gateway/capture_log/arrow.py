@@ -1,6 +1,6 @@
-"""Segments of the capture log as Arrow tables, by whole columns: a row costs no Python object.
+"""Segments of the capture log as Arrow tables, column by column, without a Python object per row.
 
-Only the shipper imports this; numpy and pyarrow stay out of the gateway.
+Only the shipper imports this module, so that the gateway does not load numpy and pyarrow.
 """
 
 from collections.abc import Iterator
@@ -84,12 +84,12 @@ class Part:
 
 
 class Hide(Protocol):
-    """What of a body and the length of its JSON before tensors may be kept."""
+    """Callable that redacts a body and returns it with the length of its JSON before tensors."""
 
     def __call__(
         self, revision: str, body: bytes, head: int, *, is_input: bool, is_failed: bool = False
     ) -> tuple[bytes, int]:
-        """Return them as they may be."""
+        """Return the redacted body and length."""
 
 
 def by_hour(part: Part) -> Iterator[tuple[str, Part]]:

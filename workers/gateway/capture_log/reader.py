@@ -40,7 +40,7 @@ _RECORD: Final = np.dtype(
 
 
 class _Blocks(NamedTuple):
-    """Where in a piece blocks of one kind and context go on behind it and end, and their counts."""
+    """Offsets and counts of the blocks of one kind and context in a piece, and where they end."""
 
     places: list[int]
     counts: list[int]
