@@ -1,15 +1,15 @@
-"""What a task holds on the disk of its node, measured in small steps.
+"""Disk usage of a task on its node, measured in small steps.
 
-Counted are allocated blocks, on the file system of the task's working folder:
+Allocated blocks count, on the file system of the task's working folder:
 
-- all that lies in the task's own folders,
-- files that its processes hold open or mapped although they have no name any more,
+- all files in the task's own folders,
+- unlinked files that its processes hold open or mapped,
 - in folders that it shares with other tasks, files changed since it started, but never more than
   its own processes have written.
 
 A file with several names counts once, and each file counts at least one block. User code changes
-the folders during a measurement: everything is reached by descriptors, no link is followed, and no
-more is kept in memory than the folders on the way down.
+the folders during a measurement: everything is opened relative to descriptors, no link is followed,
+and memory holds no more than the folders on the way down.
 """
 
 import errno
@@ -61,7 +61,7 @@ class _Level:
 
 @dataclass
 class DiskMeter:
-    """Measures the folders and open files of one task; iterate over `steps` to get on."""
+    """Measures the folders and open files of one task. Iterate over its steps to proceed."""
 
     own: Sequence[str]
     shared: Sequence[str] = ()

@@ -1,4 +1,4 @@
-"""What tasks of each kind import before they do anything of their own."""
+"""Modules that tasks of each kind import at startup."""
 
 from typing import Final
 

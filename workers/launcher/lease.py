@@ -1,8 +1,8 @@
-"""How long a node may go on without having reached the portal: a deadline every shim watches.
+"""Lease of a node: the time it may run tasks without reaching the portal, watched by every shim.
 
-The agent writes it after each heartbeat that was answered, counted from the moment the heartbeat
-was sent, in seconds since boot. A shim reads it by itself, so tasks are fenced also when the agent
-is dead, frozen or gone.
+The agent writes the deadline after each answered heartbeat, counted from the time the heartbeat was
+sent, in seconds since boot. Shims read it themselves, so tasks are fenced even if the agent is
+dead, frozen or gone.
 """
 
 import os
@@ -28,7 +28,7 @@ class Lease:
         self._boot = boot_id()
 
     def renew(self, *, sent_at_s: float, lease_s: float) -> None:
-        """Write the new deadline; `sent_at_s` is `uptime_s()` from before the heartbeat."""
+        """Write the new deadline. `sent_at_s` is `uptime_s()` from before the heartbeat."""
         line = f"{self._boot} {sent_at_s + lease_s:.3f}".ljust(_LINE_BYTES - 1) + "\n"
         flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(self._path, flags, 0o644)

@@ -51,11 +51,11 @@ class Rank:
 
     @property
     def running(self) -> bool:
-        """Whether the process has not been collected yet."""
+        """True until the process has been reaped."""
         return self.ended_at_ns is None
 
     def drain(self, limit: int = _PIPE_BYTES) -> int:
-        """Move what the rank wrote from its pipe to its log; returns how many bytes."""
+        """Move output of the rank from its pipe to its log and return the number of bytes."""
         try:
             data = os.read(self.output, limit)
         except BlockingIOError:
@@ -129,7 +129,7 @@ def _enter(
     sandbox: Sandbox | None,
     listener: socket.socket | None,
 ) -> None:
-    """Turn the fresh fork into a rank: session, limits, streams, confinement; or end it."""
+    """Turn the new fork into a rank: session, limits, streams, confinement. Exit on failure."""
     confined = launch.confined
     try:
         os.setsid()
@@ -160,7 +160,7 @@ def _enter(
 
 
 def confinement_of(launch: Launch) -> Confinement:
-    """What a rank reaches: its folders to write, the system and its environment to read."""
+    """Return what a rank may access: its folders to write, the system and environment to read."""
     ours = (str(Path(launch.root, "workers", name).resolve()) for name in PARTS)
     places = [launch.root, *ours, *launch.confined.readable]
     if launch.sdk_dir is not None:
@@ -184,7 +184,7 @@ def confinement_in_container(launch: Launch) -> Confinement:
 
 
 def view_of(launch: Launch) -> View:
-    """What the sandbox of a task shows: the same, and a private /tmp, /dev/shm and /etc."""
+    """Return the sandbox view of a task: its confinement and a private /tmp, /dev/shm and /etc."""
     confinement = confinement_of(launch)
     confined = launch.confined
     return View(

@@ -48,10 +48,10 @@ _TERM_GRACE_S: Final = 10.0
 
 
 class StoreHost(Protocol):
-    """What a warm process adds: a rendezvous store, served by the shim beside its ranks."""
+    """Rendezvous store that a warm process provides, served by the shim beside its ranks."""
 
     def serve(self, listening: int, address: str, port: int) -> object:
-        """Serve on a listening socket; the answer must be kept alive."""
+        """Serve on a listening socket. The caller must keep a reference to the returned store."""
 
 
 class Shim:
@@ -138,7 +138,7 @@ class Shim:
         return not self._journal.ended()
 
     def _confine(self) -> None:
-        """Keep the whole task to its own folders; ranks give up more, each for itself."""
+        """Confine the whole task to its own folders. Each rank restricts itself further."""
         launch = self._launch
         ranks = confinement_of(launch)
         writable = (*ranks.writable, launch.state_dir, *launch.cgroup.folders)

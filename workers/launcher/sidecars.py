@@ -38,7 +38,7 @@ class Beside:
             self._ours.sendmsg([b"s"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
 
     def close(self) -> None:
-        """Forget the way to it; it goes on."""
+        """Close the connection to the process, which continues to run."""
         self._ours.close()
 
 

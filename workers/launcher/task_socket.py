@@ -1,14 +1,15 @@
-"""The door through which a rank speaks to its shim: a datagram socket, SLIPWAY_TASK_SOCKET.
+"""The datagram socket through which ranks report to their shim (SLIPWAY_TASK_SOCKET).
 
-Each datagram is one JSON object. `{"step": 12, "rank": 0}` says that optimisation step 12 is done
-(the first one is 1); `{"checkpoint": {"step": 12, "size_bytes": 9, "kept": [6, 12]}}` that a
-checkpoint is whole and in its place, and which ones are left beside it; `{"strategy": "zero2",
-"reason": "…"}` how the ranks share the work. A launcher sends `{"failure": {...}}` for the
-exception that ended its script.
+Each datagram is one JSON object. `{"step": 12, "rank": 0}` reports that optimisation step 12 is
+done (the first one is 1). `{"checkpoint": {"step": 12, "size_bytes": 9, "kept": [6, 12]}}` reports
+that a checkpoint is complete and in its final place, and which ones remain beside it. `{"strategy":
+"zero2", "reason": "…"}` reports how the ranks share the work. A launcher sends `{"failure": {...}}`
+for the exception that ended its script.
+
 Datagrams never block a training loop, and one that finds no reader is lost without harm.
 
-Other tasks of the machine can find the socket in /proc/net/unix, so the kernel's word on the sender
-counts: only processes below the shim speak for its task.
+Other tasks of the machine can find the socket in /proc/net/unix, so the sender is verified with the
+kernel's credentials: only descendants of the shim may report for its task.
 """
 
 import json
@@ -54,7 +55,7 @@ class CheckpointSaved:
 
 @dataclass(frozen=True)
 class Strategy:
-    """How the ranks share the work, as a word, and why."""
+    """Parallelism strategy of the ranks, as a word, and the reason for it."""
 
     word: str
     reason: str
@@ -78,7 +79,7 @@ Message = OptimizerStep | CheckpointSaved | Strategy | Failure
 
 
 class ContactDoor:
-    """The shim's end. What comes in was written by user code; only its form is believed."""
+    """The shim's end of the socket. Messages come from user code, so they are validated."""
 
     def __init__(self, path: Path) -> None:
         path.unlink(missing_ok=True)
@@ -136,7 +137,7 @@ class ContactDoor:
 
 
 def _sender_of(ancillary: list[tuple[int, int, bytes]]) -> int:
-    """Return the pid of the sender as the kernel wrote it; 0 when it is of another namespace."""
+    """Return the sender's pid from the kernel, or 0 if it is in another PID namespace."""
     for level, kind, data in ancillary:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS):
             return int(_UCRED.unpack(data[: _UCRED.size])[0])
@@ -144,7 +145,7 @@ def _sender_of(ancillary: list[tuple[int, int, bytes]]) -> int:
 
 
 def _descends(pid: int, ancestor: int) -> bool | None:
-    """Tell whether a process is below another one; None when it is gone."""
+    """Return whether a process is a descendant of another one, or None if it is gone."""
     fields = stat_fields(pid) if pid else []
     if fields is None:
         return None
@@ -159,7 +160,7 @@ def _descends(pid: int, ancestor: int) -> bool | None:
 
 
 def tell_failure(path: str, failure: Failure) -> None:
-    """Tell the shim why the script of this rank ended; never raises."""
+    """Report to the shim why the script of this rank ended. Never raises."""
     body = {"rank": failure.rank, "type": failure.type, "at_ns": failure.at_ns}
     body["message"] = _shortened(failure.message)
     body["errno"] = failure.errno
@@ -177,7 +178,7 @@ def _shortened(text: str) -> str:
 
 
 def ring(path: Path, word: bytes = b"!") -> None:
-    """Wake the agent, if one listens; it looks for itself what is new."""
+    """Wake the agent, if it listens. The agent finds out itself what is new."""
     with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bell:
         bell.setblocking(False)
         bell.sendto(word, os.fspath(path))

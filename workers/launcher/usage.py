@@ -23,7 +23,7 @@ _FILE_BOUND_BYTES: Final = 4 * 1024**2
 
 @dataclass(frozen=True)
 class UsageSample:
-    """Use over one interval. 100 percent is one CPU; memory counts shared pages once."""
+    """Usage over one interval. 100 percent is one CPU, and shared memory pages count once."""
 
     at_unix_ms: int
     cpu_percent: float
@@ -137,7 +137,7 @@ class UsageMeter:
 
 
 def keep_sample(path: Path, sample: UsageSample) -> None:
-    """Append a sample; a file that grew too large starts anew, a full disk is no reason to fail."""
+    """Append a sample. A file that is too large is restarted, and a full disk is ignored."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
     with suppress(OSError):
         descriptor = os.open(path, flags, 0o600)
