@@ -38,7 +38,7 @@ class Lease:
             os.close(descriptor)
 
     def left_s(self) -> float | None:
-        """Seconds until tasks must end, negative when they should have; None if never granted."""
+        """Return the seconds until tasks must end, negative if overdue. None if never granted."""
         for _ in range(_READS):
             first, second = self._lines()
             if first == second:

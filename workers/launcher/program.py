@@ -55,7 +55,7 @@ class Program:
 
     @property
     def in_place(self) -> bool:
-        """Whether our code stays in the process: stacks on demand, exceptions told, warm start."""
+        """True if our code stays in the process: stack dumps, exception reports, warm starts."""
         return self.kind != "command"
 
     @property

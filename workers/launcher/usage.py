@@ -1,4 +1,4 @@
-"""What a task uses: CPU, memory and disk of every process below its shim, kept on disk."""
+"""Resource usage of a task, stored on disk: CPU, memory and disk of processes below its shim."""
 
 import json
 import os

@@ -56,10 +56,10 @@ class StepFailed(StartError):
 
 @dataclass(frozen=True)
 class BuildStep:
-    """One command of a build, and what it may reach.
+    """One command of a build, and its access rights.
 
-    With `project`, it runs code that this project chose. `network` says whether it may connect to
-    `hosts`; without it, to nothing.
+    With `project`, it runs code that this project chose. With `network` it may connect to `hosts`,
+    without it to nothing.
     """
 
     command: list[str]
@@ -115,13 +115,13 @@ class BuildSteps:
         return user
 
     async def answer(self, step: BuildStep) -> str:
-        """Run a step whose output is not for the log; returns the output. Raises StepFailed."""
+        """Run a step and return its output, which is not logged. Raises StepFailed."""
         lines = _Lines()
         await self.run(step, lines)
         return lines.text.partition("\n")[2]
 
     async def run(self, step: BuildStep, build_log: BuildLog) -> None:
-        """Run a step to its end; the log has the command line first.
+        """Run a step to its end. The log starts with the command line.
 
         Raises StepFailed, or BuildTooLarge.
         """

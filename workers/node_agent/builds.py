@@ -33,7 +33,7 @@ class GrowingLog:
         self.offset = 0
 
     def write(self, text: str) -> None:
-        """Add text, as long as there is room; the first of it begins the build."""
+        """Add text up to the size limit. The first text marks the start of the build."""
         if not self.begun:
             self.begun = True
             self._on_first()
@@ -44,7 +44,7 @@ class GrowingLog:
             self._data += data
 
     def finish(self, text: str = "") -> None:
-        """Say how much is left out, if anything, and add the last lines; they always have room."""
+        """Add the size of omitted output, if any, and the last lines, which always fit."""
         if self._left_out_bytes:
             self._data += _encoded(
                 f"\n… {self._left_out_bytes:,} more bytes of output are left out here: "
@@ -55,7 +55,7 @@ class GrowingLog:
             self._data += _encoded(text)
 
     def rest(self) -> str:
-        """What the portal does not have yet, at most one piece; no character is ever cut."""
+        """Return the next piece that the portal lacks, of whole characters."""
         piece = self._data[self.offset : self.offset + _PIECE_BYTES]
         return piece.decode("utf-8", "ignore")
 
@@ -65,12 +65,12 @@ class GrowingLog:
 
     @property
     def size_bytes(self) -> int:
-        """How long it is."""
+        """Length of the log in bytes."""
         return len(self._data)
 
     @property
     def is_told(self) -> bool:
-        """Whether the portal has all there is so far."""
+        """True if the portal has the whole log so far."""
         return self.offset >= self.size_bytes
 
 
@@ -137,10 +137,10 @@ class Build:
 
 
 class EnvironmentBuilds:
-    """Makes environments ready for tasks; many that want the same one wait for one build.
+    """Prepares environments for tasks. Concurrent requests for one environment share one build.
 
-    Builds for different projects have nothing in common: neither locks, nor logs, nor counts.
-    `counts` is the folder that records how many builds of each environment there were here.
+    Builds for different projects share nothing: neither locks, nor logs, nor counts. `counts` is
+    the folder that records how many builds of each environment there were here.
     """
 
     def __init__(self, portal: Portal, counts: Path) -> None:

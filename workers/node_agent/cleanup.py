@@ -28,7 +28,7 @@ _WHY: Final = "The platform on this machine was ended without time for its tasks
 
 
 async def clear(data_dir: Path) -> int:
-    """End every task of the node with this folder; answers how many. Its agent must be gone.
+    """End every task of the node with this folder and return their number.
 
     Raises AgentError while an agent runs there.
     """
@@ -46,7 +46,7 @@ async def clear(data_dir: Path) -> int:
 
 
 def _wait_for_lock(folders: NodeFolders) -> None:
-    """Be the one who may touch the tasks; an agent that was just killed takes a moment to go."""
+    """Acquire the agent lock, with patience for an agent that was just killed."""
     deadline = time.monotonic() + _LOCK_PATIENCE_S
     while True:
         try:
@@ -74,7 +74,7 @@ async def _end(attempt: Attempt, backends: dict[str, Backend]) -> None:
 
 
 def main() -> int:
-    """Clear the folder named on the command line; returns the exit status."""
+    """Clear the folder named on the command line and return the exit status."""
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
     try:
         count = asyncio.run(clear(Path(sys.argv[1])))

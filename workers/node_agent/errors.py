@@ -12,7 +12,7 @@ from slipway.schemas.workloads import ReasonCode
 
 
 class AgentError(Exception):
-    """The agent cannot run; the message says what to do."""
+    """The agent cannot run. The message says what to do."""
 
 
 class StartError(Exception):
@@ -28,7 +28,7 @@ class PortalError(Exception):
 
 
 class PortalUnreachable(PortalError):
-    """No usable answer; the same call may be repeated."""
+    """No usable response. The same call may be repeated."""
 
 
 class PortalRefused(PortalError):

@@ -1,4 +1,4 @@
-"""Makes what runs here equal to what the portal wants; level-triggered: repeats change nothing."""
+"""Level-triggered reconciliation of running tasks with the portal's desired state. Idempotent."""
 
 import asyncio
 import logging

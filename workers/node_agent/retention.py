@@ -58,12 +58,12 @@ def _environments_of_projects(folders: NodeFolders) -> list[Path]:
 
 
 def remove_oldest(folder: Path, keep: int, in_use: frozenset[str]) -> list[str]:
-    """Remove the least recently used entries of a folder beyond `keep`; returns their names."""
+    """Remove the least recently used entries of a folder beyond `keep` and return their names."""
     return remove_least_used(list(folder.iterdir()), keep, in_use)
 
 
 def remove_least_used(paths: list[Path], keep: int, in_use: frozenset[str]) -> list[str]:
-    """Remove the least recently used of these beyond `keep`; returns their names."""
+    """Remove the least recently used of these paths beyond `keep` and return their names."""
     aged = sorted((_used_at(path), path) for path in paths)
     removed: list[str] = []
     for used_at, path in aged[: max(0, len(aged) - keep)]:

@@ -1,4 +1,4 @@
-"""What the person who starts an agent decides: read once from the command line."""
+"""Settings of an agent, read once from the command line."""
 
 import argparse
 import os
@@ -23,10 +23,10 @@ DEFAULT_REQUIREMENTS: Final = Path(workers.__path__[0]).parent / "requirements" 
 
 @dataclass(frozen=True)
 class AgentSettings:
-    """How one agent runs. Paths are absolute.
+    """Settings of one agent. Paths are absolute.
 
-    Tasks that name no environment run with `python`, or without one in an environment built from
-    `requirements`: never with the packages of the platform, which are no business of theirs.
+    Tasks without an environment run with `python`, or else in an environment built from
+    `requirements`. They never see the packages of the platform.
     """
 
     url: str
@@ -55,7 +55,7 @@ class AgentSettings:
 
     @property
     def confine(self) -> bool:
-        """Whether tasks and builds are confined at all."""
+        """True if tasks and builds are confined at all."""
         return self.isolation != "none"
 
     def passed(self) -> dict[str, str]:
@@ -141,7 +141,7 @@ def _own_clone() -> tuple[str, ...]:
 
 
 def read_settings(arguments: Sequence[str]) -> AgentSettings:
-    """Read the command line; on a mistake say so and exit with status 2."""
+    """Parse the command line. On an error print it and exit with status 2."""
     args = _parser().parse_args(arguments)
     return AgentSettings(
         url=args.url.rstrip("/"),
