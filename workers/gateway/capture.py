@@ -183,8 +183,8 @@ class CaptureLog:
         draft = path.with_suffix(".new")
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
         fd = os.open(draft, flags, 0o600)
-        # The shipper takes an open segment only when nobody holds this lock: its writer has died.
-        # So it is locked before it is seen.
+        # The shipper ships an open segment only if this lock is free: its writer has died.
+        # So it is locked before it becomes visible.
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         draft.rename(path)
         self._fd, self._path, self._size = fd, path, 0
@@ -204,7 +204,7 @@ class CaptureLog:
             log.error("predictions are not captured: %s", error.strerror)
         self._silent_until = time.monotonic() + _PAUSE_AFTER_FAILURE_S
         if self._fd >= 0:
-            # No half block may stand before the next one.
+            # Remove a partial block before the next one is written.
             try:
                 os.ftruncate(self._fd, self._size)
             except OSError:

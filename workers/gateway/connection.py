@@ -17,8 +17,8 @@ _BODY_GRACE_S: Final = 10.0
 _SLOWEST_BYTES_PER_S: Final = 16 * 1024
 _LINGER_S: Final = 2.0
 _WRITE_WITHIN_S: Final = 30.0
-# A client that was told to come back later is not read from for a moment, so that those who do not
-# listen cannot spend the time of those who are served.
+# After a 503 or 429 the client is not read from for this long, so that clients that ignore it do
+# not use up the processor time of others.
 _TARPIT_S: Final = 0.25
 _ANSWERED_TOO_FAST: Final = (b"HTTP/1.1 503", b"HTTP/1.1 429")
 
@@ -45,7 +45,7 @@ class Clients:
             connection.sweep(now)
 
     def stop(self) -> None:
-        """Answer what was asked, and close."""
+        """Answer pending requests, and close."""
         self.is_stopping = True
         for connection in list(self.open):
             connection.stop()
@@ -96,7 +96,7 @@ class Connection(asyncio.Protocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take a client, or say that there are too many."""
+        """Accept a client, or answer that there are too many."""
         self._transport = transport = cast(asyncio.Transport, transport)
         # An answer leaves at once, not when the loop has done all else of its turn.
         transport.set_write_buffer_limits(high=0)
@@ -121,7 +121,7 @@ class Connection(asyncio.Protocol):
         return self._busy
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes."""
+        """Process received bytes."""
         if self._is_lingering:
             return
         if self._busy or self._is_blocked:
@@ -159,7 +159,7 @@ class Connection(asyncio.Protocol):
         self._take(data)
 
     def pause_writing(self) -> None:
-        """Serve nothing more to a client that does not read what it asked for."""
+        """Pause a client that does not read its responses."""
         self._is_blocked = True
         self._deadline = time.monotonic() + _WRITE_WITHIN_S
         self._pause()
@@ -171,7 +171,7 @@ class Connection(asyncio.Protocol):
             self._go_on()
 
     def finish(self, data: bytes) -> None:
-        """Give the answer to the request that is being served, then look at the next."""
+        """Write the response to the current request, then process the next."""
         self._busy = False
         entry, self._entry = self._entry, None
         if self._held:
@@ -316,7 +316,7 @@ class Connection(asyncio.Protocol):
         return rest
 
     def _serve(self, entry: RequestHead, body: bytes) -> None:
-        """Answer, or have somebody answer later."""
+        """Answer now, or start to process the request."""
         self._entry = entry
         if entry.refused is not None:
             self.finish(entry.refused)

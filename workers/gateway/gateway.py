@@ -38,9 +38,9 @@ _DRAIN_S: Final = 15.0
 _SHIPPER_PAUSE_S: Final = 1.0
 _LINES_BYTES: Final = 4096
 _EVERY_ADDRESS: Final = frozenset({"0.0.0.0", "[::]"})  # noqa: S104  (compared, not bound)
-# It keeps what memory it has for the next segment: taking it anew each time is a quarter of its
-# work, in calls of the kernel that let no prediction in. So Arrow takes it from malloc: mimalloc
-# gives segments of huge pages back whatever it is told, and has them cleared again.
+# The shipper retains its memory for the next segment: allocating it again is a quarter of its work,
+# in system calls that no prediction can preempt. So Arrow uses malloc: mimalloc returns segments of
+# huge pages to the kernel regardless of its options, and they have to be cleared again.
 _SHIPPER: Final = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",
     "MALLOC_ARENA_MAX": "1",
@@ -51,7 +51,7 @@ _SHIPPER: Final = {
 
 
 class Gateway:
-    """Serves until it is told to stop."""
+    """Serves until it receives a signal to stop."""
 
     def __init__(self, settings: GatewaySettings) -> None:
         self._settings = settings
@@ -134,7 +134,7 @@ class Gateway:
         return Check(self._table.is_loaded, f"serving snapshot {self._table.version}; {message}")
 
     def _captures(self) -> Check:
-        # A full disk is told, and makes nobody stop sending predictions here.
+        # A full disk is reported, but does not make this gateway unready.
         return Check(ok=True, detail=self._capture.counters.reason)
 
     def _socket(self) -> socket.socket:

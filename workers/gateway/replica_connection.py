@@ -144,7 +144,7 @@ class ReplicaConnection(asyncio.Protocol):
         return first
 
     def expire(self, before: float) -> list[Prediction]:
-        """Take out what was asked before that moment and is not answered."""
+        """Remove and return pending predictions that were sent before a time."""
         late = []
         for number, pending in self.waiting.items():
             if pending.since >= before:
@@ -186,7 +186,7 @@ class ReplicaConnection(asyncio.Protocol):
             self._owner.lost(lost)
 
     def data_received(self, data: bytes) -> None:
-        """Take frames."""
+        """Process received frames."""
         if self.welcome is not None and not self._frames.is_midway:
             answer = only_answer(data)
             if answer is not None:

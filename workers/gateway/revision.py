@@ -29,7 +29,7 @@ class RevisionOwner(Protocol):
         """Deliver good answers in JSON, to requests that waited for the model as long."""
 
     def lost(self, revision: "Revision", pendings: list[Prediction]) -> None:
-        """Retry requests of which the replica died, or answer them 502."""
+        """Retry requests whose replica died, or answer them with 502."""
 
 
 class Revision:
@@ -73,7 +73,7 @@ class Revision:
         self.link_changed()
 
     def close(self) -> None:
-        """Let go of all replicas, as soon as they have answered."""
+        """Close the connections to all replicas, once they have answered."""
         for link in self.links.values():
             link.close()
         self.links.clear()
@@ -89,7 +89,7 @@ class Revision:
 
     @property
     def platform(self) -> str:
-        """The format of the model, as far as a replica told."""
+        """Format of the model, if a replica has reported it."""
         return next((link.welcome.platform for link in self.ready if link.welcome), "")
 
     def send(self, pendings: list[Prediction]) -> None:

@@ -108,7 +108,7 @@ class RequestHead:
         self.length = head.length
         self.is_chunked = head.is_chunked
         self.expects = head.expects_continue
-        # HTTP/1.0 has to be told that a connection stays open; it is closed instead.
+        # HTTP/1.0 needs an explicit keep-alive header. The connection is closed instead.
         self.keep_alive = head.keep_alive and not head.is_old
         self.refused: bytes | None = None
         self.key: Key | None = None
@@ -150,7 +150,7 @@ class Doorkeeper:
         self.generation = 0
 
     def forget(self) -> None:
-        """The table changed: look at every head anew."""
+        """Clear the cached heads, because the routing table changed."""
         self.generation += 1
         self.known.clear()
 

@@ -58,7 +58,7 @@ class Endpoint:
         self.update(route)
 
     def update(self, route: EndpointRoute) -> None:
-        """Take over what a new snapshot says, without touching what is on its way."""
+        """Apply a new snapshot without affecting requests in progress."""
         self.route = route
         self.is_paused = route.state == "paused"
         self.bucket = bucket_for(route.limits.rate, self.bucket)
@@ -75,17 +75,17 @@ class Endpoint:
         self.choose_again()
 
     def close(self) -> None:
-        """Let go of everything, once answered."""
+        """Release all resources, once pending requests are answered."""
         for revision in self.revisions.values():
             revision.close()
         self._choices = []
 
     def choose_again(self) -> None:
-        """Work out who gets which share, now that weights or replicas changed."""
+        """Recompute the traffic shares after weights or replicas changed."""
         live = [revision for revision in self.revisions.values() if revision.ready]
         weighted = [revision for revision in live if revision.route.weight > 0]
-        # A revision whose replicas are all gone hands its share on, to a standby only when nothing
-        # else is left and the endpoint allows it. A shadow never answers.
+        # The share of a revision without replicas goes to the others, to a standby only if
+        # nothing else is left and the endpoint allows it. A shadow never answers.
         shadow = self.route.shadow.revision_id if self.route.shadow else None
         standbys = [
             revision
@@ -133,8 +133,9 @@ class Endpoint:
         if self.in_flight == 1:
             self._busy_poll.asked(pending.since)
         if self.in_flight == 1 and self._batcher.last == 1:
-            # Nothing else is under way, nor was it in the turn before: there is nobody to go with.
-            # The first of many who come again together would else be a batch of its own each time.
+            # Nothing else is in progress, nor was it in the previous turn: nothing to batch with.
+            # Without the second condition the first of many concurrent requests would always be
+            # a batch of its own.
             self._dispatch([pending])
             return
         self._batcher.add(pending)

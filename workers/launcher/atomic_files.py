@@ -26,7 +26,7 @@ def write_atomically(path: Path, text: str, *, mode: int = 0o600) -> None:
 
 
 def create_once(path: Path, text: str) -> bool:
-    """Create a complete file, or return False because somebody already did."""
+    """Create a complete file, or return False if it exists already."""
     draft = path.with_name(f".{path.name}.{os.getpid()}.once")
     write_atomically(draft, text)
     try:

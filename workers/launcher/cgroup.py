@@ -75,7 +75,7 @@ class Cgroup:
         return sorted(items)
 
     def kill(self, *, patience_s: float = 2.0) -> None:
-        """Kill everybody inside, also what forks meanwhile."""
+        """Kill every process of the groups, including new forks."""
         if not self.dedicated:
             return
         for folder in self.folders:
@@ -180,7 +180,7 @@ class CgroupParent:
 
     @classmethod
     def none(cls) -> "CgroupParent":
-        """A machine, or a wish, without control groups."""
+        """Return an instance without control groups, if unsupported or disabled."""
         return cls(v2=None, v1={})
 
     @property
@@ -278,11 +278,7 @@ def _can_hold_groups(parent: Path) -> bool:
 
 
 def _delegate(own: Path) -> None:
-    """Make room for controllers: version 2 gives none to groups beside processes.
-
-    The agent moves itself into a leaf. That works where it was given a subtree of its own (a
-    systemd unit with Delegate=yes) and does no harm elsewhere.
-    """
+    """Enable delegation: version 2 gives no controllers to groups beside processes."""
     if not _words(own / "cgroup.controllers"):
         return
     if own != _MOUNT:

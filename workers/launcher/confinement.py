@@ -159,7 +159,7 @@ def drop_bounding_set() -> None:
 
 
 def drop_capabilities() -> None:
-    """Give up what makes root special, in this user namespace or in all."""
+    """Drop all capabilities, in this user namespace or in all."""
     drop_bounding_set()
     _LIBC.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
     header = ctypes.create_string_buffer(struct.pack("Ii", _CAPABILITY_VERSION_3, 0), 8)

@@ -195,9 +195,9 @@ class DiskMeter:
 
 
 def _open_folder(name: str, parent: int | None) -> tuple[int, int | None]:
-    """Open a folder, which its owner may have closed to everybody. Raises OSError.
+    """Open a folder, even if its owner has removed all permissions. Raises OSError.
 
-    The second value are the permissions it had, if they had to be changed for a moment.
+    The second value is the original permissions, if they had to be changed temporarily.
     """
     try:
         descriptor = os.open(name, _FOLDER, dir_fd=parent)
@@ -244,7 +244,7 @@ class FreeSpace:
 
     @classmethod
     def of(cls, path: str, reserve_bytes: int) -> "FreeSpace":
-        """Look now. It is short of bytes below the reserve, or of its last hundredth of files."""
+        """Measure free space now. It is short of bytes below the reserve, or of files below 1 %."""
         status = os.statvfs(path)
         free = status.f_bavail * status.f_frsize
         few_files = status.f_files > 0 and status.f_favail * 100 < status.f_files

@@ -97,7 +97,7 @@ class DiskWatch:
         self.too_deep = False
 
     def prepare(self) -> None:
-        """Be ready for deep folders. Call it after the last fork: ranks have a limit of theirs."""
+        """Prepare for deep folders. Call it after the last fork: ranks have their own limit."""
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

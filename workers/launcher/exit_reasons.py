@@ -26,7 +26,7 @@ FENCED: Final = "fenced"
 
 _ENOSPC, _EDQUOT, _EFBIG = 28, 122, 27
 _MESSAGE_LIMIT: Final = 1000
-# What a rank says when it fails only because another one went away.
+# Messages of a rank that fails only because it lost a peer.
 _VICTIM = re.compile(
     r"connection (closed|reset) by peer|connection reset|broken pipe|remote process exited"
     r"|connectFullMesh failed|socket closed|nccl (remote|communicator) |ncclRemoteError"
@@ -97,7 +97,7 @@ class RankEnding:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Everything the shim knows when the last rank is gone."""
+    """All data that the shim has when the last rank has ended."""
 
     endings: list[RankEnding]
     world_size: int

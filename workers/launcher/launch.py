@@ -82,7 +82,7 @@ class Launch:
     address: str
     memory_bytes: int
     cpu_millis: int
-    # What the task may hold on the disk of the node, and what must stay free there; 0: not watched.
+    # Disk limit of the task on the node, and the reserve that must stay free. 0: not enforced.
     disk_bytes: int = 0
     disk_reserve_bytes: int = 0
     procs: int = 1
@@ -171,7 +171,7 @@ class StateFolder:
 
     @property
     def stop(self) -> Path:
-        """The agent's wish that the task ends."""
+        """File with the agent's stop request."""
         return self.path / "stop.json"
 
     @property
@@ -201,7 +201,7 @@ class StateFolder:
         write_atomically(self.stop, json.dumps(asdict(request)))
 
     def stop_request(self) -> StopRequest | None:
-        """The newest wish to end, if any."""
+        """Return the newest stop request, if any."""
         document = read_json(self.stop)
         if document is None:
             return None

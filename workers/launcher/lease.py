@@ -19,8 +19,8 @@ _READS: Final = 5
 class Lease:
     """The deadline of one node, in a folder that the agent and its shims share.
 
-    It is overwritten in place, because a full disk must not end the lease of what filled it. It
-    stands there twice, so that a reader knows when it met a writer in the middle.
+    It is overwritten in place, so that tasks that fill the disk cannot end the lease. The file
+    holds it twice, so that a reader detects a concurrent write.
     """
 
     def __init__(self, shared_dir: Path) -> None:

@@ -1,8 +1,8 @@
 """Output of one rank on disk: segments named by the offset they start at, with a bound.
 
-Offsets count every byte ever written. When the bound is reached the oldest segments behind the
-head are deleted, so the beginning and the end of the output stay readable. A reader that meets the
-hole is told where the output goes on.
+Offsets count every byte ever written. When the bound is reached the oldest segments behind the head
+are deleted, so the beginning and the end of the output stay readable. A reader that reaches the gap
+gets the offset at which the output continues.
 """
 
 import errno
@@ -89,7 +89,7 @@ class LogWriter:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Bytes of the output. `offset` is where they start: beyond what was asked for at a hole."""
+    """Bytes of the output. `offset` is their start, which is beyond the requested one at a gap."""
 
     offset: int
     data: bytes

@@ -38,7 +38,7 @@ _SYSTEM: Final = (
     *("/usr", "/opt", "/nix", "/sys/block", "/sys/bus", "/sys/class", "/sys/dev", "/sys/devices"),
     *("/sys/kernel/mm", "/sys/module"),
 )
-# What programs read of /etc. No shadow, no keys of the host, no settings of services.
+# Files of /etc that programs read: no shadow, no host keys, no service settings.
 _ETC: Final = (
     *("alternatives", "bash.bashrc", "ca-certificates", "debian_version", "fonts", "gai.conf"),
     *("glvnd", "host.conf", "hostname", "inputrc", "ld.so.cache", "ld.so.conf", "ld.so.conf.d"),
@@ -109,7 +109,7 @@ def graphics_devices() -> list[str]:
 
 
 def build_root(view: View) -> None:
-    """Give this process a mount namespace with that view as its root. Raises OSError."""
+    """Create a mount namespace for this process with that view as its root. Raises OSError."""
     binds = list(_binds(view))
     stage = next(path for path in _STAGES if Path(path).is_dir())
     unshare(CLONE_NEWNS)

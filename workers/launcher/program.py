@@ -1,7 +1,8 @@
 """Runs a user's script so that it cannot tell the difference from `python script.py`.
 
-What is added shows only from outside: a signal that writes the stack of every thread to the log,
-the exception that ended the script told to the shim, and output flushed at the end of each line.
+All additions are visible only from outside: a signal that writes the stack of every thread to the
+log, a report to the shim of the exception that ended the script, and output flushed at the end of
+each line.
 """
 
 import builtins

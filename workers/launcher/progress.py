@@ -53,7 +53,7 @@ class RankProgress:
             self._note_step({})
 
     def _wait(self, news: CheckpointSaved) -> None:
-        """Put a checkpoint behind those that wait, and forget which of them it says are gone."""
+        """Queue a checkpoint, and drop queued ones that no longer exist."""
         if news.kept:
             self._saved = {step: saved for step, saved in self._saved.items() if step in news.kept}
         self._saved.pop(news.step, None)

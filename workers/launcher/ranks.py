@@ -29,7 +29,7 @@ _LEAST_SHM_BYTES: Final = 64 << 20
 _LISTENER: Final = 3
 _MOST_OPEN_FILES: Final = 1 << 16
 NOT_STARTED: Final = 127
-# What of our own code is shown to tasks: it starts them, or is what they run.
+# Parts of our own code that tasks can read: it starts them, or they run it.
 PARTS: Final = ("lab", "launcher", "model_server", "serving")
 
 
@@ -75,7 +75,7 @@ class Rank:
         return self.tail.decode("utf-8", errors="replace").replace("\0", "\ufffd")
 
     def close(self) -> None:
-        """Let go of the pipe and the log."""
+        """Close the pipe and the log."""
         os.close(self.output)
         self.log.close()
 
@@ -207,7 +207,7 @@ def _shm_bytes(launch: Launch) -> int:
 
 
 def _device_groups() -> tuple[int, ...]:
-    """Groups whose members may use the graphics cards, where cards are not open to everybody."""
+    """Return the groups with access to the graphics cards, if that is restricted."""
     groups = set()
     for path in graphics_devices():
         with suppress(OSError):
@@ -223,8 +223,8 @@ def _reset_signals() -> None:
             signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    # Ignored until a script's own process registers for it: a stack that nobody can write must not
-    # end the process it is asked of.
+    # Ignored until a script's own process registers a handler: by default the signal would end
+    # the process.
     signal.signal(STACK_SIGNAL, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 

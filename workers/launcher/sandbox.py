@@ -222,7 +222,7 @@ def run_inside(description: dict[str, Any], program: list[str]) -> int:
 
 
 def _leave_streams() -> None:
-    """Let whoever reads from the program, or writes to it, see when it closes its streams."""
+    """Release the standard streams, so that their other ends see when the program closes them."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(nothing, descriptor)

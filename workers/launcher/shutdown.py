@@ -12,9 +12,9 @@ from workers.launcher.processes import descendants, living_descendants, send, se
 from workers.launcher.program import STACK_SIGNAL
 from workers.launcher.ranks import Rank
 
-# Peers of a failed rank are asked once, briefly: what they would save has lost its meaning.
+# Short grace period for peers of a failed rank: their checkpoints would be useless.
 PEER_GRACE_S: Final = 0.4
-# The kernel, when memory runs out, should spare the shim that can tell the story.
+# The OOM killer should spare the shim, which records why the task ended.
 _OOM_SCORE: Final = b"700"
 # An interpreter that has imported torch takes its time to end, and user code may run at exit.
 _EXIT_PATIENCE_S: Final = 3.0
@@ -80,7 +80,7 @@ class Shutdown:
         self._kill_at_s = 0.0
 
     def hang(self, ranks: list[Rank], for_s: float) -> None:
-        """Have every rank write its stacks into its log, then end."""
+        """Make every rank write its stacks to its log, then end."""
         self.hung_for_s = for_s
         for rank in ranks:
             if rank.running and rank.shows_stack:

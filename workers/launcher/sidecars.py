@@ -20,7 +20,7 @@ _MESSAGE_BYTES: Final = 16
 
 
 class Beside:
-    """A process that waits for `count` sockets and then runs `work` with them, for ever."""
+    """A process that waits for `count` sockets and then runs `work` with them, forever."""
 
     def __init__(self, work: Callable[[list[socket.socket]], None], count: int) -> None:
         self._ours, theirs = socket.socketpair()

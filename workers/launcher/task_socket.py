@@ -65,7 +65,7 @@ class Strategy:
 class Failure:
     """The exception that ended a rank's script. `at_ns` is CLOCK_BOOTTIME: one clock for all.
 
-    `SystemExit` stands for a script that ended with a sentence, as `sys.exit("no rows")` does.
+    `SystemExit` means that the script exited with a message, as `sys.exit("no rows")` does.
     """
 
     rank: int
@@ -91,7 +91,7 @@ class ContactDoor:
         self._members: dict[int, float] = {}
 
     def give_to(self, uid: int, gid: int) -> None:
-        """Let the user that ranks run as write to it, and nobody else but root."""
+        """Give write access to the user of the ranks only (and root)."""
         os.chown(self.path, uid, gid, follow_symlinks=False)
 
     def fileno(self) -> int:
@@ -99,7 +99,7 @@ class ContactDoor:
         return self._socket.fileno()
 
     def receive(self) -> list[Message]:
-        """Take what lies waiting, at most a bounded batch, and leave out what others sent."""
+        """Return the waiting messages, at most one batch, without those of other tasks."""
         receive: list[Message] = []
         for _ in range(_BATCH):
             try:
@@ -112,7 +112,7 @@ class ContactDoor:
         return receive
 
     def _is_member(self, pid: int) -> bool:
-        """Tell whether the sender is a process of this task: one below the shim."""
+        """Return whether the sender is a process of this task: a descendant of the shim."""
         now = uptime_s()
         is_member = _descends(pid, os.getpid())
         if is_member is None:
@@ -126,11 +126,11 @@ class ContactDoor:
         return is_member
 
     def let_go(self) -> None:
-        """Close this copy of the door, which stays open elsewhere."""
+        """Close this copy of the socket, which stays open in other processes."""
         self._socket.close()
 
     def close(self) -> None:
-        """Close the door and remove it."""
+        """Close the socket and remove its file."""
         self._socket.close()
         with suppress(OSError):
             self.path.unlink(missing_ok=True)

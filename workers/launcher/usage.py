@@ -120,7 +120,7 @@ class UsageMeter:
             read += max(0, moved[pid][0] - before[0])
             written += max(0, moved[pid][1] - before[1])
         self._moved = moved
-        # The kernel adds what an ended process has written to whoever collects it.
+        # The kernel adds the written bytes of an ended process to the parent that reaps it.
         collected = _moved_bytes(self._shim)[1]
         total = collected + sum(written_by for _, written_by in moved.values())
         self.written_bytes = max(self.written_bytes, total)

@@ -137,7 +137,7 @@ class Cursors:
 
 
 class Attempt:
-    """One attempt, from the first wish for it until nothing of it is left here."""
+    """One attempt, from the first request for it until it is removed from this node."""
 
     def __init__(self, record: TaskRecord, folder: TaskFolder) -> None:
         self.record = record
@@ -145,7 +145,7 @@ class Attempt:
         self.journal = Journal(StateFolder(folder.state).journal)
         self.cursors = Cursors.read(folder.cursors)
         self.desired: DesiredTask | None = None
-        # False until the portal was heard: what an earlier agent left runs on until then.
+        # False until the portal has responded: attempts of an earlier agent continue until then.
         self.known_to_portal = False
         self.stale = False
         self.finished = False
@@ -201,7 +201,7 @@ class Attempt:
             self.unwritten_end = {"kind": ENDED, "at_unix_ms": now_ms, **event}
 
     def keep_cursors(self) -> None:
-        """Put the cursors on disk, if the attempt still has a folder."""
+        """Write the cursors to disk, if the attempt still has a folder."""
         if self.folder.path.is_dir():
             self.cursors.write(self.folder.cursors)
 
@@ -221,11 +221,11 @@ class AttemptTable:
         return self._attempts.get(handle_of(key))
 
     def add(self, attempt: Attempt) -> None:
-        """Take in an attempt."""
+        """Add an attempt."""
         self._attempts[attempt.handle] = attempt
 
     def discard(self, attempt: Attempt) -> None:
-        """Forget an attempt of which nothing is left."""
+        """Remove an attempt that has nothing left on this node."""
         self._attempts.pop(attempt.handle, None)
 
     def left_behind(self) -> list[Attempt]:
@@ -260,6 +260,6 @@ class AttemptTable:
         }
 
     def ring(self) -> None:
-        """Tell everybody who waits for news that there may be some."""
+        """Notify all waiters of a possible change."""
         for attempt in self._attempts.values():
             attempt.news.ring()

@@ -105,7 +105,7 @@ class BuildSteps:
         return self._isolation.command(self._code, view, step.command, user=user, services=services)
 
     def _user(self, step: BuildStep) -> ProjectUser | None:
-        """The user that a step runs as, who is then the owner of what it may write."""
+        """Return the user that a step runs as, and make it the owner of the writable folders."""
         if step.project is None:
             return None
         user = self._isolation.user_of(step.project)
@@ -161,7 +161,7 @@ class BuildSteps:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 await process.wait()
-            # What a step leaves running could change the result after it was checked.
+            # A process that a step leaves running could change the result after verification.
             await asyncio.to_thread(kill_marked, f"{_MARK}={mark}".encode())
         if disk.message:
             build_log.write(f"{disk.message}\n")

@@ -1,4 +1,4 @@
-"""Builds of environments, each once at a time, with their log told to the portal as it grows."""
+"""Builds of environments, one at a time per environment, with logs streamed to the portal."""
 
 import asyncio
 import json
@@ -158,10 +158,10 @@ class EnvironmentBuilds:
         on_build: Callable[[], None],
         project: str | None = None,
     ) -> PreparedEnvironment:
-        """An environment for a task of a project on a back end. Raises StartError.
+        """Return an environment for a task of a project on a back end. Raises StartError.
 
-        `on_build` is called when it has to be built. No digest stands for the environment of tasks
-        that name none: the node's own affair, of which the portal knows nothing.
+        `on_build` is called if it has to be built. No digest stands for the default environment,
+        which belongs to the node and is unknown to the portal.
         """
         key = (backend.name, project or "" if digest else "", digest or "")
         async with self._locks.setdefault(key, asyncio.Lock()):
@@ -191,7 +191,7 @@ class EnvironmentBuilds:
         *,
         known: bool,
     ) -> PreparedEnvironment:
-        """Prepare, and tell of it unless it was there and the portal has heard so (`known`)."""
+        """Prepare, and report it unless it was ready and the portal knows that (`known`)."""
         build: Build | None = None
         scope = project or ""
 

@@ -29,7 +29,7 @@ PLACE: Final = "checkpoints"
 _STEP = re.compile(r"step-(\d{10})\Z")
 _BLOCK: Final = 1 << 20
 _FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# A pipe that somebody put there must not make us wait.
+# Do not block on a named pipe that user code may have created.
 _FILE_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -51,7 +51,7 @@ def opened_place(persistent: Path) -> Iterator[int]:
 
 
 def steps_in(persistent: Path) -> list[int]:
-    """The steps of which there are checkpoints, whole or not, newest first."""
+    """Return the steps with checkpoints, complete or not, newest first."""
     try:
         with opened_place(persistent) as place, os.scandir(place) as entries:
             names = [entry.name for entry in entries]

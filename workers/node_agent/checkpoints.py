@@ -42,9 +42,9 @@ class CheckpointStore:
         persistent: Path,
         say: Callable[[str], None],
     ) -> None:
-        """Have that checkpoint in the job's folder, or a newer one. Raises StartError, OSError.
+        """Fetch that checkpoint into the job's folder unless it or a newer one is there.
 
-        A job is never started from less than the portal has: it would repeat work without a word.
+        Raises StartError, OSError.
         """
         if await asyncio.to_thread(_has, persistent, stored_checkpoint.step):
             return

@@ -1,8 +1,8 @@
-"""`python -m workers.node_agent.cleanup DATA_DIR`: end what tasks of a node are left, now.
+"""`python -m workers.node_agent.cleanup DATA_DIR`: end the remaining tasks of a node, now.
 
-For whoever started an agent and cannot wait for it any more: tasks run on when their agent is
-killed, which is right until nobody will start another one. How each ended is written down, and the
-next agent of the folder tells it.
+Tasks survive the death of their agent, which is right only if another agent will be started. This
+command is for the case that none will. It records how each task ended, and the next agent of the
+folder reports that.
 """
 
 import asyncio
@@ -67,7 +67,7 @@ async def _end(attempt: Attempt, backends: dict[str, Backend]) -> None:
     backend = backends.get(attempt.record.backend)
     if backend is None:
         return
-    # First the reason, then the deed: whoever dies of it would write another one.
+    # Record the reason before the kill: a shim that dies of it would record another one.
     if (await backend.phase(attempt.handle)).phase is not Phase.ENDED:
         attempt.end(ReasonCode.NODE_LOST, _WHY)
     await backend.remove(attempt.handle)

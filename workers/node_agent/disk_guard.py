@@ -30,9 +30,9 @@ _GROWTH_OVER_S: Final = 60.0
 _REPORT_AGE_S: Final = 0.5
 # Older reports are used if newer ones take longer than this.
 _REPORT_PATIENCE_S: Final = 1.0
-# After an end the space takes a moment to come back.
+# The disk space is freed some time after the end of a task.
 _SETTLE_S: Final = 2.0
-# What grew by less than this part of the reserve is not what fills the disk.
+# A task that grew by less than this part of the reserve is not the cause.
 _LEAST_PART: Final = 20
 # A task that grew by less than this part of what went elsewhere is not the cause either.
 _MINOR_PART: Final = 10
@@ -51,7 +51,7 @@ class DiskUser(Protocol):
         """Return the disk it held when it was last measured."""
 
     def end_for_disk(self, message: str) -> None:
-        """Have it end, with this sentence for its owner."""
+        """End it, with this message for its owner."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class DiskGuard:
         self._said_at_s = -_SAY_EVERY_S
 
     async def run(self) -> None:
-        """Look for ever."""
+        """Check free space forever."""
         while True:
             self.look()
             await asyncio.sleep(_LOOK_EVERY_S)

@@ -43,7 +43,7 @@ from workers.node_agent.settings import AgentSettings
 log = logging.getLogger(__name__)
 _LOCK_POLL_S: Final = 0.2
 _PYTHON = re.compile(r"(\d+)\.(\d+)(?:\.\d+)?")
-# The agent looks at the default environment every minute, so no task waits for that.
+# The agent verifies the default environment every minute, so no task waits for that.
 _CHECKED_FOR_S: Final = 90.0
 _FORMAT: Final = 2
 

@@ -15,7 +15,7 @@ from slipway.schemas.agent import TaskKey
 from workers.launcher.ranks import PARTS
 from workers.node_agent.errors import AgentError, StartError
 
-# What the kernel takes as the path of a socket, with room for the names we append.
+# The kernel's limit for the path of a socket, less the names that we append.
 _SOCKET_PATH_LIMIT: Final = 100
 _CONTACT_TAIL: Final = len("/contact/0123456789abcdef/s")
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -30,7 +30,7 @@ def checked_name(text: str, what: str) -> str:
 
 
 def handle_of(key: TaskKey) -> str:
-    """Name of an attempt: the same for whoever asks, before and after a crash."""
+    """Return the deterministic name of an attempt, equal before and after a crash."""
     return f"{key.task_id}-{key.epoch}"
 
 
@@ -95,7 +95,7 @@ class NodeFolders:
         self.cache = data_dir / "cache"
         self.snapshots = data_dir / "snapshots"
         self.environments = data_dir / "environments"
-        # What had to be built from source, by project.
+        # Packages that were built from source, by project.
         self.project_environments = self.environments / "projects"
         # What uv has unpacked: the same files as in the shared environments, on the disk once. The
         # folders of before took files of any build.
@@ -148,10 +148,7 @@ class NodeFolders:
         return TaskFolder(self.tasks / f".{hashlib.sha256(handle.encode()).hexdigest()[:16]}")
 
     def prepare(self, *, launcher: Path, sdk: Path) -> None:
-        """Make the folders, and give ranks a way to our code that shows nothing else of ours.
-
-        `launcher` lies beside the other parts of our code that tasks need.
-        """
+        """Create the folders, and give ranks access to the needed parts of our code only."""
         for folder in (
             *(self.root, self.tasks, self.persistent, self.cache),
             *(self.snapshots, self.environments, self.contacts),

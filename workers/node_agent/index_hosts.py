@@ -90,7 +90,7 @@ def _configured(settings: Mapping[str, str]) -> tuple[list[str], list[str], set[
         return [], pages, set()
     index, files = settings.get("index-url", ""), set[str]()
     if not index:
-        # As pip has it, so that no host stands here that pip would not use.
+        # Taken from pip, so that only hosts are listed that pip would use.
         index, files = PyPI.simple_url, {PyPI.file_storage_domain}
     return [index, *settings.get("extra-index-url", "").split()], pages, files
 

@@ -36,7 +36,7 @@ class LogShipper:
         self._bell = bell
         self._backoff = Backoff(first_s=0.1, longest_s=5.0)
         self._kept_at_s: dict[str, float] = {}
-        # Finished attempts whose output the portal has to the last byte.
+        # Finished attempts whose complete output the portal has.
         self.complete: set[str] = set()
 
     async def run(self) -> None:
@@ -132,7 +132,7 @@ class LogShipper:
                 return False
             data = chunk.data
             if chunk.offset > cursor.local:
-                # Kept on disk before it is sent: after a crash the same bytes must stand there.
+                # Stored on disk before it is sent: after a crash the same bytes must be sent again.
                 left_out = chunk.offset - cursor.local
                 cursor.marker = f"\n[slipway] {left_out} bytes of output were left out here\n"
                 cursor.resume = chunk.offset

@@ -1,4 +1,4 @@
-"""The portal as an agent sees it: one method per door of `/api/agent/v1`."""
+"""Client of the portal for agents: one method per route of `/api/agent/v1`."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -71,7 +71,7 @@ class Portal:
         return _read(DesiredState, answer)
 
     async def report(self, reports: Reports) -> ReportsAnswer:
-        """Tell what happened to tasks, in order."""
+        """Report events of tasks, in order."""
         return _read(ReportsAnswer, await self._post("reports", reports))
 
     async def put_log(
@@ -91,7 +91,7 @@ class Portal:
         return _read(LogAnswer, answer).next_offset
 
     async def samples(self, samples: Samples) -> None:
-        """Tell what tasks use."""
+        """Report resource usage of tasks."""
         await self._post("samples", samples)
 
     async def environment(self, digest: str) -> EnvironmentSpec:

@@ -1,4 +1,4 @@
-"""Tells the portal what happened to tasks: in order, from disk, until it is known to have come."""
+"""Reports events of tasks to the portal: in order, from disk, until receipt is confirmed."""
 
 import asyncio
 import logging

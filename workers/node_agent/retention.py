@@ -14,7 +14,7 @@ from workers.node_agent.uv_install import uv_of
 
 log = logging.getLogger(__name__)
 _EVERY_S: Final = 600.0
-# What was used this recently may be about to be used by a task that is being prepared.
+# Entries used this recently may be needed by a task that is being prepared.
 _SPARE_S: Final = 3600.0
 KEPT_SNAPSHOTS: Final = 100
 KEPT_ENVIRONMENTS: Final = 20

@@ -1,4 +1,4 @@
-"""Takes one attempt from the wish to its end: prepare, start, watch, stop, clear away."""
+"""Runs one attempt from its request to its end: prepare, start, watch, stop, clean up."""
 
 import asyncio
 import errno
@@ -30,7 +30,7 @@ from workers.node_agent.snapshots import SnapshotStore, copy_fresh
 
 log = logging.getLogger(__name__)
 _LOOK_EVERY_S: Final = 1.0
-# A shim that outlives the grace of a stop by this much is no longer asked.
+# A shim that outlives the grace period by this much is killed.
 _STOP_PATIENCE_S: Final = 5.0
 _NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
 
@@ -298,7 +298,7 @@ class AttemptRunner:
             attempt.end(ReasonCode.SIGNAL, observation.detail)
 
     async def _news(self, seen: int) -> None:
-        """Wait until somebody rings, or a second has passed."""
+        """Wait for a notification, or until a second has passed."""
         await self._attempt.news.after(seen, within_s=_LOOK_EVERY_S)
 
 

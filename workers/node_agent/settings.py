@@ -17,7 +17,7 @@ _UNITS: Final = {"MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,46}[a-z0-9])?")
 _BACKENDS: Final = ("process", "docker")
 DEFAULT_IMAGE: Final = "python:3.11-slim"
-# What tasks find that name no requirements of their own.
+# Default requirements, for tasks that name none.
 DEFAULT_REQUIREMENTS: Final = Path(workers.__path__[0]).parent / "requirements" / "jobs.txt"
 
 
@@ -49,7 +49,7 @@ class AgentSettings:
     warm_limit: int = 3
     stop_tasks_on_exit: bool = False
     log_bound_bytes: int = BOUND_BYTES
-    # What one task may hold on the disk, and what stays free; else shares of the disk.
+    # Disk limit of one task, and the reserve that stays free. By default shares of the disk.
     task_disk_bytes: int | None = None
     disk_reserve_bytes: int | None = None
 

@@ -30,7 +30,7 @@ SHADOW: Final = 1
 FALLBACK: Final = 2
 OPEN: Final = ".open"
 SEALED: Final = ".seg"
-# What the shipper says on its standard output when it begins to work, and when all is done.
+# Lines on the shipper's standard output when it begins to work, and when it is idle again.
 AT_WORK: Final = b"working\n"
 AT_REST: Final = b"resting\n"
 # A record, and the input and the output of its prediction.

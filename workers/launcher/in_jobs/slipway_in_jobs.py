@@ -20,7 +20,7 @@ _RUN = "MLFLOW_RUN_ID"
 
 
 class JobHeaders:
-    """Tells which experiment was set, until the job's run has been asked for."""
+    """Sends the selected experiment, until the job's run has been requested."""
 
     def __init__(self) -> None:
         self._waits = _RUN in os.environ

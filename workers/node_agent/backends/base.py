@@ -22,7 +22,7 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True)
 class Observation:
-    """A phase, and for `lost` a sentence why, if the back end can tell."""
+    """A phase, and for `lost` the reason as a sentence, if the back end knows it."""
 
     phase: Phase
     detail: str = ""
@@ -109,13 +109,13 @@ class Backend(Protocol):
         """Start a task and return its handle. Raises StartError."""
 
     async def phase(self, handle: str) -> Observation:
-        """Look how it stands."""
+        """Return the current phase."""
 
     async def stop(self, handle: str, request: StopRequest) -> None:
         """Request an end within the grace period. Returns before the task has ended."""
 
     async def remove(self, handle: str) -> None:
-        """Leave nothing of it running, however it stands, and give back what it held."""
+        """End the task in any phase and release its resources."""
 
     async def logs(self, handle: str, rank: int, offset: int, limit: int) -> Chunk:
         """Return output of one rank from an offset, empty at its end or without a log."""

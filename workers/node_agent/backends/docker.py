@@ -271,7 +271,7 @@ class DockerBackend:
         if Journal(state.journal).ended():
             return Observation(Phase.ENDED)
         if error.status != _NOT_FOUND:
-            # The engine is away for a moment; its containers may well be alive.
+            # The engine is temporarily unavailable, but its containers may be alive.
             log.warning("the engine does not answer: %s", error)
             return Observation(Phase.RUNNING)
         if state.shim() is None:
@@ -279,7 +279,7 @@ class DockerBackend:
         return Observation(Phase.LOST, "The container is gone.")
 
     async def stop(self, handle: str, request: StopRequest) -> None:
-        """Leave the wish in the task's folder and wake the shim."""
+        """Write the stop request to the task's folder and wake the shim."""
         state = StateFolder(self._folder(handle).state)
         with suppress(OSError):
             state.ask_to_stop(request)

@@ -1,4 +1,4 @@
-"""Container images of environments: a Dockerfile in which nothing of a user's stands."""
+"""Container images of environments, from a Dockerfile without any user input."""
 
 import hashlib
 import io

@@ -65,10 +65,10 @@ _SWEEPS: Final = 50
 
 
 class Strays:
-    """Collects dead children that nobody of ours waits for: orphans of shims that were killed.
+    """Reaps dead children that nothing here waits for: orphans of killed shims.
 
-    Whoever waits for a child of ours does so at once, so one that is still uncollected the next
-    time we look is a stray.
+    Our own children are reaped immediately by their waiter, so one that remains until the next
+    check is a stray.
     """
 
     def __init__(self) -> None:
@@ -316,7 +316,7 @@ class ProcessBackend:
         return f"{ended} {line}".strip(), False
 
     async def stop(self, handle: str, request: StopRequest) -> None:
-        """Leave the wish in the task's folder and wake its shim."""
+        """Write the stop request to the task's folder and wake its shim."""
         state = StateFolder(self._folder(handle).state)
         mark = state.shim()
         if mark is None or not mark.is_alive():
@@ -326,12 +326,12 @@ class ProcessBackend:
         _signal_exactly(mark, signal.SIGTERM)
 
     async def remove(self, handle: str) -> None:
-        """Kill the shim, its ranks by the kernel's hand, and whatever escaped both."""
+        """Kill the shim, its ranks (by the kernel), and any process that escaped both."""
         await asyncio.to_thread(self.remove_now, handle)
         self._collect()
 
     def remove_now(self, handle: str) -> None:
-        """The same, for who waits for it."""
+        """Kill everything that belongs to the task, synchronously."""
         folder = self._folder(handle)
         mark = StateFolder(folder.state).shim()
         if mark is not None:
