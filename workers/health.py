@@ -1,9 +1,9 @@
 """Health of a process that has no other port: /healthz, /readyz, /metrics on loopback.
 
-Any process of the machine may read whether this one lives and is ready. Details and metrics need
+Any process of the machine may read whether this one is alive and ready. Details and metrics need
 the bearer token: user code may run on the same machine.
 
-Every route stands in ROUTES with its policy, so that a test can walk them.
+Every route is in ROUTES with its policy, so that a test can enumerate them.
 """
 
 import hmac
@@ -31,7 +31,7 @@ _MAX_CONNECTIONS: Final = 64
 
 @dataclass(frozen=True)
 class Check:
-    """What one check found. Only `ok` decides; `detail` is for people."""
+    """Result of one check. Only `ok` decides. `detail` is for people."""
 
     ok: bool
     detail: str = ""
@@ -51,7 +51,7 @@ class HealthResponse:
 
 @dataclass(frozen=True)
 class Route:
-    """One address, who may use it, and what answers; `is_known` says that the token was right."""
+    """A path, its access policy and its handler. `is_known` is true if the token was valid."""
 
     path: str
     policy: str
@@ -102,11 +102,11 @@ class HealthServer:
         return int(self._server.server_address[1])
 
     def start(self) -> None:
-        """Begin to answer; returns at once."""
+        """Start the server. Returns immediately."""
         threading.Thread(target=self._server.serve_forever, name="health", daemon=True).start()
 
     def stop(self) -> None:
-        """Close the door."""
+        """Stop the server."""
         self._server.shutdown()
         self._server.server_close()
 
@@ -141,18 +141,18 @@ class _BoundedServer(ThreadingHTTPServer):
 
 
 class _TimedReader(io.RawIOBase):
-    """Reads from a connection until a deadline; a timeout of the socket is for one read alone."""
+    """Reads from a connection until a deadline. A socket timeout would apply to one read only."""
 
     def __init__(self, connection: socket.socket, within_s: float) -> None:
         self._connection = connection
         self._deadline = time.monotonic() + within_s
 
     def readable(self) -> bool:
-        """Say that this is for reading."""
+        """Return True, because this stream is for reading."""
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Read what comes; raises TimeoutError."""
+        """Read the available bytes. Raises TimeoutError."""
         left = self._deadline - time.monotonic()
         if left <= 0:
             raise TimeoutError("the head took too long")
@@ -205,7 +205,7 @@ def _handler_for(checks: Checks, token: str) -> type[BaseHTTPRequestHandler]:
             return HealthResponse(404, "text/plain", b"there is /healthz, /readyz and /metrics\n")
 
         def _is_known(self) -> bool:
-            """Tell whether the request has exactly one credential and that is the token."""
+            """Return whether the request has exactly one credential and that is the token."""
             credentials = self.headers.get_all("Authorization", [])
             return len(credentials) == 1 and hmac.compare_digest(
                 credentials[0].encode("latin1", "replace"), expected

@@ -1,1 +1,1 @@
-"""The Celery worker and beat that run the portal's tasks; the only worker that imports portal."""
+"""The Celery worker and beat of the portal's tasks. No other worker imports portal."""

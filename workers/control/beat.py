@@ -21,10 +21,10 @@ _THREADS = 4
 
 
 class Beat:
-    """A thread that holds the office when it can, and then runs what is due.
+    """A thread that competes for leadership and, as the leader, runs the tasks that are due.
 
-    The tasks run right here and not by way of the broker: they are what mends lost doorbells, so
-    they must not need a bell themselves. Each runs at most once at a time.
+    The tasks run in this process rather than through the broker: they recover lost messages, so
+    they must not depend on messages themselves. Each runs at most once at a time.
     """
 
     def __init__(self, office: LeaderLock, periods: Periods) -> None:
@@ -39,7 +39,7 @@ class Beat:
         self._running: dict[str, Future[None]] = {}
 
     def start(self) -> None:
-        """Begin to stand for the office; returns at once."""
+        """Start to compete for leadership. Returns immediately."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -49,7 +49,7 @@ class Beat:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def check(self) -> Check:
-        """Healthy while the thread lives and the database answers; leading or not is the same."""
+        """Return healthy while the thread lives and the database responds, leader or not."""
         if self._trouble:
             return Check(False, self._trouble)
         return Check(self._thread.is_alive(), "leads" if self._leads else "stands by")

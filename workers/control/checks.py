@@ -1,4 +1,4 @@
-"""What the control worker's readiness asks."""
+"""Readiness checks of the control worker."""
 
 import threading
 import time
@@ -16,7 +16,7 @@ _FRESH_S = 1.0
 
 
 def check_database() -> Check:
-    """Whether the database answers a question."""
+    """Return whether the database answers a query."""
     try:
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1")
@@ -28,7 +28,7 @@ def check_database() -> Check:
 
 
 class BrokerCheck:
-    """Whether Redis answers a PING within a second; asks at most once a second."""
+    """Check that Redis answers a PING within a second. It is sent at most once a second."""
 
     def __init__(self, url: str) -> None:
         self._client = redis.Redis.from_url(

@@ -1,9 +1,9 @@
 """Watches the running tasks: their time limit, their metrics, their log context.
 
-Touches a file while it does, for a supervisor that wants a sign of life.
+It touches a file periodically, as a liveness signal for a supervisor.
 
-Threads cannot be killed, so a task over its limit ends the whole process: the supervisor starts
-another, and what the task was doing stands in rows that are picked up again.
+Threads cannot be killed, so a task over its limit ends the whole process. The supervisor starts
+another, and the task's work is in database rows that are processed again.
 """
 
 import os

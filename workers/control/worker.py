@@ -1,4 +1,4 @@
-"""The control worker: a Celery worker, a beat that many may be but one is, and a health door."""
+"""The control worker: a Celery worker, a beat with leader election, and a health server."""
 
 import logging
 import os
@@ -45,7 +45,7 @@ def _quiet_celery() -> None:
 
 
 class _Readiness:
-    """Whether the worker has begun to take messages."""
+    """Readiness of the worker: true once it consumes messages."""
 
     def __init__(self) -> None:
         self.since: float | None = None
@@ -58,7 +58,7 @@ class _Readiness:
 
 
 def main() -> int:
-    """Run until SIGTERM; returns the exit status."""
+    """Run until SIGTERM and return the exit status."""
     _quiet_celery()
     settings = env()
     watch = TaskWatch(limit_s=TASK_LIMIT_S, alive_file=os.environ.get(ALIVE_FILE, ""))

@@ -12,7 +12,7 @@ _FAILED = 1
 
 
 def main() -> int:
-    """Serve until SIGTERM; returns the exit status."""
+    """Serve until SIGTERM and return the exit status."""
     settings = read_settings(sys.argv[1:])
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)-7s %(message)s", stream=sys.stderr

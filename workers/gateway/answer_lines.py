@@ -33,12 +33,12 @@ def success(route: RevisionRoute, pending: Prediction, answer: ResponseFrame, na
 
 
 def write_all(ready: list[tuple[Caller, bytes]]) -> None:
-    """Give each caller its answer."""
+    """Write its response to each caller."""
     for caller, data in ready:
         caller.finish(data)
 
 
 def deliver(callers: list[Caller], data: list[bytes], now: float) -> None:
-    """Give callers their good answers."""
+    """Write successful responses to callers."""
     for caller, answer in zip(callers, data, strict=True):
         caller.deliver(answer, now)

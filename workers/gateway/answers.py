@@ -30,7 +30,7 @@ def answer(
     *,
     close: bool = False,
 ) -> bytes:
-    """Return a whole answer; `headers` are lines that each end with CRLF."""
+    """Return a complete HTTP response. `headers` are lines that each end with CRLF."""
     last = b"connection: close\r\n" if close else b""
     start = head_start(status, content_type)
     return b"%b%b%bcontent-length: %d\r\n\r\n%b" % (start, headers, last, len(body), body)
@@ -62,7 +62,7 @@ def problem(
 
 
 def end(length: int) -> bytes:
-    """Return the end of a head, from the last line but one on; the body has so many bytes."""
+    """Return the end of a response head: the CRLF of the last line and the content length."""
     return b"\r\ncontent-length: %d\r\n\r\n" % length
 
 

@@ -1,9 +1,9 @@
-"""Requests on their way to a model together.
+"""Batches requests on their way to a model.
 
-What is read in one turn of the loop goes together. Clients of one moment come in several turns,
-though: some send while the requests of others are read, and each batch costs gateway and model the
-same whatever is in it. So the loop looks at its sockets once more, without waiting for them, for as
-long as each look finds another request.
+Requests that are read in one iteration of the event loop form a batch. Clients that send at the
+same time often arrive in several iterations, though: some send while the requests of others are
+read, and each batch costs gateway and model the same, whatever its size. So the loop polls its
+sockets again, without waiting, for as long as each poll yields another request.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ class FrameBatcher:
             self._loop.call_soon(self._look)
 
     def _look(self) -> None:
-        # The loop looks at its sockets once between two calls.
+        # The loop polls its sockets once between two calls.
         held = self._held
         if self._seen < len(held) and held[-1].since - held[0].since < LONGEST_S:
             self._seen = len(held)

@@ -1,12 +1,12 @@
-"""Staying awake for who asks again at once.
+"""Busy-polls briefly after a response (cf. Linux haltpoll).
 
-A processor that falls asleep between two predictions wakes up late and with empty caches: in a
-virtual machine, where sleeping hands it to somebody else, a small model then takes twice as long.
-So after an answer the loop looks for the next request without sleeping, for as long as Linux's own
-`haltpoll` would (https://docs.kernel.org/virt/guest-halt-polling.html), and only where the request
-before came that soon, too. Who takes longer to ask again costs nothing. While the shipper works it
-does sleep: what wakes up takes the processor from the shipper at once, and what is awake must wait
-until the kernel's clock ticks.
+A processor that sleeps between two predictions wakes up late and with empty caches. In a virtual
+machine, where sleeping yields it to others, a small model then takes twice as long. So after a
+response the loop polls for the next request without sleeping, for as long as Linux's own `haltpoll`
+would (https://docs.kernel.org/virt/guest-halt-polling.html), and only if the previous request came
+that soon, too. Slower clients cost nothing. While the shipper works the loop does sleep: a thread
+that wakes up preempts the shipper immediately, but a thread that is awake must wait for the
+kernel's next clock tick.
 """
 
 import asyncio
@@ -34,12 +34,12 @@ class BusyPoll:
         self.is_shipping = False
 
     def asked(self, at: float) -> None:
-        """A request came to an endpoint that had none under way."""
+        """Note a request to an endpoint that had none in progress."""
         self._is_worth_it = at - self.answered_at < LIMIT_S
         self._until = 0.0
 
     def answered(self) -> None:
-        """An endpoint has none under way any more."""
+        """Note that an endpoint has no more requests in progress."""
         self.answered_at = now = time.monotonic()
         if self._is_worth_it and not self.is_shipping and self._is_idle():
             self._until = now + LIMIT_S
@@ -48,7 +48,7 @@ class BusyPoll:
                 self._loop.call_soon(self._look)
 
     def _look(self) -> None:
-        # The loop looks at its sockets once between two calls, and does not wait for them.
+        # The loop polls its sockets once between two calls, without waiting.
         if time.monotonic() < self._until and not self.is_shipping:
             self._loop.call_soon(self._look)
         else:

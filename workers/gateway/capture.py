@@ -1,9 +1,9 @@
-"""Writes every prediction that was answered or failed to a log before the answer leaves.
+"""Writes every answered or failed prediction to a log before the response leaves.
 
-`append` is one write() to the page cache: it survives the death of every process. A thread brings
-the log to the disk every 50 ms; strict endpoints wait for it. What cannot be written (a full disk)
-is dropped and counted, and never stops an answer. A segment is sealed every second and shipped to
-Parquet by a process of its own (`workers.gateway.shipper`).
+`append` is one write() to the page cache, which survives the death of every process. A thread syncs
+the log to disk every 50 ms, and strict endpoints wait for it. Predictions that cannot be written (a
+full disk) are dropped and counted, and never hold up a response. A segment is sealed every second
+and shipped to Parquet by a separate process (`workers.gateway.shipper`).
 """
 
 import asyncio
@@ -56,7 +56,7 @@ class CaptureLog:
     """The log of one gateway process, in a folder it may share with others."""
 
     def __init__(self, folder: Path, *, limit_bytes: int) -> None:
-        """Begin a segment; a folder that cannot be written to only means drops."""
+        """Create the folder and start the sync thread. An unwritable folder only causes drops."""
         self._folder = folder
         self._limit_bytes = limit_bytes
         self._boot = f"{time.time_ns():020d}-{os.getpid()}"
@@ -82,7 +82,7 @@ class CaptureLog:
         self._thread.start()
 
     def append(self, context: bytes, entries: list[Entry]) -> bool:
-        """Write predictions of one revision; False when they were dropped."""
+        """Write predictions of one revision. Return False if they were dropped."""
         if self._is_silent(len(entries)):
             return False
         return self._append(pack_block(context, entries), len(entries))
@@ -97,14 +97,20 @@ class CaptureLog:
         requested: Sequence[bytes],
         items: Sequence[bytes],
     ) -> bool:
-        """Write good predictions of one moment and revision; False when they were dropped."""
+        """Write successful predictions of one time and revision.
+
+        Return False if they were dropped.
+        """
         if self._is_silent(len(names)):
             return False
         block = pack_plain_block(context, at_unix_ns, names, keys, latencies_us, requested, items)
         return self._append(block, len(names))
 
     def _is_silent(self, count: int) -> bool:
-        """Whether nothing is written after a failure; so many are dropped then."""
+        """Return whether writing is paused after a failure.
+
+        If so, count `count` predictions as dropped.
+        """
         if not self._silent_until or time.monotonic() >= self._silent_until:
             return False
         self.counters.dropped += count
@@ -133,7 +139,7 @@ class CaptureLog:
         self._wake.set()
 
     def seal(self) -> None:
-        """End the segment, so that it is shipped; called every second."""
+        """Seal the open segment, so that it is shipped. Called every second."""
         if self._fd < 0 or not self._size:
             return
         try:
@@ -146,7 +152,10 @@ class CaptureLog:
         self._wake.set()
 
     def measure(self) -> None:
-        """Look how much waits to be shipped; above the limit new predictions are dropped."""
+        """Measure the bytes that wait to be shipped.
+
+        Above the limit new predictions are dropped.
+        """
         waiting = 0
         try:
             for entry in os.scandir(self._folder):
@@ -174,8 +183,8 @@ class CaptureLog:
         draft = path.with_suffix(".new")
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
         fd = os.open(draft, flags, 0o600)
-        # The shipper takes an open segment only when nobody holds this lock: its writer has died.
-        # So it is locked before it is seen.
+        # The shipper ships an open segment only if this lock is free: its writer has died.
+        # So it is locked before it becomes visible.
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         draft.rename(path)
         self._fd, self._path, self._size = fd, path, 0
@@ -195,7 +204,7 @@ class CaptureLog:
             log.error("predictions are not captured: %s", error.strerror)
         self._silent_until = time.monotonic() + _PAUSE_AFTER_FAILURE_S
         if self._fd >= 0:
-            # No half block may stand before the next one.
+            # Remove a partial block before the next one is written.
             try:
                 os.ftruncate(self._fd, self._size)
             except OSError:

@@ -1,4 +1,4 @@
-"""Whether a shadow gave the same outputs: equal, or numbers that are close."""
+"""Comparison of a shadow's outputs with the primary's: equal, or numbers that are close."""
 
 import math
 from typing import Any, Final
@@ -22,7 +22,7 @@ def agree(first: bytes, second: bytes) -> bool:
     except orjson.JSONDecodeError:
         return False
     if isinstance(item, dict) and isinstance(other, dict):
-        # Whose version answered is no difference in what it said.
+        # The model version is not part of the outputs.
         item.pop("model_version", None)
         other.pop("model_version", None)
     return _close(item, other)

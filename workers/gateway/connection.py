@@ -17,14 +17,14 @@ _BODY_GRACE_S: Final = 10.0
 _SLOWEST_BYTES_PER_S: Final = 16 * 1024
 _LINGER_S: Final = 2.0
 _WRITE_WITHIN_S: Final = 30.0
-# A client that was told to come back later is not read from for a moment, so that those who do not
-# listen cannot spend the time of those who are served.
+# After a 503 or 429 the client is not read from for this long, so that clients that ignore it do
+# not use up the processor time of others.
 _TARPIT_S: Final = 0.25
 _ANSWERED_TOO_FAST: Final = (b"HTTP/1.1 503", b"HTTP/1.1 429")
 
 
 class Clients:
-    """What all connections of a gateway share."""
+    """State that all client connections of a gateway share."""
 
     def __init__(
         self, keeper: Doorkeeper, *, limit: int, held_bytes: int, head_within_s: float
@@ -39,13 +39,13 @@ class Clients:
         self.gone = asyncio.Event()
 
     def sweep(self) -> None:
-        """Close who is too slow; called every second."""
+        """Close slow clients (slowloris). Called every second."""
         now = time.monotonic()
         for connection in list(self.open):
             connection.sweep(now)
 
     def stop(self) -> None:
-        """Answer what was asked, and close."""
+        """Answer pending requests, and close."""
         self.is_stopping = True
         for connection in list(self.open):
             connection.stop()
@@ -96,7 +96,7 @@ class Connection(asyncio.Protocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take a client, or say that there are too many."""
+        """Accept a client, or answer that there are too many."""
         self._transport = transport = cast(asyncio.Transport, transport)
         # An answer leaves at once, not when the loop has done all else of its turn.
         transport.set_write_buffer_limits(high=0)
@@ -109,7 +109,7 @@ class Connection(asyncio.Protocol):
             self._end(answers.problem(503, "too_many_connections", detail, retry_after_s=1))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the client; what it asked is still predicted and captured."""
+        """Forget the client. Its pending request is still predicted and captured."""
         self._transport = None
         self._clients.open.discard(self)
         if self._clients.is_stopping and not self._clients.open:
@@ -121,7 +121,7 @@ class Connection(asyncio.Protocol):
         return self._busy
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes."""
+        """Process received bytes."""
         if self._is_lingering:
             return
         if self._busy or self._is_blocked:
@@ -159,7 +159,7 @@ class Connection(asyncio.Protocol):
         self._take(data)
 
     def pause_writing(self) -> None:
-        """Serve nothing more to a client that does not read what it asked for."""
+        """Pause a client that does not read its responses."""
         self._is_blocked = True
         self._deadline = time.monotonic() + _WRITE_WITHIN_S
         self._pause()
@@ -171,7 +171,7 @@ class Connection(asyncio.Protocol):
             self._go_on()
 
     def finish(self, data: bytes) -> None:
-        """Give the answer to the request that is being served, then look at the next."""
+        """Write the response to the current request, then process the next."""
         self._busy = False
         entry, self._entry = self._entry, None
         if self._held:
@@ -196,7 +196,7 @@ class Connection(asyncio.Protocol):
             self._resume()
 
     def deliver(self, data: bytes, now: float) -> None:
-        """Give a good answer; what is not usual about the connection is left to `finish`."""
+        """Write a successful response. Unusual connection states are left to `finish`."""
         transport, entry = self._transport, self._entry
         if transport is None or entry is None or not (self._is_reading and entry.keep_alive):
             return self.finish(data)
@@ -247,7 +247,7 @@ class Connection(asyncio.Protocol):
             self._pause()
 
     def _take_one(self, data: bytes) -> bytes | None:
-        """Serve the first request in `data`, return what follows; None if it is not whole yet."""
+        """Serve the first request in `data` and return the rest, or None if it is incomplete."""
         end = data.find(b"\r\n\r\n")
         if end < 0 or end > MAX_HEAD_BYTES:
             if len(data) > MAX_HEAD_BYTES:
@@ -297,7 +297,7 @@ class Connection(asyncio.Protocol):
         return self._take_body(entry, data) if data else None
 
     def _take_body(self, entry: RequestHead, data: bytes) -> bytes | None:
-        """Collect a body; serve it once whole and return what follows. Raises BadRequest."""
+        """Collect a body, serve it once complete, and return the rest. Raise BadRequest."""
         if self._chunks is not None:
             feed = self._chunks.feed(data)
             if feed is None:
@@ -316,7 +316,7 @@ class Connection(asyncio.Protocol):
         return rest
 
     def _serve(self, entry: RequestHead, body: bytes) -> None:
-        """Answer, or have somebody answer later."""
+        """Answer now, or start to process the request."""
         self._entry = entry
         if entry.refused is not None:
             self.finish(entry.refused)
@@ -355,8 +355,10 @@ class Connection(asyncio.Protocol):
             self._take(rest)
 
     def _end(self, data: bytes) -> None:
-        """Answer and close; a body still under way is read past for a moment, so that the answer
-        is not lost to a reset."""
+        """Answer and close. The rest of a body is read and discarded for a short time.
+
+        Closing at once would reset the connection, and the client could lose the response.
+        """
         transport = self._transport
         self._entry, self._rest, self._parts, self._chunks = None, b"", [], None
         self._busy = False

@@ -1,4 +1,4 @@
-"""What happened, counted since the process started."""
+"""Counters of requests and predictions since the process started."""
 
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ _BOUNDS_US: Final = tuple(bound * 1000 for bound in LATENCY_BOUNDS_MS)
 
 @dataclass(slots=True)
 class RevisionCount:
-    """Counts of one revision; the words are those of RevisionCounters."""
+    """Counts of one revision. The names are those of RevisionCounters."""
 
     answered: int = 0
     refused: int = 0
@@ -82,7 +82,7 @@ class RevisionCount:
 
 @dataclass(slots=True)
 class EndpointCount:
-    """Counts of requests no revision saw; the words are those of EndpointCounters."""
+    """Counts of requests that reached no revision. The names are those of EndpointCounters."""
 
     unauthorized: int = 0
     rate_limited: int = 0

@@ -38,9 +38,9 @@ _DRAIN_S: Final = 15.0
 _SHIPPER_PAUSE_S: Final = 1.0
 _LINES_BYTES: Final = 4096
 _EVERY_ADDRESS: Final = frozenset({"0.0.0.0", "[::]"})  # noqa: S104  (compared, not bound)
-# It keeps what memory it has for the next segment: taking it anew each time is a quarter of its
-# work, in calls of the kernel that let no prediction in. So Arrow takes it from malloc: mimalloc
-# gives segments of huge pages back whatever it is told, and has them cleared again.
+# The shipper retains its memory for the next segment: allocating it again is a quarter of its work,
+# in system calls that no prediction can preempt. So Arrow uses malloc: mimalloc returns segments of
+# huge pages to the kernel regardless of its options, and they have to be cleared again.
 _SHIPPER: Final = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",
     "MALLOC_ARENA_MAX": "1",
@@ -51,7 +51,7 @@ _SHIPPER: Final = {
 
 
 class Gateway:
-    """Serves until it is told to stop."""
+    """Serves until it receives a signal to stop."""
 
     def __init__(self, settings: GatewaySettings) -> None:
         self._settings = settings
@@ -134,7 +134,7 @@ class Gateway:
         return Check(self._table.is_loaded, f"serving snapshot {self._table.version}; {message}")
 
     def _captures(self) -> Check:
-        # A full disk is told, and makes nobody stop sending predictions here.
+        # A full disk is reported, but does not make this gateway unready.
         return Check(ok=True, detail=self._capture.counters.reason)
 
     def _socket(self) -> socket.socket:
@@ -147,7 +147,7 @@ class Gateway:
         return result
 
     def _hosts(self, port: int) -> AllowedHosts:
-        """Return the addresses at which it answers; names of this machine count at its own port."""
+        """Return the allowed Host values. Names of this machine count with the listening port."""
         settings = self._settings
         own = f"[{settings.host}]" if ":" in settings.host else settings.host
         return AllowedHosts.of(
@@ -218,7 +218,7 @@ class Gateway:
             await asyncio.wait_for(self._clients.gone.wait(), _DRAIN_S)
 
     async def _heed(self, shipper: asyncio.subprocess.Process) -> int:
-        """Sleep between predictions while the shipper works; returns how it ended."""
+        """Disable busy polling while the shipper works, and return the shipper's exit status."""
         busy_poll, value = self._table.busy_poll, shipper.stdout
         try:
             while value is not None and (lines := await value.read(_LINES_BYTES)):
@@ -245,7 +245,7 @@ class Gateway:
 
 
 def _health_token(path: Path) -> str:
-    """Return the token for metrics; the first gateway of a data folder creates it."""
+    """Return the token for metrics. The first gateway of a data folder creates it."""
     create_once(path, f"{secrets.token_urlsafe(32)}\n")
     return path.read_text("ascii").strip()
 

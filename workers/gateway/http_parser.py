@@ -24,7 +24,10 @@ _ONCE: Final = frozenset(
 
 
 class BadRequest(Exception):
-    """The bytes are not a request the gateway takes; the connection closes after the answer."""
+    """The bytes are not a request that the gateway accepts.
+
+    The connection closes after the response.
+    """
 
     def __init__(self, status: int, code: str, detail: str) -> None:
         super().__init__(detail)
@@ -47,12 +50,12 @@ class Head:
 
     @property
     def expects_continue(self) -> bool:
-        """Whether the client waits for 100 before it sends the body."""
+        """True if the client waits for 100 Continue before it sends the body."""
         return b"expect" in self.headers
 
 
 def read_head(block: bytes) -> Head:
-    """Read the bytes before the empty line; raises BadRequest."""
+    """Parse the bytes before the empty line. Raise BadRequest if they are not valid."""
     lines = block.split(b"\r\n")
     match = _REQUEST_LINE.fullmatch(lines[0])
     if match is None:
@@ -108,7 +111,7 @@ def _malformed(what: str) -> BadRequest:
 
 
 class ChunkedBody:
-    """Puts a chunked body together, as strictly; trailers are refused, extensions skipped."""
+    """Strict decoder of a chunked body. Trailers are refused, chunk extensions are skipped."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit = limit_bytes
@@ -118,7 +121,7 @@ class ChunkedBody:
         self._left = -1
 
     def feed(self, data: bytes) -> tuple[bytes, bytes] | None:
-        """Return the body and what followed it, once whole; raises BadRequest."""
+        """Return the body and the bytes after it once complete, else None. Raise BadRequest."""
         self._held += data
         while True:
             if self._left < 0 and not self._next_chunk():

@@ -34,7 +34,7 @@ class TokenBucket:
         self._left += 1.0
 
     def wait_s(self) -> float:
-        """How long until there is one again."""
+        """Return the seconds until the next token is available."""
         return max(0.0, (1.0 - self._left) / self._per_s)
 
 

@@ -1,4 +1,4 @@
-"""What the gateway tells about itself and its endpoints: health, metadata, OpenAPI."""
+"""Information about the gateway and its endpoints: health, metadata, OpenAPI."""
 
 from typing import Any, Final
 
@@ -42,7 +42,7 @@ def server(_table: RoutingTable) -> bytes:
 
 
 def ping(endpoint: Endpoint) -> bytes:
-    """Whether the endpoint would answer, as MLflow and SageMaker ask it."""
+    """Return the readiness response, as MLflow and SageMaker expect it: 200 or 503."""
     return answers.answer(200 if endpoint.is_ready else 503, b"\n")
 
 
@@ -79,7 +79,7 @@ def _tensor(spec: FieldSpec) -> dict[str, Any]:
 
 
 def endpoint(endpoint: Endpoint) -> bytes:
-    """What stands behind a name, and where its doors are."""
+    """Return an endpoint's metadata: its revisions, signature and routes."""
     route = endpoint.route
     name = route.name
     return answers.json_answer(

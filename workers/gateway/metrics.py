@@ -1,4 +1,4 @@
-"""What the gateway counts, for Prometheus: also what was left out, and what a standby answered."""
+"""Prometheus metrics of the gateway, including uncaptured predictions and standby responses."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -17,7 +17,7 @@ _OF_REVISION = ["endpoint", "revision", "model_version"]
 
 
 class GatewayCollector(Collector):
-    """Reads the counters of endpoints when metrics are asked for."""
+    """Reads the counters of endpoints at each scrape."""
 
     def __init__(
         self, endpoints: Callable[[], Iterable[Endpoint]], capture: CaptureCounters

@@ -1,8 +1,8 @@
-"""Columns that are dropped or hashed before anything of a prediction comes into Parquet.
+"""Columns that are dropped or hashed before a prediction is written to Parquet.
 
-The rules stand in the snapshot on the gateway's disk. A body of an endpoint with rules in which a
-column cannot be told from another (a list without names, bytes) is not kept at all: what was to be
-hidden might be in it.
+The rules are in the snapshot on the gateway's disk. If an endpoint has rules and the columns of a
+body cannot be distinguished (a list without names, bytes), the body is not stored at all: it might
+contain values to hide.
 """
 
 import csv
@@ -25,12 +25,12 @@ _HIDDEN: Final = b'{"hidden":true}'
 
 
 class _Unclear(Exception):
-    """A body in which the columns to hide cannot be told from others."""
+    """The columns to hide cannot be identified in a body."""
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What is hidden of one endpoint: columns and how, and the key that hashes."""
+    """Redaction rules of one endpoint: columns with their method, and the key for hashes."""
 
     columns: Mapping[str, str]
     key: bytes
@@ -39,10 +39,10 @@ class Rules:
     def hide(
         self, revision: str, body: bytes, head: int, *, is_input: bool, is_failed: bool = False
     ) -> tuple[bytes, int]:
-        """Return a body, and the length of its JSON before tensors, as they may be kept.
+        """Return a redacted body and the length of its JSON before tensors.
 
-        Of what failed only that in which each column to hide is found: in what a model refused a
-        column may stand under a wrong name.
+        The body of a failed request is stored only if it contains each column to hide: a model may
+        have refused it because a column had a wrong name.
         """
         names = self.names.get(revision, ()) if is_input else ()
         if is_failed and not all(
@@ -183,7 +183,7 @@ class Hider:
         return self._rules.get(endpoint)
 
     def refresh(self) -> None:
-        """Read the rules; raises OSError when they cannot be read, so that nothing is shipped."""
+        """Read the rules. Raise OSError if they cannot be read, so that nothing is shipped."""
         try:
             status = self._path.stat()
         except FileNotFoundError:

@@ -88,7 +88,7 @@ class ReplicaConnection(asyncio.Protocol):
         self._task = asyncio.get_running_loop().create_task(self._keep_connected())
 
     def close(self) -> None:
-        """Send nothing new; hang up when what was sent is answered, or after a minute."""
+        """Send nothing new, and close once everything sent is answered, or after a minute."""
         if not self._is_closing:
             asyncio.get_running_loop().call_later(_LINGER_S, self.abort)
         self._is_closing = True
@@ -97,7 +97,7 @@ class ReplicaConnection(asyncio.Protocol):
         self._close_if_done()
 
     def abort(self) -> None:
-        """Hang up now; what waits is lost."""
+        """Close immediately. Pending predictions are lost."""
         self._is_closing = True
         if self._transport is not None:
             self._transport.abort()
@@ -105,7 +105,7 @@ class ReplicaConnection(asyncio.Protocol):
             self._task.cancel()
 
     def send(self, pendings: list[Prediction]) -> None:
-        """Ask for these predictions; the link has to be ready."""
+        """Send these predictions to the replica. The connection has to be ready."""
         if self._transport is None:
             self._owner.lost(pendings)
             return
@@ -135,7 +135,7 @@ class ReplicaConnection(asyncio.Protocol):
             self._transport.write(pack_requests(requests[at : at + MAX_COUNT]))
 
     def _numbered(self, pendings: list[Prediction]) -> int:
-        """Have these wait for their answers; returns the number of the first."""
+        """Register predictions as waiting and return the number of the first."""
         first = self._number + 1
         if first + len(pendings) > NUMBERS:
             first = 1
@@ -144,7 +144,7 @@ class ReplicaConnection(asyncio.Protocol):
         return first
 
     def expire(self, before: float) -> list[Prediction]:
-        """Take out what was asked before that moment and is not answered."""
+        """Remove and return pending predictions that were sent before a time."""
         late = []
         for number, pending in self.waiting.items():
             if pending.since >= before:
@@ -153,7 +153,7 @@ class ReplicaConnection(asyncio.Protocol):
         return [self.waiting.pop(number) for number in late]
 
     def told(self) -> ReplicaLink:
-        """How this link stands, for the report."""
+        """Return the state of this connection for the report."""
         return ReplicaLink(
             replica_id=self.route.id,
             state=self.state,
@@ -186,7 +186,7 @@ class ReplicaConnection(asyncio.Protocol):
             self._owner.lost(lost)
 
     def data_received(self, data: bytes) -> None:
-        """Take frames."""
+        """Process received frames."""
         if self.welcome is not None and not self._frames.is_midway:
             answer = only_answer(data)
             if answer is not None:

@@ -7,20 +7,20 @@ from workers.gateway.capture_log.format import FALLBACK, Entry, entry
 
 
 class Caller(Protocol):
-    """Whoever asked and waits for bytes."""
+    """Client that waits for response bytes."""
 
     def finish(self, data: bytes) -> None:
-        """Give the whole answer."""
+        """Write the complete response."""
 
     def deliver(self, data: bytes, now: float) -> None:
-        """Give the whole answer, which is a good one, at that moment (monotonic)."""
+        """Write the complete response of a successful request, at that monotonic time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """How something is asked for. What is plain is scoring in JSON, answered with no headers more.
+    """Format of a request. Plain means scoring in JSON, answered without additional headers.
 
-    `variant` asks for the header in which SageMaker's clients look for who answered.
+    `variant` requests the header in which SageMaker clients look for the production variant.
     """
 
     contract: int = 0
@@ -62,7 +62,7 @@ class Prediction:
 
     def failed(self, name: bytes, at_ns: int, took: float, status: int) -> Entry:
         """Return what is kept of it when it failed, after so many seconds."""
-        # What is said of inputs may repeat them, also those that are to be hidden: it is not kept.
+        # Error details may repeat inputs, including hidden ones, so they are not stored.
         return entry(
             *(name, self.key_id, at_ns, int(took * 1e6), self.body, b""),
             *(self.ask.head_len, 0, self.ask.contract, FALLBACK if self.is_fallback else 0, status),

@@ -29,7 +29,7 @@ class RevisionOwner(Protocol):
         """Deliver good answers in JSON, to requests that waited for the model as long."""
 
     def lost(self, revision: "Revision", pendings: list[Prediction]) -> None:
-        """Retry requests of which the replica died, or answer them 502."""
+        """Retry requests whose replica died, or answer them with 502."""
 
 
 class Revision:
@@ -46,7 +46,7 @@ class Revision:
         self.update(route)
 
     def update(self, route: RevisionRoute) -> None:
-        """Take over what a new snapshot says; links that stay are not touched."""
+        """Apply a new snapshot. Connections of unchanged replicas are not touched."""
         self.route = route
         self.context = orjson.dumps(
             {
@@ -73,7 +73,7 @@ class Revision:
         self.link_changed()
 
     def close(self) -> None:
-        """Let go of all replicas, as soon as they have answered."""
+        """Close the connections to all replicas, once they have answered."""
         for link in self.links.values():
             link.close()
         self.links.clear()
@@ -81,7 +81,7 @@ class Revision:
 
     @property
     def signature(self) -> Signature:
-        """What the model takes and gives: what a replica found, or else what the portal says."""
+        """Return the model's signature: a replica's if one is connected, else the portal's."""
         for link in self.links.values():
             if link.welcome is not None:
                 return link.welcome.signature
@@ -89,11 +89,11 @@ class Revision:
 
     @property
     def platform(self) -> str:
-        """The format of the model, as far as a replica told."""
+        """Format of the model, if a replica has reported it."""
         return next((link.welcome.platform for link in self.ready if link.welcome), "")
 
     def send(self, pendings: list[Prediction]) -> None:
-        """Ask the least busy of the ready replicas; there has to be one."""
+        """Send predictions to the least busy ready replicas. At least one has to be ready."""
         self.count.in_flight += len(pendings)
         ready = self.ready
         if len(ready) == 1:

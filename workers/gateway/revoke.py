@@ -16,7 +16,7 @@ from workers.launcher.atomic_files import write_atomically
 
 
 def _known_keys(folder: Path) -> set[str] | None:
-    """Return ids and digests of the keys a gateway serves; None when it cannot be read."""
+    """Return ids and digests of the keys a gateway serves, or None without a readable snapshot."""
     snapshot = read_snapshot(folder / "snapshot.json")
     if snapshot is None:
         return None
@@ -25,7 +25,7 @@ def _known_keys(folder: Path) -> set[str] | None:
 
 
 def _revoke(folder: Path, keys: set[str], *, force: bool) -> str:
-    """Add keys to the file of one gateway; returns what is wrong, or nothing."""
+    """Add keys to the file of one gateway and return an error message, or "" on success."""
     known = _known_keys(folder)
     if known is None and not force:
         return (
@@ -49,7 +49,7 @@ def _revoke(folder: Path, keys: set[str], *, force: bool) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Add keys to the file; returns the exit status."""
+    """Add keys to the file and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m workers.gateway.revoke", description=__doc__)
     parser.add_argument(
         "--data-dir",

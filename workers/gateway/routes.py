@@ -1,10 +1,10 @@
-"""Which door a request knocks at, who may use it, and what answers.
+"""The routes of the gateway: who may use each, and how it responds.
 
-Every door stands in DOORS with its policy, so that a test can walk them: `open` needs no key, the
-others a key of the endpoint with that scope. A door without a policy cannot be written down. The
-key is the bearer token; SageMaker's clients, which sign, bring it as their access key id.
+Every route is in DOORS with its policy, so that a test can enumerate them. `open` needs no key, the
+others need a key of the endpoint with that scope. A route cannot be defined without a policy. The
+key is the bearer token. SageMaker clients, which sign requests, send it as their access key id.
 
-Somebody else's endpoint answers word for word like one that does not exist.
+The response for another tenant's endpoint is identical to that for a missing one.
 """
 
 import math
@@ -38,9 +38,9 @@ Tell = Callable[[Endpoint], bytes]
 
 @dataclass(frozen=True)
 class RoutePattern:
-    """A pattern of paths, its method and policy, and what it does.
+    """A route: its method, pattern of paths, policy and action.
 
-    `tell` and `tell_all` answer at once; without them the door predicts, in the words of
+    `tell` and `tell_all` respond immediately. Without them the route predicts, in the format of
     `contract`.
     """
 
@@ -87,7 +87,7 @@ DOORS: Final = (
 
 
 class RequestHead:
-    """What is known of a request by its head alone. `refused` is the answer if that is no."""
+    """Facts about a request known from its head. `refused` is the response if it is rejected."""
 
     __slots__ = (
         "ask",
@@ -108,7 +108,7 @@ class RequestHead:
         self.length = head.length
         self.is_chunked = head.is_chunked
         self.expects = head.expects_continue
-        # HTTP/1.0 has to be told that a connection stays open; it is closed instead.
+        # HTTP/1.0 needs an explicit keep-alive header. The connection is closed instead.
         self.keep_alive = head.keep_alive and not head.is_old
         self.refused: bytes | None = None
         self.key: Key | None = None
@@ -139,7 +139,7 @@ class CachedRequestHead:
 
 
 class Doorkeeper:
-    """Reads heads and finds doors; heads seen before cost nothing until the table changes."""
+    """Parses heads and resolves routes. Known heads are cached until the routing table changes."""
 
     def __init__(self, table: RoutingTable) -> None:
         self.table = table
@@ -150,12 +150,12 @@ class Doorkeeper:
         self.generation = 0
 
     def forget(self) -> None:
-        """The table changed: look at every head anew."""
+        """Clear the cached heads, because the routing table changed."""
         self.generation += 1
         self.known.clear()
 
     def open(self, block: bytes) -> RequestHead:
-        """Return what a head asks for; raises BadRequest when it is none."""
+        """Return the parsed head of a request. Raise BadRequest if it is not valid."""
         entry = self.known.get(block)
         if entry is not None:
             return entry

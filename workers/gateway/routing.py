@@ -58,7 +58,7 @@ class Endpoint:
         self.update(route)
 
     def update(self, route: EndpointRoute) -> None:
-        """Take over what a new snapshot says, without touching what is on its way."""
+        """Apply a new snapshot without affecting requests in progress."""
         self.route = route
         self.is_paused = route.state == "paused"
         self.bucket = bucket_for(route.limits.rate, self.bucket)
@@ -75,17 +75,17 @@ class Endpoint:
         self.choose_again()
 
     def close(self) -> None:
-        """Let go of everything, once answered."""
+        """Release all resources, once pending requests are answered."""
         for revision in self.revisions.values():
             revision.close()
         self._choices = []
 
     def choose_again(self) -> None:
-        """Work out who gets which share, now that weights or replicas changed."""
+        """Recompute the traffic shares after weights or replicas changed."""
         live = [revision for revision in self.revisions.values() if revision.ready]
         weighted = [revision for revision in live if revision.route.weight > 0]
-        # A revision whose replicas are all gone hands its share on, to a standby only when nothing
-        # else is left and the endpoint allows it. A shadow never answers.
+        # The share of a revision without replicas goes to the others, to a standby only if
+        # nothing else is left and the endpoint allows it. A shadow never answers.
         shadow = self.route.shadow.revision_id if self.route.shadow else None
         standbys = [
             revision
@@ -101,7 +101,7 @@ class Endpoint:
 
     @property
     def is_ready(self) -> bool:
-        """Whether a request would be answered now."""
+        """True if a request would be answered now."""
         return bool(self._choices) and self.route.state == "serving"
 
     @property
@@ -128,19 +128,20 @@ class Endpoint:
         return None
 
     def admit(self, pending: Prediction) -> None:
-        """Predict and answer; what is admitted without a pause goes out together."""
+        """Predict and respond. Requests admitted without a pause are sent as one batch."""
         self.in_flight += 1
         if self.in_flight == 1:
             self._busy_poll.asked(pending.since)
         if self.in_flight == 1 and self._batcher.last == 1:
-            # Nothing else is under way, nor was it in the turn before: there is nobody to go with.
-            # The first of many who come again together would else be a batch of its own each time.
+            # Nothing else is in progress, nor was it in the previous turn: nothing to batch with.
+            # Without the second condition the first of many concurrent requests would always be
+            # a batch of its own.
             self._dispatch([pending])
             return
         self._batcher.add(pending)
 
     def measure(self, now: float) -> None:
-        """Learn the pace, and from it how many may wait; called a few times a second."""
+        """Measure the throughput and derive the queue limit. Called a few times a second."""
         for revision in self.revisions.values():
             revision.has_fallback &= revision.count.in_flight > 0
         spent = now - self._measured
@@ -179,7 +180,7 @@ class Endpoint:
     # From the revisions
 
     def answered(self, revision: Revision, pairs: list[tuple[Prediction, ResponseFrame]]) -> None:
-        """Capture, then answer; whatever else there is to do, nobody waits for."""
+        """Capture, then respond. All other work is done after the responses."""
         now, at_ns = time.monotonic(), time.time_ns()
         count, ok, shadow = revision.count, revision.ok, self._shadow
         entries: list[Entry] = []
@@ -320,7 +321,7 @@ class Endpoint:
     def _finish(
         self, revision: Revision, entries: list[Entry], ready: list[tuple[Caller, bytes]]
     ) -> None:
-        """Capture, then answer; in strict mode once that is on the disk."""
+        """Capture, then respond. In strict mode respond only once the capture is on disk."""
         is_wanted = bool(entries) and self.route.capture != CaptureMode.OFF
         is_kept = is_wanted and self._capture.append(revision.context, entries)
         if is_wanted:  # copies of a shadow are no predictions of their own
@@ -382,7 +383,7 @@ class Endpoint:
         return answers.answer(answer.status, answer.body, content, headers)
 
     def _wants_shadow(self, shadow: Revision, revision: Revision) -> bool:
-        """Whether the shadow is given a copy; one that it should have and cannot is counted."""
+        """Return whether the shadow gets a copy. A copy that is due but impossible is counted."""
         rule = self.route.shadow
         if rule is None or shadow is revision or random() * 100 >= rule.percent:  # noqa: S311
             return False

@@ -48,7 +48,7 @@ class RoutingTable:
         return not any(endpoint.in_flight for endpoint in self.by_id.values())
 
     def apply(self, snapshot: GatewaySnapshot) -> None:
-        """Serve what the snapshot says; what is on its way is finished as it began."""
+        """Apply a snapshot. Requests in progress finish with the previous routes."""
         routes = {route.id: route for route in snapshot.endpoints}
         for name in self.by_id.keys() - routes.keys():
             self.by_id.pop(name).close()

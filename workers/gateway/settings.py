@@ -1,4 +1,4 @@
-"""What the person who starts a gateway decides: read once from the command line."""
+"""Settings of a gateway, read once from the command line."""
 
 import argparse
 import re
@@ -12,7 +12,7 @@ from slipway.schemas.hosts import authorities_of, parse_authority
 
 @dataclass(frozen=True)
 class GatewaySettings:
-    """How one gateway process runs. Without `portal_url` it serves the snapshot on its disk."""
+    """Settings of one gateway process. Without `portal_url` it serves the snapshot on its disk."""
 
     data_dir: Path
     host: str
@@ -65,7 +65,7 @@ def _host(text: str) -> str:
 
 
 def read_settings(arguments: Sequence[str]) -> GatewaySettings:
-    """Read the command line; on a mistake say so and exit with status 2."""
+    """Parse the command line. On an error print it and exit with status 2."""
     parser = argparse.ArgumentParser(
         prog="python -m workers.gateway",
         description="The Slipway gateway: keys, limits, routing and capture of predictions.",

@@ -1,11 +1,11 @@
 """`python -m workers.gateway.shipper LOG PREDICTIONS`: from the capture log to Parquet.
 
 A sealed segment becomes one file for each endpoint and hour in it,
-`PREDICTIONS/endpoint=ID/hour=YYYY-MM-DDTHH/SEGMENT.parquet`, and is then removed. Names follow from
-the segment, and files appear whole, so a shipper that is killed repeats itself to the same end. An
-open segment is taken when its writer has died, which is when its lock is free. The files of an hour
-that is over are merged into one; should a reader come between, `prediction_id` and `is_shadow` say
-what is the same prediction. For DuckDB:
+`PREDICTIONS/endpoint=ID/hour=YYYY-MM-DDTHH/SEGMENT.parquet`, and is then removed. Names derive from
+the segment and files appear atomically, so a killed shipper can repeat its work with the same
+result. An open segment is shipped once its writer has died, which releases its lock. The files of a
+past hour are merged into one. A reader may see both while that happens: `prediction_id` and
+`is_shadow` identify duplicates. For DuckDB:
 
     SELECT * FROM read_parquet('PREDICTIONS/*/*/*.parquet', hive_partitioning = true,
                                union_by_name = true) WHERE coalesce(status, 200) = 200
@@ -44,22 +44,22 @@ from workers.gateway.shipping_priority import (
 
 log = logging.getLogger(__name__)
 _LOOK_S: Final = 0.25
-# What was sealed longer ago is late: predictions are to be found within five seconds.
+# Segments sealed longer ago are overdue: predictions should be searchable within 5 seconds.
 _LATE_S: Final = 1.5
 _HURRY_FOR_S: Final = 3.0
 _TOO_LATE_S: Final = 3.0
 _NICE: Final = 5
 _CALM: Final = ".calm"
 _AFTER_FAILURE_S: Final = 5.0
-# What is read, turned into columns and written at once: it stays in the processor's cache, and no
-# single step takes long.
+# Bytes that are read, converted to columns and written in one step: small enough for the
+# processor's cache, and no step takes long.
 _PIECE_BYTES: Final = 1 << 20
 _MERGE_EVERY_S: Final = 60.0
 _MERGE_AFTER_S: Final = 120.0
-# Of an hour that is merged, what is in memory at once, and a group of rows in its file.
+# Bytes in memory at once while an hour is merged, and the size of its row groups.
 _BYTES_AT_ONCE: Final = 32 << 20
-# Of a file: what is large is compressed well and all else fast, what never repeats needs no
-# dictionary, and nobody selects by the least and the greatest of bodies.
+# Parquet options: large columns are compressed well and others fast, unique columns need no
+# dictionary, and no query filters by the minimum and maximum of bodies.
 _BODIES: Final = ("request", "response", "request_bytes", "response_bytes")
 _COMPRESSIONS: Final = {
     name: "zstd" if name in (*_BODIES, "prediction_id") else "snappy" for name in SCHEMA.names
@@ -67,7 +67,7 @@ _COMPRESSIONS: Final = {
 _REPEATED: Final = [name for name in SCHEMA.names if name not in ("prediction_id", "answered_at")]
 _SELECTED_BY: Final = [name for name in SCHEMA.names if name not in _BODIES]
 _LOCK: Final = ".shipper"
-# Held by who rewrites files that are merged meanwhile, such as to erase predictions.
+# Lock for processes that rewrite files that may be merged, such as to erase predictions.
 _REWRITING: Final = ".rewriting"
 _MERGED: Final = "hour.parquet"
 _PARTS: Final = b"slipway.parts"
@@ -76,9 +76,9 @@ _PARTS: Final = b"slipway.parts"
 def ship(
     segment: Path, predictions: Path, hider: Hider | None = None, attempt: Attempt | None = None
 ) -> int:
-    """Write one segment as Parquet and remove it; returns how many predictions it held.
+    """Write one segment as Parquet, remove it, and return how many predictions it held.
 
-    Raises GivenUp, and leaves nothing behind, when the attempt was given up.
+    Raises GivenUp, and leaves nothing behind, if the attempt was given up.
     """
     attempt = attempt or Attempt()
     shipped = 0
@@ -134,7 +134,7 @@ def _tables(sources: list[Path]) -> Iterator[pa.Table]:
 
 
 def _whole(table: pa.Table) -> pa.Table:
-    """Return a table as SCHEMA has it; files from before a column was kept lack it."""
+    """Return a table with the columns of SCHEMA. Columns that old files lack are null."""
     for field in SCHEMA:
         if field.name not in table.column_names:
             table = table.append_column(field, pa.nulls(len(table), field.type))
@@ -163,7 +163,7 @@ class Draft:
             compression=_COMPRESSIONS,
             use_dictionary=_REPEATED,
             write_statistics=_SELECTED_BY,
-            # Else who reads would be told of words, not of text. Without it no metadata is kept.
+            # With it readers would get dictionaries, not strings. Without it metadata is lost.
             store_schema=not schema.equals(WRITTEN),
         )
 
@@ -171,12 +171,12 @@ class Draft:
         return self
 
     def write(self, table: pa.Table) -> int:
-        """Write a group of rows; returns how many."""
+        """Write a row group and return its number of rows."""
         self._writer.write_table(table.replace_schema_metadata(self._schema.metadata))
         return len(table)
 
     def add(self, table: pa.Table) -> int:
-        """Write rows, once there are enough for a group; returns how many."""
+        """Buffer rows, write them once they fill a row group, and return the number added."""
         self._added.append(table)
         self._added_bytes += table.nbytes
         if self._added_bytes >= self._group_bytes:
@@ -203,7 +203,7 @@ class Draft:
 
 
 def is_abandoned(segment: str | os.PathLike[str]) -> bool:
-    """Whether the writer of an open segment has died."""
+    """Return whether the writer of an open segment has died."""
     try:
         file = os.open(segment, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -218,11 +218,11 @@ def is_abandoned(segment: str | os.PathLike[str]) -> bool:
 
 
 class ShipperThreads:
-    """Two threads that ship: one to which everybody else goes first, one for what is late.
+    """Two shipping threads: an idle-priority one, and a normal one for overdue segments.
 
-    There are two because a thread that gave up its priority may not take it back. What the calm one
-    has not ended in time is given to the other, which begins it anew: on a busy processor the calm
-    one hardly runs at all. `tell` hears whether they work, at each change.
+    There are two because a thread that gave up its priority may not take it back. A segment that
+    the idle-priority thread has not finished in time is restarted by the other: on a busy processor
+    the former hardly runs at all. `tell` is called at each change with whether they work.
     """
 
     def __init__(
@@ -245,7 +245,7 @@ class ShipperThreads:
         self._hurry_until = 0.0
 
     def begin(self) -> None:
-        """Have what can be shipped now be shipped, in a hurry when some of it is late."""
+        """Start to ship all available segments, overdue ones with normal priority."""
         now = time.time()
         for segment in self._found():
             attempt = self._calm_attempts.get(segment)
@@ -272,9 +272,9 @@ class ShipperThreads:
             self._tell(is_at_work)
 
     def wait(self, within_s: float) -> bool:
-        """Wait until something is shipped, at most so long; False when nothing was under way.
+        """Wait up to `within_s` until a segment is shipped. Return False if none is in progress.
 
-        Raises OSError for what could not be shipped.
+        Raises OSError if a segment could not be shipped.
         """
         if not self._under_way:
             return False
@@ -319,7 +319,7 @@ def _in_a_hurry(age_s: float) -> Attempt:
 
 
 def merge_hours(predictions: Path, *, before_unix_s: float) -> int:
-    """Merge the files of hours that ended before then; returns how many hours were merged."""
+    """Merge the files of hours that ended before a time and return how many hours were merged."""
     merged = 0
     for folder in sorted(predictions.glob("endpoint=*/hour=*")):
         try:
@@ -346,7 +346,7 @@ def _merge(folder: Path) -> int:
     target = folder / _MERGED
     done: set[str] = set()
     if target.exists():
-        # Killed between merging and removing: what is in the merged file only has to go.
+        # Killed between merging and removing: delete the files that are merged already.
         metadata = pq.read_schema(target).metadata or {}
         done = set(metadata.get(_PARTS, b"").decode().split())
     parts = []
@@ -369,13 +369,13 @@ def _merge(folder: Path) -> int:
 
 
 def _tell_gateway(is_at_work: bool) -> None:
-    # It may be gone; what is left is shipped all the same.
+    # The gateway may be gone. The remaining segments are shipped all the same.
     with suppress(OSError):
         os.write(sys.stdout.fileno(), AT_WORK if is_at_work else AT_REST)
 
 
 def _watch_parent() -> None:
-    # The gateway holds the other end of stdin: when it dies, what is left is shipped, and we end.
+    # The gateway holds the other end of stdin. When it dies, ship the rest and exit.
     sys.stdin.buffer.read()
     _orphaned.set()
 
@@ -384,7 +384,7 @@ _orphaned = threading.Event()
 
 
 def main() -> int:
-    """Ship until the gateway is gone."""
+    """Ship until the gateway exits."""
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)-7s shipper: %(message)s"
     )

@@ -1,4 +1,4 @@
-"""How the two threads of the shipper work on a segment, and when each lets others go first."""
+"""CPU priority of the shipper's two threads, and the points at which each yields."""
 
 import os
 import threading
@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-# Of which so much is written at once: each group of rows costs as much as six hundred of them. Who
-# is in a hurry and rests writes less at once, though: predictions wait for the whole of a step.
+# Row-group size. A group's fixed cost equals about 600 rows. The normal-priority thread, which
+# rests, writes smaller groups, because predictions wait for the whole of a write.
 GROUP_BYTES: Final = 4 << 20
 HURRIED_GROUP_BYTES: Final = 2 << 20
-# Who is in a hurry works this long and then sleeps for three times as long: who waits for the
-# processor would have it only once the kernel's clock ticks, up to 4 ms later. What is too late has
-# no rest.
+# The normal-priority thread works this long and then sleeps three times as long. Otherwise a thread
+# that waits for the processor would get it only at the kernel's next clock tick, up to 4 ms later.
+# Overdue segments are shipped without rests.
 _WORK_S: Final = 0.0005
 _REST: Final = 3.0
 _LONGEST_REST_S: Final = 0.02
@@ -27,10 +27,10 @@ class GivenUp(Exception):
 class Attempt:
     """One thread's work on a segment, until another takes the segment over.
 
-    `mark` keeps what is not whole yet apart from that of the other thread. One that `yields` has
-    its turn only when nobody else wants one. With `rests` it sleeps often, so that predictions wait
-    for half a millisecond of it and not for all. Rows are written once there are `group_bytes` of
-    them.
+    `mark` separates unfinished files from those of the other thread. With `yields` the thread runs
+    only when no other is runnable. With `rests` it sleeps often, so that predictions wait half a
+    millisecond for it and not for the whole segment. Rows are written once there are `group_bytes`
+    of them.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Attempt:
         self._has_ended = False
 
     def give_up(self) -> bool:
-        """Have it come to nothing; False when it has ended, or does at this moment."""
+        """Abandon the attempt. Return False if it has ended or is ending."""
         if not self._ending.acquire(blocking=False):
             return False
         self._is_given_up = not self._has_ended
@@ -64,12 +64,12 @@ class Attempt:
             raise GivenUp
 
     def pause(self) -> None:
-        """Let others go first; call it from the thread that ships. Raises GivenUp."""
+        """Yield the CPU. Call it from the thread that ships. Raises GivenUp."""
         self.check()
         if self._yields:
-            # Even who goes last has a share, and has it at once when it slept or was alone: a
-            # gateway that its replica wakes waits then. Who yields has none for a second (seen on
-            # Linux 6.18; elsewhere it may change nothing).
+            # SCHED_IDLE still gets a share under EEVDF, immediately after it slept or ran alone.
+            # A gateway that its replica wakes would wait for it. A thread that yields gets no
+            # share for a second (observed on Linux 6.18, elsewhere it may change nothing).
             os.sched_yield()
         if not self._rests:
             return
@@ -82,7 +82,7 @@ class Attempt:
 
     @contextmanager
     def ending(self) -> Iterator[None]:
-        """End: nobody takes the segment over from here on. Raises GivenUp when somebody has."""
+        """Finish without a takeover from here on. Raises GivenUp if another thread took over."""
         with self._ending:
             self.check()
             yield
@@ -90,7 +90,7 @@ class Attempt:
 
 
 def use_idle_priority() -> None:
-    """Have whoever wakes up get the place of this thread at once."""
+    """Set SCHED_IDLE for this thread, so that waking threads preempt it immediately."""
     try:
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     except OSError:  # not in this container

@@ -1,9 +1,4 @@
-"""The configuration: asked of the portal, which answers at a change, and kept on the disk.
-
-Everything here runs in threads beside the loop, so that reading a large snapshot holds up no
-prediction. The portal may be away for as long as it likes. Keys revoked on this host have a thread
-of their own, since a portal that hangs holds up the other one for many seconds.
-"""
+"""The configuration: fetched from the portal by long polling, and stored on disk."""
 
 import json
 import logging
@@ -33,7 +28,7 @@ _LARGEST_BYTES: Final = 1 << 30
 
 
 def read_snapshot(path: Path) -> GatewaySnapshot | None:
-    """Read the last good snapshot; None when there is none that can be used."""
+    """Read the last valid snapshot. Return None if there is no usable one."""
     try:
         return GatewaySnapshot.model_validate_json(path.read_bytes())
     except FileNotFoundError:
@@ -56,9 +51,9 @@ def read_revoked(path: Path) -> frozenset[str]:
 
 
 class SnapshotKeeper:
-    """Brings snapshots and revocations to `apply` and `revoke`, and reports to the portal.
+    """Delivers snapshots and revocations to `apply` and `revoke`, and reports to the portal.
 
-    Both are called in threads of this class; they hand over to the loop.
+    Both are called in threads of this class and have to hand over to the event loop.
     """
 
     def __init__(
@@ -100,7 +95,7 @@ class SnapshotKeeper:
         settings = self._settings
         next_poll = 0.0
         pause_s = _LOOK_S
-        # No proxy of the environment may stand between gateway and portal.
+        # Ignore proxy settings of the environment for calls to the portal.
         with httpx.Client(timeout=_PATIENCE_S, trust_env=False) as client:
             while not self._stopped.wait(pause_s):
                 began = time.monotonic()
@@ -116,7 +111,7 @@ class SnapshotKeeper:
                 except (httpx.HTTPError, OSError) as error:
                     self._away(f"{type(error).__name__}: {error}")
                     continue
-                # One that was held has waited already; one that is not held is asked every second.
+                # A held request has waited already. Without holding, poll once a second.
                 if self._etag != before or time.monotonic() - began >= _HOLD_S / 2:
                     next_poll = 0.0
 

@@ -6,7 +6,7 @@ from workers.lab.server import run
 
 
 def main() -> int:
-    """Serve; returns the exit status."""
+    """Run the server and return the exit status."""
     run()
     return 0
 

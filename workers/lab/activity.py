@@ -1,7 +1,7 @@
-"""What works in a notebook server: kernels, terminals, files, and processes in the background.
+"""Activity of a notebook server: kernels, terminals, files, and background processes.
 
-An open browser tab asks for things all the time, so what the server itself uses says nothing; what
-its children use does.
+An open browser tab sends requests all the time, so the server's own usage is no sign of activity.
+The usage of its child processes is.
 """
 
 import os
@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from workers.lab.personal import path_in_personal
 
-# So long after the page has heard of a stop, what is saved is what it saves because of that.
+# Saves within this time of a stop warning are the page's own autosave, not activity.
 _EXPECTED_SAVES_S: Final = 5.0
-# Above these somebody works; a kernel or a shell that waits stays far below.
+# Usage above these is activity. A waiting kernel or shell stays far below.
 _CPU_SHARE: Final = 0.05
 _BYTES_A_SECOND: Final = 64 * 1024
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
@@ -23,7 +23,7 @@ _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True)
 class Work:
-    """What works now. `moved` counts what happened since it was looked at the time before."""
+    """Current activity. `moved` is true if there was any since the previous check."""
 
     busy: tuple[str, ...]
     kernels: int
@@ -35,7 +35,7 @@ class Work:
 
 @dataclass
 class Watch:
-    """Looks at a server's parts; of saves, and of a wish to keep it, others tell."""
+    """Checks a server for activity. Saves and requests to keep it are reported by callers."""
 
     serverapp: Any
     _saved_at: float = 0.0
@@ -52,7 +52,7 @@ class Watch:
             self._saved_at = time.monotonic()
 
     def expect_saves(self) -> None:
-        """The page is about to save everything; that is no work."""
+        """Ignore the saves that the page is about to make by itself."""
         self._saves_expected_until = time.monotonic() + _EXPECTED_SAVES_S
 
     def keep(self) -> None:
@@ -129,7 +129,7 @@ class Watch:
         return self._paths().get(kernel, "without a notebook")[:150]
 
     def _background(self) -> str:
-        """Say so if processes below this one have used the processor, disk or network."""
+        """Return a sentence if child processes use the processor, disk or network, else ""."""
         now = time.monotonic()
         span_s = max(0.001, now - self._measured_at)
         used = {pid: _use_of(pid) for pid in _below(os.getpid())}

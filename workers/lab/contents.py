@@ -40,7 +40,10 @@ def refuse_links_into_personal(os_path: str, path: str) -> None:
 
 
 def _is_hidden(abs_path: str, abs_root: str = "") -> bool:
-    """Measure what is in the personal folder from there; Jupyter knows one root only."""
+    """Return whether a path is hidden, relative to the personal folder for paths inside it.
+
+    Jupyter supports only one root.
+    """
     personal = personal_folder()
     root = personal if Path(abs_path).is_relative_to(personal) else Path(abs_root)
     return bool(is_hidden(abs_path, root))
@@ -66,7 +69,7 @@ class Checkpoints(TwoFolders, AsyncFileCheckpoints):
     """Checkpoints beside their files, never through a link into the personal folder."""
 
     def checkpoint_path(self, checkpoint_id: str, path: str) -> str:
-        """Return the file of a checkpoint; raises LinkRefused."""
+        """Return the file of a checkpoint. Raises LinkRefused."""
         os_path: str = super().checkpoint_path(checkpoint_id, path)  # type: ignore[no-untyped-call]
         if path_in_personal(path) is None:
             refuse_links_into_personal(os_path, path)
@@ -81,7 +84,7 @@ class Contents(TwoFolders, AsyncLargeFileManager):  # type: ignore[misc]
         return Checkpoints
 
     async def is_hidden(self, path: str) -> bool:
-        """Return whether a path is hidden; what lies in the personal folder is measured there."""
+        """Return whether a path is hidden. Paths in the personal folder are relative to it."""
         return _is_hidden(self._get_os_path(path.strip("/")), self.root_dir)
 
     async def _dir_model(self, path: str, content: bool = True) -> dict[str, Any]:
@@ -93,12 +96,12 @@ class Contents(TwoFolders, AsyncLargeFileManager):  # type: ignore[misc]
         return model
 
     async def delete_file(self, path: str) -> None:
-        """Delete a file or folder; the personal folder itself stays."""
+        """Delete a file or folder, but not the personal folder itself."""
         self._require_not_personal(path)
         await super().delete_file(path)  # type: ignore[no-untyped-call]
 
     async def rename_file(self, old_path: str, new_path: str) -> None:
-        """Rename a file or folder; the personal folder keeps its name."""
+        """Rename a file or folder, but not the personal folder itself."""
         self._require_not_personal(old_path)
         self._require_not_personal(new_path)
         await super().rename_file(old_path, new_path)  # type: ignore[no-untyped-call]

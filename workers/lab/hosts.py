@@ -1,7 +1,7 @@
-"""The addresses at which a notebook server answers: the notebooks', and that of its own socket.
+"""Allowed Host values of a notebook server: the notebooks' address, and that of its own socket.
 
-Every program of the machine reaches its port, and so does a browser that was told a false address
-for a name. Written without Slipway's SDK, of which a task's environment may have another version.
+Every program of the machine can reach its port, and so can a browser after DNS rebinding. Written
+without Slipway's SDK, because a task's environment may have another version of it.
 """
 
 from typing import Any, Final
@@ -12,7 +12,7 @@ from tornado.httputil import HTTPServerRequest
 
 from workers.lab.notices import Route
 
-# What it answers itself; all other routes are those of the application.
+# Paths that are answered here. All other routes are those of the application.
 ROUTES: Final = (Route(".*", "nobody: refuses requests to other hosts"),)
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
@@ -42,7 +42,7 @@ class WrongHostHandler(web.RequestHandler):
 
 
 def refuse_other_hosts(application: Any, allowed: frozenset[str]) -> None:
-    """Have an application answer 421 to requests that name none of these hosts."""
+    """Make an application answer 421 to requests for any other host."""
     find_handler = application.find_handler
 
     def find_allowed(request: HTTPServerRequest, **options: Any) -> Any:

@@ -69,7 +69,7 @@ class InstalledFirst(FolderLast):
     def find_distributions(
         cls, context: DistributionFinder.Context | None = None
     ) -> Iterable[PathDistribution]:
-        """Find the metadata of what is installed; plug-ins are loaded by it."""
+        """Find the metadata of installed packages, which plug-ins are loaded by."""
         given = {} if context is None else dict(vars(context))
         given.setdefault("path", cls.without_folder(sys.path))
         return MetadataPathFinder.find_distributions(DistributionFinder.Context(**given))
@@ -90,7 +90,7 @@ class FolderOfScript:
 
 
 def prefer_installed() -> None:
-    """Look for modules in the folder last from now on."""
+    """Search the working folder for modules last from now on."""
     sys.meta_path[:] = [
         importlib.machinery.PathFinder if finder is FolderLast else finder
         for finder in sys.meta_path
@@ -100,7 +100,10 @@ def prefer_installed() -> None:
 
 
 def read_own_pdbrc_only() -> None:
-    """Have debuggers read `~/.pdbrc` and no `.pdbrc` of the folder, whose lines they would run."""
+    """Make debuggers ignore a `.pdbrc` in the folder, whose lines they would run.
+
+    They still read `~/.pdbrc`.
+    """
     original = pdb.Pdb.__init__
     signature = inspect.signature(original)
 

@@ -1,4 +1,4 @@
-"""What JupyterLab's page asks its own server: whether it is about to stop, and to keep it."""
+"""Routes for JupyterLab's page: whether the server is about to stop, and a request to keep it."""
 
 import json
 from dataclasses import dataclass
@@ -22,20 +22,20 @@ class NoticeError(web.HTTPError):
 
 
 class StopHandler(APIHandler):
-    """`GET` tells when the server stops and why; `POST` keeps it, where that is in its hands."""
+    """`GET` returns when and why the server stops. `POST` asks the portal to keep it running."""
 
     def initialize(self, reporter: Reporter) -> None:
-        """Take who talks with the portal."""
+        """Store the reporter, which talks to the portal."""
         self._reporter = reporter
 
     @web.authenticated
     async def get(self) -> None:
-        """Answer what the portal has said last."""
+        """Return the portal's last stop notice."""
         self._answer()
 
     @web.authenticated
     async def post(self) -> None:
-        """Tell the portal that somebody wants the server; what it says to that is the answer."""
+        """Report to the portal that a user wants the server, and return its response."""
         await self._reporter.keep()
         self._answer()
 
@@ -45,7 +45,7 @@ class StopHandler(APIHandler):
 
 @dataclass(frozen=True)
 class Route:
-    """What this answers below the server's address, and who may ask for it."""
+    """A path below the server's address, and the policy of who may request it."""
 
     path: str
     policy: str
@@ -56,6 +56,6 @@ ROUTES: Final = (Route("slipway/stop", "whoever the Hub lets into the server"),)
 
 
 def add_notices(serverapp: Any, reporter: Reporter) -> None:
-    """Put the handler below the server's address."""
+    """Register the handler below the server's address."""
     where = f"{serverapp.base_url}{ROUTES[0].path}"
     serverapp.web_app.add_handlers(".*$", [(where, StopHandler, {"reporter": reporter})])

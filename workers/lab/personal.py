@@ -13,6 +13,6 @@ def personal_folder() -> Path:
 
 
 def path_in_personal(path: str) -> str | None:
-    """Return the part of an API path below `personal`; None for paths of the workspace."""
+    """Return the part of an API path below `personal`, or None for paths of the workspace."""
     first, _, rest = path.strip("/").partition("/")
     return rest if first == PERSONAL else None

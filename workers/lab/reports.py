@@ -1,4 +1,4 @@
-"""Tells the portal how this server stands, and hears from it when it will be stopped."""
+"""Reports the state of this server to the portal, and receives the time of its planned stop."""
 
 import asyncio
 import logging
@@ -31,7 +31,7 @@ class Reporter:
         self._stop_told: str | None = None
 
     async def run(self) -> None:
-        """Report until cancelled; never raises."""
+        """Report until cancelled. Never raises."""
         told_at = 0.0
         busy: tuple[str, ...] = ()
         while True:
@@ -46,14 +46,14 @@ class Reporter:
             await asyncio.sleep(_LOOK_EVERY_S if told_at else 0.1)
 
     async def keep(self) -> None:
-        """Say at once that somebody at the page wants the server; raises nothing."""
+        """Report immediately that a user wants the server. Never raises."""
         self._watch.keep()
         await self._tell(self._watch.look())
 
     def stop_told(self) -> dict[str, Any]:
-        """Return when this server will be stopped, as the portal has said last.
+        """Return when this server will be stopped, as the portal stated last.
 
-        What the page saves when it hears of that for the first time is no work.
+        Saves that the page makes on the first such notice do not count as activity.
         """
         stops_at = self.orders.get("stops_at")
         if stops_at != self._stop_told:

@@ -48,9 +48,9 @@ class BoundServer(ServerApp):
         """Keep the port that is bound already."""
 
     def _bind_http_server_tcp(self) -> bool:
-        """Listen; from here on it answers, so the portal is told."""
+        """Start listening, and start reporting to the portal."""
         self.http_server.add_socket(_IN_USE["socket"])
-        # The server's own folder is nobody's to work in.
+        # Terminals must not start in the server's own folder.
         terminals: Any = self.web_app.settings.get("terminal_manager")
         if terminals is not None:
             terminals.term_settings = {"cwd": self.root_dir}
@@ -73,17 +73,17 @@ async def _trust_the_hub(_: JupyterHubSingleUser) -> None:
 
 
 def find_hosts_as_this_machine_does() -> None:
-    """Have aiohttp, by which JupyterHub asks the Hub, look names up as everything else here does.
+    """Make aiohttp, which JupyterHub uses to call the Hub, use the system's name resolution.
 
-    By c-ares, its choice where aiodns is installed, every name below `.localhost` is this machine
-    itself (RFC 6761), although in a container such a name may well lead to the Hub.
+    c-ares, its choice if aiodns is installed, resolves every name below `.localhost` to this
+    machine (RFC 6761), although in a container such a name may lead to the Hub.
     """
     connector: Any = aiohttp.connector
     connector.DefaultResolver = aiohttp.ThreadedResolver
 
 
 def bind() -> tuple[socket.socket, str]:
-    """Bind a free port of the address the node is reached at; returns it and `host:port`.
+    """Bind a free port of the node's address. Return the socket and `host:port`.
 
     A server without network is given a socket that listens outside.
     """
@@ -106,7 +106,7 @@ def bind() -> tuple[socket.socket, str]:
 
 
 def run(desk: Desk | None = None) -> None:
-    """Serve until told to stop."""
+    """Serve until a signal to stop."""
     desk = desk or desk_here()
     desk.prepare(before=folder_before(desk))
     bound, address = bind()

@@ -20,7 +20,7 @@ from typing import Final
 from workers.lab.personal import PERSONAL
 
 _FOLDERS_OF_OURS: Final = ("workspaces", "settings", "defaults")
-# Saved this often while somebody types, so that a stop finds everything saved.
+# Autosave interval while a user types, so that a stop loses nothing.
 _AUTOSAVE_S: Final = 10
 _SHELL: Final = "/bin/bash" if Path("/bin/bash").exists() else "/bin/sh"
 _KERNEL: Final = Path(__file__).with_name("kernel.py")
@@ -84,7 +84,7 @@ class Desk:
 
     @property
     def lab(self) -> Path:
-        """What JupyterLab keeps between starts: settings, and the desk as it was left."""
+        """Folder of JupyterLab's state between starts: settings and open documents."""
         return self.person / ".slipway" / "lab" / self.server
 
     @property
@@ -97,7 +97,7 @@ class Desk:
         return self.home / "server"
 
     def prepare(self, *, before: Path) -> None:
-        """Make everything; what is there already is left as it is.
+        """Create all folders and files. Existing user data is not changed.
 
         `before` is the folder in the workspace that earlier releases had for this person.
         """
@@ -114,7 +114,7 @@ class Desk:
         self._write_kernel()
 
     def _explain(self, before: Path) -> None:
-        """Say in the personal folder what it is, once."""
+        """Write a file to the personal folder that explains it, once."""
         ours = self.person / ".slipway"
         if ours.exists():
             return
@@ -140,7 +140,7 @@ class Desk:
         (kernel / "kernel.json").write_text(json.dumps(spec), "utf-8")
 
     def arguments(self) -> list[str]:
-        """Return how JupyterLab is told of these folders; it would look in HOME of its import."""
+        """Return the options that set JupyterLab's folders. Its default is HOME at import time."""
         return [
             f"--LabApp.workspaces_dir={self.lab / 'workspaces'}",
             f"--LabApp.user_settings_dir={self.lab / 'settings'}",
@@ -166,10 +166,10 @@ class Desk:
 
 
 def encrypts_kernels(layer: Path) -> bool:
-    """Tell whether the ipykernel that kernels of this layer import encrypts what it publishes.
+    """Return whether the ipykernel that kernels of this layer import encrypts its messages.
 
-    Without that, a kernel sends its outputs to whoever connects to its loopback port. Somebody may
-    have installed an older version over ours, which would not understand the keys.
+    Without that, a kernel sends its outputs to any client of its loopback port. A user may have
+    installed an older version over ours, which would not understand the keys.
     """
     own = layer / "lib" / f"python{sysconfig.get_python_version()}" / "site-packages"
     places = [str(own), sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
@@ -181,9 +181,10 @@ def encrypts_kernels(layer: Path) -> bool:
 
 
 def desk_here() -> Desk:
-    """Return the desk this process was started for.
+    """Return the workspace that this process was started for.
 
-    An agent that gives no personal folder yet has it end with the task; it is private all the same.
+    If the agent does not provide a personal folder yet, it ends with the task. It is private all
+    the same.
     """
     home = Path(os.environ["HOME"])
     return Desk(
@@ -209,10 +210,10 @@ def forget_variables() -> None:
 
 
 def make_layer(folder: Path) -> None:
-    """Make a virtual environment that finds what ours has, and keeps what is installed into it.
+    """Create a virtual environment on top of ours, into which users can install packages.
 
-    It needs no copy of anything: a file of paths names the packages of the environment below. The
-    same environment again is left alone; another one below (a new image) is named instead.
+    It copies nothing: a path file names the packages of the environment below. An unchanged
+    environment is left alone, and a different one below (a new image) replaces the old in the file.
     """
     made_from = Path(sys.prefix) / "bin" / "python"
     (folder / "bin").mkdir(parents=True, exist_ok=True)

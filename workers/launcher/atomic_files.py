@@ -9,7 +9,7 @@ from typing import Any
 def write_atomically(path: Path, text: str, *, mode: int = 0o600) -> None:
     """Replace a file in one step: a reader sees the old text or the new, never a part.
 
-    Raises OSError, for example when the disk is full; the old file then still stands.
+    Raises OSError, for example if the disk is full. The old file then remains.
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
@@ -26,7 +26,7 @@ def write_atomically(path: Path, text: str, *, mode: int = 0o600) -> None:
 
 
 def create_once(path: Path, text: str) -> bool:
-    """Create a complete file, or return False because somebody already did."""
+    """Create a complete file, or return False if it exists already."""
     draft = path.with_name(f".{path.name}.{os.getpid()}.once")
     write_atomically(draft, text)
     try:
@@ -39,9 +39,9 @@ def create_once(path: Path, text: str) -> bool:
 
 
 def read_json(path: Path, *, limit_bytes: int = 1 << 20) -> dict[str, Any] | None:
-    """Read a JSON object; None when there is none, or when what is there is none.
+    """Read a JSON object. Return None if the file is missing or is not a JSON object.
 
-    Links are not followed and large files not read: what lies here may come from a container.
+    Links are not followed and large files are not read, because a container may have written them.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -35,17 +35,17 @@ class Cgroup:
 
     @property
     def limits_processes(self) -> bool:
-        """Whether one of the groups counts processes."""
+        """True if one of the groups limits the number of processes."""
         return any(Path(folder, "pids.max").exists() for folder in self.folders)
 
     def join(self) -> None:
-        """Put the calling process into every group; raises OSError."""
+        """Move the calling process into every group. Raises OSError."""
         for folder in self.folders:
             # 0 is the process that writes. Its own number differs inside a PID namespace.
             (Path(folder) / "cgroup.procs").write_text("0\n", "ascii")
 
     def memory_limit(self) -> int | None:
-        """The limit in bytes; None when there is none."""
+        """Return the memory limit in bytes, or None if there is none."""
         number = self._number("memory.max" if self.is_v2 else "memory.limit_in_bytes")
         return None if number is None or number >= _UNLIMITED_V1 else number
 
@@ -62,12 +62,12 @@ class Cgroup:
         return max(0, used - self._values("memory.stat").get(key, 0))
 
     def oom_kills(self) -> int:
-        """How often the kernel killed a process of the group for want of memory."""
+        """Return how many processes of the group the OOM killer has killed."""
         name = "memory.events" if self.is_v2 else "memory.oom_control"
         return self._values(name).get("oom_kill", 0)
 
     def members(self) -> list[int]:
-        """Processes inside; empty where there is no group of our own."""
+        """Return the processes of the group, or an empty list without a dedicated group."""
         items: set[int] = set()
         for folder in self.folders if self.dedicated else ():
             with suppress(OSError):
@@ -75,7 +75,7 @@ class Cgroup:
         return sorted(items)
 
     def kill(self, *, patience_s: float = 2.0) -> None:
-        """Kill everybody inside, also what forks meanwhile."""
+        """Kill every process of the groups, including new forks."""
         if not self.dedicated:
             return
         for folder in self.folders:
@@ -89,7 +89,7 @@ class Cgroup:
             time.sleep(0.005)
 
     def remove(self) -> bool:
-        """Delete the empty groups; False when somebody is still inside."""
+        """Delete the empty groups. Return False if processes remain in one."""
         removed = True
         for folder in self.folders if self.dedicated else ():
             try:
@@ -120,7 +120,7 @@ class Cgroup:
 
 
 def own_paths() -> dict[str, str]:
-    """Where this process stands: controller → path, with "" for version 2."""
+    """Return the cgroup paths of this process by controller. "" is the key of version 2."""
     paths: dict[str, str] = {}
     for line in Path("/proc/self/cgroup").read_text("utf-8").splitlines():
         _, controllers, path = line.split(":", 2)
@@ -140,7 +140,7 @@ def of_container() -> Cgroup:
 
 @dataclass(frozen=True)
 class CgroupLimits:
-    """What one task may use together."""
+    """Resource limits of one task, over all its processes."""
 
     memory_bytes: int
     cpu_millis: int
@@ -155,7 +155,7 @@ class CgroupParent:
 
     @classmethod
     def find(cls) -> "CgroupParent":
-        """Look for what this machine permits; trying is the only sure way to know."""
+        """Detect by trial which cgroups this machine permits."""
         paths = own_paths()
         v1: dict[str, Path] = {}
         for controller in ("memory", "cpu", "pids"):
@@ -180,12 +180,12 @@ class CgroupParent:
 
     @classmethod
     def none(cls) -> "CgroupParent":
-        """A machine, or a wish, without control groups."""
+        """Return an instance without control groups, if unsupported or disabled."""
         return cls(v2=None, v1={})
 
     @property
     def limits_memory(self) -> bool:
-        """Whether the kernel will enforce memory limits of tasks."""
+        """True if the kernel enforces memory limits of tasks."""
         return "memory" in self._v1 or (
             self._v2 is not None and "memory" in _words(self._v2 / "cgroup.controllers")
         )
@@ -195,7 +195,7 @@ class CgroupParent:
         return [str(path) for path in (*self._v1.values(), self._v2) if path is not None]
 
     def create(self, name: str, limits: CgroupLimits) -> Cgroup:
-        """Make the groups of a task; whatever is refused is left out."""
+        """Create the groups of a task. Groups that the kernel refuses are left out."""
         folders: list[str] = []
         memory: str | None = None
         is_v2 = False
@@ -265,7 +265,7 @@ def _words(path: Path) -> list[str]:
 
 
 def _can_hold_groups(parent: Path) -> bool:
-    """Whether groups can be made in `parent` and processes of ours can be put into them."""
+    """Return whether groups can be created in `parent` and accept our processes."""
     probe = parent / f"probe-{os.getpid()}"
     try:
         probe.mkdir(parents=True)
@@ -278,11 +278,7 @@ def _can_hold_groups(parent: Path) -> bool:
 
 
 def _delegate(own: Path) -> None:
-    """Make room for controllers: version 2 gives none to groups beside processes.
-
-    The agent moves itself into a leaf. That works where it was given a subtree of its own (a
-    systemd unit with Delegate=yes) and does no harm elsewhere.
-    """
+    """Enable delegation: version 2 gives no controllers to groups beside processes."""
     if not _words(own / "cgroup.controllers"):
         return
     if own != _MOUNT:

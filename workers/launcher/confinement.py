@@ -1,7 +1,7 @@
-"""What a process gives up for good before user code runs: files (Landlock), capabilities, calls.
+"""Irrevocable restrictions before user code runs: files (Landlock), capabilities, system calls.
 
-Landlock needs no root and no container; it works from Linux 5.13 on where the kernel enables it.
-All of this is inherited by whatever the process starts and cannot be undone.
+Landlock needs neither root nor a container. It works from Linux 5.13 on if the kernel enables it.
+Child processes inherit all restrictions, and none can be undone.
 """
 
 import ctypes
@@ -58,15 +58,15 @@ class Confinement:
 
 
 def landlock_version() -> int:
-    """The ABI of Landlock the kernel offers; 0 where there is none."""
+    """Return the Landlock ABI version of the kernel, or 0 if it has none."""
     syscall: int = _LIBC.syscall(_CREATE_RULESET, None, 0, _VERSION_QUESTION)
     return max(syscall, 0)
 
 
 def confine(confinement: Confinement) -> bool:
-    """Give up every file outside the confinement; False where the kernel knows no Landlock.
+    """Deny access to every file outside the confinement. Return False without Landlock.
 
-    Raises OSError when the kernel knows it and still refuses.
+    Raises OSError if the kernel supports Landlock but refuses.
     """
     version = landlock_version()
     forbid_new_privileges()
@@ -134,7 +134,7 @@ def forbid_new_privileges() -> None:
 
 
 def scope_signals_and_sockets() -> bool:
-    """Keep signals and abstract sockets inside (Linux 6.12); False where the kernel cannot."""
+    """Confine signals and abstract sockets (Linux 6.12). Return False if unsupported."""
     version = landlock_version()
     if version < 6:
         return False
@@ -159,7 +159,7 @@ def drop_bounding_set() -> None:
 
 
 def drop_capabilities() -> None:
-    """Give up what makes root special, in this user namespace or in all."""
+    """Drop all capabilities, in this user namespace or in all."""
     drop_bounding_set()
     _LIBC.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
     header = ctypes.create_string_buffer(struct.pack("Ii", _CAPABILITY_VERSION_3, 0), 8)
@@ -170,7 +170,7 @@ def drop_capabilities() -> None:
 
 
 def die_with(parent: int, number: int, *, parent_is_outside: bool = False) -> bool:
-    """Be sent a signal when the parent dies; False when it is already dead.
+    """Request a signal for when the parent dies. Return False if it is already dead.
 
     A parent outside of this PID namespace is seen as 0. Changing the user undoes this.
     """

@@ -1,15 +1,15 @@
-"""What a task holds on the disk of its node, measured in small steps.
+"""Disk usage of a task on its node, measured in small steps.
 
-Counted are allocated blocks, on the file system of the task's working folder:
+Allocated blocks count, on the file system of the task's working folder:
 
-- all that lies in the task's own folders,
-- files that its processes hold open or mapped although they have no name any more,
+- all files in the task's own folders,
+- unlinked files that its processes hold open or mapped,
 - in folders that it shares with other tasks, files changed since it started, but never more than
   its own processes have written.
 
 A file with several names counts once, and each file counts at least one block. User code changes
-the folders during a measurement: everything is reached by descriptors, no link is followed, and no
-more is kept in memory than the folders on the way down.
+the folders during a measurement: everything is opened relative to descriptors, no link is followed,
+and memory holds no more than the folders on the way down.
 """
 
 import errno
@@ -61,7 +61,7 @@ class _Level:
 
 @dataclass
 class DiskMeter:
-    """Measures the folders and open files of one task; iterate over `steps` to get on."""
+    """Measures the folders and open files of one task. Iterate over its steps to proceed."""
 
     own: Sequence[str]
     shared: Sequence[str] = ()
@@ -195,9 +195,9 @@ class DiskMeter:
 
 
 def _open_folder(name: str, parent: int | None) -> tuple[int, int | None]:
-    """Open a folder, which its owner may have closed to everybody. Raises OSError.
+    """Open a folder, even if its owner has removed all permissions. Raises OSError.
 
-    The second value are the permissions it had, if they had to be changed for a moment.
+    The second value is the original permissions, if they had to be changed temporarily.
     """
     try:
         descriptor = os.open(name, _FOLDER, dir_fd=parent)
@@ -244,7 +244,7 @@ class FreeSpace:
 
     @classmethod
     def of(cls, path: str, reserve_bytes: int) -> "FreeSpace":
-        """Look now. It is short of bytes below the reserve, or of its last hundredth of files."""
+        """Measure free space now. It is short of bytes below the reserve, or of files below 1 %."""
         status = os.statvfs(path)
         free = status.f_bavail * status.f_frsize
         few_files = status.f_files > 0 and status.f_favail * 100 < status.f_files

@@ -47,7 +47,7 @@ class DiskReport:
 
     @classmethod
     def read(cls, path: Path) -> "DiskReport | None":
-        """The newest report; in a container user code may have written it."""
+        """Return the newest report. In a container user code may have written it."""
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
@@ -60,7 +60,10 @@ class DiskReport:
             return None
 
     def write(self, path: Path) -> None:
-        """Write in place, which a full disk does not prevent; without success it is just old."""
+        """Overwrite in place, which works on a full disk.
+
+        After a failure the report is outdated.
+        """
         flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         with suppress(OSError):
             descriptor = os.open(path, flags, 0o600)
@@ -94,7 +97,7 @@ class DiskWatch:
         self.too_deep = False
 
     def prepare(self) -> None:
-        """Be ready for deep folders. Call it after the last fork: ranks have a limit of theirs."""
+        """Prepare for deep folders. Call it after the last fork: ranks have their own limit."""
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,7 +1,7 @@
-"""Why a task ended: from what was seen to a reason code and one plain sentence.
+"""Exit reasons: maps the evidence about an ended task to a reason code and one sentence.
 
-The codes are those of `slipway.schemas.workloads.ReasonCode`, spelled here because this code runs
-in environments that hold no more than Python.
+The codes are those of `slipway.schemas.workloads.ReasonCode`. They are repeated here because this
+code runs in environments that contain only Python.
 """
 
 import re
@@ -26,7 +26,7 @@ FENCED: Final = "fenced"
 
 _ENOSPC, _EDQUOT, _EFBIG = 28, 122, 27
 _MESSAGE_LIMIT: Final = 1000
-# What a rank says when it fails only because another one went away.
+# Messages of a rank that fails only because it lost a peer.
 _VICTIM = re.compile(
     r"connection (closed|reset) by peer|connection reset|broken pipe|remote process exited"
     r"|connectFullMesh failed|socket closed|nccl (remote|communicator) |ncclRemoteError"
@@ -76,7 +76,7 @@ _SENTENCES: Final = {
 
 @dataclass(frozen=True)
 class RankEnding:
-    """How one rank ended, in the order the shim learnt of it. Exactly one of the two is set."""
+    """End of one rank, as observed by the shim. Either `exit_code` or `signal` is set."""
 
     rank: int
     exit_code: int | None = None
@@ -86,18 +86,18 @@ class RankEnding:
 
     @property
     def failed(self) -> bool:
-        """Whether it ended otherwise than with status 0."""
+        """True if the rank ended with anything but status 0."""
         return self.exit_code != 0
 
     @property
     def failed_at_ns(self) -> int:
-        """When it failed: told by itself, or seen by the shim."""
+        """Time of the failure, as the rank reported it or else as the shim saw it."""
         return self.failure.at_ns if self.failure else self.seen_at_ns
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """Everything the shim knows when the last rank is gone."""
+    """All data that the shim has when the last rank has ended."""
 
     endings: list[RankEnding]
     world_size: int
@@ -114,7 +114,7 @@ class Evidence:
 
     @property
     def has_peers_elsewhere(self) -> bool:
-        """Whether other tasks of the gang hold ranks, too."""
+        """True if other tasks of the gang run ranks too."""
         return self.world_size > len(self.endings)
 
 
@@ -133,7 +133,7 @@ def gibibytes(count: int) -> str:
 
 
 def first_to_fail(endings: list[RankEnding], tails: dict[int, str]) -> RankEnding | None:
-    """The rank that failed first; one that only lost its peer is never it, if another failed."""
+    """Return the rank that failed first, preferring ranks that did not merely lose a peer."""
     failed = [ending for ending in endings if ending.failed]
     if not failed:
         return None
@@ -147,7 +147,7 @@ def _is_victim(ending: RankEnding, tails: dict[int, str]) -> bool:
 
 
 def _lost_peers(ending: RankEnding, tails: dict[int, str]) -> bool:
-    """Whether it had met the other ranks and then lost them; who never met them lost nobody."""
+    """Return whether the rank had joined its peers and then lost them."""
     message = ending.failure.message if ending.failure else tails.get(ending.rank, "")[-2000:]
     return _is_victim(ending, tails) and not _WORLD.search(message)
 
@@ -187,7 +187,7 @@ def _fenced(after_s: float) -> str:
 
 
 def over_disk(held_bytes: int | None, limit_bytes: int) -> str:
-    """A sentence on a task that holds too much on the disk; None if that cannot be measured."""
+    """Return the message for a task over its disk limit. None means that it cannot be measured."""
     limit = gibibytes(limit_bytes)
     if held_bytes is None:
         return (

@@ -27,7 +27,7 @@ def send_descriptor(peer: socket.socket, descriptor: int) -> None:
 
 
 def receive_descriptor(peer: socket.socket) -> int | None:
-    """Wait for the next descriptor; None when the other side is gone."""
+    """Wait for the next descriptor. Return None once the other side has closed."""
     word, rights, _, _ = peer.recvmsg(1, socket.CMSG_SPACE(4))
     if not word or not rights:
         return None

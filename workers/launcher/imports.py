@@ -1,15 +1,15 @@
-"""What tasks of each kind import before they do anything of their own."""
+"""Modules that tasks of each kind import at startup."""
 
 from typing import Final
 
-# What a training script imports sooner or later; one that is not installed is left out.
+# Modules that most training scripts import. Missing ones are left out.
 TRAINING: Final = (
     *("numpy", "torch", "torch.distributed", "torch.nn.parallel", "torch.utils.data"),
     *("torch.distributed.fsdp", "torch.distributed.checkpoint", "torch.distributed.tensor"),
     *("torch.distributed.tensor.parallel", "torch.distributed.pipelining", "torch.optim"),
     *("torch.distributed.checkpoint.state_dict", "torch.nn.parallel.distributed"),
 )
-# What a replica of an endpoint imports before it can load its model: ours, MLflow's, the model's.
+# Modules that a replica imports before it can load its model: ours, MLflow's, the model's.
 SERVING: Final = (
     *("uvloop", "httpx", "orjson", "numpy", "pandas", "pyarrow", "mlflow", "mlflow.pyfunc"),
     *("workers.model_server.__main__", "workers.model_server.formats.mlflow_model"),

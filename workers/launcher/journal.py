@@ -1,7 +1,7 @@
-"""What happened to one task, in order: one JSON object a line, appended and never changed.
+"""Append-only event log of one task: one JSON object per line.
 
-The number of a line is the sequence of the report made of it, so whoever reads the file, before or
-after a crash, makes the same reports. After `ended` nothing is appended.
+The number of a line is the sequence number of its report, so every reader, before or after a crash,
+produces the same reports. Nothing is appended after `ended`.
 """
 
 import errno
@@ -31,9 +31,9 @@ class JournalEntry:
 
 
 class Journal:
-    """The file of one task. Several processes may append; a lock puts them in order.
+    """The journal file of one task. A lock serializes appends of several processes.
 
-    A ballast file beside it is given up when the disk is full, so that the end of a task that
+    A ballast file beside it is released when the disk is full, so that the end of a task that
     filled the disk can still be written.
     """
 
@@ -42,7 +42,7 @@ class Journal:
         self._ballast = path.with_name("ballast")
 
     def reserve(self) -> None:
-        """Set space aside for the last lines; raises OSError when there is none."""
+        """Reserve disk space for the last lines. Raises OSError if there is none."""
         descriptor = os.open(self._ballast, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             os.posix_fallocate(descriptor, 0, _BALLAST_BYTES)
@@ -50,7 +50,7 @@ class Journal:
             os.close(descriptor)
 
     def append(self, kind: str, **fields: Any) -> bool:
-        """Add an event, stamped with the wall clock; False when the task had already ended."""
+        """Append an event with the wall clock time. Return False if the task had already ended."""
         event = {"kind": kind, "at_unix_ms": time.time_ns() // 1_000_000, **fields}
         line = json.dumps(event, separators=(",", ":")).encode() + b"\n"
         with self._locked() as descriptor:
@@ -72,7 +72,7 @@ class Journal:
         return _event_of(lines[-1]) if lines else None
 
     def ended(self) -> bool:
-        """Whether the end of the task is written."""
+        """Return whether the end of the task is recorded."""
         event = self.last()
         return event is not None and event.get("kind") == ENDED
 
@@ -103,7 +103,7 @@ class Journal:
             os.close(descriptor)
 
     def _heal(self, descriptor: int) -> str | None:
-        """Cut off a line that its writer did not finish; returns the kind of the last whole one."""
+        """Truncate an incomplete last line and return the kind of the last complete event."""
         size = os.fstat(descriptor).st_size
         start = max(0, size - 2 * _TAIL_BYTES)
         tail = os.pread(descriptor, size - start, start)
@@ -128,7 +128,10 @@ class Journal:
 
 
 def _lock_briefly(descriptor: int) -> None:
-    """Take the lock; whoever holds it longer than any write takes does so to harm us."""
+    """Take the lock, or continue without it after a timeout.
+
+    No write takes that long, so a process that holds it longer is hostile.
+    """
     deadline = time.monotonic() + _LOCK_PATIENCE_S
     while time.monotonic() < deadline:
         try:

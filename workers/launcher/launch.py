@@ -1,7 +1,7 @@
-"""What the agent hands to the shim of one task, and what the two leave for each other on disk.
+"""Data that the agent passes to the shim of one task, and the files that they share.
 
 It travels through a pipe, never through a file: `env` holds the project's secrets. Paths are as the
-shim sees them, which inside a container is not as the agent sees them.
+shim sees them, which inside a container differ from the agent's.
 """
 
 import json
@@ -18,7 +18,10 @@ from workers.launcher.service_forwarder import Service
 
 @dataclass(frozen=True)
 class MeetingPoint:
-    """Where the ranks meet. `agent_store` says that a store is served there, not by rank 0."""
+    """Rendezvous address of the ranks.
+
+    With `agent_store` a store is served there, not by rank 0.
+    """
 
     address: str
     port: int
@@ -79,7 +82,7 @@ class Launch:
     address: str
     memory_bytes: int
     cpu_millis: int
-    # What the task may hold on the disk of the node, and what must stay free there; 0: not watched.
+    # Disk limit of the task on the node, and the reserve that must stay free. 0: not enforced.
     disk_bytes: int = 0
     disk_reserve_bytes: int = 0
     procs: int = 1
@@ -100,7 +103,7 @@ class Launch:
     cold_reason: str = ""
 
     def to_json(self) -> str:
-        """One line of JSON; holds secrets."""
+        """Return one line of JSON, which contains secrets."""
         return json.dumps(asdict(self), separators=(",", ":"))
 
     @classmethod
@@ -122,12 +125,12 @@ class Launch:
 
     @property
     def is_gang(self) -> bool:
-        """Whether other tasks hold ranks of the same world."""
+        """True if other tasks run ranks of the same world."""
         return self.world_size > self.procs
 
     @property
     def folder(self) -> "StateFolder":
-        """What the shim writes."""
+        """Folder that the shim writes to."""
         return StateFolder(Path(self.state_dir))
 
 
@@ -168,12 +171,12 @@ class StateFolder:
 
     @property
     def stop(self) -> Path:
-        """The agent's wish that the task ends."""
+        """File with the agent's stop request."""
         return self.path / "stop.json"
 
     @property
     def shim_log(self) -> Path:
-        """What the shim itself had to say; empty in good times."""
+        """Log of the shim itself, which is empty unless something is wrong."""
         return self.path / "shim.log"
 
     def logs(self, rank: int) -> Path:
@@ -191,11 +194,14 @@ class StateFolder:
             return None
 
     def ask_to_stop(self, request: StopRequest) -> None:
-        """Write the wish; the shim is then told by a signal, or finds it within a second."""
+        """Write a stop request.
+
+        A signal notifies the shim, or it reads the file within a second.
+        """
         write_atomically(self.stop, json.dumps(asdict(request)))
 
     def stop_request(self) -> StopRequest | None:
-        """The newest wish to end, if any."""
+        """Return the newest stop request, if any."""
         document = read_json(self.stop)
         if document is None:
             return None

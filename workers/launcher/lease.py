@@ -1,8 +1,8 @@
-"""How long a node may go on without having reached the portal: a deadline every shim watches.
+"""Lease of a node: the time it may run tasks without reaching the portal, watched by every shim.
 
-The agent writes it after each heartbeat that was answered, counted from the moment the heartbeat
-was sent, in seconds since boot. A shim reads it by itself, so tasks are fenced also when the agent
-is dead, frozen or gone.
+The agent writes the deadline after each answered heartbeat, counted from the time the heartbeat was
+sent, in seconds since boot. Shims read it themselves, so tasks are fenced even if the agent is
+dead, frozen or gone.
 """
 
 import os
@@ -19,8 +19,8 @@ _READS: Final = 5
 class Lease:
     """The deadline of one node, in a folder that the agent and its shims share.
 
-    It is overwritten in place, because a full disk must not end the lease of what filled it. It
-    stands there twice, so that a reader knows when it met a writer in the middle.
+    It is overwritten in place, so that tasks that fill the disk cannot end the lease. The file
+    holds it twice, so that a reader detects a concurrent write.
     """
 
     def __init__(self, shared_dir: Path) -> None:
@@ -28,7 +28,7 @@ class Lease:
         self._boot = boot_id()
 
     def renew(self, *, sent_at_s: float, lease_s: float) -> None:
-        """Write the new deadline; `sent_at_s` is `uptime_s()` from before the heartbeat."""
+        """Write the new deadline. `sent_at_s` is `uptime_s()` from before the heartbeat."""
         line = f"{self._boot} {sent_at_s + lease_s:.3f}".ljust(_LINE_BYTES - 1) + "\n"
         flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(self._path, flags, 0o644)
@@ -38,7 +38,7 @@ class Lease:
             os.close(descriptor)
 
     def left_s(self) -> float | None:
-        """Seconds until tasks must end, negative when they should have; None if never granted."""
+        """Return the seconds until tasks must end, negative if overdue. None if never granted."""
         for _ in range(_READS):
             first, second = self._lines()
             if first == second:

@@ -1,8 +1,8 @@
 """Output of one rank on disk: segments named by the offset they start at, with a bound.
 
-Offsets count every byte ever written. When the bound is reached the oldest segments behind the
-head are deleted, so the beginning and the end of the output stay readable. A reader that meets the
-hole is told where the output goes on.
+Offsets count every byte ever written. When the bound is reached the oldest segments behind the head
+are deleted, so the beginning and the end of the output stay readable. A reader that reaches the gap
+gets the offset at which the output continues.
 """
 
 import errno
@@ -22,7 +22,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class LogWriter:
-    """Appends to the newest segment; never fails and never blocks for want of space."""
+    """Appends to the newest segment. Never fails, and never blocks for lack of space."""
 
     def __init__(self, folder: Path, *, bound_bytes: int = BOUND_BYTES) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -36,7 +36,7 @@ class LogWriter:
         self.lost_bytes = 0
 
     def append(self, data: bytes) -> None:
-        """Write `data`; what finds no space on the disk is counted and announced later."""
+        """Write `data`. Bytes that do not fit on the disk are counted and announced later."""
         if self.lost_bytes:
             note = f"\n[slipway] {self.lost_bytes} bytes of output were lost: the disk was full\n"
             if self._write(note.encode()) != len(note):
@@ -89,14 +89,14 @@ class LogWriter:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Bytes of the output. `offset` is where they start: beyond what was asked for at a hole."""
+    """Bytes of the output. `offset` is their start, which is beyond the requested one at a gap."""
 
     offset: int
     data: bytes
 
 
 def segment_starts(folder: Path | int) -> list[int]:
-    """Offsets at which the segments of a folder start, in order; empty when there is none."""
+    """Return the start offsets of the segments of a folder in order, or [] if there are none."""
     try:
         names = os.listdir(folder)  # noqa: PTH208 - takes a descriptor, too
     except OSError:
@@ -105,7 +105,7 @@ def segment_starts(folder: Path | int) -> list[int]:
 
 
 def read_chunk(folder: Path, offset: int, limit: int) -> Chunk:
-    """Read up to `limit` bytes from `offset` on; empty at the end. Follows no links."""
+    """Read up to `limit` bytes from `offset`, none at the end. Follows no links."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         parent = os.open(folder.parent, flags)

@@ -38,7 +38,7 @@ _SYSTEM: Final = (
     *("/usr", "/opt", "/nix", "/sys/block", "/sys/bus", "/sys/class", "/sys/dev", "/sys/devices"),
     *("/sys/kernel/mm", "/sys/module"),
 )
-# What programs read of /etc. No shadow, no keys of the host, no settings of services.
+# Files of /etc that programs read: no shadow, no host keys, no service settings.
 _ETC: Final = (
     *("alternatives", "bash.bashrc", "ca-certificates", "debian_version", "fonts", "gai.conf"),
     *("glvnd", "host.conf", "hostname", "inputrc", "ld.so.cache", "ld.so.conf", "ld.so.conf.d"),
@@ -62,11 +62,11 @@ _ROOT_FILES: Final = 20_000
 
 @dataclass(frozen=True)
 class View:
-    """What a sandbox shows. Paths are absolute and the same inside as outside.
+    """Files that a sandbox shows. Paths are absolute, and equal inside and outside.
 
     `hidden` covers folders that would be visible as part of the system. `tmp` is the folder shown
-    as /tmp and /var/tmp. `hosts` are more lines of /etc/hosts. `uid` and `gid` own what belongs to
-    nobody else, such as the shared memory.
+    as /tmp and /var/tmp. `hosts` are more lines of /etc/hosts. `uid` and `gid` own everything
+    without another owner, such as the shared memory.
     """
 
     writable: tuple[str, ...]
@@ -109,7 +109,7 @@ def graphics_devices() -> list[str]:
 
 
 def build_root(view: View) -> None:
-    """Give this process a mount namespace with that view as its root. Raises OSError."""
+    """Create a mount namespace for this process with that view as its root. Raises OSError."""
     binds = list(_binds(view))
     stage = next(path for path in _STAGES if Path(path).is_dir())
     unshare(CLONE_NEWNS)
@@ -141,7 +141,7 @@ def build_root(view: View) -> None:
 
 
 def _binds(view: View) -> Iterator[_Bind]:
-    """What to show, outer folders before inner ones; resolved while the old root is the root."""
+    """Yield the bind mounts, outer folders before inner ones, resolved in the old root."""
     entries: dict[str, _Bind] = {}
 
     def add(path: str, *, read_only: bool, devices: bool = False) -> None:

@@ -24,10 +24,11 @@ def interface_of(address: str) -> str | None:
 
 
 def reserve_port(address: str) -> socket.socket:
-    """Hold a free port so that nobody is given it, yet rank 0 may listen on it.
+    """Reserve a free port that rank 0 may still listen on.
 
-    The socket is bound alone, so the port is ours; allowing reuse afterwards lets one more socket
-    bind it, as long as that one allows reuse as well (torch's store does) and ours never listens.
+    The socket is bound exclusively, so nobody else is assigned the port. Allowing reuse afterwards
+    lets one more socket bind it, if that one allows reuse as well (torch's store does) and ours
+    never listens.
     """
     holder = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
@@ -58,7 +59,7 @@ def port_of(bound: socket.socket) -> int:
 
 
 def own_address() -> str:
-    """The address of this container or machine towards others; loopback when it stands alone."""
+    """Return the address of this container or machine, or loopback without a network."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             # No packet is sent: connecting a datagram socket only asks the routing table.

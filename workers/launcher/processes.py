@@ -1,4 +1,4 @@
-"""What /proc says about processes: identity beyond a reused pid, families, and how to end them."""
+"""Process information from /proc: identity despite reused pids, descendants, and signals."""
 
 import os
 import signal
@@ -19,12 +19,12 @@ def uptime_s() -> float:
 
 
 def boot_id() -> str:
-    """Name of this boot of the machine; a pid means nothing in another."""
+    """Return the id of this boot of the machine. A pid is only meaningful within one boot."""
     return (_PROC / "sys/kernel/random/boot_id").read_text("ascii").strip()
 
 
 def stat_fields(pid: int) -> list[str] | None:
-    """Fields of /proc/PID/stat from the state on; None when the process is gone."""
+    """Return the fields of /proc/PID/stat from the state on, or None if the process is gone."""
     try:
         text = (_PROC / str(pid) / "stat").read_text("utf-8", errors="replace")
     except OSError:
@@ -35,7 +35,7 @@ def stat_fields(pid: int) -> list[str] | None:
 
 
 def start_ticks(pid: int) -> int | None:
-    """When the process started, in clock ticks since boot; None when it is gone or a zombie."""
+    """Return the start time in clock ticks since boot, or None for a gone or zombie process."""
     fields = stat_fields(pid)
     if fields is None or fields[0] in _ENDED_STATES:
         return None
@@ -52,12 +52,12 @@ class ProcessMark:
 
     @classmethod
     def of(cls, pid: int) -> "ProcessMark | None":
-        """Mark a living process; None when it is gone."""
+        """Return the mark of a living process, or None if it is gone."""
         ticks = start_ticks(pid)
         return None if ticks is None else cls(pid=pid, ticks=ticks, boot=boot_id())
 
     def is_alive(self) -> bool:
-        """Whether this very process still runs."""
+        """Return whether this exact process still runs."""
         return self.boot == boot_id() and start_ticks(self.pid) == self.ticks
 
 
@@ -92,12 +92,12 @@ def descendants(pid: int) -> list[int]:
 
 
 def living_descendants(pid: int) -> list[int]:
-    """Descendants that still run; zombies only wait to be collected."""
+    """Return the descendants that still run, without zombies."""
     return [child for child in descendants(pid) if start_ticks(child) is not None]
 
 
 def send(pid: int, number: int) -> bool:
-    """Signal a process; False when it is gone or belongs to somebody else."""
+    """Signal a process. Return False if it is gone or belongs to another user."""
     try:
         os.kill(pid, number)
     except (ProcessLookupError, PermissionError):
@@ -106,7 +106,7 @@ def send(pid: int, number: int) -> bool:
 
 
 def send_group(group: int, number: int) -> bool:
-    """Signal a process group; False when nobody is left in it."""
+    """Signal a process group. Return False if it is empty or belongs to another user."""
     try:
         os.killpg(group, number)
     except (ProcessLookupError, PermissionError):
@@ -115,9 +115,9 @@ def send_group(group: int, number: int) -> bool:
 
 
 def kill_marked(marker: bytes) -> list[int]:
-    """Kill every process whose environment holds the entry `marker`; returns their pids.
+    """Kill every process whose environment holds the entry `marker` and return their pids.
 
-    Reaches what a dead shim left behind where no cgroup could be had.
+    This reaches the remains of a dead shim on machines without cgroups.
     """
     killed: list[int] = []
     for folder in _PROC.iterdir():

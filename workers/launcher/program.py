@@ -1,7 +1,8 @@
 """Runs a user's script so that it cannot tell the difference from `python script.py`.
 
-What is added shows only from outside: a signal that writes the stack of every thread to the log,
-the exception that ended the script told to the shim, and output flushed at the end of each line.
+All additions are visible only from outside: a signal that writes the stack of every thread to the
+log, a report to the shim of the exception that ended the script, and output flushed at the end of
+each line.
 """
 
 import builtins
@@ -41,9 +42,9 @@ _BOOT: Final = (
 
 @dataclass(frozen=True)
 class Program:
-    """What a rank runs. `script` and `module` run in place, a `command` replaces the process.
+    """Program of a rank. `script` and `module` run in place, a `command` replaces the process.
 
-    `own` is a module of the platform, which finds the platform's modules where others do not.
+    `own` is a module of the platform, which can import the platform's modules.
     """
 
     kind: str
@@ -55,22 +56,22 @@ class Program:
 
     @property
     def in_place(self) -> bool:
-        """Whether our code stays in the process: stacks on demand, exceptions told, warm start."""
+        """True if our code stays in the process: stack dumps, exception reports, warm starts."""
         return self.kind != "command"
 
     @property
     def additions(self) -> str:
-        """The folder of what MLflow finds of ours, see `in_jobs`."""
+        """Folder of our MLflow plug-ins, see `in_jobs`."""
         return f"{self.root}/workers/launcher/in_jobs"
 
     @property
     def brings_own_launcher(self) -> bool:
-        """Whether the program starts ranks itself and must not be told that it is one."""
+        """True if the program starts ranks itself and must not get the variables of a rank."""
         name = self.target if self.kind == "module" else Path(self.target).name
         return self.kind != "script" and name in _EXTERNAL_LAUNCHERS
 
     def command_line(self) -> list[str]:
-        """How a fresh process becomes this program."""
+        """Return the command line that runs this program in a new process."""
         if self.kind == "command":
             return [self.target, *self.arguments]
         return [self.python, "-c", _BOOT, self.root, json.dumps(asdict(self)), *self.arguments]
@@ -95,7 +96,7 @@ def plan(
 
 
 def _find(program: str, python: str, work_dir: str) -> str:
-    """Where a program lies: as a path inside the working folder, beside Python, or on the path."""
+    """Return the path of a program: in the working folder, beside Python, or on the path."""
     if "/" in program:
         return str(Path(work_dir) / program)
     places = (Path(python).parent, Path("/usr/local/bin"), Path("/usr/bin"), Path("/bin"))
@@ -113,9 +114,9 @@ def register_stack_signal() -> None:
 
 
 def become(program: Program) -> None:
-    """Run the program in this process; afterwards the interpreter ends as it always does.
+    """Run the program in this process. Afterwards the interpreter exits normally.
 
-    Raises what the program raises to end: SystemExit, KeyboardInterrupt.
+    Raises the exceptions that end the program: SystemExit, KeyboardInterrupt.
     """
     if program.kind != "own":
         _forget_ourselves(program.root)

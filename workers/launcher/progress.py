@@ -1,4 +1,4 @@
-"""How far the ranks of a task have come, as its journal tells it: seldom enough to be read."""
+"""Progress of the ranks of a task, throttled for its journal."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -12,11 +12,11 @@ _MOST_WAITING: Final = 16
 
 
 class RankProgress:
-    """Hears ranks and notes their news: the first step at once, later ones every other second.
+    """Records progress of ranks: the first step at once, later ones every other second.
 
-    Ranks are user code and may speak as often as they like. Checkpoints are noted five times a
-    second at most, then all that came meanwhile and are still kept (the newest 16 of a flood); of
-    strategies only the first that is told.
+    Ranks are user code and may report at any rate. Checkpoints are recorded at most five times a
+    second, then all that arrived meanwhile and still exist (the newest 16 of a flood). Of
+    strategies only the first one is recorded.
     """
 
     def __init__(self, note: Callable[[dict[str, Any]], None]) -> None:
@@ -28,7 +28,7 @@ class RankProgress:
         self._has_strategy = False
 
     def hear(self, news: OptimizerStep | CheckpointSaved | Strategy) -> None:
-        """Take in what a rank told."""
+        """Process a report of a rank."""
         if isinstance(news, OptimizerStep):
             first = self._step == 0
             self._step = max(self._step, news.step)
@@ -42,7 +42,7 @@ class RankProgress:
             self._note({"strategy": {"word": news.word, "reason": news.reason}})
 
     def look(self) -> None:
-        """Note checkpoints that had to wait; called now and then."""
+        """Record delayed checkpoints that are due. Called periodically."""
         if self._saved and uptime_s() - self._saved_at_s >= _CHECKPOINT_EVERY_S:
             self._note_checkpoints()
 
@@ -53,7 +53,7 @@ class RankProgress:
             self._note_step({})
 
     def _wait(self, news: CheckpointSaved) -> None:
-        """Put a checkpoint behind those that wait, and forget which of them it says are gone."""
+        """Queue a checkpoint, and drop queued ones that no longer exist."""
         if news.kept:
             self._saved = {step: saved for step, saved in self._saved.items() if step in news.kept}
         self._saved.pop(news.step, None)

@@ -1,4 +1,4 @@
-"""The environment a rank finds: what torchrun would set, and its folders; nothing inherited."""
+"""Environment variables of a rank: those of torchrun and its folders. Nothing is inherited."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,7 @@ from workers.launcher.launch import Launch, MeetingPoint
 from workers.launcher.network import interface_of
 from workers.launcher.task_socket import VARIABLE
 
-# The number of a socket that listens outside, for a program without network that others ask.
+# Descriptor of a socket that listens outside, for a server without a network of its own.
 LISTENER_VARIABLE = "SLIPWAY_LISTENER"
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # Read by the interpreter, the C library or torch when they are loaded: a fork comes too late.
@@ -28,7 +28,7 @@ _HARMLESS = frozenset({"PYTHONUNBUFFERED"})
 
 
 def why_not_warm(env: Mapping[str, str]) -> str:
-    """Name the variable that comes too late for a fork of a warm process; "" if there is none."""
+    """Return the first variable that a warm process would read too late, or "" if there is none."""
     for name in sorted(env):
         if name.startswith(_READ_AT_START) and name not in _HARMLESS:
             return name
@@ -36,7 +36,7 @@ def why_not_warm(env: Mapping[str, str]) -> str:
 
 
 def base_environment(launch: Launch) -> dict[str, str]:
-    """What every process of the task is given, before the project's own variables."""
+    """Return the variables of every process of the task, before the project's own."""
     bin_dir = launch.python.rpartition("/")[0]
     env = {
         "PATH": f"{bin_dir}:{_SYSTEM_PATH}" if bin_dir else _SYSTEM_PATH,

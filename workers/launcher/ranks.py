@@ -29,7 +29,7 @@ _LEAST_SHM_BYTES: Final = 64 << 20
 _LISTENER: Final = 3
 _MOST_OPEN_FILES: Final = 1 << 16
 NOT_STARTED: Final = 127
-# What of our own code is shown to tasks: it starts them, or is what they run.
+# Parts of our own code that tasks can read: it starts them, or they run it.
 PARTS: Final = ("lab", "launcher", "model_server", "serving")
 
 
@@ -51,11 +51,11 @@ class Rank:
 
     @property
     def running(self) -> bool:
-        """Whether the process has not been collected yet."""
+        """True until the process has been reaped."""
         return self.ended_at_ns is None
 
     def drain(self, limit: int = _PIPE_BYTES) -> int:
-        """Move what the rank wrote from its pipe to its log; returns how many bytes."""
+        """Move output of the rank from its pipe to its log and return the number of bytes."""
         try:
             data = os.read(self.output, limit)
         except BlockingIOError:
@@ -75,7 +75,7 @@ class Rank:
         return self.tail.decode("utf-8", errors="replace").replace("\0", "\ufffd")
 
     def close(self) -> None:
-        """Let go of the pipe and the log."""
+        """Close the pipe and the log."""
         os.close(self.output)
         self.log.close()
 
@@ -129,7 +129,7 @@ def _enter(
     sandbox: Sandbox | None,
     listener: socket.socket | None,
 ) -> None:
-    """Turn the fresh fork into a rank: session, limits, streams, confinement; or end it."""
+    """Turn the new fork into a rank: session, limits, streams, confinement. Exit on failure."""
     confined = launch.confined
     try:
         os.setsid()
@@ -160,7 +160,7 @@ def _enter(
 
 
 def confinement_of(launch: Launch) -> Confinement:
-    """What a rank reaches: its folders to write, the system and its environment to read."""
+    """Return what a rank may access: its folders to write, the system and environment to read."""
     ours = (str(Path(launch.root, "workers", name).resolve()) for name in PARTS)
     places = [launch.root, *ours, *launch.confined.readable]
     if launch.sdk_dir is not None:
@@ -184,7 +184,7 @@ def confinement_in_container(launch: Launch) -> Confinement:
 
 
 def view_of(launch: Launch) -> View:
-    """What the sandbox of a task shows: the same, and a private /tmp, /dev/shm and /etc."""
+    """Return the sandbox view of a task: its confinement and a private /tmp, /dev/shm and /etc."""
     confinement = confinement_of(launch)
     confined = launch.confined
     return View(
@@ -207,7 +207,7 @@ def _shm_bytes(launch: Launch) -> int:
 
 
 def _device_groups() -> tuple[int, ...]:
-    """Groups whose members may use the graphics cards, where cards are not open to everybody."""
+    """Return the groups with access to the graphics cards, if that is restricted."""
     groups = set()
     for path in graphics_devices():
         with suppress(OSError):
@@ -223,8 +223,8 @@ def _reset_signals() -> None:
             signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    # Ignored until a script's own process registers for it: a stack that nobody can write must not
-    # end the process it is asked of.
+    # Ignored until a script's own process registers a handler: by default the signal would end
+    # the process.
     signal.signal(STACK_SIGNAL, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 

@@ -64,7 +64,7 @@ class Sandbox:
         join: Callable[[], None] = lambda: None,
         services: Sequence[Service] = (),
     ) -> "Sandbox":
-        """Make the namespaces; the caller's next children live in them. Raises OSError, ValueError.
+        """Create the namespaces for the caller's next children. Raises OSError, ValueError.
 
         `join` runs first in the init process, for example to join control groups. The caller must
         be single-threaded. A view that is offline reaches these `services` and nothing else.
@@ -142,7 +142,7 @@ def give_up_privileges(*, uid: int | None, gid: int | None, groups: tuple[int, .
 
 
 def _be_init(view: View, report: socket.socket, creator: int, join: Callable[[], None]) -> None:
-    """PID 1 of the sandbox; never returns."""
+    """Run as PID 1 of the sandbox. Never returns."""
     try:
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
@@ -222,7 +222,7 @@ def run_inside(description: dict[str, Any], program: list[str]) -> int:
 
 
 def _leave_streams() -> None:
-    """Let whoever reads from the program, or writes to it, see when it closes its streams."""
+    """Release the standard streams, so that their other ends see when the program closes them."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(nothing, descriptor)

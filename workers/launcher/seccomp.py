@@ -54,12 +54,12 @@ _REFUSED: Final = {
 
 
 def is_supported() -> bool:
-    """Whether this machine's architecture has a filter."""
+    """Return whether there is a filter for this machine's architecture."""
     return platform.machine() in _AUDIT_ARCHITECTURE
 
 
 def install_filter() -> bool:
-    """Filter the calls of this process and its children for good; False where there is no filter.
+    """Irrevocably filter system calls of this process and its children. False if unsupported.
 
     The process must have given up new privileges before. Raises OSError.
     """

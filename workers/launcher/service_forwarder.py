@@ -1,9 +1,9 @@
-"""What a task without a network of its own still reaches: named services, at their usual addresses.
+"""Access to named services, at their usual addresses, for tasks without a network of their own.
 
 A sandbox with an empty network namespace has a loopback interface and nothing else. For each
 service that it may reach, a socket listens inside at the service's own address. The sockets are
 created inside and handed to a process outside, which accepts on them and copies bytes to the real
-service. Names are listed in the sandbox's /etc/hosts, so TLS certificates are checked as ever.
+service. Names are listed in the sandbox's /etc/hosts, so TLS certificates are verified as usual.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ MAX_SERVICES: Final = 200
 
 @dataclass(frozen=True)
 class Route:
-    """What listens here, and who may connect."""
+    """A listening socket and the policy of who may connect."""
 
     path: str
     policy: str

@@ -1,9 +1,8 @@
-"""Holds the ranks of one task: starts them, keeps their output, ends them, writes down the story.
+"""Supervises the ranks of one task: starts them, stores their output, ends them, logs events.
 
 One shim per task, started by the agent and independent of it from then on. It is single-threaded,
-so that ranks can be forked from it, and it needs nothing but the standard library. What it knows
-stands in the task's state folder (`launch.StateFolder`), so an agent that comes later learns
-everything.
+so that ranks can be forked from it, and it needs nothing but the standard library. Its whole state
+is in the task's state folder (`launch.StateFolder`), so a later agent can adopt the task.
 """
 
 import json
@@ -48,10 +47,10 @@ _TERM_GRACE_S: Final = 10.0
 
 
 class StoreHost(Protocol):
-    """What a warm process adds: a rendezvous store, served by the shim beside its ranks."""
+    """Rendezvous store that a warm process provides, served by the shim beside its ranks."""
 
     def serve(self, listening: int, address: str, port: int) -> object:
-        """Serve on a listening socket; the answer must be kept alive."""
+        """Serve on a listening socket. The caller must keep a reference to the returned store."""
 
 
 class Shim:
@@ -138,7 +137,7 @@ class Shim:
         return not self._journal.ended()
 
     def _confine(self) -> None:
-        """Keep the whole task to its own folders; ranks give up more, each for itself."""
+        """Confine the whole task to its own folders. Each rank restricts itself further."""
         launch = self._launch
         ranks = confinement_of(launch)
         writable = (*ranks.writable, launch.state_dir, *launch.cgroup.folders)
@@ -233,7 +232,7 @@ class Shim:
             self._store = self._host.serve(listening, meeting.address, meeting.port)
 
     def _serve_for_ever(self, sockets: list[socket.socket]) -> None:
-        """In the process beside: serve the store where the ranks were told that it is."""
+        """Run as the sidecar process: serve the store at the address that the ranks have."""
         assert self._host is not None  # noqa: S101 - started for a host alone
         address, port = sockets[0].getsockname()[:2]
         self._store = self._host.serve(sockets[0].detach(), address, port)
@@ -305,7 +304,7 @@ class Shim:
                     self._ending.failing(self._ranks, rank)
 
     def _collect(self) -> None:
-        """Collect whoever ended: ranks, and orphans that came to us."""
+        """Reap ended children: ranks, and orphans that were reparented to us."""
         failed = False
         while True:
             try:
@@ -313,7 +312,7 @@ class Shim:
                 if ended is None:
                     break
                 if self._contact is not None:
-                    # What it told last is read while the kernel still knows who it was.
+                    # Read its last messages while the kernel still knows the sender's pid.
                     self._hear(self._contact)
                 pid, status, usage = os.wait4(ended.si_pid, os.WNOHANG)
             except ChildProcessError:

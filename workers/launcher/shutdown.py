@@ -1,4 +1,4 @@
-"""How the ranks of a task are brought to an end, and what the shim remembers of why."""
+"""Shutdown of the ranks of a task, and the recorded cause."""
 
 import os
 import signal
@@ -12,9 +12,9 @@ from workers.launcher.processes import descendants, living_descendants, send, se
 from workers.launcher.program import STACK_SIGNAL
 from workers.launcher.ranks import Rank
 
-# Peers of a failed rank are asked once, briefly: what they would save has lost its meaning.
+# Short grace period for peers of a failed rank: their checkpoints would be useless.
 PEER_GRACE_S: Final = 0.4
-# The kernel, when memory runs out, should spare the shim that can tell the story.
+# The OOM killer should spare the shim, which records why the task ended.
 _OOM_SCORE: Final = b"700"
 # An interpreter that has imported torch takes its time to end, and user code may run at exit.
 _EXIT_PATIENCE_S: Final = 3.0
@@ -23,7 +23,7 @@ _KILL_PATIENCE_S: Final = 10.0
 
 
 class Shutdown:
-    """The one ending of a task. The first cause stays; later ones can only make it quicker."""
+    """Shutdown of a task. The first cause is retained, and later ones can only speed it up."""
 
     def __init__(self, launch: Launch) -> None:
         self._launch = launch
@@ -41,7 +41,7 @@ class Shutdown:
 
     @property
     def begun(self) -> bool:
-        """Whether the ranks are being ended."""
+        """True once the ranks are being ended."""
         return self._kill_at_s is not None
 
     def stop(self, ranks: list[Rank], *, reason: str, grace_s: float, message: str) -> None:
@@ -51,13 +51,13 @@ class Shutdown:
         self._ask(ranks, grace_s)
 
     def failing(self, ranks: list[Rank], failed: Rank) -> None:
-        """End because the script of a rank failed; that rank itself may still finish its exit."""
+        """End because the script of a rank failed. That rank itself may still finish its exit."""
         if not self.begun:
             self._failing = failed
         self._ask([rank for rank in ranks if rank is not failed], _EXIT_PATIENCE_S)
 
     def peer_failed(self, ranks: list[Rank]) -> None:
-        """End because a rank is gone; but not before the one that failed first has had its say."""
+        """End because a rank is gone, but only after the rank that failed first has exited."""
         if self._failing is None or not self._failing.running:
             self._ask(ranks, PEER_GRACE_S)
 
@@ -80,7 +80,7 @@ class Shutdown:
         self._kill_at_s = 0.0
 
     def hang(self, ranks: list[Rank], for_s: float) -> None:
-        """Have every rank write its stacks into its log, then end."""
+        """Make every rank write its stacks to its log, then end."""
         self.hung_for_s = for_s
         for rank in ranks:
             if rank.running and rank.shows_stack:
@@ -100,11 +100,11 @@ class Shutdown:
             self._kill_at_s = min(self._kill_at_s, kill_at_s)
 
     def wait_s(self) -> float | None:
-        """Seconds until the ranks must be killed; None when they need not."""
+        """Return the seconds until the ranks must be killed, or None if they need not."""
         return None if self._kill_at_s is None else max(0.0, self._kill_at_s - uptime_s())
 
     def is_due(self) -> bool:
-        """Whether the grace is over."""
+        """Return whether the grace period is over."""
         return self._kill_at_s is not None and uptime_s() >= self._kill_at_s
 
     def kill_tree(self) -> None:
@@ -124,12 +124,12 @@ class Shutdown:
 
 
 def left_over() -> bool:
-    """Whether children remain to be collected."""
+    """Return whether child processes remain to be reaped."""
     return bool(descendants(os.getpid()))
 
 
 def offer_to_oom_killer() -> Callable[[], None]:
-    """Let whatever is forked next be killed first when memory runs out; the answer spares us again.
+    """Make the next forked processes the OOM killer's first choice. Return an undo function.
 
     The file is opened now because confinement forbids it later.
     """

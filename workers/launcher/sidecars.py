@@ -20,7 +20,7 @@ _MESSAGE_BYTES: Final = 16
 
 
 class Beside:
-    """A process that waits for `count` sockets and then runs `work` with them, for ever."""
+    """A process that waits for `count` sockets and then runs `work` with them, forever."""
 
     def __init__(self, work: Callable[[list[socket.socket]], None], count: int) -> None:
         self._ours, theirs = socket.socketpair()
@@ -38,7 +38,7 @@ class Beside:
             self._ours.sendmsg([b"s"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
 
     def close(self) -> None:
-        """Forget the way to it; it goes on."""
+        """Close the connection to the process, which continues to run."""
         self._ours.close()
 
 

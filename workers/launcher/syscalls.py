@@ -40,7 +40,7 @@ def failure(action: str) -> OSError:
 
 
 def unshare(flags: int) -> None:
-    """Leave namespaces that the parent shares; see unshare(2)."""
+    """Leave namespaces that the parent shares, see unshare(2)."""
     if LIBC.unshare(flags):
         raise failure(f"unshare {flags:#x}")
 
@@ -52,7 +52,7 @@ def setns(descriptor: int, kind: int) -> None:
 
 
 def mount(source: str, target: str, kind: str, flags: int, data: str = "") -> None:
-    """Mount a file system; see mount(2)."""
+    """Mount a file system, see mount(2)."""
     arguments = [os.fsencode(text) or None for text in (source, target, kind)]
     if LIBC.mount(*arguments, ctypes.c_ulong(flags), os.fsencode(data) or None):
         raise failure(f"mount {target}")
@@ -91,6 +91,6 @@ def pivot_root(new_root: str, put_old: str) -> None:
 
 
 def prctl(option: int, value: int, action: str) -> None:
-    """Change an attribute of this process; see prctl(2)."""
+    """Change an attribute of this process, see prctl(2)."""
     if LIBC.prctl(option, value, 0, 0, 0):
         raise failure(action)

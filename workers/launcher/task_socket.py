@@ -1,14 +1,15 @@
-"""The door through which a rank speaks to its shim: a datagram socket, SLIPWAY_TASK_SOCKET.
+"""The datagram socket through which ranks report to their shim (SLIPWAY_TASK_SOCKET).
 
-Each datagram is one JSON object. `{"step": 12, "rank": 0}` says that optimisation step 12 is done
-(the first one is 1); `{"checkpoint": {"step": 12, "size_bytes": 9, "kept": [6, 12]}}` that a
-checkpoint is whole and in its place, and which ones are left beside it; `{"strategy": "zero2",
-"reason": "…"}` how the ranks share the work. A launcher sends `{"failure": {...}}` for the
-exception that ended its script.
+Each datagram is one JSON object. `{"step": 12, "rank": 0}` reports that optimisation step 12 is
+done (the first one is 1). `{"checkpoint": {"step": 12, "size_bytes": 9, "kept": [6, 12]}}` reports
+that a checkpoint is complete and in its final place, and which ones remain beside it. `{"strategy":
+"zero2", "reason": "…"}` reports how the ranks share the work. A launcher sends `{"failure": {...}}`
+for the exception that ended its script.
+
 Datagrams never block a training loop, and one that finds no reader is lost without harm.
 
-Other tasks of the machine can find the socket in /proc/net/unix, so the kernel's word on the sender
-counts: only processes below the shim speak for its task.
+Other tasks of the machine can find the socket in /proc/net/unix, so the sender is verified with the
+kernel's credentials: only descendants of the shim may report for its task.
 """
 
 import json
@@ -54,7 +55,7 @@ class CheckpointSaved:
 
 @dataclass(frozen=True)
 class Strategy:
-    """How the ranks share the work, as a word, and why."""
+    """Parallelism strategy of the ranks, as a word, and the reason for it."""
 
     word: str
     reason: str
@@ -64,7 +65,7 @@ class Strategy:
 class Failure:
     """The exception that ended a rank's script. `at_ns` is CLOCK_BOOTTIME: one clock for all.
 
-    `SystemExit` stands for a script that ended with a sentence, as `sys.exit("no rows")` does.
+    `SystemExit` means that the script exited with a message, as `sys.exit("no rows")` does.
     """
 
     rank: int
@@ -78,7 +79,7 @@ Message = OptimizerStep | CheckpointSaved | Strategy | Failure
 
 
 class ContactDoor:
-    """The shim's end. What comes in was written by user code; only its form is believed."""
+    """The shim's end of the socket. Messages come from user code, so they are validated."""
 
     def __init__(self, path: Path) -> None:
         path.unlink(missing_ok=True)
@@ -90,7 +91,7 @@ class ContactDoor:
         self._members: dict[int, float] = {}
 
     def give_to(self, uid: int, gid: int) -> None:
-        """Let the user that ranks run as write to it, and nobody else but root."""
+        """Give write access to the user of the ranks only (and root)."""
         os.chown(self.path, uid, gid, follow_symlinks=False)
 
     def fileno(self) -> int:
@@ -98,7 +99,7 @@ class ContactDoor:
         return self._socket.fileno()
 
     def receive(self) -> list[Message]:
-        """Take what lies waiting, at most a bounded batch, and leave out what others sent."""
+        """Return the waiting messages, at most one batch, without those of other tasks."""
         receive: list[Message] = []
         for _ in range(_BATCH):
             try:
@@ -111,7 +112,7 @@ class ContactDoor:
         return receive
 
     def _is_member(self, pid: int) -> bool:
-        """Tell whether the sender is a process of this task: one below the shim."""
+        """Return whether the sender is a process of this task: a descendant of the shim."""
         now = uptime_s()
         is_member = _descends(pid, os.getpid())
         if is_member is None:
@@ -125,18 +126,18 @@ class ContactDoor:
         return is_member
 
     def let_go(self) -> None:
-        """Close this copy of the door, which stays open elsewhere."""
+        """Close this copy of the socket, which stays open in other processes."""
         self._socket.close()
 
     def close(self) -> None:
-        """Close the door and remove it."""
+        """Close the socket and remove its file."""
         self._socket.close()
         with suppress(OSError):
             self.path.unlink(missing_ok=True)
 
 
 def _sender_of(ancillary: list[tuple[int, int, bytes]]) -> int:
-    """Return the pid of the sender as the kernel wrote it; 0 when it is of another namespace."""
+    """Return the sender's pid from the kernel, or 0 if it is in another PID namespace."""
     for level, kind, data in ancillary:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS):
             return int(_UCRED.unpack(data[: _UCRED.size])[0])
@@ -144,7 +145,7 @@ def _sender_of(ancillary: list[tuple[int, int, bytes]]) -> int:
 
 
 def _descends(pid: int, ancestor: int) -> bool | None:
-    """Tell whether a process is below another one; None when it is gone."""
+    """Return whether a process is a descendant of another one, or None if it is gone."""
     fields = stat_fields(pid) if pid else []
     if fields is None:
         return None
@@ -159,7 +160,7 @@ def _descends(pid: int, ancestor: int) -> bool | None:
 
 
 def tell_failure(path: str, failure: Failure) -> None:
-    """Tell the shim why the script of this rank ended; never raises."""
+    """Report to the shim why the script of this rank ended. Never raises."""
     body = {"rank": failure.rank, "type": failure.type, "at_ns": failure.at_ns}
     body["message"] = _shortened(failure.message)
     body["errno"] = failure.errno
@@ -177,7 +178,7 @@ def _shortened(text: str) -> str:
 
 
 def ring(path: Path, word: bytes = b"!") -> None:
-    """Wake the agent, if one listens; it looks for itself what is new."""
+    """Wake the agent, if it listens. The agent finds out itself what is new."""
     with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bell:
         bell.setblocking(False)
         bell.sendto(word, os.fspath(path))

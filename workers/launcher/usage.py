@@ -1,4 +1,4 @@
-"""What a task uses: CPU, memory and disk of every process below its shim, kept on disk."""
+"""Resource usage of a task, stored on disk: CPU, memory and disk of processes below its shim."""
 
 import json
 import os
@@ -23,7 +23,7 @@ _FILE_BOUND_BYTES: Final = 4 * 1024**2
 
 @dataclass(frozen=True)
 class UsageSample:
-    """Use over one interval. 100 percent is one CPU; memory counts shared pages once."""
+    """Usage over one interval. 100 percent is one CPU, and shared memory pages count once."""
 
     at_unix_ms: int
     cpu_percent: float
@@ -120,7 +120,7 @@ class UsageMeter:
             read += max(0, moved[pid][0] - before[0])
             written += max(0, moved[pid][1] - before[1])
         self._moved = moved
-        # The kernel adds what an ended process has written to whoever collects it.
+        # The kernel adds the written bytes of an ended process to the parent that reaps it.
         collected = _moved_bytes(self._shim)[1]
         total = collected + sum(written_by for _, written_by in moved.values())
         self.written_bytes = max(self.written_bytes, total)
@@ -137,7 +137,7 @@ class UsageMeter:
 
 
 def keep_sample(path: Path, sample: UsageSample) -> None:
-    """Append a sample; a file that grew too large starts anew, a full disk is no reason to fail."""
+    """Append a sample. A file that is too large is restarted, and a full disk is ignored."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
     with suppress(OSError):
         descriptor = os.open(path, flags, 0o600)

@@ -1,11 +1,11 @@
-"""A process that has imported much already, and from which tasks are forked in milliseconds.
+"""A process with imported libraries, from which tasks are forked in milliseconds.
 
 It must stay single-threaded until the fork: no matrix product, no backward pass, no process group,
 no CUDA call. It serves one agent over one socket and ends when that socket closes. For each launch
-it forks a shim, which forks the ranks; neither depends on this process afterwards.
+it forks a shim, which forks the ranks. Neither depends on this process afterwards.
 
 A launch holds a project's secrets and comes as a descriptor that only the fork reads. This process
-never does, because everything in its memory is inherited by the tasks of every other project.
+never does, because the tasks of every other project inherit all of its memory.
 """
 
 import ctypes
@@ -44,12 +44,12 @@ _OPENBLAS_SETTERS: Final = (
 
 
 class NotForkable(Exception):
-    """This process must not be forked; the message says why."""
+    """This process must not be forked. The message gives the reason."""
 
 
 @dataclass(frozen=True)
 class WarmReport:
-    """What a warm process says when it is ready."""
+    """Report of a warm process when it is ready."""
 
     pid: int
     memory_bytes: int
@@ -72,7 +72,10 @@ class Warm:
         self._torch: Any = sys.modules.get("torch")
 
     def serve(self, listening: int, address: str, port: int) -> object:
-        """Serve a store on a listening socket; threads start here, so never before a fork."""
+        """Serve a store on a listening socket.
+
+        This starts threads, so never call it before a fork.
+        """
         if self._torch is None:
             return None
         store: object = self._torch.distributed.TCPStore(
@@ -98,7 +101,7 @@ class Warm:
 
 
 class WarmTorch(Warm):
-    """What training imports. Also serves the rendezvous store of single-task gangs."""
+    """Imports for training. Also serves the rendezvous store of single-task gangs."""
 
     def __init__(self) -> None:
         super().__init__(TRAINING)
@@ -108,7 +111,7 @@ class WarmTorch(Warm):
 
 
 class WarmLab(Warm):
-    """What notebook servers import, our own part included."""
+    """Imports for notebook servers, including our own."""
 
     def __init__(self, root: str, sdk: str) -> None:
         sys.path[:0] = [root]
@@ -117,7 +120,7 @@ class WarmLab(Warm):
 
 
 class WarmServing(Warm):
-    """What replicas of endpoints import, our model server included."""
+    """Imports for replicas of endpoints, including our model server."""
 
     def __init__(self, root: str, sdk: str) -> None:
         sys.path[:0] = [root]
@@ -136,7 +139,7 @@ def _reset_standard_library() -> None:
 
 
 def _set_openblas_threads(count: int) -> None:
-    """NumPy's OpenBLAS fixed its threads when it was loaded; tell every copy the new number."""
+    """Set the thread count of every loaded copy of OpenBLAS, which reads it only when loaded."""
     libraries = set(re.findall(r"(/\S*openblas\S*\.so\S*)", Path("/proc/self/maps").read_text()))
     for path in libraries:
         with suppress(OSError):
@@ -198,7 +201,7 @@ def _flavour(kind: str, root: str, sdk: str) -> Warm:
 
 
 def main() -> None:
-    """Entry: `python -c BOOT ROOT DESCRIPTOR FLAVOUR SDK`; the agent's socket, and its flavour."""
+    """Serve an agent: `python -c BOOT ROOT DESCRIPTOR FLAVOUR SDK`. DESCRIPTOR is its socket."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     door = socket.socket(fileno=int(sys.argv[2]))
     sys.path[:] = [entry for entry in sys.path if entry != sys.argv[1]]

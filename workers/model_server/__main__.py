@@ -41,7 +41,7 @@ _DRAIN_S: Final = 10.0
 
 
 def read_spec(text: str) -> ReplicaSpec:
-    """Read the JSON of a spec, or the file with it; raises ValueError or OSError."""
+    """Parse a spec from JSON, a file or a URL. Raises ValueError or OSError."""
     token = os.environ.pop(_TOKEN, "")
     if text.startswith(("http://", "https://")):
         text = _fetched(text, token)
@@ -51,7 +51,7 @@ def read_spec(text: str) -> ReplicaSpec:
 
 
 def _fetched(url: str, token: str) -> str:
-    """Ask for the orders until the portal answers; raises OSError when it refuses, or too late."""
+    """Fetch the spec, retrying until the portal responds. Raises OSError on refusal or timeout."""
     deadline = time.monotonic() + _ORDERS_WITHIN_S
     with httpx.Client(headers={"Authorization": f"Bearer {token}"}, timeout=10.0) as client:
         while True:
@@ -69,7 +69,7 @@ def _fetched(url: str, token: str) -> str:
 
 
 def main() -> int:
-    """Load, warm, prove, listen until SIGTERM; returns the exit status."""
+    """Load, warm up, verify, listen until SIGTERM, and return the exit status."""
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)-7s %(message)s", stream=sys.stderr
     )
@@ -79,7 +79,7 @@ def main() -> int:
         # The model's code runs in this process: it finds neither secret nor token around it.
         spec = read_spec(os.environ.pop(VARIABLE, ""))
     except pydantic.ValidationError as error:
-        # What was given is not shown: it holds the secret.
+        # The input is not printed: it holds the secret.
         places = ", ".join(".".join(map(str, fault["loc"])) for fault in error.errors())
         sys.stderr.write(f"slipway model server: {VARIABLE} is not as expected: {places}\n")
         return _USAGE

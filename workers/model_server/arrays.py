@@ -31,7 +31,7 @@ _MAX_NDIM: Final = 32
 
 
 def datatype_of(array: Array) -> Datatype:
-    """Return the name of an array's type; what is no number is BYTES."""
+    """Return the name of an array's type. Anything but numbers is BYTES."""
     return Datatype(_NAMES.get(array.dtype, Datatype.BYTES))
 
 
@@ -41,10 +41,10 @@ def fault(name: str, message: str) -> BadInput:
 
 
 def array_of(name: str, values: Any, datatype: str) -> Array:
-    """Return values as an array of the type; raises BadInput naming what does not fit.
+    """Return values as an array of the type. Raises BadInput that names the first mismatch.
 
-    Nothing is bent: text is no number, 1.5 no whole number, true no number. A missing value (null)
-    is NaN where the type has one.
+    Nothing is coerced: text is no number, 1.5 no integer, true no number. A missing value (null) is
+    NaN if the type has one.
     """
     try:
         array = np.asarray(values)
@@ -147,7 +147,7 @@ def _is_exact_whole(value: Any) -> bool:
 def _refuse_outside(
     name: str, result: Array, is_outside: Array, datatype: str, least: float, most: float
 ) -> None:
-    """Raise BadInput for the first element that the type cannot hold; nothing if all fit."""
+    """Raise BadInput for the first element outside the range of the type, if any."""
     places = np.flatnonzero(is_outside)
     if not places.size:
         return
@@ -165,7 +165,7 @@ def _row_of(place: int, shape: Sequence[int]) -> str:
 
 
 def _alike(values: Any, kind: str) -> bool:
-    """Whether nothing among the values would be taken for another type (true for 1, 1 for "1")."""
+    """Return whether no value would be silently converted (true to 1, 1 to "1")."""
     if kind == "O":
         return all(isinstance(value, str) for value in _elements(values))
     return kind == "b" or not any(value is True or value is False for value in _elements(values))
@@ -182,7 +182,7 @@ def _elements(values: Any) -> Iterator[Any]:
 
 
 def fits(value: Any, datatype: str) -> bool:
-    """Whether one element can be of the type, without being bent."""
+    """Return whether one element is valid for the type without coercion."""
     kind = DTYPES[datatype].kind
     if kind == "O":
         return isinstance(value, str)
@@ -240,7 +240,7 @@ def _output(value: Any) -> Array:
 
 
 def by_name(raw: Any, specs: Sequence[FieldSpec]) -> dict[str, Array]:
-    """Return what a model gave as named arrays, whose names the signature tells if it can."""
+    """Return a model's outputs as named arrays, with names from the signature if possible."""
     if isinstance(raw, dict):
         return {str(name): _output(value) for name, value in raw.items()}
     if isinstance(raw, tuple) and raw and isinstance(raw[0], np.ndarray):

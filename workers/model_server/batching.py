@@ -1,7 +1,7 @@
-"""Whether requests may be merged: golden rows are asked alone, together, and beside other rows.
+"""Proof that requests may be merged: golden rows are predicted alone, together, and beside others.
 
-A model is row-wise when no row changes the answer to another one. Nothing about a format says so:
-a module may normalise over its batch, rank, or remember. So the model itself is asked, here, where
+A model is row-wise if no row changes the output for another. The format does not reveal that: a
+module may normalise over its batch, rank, or hold state. So the model itself is tested, here, where
 its code is allowed to run. A single difference beyond the recorded tolerance refutes it.
 """
 
@@ -40,11 +40,11 @@ _MORE_GOLDEN: Final = "Record golden rows with slipway.register(…, golden=…)
 
 
 class _Refuted(Exception):
-    """An example against merging; the message describes it."""
+    """A counterexample against merging. The message describes it."""
 
 
 class _Unproved(Exception):
-    """No proof either way; the message says why."""
+    """No proof either way. The message gives the reason."""
 
 
 class _Subject(NamedTuple):
@@ -58,7 +58,7 @@ class _Subject(NamedTuple):
 
 @dataclass
 class _Times:
-    """The shortest time of a row that was asked alone, and of a row in a full call."""
+    """The shortest time of a row predicted alone, and of a row in a full batch."""
 
     alone_s: float | None = None
     merged_s: float | None = None
@@ -115,14 +115,14 @@ def report_of(proof: Proof | None, stated: BatchingMode | None) -> BatchingRepor
 
 
 def needs_proof(stated: BatchingMode | None) -> bool:
-    """Return whether the golden rows are asked: what is never merged needs no proof."""
+    """Return whether batching has to be proved. A model that is never batched needs no proof."""
     return stated in (None, BatchingMode.ROWS)
 
 
 def prove(
     engine: Engine, model: Model, golden: Sequence[GoldenPrediction], *, max_rows: int
 ) -> Proof:
-    """Ask golden rows in every company; `engine` must not merge, or alone would not be alone."""
+    """Predict golden rows in all combinations. `engine` must not merge requests itself."""
     prover = _Prover(engine, model, max_rows)
     try:
         prover.run(golden)
@@ -215,7 +215,7 @@ class _Prover:
                 yield _Subject("a row like the golden ones", body, alone, tolerance)
 
     def _strangers(self, rows: Sequence[dict[str, Any]]) -> list[bytes]:
-        """Return other rows that the model takes; nobody compares their answers."""
+        """Return other rows that the model accepts. Their predictions are not compared."""
         strangers: list[bytes] = []
         for row in rows[:_MOST_ROWS]:
             # Numbers and texts in turns: a model may refuse texts that it does not know.
@@ -322,7 +322,7 @@ class _Prover:
         return [orjson.loads(write_scoring(piece))["predictions"] for piece in pieces]
 
     def _answer(self, body: bytes) -> Any | None:
-        """Return the predictions for a request alone; None where it is refused or fails."""
+        """Return the predictions for a single request, or None if it is refused or fails."""
         began = time.perf_counter()
         answer = self._engine.answer([_asked(body)])[0]
         if answer.status != 200:
@@ -342,7 +342,7 @@ def _asked(body: bytes) -> RequestFrame:
 
 
 def single_rows(request: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return a body of `/invocations` as one for each of its rows; none where that is unclear."""
+    """Split a body of `/invocations` into one per row. Return [] if the rows are unclear."""
     more = {"params": request["params"]} if "params" in request else {}
     for key in ("dataframe_records", "instances", "inputs"):
         rows = request.get(key)

@@ -10,10 +10,10 @@ from workers.serving.wire import RequestFrame
 
 @dataclass(frozen=True, slots=True)
 class InferAsk:
-    """What a request of the Open Inference Protocol wants of its answer.
+    """Output options of an Open Inference Protocol request.
 
-    `outputs` are the names to answer with, all when empty; `binary` names those that go as bytes,
-    `all_binary` those that are not named, too.
+    `outputs` are the requested names, all if empty. `binary` names the outputs sent as bytes, and
+    `all_binary` makes that the default for unnamed ones.
     """
 
     id: str | None = None
@@ -37,7 +37,7 @@ class Codec(Protocol):
     """Reads requests for one model."""
 
     def read(self, requested: RequestFrame) -> Batch:
-        """Return what a request asks for; raises BadInput."""
+        """Return the parsed request. Raises BadInput."""
 
     def join(self, batches: Sequence[Batch]) -> Any:
         """Return the inputs of several batches with equal keys as one."""
@@ -52,11 +52,11 @@ class Model(Protocol):
 
     @property
     def signature(self) -> Signature:
-        """What it takes and gives."""
+        """Inputs and outputs of the model."""
 
     @property
     def codec(self) -> Codec:
-        """What reads requests for it."""
+        """Codec that reads requests for the model."""
 
     def predict(self, inputs: Any, params: dict[str, Any]) -> Any:
-        """Return arrays, tables or lists whose first axis are the rows; may raise anything."""
+        """Return arrays, tables or lists with rows as the first axis. May raise any exception."""

@@ -41,7 +41,7 @@ class QueuedRequest(NamedTuple):
 
 
 class Engine:
-    """Predicts for whoever asks. `submit` and the replies belong to the event loop."""
+    """Runs predictions. `submit` and the replies belong to the event loop."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Engine:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing waits and nothing runs."""
+        """True if nothing waits and nothing runs."""
         return not self._queue and not self._busy
 
     def submit(
@@ -95,10 +95,10 @@ class Engine:
             self._schedule()
 
     def answer_plainly(self, requested: Sequence[bytes]) -> tuple[list[bytes], int] | None:
-        """Answer scoring requests at once, if nothing else is under way and all are plain.
+        """Answer scoring requests immediately, if nothing else is in progress and all are plain.
 
-        Returns the bodies, and how many microseconds passed before the forward pass. Who is told
-        None asks again by `submit`.
+        Returns the bodies, and the microseconds before the forward pass. On None the caller has to
+        use `submit`.
         """
         since = time.monotonic()
         if not (self._is_free and self._merges) or len(requested) > self._max_rows:
@@ -133,11 +133,11 @@ class Engine:
 
     @property
     def _is_free(self) -> bool:
-        """Whether what comes now can be answered now, in the loop."""
+        """True if a new request can be answered immediately, in the event loop."""
         return not (self._queue or self._busy) and self.forward_ms < INLINE_BELOW_MS
 
     def _answers(self, request_frame: Sequence[RequestFrame], since: float) -> list[ResponseFrame]:
-        """Answer what came at one moment; plain requests without an object for each."""
+        """Answer requests that arrived together. Plain ones need no object each."""
         if len(request_frame) > 1 and not self._merges:
             return [self._answers([item], since)[0] for item in request_frame]
         predict_row = self._predict_row
@@ -163,7 +163,7 @@ class Engine:
         request_frame: Sequence[RequestFrame],
         since: float,
     ) -> list[ResponseFrame] | None:
-        """Answer a plain request for one row; None where it is not that."""
+        """Answer a plain request for one row. Return None for any other request."""
         (item,) = request_frame
         began = time.monotonic()
         try:
@@ -212,7 +212,7 @@ class Engine:
     # Runs in the thread when the model is slow
 
     def _work(self, taken: list[QueuedRequest]) -> list[ResponseFrame]:
-        """Answer each; the order is that of `taken`."""
+        """Answer each request, in the order of `taken`."""
         if len(taken) > 1 and not self._merges:
             return [self._work([waiting])[0] for waiting in taken]
         quick = self._quick(_scoring([waiting.asked for waiting in taken]))
@@ -316,7 +316,7 @@ class Engine:
         self.forward_ms += _LEARNING_RATE * (took_ms - self.forward_ms)
 
     def _works_alone(self, batch: Batch) -> bool:
-        """Whether a request of a failed batch is fine by itself: then joining is what failed."""
+        """Return whether a request succeeds alone but fails when joined with itself."""
         doubled = [batch, batch]
         try:
             cut(

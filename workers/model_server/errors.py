@@ -1,8 +1,8 @@
-"""Why a model server says no.
+"""Errors of the model server.
 
 ModelServerError
-├── BadInput        what the client sent cannot be predicted on; the answer is 400
-└── NotReady        the replica cannot become ready; the reason is reported and the process ends
+├── BadInput        the request is not valid for prediction, answered with 400
+└── NotReady        the replica cannot become ready: the reason is reported and the process ends
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ def shown(value: object, *, limit: int = 60) -> str:
 
 
 def whole_text(error: BaseException | str, *, limit: int = 2000) -> str:
-    """Return all lines of what a library said as one, with a word about what does not fit."""
+    """Return a library's message as one line, and say so if it is truncated."""
     text = " ".join(str(error).split())
     if len(text) <= limit:
         return text

@@ -19,10 +19,10 @@ _CACHE: Final = "SLIPWAY_CACHE"
 
 
 def bring_files(spec: ReplicaSpec) -> Path:
-    """Return the folder with every file of the model, each checked; raises NotReady.
+    """Return the folder with every file of the model, each verified. Raises NotReady.
 
-    What was fetched once on this node is not fetched again. A file is checked while it is copied
-    from there, so that nobody can change it between the two.
+    A file that was fetched once on this node is not fetched again. It is verified while it is
+    copied from the cache, so that nobody can change it in between.
     """
     folder = Path(spec.model_dir).absolute()
     cache = os.environ.get(_CACHE)
@@ -59,7 +59,7 @@ def _bring(client: httpx.Client, folder: Path, blobs: Path | None, file: ModelFi
 
 
 def _copied(blob: Path, target: Path, sha256: str) -> bool:
-    """Copy a file of the cache; False when it is not there, or not what it is called."""
+    """Copy a file from the cache. Return False if it is missing or does not match its digest."""
     digest = hashlib.sha256()
     try:
         source = os.open(blob, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -17,10 +17,10 @@ _TIMED_RUNS: Final = 5
 
 
 def warm_up(engine: Engine, signature: Signature, golden: list[GoldenPrediction]) -> float:
-    """Predict until everything lazy is loaded; returns milliseconds of one prediction when warm.
+    """Predict until all lazy loading is done and return the milliseconds of a warm prediction.
 
-    Warms with the golden requests, or without any with zeros of the signature's shape; a model that
-    refuses zeros is warm when it is first asked.
+    Warms up with the golden requests, or without any with zeros of the signature's shape. A model
+    that refuses zeros is warmed by its first request.
     """
     bodies = [orjson.dumps(item.request) for item in golden] or _zeros(signature)
     if not bodies:
@@ -71,7 +71,10 @@ def check_golden(engine: Engine, golden: list[GoldenPrediction]) -> None:
 
 
 def first_difference(value: Any, expected: Any, tolerance: GoldenPrediction, at: str = "") -> str:
-    """Say where two predictions differ by more than the tolerance; "" when they are equal."""
+    """Describe the first difference beyond the tolerance.
+
+    Return "" if the predictions are equal.
+    """
     place = at or "the prediction"
     if isinstance(expected, list) and isinstance(value, list):
         if len(expected) != len(value):

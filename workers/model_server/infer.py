@@ -24,9 +24,9 @@ _MAX_ELEMENTS: Final = 2**31
 def read_infer(
     request_frame: RequestFrame, *, raw_names: frozenset[str] = frozenset()
 ) -> tuple[dict[str, Array], InferAsk, dict[str, Any]]:
-    """Return tensors by name, what the answer should look like, and parameters; raises BadInput.
+    """Return tensors by name, the output options, and parameters. Raises BadInput.
 
-    Elements of BYTES are text, and bytes for the inputs in `raw_names` where they come as bytes.
+    Elements of BYTES are text. For inputs in `raw_names` that were sent as bytes, they are bytes.
     """
     cut = request_frame.head_len or len(request_frame.body)
     request = read_object(request_frame.body[:cut])
@@ -199,7 +199,7 @@ def _element(value: Any) -> Any:
 
 
 def _numbers(values: Sequence[Any]) -> Datatype | None:
-    """Return the type of numbers or truths some of which may be missing; None for other values."""
+    """Return the type of numbers or booleans, of which some may be missing, or else None."""
     kinds = {type(value) for value in values if value is not None}
     if kinds == {bool}:
         return Datatype.BOOL

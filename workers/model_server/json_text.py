@@ -18,7 +18,7 @@ SCORING_KEYS: Final = ("dataframe_split", "dataframe_records", "instances", "inp
 
 
 def read_object(text: bytes) -> dict[str, Any]:
-    """Return a JSON object; raises BadInput for anything else, nesting over 1000 included."""
+    """Return a JSON object. Raises BadInput for anything else, including nesting over 1000."""
     try:
         document = orjson.loads(text)
     except orjson.JSONDecodeError as error:
@@ -48,7 +48,7 @@ def _with_long_integers(text: bytes) -> dict[str, Any]:
 
 
 def read_scoring(text: bytes) -> tuple[str, Any, dict[str, Any]]:
-    """Return which of SCORING_KEYS a body has, its value, and its params; raises BadInput."""
+    """Return the key of SCORING_KEYS in a body, its value, and the params. Raises BadInput."""
     values = read_object(text)
     params = values.pop("params", None)
     keys = [key for key in SCORING_KEYS if key in values]

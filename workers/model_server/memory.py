@@ -16,7 +16,7 @@ _LARGEST_KEPT_BYTES: Final = 32 << 20
 
 
 def keep_freed_memory() -> bool:
-    """Have malloc keep what is freed, up to 256 MiB; False where the C library cannot."""
+    """Make malloc retain freed memory, up to 256 MiB. Return False if the C library cannot."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
         return False

@@ -53,7 +53,7 @@ def plain(value: Any) -> Any:
 
 
 def text_of(value: Any) -> str | None:
-    """Return an element of a tensor of text; None for a missing one."""
+    """Return an element of a text tensor, or None for a missing one."""
     value = plain(value)
     if value is None or isinstance(value, str):
         return value
@@ -61,7 +61,7 @@ def text_of(value: Any) -> str | None:
 
 
 def has_infinity(value: Any) -> bool:
-    """Whether an infinite number is among the values."""
+    """Return whether the values contain an infinite number."""
     if isinstance(value, float | np.floating):
         return math.isinf(value)
     if isinstance(value, np.ndarray) and value.dtype.kind == "f":

@@ -21,7 +21,7 @@ class UnevenOutputs(ModelServerError):
 
 
 def cut(outputs: Any, counts: Sequence[int]) -> list[Any]:
-    """Return the outputs of each of several requests; raises UnevenOutputs."""
+    """Split the outputs of a batch by request. Raises UnevenOutputs."""
     if len(counts) == 1:
         return [outputs]
     ends = np.cumsum(counts).tolist()
@@ -39,9 +39,9 @@ def cut(outputs: Any, counts: Sequence[int]) -> list[Any]:
 
 
 def write_scoring(outputs: Any) -> bytes:
-    """Return the body of an answer of the scoring contract.
+    """Return the body of a response of the scoring contract.
 
-    JSON has no infinite number: it is written as null like a missing one, and that is said.
+    JSON has no infinite number. It is written as null, like a missing one, and the body says so.
     """
     body = _numbers(outputs) if type(outputs) is np.ndarray else None
     if body is None:
@@ -52,7 +52,7 @@ def write_scoring(outputs: Any) -> bytes:
 
 
 def _numbers(array: Array) -> bytes | None:
-    """Return an array of numbers as JSON, in the fewest steps; None if it is none."""
+    """Return a numeric array as JSON, in the fewest steps, or None for any other array."""
     if array.dtype.kind not in "biuf":
         return None
     try:
@@ -62,7 +62,7 @@ def _numbers(array: Array) -> bytes | None:
 
 
 def write_rows(array: Array, counts: Sequence[int]) -> list[bytes] | None:
-    """Return the same bodies for a table of numbers, written at once; None if it is none."""
+    """Return the same bodies for a numeric table, written in one pass, or None for other arrays."""
     if array.ndim != 2 or array.shape[1] == 0 or len(array) != sum(counts):
         return None
     text = _numbers(array) if array.dtype.kind in "iuf" else None

@@ -1,4 +1,4 @@
-"""Tells the portal where this replica stands, from a thread that never holds anything up."""
+"""Reports the state of this replica to the portal, from a thread that never blocks serving."""
 
 import logging
 import queue
@@ -27,7 +27,7 @@ class Reporter:
         self._thread.start()
 
     def tell(self, state: ReplicaState, reason: str = "", **details: Any) -> None:
-        """Report a change; returns at once."""
+        """Queue a report of a state change. Returns immediately."""
         spec = self._spec
         log.info("%s %s", state.value, reason)
         self._news.put(

@@ -1,4 +1,4 @@
-"""The door of a replica: gateways connect, prove that they know the secret, and ask."""
+"""Server of a replica: gateways connect, authenticate with the shared secret, and send requests."""
 
 import asyncio
 import logging
@@ -45,7 +45,7 @@ _SCORING: Final = int(Contract.SCORING)
 
 
 class ReplicaServer:
-    """Listens, and drains when told."""
+    """Listens for gateways, and drains on request."""
 
     def __init__(self, spec: ReplicaSpec, model: Model, engine: Engine) -> None:
         self.secret = spec.secret
@@ -71,7 +71,7 @@ class ReplicaServer:
         )
 
     async def listen(self) -> str:
-        """Open the door; returns the address others find it at. Raises OSError."""
+        """Start listening and return the address for others. Raises OSError."""
         loop = asyncio.get_running_loop()
         listen = self._spec.listen
         if listen.startswith("unix:"):
@@ -124,7 +124,7 @@ class Connection(asyncio.Protocol):
         self._reply = self._send_answers
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Challenge whoever it is."""
+        """Send the challenge to the new client."""
         self._transport = transport = cast(asyncio.Transport, transport)
         transport.set_write_buffer_limits(high=1 << 30)
         extra_info = transport.get_extra_info("socket")
@@ -143,7 +143,7 @@ class Connection(asyncio.Protocol):
         self._transport = None
 
     def data_received(self, data: bytes) -> None:
-        """Take frames; what came together is asked together."""
+        """Process frames. Requests that arrived together are predicted together."""
         if self._is_known and not self._frames.is_midway:
             item = only_request(data)
             if item is not None:
@@ -174,7 +174,7 @@ class Connection(asyncio.Protocol):
             self._ask(request_frame)
 
     def send(self, data: bytes) -> None:
-        """Write, unless the gateway has gone."""
+        """Write, unless the gateway has disconnected."""
         if self._transport is not None:
             self._transport.write(data)
 
@@ -184,9 +184,9 @@ class Connection(asyncio.Protocol):
             self._transport.close()
 
     def _answered_plainly(self, first: int, bodies: list[bytes]) -> bool:
-        """Answer scoring requests at once; False where they have to be asked like others."""
+        """Answer scoring requests immediately. Return False if they need the general path."""
         server = self._server
-        # Whoever else is connected may have asked in this turn, too.
+        # Other connections may have sent requests in this turn, too.
         plainly = server.engine.answer_plainly(bodies) if len(server.connections) == 1 else None
         if plainly is None:
             return False

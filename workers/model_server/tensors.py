@@ -39,23 +39,23 @@ class TensorCodec:
         only = self._only
         if only and len(only.shape) == 2 and only.shape[1] > 0:
             kind = DTYPES[only.datatype].kind
-            # What would be bent on the way into an array takes the slow way, which looks at each.
+            # Values that an array would coerce take the general path, which checks each of them.
             self._suspicious = (b'"', b"l", b"t") + ((b".", b"e", b"E") if kind in "iu" else ())
             packing = _PACKING.get(DTYPES[only.datatype].str[1:])
             if packing is not None:
                 self._quick = only
                 self._row = struct.Struct(f"<{only.shape[1]}{packing}")
                 self._dtype = DTYPES[only.datatype]
-                # Whole numbers beyond may be rounded: the slow way tells those that are not.
+                # Larger integers may be rounded. The general path accepts those that are exact.
                 self._exact = exact_up_to(only.datatype) if kind == "f" else None
                 self.row = np.zeros((1, only.shape[1]), self._dtype)
                 self._row_memory = self.row.data
 
     def read_row(self, request_frame: RequestFrame) -> bool:
-        """Write the only row of a plain request into `row`; False if it is not that.
+        """Write the only row of a plain request into `row`. Return False for any other request.
 
-        Whoever asks alone pays three times for each step that is not in the processor's caches:
-        so there are as few as can be.
+        For a single client each step runs with cold processor caches and costs three times as much,
+        so there are as few as possible.
         """
         _, contract, _, body = request_frame
         if contract or self.row is None or not body.startswith(_QUICK):
@@ -73,7 +73,7 @@ class TensorCodec:
         return True
 
     def read_many(self, bodies: Sequence[bytes]) -> tuple[dict[str, Array], list[int]] | None:
-        """Return one array for scoring requests and the rows of each; None if any is not plain."""
+        """Return one array for scoring requests and their row counts. None if any is not plain."""
         only = self._quick
         if only is None:
             return None
@@ -90,8 +90,8 @@ class TensorCodec:
                 if type(values) is not list:
                     return None
                 counts.append(len(values))
-                # Refuses whatever is no number of the type, and a row of another length. What was
-                # parsed is let go of at once: so it stays in the cache for the next.
+                # Raises for values of other types and for rows of another length. Parsed rows
+                # are freed immediately, so that the next one reuses cached memory.
                 for row in values:
                     rows.append(pack(*row))  # noqa: PERF401
         except (orjson.JSONDecodeError, struct.error, TypeError, OverflowError):
@@ -108,7 +108,7 @@ class TensorCodec:
         return {only.name: array.reshape(len(rows), only.shape[1])}, counts
 
     def read(self, request_frame: RequestFrame) -> Batch:
-        """Return what a request asks for; raises BadInput."""
+        """Return the parsed request. Raises BadInput."""
         infer = None
         if request_frame.contract == Contract.INFER:
             arrays, infer, params = read_infer(request_frame)
@@ -235,7 +235,7 @@ class TensorCodec:
         )
 
     def _typed(self, name: str, column: list[str]) -> list[Any]:
-        """Return a column of CSV as values of its input's type; what is none stays text."""
+        """Parse a CSV column as its input's type. Cells that do not parse remain text."""
         spec = self._inputs.get(name) or self._only
         if spec is None:
             numbers = [_number(text) for text in column]
@@ -263,7 +263,7 @@ class TensorCodec:
 
 
 def _number(text: str) -> Any:
-    """Return a cell of CSV as a number, exactly; None for an empty one, and text for a text."""
+    """Parse a CSV cell as an exact number. Return None if empty, and the text if not a number."""
     if text == "":
         return None
     if _WHOLE.fullmatch(text):

@@ -1,4 +1,4 @@
-"""Puts the parts of an agent together and runs them until it is told to stop."""
+"""Assembles the parts of an agent and runs them until a signal to stop."""
 
 import asyncio
 import logging
@@ -179,7 +179,7 @@ class Agent:
             await asyncio.sleep(_TEND_EVERY_S)
 
     async def _keep_default_environment(self) -> None:
-        """Have what tasks run in that name no environment before the first of them comes."""
+        """Prepare the default environment before the first task needs it."""
         while "process" in self._backends:
             try:
                 self._default = await self._builds.ensure(
@@ -211,7 +211,7 @@ class Agent:
                 bell.recv(64)
         self._bell.ring()
         self._table.ring()
-        # Any process may ring, without end: the agent hears it a hundred times a second at most.
+        # Any process may notify at any rate: the agent reacts a hundred times a second at most.
         loop.remove_reader(bell)
         loop.call_later(_DEAF_S, loop.add_reader, bell, self._on_bell, loop, bell)
 

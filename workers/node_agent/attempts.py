@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TaskRecord:
-    """What an agent must know to adopt an attempt. Holds no secrets."""
+    """Data that an agent needs to adopt an attempt. Holds no secrets."""
 
     task_id: str
     epoch: int
@@ -54,7 +54,7 @@ class TaskRecord:
 
     @classmethod
     def of(cls, desired: DesiredTask, gpus: tuple[str, ...]) -> "TaskRecord":
-        """The record of a task the portal wants started; its spec must be there."""
+        """Return the record of a task that the portal wants started. Its spec must be present."""
         spec = desired.spec
         if spec is None:
             raise ValueError("a task without a spec cannot be started")
@@ -85,13 +85,16 @@ class TaskRecord:
             return None
 
     def write(self, path: Path) -> None:
-        """Put the record on disk; raises OSError."""
+        """Write the record to disk. Raises OSError."""
         write_atomically(path, json.dumps(asdict(self)))
 
 
 @dataclass
 class LogCursor:
-    """How far the output of a rank was sent. The two differ by what was left out."""
+    """Position up to which the output of a rank was sent.
+
+    The two offsets differ by skipped output.
+    """
 
     portal: int = 0
     local: int = 0
@@ -102,7 +105,7 @@ class LogCursor:
 
 @dataclass
 class Cursors:
-    """How much of an attempt the portal has."""
+    """Positions up to which the portal has received data of an attempt."""
 
     sequence: int = 0
     journal: int = 0
@@ -111,7 +114,7 @@ class Cursors:
 
     @classmethod
     def read(cls, path: Path) -> "Cursors":
-        """The cursors of an earlier agent; from the beginning without any: all may repeat."""
+        """Return the cursors of an earlier agent, or new ones: everything may be sent again."""
         document: dict[str, Any] = read_json(path) or {}
         try:
             logs = {int(rank): LogCursor(**cursor) for rank, cursor in document["logs"].items()}
@@ -126,7 +129,7 @@ class Cursors:
         return self.logs.setdefault(rank, LogCursor())
 
     def write(self, path: Path) -> None:
-        """Put the cursors on disk; a full disk only means that more is repeated."""
+        """Write the cursors to disk. On a full disk more is sent again later."""
         try:
             write_atomically(path, json.dumps(asdict(self)))
         except OSError as error:
@@ -134,7 +137,7 @@ class Cursors:
 
 
 class Attempt:
-    """One attempt, from the first wish for it until nothing of it is left here."""
+    """One attempt, from the first request for it until it is removed from this node."""
 
     def __init__(self, record: TaskRecord, folder: TaskFolder) -> None:
         self.record = record
@@ -142,7 +145,7 @@ class Attempt:
         self.journal = Journal(StateFolder(folder.state).journal)
         self.cursors = Cursors.read(folder.cursors)
         self.desired: DesiredTask | None = None
-        # False until the portal was heard: what an earlier agent left runs on until then.
+        # False until the portal has responded: attempts of an earlier agent continue until then.
         self.known_to_portal = False
         self.stale = False
         self.finished = False
@@ -165,18 +168,18 @@ class Attempt:
 
     @property
     def wanted(self) -> bool:
-        """Whether the portal lists it, to run or to stop."""
+        """True if the portal lists the attempt, to run or to stop."""
         return self.desired is not None and not self.stale
 
     @property
     def reported(self) -> bool:
-        """Whether the portal knows everything that happened, or does not want to."""
+        """True if the portal has received every event, or accepts no more."""
         if self.stale:
             return True
         return self.finished and not self.unsent_events(limit=1)
 
     def shim_is_alive(self) -> bool:
-        """Whether the process that watches it still runs on this machine."""
+        """Return whether the attempt's shim still runs on this machine."""
         mark = StateFolder(self.folder.state).shim()
         return mark is not None and mark.is_alive()
 
@@ -188,7 +191,7 @@ class Attempt:
         return entries
 
     def end(self, reason: ReasonCode, message: str, **fields: Any) -> None:
-        """Write how it ended, unless that is written already; on a full disk keep it in mind."""
+        """Record the end, unless it is recorded already. On a full disk keep it in memory."""
         event = {"reason": reason.value, "message": message, **fields}
         try:
             self.journal.append(ENDED, **event)
@@ -198,7 +201,7 @@ class Attempt:
             self.unwritten_end = {"kind": ENDED, "at_unix_ms": now_ms, **event}
 
     def keep_cursors(self) -> None:
-        """Put the cursors on disk, if the attempt still has a folder."""
+        """Write the cursors to disk, if the attempt still has a folder."""
         if self.folder.path.is_dir():
             self.cursors.write(self.folder.cursors)
 
@@ -218,15 +221,15 @@ class AttemptTable:
         return self._attempts.get(handle_of(key))
 
     def add(self, attempt: Attempt) -> None:
-        """Take in an attempt."""
+        """Add an attempt."""
         self._attempts[attempt.handle] = attempt
 
     def discard(self, attempt: Attempt) -> None:
-        """Forget an attempt of which nothing is left."""
+        """Remove an attempt that has nothing left on this node."""
         self._attempts.pop(attempt.handle, None)
 
     def left_behind(self) -> list[Attempt]:
-        """The attempts an earlier agent left on disk; what it had barely begun is removed."""
+        """Return the attempts that an earlier agent left on disk, and remove incomplete ones."""
         attempts: list[Attempt] = []
         for path in sorted(self._folders.tasks.iterdir()):
             folder = TaskFolder(path)
@@ -257,6 +260,6 @@ class AttemptTable:
         }
 
     def ring(self) -> None:
-        """Tell everybody who waits for news that there may be some."""
+        """Notify all waiters of a possible change."""
         for attempt in self._attempts.values():
             attempt.news.ring()

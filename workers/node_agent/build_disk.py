@@ -54,7 +54,7 @@ class BuildDisk:
         return self._report
 
     def end_for_disk(self, message: str) -> None:
-        """Kill it; the build fails with this message."""
+        """Kill the build, which then fails with this message."""
         self.message = message
         with suppress(ProcessLookupError):
             os.killpg(self._pid, signal.SIGKILL)

@@ -56,10 +56,10 @@ class StepFailed(StartError):
 
 @dataclass(frozen=True)
 class BuildStep:
-    """One command of a build, and what it may reach.
+    """One command of a build, and its access rights.
 
-    With `project`, it runs code that this project chose. `network` says whether it may connect to
-    `hosts`; without it, to nothing.
+    With `project`, it runs code that this project chose. With `network` it may connect to `hosts`,
+    without it to nothing.
     """
 
     command: list[str]
@@ -105,7 +105,7 @@ class BuildSteps:
         return self._isolation.command(self._code, view, step.command, user=user, services=services)
 
     def _user(self, step: BuildStep) -> ProjectUser | None:
-        """The user that a step runs as, who is then the owner of what it may write."""
+        """Return the user that a step runs as, and make it the owner of the writable folders."""
         if step.project is None:
             return None
         user = self._isolation.user_of(step.project)
@@ -115,13 +115,13 @@ class BuildSteps:
         return user
 
     async def answer(self, step: BuildStep) -> str:
-        """Run a step whose output is not for the log; returns the output. Raises StepFailed."""
+        """Run a step and return its output, which is not logged. Raises StepFailed."""
         lines = _Lines()
         await self.run(step, lines)
         return lines.text.partition("\n")[2]
 
     async def run(self, step: BuildStep, build_log: BuildLog) -> None:
-        """Run a step to its end; the log has the command line first.
+        """Run a step to its end. The log starts with the command line.
 
         Raises StepFailed, or BuildTooLarge.
         """
@@ -161,7 +161,7 @@ class BuildSteps:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 await process.wait()
-            # What a step leaves running could change the result after it was checked.
+            # A process that a step leaves running could change the result after verification.
             await asyncio.to_thread(kill_marked, f"{_MARK}={mark}".encode())
         if disk.message:
             build_log.write(f"{disk.message}\n")

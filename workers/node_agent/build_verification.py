@@ -35,11 +35,7 @@ def skeleton_of(attempt: Path) -> Skeleton:
 
 
 def seal(attempt: Path, skeleton: Skeleton) -> None:
-    """Make what was built read-only and the agent's own. Raises StartError for what may not be.
-
-    Only the links of the skeleton lead out of the environment: what is compiled later would be
-    written through others.
-    """
+    """Make a build read-only and owned by the agent. Raises StartError for forbidden content."""
     _check_skeleton(attempt, skeleton)
     inside = os.path.realpath(attempt)
     folders = [attempt]
@@ -64,7 +60,7 @@ def seal(attempt: Path, skeleton: Skeleton) -> None:
 
 
 def break_hard_links(attempt: Path) -> None:
-    """Give each file of an environment data of its own, which no other name leads to."""
+    """Copy files of an environment that have other hard links, so that it owns its data."""
     for root, _, names in os.walk(attempt):
         for name in names:
             path = Path(root, name)

@@ -1,4 +1,4 @@
-"""Builds of environments, each once at a time, with their log told to the portal as it grows."""
+"""Builds of environments, one at a time per environment, with logs streamed to the portal."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ class GrowingLog:
         self.offset = 0
 
     def write(self, text: str) -> None:
-        """Add text, as long as there is room; the first of it begins the build."""
+        """Add text up to the size limit. The first text marks the start of the build."""
         if not self.begun:
             self.begun = True
             self._on_first()
@@ -44,7 +44,7 @@ class GrowingLog:
             self._data += data
 
     def finish(self, text: str = "") -> None:
-        """Say how much is left out, if anything, and add the last lines; they always have room."""
+        """Add the size of omitted output, if any, and the last lines, which always fit."""
         if self._left_out_bytes:
             self._data += _encoded(
                 f"\n… {self._left_out_bytes:,} more bytes of output are left out here: "
@@ -55,7 +55,7 @@ class GrowingLog:
             self._data += _encoded(text)
 
     def rest(self) -> str:
-        """What the portal does not have yet, at most one piece; no character is ever cut."""
+        """Return the next piece that the portal lacks, of whole characters."""
         piece = self._data[self.offset : self.offset + _PIECE_BYTES]
         return piece.decode("utf-8", "ignore")
 
@@ -65,12 +65,12 @@ class GrowingLog:
 
     @property
     def size_bytes(self) -> int:
-        """How long it is."""
+        """Length of the log in bytes."""
         return len(self._data)
 
     @property
     def is_told(self) -> bool:
-        """Whether the portal has all there is so far."""
+        """True if the portal has the whole log so far."""
         return self.offset >= self.size_bytes
 
 
@@ -137,10 +137,10 @@ class Build:
 
 
 class EnvironmentBuilds:
-    """Makes environments ready for tasks; many that want the same one wait for one build.
+    """Prepares environments for tasks. Concurrent requests for one environment share one build.
 
-    Builds for different projects have nothing in common: neither locks, nor logs, nor counts.
-    `counts` is the folder that records how many builds of each environment there were here.
+    Builds for different projects share nothing: neither locks, nor logs, nor counts. `counts` is
+    the folder that records how many builds of each environment there were here.
     """
 
     def __init__(self, portal: Portal, counts: Path) -> None:
@@ -158,10 +158,10 @@ class EnvironmentBuilds:
         on_build: Callable[[], None],
         project: str | None = None,
     ) -> PreparedEnvironment:
-        """An environment for a task of a project on a back end. Raises StartError.
+        """Return an environment for a task of a project on a back end. Raises StartError.
 
-        `on_build` is called when it has to be built. No digest stands for the environment of tasks
-        that name none: the node's own affair, of which the portal knows nothing.
+        `on_build` is called if it has to be built. No digest stands for the default environment,
+        which belongs to the node and is unknown to the portal.
         """
         key = (backend.name, project or "" if digest else "", digest or "")
         async with self._locks.setdefault(key, asyncio.Lock()):
@@ -191,7 +191,7 @@ class EnvironmentBuilds:
         *,
         known: bool,
     ) -> PreparedEnvironment:
-        """Prepare, and tell of it unless it was there and the portal has heard so (`known`)."""
+        """Prepare, and report it unless it was ready and the portal knows that (`known`)."""
         build: Build | None = None
         scope = project or ""
 

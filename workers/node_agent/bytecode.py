@@ -1,9 +1,9 @@
-"""The bytecode of an environment. To compile all of it takes longer than to install it.
+"""Bytecode of an environment, whose full compilation takes longer than its installation.
 
-What tasks import first is compiled before any task has the environment; the rest when the
-processors have nothing else to do. Tasks can write nothing into an environment, so what is compiled
-in neither way would be compiled by every process anew. Base interpreters compile, and nothing of
-the environment runs.
+The modules that tasks import first are compiled before any task has the environment. The rest is
+compiled when the processors are idle. Tasks cannot write into an environment, so every process
+would compile uncompiled modules again. Base interpreters compile, and no code of the environment
+runs.
 """
 
 from pathlib import Path
@@ -23,9 +23,9 @@ compileall.compile_dir(sys.argv[1], maxlevels=30, quiet=2)
 
 
 def compile_first(base: Path, site_packages: Path) -> list[list[str]]:
-    """Command lines that compile what tasks import first; what is not installed is left out.
+    """Return command lines that compile the first imports of tasks, if they are installed.
 
-    They may run side by side: each compiles much that the others do not.
+    They may run in parallel: each compiles much that the others do not.
     """
     kinds = (TRAINING + _LATER[:1], LAB + _LATER[1:], SERVING)
     program = _FIRST.read_text("utf-8")

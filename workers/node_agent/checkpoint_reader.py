@@ -29,13 +29,13 @@ PLACE: Final = "checkpoints"
 _STEP = re.compile(r"step-(\d{10})\Z")
 _BLOCK: Final = 1 << 20
 _FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# A pipe that somebody put there must not make us wait.
+# Do not block on a named pipe that user code may have created.
 _FILE_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 @contextmanager
 def opened(folder: Path | str, *, inside: int | None = None) -> Iterator[int]:
-    """A descriptor of a folder that is no link; raises OSError."""
+    """Yield a descriptor of a folder that is not a link. Raises OSError."""
     descriptor = os.open(folder, _FOLDER_FLAGS, dir_fd=inside)
     try:
         yield descriptor
@@ -45,13 +45,13 @@ def opened(folder: Path | str, *, inside: int | None = None) -> Iterator[int]:
 
 @contextmanager
 def opened_place(persistent: Path) -> Iterator[int]:
-    """A descriptor of the folder of a job's checkpoints; raises OSError."""
+    """Yield a descriptor of the folder of a job's checkpoints. Raises OSError."""
     with opened(persistent) as kept, opened(PLACE, inside=kept) as place:
         yield place
 
 
 def steps_in(persistent: Path) -> list[int]:
-    """The steps of which there are checkpoints, whole or not, newest first."""
+    """Return the steps with checkpoints, complete or not, newest first."""
     try:
         with opened_place(persistent) as place, os.scandir(place) as entries:
             names = [entry.name for entry in entries]
@@ -61,7 +61,7 @@ def steps_in(persistent: Path) -> list[int]:
 
 
 def looks_whole(persistent: Path, step: int) -> bool:
-    """Whether all files of a checkpoint are there in their size."""
+    """Return whether all files of a checkpoint exist in their recorded sizes."""
     try:
         with opened_place(persistent) as place, opened(folder_name(step), inside=place) as folder:
             contents = contents_of(manifest_in(folder))
@@ -75,7 +75,7 @@ def looks_whole(persistent: Path, step: int) -> bool:
 
 
 def manifest_in(folder: int) -> bytes:
-    """The manifest of a checkpoint that is open; raises OSError, BadCheckpoint."""
+    """Return the manifest of an open checkpoint. Raises OSError, BadCheckpoint."""
     with _plain_file(folder, FILE_NAME) as (file, size):
         if not 0 < size <= MAX_MANIFEST_BYTES:
             raise BadCheckpoint(f"its manifest has {size} bytes")
@@ -83,7 +83,7 @@ def manifest_in(folder: int) -> bytes:
 
 
 def packed(folder: int, manifest: bytes, contents: ManifestContents) -> Iterator[bytes]:
-    """A checkpoint that is open, as it travels; raises OSError, BadCheckpoint on the way."""
+    """Yield an open checkpoint in its transfer format. Raises OSError, BadCheckpoint on the way."""
     yield header(FILE_NAME, len(manifest)) + manifest + padding(len(manifest))
     for name in sorted(contents.files):
         details = contents.files[name]

@@ -1,7 +1,8 @@
 """Copies the newest checkpoint of each job here to the portal, so that it outlives this node.
 
-In the background and for jobs of one task: one at a time, the newest alone, in a thread that yields
-to training. What was interrupted is sent again; a newer one takes the place of what waited.
+Runs in the background for jobs of one task: one upload at a time, only the newest checkpoint, in a
+thread that yields to training. Interrupted uploads are repeated. A newer checkpoint replaces a
+waiting one.
 """
 
 import asyncio

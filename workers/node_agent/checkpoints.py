@@ -42,9 +42,9 @@ class CheckpointStore:
         persistent: Path,
         say: Callable[[str], None],
     ) -> None:
-        """Have that checkpoint in the job's folder, or a newer one. Raises StartError, OSError.
+        """Fetch that checkpoint into the job's folder unless it or a newer one is there.
 
-        A job is never started from less than the portal has: it would repeat work without a word.
+        Raises StartError, OSError.
         """
         if await asyncio.to_thread(_has, persistent, stored_checkpoint.step):
             return
@@ -116,7 +116,7 @@ class _Arrival:
         self.size_bytes = 0
 
     def take(self, block: bytes) -> None:
-        """Take in a block; raises BadCheckpoint, OSError."""
+        """Process a block. Raises BadCheckpoint, OSError."""
         if not self.size_bytes:
             self._draft.mkdir(mode=0o700)
         self.size_bytes += len(block)
@@ -126,7 +126,7 @@ class _Arrival:
         self._receiver.feed(block)
 
     def finish(self) -> None:
-        """Put the last of it on the disk; raises BadCheckpoint unless all is there and right."""
+        """Sync to disk. Raises BadCheckpoint unless the checkpoint is complete and correct."""
         self._receiver.finish()
         if self._digest.hexdigest() != self._checkpoint.digest:
             raise BadCheckpoint("it arrived damaged")
@@ -157,14 +157,14 @@ class _Arrival:
 
 
 def _has(persistent: Path, step: int) -> bool:
-    """Whether a checkpoint of that step or a later one is there."""
+    """Return whether a checkpoint of that step or a later one exists."""
     return any(
         number >= step and looks_whole(persistent, number) for number in steps_in(persistent)
     )
 
 
 def _move_in(draft: Path, persistent: Path, step: int) -> None:
-    """Give a fetched checkpoint its place and its name; a damaged one there makes room."""
+    """Move a fetched checkpoint into place and move a damaged one aside."""
     with opened(persistent) as kept:
         owner = os.fstat(kept)
         # Here, where no task reaches it: later user code could put links in the way.

@@ -1,8 +1,8 @@
-"""`python -m workers.node_agent.cleanup DATA_DIR`: end what tasks of a node are left, now.
+"""`python -m workers.node_agent.cleanup DATA_DIR`: end the remaining tasks of a node, now.
 
-For whoever started an agent and cannot wait for it any more: tasks run on when their agent is
-killed, which is right until nobody will start another one. How each ended is written down, and the
-next agent of the folder tells it.
+Tasks survive the death of their agent, which is right only if another agent will be started. This
+command is for the case that none will. It records how each task ended, and the next agent of the
+folder reports that.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ _WHY: Final = "The platform on this machine was ended without time for its tasks
 
 
 async def clear(data_dir: Path) -> int:
-    """End every task of the node with this folder; answers how many. Its agent must be gone.
+    """End every task of the node with this folder and return their number.
 
     Raises AgentError while an agent runs there.
     """
@@ -46,7 +46,7 @@ async def clear(data_dir: Path) -> int:
 
 
 def _wait_for_lock(folders: NodeFolders) -> None:
-    """Be the one who may touch the tasks; an agent that was just killed takes a moment to go."""
+    """Acquire the agent lock, with patience for an agent that was just killed."""
     deadline = time.monotonic() + _LOCK_PATIENCE_S
     while True:
         try:
@@ -67,14 +67,14 @@ async def _end(attempt: Attempt, backends: dict[str, Backend]) -> None:
     backend = backends.get(attempt.record.backend)
     if backend is None:
         return
-    # First the reason, then the deed: whoever dies of it would write another one.
+    # Record the reason before the kill: a shim that dies of it would record another one.
     if (await backend.phase(attempt.handle)).phase is not Phase.ENDED:
         attempt.end(ReasonCode.NODE_LOST, _WHY)
     await backend.remove(attempt.handle)
 
 
 def main() -> int:
-    """Clear the folder named on the command line; returns the exit status."""
+    """Clear the folder named on the command line and return the exit status."""
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
     try:
         count = asyncio.run(clear(Path(sys.argv[1])))

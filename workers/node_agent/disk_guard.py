@@ -30,9 +30,9 @@ _GROWTH_OVER_S: Final = 60.0
 _REPORT_AGE_S: Final = 0.5
 # Older reports are used if newer ones take longer than this.
 _REPORT_PATIENCE_S: Final = 1.0
-# After an end the space takes a moment to come back.
+# The disk space is freed some time after the end of a task.
 _SETTLE_S: Final = 2.0
-# What grew by less than this part of the reserve is not what fills the disk.
+# A task that grew by less than this part of the reserve is not the cause.
 _LEAST_PART: Final = 20
 # A task that grew by less than this part of what went elsewhere is not the cause either.
 _MINOR_PART: Final = 10
@@ -51,7 +51,7 @@ class DiskUser(Protocol):
         """Return the disk it held when it was last measured."""
 
     def end_for_disk(self, message: str) -> None:
-        """Have it end, with this sentence for its owner."""
+        """End it, with this message for its owner."""
 
 
 @dataclass(frozen=True)
@@ -114,13 +114,13 @@ class DiskGuard:
         self._said_at_s = -_SAY_EVERY_S
 
     async def run(self) -> None:
-        """Look for ever."""
+        """Check free space forever."""
         while True:
             self.look()
             await asyncio.sleep(_LOOK_EVERY_S)
 
     def look(self) -> None:
-        """Look once; end one task if space is short."""
+        """Check free space once, and end one task if it is short."""
         now = uptime_s()
         space = FreeSpace.of(str(self._folder), self._limits.reserve_bytes)
         if not space.is_short:
@@ -158,7 +158,7 @@ class DiskGuard:
                 self._histories.setdefault(name, History()).add(report)
 
     def _relieve(self, users: list[DiskUser], space: FreeSpace, now: float) -> None:
-        """End the task that is to blame; without one, say that the disk is short and do nothing."""
+        """End the task that is the cause. If there is none, only log that the disk is short."""
         is_bytes = space.free_bytes < self._limits.reserve_bytes
         histories = {user.name: self._histories[user.name] for user in users}
         name = to_blame(
@@ -192,10 +192,10 @@ class DiskGuard:
 def to_blame(
     histories: Mapping[str, History], limits: DiskLimits, *, is_bytes: bool, hidden_bytes: int
 ) -> str | None:
-    """Name the task that has to end; None if no task is the cause.
+    """Return the task that has to end, or None if no task is the cause.
 
-    That is what grew most lately, else what wrote most if space is missing that no measurement
-    sees, else what holds more than an equal share.
+    That is the task that grew most lately, else the one that wrote most if space is missing that no
+    measurement accounts for, else one that holds more than an equal share.
     """
     if not histories:
         return None

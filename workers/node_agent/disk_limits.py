@@ -1,4 +1,4 @@
-"""How much of a node's disk one task may hold, and how much stays free."""
+"""Disk limits of a node: the maximum per task, and the reserve that stays free."""
 
 import shutil
 from dataclasses import dataclass

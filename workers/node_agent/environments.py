@@ -43,7 +43,7 @@ from workers.node_agent.settings import AgentSettings
 log = logging.getLogger(__name__)
 _LOCK_POLL_S: Final = 0.2
 _PYTHON = re.compile(r"(\d+)\.(\d+)(?:\.\d+)?")
-# The agent looks at the default environment every minute, so no task waits for that.
+# The agent verifies the default environment every minute, so no task waits for that.
 _CHECKED_FOR_S: Final = 90.0
 _FORMAT: Final = 2
 
@@ -62,7 +62,7 @@ def default_environment(requirements: Path) -> EnvironmentSpec:
 
 @dataclass(frozen=True)
 class _Published:
-    """What the agent wrote about an environment that is ready."""
+    """Record that the agent wrote about a ready environment."""
 
     attempt: Path
     digest: str
@@ -101,7 +101,7 @@ class _Published:
 
     @classmethod
     def read(cls, home: Path) -> "_Published | None":
-        """What was published there; None if nothing was, or by an agent that verified nothing."""
+        """Return the published environment, or None if there is none in the current format."""
         document: dict[str, Any] = read_json(home / "ready.json") or {}
         if document.get("format") != _FORMAT:
             return None
@@ -182,7 +182,10 @@ class VirtualEnvironments:
         return ready
 
     async def _ready(self, home: Path) -> PreparedEnvironment | None:
-        """What is published, compared with its manifest. Raises StartError if it was changed."""
+        """Return the published environment after verification.
+
+        Raises StartError if it was changed.
+        """
         published = _Published.read(home)
         if published is None:
             return None
@@ -234,7 +237,7 @@ class VirtualEnvironments:
         return published
 
     async def _quarantine(self, published: _Published, error: ContentChanged) -> StartError:
-        """Put an environment aside that is not what was built; the next task builds it anew."""
+        """Quarantine an environment that differs from its build. The next task rebuilds it."""
         home = published.attempt.parent
         for name in ("ready.json", "compiled"):
             (home / name).unlink(missing_ok=True)
@@ -325,7 +328,7 @@ class VirtualEnvironments:
             self._compiling[attempt] = asyncio.create_task(self._compile(published))
 
     async def _compile(self, published: _Published) -> None:
-        """Compile what is not compiled yet; goes on where it was broken off."""
+        """Compile the remaining modules, resuming an interrupted compilation."""
         attempt, home = published.attempt, published.attempt.parent
         scratch = home / f"{attempt.name}.tmp"
         base = Interpreter(Path(published.base), "", published.places)
@@ -379,7 +382,7 @@ class VirtualEnvironments:
 
 @dataclass(frozen=True)
 class _Build:
-    """What is to be built, where, and for whom: without a project, for everybody."""
+    """Parameters of a build. Without a project it is for all projects."""
 
     home: Path
     python: str
@@ -416,7 +419,7 @@ def _with_bytecode(published: _Published) -> Manifest:
 
 @asynccontextmanager
 async def _locked(path: Path) -> AsyncIterator[None]:
-    """Hold a lock across processes; one that dies lets go of it."""
+    """Hold a lock across processes. It is released if its holder dies."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         while True:

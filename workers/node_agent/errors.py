@@ -1,18 +1,18 @@
-"""What can go wrong in an agent.
+"""Error classes of the agent.
 
-AgentError               the agent itself cannot go on; said to the person who started it
-StartError               one task cannot start; becomes the end of that task
+AgentError               the agent cannot continue, reported to the person who started it
+StartError               one task cannot start, recorded as the end of that task
 PortalError              a call to the portal did not succeed
-├── PortalUnreachable    no answer, or one that says to try later: repeat it
-├── PortalRefused        the portal understood and said no
-└── StaleEpoch           the task has moved on: kill what runs of it, report no more
+├── PortalUnreachable    no response, or one that asks to retry later: repeat the call
+├── PortalRefused        the portal understood and refused
+└── StaleEpoch           the task has moved on: kill its processes, report no more
 """
 
 from slipway.schemas.workloads import ReasonCode
 
 
 class AgentError(Exception):
-    """The agent cannot run; the message says what to do."""
+    """The agent cannot run. The message says what to do."""
 
 
 class StartError(Exception):
@@ -28,11 +28,11 @@ class PortalError(Exception):
 
 
 class PortalUnreachable(PortalError):
-    """No usable answer; the same call may be repeated."""
+    """No usable response. The same call may be repeated."""
 
 
 class PortalRefused(PortalError):
-    """The portal said no."""
+    """The portal refused the call."""
 
     def __init__(self, status: int, code: str, detail: str) -> None:
         super().__init__(f"{status} {code}: {detail}")

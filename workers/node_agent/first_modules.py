@@ -19,7 +19,7 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def compile_imports(site: str, roots: list[str]) -> int:
-    """Compile the roots and all they import at the top; returns how many files were compiled."""
+    """Compile the roots and their top-level imports, and return the number of compiled files."""
     seen: set[str] = set()
     names = list(roots)
     compiled = 0

@@ -1,4 +1,4 @@
-"""Where an agent keeps what: one folder a node, laid out here and nowhere else."""
+"""Layout of a node's data folder. No other module defines paths in it."""
 
 import fcntl
 import hashlib
@@ -15,7 +15,7 @@ from slipway.schemas.agent import TaskKey
 from workers.launcher.ranks import PARTS
 from workers.node_agent.errors import AgentError, StartError
 
-# What the kernel takes as the path of a socket, with room for the names we append.
+# The kernel's limit for the path of a socket, less the names that we append.
 _SOCKET_PATH_LIMIT: Final = 100
 _CONTACT_TAIL: Final = len("/contact/0123456789abcdef/s")
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -23,19 +23,19 @@ _DIGEST = re.compile(r"(?:sha256:)?([0-9a-f]{32,128})")
 
 
 def checked_name(text: str, what: str) -> str:
-    """A name from outside that is fit to be a folder; raises StartError."""
+    """Return an external name that is a valid folder name. Raises StartError."""
     if not _SAFE.fullmatch(text):
         raise StartError(f"The {what} {text[:100]!r} cannot be the name of a folder.")
     return text
 
 
 def handle_of(key: TaskKey) -> str:
-    """Name of an attempt: the same for whoever asks, before and after a crash."""
+    """Return the deterministic name of an attempt, equal before and after a crash."""
     return f"{key.task_id}-{key.epoch}"
 
 
 def checked_digest(text: str, what: str) -> str:
-    """The hexadecimal digits of a digest; raises StartError."""
+    """Return the hexadecimal digits of a digest. Raises StartError."""
     match = _DIGEST.fullmatch(text)
     if match is None:
         raise StartError(f"The digest {text[:100]!r} of the {what} is not one.")
@@ -50,17 +50,17 @@ class TaskFolder:
 
     @property
     def record(self) -> Path:
-        """What the agent must know to adopt the task."""
+        """File with the data that an agent needs to adopt the task."""
         return self.path / "task.json"
 
     @property
     def cursors(self) -> Path:
-        """How far reports, logs and samples have been sent."""
+        """File with the positions up to which reports, logs and samples have been sent."""
         return self.path / "sent.json"
 
     @property
     def state(self) -> Path:
-        """What the shim writes."""
+        """Folder that the shim writes to."""
         return self.path / "state"
 
     @property
@@ -95,7 +95,7 @@ class NodeFolders:
         self.cache = data_dir / "cache"
         self.snapshots = data_dir / "snapshots"
         self.environments = data_dir / "environments"
-        # What had to be built from source, by project.
+        # Packages that were built from source, by project.
         self.project_environments = self.environments / "projects"
         # What uv has unpacked: the same files as in the shared environments, on the disk once. The
         # folders of before took files of any build.
@@ -123,20 +123,20 @@ class NodeFolders:
         return self.sockets / "contact"
 
     def contact(self, handle: str) -> Path:
-        """The socket by which ranks of an attempt reach their shim; its path must be short."""
+        """Return the socket by which ranks reach their shim. Its path must be short."""
         return self.contacts / hashlib.sha256(handle.encode()).hexdigest()[:16] / "s"
 
     def task(self, handle: str) -> TaskFolder:
-        """Folder of one attempt; raises StartError for a name that cannot be one."""
+        """Return the folder of one attempt. Raises StartError for an invalid name."""
         return TaskFolder(self.tasks / checked_name(handle, "task id"))
 
     def persistent_of(self, key: str) -> Path:
-        """Where what outlives an attempt lies: `NAME`, or `PROJECT/NAME`; raises StartError."""
+        """Return the persistent folder of `NAME` or `PROJECT/NAME`. Raises StartError."""
         parts = [checked_name(part, "persistent key") for part in key.split("/", 1)]
         return self.persistent.joinpath(*parts)
 
     def cache_of(self, persistent_key: str) -> Path | None:
-        """Where tasks of the project in a key share downloads; None for a key without a project.
+        """Return the shared download cache of a key's project, or None for a key without one.
 
         Raises StartError.
         """
@@ -144,14 +144,11 @@ class NodeFolders:
         return self.cache / checked_name(project, "persistent key") if separator else None
 
     def refused(self, handle: str) -> TaskFolder:
-        """Where an attempt would be that is refused before it has a folder: nowhere."""
+        """Return a folder that does not exist, for an attempt refused before it has one."""
         return TaskFolder(self.tasks / f".{hashlib.sha256(handle.encode()).hexdigest()[:16]}")
 
     def prepare(self, *, launcher: Path, sdk: Path) -> None:
-        """Make the folders, and give ranks a way to our code that shows nothing else of ours.
-
-        `launcher` lies beside the other parts of our code that tasks need.
-        """
+        """Create the folders, and give ranks access to the needed parts of our code only."""
         for folder in (
             *(self.root, self.tasks, self.persistent, self.cache),
             *(self.snapshots, self.environments, self.contacts),
@@ -174,7 +171,7 @@ class NodeFolders:
         self.environments.chmod(0o711)
 
     def lock(self) -> None:
-        """Be the only agent of this folder until this process ends; raises AgentError."""
+        """Lock this folder for this agent until the process ends. Raises AgentError."""
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         lock = os.open(self.root / "agent.lock", flags, 0o600)
         try:

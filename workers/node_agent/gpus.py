@@ -25,7 +25,7 @@ class GpuUse:
 
 
 class Gpus:
-    """Reads the cards; a machine without any, or without the library, has none."""
+    """Reads the GPUs. There are none on a machine without cards or without the library."""
 
     def __init__(self) -> None:
         self._handles: dict[str, Any] = {}
@@ -49,7 +49,7 @@ class Gpus:
         return list(self._handles)
 
     def use_of(self, uuids: Iterable[str]) -> GpuUse | None:
-        """Use of the named cards now; None when there are none."""
+        """Return the current use of the named cards, or None if there are none."""
         percents: list[float] = []
         memory_bytes = 0
         for uuid in uuids:

@@ -56,7 +56,7 @@ class HeartbeatSender:
             await asyncio.sleep(pause_s)
 
     async def beat(self) -> float:
-        """Beat once; answers the pause until the next time."""
+        """Send one heartbeat and return the pause until the next."""
         sent_at_s = uptime_s()
         try:
             answer = await self._portal.heartbeat(self._heartbeat())

@@ -1,4 +1,4 @@
-"""What this machine is and how busy it is, as far as this process may use it."""
+"""Information about this machine and its load, as far as this process may use it."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""Who this node is to the portal: it joins once with a token and keeps what it was given."""
+"""Identity of this node: it joins once with a token and stores its credentials."""
 
 import asyncio
 import json

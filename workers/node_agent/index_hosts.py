@@ -90,13 +90,13 @@ def _configured(settings: Mapping[str, str]) -> tuple[list[str], list[str], set[
         return [], pages, set()
     index, files = settings.get("index-url", ""), set[str]()
     if not index:
-        # As pip has it, so that no host stands here that pip would not use.
+        # Taken from pip, so that only hosts are listed that pip would use.
         index, files = PyPI.simple_url, {PyPI.file_storage_domain}
     return [index, *settings.get("extra-index-url", "").split()], pages, files
 
 
 def _parts(address: str) -> SplitResult | None:
-    """The parts of a web address; None for a folder or what has no valid host or port."""
+    """Return the parts of a web address, or None for a folder or an invalid host or port."""
     try:
         parts = urlsplit(address)
         valid = parts.scheme in _PORTS and parts.hostname and parts.port != 0
@@ -170,7 +170,7 @@ def _named_by_pages(
     settings: Mapping[str, str],
     variables: Mapping[str, str],
 ) -> set[SplitResult]:
-    """Where the pages of the indexes send for files; empty where they cannot be read now."""
+    """Return the hosts of files that the index pages link to, as far as they can be read."""
     requested = [page for page in pages if _parts(page)]
     normal = dict.fromkeys(re.sub(r"[-_.]+", "-", name).lower() for name in names)
     for index in filter(_parts, indexes):

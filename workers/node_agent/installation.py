@@ -40,9 +40,9 @@ class NeedsSource(Exception):
 
 @dataclass(frozen=True)
 class Site:
-    """One attempt at an environment: its folder, one for scratch, and what steps may reach.
+    """One attempt to build an environment: its folder, scratch space and access rights.
 
-    `project` is the one that the result is for; without it, everybody's.
+    `project` is the project that the result is for. Without it the result is for all projects.
     """
 
     attempt: Path
@@ -60,7 +60,7 @@ class Site:
 
     @property
     def site_packages(self) -> Path:
-        """Where packages are installed."""
+        """Folder of installed packages."""
         return self.attempt / "lib" / f"python{self.base.version}" / "site-packages"
 
     @property
@@ -94,7 +94,7 @@ class Installer:
         self._cache = cache
 
     async def pip_settings(self, site: Site) -> tuple[dict[str, str], str]:
-        """What pip is told on this node, and why only pip can follow it, if so."""
+        """Return pip's settings on this node, and why only pip can apply them, if so."""
         listing = [sys.executable, "-I", "-m", "pip", "config", "list"]
         listed = await self._steps.answer(site.step(listing, network=True))
         try:
@@ -108,7 +108,7 @@ class Installer:
         return settings, "" if uv_of(sys.executable) else "it is not installed beside the agent"
 
     async def install_wheels(self, site: Site, build_log: BuildLog) -> str:
-        """Install wheels alone, each with the digest that its index states; returns the versions.
+        """Install wheels only, verified by their index's digests, and return the versions.
 
         Runs no code of any package. Raises NeedsSource, and StartError.
         """
@@ -207,9 +207,9 @@ def read_text(path: Path) -> str:
 
 
 def locked_requirements(resolved: str) -> str:
-    """The versions of a resolution as requirements that any node can install; empty if not all are.
+    """Return the resolved versions as portable requirements, or "" if not all are.
 
-    The local part of a version (`+cpu`) goes: it says which build suited this machine.
+    The local part of a version (`+cpu`) is removed: it names the build for this machine.
     """
     lines: list[str] = []
     for line in resolved.splitlines():

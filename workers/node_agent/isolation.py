@@ -1,9 +1,9 @@
-"""How this node keeps the tasks of different projects apart: measured at the start, not assumed.
+"""Isolation between the tasks of different projects on this node, measured at startup.
 
 `namespaces` gives each task a file system, processes, shared memory and, on request, a network of
-its own. Where the agent is root each project also has a Unix user, taken from a range, which alone
-is the level `users`. `shared` has neither: all tasks run as the agent's user, and only Landlock and
-their good will keep them apart.
+its own. If the agent is root, each project also has a Unix user, taken from a range. That alone is
+the level `users`. `shared` has neither: all tasks run as the agent's user, separated only by
+Landlock and their good will.
 """
 
 import fcntl
@@ -156,11 +156,11 @@ class Isolation:
 
     @property
     def keeps_projects_apart(self) -> bool:
-        """Whether hostile code of one project cannot reach another's."""
+        """True if hostile code of one project cannot reach another's."""
         return self.level in ("namespaces", "users")
 
     def facts(self) -> IsolationFacts:
-        """What the portal should know of the back end `process`."""
+        """Return the isolation report of the back end `process` for the portal."""
         return IsolationFacts(
             backend="process",
             level="shared" if self.level == "none" else self.level,
@@ -169,7 +169,7 @@ class Isolation:
         )
 
     def user_of(self, project: str) -> ProjectUser | None:
-        """Return the Unix user of a project; None where tasks run as the agent's own."""
+        """Return the Unix user of a project, or None if tasks run as the agent's user."""
         return self._users.user_of(project) if self._users and self.level != "none" else None
 
     def command(
@@ -181,7 +181,7 @@ class Isolation:
         user: ProjectUser | None,
         services: Sequence[Service] = (),
     ) -> list[str]:
-        """A command line that runs another one in a sandbox; only at the level `namespaces`.
+        """Return a command line that runs another in a sandbox. Only at the level `namespaces`.
 
         A view that is offline reaches these services and nothing else.
         """
@@ -243,7 +243,7 @@ def _free_range(mark: str) -> tuple[int, int]:
 def _probe_namespaces(
     folders: NodeFolders, users: ProjectUsers | None, *, offline: bool = False
 ) -> str:
-    """Make a sandbox and look around in it; answers why that is not possible, or nothing."""
+    """Create a trial sandbox and return why that is impossible, or ""."""
     user = users.probe_user if users else None
     trial = Isolation("namespaces", hidden=[str(folders.root)])
     view = View(writable=(), readable=_code_places(folders), offline=offline)
@@ -255,7 +255,7 @@ def _probe_namespaces(
 
 
 def _probe_users(folders: NodeFolders, users: ProjectUsers | None) -> str:
-    """Find out whether another user can work in our folders; answers why not, or nothing."""
+    """Check whether another user can work in our folders. Return why not, or ""."""
     if users is None:
         return "the agent is not root"
     folders.open_to_users()

@@ -19,7 +19,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def remove_leftovers(uid: int) -> None:
-    """Remove files and System V objects of a user that runs nothing; needs root."""
+    """Remove files and System V objects of a user without processes. Needs root."""
     before = time.time()
     if uid == 0 or _runs_processes(uid):
         return

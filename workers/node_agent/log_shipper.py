@@ -21,10 +21,10 @@ _KEEP_EVERY_S: Final = 2.0
 
 
 class LogShipper:
-    """Keeps the portal's copy of all logs at most a moment behind.
+    """Sends new output of all logs to the portal within moments.
 
-    Memory is bounded by the pieces under way; a portal that is slow makes the disk hold more, up to
-    the bound of each log, and never slows a rank down.
+    Memory is bounded by the pieces in progress. If the portal is slow, more output stays on the
+    disk, up to the bound of each log, and ranks are never slowed down.
     """
 
     def __init__(
@@ -36,11 +36,11 @@ class LogShipper:
         self._bell = bell
         self._backoff = Backoff(first_s=0.1, longest_s=5.0)
         self._kept_at_s: dict[str, float] = {}
-        # Finished attempts whose output the portal has to the last byte.
+        # Finished attempts whose complete output the portal has.
         self.complete: set[str] = set()
 
     async def run(self) -> None:
-        """Send for ever; a portal that is away is tried again."""
+        """Send forever. While the portal is unreachable, retry."""
         while True:
             seen = self._bell.version
             try:
@@ -54,7 +54,7 @@ class LogShipper:
                 await self._bell.after(seen, within_s=_LOOK_EVERY_S)
 
     async def send(self) -> bool:
-        """Give every log a turn; answers whether any has more. Raises PortalUnreachable."""
+        """Give every log a turn and return whether any has more. Raises PortalUnreachable."""
         room = asyncio.Semaphore(_TOGETHER)
 
         async def turn(attempt: Attempt, rank: int) -> bool:
@@ -80,8 +80,10 @@ class LogShipper:
         return more
 
     async def _has_more_to_end(self, attempt: Attempt) -> bool:
-        """Tell the portal that the logs of a finished attempt are whole, so that nobody waits for
-        more; answers whether it misses some of it."""
+        """Report the logs of a finished attempt as complete.
+
+        Return whether the portal lacks some.
+        """
         for rank in attempt.record.ranks:
             cursor = attempt.cursors.log(rank)
             if attempt.stale:
@@ -110,7 +112,7 @@ class LogShipper:
         self._kept_at_s.pop(attempt.handle, None)
 
     async def _turn(self, attempt: Attempt, rank: int) -> bool:
-        """Send a few pieces of one log; answers whether it has more."""
+        """Send a few pieces of one log and return whether it has more."""
         backend = self._backends.get(attempt.record.backend)
         cursor = attempt.cursors.log(rank)
         for _ in range(_TURN_PIECES):
@@ -130,7 +132,7 @@ class LogShipper:
                 return False
             data = chunk.data
             if chunk.offset > cursor.local:
-                # Kept on disk before it is sent: after a crash the same bytes must stand there.
+                # Stored on disk before it is sent: after a crash the same bytes must be sent again.
                 left_out = chunk.offset - cursor.local
                 cursor.marker = f"\n[slipway] {left_out} bytes of output were left out here\n"
                 cursor.resume = chunk.offset

@@ -1,6 +1,6 @@
-"""What an environment consists of, recorded when it was built and compared before it is used.
+"""Content manifest of an environment, recorded at its build and verified before use.
 
-The record lies outside the environment, where no build and no task can write.
+The record is outside the environment, where no build and no task can write.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ Bytecode = Literal["listed", "removed", "accepted"]
 
 
 class ContentChanged(Exception):
-    """An environment is not what was recorded; `path` is the first difference."""
+    """An environment differs from its record. `path` is the first difference."""
 
     def __init__(self, path: str, why: str) -> None:
         super().__init__(f"{path} {why}")
@@ -40,7 +40,7 @@ class ManifestEntry:
     content: str = ""
 
     def has_same_status(self, other: "ManifestEntry") -> bool:
-        """Whether nothing has touched it: every write changes the ctime."""
+        """Return whether the file is untouched: every write changes the ctime."""
         if stat.S_ISDIR(self.mode):
             return self.mode == other.mode
         return replace(self, content="") == replace(other, content="")
@@ -115,10 +115,10 @@ def fingerprint_of(root: Path) -> str:
 def compare(
     root: Path, manifest: Manifest, *, everything: bool, bytecode: Bytecode = "listed"
 ) -> Manifest:
-    """Compare a folder with its manifest; returns the manifest with the status of now.
+    """Compare a folder with its manifest and return a manifest with the current status.
 
-    Hashes what has another status, or `everything`. Raises ContentChanged. While bytecode is still
-    being compiled, files of it that nobody has listed are `removed`, or `accepted` after that.
+    Hashes files whose status has changed, or `everything`. Raises ContentChanged. While bytecode is
+    still being compiled, unlisted bytecode files are `removed`, or `accepted` after that.
     """
     listed, now = manifest.entries, dict(walk(root))
     spared = bytecode != "listed"

@@ -11,10 +11,7 @@ from pathlib import Path
 
 
 def give_to(path: Path, uid: int, gid: int) -> None:
-    """Make a user the owner of a folder and all that is in it. Raises OSError.
-
-    Returns at once where the folder is the user's already.
-    """
+    """Make a user the owner of a folder and its contents. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         if os.fstat(descriptor).st_uid == uid:

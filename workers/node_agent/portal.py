@@ -1,4 +1,4 @@
-"""The portal as an agent sees it: one method per door of `/api/agent/v1`."""
+"""Client of the portal for agents: one method per route of `/api/agent/v1`."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -62,21 +62,24 @@ class Portal:
         return _read(HeartbeatAnswer, answer)
 
     async def desired(self, seen: int) -> DesiredState:
-        """What this node should run; held by the portal until there is news."""
+        """Return what this node should run.
+
+        The portal holds the request until there is a change.
+        """
         query = {"seen": str(seen), "wait_s": str(int(_POLL_S))}
         answer = await self._call("GET", "desired", params=query, timeout=_POLL_S + _PATIENCE_S)
         return _read(DesiredState, answer)
 
     async def report(self, reports: Reports) -> ReportsAnswer:
-        """Tell what happened to tasks, in order."""
+        """Report events of tasks, in order."""
         return _read(ReportsAnswer, await self._post("reports", reports))
 
     async def put_log(
         self, key: TaskKey, rank: int, offset: int, data: bytes, *, is_last: bool = False
     ) -> int:
-        """Send log bytes; the answer is the offset the portal wants next.
+        """Send log bytes and return the next offset that the portal expects.
 
-        `is_last`, without bytes, says that the log ends there.
+        `is_last`, without bytes, marks the end of the log.
         """
         answer = await self._call(
             "PUT",
@@ -88,16 +91,16 @@ class Portal:
         return _read(LogAnswer, answer).next_offset
 
     async def samples(self, samples: Samples) -> None:
-        """Tell what tasks use."""
+        """Report resource usage of tasks."""
         await self._post("samples", samples)
 
     async def environment(self, digest: str) -> EnvironmentSpec:
-        """How to build an environment."""
+        """Return the build spec of an environment."""
         answer = await self._call("GET", f"environments/{digest}")
         return _read(EnvironmentSpec, answer)
 
     async def report_environment(self, digest: str, report: EnvironmentReport) -> int:
-        """Tell how a build goes; the answer is the offset of the log the portal wants next."""
+        """Report the state of a build and return the log offset that the portal expects next."""
         answer = await self._post(f"environments/{digest}/reports", report)
         return _read(LogAnswer, answer).next_offset
 
@@ -121,7 +124,7 @@ class Portal:
     async def put_checkpoint(
         self, key: TaskKey, step: int, size_bytes: int, pieces: AsyncIterator[bytes]
     ) -> None:
-        """Send a checkpoint as it travels; what reading it raises is raised here."""
+        """Send a checkpoint in its transfer format. Errors of reading it are raised here."""
         await self._call(
             "PUT",
             f"checkpoints/{key.task_id}/{key.epoch}/{step}",
@@ -159,7 +162,7 @@ class Portal:
 
 
 def _read(model: type[Body], answer: bytes) -> Body:
-    """Read an answer; what is no such answer did not come from the portal (a proxy's page, say)."""
+    """Parse a response. An invalid one did not come from the portal (a proxy's page, say)."""
     try:
         return model.model_validate_json(answer)
     except pydantic.ValidationError as error:

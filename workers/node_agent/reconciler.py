@@ -1,4 +1,4 @@
-"""Makes what runs here equal to what the portal wants; level-triggered: repeats change nothing."""
+"""Level-triggered reconciliation of running tasks with the portal's desired state. Idempotent."""
 
 import asyncio
 import logging
@@ -34,7 +34,7 @@ class Reconciler:
         self.prewarm: list[str] = []
 
     def adopt(self) -> None:
-        """Take over what an earlier agent left, before the portal is asked for anything."""
+        """Adopt the attempts of an earlier agent, before the first call to the portal."""
         for attempt in self._table.left_behind():
             log.info("adopting %s", attempt.handle)
             self._table.add(attempt)
@@ -55,7 +55,7 @@ class Reconciler:
             self.apply(desired)
 
     def apply(self, desired: DesiredState) -> None:
-        """Start what is new, tell the others what is wanted of them."""
+        """Start new attempts and pass the desired state to the others."""
         self.prewarm = list(desired.prewarm)
         listed: set[str] = set()
         for task in desired.tasks:
@@ -92,7 +92,7 @@ class Reconciler:
         self._run(attempt)
 
     def _refuse(self, task: DesiredTask, error: StartError) -> None:
-        """A task that cannot even have a folder still gets an end that is told."""
+        """Report an end for a task that cannot even have a folder."""
         record = TaskRecord.of(task, ())
         attempt = Attempt(record, self._rooms.folders.refused(handle_of(record.key)))
         attempt.desired = task
@@ -113,7 +113,7 @@ class Reconciler:
         return tuple(free[:gpus])
 
     def _named_gpus(self, indices: list[int]) -> tuple[str, ...]:
-        """The cards the portal chose, by the indices it was told of."""
+        """Return the cards that the portal chose, by the indices reported to it."""
         here = self._gpus.uuids
         if any(not 0 <= index < len(here) for index in indices):
             raise StartError(f"The task was given the GPUs {indices}; this node has {len(here)}.")
@@ -125,7 +125,7 @@ class Reconciler:
         runner.add_done_callback(self._runners.discard)
 
     async def sweep(self) -> None:
-        """Delete for ever what is finished, told and no longer listed."""
+        """Delete attempts that are finished, reported and no longer listed."""
         while True:
             await asyncio.sleep(_SWEEP_EVERY_S)
             for attempt in self._table:
@@ -140,7 +140,7 @@ class Reconciler:
         return attempt.reported and (attempt.stale or attempt.handle in self._shipper.complete)
 
     async def stop_all(self, *, grace_s: float) -> None:
-        """End every task of this node and tell, for an agent that is to leave nothing behind."""
+        """End every task of this node and report it, for an agent that leaves nothing running."""
         self._closing = True
         for attempt in self._table:
             if not attempt.finished:

@@ -18,7 +18,7 @@ _ROUNDS: Final = 1_000_000
 
 
 def remove_tree(path: Path) -> bool:
-    """Delete a folder; False when something of it is left, for example on a broken disk."""
+    """Delete a folder. Return False if some of it remains, for example on a broken disk."""
     try:
         top = _opened(str(path), None)
     except FileNotFoundError:
@@ -86,7 +86,7 @@ def _empty(top: int) -> None:
 
 
 def _remove_files(folder: int) -> list[str]:
-    """Remove what is not a folder; answers the names of the folders that are left."""
+    """Remove everything but folders and return the names of the folders."""
     folders = []
     with os.scandir(folder) as entries:
         for entry in list(entries):

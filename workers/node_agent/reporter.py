@@ -1,4 +1,4 @@
-"""Tells the portal what happened to tasks: in order, from disk, until it is known to have come."""
+"""Reports events of tasks to the portal: in order, from disk, until receipt is confirmed."""
 
 import asyncio
 import logging
@@ -35,7 +35,7 @@ class Reporter:
         self._backoff = Backoff(first_s=0.1, longest_s=5.0)
 
     async def run(self) -> None:
-        """Send for ever; a portal that is away is tried again."""
+        """Send forever. While the portal is unreachable, retry."""
         while True:
             seen = self._bell.version
             try:
@@ -49,7 +49,7 @@ class Reporter:
                 await self._bell.after(seen, within_s=_LOOK_EVERY_S)
 
     async def send(self) -> bool:
-        """Send one batch; answers whether there may be more. Raises PortalUnreachable."""
+        """Send one batch and return whether there may be more. Raises PortalUnreachable."""
         batch: list[TaskReport] = []
         sent: list[tuple[Attempt, list[JournalEntry]]] = []
         for attempt in self._table:

@@ -1,4 +1,4 @@
-"""What may stand in a project's requirements: packages, and nothing that steers pip."""
+"""Validation of a project's requirements: packages only, no options for pip."""
 
 import re
 from typing import Final
@@ -24,7 +24,7 @@ _REQUIREMENT = re.compile(
 
 
 def checked_requirements(text: str) -> str:
-    """The requirements, one a line, without comments; raises StartError at a doubtful one."""
+    """Return the requirements, one per line, without comments. Raises StartError if invalid."""
     if len(text) > _LIMIT_CHARACTERS:
         raise _refused(1, "…", f"the file is longer than {_LIMIT_CHARACTERS} characters")
     kept: list[str] = []

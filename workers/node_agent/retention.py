@@ -14,7 +14,7 @@ from workers.node_agent.uv_install import uv_of
 
 log = logging.getLogger(__name__)
 _EVERY_S: Final = 600.0
-# What was used this recently may be about to be used by a task that is being prepared.
+# Entries used this recently may be needed by a task that is being prepared.
 _SPARE_S: Final = 3600.0
 KEPT_SNAPSHOTS: Final = 100
 KEPT_ENVIRONMENTS: Final = 20
@@ -58,12 +58,12 @@ def _environments_of_projects(folders: NodeFolders) -> list[Path]:
 
 
 def remove_oldest(folder: Path, keep: int, in_use: frozenset[str]) -> list[str]:
-    """Remove the least recently used entries of a folder beyond `keep`; returns their names."""
+    """Remove the least recently used entries of a folder beyond `keep` and return their names."""
     return remove_least_used(list(folder.iterdir()), keep, in_use)
 
 
 def remove_least_used(paths: list[Path], keep: int, in_use: frozenset[str]) -> list[str]:
-    """Remove the least recently used of these beyond `keep`; returns their names."""
+    """Remove the least recently used of these paths beyond `keep` and return their names."""
     aged = sorted((_used_at(path), path) for path in paths)
     removed: list[str] = []
     for used_at, path in aged[: max(0, len(aged) - keep)]:

@@ -1,4 +1,4 @@
-"""How often to try again: soon at first, then less often, never in step with other agents."""
+"""Exponential backoff with jitter, so that agents do not retry in step."""
 
 import asyncio
 import logging
@@ -28,7 +28,7 @@ class Backoff:
         self._next_s = self._first_s
 
     def pause_s(self) -> float:
-        """How long to wait after this failure."""
+        """Return the pause in seconds after this failure."""
         pause = self._next_s
         self._next_s = min(self._longest_s, pause * 2)
         return pause * _random.uniform(0.5, 1.0)

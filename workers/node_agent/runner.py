@@ -1,4 +1,4 @@
-"""Takes one attempt from the wish to its end: prepare, start, watch, stop, clear away."""
+"""Runs one attempt from its request to its end: prepare, start, watch, stop, clean up."""
 
 import asyncio
 import errno
@@ -30,14 +30,14 @@ from workers.node_agent.snapshots import SnapshotStore, copy_fresh
 
 log = logging.getLogger(__name__)
 _LOOK_EVERY_S: Final = 1.0
-# A shim that outlives the grace of a stop by this much is no longer asked.
+# A shim that outlives the grace period by this much is killed.
 _STOP_PATIENCE_S: Final = 5.0
 _NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True)
 class NodeRooms:
-    """What a runner needs of the node around it."""
+    """Dependencies of a runner on its node."""
 
     folders: NodeFolders
     backends: dict[str, Backend]
@@ -61,7 +61,10 @@ class AttemptRunner:
         self._asked: StopRequest | None = None
 
     async def run(self) -> None:
-        """Run until nothing of the attempt is left running; never raises for its own troubles."""
+        """Run until nothing of the attempt still runs.
+
+        Failures end the attempt and are not raised.
+        """
         attempt = self._attempt
         backend = self._rooms.backends.get(attempt.record.backend)
         try:
@@ -101,7 +104,7 @@ class AttemptRunner:
                 await clear_folder(path)
 
     async def _must_start(self, backend: Backend) -> bool:
-        """Whether nothing of it has been started yet, by this agent or an earlier one."""
+        """Return whether nothing of it has been started yet, by this agent or an earlier one."""
         if self._attempt.journal.ended():
             return False
         return (await backend.phase(self._attempt.handle)).never_started
@@ -109,7 +112,7 @@ class AttemptRunner:
     # Prepare
 
     async def _start_unless_stopped(self, backend: Backend) -> None:
-        """Prepare and start; a wish to stop ends the preparations wherever they are."""
+        """Prepare and start. A stop request cancels the preparations at any point."""
         starting = asyncio.create_task(self._prepare_and_start(backend))
         news = self._attempt.news
         try:
@@ -172,7 +175,7 @@ class AttemptRunner:
         await backend.start(order)
 
     async def _wait_for_spec(self) -> TaskSpec | None:
-        """The spec, once the portal was heard; None when it wants the attempt no more."""
+        """Wait for the portal and return the spec, or None if it no longer wants the attempt."""
         attempt = self._attempt
         while not attempt.known_to_portal and not attempt.stale:
             await self._news(attempt.news.version)
@@ -210,7 +213,7 @@ class AttemptRunner:
             )
 
     async def _meeting_point(self, spec: TaskSpec) -> MeetingPoint | None:
-        """Where the gang meets; None for the task that is to open the place."""
+        """Wait for the gang's rendezvous address. Return None for the task that opens it."""
         attempt = self._attempt
         if spec.world_size <= spec.procs or spec.first_rank == 0:
             return None
@@ -259,7 +262,7 @@ class AttemptRunner:
             await backend.remove(self._attempt.handle)
 
     def _stop_request(self) -> StopRequest | None:
-        """Whether the attempt must end, why and how fast."""
+        """Return the reason and grace period if the attempt must end, else None."""
         attempt = self._attempt
         if attempt.stale:
             return StopRequest(ReasonCode.FENCED.value, 0.0)
@@ -295,10 +298,10 @@ class AttemptRunner:
             attempt.end(ReasonCode.SIGNAL, observation.detail)
 
     async def _news(self, seen: int) -> None:
-        """Wait until somebody rings, or a second has passed."""
+        """Wait for a notification, or until a second has passed."""
         await self._attempt.news.after(seen, within_s=_LOOK_EVERY_S)
 
 
 async def clear_folder(path: Path) -> None:
-    """Delete what an attempt left; what cannot be deleted now is found again at the next start."""
+    """Delete the folder of an attempt. The next start of the agent retries failed deletions."""
     await asyncio.to_thread(remove_tree, path)

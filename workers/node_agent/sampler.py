@@ -22,7 +22,7 @@ _READ_BYTES: Final = 256 * 1024
 
 
 class Sampler:
-    """Sends samples; they are worth little, so what is refused is not sent again."""
+    """Sends usage samples. Refused ones are not sent again, because they matter little."""
 
     def __init__(self, portal: Portal, table: AttemptTable, gpus: Gpus) -> None:
         self._portal = portal
@@ -39,7 +39,7 @@ class Sampler:
                 log.info("samples wait: %s", error)
 
     async def send(self) -> None:
-        """Send what is new. Raises PortalError; the samples then stay for the next time."""
+        """Send new samples. Raises PortalError, and then the samples remain for the next call."""
         samples: list[Sample] = []
         cursors: list[tuple[Attempt, int]] = []
         for attempt in self._table:

@@ -1,4 +1,4 @@
-"""What the person who starts an agent decides: read once from the command line."""
+"""Settings of an agent, read once from the command line."""
 
 import argparse
 import os
@@ -17,16 +17,16 @@ _UNITS: Final = {"MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,46}[a-z0-9])?")
 _BACKENDS: Final = ("process", "docker")
 DEFAULT_IMAGE: Final = "python:3.11-slim"
-# What tasks find that name no requirements of their own.
+# Default requirements, for tasks that name none.
 DEFAULT_REQUIREMENTS: Final = Path(workers.__path__[0]).parent / "requirements" / "jobs.txt"
 
 
 @dataclass(frozen=True)
 class AgentSettings:
-    """How one agent runs. Paths are absolute.
+    """Settings of one agent. Paths are absolute.
 
-    Tasks that name no environment run with `python`, or without one in an environment built from
-    `requirements`: never with the packages of the platform, which are no business of theirs.
+    Tasks without an environment run with `python`, or else in an environment built from
+    `requirements`. They never see the packages of the platform.
     """
 
     url: str
@@ -49,13 +49,13 @@ class AgentSettings:
     warm_limit: int = 3
     stop_tasks_on_exit: bool = False
     log_bound_bytes: int = BOUND_BYTES
-    # What one task may hold on the disk, and what stays free; else shares of the disk.
+    # Disk limit of one task, and the reserve that stays free. By default shares of the disk.
     task_disk_bytes: int | None = None
     disk_reserve_bytes: int | None = None
 
     @property
     def confine(self) -> bool:
-        """Whether tasks and builds are confined at all."""
+        """True if tasks and builds are confined at all."""
         return self.isolation != "none"
 
     def passed(self) -> dict[str, str]:
@@ -141,7 +141,7 @@ def _own_clone() -> tuple[str, ...]:
 
 
 def read_settings(arguments: Sequence[str]) -> AgentSettings:
-    """Read the command line; on a mistake say so and exit with status 2."""
+    """Parse the command line. On an error print it and exit with status 2."""
     args = _parser().parse_args(arguments)
     return AgentSettings(
         url=args.url.rstrip("/"),

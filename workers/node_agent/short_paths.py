@@ -17,7 +17,7 @@ _SHORT_ENOUGH: Final = 24
 def short_link(folder: Path) -> str:
     """Return a short path that leads to a folder, or its own path if there is no shorter one.
 
-    Somebody else may hold the name already; the folder then keeps its long path.
+    If another owner holds the name already, the folder is used by its long path.
     """
     if len(str(folder)) <= _SHORT_ENOUGH:
         return str(folder)

@@ -80,7 +80,7 @@ class SnapshotStore:
 
 
 def unpack(archive: Path, place: Path) -> None:
-    """Unpack an archive of files and folders; raises StartError for anything else in it."""
+    """Unpack an archive of files and folders. Raises StartError for any other entry."""
     place.mkdir(mode=0o700)
     total = entries = 0
     try:
@@ -121,7 +121,7 @@ def _check(member: tarfile.TarInfo, entries: int, total: int) -> None:
 
 
 def copy_fresh(snapshot: Path, work: Path) -> None:
-    """Give a task its own copy that it may change; raises OSError."""
+    """Copy a snapshot for a task, which may change the copy. Raises OSError."""
     shutil.copytree(snapshot, work, dirs_exist_ok=True)
     for folder, _, files in os.walk(work):
         for path in (Path(folder), *(Path(folder) / name for name in files)):

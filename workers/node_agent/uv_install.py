@@ -1,10 +1,10 @@
-"""uv in the place of pip, told to reach packages as the machine's pip is told.
+"""Installation with uv instead of pip, following the machine's pip settings.
 
-uv installs what pip installs, several packages at once and from what it has unpacked before: in
-seconds, where torch, MLflow and what they need take pip a minute. Whoever has set up pip for a
-machine (a mirror, a folder of wheels, constraints, a certificate) has set up uv with it; a setting
-that has no equal here leaves the work to pip. Needs the standard library alone, for `scripts/setup`
-runs it before there is anything else.
+uv installs what pip installs, several packages at once and from its unpacked cache. It takes
+seconds where pip needs a minute for torch, MLflow and their dependencies. A pip configuration (a
+mirror, a folder of wheels, constraints, a certificate) applies to uv as well. A setting without an
+equivalent in uv leaves the work to pip. This module uses only the standard library, because
+`scripts/setup` runs it before anything else is installed.
 """
 
 import ast
@@ -37,14 +37,14 @@ _YES: Final = frozenset({"1", "true", "yes", "on"})
 
 
 class OnlyForPip(Exception):
-    """Why pip has to install, for one setting or another; ends a sentence."""
+    """A setting that requires pip. The message is the end of a sentence."""
 
 
 def settings_of_pip(listed: str) -> dict[str, str]:
-    """What `pip config list` printed, by the names of `pip install`'s options.
+    """Parse the output of `pip config list` into options of `pip install`.
 
-    What is said of `install` comes before what is said of every command, and the environment before
-    both, as with pip. Raises OnlyForPip at a line that is neither.
+    Settings of `install` override those of every command, and the environment overrides both, as
+    with pip. Raises OnlyForPip for any other line.
     """
     values: dict[str, dict[str, str]] = {"global": {}, "install": {}, ":env:": {}}
     for line in listed.splitlines():
@@ -107,7 +107,7 @@ def _unknown(name: str) -> OnlyForPip:
 
 
 def _is_missing(value: str) -> bool:
-    """Whether it is a folder's address where no folder is: pip goes on without, uv does not."""
+    """Return whether a file URL names a missing folder, which pip ignores but uv does not."""
     place = urlsplit(value)
     return place.scheme == "file" and not Path(unquote(place.path)).exists()
 

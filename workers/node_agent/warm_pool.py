@@ -37,7 +37,10 @@ _LATER_S: Final = 20.0
 
 
 def boot(module: str, *, isolated: bool = False) -> str:
-    """What `python -c` runs to enter a module of the launcher; the code is its first argument."""
+    """Return the code for `python -c` that runs a launcher module.
+
+    Its first argument is the root.
+    """
     return (_BOOT_ISOLATED if isolated else _BOOT) + _ENTER.format(module=module)
 
 
@@ -52,7 +55,7 @@ def confined_command(code: Path, confinement: Confinement, command: Sequence[str
 
 
 class CannotFork(Exception):
-    """No warm process could be had; the message says why, and a cold start is the way."""
+    """No warm process is available for the given reason. Use a cold start."""
 
 
 @dataclass
@@ -80,7 +83,7 @@ class WarmProcess:
         return self.ready.result() if self.state == "ready" else 0
 
     def close(self) -> None:
-        """End it: it goes when its socket closes; what was forked from it stays."""
+        """End the process. Tasks that were forked from it continue."""
         self.ready.cancel()
         self.door.close()
         self.process.kill()
@@ -121,7 +124,7 @@ class WarmPool:
         self._readable: dict[str, tuple[str, ...]] = {}
 
     def facts(self) -> list[WarmFacts]:
-        """What is kept warm, for the heartbeat."""
+        """Return the warm processes for the heartbeat."""
         return [
             WarmFacts(flavour=warm.flavour, state=warm.state, memory_bytes=warm.memory_bytes)
             for warm in self._processes.values()
@@ -145,7 +148,7 @@ class WarmPool:
                     log.info("nothing is kept warm: %s", error)
 
     async def fork(self, launch: Launch, flavour: str) -> int:
-        """Fork the shim of a task; answers its pid. Raises CannotFork."""
+        """Fork the shim of a task and return its pid. Raises CannotFork."""
         if flavour not in FLAVOURS:
             raise CannotFork(f"there is no warm process of the flavour {flavour}")
         if self._only_trusted and launch.python not in self._trusted:

@@ -1,1 +1,1 @@
-"""What gateway and replica share: the frames between them and the errors people see."""
+"""Code that gateway and replica share: the frames between them and the error responses."""

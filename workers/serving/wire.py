@@ -1,16 +1,17 @@
-"""Frames between gateway and replica: many requests in one, many answers in one.
+"""Frames between gateway and replica: many requests in one, many responses in one.
 
-A frame is the length of what follows (u32), its kind (u8), a zero byte, a count (u16), and a
-payload; all little-endian. The payload of REQUESTS and ANSWERS is `count` records of fixed size and
-then the bodies, one after the other, so that a hundred requests cost one write and one read. What
-nearly all requests are, scoring in JSON without tensors, goes by PLAIN_REQUESTS where the replica's
-WELCOME says that it takes those: numbers that follow each other, so only the first is there, then
-the lengths of all bodies, then these. PLAIN_ANSWERS are so, too, for what is 200 and JSON, with how
-long all of them waited.
+A frame is the length of the rest (u32), its kind (u8), a zero byte, a count (u16), and a payload,
+all little-endian. The payload of REQUESTS and ANSWERS is `count` records of fixed size and then the
+bodies, one after the other, so that a hundred requests cost one write and one read. Nearly all
+requests are scoring in JSON without tensors. They use PLAIN_REQUESTS if the replica's WELCOME
+states that it accepts those: their numbers are consecutive, so the payload holds only the first,
+then the lengths of all bodies, then the bodies. PLAIN_ANSWERS have the same layout, for responses
+with status 200 and JSON, and include the queue time of all of them.
 
-The replica opens with CHALLENGE (its nonce); the gateway proves by HELLO that it knows the secret
-without sending it; the replica proves the same by WELCOME, which also tells what it serves. Before
-that nothing else is accepted, and frames stay small. DRAIN says: send me nothing new.
+The replica opens with CHALLENGE (its nonce). The gateway proves by HELLO that it knows the secret
+without sending it. The replica proves the same by WELCOME, which also describes the model that it
+serves. Before that nothing else is accepted, and frames stay small. DRAIN asks the gateway to send
+nothing new.
 """
 
 import hashlib
@@ -31,7 +32,7 @@ ANSWER: Final = struct.Struct("<IIIHBxI")
 _PLAIN_REQUESTS: Final = struct.Struct("<I")
 _PLAIN_ANSWERS: Final = struct.Struct("<II")
 _AFTER_LENGTH: Final = HEADER.size - 4
-# A frame of one, head and record together: whoever asks alone waits for every step.
+# A frame of one, head and record together: every step adds to a single client's latency.
 _ONE_REQUEST: Final = struct.Struct("<IBBHIIIB3x")
 _ONE_ANSWER: Final = struct.Struct("<IBBHIIIHBxI")
 # Makes a named tuple without its own __new__, which costs more than all else that is done with it.
@@ -41,13 +42,13 @@ MAC_BYTES: Final = 32
 MAX_COUNT: Final = 4096
 # A number is one of so many.
 NUMBERS: Final = 1 << 32
-# What a peer that has not proved itself may send at once, and what one that has may.
+# Frame size limits before and after authentication of the peer.
 SMALL_FRAME_BYTES: Final = 4096
 LARGE_FRAME_BYTES: Final = 3 * 1024**3
 
 
 class Kind(IntEnum):
-    """What a frame is."""
+    """Kinds of frames."""
 
     CHALLENGE = 1
     HELLO = 2
@@ -80,9 +81,9 @@ class Content(IntEnum):
 
 
 class Welcome(AnswerSchema):
-    """What a replica serves. `forward_ms` is a warm prediction of one row.
+    """Description of a replica's model. `forward_ms` is a warm prediction of one row.
 
-    `takes_plain` is not said by replicas of before there was PLAIN_REQUESTS.
+    Old replicas, without support for PLAIN_REQUESTS, do not send `takes_plain`.
     """
 
     replica_id: str
@@ -97,7 +98,7 @@ class Welcome(AnswerSchema):
 
 
 class BrokenFrame(Exception):
-    """What came is no frame of this protocol; the connection has to be closed."""
+    """The bytes are no valid frame of this protocol. The connection has to be closed."""
 
 
 @dataclass(slots=True)
@@ -119,7 +120,7 @@ class RequestFrame(NamedTuple):
 
 
 class ResponseFrame(NamedTuple):
-    """An answer in a frame; `queue_us` is how long the request waited for its forward pass."""
+    """A response in a frame. `queue_us` is the time the request waited for its forward pass."""
 
     number: int
     status: int
@@ -143,11 +144,11 @@ class FrameReader:
 
     @property
     def is_midway(self) -> bool:
-        """Whether what comes next goes on with a frame that has begun."""
+        """True if the next bytes continue an incomplete frame."""
         return bool(self._held)
 
     def feed(self, data: bytes) -> list[Frame]:
-        """Return the frames that are whole now; raises BrokenFrame."""
+        """Return the frames that are now complete. Raises BrokenFrame."""
         if self._held:
             self._held += data
             if len(self._held) < HEADER.size or len(self._held) < self._length(self._held):
@@ -190,7 +191,7 @@ def pack_requests(requests: list[tuple[int, int, int, bytes]]) -> bytes:
 
 
 def only_request(data: bytes) -> RequestFrame | None:
-    """Return the request of a frame of one, when that is all there is; None for anything else."""
+    """Return the request if the data is exactly one frame with one request, else None."""
     if len(data) < _ONE_REQUEST.size:
         return None
     length, kind, _, count, number, size, head, contract = _ONE_REQUEST.unpack_from(data)
@@ -200,7 +201,7 @@ def only_request(data: bytes) -> RequestFrame | None:
 
 
 def only_answer(data: bytes) -> ResponseFrame | None:
-    """Return the answer of a frame of one, when that is all there is; None for anything else."""
+    """Return the response if the data is exactly one frame with one response, else None."""
     if len(data) < _ONE_ANSWER.size:
         return None
     length, kind, _, count, number, size, head, status, content, us = _ONE_ANSWER.unpack_from(data)
@@ -210,7 +211,7 @@ def only_answer(data: bytes) -> ResponseFrame | None:
 
 
 def unpack_requests(received: Frame) -> list[RequestFrame]:
-    """Return the requests of a frame; raises BrokenFrame."""
+    """Return the requests of a frame. Raises BrokenFrame."""
     payload, at = received.payload, received.count * REQUEST.size
     if at > len(payload):
         raise BrokenFrame("records are cut short")
@@ -242,7 +243,7 @@ def pack_answers(answers: list[ResponseFrame]) -> bytes:
 
 
 def unpack_answers(received: Frame) -> list[ResponseFrame]:
-    """Return the answers of a frame; raises BrokenFrame."""
+    """Return the responses of a frame. Raises BrokenFrame."""
     payload, at = received.payload, received.count * ANSWER.size
     if at > len(payload):
         raise BrokenFrame("records are cut short")
@@ -265,7 +266,7 @@ def pack_plain_requests(first: int, bodies: Sequence[bytes]) -> bytes:
 
 
 def unpack_plain_requests(received: Frame) -> tuple[int, list[bytes]]:
-    """Return the first number, and the bodies of all; raises BrokenFrame."""
+    """Return the first number and the bodies of all requests. Raises BrokenFrame."""
     bodies = _bodies(received, _PLAIN_REQUESTS.size)
     (first,) = _PLAIN_REQUESTS.unpack_from(received.payload)
     return _checked(first, len(bodies)), bodies
@@ -278,7 +279,7 @@ def pack_plain_answers(first: int, queue_us: int, bodies: Sequence[bytes]) -> by
 
 
 def unpack_plain_answers(received: Frame) -> tuple[int, int, list[bytes]]:
-    """Return the first number, how long all waited, and the bodies; raises BrokenFrame."""
+    """Return the first number, the common queue time, and the bodies. Raises BrokenFrame."""
     bodies = _bodies(received, _PLAIN_ANSWERS.size)
     first, queue_us = _PLAIN_ANSWERS.unpack_from(received.payload)
     return _checked(first, len(bodies)), queue_us, bodies
@@ -315,10 +316,10 @@ def _checked(first: int, count: int) -> int:
 
 
 def proof(role: bytes, secret: str, challenge: bytes, own: bytes) -> bytes:
-    """Prove to who sent `challenge` that this side, `role`, knows the secret."""
+    """Return the MAC that proves to the sender of `challenge` that `role` knows the secret."""
     return hmac.new(secret.encode(), role + challenge + own, hashlib.sha256).digest()
 
 
 def proved(role: bytes, secret: str, challenge: bytes, theirs: bytes, mac: bytes) -> bool:
-    """Whether the other side, `role`, proved that it knows the secret."""
+    """Return whether the other side, `role`, proved that it knows the secret."""
     return hmac.compare_digest(proof(role, secret, challenge, theirs), mac)

@@ -1,9 +1,9 @@
-"""`python -m workers.tracking SOCKET KEY_FILE`: serve MLflow to the portal alone, until SIGTERM.
+"""`python -m workers.tracking SOCKET KEY_FILE`: serve MLflow to the portal only, until SIGTERM.
 
-SOCKET is a Unix socket that only the owner of the installation can open; no port is bound. KEY_FILE
-holds the secret that each request must carry: its path may be on a command line, it may not. The
-tables are named by SLIPWAY_TRACKING_STORE and the artifacts by SLIPWAY_TRACKING_ARTIFACTS, which
-may hold passwords.
+SOCKET is a Unix socket that only the owner of the installation can open. No port is bound. KEY_FILE
+holds the secret that each request must carry: its path may be on a command line, the secret may
+not. SLIPWAY_TRACKING_STORE names the database and SLIPWAY_TRACKING_ARTIFACTS the artifact root.
+Both may hold passwords.
 """
 
 import gc

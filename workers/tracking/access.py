@@ -36,7 +36,7 @@ def peer_uid(connection: Any) -> int:
 
 
 def read_secret(path: Path) -> str:
-    """Return the secret of the portal; raises ValueError when there is none."""
+    """Return the secret of the portal. Raises ValueError if the file is empty."""
     secret = path.read_text("ascii").strip()
     if not secret:
         raise ValueError(f"{path.name} is empty")
@@ -99,7 +99,7 @@ async def _refuse(send: Any) -> None:
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", str(len(_UNAUTHENTICATED)).encode()),
-        # What follows on this connection is not read.
+        # The rest of this connection is not read.
         _CLOSE,
         _CHALLENGE,
     ]

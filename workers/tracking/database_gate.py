@@ -1,4 +1,4 @@
-"""MLflow's database is opened by its first request; while it is away that request has its 503."""
+"""Opens MLflow's database on the first request, which gets a 503 while it is unavailable."""
 
 import threading
 import time
@@ -47,7 +47,10 @@ def _in_turn(open_store: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def limit_attempts() -> None:
-    """Have each request try once to open the database; MLflow tries ten times, for 100 seconds."""
+    """Limit each request to one attempt to open the database.
+
+    MLflow's default is ten attempts over 100 seconds.
+    """
     utils.MAX_RETRY_COUNT = 1
     for registry in (TrackingStoreRegistry, ModelRegistryStoreRegistry):
         registry.get_store = _in_turn(registry.get_store)  # type: ignore[method-assign]

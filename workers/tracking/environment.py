@@ -1,15 +1,15 @@
-"""What MLflow's server reads from its environment, set before it is imported."""
+"""Environment variables of MLflow's server, set before it is imported."""
 
 import os
 from collections.abc import MutableMapping
 
-# What a client may cite as the place of a model: our own artifacts, a run, a model, and what MLflow
+# Allowed sources of a model version: our own artifacts, a run, a model, and the value that MLflow
 # writes for prompts, which have no files.
 _SOURCES = r"^(mlflow-artifacts:|runs:|models:|dummy-source$|prompt-template$)"
 
 
 def configure(environ: MutableMapping[str, str], *, store: str, artifacts: str) -> None:
-    """Say where the tables and the files are, and shut every door that is not needed."""
+    """Set the locations of the database and the files, and disable all unneeded features."""
     environ.update(
         {
             "_MLFLOW_SERVER_FILE_STORE": store,
@@ -29,7 +29,7 @@ def configure(environ: MutableMapping[str, str], *, store: str, artifacts: str) 
             "DO_NOT_TRACK": "true",
         }
     )
-    # Where it listens nobody resolves names: the check of host names would only refuse the portal.
+    # A Unix socket has no host name: MLflow's Host check would only refuse the portal.
     environ.setdefault("MLFLOW_SERVER_ALLOWED_HOSTS", "tracking")
 
 

@@ -14,23 +14,23 @@ class Projects(AbstractStore):
     """Takes every workspace the portal names, and lists, makes, changes and removes none."""
 
     def __init__(self, workspace_uri: str | None = None) -> None:
-        """Take what the registry hands over; there is nothing to connect to."""
+        """Accept the registry's argument. There is nothing to connect to."""
 
     def list_workspaces(self) -> Iterable[Workspace]:
-        """Return none: who may see which project is the portal's to say."""
+        """Return nothing: the portal decides who may see which project."""
         return []
 
     def get_workspace(self, workspace_name: str) -> Workspace:
-        """Return the project under this id; the portal has checked that it is there."""
+        """Return the project with this id. The portal has checked that it exists."""
         return Workspace(name=workspace_name)
 
     def get_default_workspace(self) -> NoReturn:
-        """Have none, which MLflow reads as: a request must name its workspace."""
+        """Raise NotImplementedError: MLflow then requires each request to name its workspace."""
         raise NotImplementedError
 
 
 def register() -> None:
-    """Make MLflow look for its workspaces here, and let it take the ids of projects as names."""
+    """Register this class as MLflow's workspace store and allow project ids as names."""
     # Ours hold one underscore (prj_…), which its rule, made for Kubernetes, leaves out.
     WorkspaceNameValidator._PATTERN = r"^[a-z0-9]([-_a-z0-9]*[a-z0-9])?$"  # noqa: SLF001
     store_registry = registry._get_workspace_store_registry()  # noqa: SLF001

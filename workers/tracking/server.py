@@ -35,10 +35,10 @@ def _capabilities() -> dict[str, Any]:
 
 
 def _keep_clients_here() -> None:
-    """Have the server say that artifacts go through it alone.
+    """Make the server report that artifacts go only through it.
 
-    On a bucket it would offer clients addresses to go there themselves, past every gate; clients
-    that were told so do not come back to the way that is open.
+    For a bucket it would offer clients direct addresses, which bypass all access checks. A client
+    that has received those does not fall back to the proxied route.
     """
     mlflow_app.add_api_route(_CAPABILITIES, _capabilities)
     routes = mlflow_app.router.routes
@@ -56,9 +56,9 @@ def _listener(path: str) -> socket.socket:
 
 
 def serve(path: str, key_file: str) -> None:
-    """Serve on the Unix socket `path` until SIGTERM, for who knows the secret in `key_file`.
+    """Serve on the Unix socket `path` until SIGTERM, for clients with the secret in `key_file`.
 
-    Raises OSError or ValueError when the secret cannot be read.
+    Raises OSError or ValueError if the secret cannot be read.
     """
     os.umask(0o077)
     secret = read_secret(Path(key_file))

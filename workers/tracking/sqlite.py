@@ -1,4 +1,4 @@
-"""How MLflow uses SQLite beside the portal, which writes the same file."""
+"""SQLite settings for MLflow, which shares the database file with the portal."""
 
 import sqlite3
 import time
@@ -20,7 +20,10 @@ _MLFLOWS_OWN_WAIT: Final = "PRAGMA busy_timeout"
 
 class _Cursor(sqlite3.Cursor):
     def execute(self, statement: str, parameters: Any = ()) -> Any:
-        """Run a statement; outside a transaction it waits for the lock of others, in slices."""
+        """Run a statement.
+
+        Outside a transaction it waits for other connections' lock, in slices.
+        """
         if statement.startswith(_MLFLOWS_OWN_WAIT):
             statement = f"{_MLFLOWS_OWN_WAIT}={_SLICE_MS}"
         began = moved = time.monotonic()
@@ -52,7 +55,7 @@ def _is_busy(error: sqlite3.OperationalError) -> bool:
 
 
 def _data_version(connection: sqlite3.Connection) -> object:
-    """Return a number that changes whenever another connection commits; None if it is unknown."""
+    """Return a number that changes when another connection commits, or None if unknown."""
     try:
         return sqlite3.Connection.cursor(connection).execute("PRAGMA data_version").fetchone()
     except sqlite3.Error:
@@ -61,8 +64,8 @@ def _data_version(connection: sqlite3.Connection) -> object:
 
 def _on_connect(connection: Any, _record: Any) -> None:
     if isinstance(connection, sqlite3.Connection):
-        # Reads stand outside a transaction; the first write begins one that has the lock. MLflow
-        # nests sessions: one that took the lock when it began would wait for itself.
+        # Reads run outside a transaction. The first write begins one with the lock. MLflow nests
+        # sessions, so taking the lock at the start of a session would deadlock.
         connection.isolation_level = "IMMEDIATE"
         connection.execute(f"PRAGMA busy_timeout={_SLICE_MS}")
         connection.execute("PRAGMA journal_mode=WAL")
@@ -70,7 +73,7 @@ def _on_connect(connection: Any, _record: Any) -> None:
 
 
 def _open(dialect: Any, _record: Any, arguments: list[Any], options: dict[str, Any]) -> Any:
-    """Open a file that is there; SQLite itself would create an empty one. Raises sqlite3.Error."""
+    """Open an existing file, as SQLite would create an empty one. Raises sqlite3.Error."""
     if dialect.name != "sqlite":
         return None
     options = {name: value for name, value in options.items() if name != "uri"}

@@ -1,6 +1,6 @@
-"""`python -m workers.tracking.upgrade`: bring MLflow's tables up to date, then end.
+"""`python -m workers.tracking.upgrade`: migrate MLflow's database schema, then exit.
 
-The database stands in the environment (MLFLOW_BACKEND_STORE_URI), where a process list does not
+The database is named in the environment (MLFLOW_BACKEND_STORE_URI), because a process list would
 show its password.
 """
 

@@ -1,6 +1,6 @@
-"""Segments of the capture log as Arrow tables, by whole columns: a row costs no Python object.
+"""Segments of the capture log as Arrow tables, column by column, without a Python object per row.
 
-Only the shipper imports this; numpy and pyarrow stay out of the gateway.
+Only the shipper imports this module, so that the gateway does not load numpy and pyarrow.
 """
 
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ SCHEMA: Final = pa.schema(
         ("is_shadow", pa.bool_()),
         # Answered by a standby in place of the revisions with traffic; null in older files.
         ("is_fallback", pa.bool_()),
-        # 200, or what a prediction failed with; null in files from before it was kept.
+        # 200, or the status of a failed prediction. Null in old files, which lack the column.
         ("status", pa.int16()),
         # As text (JSON or CSV); tensors that came as bytes are in the columns that follow.
         ("request", pa.string()),
@@ -42,8 +42,8 @@ SCHEMA: Final = pa.schema(
 )
 
 
-# What is mostly alike for many goes to Parquet as it stands there, as numbers of a few words: so no
-# word is looked up for each row. In the file it is the same text, and is read as such.
+# Low-cardinality columns are dictionary-encoded, so no string is hashed per row. In the file they
+# are plain strings, and are read as such.
 _WORDS: Final = pa.dictionary(pa.int32(), pa.string())
 _FEW: Final = ("revision", "model", "model_version", "key_id", "contract")
 WRITTEN: Final = pa.schema(
@@ -84,12 +84,12 @@ class Part:
 
 
 class Hide(Protocol):
-    """What of a body and the length of its JSON before tensors may be kept."""
+    """Callable that redacts a body and returns it with the length of its JSON before tensors."""
 
     def __call__(
         self, revision: str, body: bytes, head: int, *, is_input: bool, is_failed: bool = False
     ) -> tuple[bytes, int]:
-        """Return them as they may be."""
+        """Return the redacted body and length."""
 
 
 def by_hour(part: Part) -> Iterator[tuple[str, Part]]:
@@ -104,7 +104,7 @@ def by_hour(part: Part) -> Iterator[tuple[str, Part]]:
 
 
 def table_of(part: Part, hide: Hide | None = None) -> pa.Table:
-    """Return predictions as WRITTEN has them, `hide` asked for each body."""
+    """Return predictions in the schema WRITTEN, with each body redacted by `hide`."""
     count = len(part.names)
     same = pa.array(np.zeros(count, np.int32))
     requested, asked_bytes = _side(part, 0, hide)

@@ -30,7 +30,7 @@ SHADOW: Final = 1
 FALLBACK: Final = 2
 OPEN: Final = ".open"
 SEALED: Final = ".seg"
-# What the shipper says on its standard output when it begins to work, and when all is done.
+# Lines on the shipper's standard output when it begins to work, and when it is idle again.
 AT_WORK: Final = b"working\n"
 AT_REST: Final = b"resting\n"
 # A record, and the input and the output of its prediction.
@@ -50,7 +50,7 @@ def entry(
     flags: int,
     status: int,
 ) -> Entry:
-    """Return a prediction for a block; the heads are lengths of JSON that stands before tensors."""
+    """Return a prediction for a block. The heads are the lengths of the JSON before the tensors."""
     lengths = (len(requested), len(data), asked_head, said_head)
     record = RECORD.pack(
         prediction_id, key_id, at_unix_ns, latency_us, *lengths, contract, flags, status
@@ -77,9 +77,9 @@ def pack_plain_block(
     requested: Sequence[bytes],
     items: Sequence[bytes],
 ) -> bytes:
-    """Return good predictions of one moment and revision, scored in JSON, as a plain block.
+    """Return successful JSON scoring predictions of one time and revision as a plain block.
 
-    `names` are ids of ID_BYTES; all else is one for each of them.
+    `names` are ids of ID_BYTES. Every other sequence has one item for each of them.
     """
     item = keys[0]
     values = [item] if keys.count(item) == len(keys) else keys

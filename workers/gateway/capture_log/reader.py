@@ -40,7 +40,7 @@ _RECORD: Final = np.dtype(
 
 
 class _Blocks(NamedTuple):
-    """Where in a piece blocks of one kind and context go on behind it and end, and their counts."""
+    """Offsets and counts of the blocks of one kind and context in a piece, and where they end."""
 
     places: list[int]
     counts: list[int]
@@ -56,7 +56,7 @@ def read_parts(
     """
     left = os.fstat(segment.fileno()).st_size
     at, needed = 0, BLOCK.size
-    # What is no length is not asked for: memory for it would be taken first.
+    # Validate the length before reading, or read() would allocate it.
     while needed and needed <= left:
         segment.seek(at)
         piece = segment.read(max(piece_bytes, needed))
@@ -118,7 +118,7 @@ def _part(piece: bytes, context: dict[str, Any], blocks: _Blocks) -> Part:
     records = letters[np.repeat(places, counts) + number * RECORD.size].view(_RECORD)[:, 0]
     lengths = records["lengths"].astype(np.int64)
     before = np.concatenate([[0], np.cumsum(lengths.sum(axis=1))])
-    # Of a prediction: what stands before it and is none of it, its input, its output.
+    # Three lengths per prediction: the bytes before it, its input, its output.
     ends = np.zeros(3 * len(records) + 1, np.int64)
     bodies = np.repeat(places + counts * RECORD.size - before[firsts], counts)
     ends[1::3] = bodies + before[:-1]

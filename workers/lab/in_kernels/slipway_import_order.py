@@ -36,7 +36,7 @@ class FolderLast(PathFinder):
 
     @classmethod
     def replace(cls) -> None:
-        """Take the place of Python's own finder."""
+        """Replace Python's own finder."""
         places = {entry for entry in sys.path if entry and entry not in cls.folder}
         places.add(os.path.dirname(os.__file__))
         places |= {os.path.realpath(place) for place in places}
@@ -67,7 +67,7 @@ class FolderLast(PathFinder):
 
     @classmethod
     def folders(cls) -> "list[str]":
-        """Return where to look last."""
+        """Return the folders to search last."""
         return [entry for entry in sys.path if entry in cls.folder]
 
     @classmethod
@@ -126,7 +126,7 @@ def importer() -> "tuple[FrameType | None, bool]":
 
 
 def put_folder_last() -> None:
-    """Have the first import after the start move the folder to the end."""
+    """Make the first import after the start move the folder to the end."""
     if not sys.flags.safe_path:
         sys.meta_path.insert(0, FirstImport())  # type: ignore[arg-type]
 
@@ -159,7 +159,7 @@ def _is_starting() -> bool:
 
 
 def _move_folder() -> None:
-    """Move what Python has put in front to the end of the path, and look there last."""
+    """Move the entry that Python put first to the end of the path, so that it is searched last."""
     folder = _first_folder()
     names = {""}
     others = tuple(entry.rstrip(os.sep) + os.sep for entry in sys.path if entry not in ("", folder))

@@ -1,13 +1,13 @@
-"""What MLflow itself loads of ours in a job, by its own door for plug-ins.
+"""MLflow plug-in that is active inside jobs, loaded through MLflow's entry points.
 
-A job has its run from the start, and MLflow refuses to go on with it once a script has called
-`mlflow.set_experiment`. So the experiment that the script means is told with the request for the
-run, and the portal moves the run there before it answers. What MLflow logs in the background is
-sent before Python ends its threads, which MLflow 3.17 does not wait for. And of the data that the
-script names as inputs the SDK keeps a sample, see `slipway.mlflow_inputs`.
+A job has its run from the start, and MLflow refuses to continue that run once a script has called
+`mlflow.set_experiment`. So the request for the run carries the experiment that the script selected,
+and the portal moves the run there before it responds. Data that MLflow logs in the background is
+sent before Python ends its threads, which MLflow 3.17 does not wait for. The SDK also stores a
+sample of the data that the script logs as inputs, see `slipway.mlflow_inputs`.
 
-Any Python that MLflow runs on must understand this file; it stands in no package, because the
-user's own modules must not be hidden by it.
+This file must run on any Python that MLflow supports. It belongs to no package, because a package
+could shadow the user's own modules.
 """
 
 import os
@@ -20,14 +20,14 @@ _RUN = "MLFLOW_RUN_ID"
 
 
 class JobHeaders:
-    """Tells which experiment was set, until the job's run has been asked for."""
+    """Sends the selected experiment, until the job's run has been requested."""
 
     def __init__(self) -> None:
         self._waits = _RUN in os.environ
         self._watches = False
 
     def in_context(self) -> bool:
-        """Whether the run of the job has not been begun here."""
+        """Return whether the job's run has not been started here yet."""
         if not self._watches:  # MLflow is wholly there with its first request, and not before
             self._watches = True
             _watch_inputs()

@@ -20,7 +20,7 @@ _MODULES: Final = {
 
 
 def open_model(spec: ReplicaSpec, model_dir: Path) -> Model:
-    """Load the model, which may run the code in it; raises NotReady with a sentence why not."""
+    """Load the model, which may run its code. Raises NotReady with the reason."""
     try:
         loader = importlib.import_module(_MODULES[spec.format])
     except ImportError as error:

@@ -89,7 +89,7 @@ class ColumnReader:
         ]
 
     def read(self, sent: Columns, index: Sequence[Any] | None = None) -> pd.DataFrame:
-        """Return a table; raises BadInput that names each column that does not fit."""
+        """Return a table. Raises BadInput that names each invalid column."""
         faults: list[FieldFault] = []
         values: dict[str, Any] = {}
         for column, name in self._pairs(sent):
@@ -134,9 +134,9 @@ class ColumnReader:
         )
 
     def parse(self, name: str, texts: Sequence[str]) -> list[Any]:
-        """Return the cells of a column of CSV as values of its type; those that are not stay text.
+        """Parse the cells of a CSV column as its type. Cells that do not parse remain text.
 
-        An empty cell is a missing value, except in a string column that has none.
+        An empty cell is a missing value, except in a required string column.
         """
         column = next(
             (
@@ -172,7 +172,10 @@ def _place_or_name(name: str) -> Any:
 
 
 def series_of(column: SignatureColumn, values: Sequence[Any]) -> Any:
-    """Return the values of a column as pandas holds its type; raises _BadRow for the first bad."""
+    """Return the values of a column in the pandas type.
+
+    Raises _BadRow for the first invalid one.
+    """
     cells = _alike(column.type, values)
     if cells is not None:
         return cells
@@ -192,7 +195,7 @@ def series_of(column: SignatureColumn, values: Sequence[Any]) -> Any:
 
 
 def _alike(kind: Any, values: Sequence[Any]) -> Any | None:
-    """Return a column whose values are all of its own Python type; None where they are not."""
+    """Return a column whose values all have its exact Python type, else None."""
     types = set(map(type, values))
     if kind == DataType.double and types == {float}:
         return np.array(values, np.float64)
@@ -231,7 +234,7 @@ def _series(kind: Any, cells: list[Any]) -> Any:
 
 
 def convert(value: Any, kind: Any) -> Any:
-    """Return a value as its type has it; raises Mismatch."""
+    """Return a value converted to its type. Raises Mismatch."""
     if isinstance(kind, DataType):
         return _SCALARS[kind](value)
     if isinstance(kind, Array):

@@ -52,7 +52,10 @@ class MlflowModel:
             model.metadata.signature.inputs = None
 
     def predict(self, inputs: Any, params: dict[str, Any]) -> Any:
-        """Return what the model gives; raises BadInput for what MLflow's own schema refuses."""
+        """Return the predictions.
+
+        Raises BadInput if MLflow's own schema check refuses the input.
+        """
         try:
             return self._model.predict(inputs, params=params or None)
         except MlflowException as error:
@@ -87,7 +90,7 @@ class MlflowCodec:
         return self._reader is not None
 
     def read(self, request_frame: RequestFrame) -> Batch:
-        """Return what a request asks for; raises BadInput."""
+        """Return the parsed request. Raises BadInput."""
         if self._tensors is not None:
             batch = self._tensors.read(request_frame)
             batch.inputs = self._named(batch.inputs)
@@ -123,7 +126,7 @@ class MlflowCodec:
         return next(iter(arrays.values())) if len(self._signature.inputs) == 1 else arrays
 
     def _checked_params(self, params: dict[str, Any]) -> dict[str, Any]:
-        """Return params as their types have them; raises BadInput."""
+        """Return params converted to their types. Raises BadInput."""
         check_params({name: None for name in params if name not in self._params}, [], self._params)
         checked_params = {}
         for name, value in params.items():
@@ -193,7 +196,7 @@ def _plain(value: Any) -> Any:
 
 
 def read_csv(body: bytes) -> tuple[list[str], list[list[str]]]:
-    """Return the names in the first line of CSV, and the rows; raises BadInput."""
+    """Return the names in the first line of CSV, and the rows. Raises BadInput."""
     try:
         lines = list(csv.reader(io.StringIO(body.decode("utf-8-sig"), newline="")))
     except (UnicodeDecodeError, csv.Error) as error:
@@ -242,7 +245,10 @@ def _kind(inputs: Any) -> tuple[int, Any]:
 def columns_of(
     key: str, value: Any, reader: ColumnReader
 ) -> tuple[dict[str, list[Any]], list[Any] | None]:
-    """Return a body of one of MLflow's four shapes as columns, and its index; raises BadInput."""
+    """Return the columns and the index of a body in one of MLflow's four formats.
+
+    Raises BadInput.
+    """
     if key == "dataframe_split":
         return _split(value)
     if key == "dataframe_records" or (key == "instances" and _is_records(value)):
@@ -340,7 +346,7 @@ def _unnamed(key: str, value: Any, reader: ColumnReader) -> dict[str, list[Any]]
 
 
 def load(path: Path, signature: Signature | None) -> MlflowModel:
-    """Load the python_function flavour; its own signature counts, as it does to MLflow."""
+    """Load the python_function flavour. Its own signature has priority, as in MLflow."""
     model = pyfunc.load_model(str(path))
     own = _signature(model.metadata)
     return MlflowModel(model, own or signature or Signature(kind="columns"))

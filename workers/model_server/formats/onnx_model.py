@@ -46,7 +46,7 @@ class OnnxModel:
         return value[0] if len(value) == 1 else dict(zip(self._outputs, value, strict=True))
 
     def predict_row(self, request_frame: RequestFrame) -> Any | None:
-        """Return the outputs of a plain request for one row; None if it is not that."""
+        """Return the outputs of a plain request for one row, or None for any other request."""
         if not self.codec.read_row(request_frame):
             return None
         return self.predict({self.signature.inputs[0].name: self.codec.row}, {})

@@ -12,7 +12,7 @@ from slipway.schemas.serving import Signature
 from workers.model_server.errors import NotReady
 from workers.model_server.formats.torch_module import TorchModel
 
-# What torch says without a GPU, compiled for one or not.
+# Messages of torch without a GPU, compiled for one or not.
 _NEEDS_GPU: Final = re.compile(r"CUDA|NVIDIA")
 
 
@@ -28,7 +28,7 @@ def module_on(path: Path, device: str) -> Any:
     try:
         program = torch.export.load(str(path))
     except (AssertionError, RuntimeError) as error:
-        # Unlike TorchScript's, this format has no way to load what is on another device.
+        # Unlike TorchScript, this format cannot load tensors of another device.
         if device != "cpu" or not _NEEDS_GPU.search(str(error)):
             raise
         detail = "The program was exported on a GPU, and this replica has none."

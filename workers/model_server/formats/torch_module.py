@@ -1,4 +1,4 @@
-"""What TorchScript and torch.export have in common: a callable of tensors."""
+"""Common base of TorchScript and torch.export models: a callable of tensors."""
 
 from collections.abc import Callable
 from threading import get_ident
@@ -48,7 +48,7 @@ class TorchModel:
         return self._arrays(self._module(*tensors, **params))
 
     def predict_row(self, request_frame: RequestFrame) -> Any | None:
-        """Return the outputs of a plain request for one row; None if it is not that."""
+        """Return the outputs of a plain request for one row, or None for any other request."""
         if self._row is None or not self.codec.read_row(request_frame):
             return None
         if self._thread != get_ident():

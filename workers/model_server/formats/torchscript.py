@@ -33,7 +33,7 @@ def load(path: Path, signature: Signature | None) -> TorchModel:
 def module_on(path: Path, device: str) -> Any:
     """Return a module that makes its tensors on that device, wherever it was traced."""
     with warnings.catch_warnings():
-        # That torch recommends another format is no fault of who deploys this one.
+        # Hide torch's deprecation warning: the user who deploys the model cannot act on it.
         warnings.simplefilter("ignore")
         module: Any = torch.jit.load(  # type: ignore[no-untyped-call]
             str(path), map_location=device
@@ -73,5 +73,8 @@ def _nodes(block: Any) -> Iterator[str]:
 
 
 def _keeps_nothing(kind: str) -> bool:
-    """Whether a step of a frozen graph has no state: what changes would be left an attribute."""
+    """Return whether an operation of a frozen graph is stateless.
+
+    Mutable state would remain an attribute.
+    """
     return kind.startswith(("aten::", "prim::")) and kind not in _STATEFUL

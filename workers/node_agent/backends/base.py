@@ -12,7 +12,7 @@ from workers.node_agent.folders import TaskFolder
 
 
 class Phase(StrEnum):
-    """Where a task stands for its back end."""
+    """Phase of a task as its back end sees it."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -22,7 +22,7 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True)
 class Observation:
-    """A phase, and for `lost` a sentence why, if the back end can tell."""
+    """A phase, and for `lost` the reason as a sentence, if the back end knows it."""
 
     phase: Phase
     detail: str = ""
@@ -67,11 +67,11 @@ class LaunchSpec:
 
 @dataclass(frozen=True)
 class PreparedEnvironment:
-    """An environment that is ready: what orders call it, and what the back end found out about it.
+    """An environment that is ready to use. `runtime` is its name in launch specs.
 
-    `locked` are its exact versions, one requirement a line; empty when they cannot be told.
-    `readable` are the folders that tasks need for it, as the agent recorded them: nothing inside an
-    environment is asked for them.
+    `locked` are its exact versions, one requirement per line, or empty if they are unknown.
+    `readable` are the folders that tasks need for it, as the agent recorded them. The environment
+    itself is not queried for them.
     """
 
     runtime: str
@@ -81,17 +81,17 @@ class PreparedEnvironment:
 
 
 class BuildLog(Protocol):
-    """Where the output of a build goes, line by line."""
+    """Receiver of the output of a build, line by line."""
 
     def write(self, text: str) -> None:
-        """Add text; never blocks."""
+        """Add text. Never blocks."""
 
 
 class Backend(Protocol):
     """Starts, watches and ends tasks.
 
-    The same handle started twice is one thing; stopping what is gone succeeds; a handle that nobody
-    knows is `lost`. After `ended` the journal of the task holds how.
+    Starting the same handle twice has no further effect, stopping a task that is gone succeeds, and
+    an unknown handle is `lost`. After `ended` the journal of the task holds the cause.
     """
 
     name: str
@@ -99,23 +99,23 @@ class Backend(Protocol):
     async def prepare(
         self, spec: EnvironmentSpec | None, log: BuildLog, project: str | None = None
     ) -> PreparedEnvironment:
-        """Make an environment ready, once; nothing is written to the log if it is already.
+        """Prepare an environment, once. Nothing is logged if it is ready already.
 
-        None stands for that of tasks which name none. What has to be built from source is built
-        for the project alone. Raises StartError.
+        None stands for the default environment of tasks. Packages that must be built from source
+        are built for the project alone. Raises StartError.
         """
 
     async def start(self, order: LaunchSpec) -> str:
-        """Start a task and answer its handle; raises StartError."""
+        """Start a task and return its handle. Raises StartError."""
 
     async def phase(self, handle: str) -> Observation:
-        """Look how it stands."""
+        """Return the current phase."""
 
     async def stop(self, handle: str, request: StopRequest) -> None:
-        """Ask it to end within the grace; returns before it has."""
+        """Request an end within the grace period. Returns before the task has ended."""
 
     async def remove(self, handle: str) -> None:
-        """Leave nothing of it running, however it stands, and give back what it held."""
+        """End the task in any phase and release its resources."""
 
     async def logs(self, handle: str, rank: int, offset: int, limit: int) -> Chunk:
-        """Output of one rank from an offset on; empty at its end, or when there is none."""
+        """Return output of one rank from an offset, empty at its end or without a log."""

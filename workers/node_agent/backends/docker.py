@@ -1,8 +1,8 @@
-"""Back end `docker`: a shim and its ranks in a container that may do as little as possible.
+"""Back end `docker`: a shim and its ranks in a container with minimal privileges.
 
 The shim is the container's first process, so killing it ends everything inside. It writes the same
-files as outside, into a folder of the task that is mounted; for the agent both back ends look
-alike, except that what lies there may have been written by user code and is read with care.
+files as outside, into a mounted folder of the task. For the agent both back ends look alike, except
+that user code may have written those files, so they are read defensively.
 """
 
 import asyncio
@@ -68,20 +68,20 @@ class DockerBackend:
         self._images = Images(self._engine, settings.docker_image)
 
     def is_available(self) -> bool:
-        """Whether an engine answers."""
+        """Return whether a Docker engine responds."""
         return self._engine.answers()
 
     async def prepare(
         self, spec: EnvironmentSpec | None, log: BuildLog, project: str | None = None
     ) -> PreparedEnvironment:
-        """Build the image of the environment; None stands for that of tasks which name none."""
+        """Build the image of the environment. None stands for the default environment."""
         if spec is None:
             default = default_environment(self._settings.requirements)
             return PreparedEnvironment(await self._images.ensure(default, log))
         return PreparedEnvironment(await self._images.ensure(spec, log, project))
 
     async def start(self, order: LaunchSpec) -> str:
-        """Create and start the container; the launch goes in by standard input alone."""
+        """Create and start the container. The launch is passed by standard input only."""
         handle = handle_of(order.key)
         if order.spec.network != "open":
             raise StartError(
@@ -122,7 +122,7 @@ class DockerBackend:
                 give_to(place, user.uid, user.gid)
 
     def _user(self, project: str) -> ProjectUser:
-        """Who runs inside: the project's user, or ours where the agent is not root itself."""
+        """Return the user inside the container: the project's, or ours if the agent is not root."""
         user = self._isolation.user_of(project)
         if user is not None:
             return user
@@ -271,7 +271,7 @@ class DockerBackend:
         if Journal(state.journal).ended():
             return Observation(Phase.ENDED)
         if error.status != _NOT_FOUND:
-            # The engine is away for a moment; its containers may well be alive.
+            # The engine is temporarily unavailable, but its containers may be alive.
             log.warning("the engine does not answer: %s", error)
             return Observation(Phase.RUNNING)
         if state.shim() is None:
@@ -279,7 +279,7 @@ class DockerBackend:
         return Observation(Phase.LOST, "The container is gone.")
 
     async def stop(self, handle: str, request: StopRequest) -> None:
-        """Leave the wish in the task's folder and wake the shim."""
+        """Write the stop request to the task's folder and wake the shim."""
         state = StateFolder(self._folder(handle).state)
         with suppress(OSError):
             state.ask_to_stop(request)

@@ -35,7 +35,7 @@ class Engine:
         )
 
     def answers(self) -> bool:
-        """Whether an engine listens; asked once, when the agent starts."""
+        """Return whether an engine responds. Called once, when the agent starts."""
         if not self._path.is_socket():
             return False
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
@@ -48,16 +48,16 @@ class Engine:
                 return False
 
     async def get(self, path: str, **query: str) -> Any:
-        """GET a JSON document; raises EngineError."""
+        """GET a JSON document. Raises EngineError."""
         return (await self._call("GET", path, params=query)).json()
 
     async def post(self, path: str, body: Any = None, **query: str) -> Any:
-        """POST a JSON document; the answer's, or None. Raises EngineError."""
+        """POST a JSON document and return that of the response, or None. Raises EngineError."""
         response = await self._call("POST", path, params=query, json=body or {})
         return response.json() if response.content else None
 
     async def delete(self, path: str, **query: str) -> None:
-        """DELETE; what is gone already is fine. Raises EngineError."""
+        """DELETE a resource. A missing one is no error. Raises EngineError."""
         try:
             await self._call("DELETE", path, params=query)
         except EngineError as error:
@@ -65,7 +65,7 @@ class Engine:
                 raise
 
     async def build(self, context: bytes, **query: str) -> AsyncIterator[str]:
-        """Build an image from a tar; yields its output, raises EngineError when it fails."""
+        """Build an image from a tar and yield its output. Raises EngineError if it fails."""
         request = self._client.stream(
             "POST",
             "/build",
@@ -88,7 +88,7 @@ class Engine:
             raise self._failed(error) from error
 
     async def start_with_input(self, container: str, data: bytes) -> None:
-        """Start a container and give it `data` as its whole standard input; raises EngineError."""
+        """Start a container with `data` as its whole standard input. Raises EngineError."""
         try:
             reader, writer = await asyncio.open_unix_connection(str(self._path))
         except OSError as error:
@@ -121,7 +121,7 @@ class Engine:
         return response
 
     def _failed(self, error: Exception) -> EngineError:
-        """Return what to say of the way to the engine; some errors have no words."""
+        """Return the error for a failed connection. Some exceptions have no message."""
         if isinstance(error, TimeoutError | httpx.TimeoutException):
             return EngineError(
                 0,

@@ -1,4 +1,4 @@
-"""Container images of environments: a Dockerfile in which nothing of a user's stands."""
+"""Container images of environments, from a Dockerfile without any user input."""
 
 import hashlib
 import io
@@ -52,7 +52,7 @@ def dockerfile(base: str, build: str, *, only_wheels: bool) -> str:
 
 
 def variables_script(variables: dict[str, str]) -> str:
-    """A shell script that sets the variables; each value is quoted whole."""
+    """Return a shell script that sets the variables, each value quoted."""
     quoted = (
         "export {}='{}'".format(name, value.replace("'", "'\\''"))
         for name, value in sorted(variables.items())

@@ -65,17 +65,17 @@ _SWEEPS: Final = 50
 
 
 class Strays:
-    """Collects dead children that nobody of ours waits for: orphans of shims that were killed.
+    """Reaps dead children that nothing here waits for: orphans of killed shims.
 
-    Whoever waits for a child of ours does so at once, so one that is still uncollected the next
-    time we look is a stray.
+    Our own children are reaped immediately by their waiter, so one that remains until the next
+    check is a stray.
     """
 
     def __init__(self) -> None:
         self._seen: set[int] = set()
 
     def collect(self) -> None:
-        """Look now; call it about once a second."""
+        """Reap orphaned children. Call it about once a second."""
         dead = {child for child in children(os.getpid()) if start_ticks(child) is None}
         for child in dead & self._seen:
             with suppress(ChildProcessError):
@@ -84,7 +84,7 @@ class Strays:
 
 
 class ProcessBackend:
-    """Runs tasks through a shim each; warm where a warm process can be had."""
+    """Runs each task through a shim, warm if a warm process is available."""
 
     name = "process"
 
@@ -114,7 +114,7 @@ class ProcessBackend:
             log.info("no memory cgroups here: limits are kept by watching, within about a second")
 
     def _outer(self) -> Confinement:
-        """What all tasks together may reach; each then gives up the others."""
+        """Return the confinement of all tasks together. Each task then restricts itself further."""
         folders = self._folders
         writable = (folders.tasks, folders.persistent, folders.cache, folders.contacts)
         readable = (self._folders.shared, *self._code_places())
@@ -131,7 +131,7 @@ class ProcessBackend:
     async def prepare(
         self, spec: EnvironmentSpec | None, log: BuildLog, project: str | None = None
     ) -> PreparedEnvironment:
-        """Build the virtual environment; None stands for the one of tasks that name none."""
+        """Build the virtual environment. None stands for the default environment."""
         if spec is not None:
             return await self._environments.ensure(spec, log, project)
         python = self._settings.python
@@ -147,7 +147,7 @@ class ProcessBackend:
         return prepared
 
     async def start(self, order: LaunchSpec) -> str:
-        """Start the shim; by the time this returns it has claimed the task."""
+        """Start the shim. It has claimed the task by the time this returns."""
         handle = handle_of(order.key)
         state = StateFolder(order.folder.state)
         if state.shim() is not None:
@@ -288,7 +288,10 @@ class ProcessBackend:
             await asyncio.sleep(0.002)
 
     async def phase(self, handle: str) -> Observation:
-        """Look at the claim and the journal; the shim is known by more than its pid."""
+        """Determine the phase from the claim and the journal.
+
+        The pid alone does not identify a shim.
+        """
         self._collect()
         folder = self._folder(handle)
         state = StateFolder(folder.state)
@@ -313,7 +316,7 @@ class ProcessBackend:
         return f"{ended} {line}".strip(), False
 
     async def stop(self, handle: str, request: StopRequest) -> None:
-        """Leave the wish in the task's folder and wake its shim."""
+        """Write the stop request to the task's folder and wake its shim."""
         state = StateFolder(self._folder(handle).state)
         mark = state.shim()
         if mark is None or not mark.is_alive():
@@ -323,12 +326,12 @@ class ProcessBackend:
         _signal_exactly(mark, signal.SIGTERM)
 
     async def remove(self, handle: str) -> None:
-        """Kill the shim, its ranks by the kernel's hand, and whatever escaped both."""
+        """Kill the shim, its ranks (by the kernel), and any process that escaped both."""
         await asyncio.to_thread(self.remove_now, handle)
         self._collect()
 
     def remove_now(self, handle: str) -> None:
-        """The same, for who waits for it."""
+        """Kill everything that belongs to the task, synchronously."""
         folder = self._folder(handle)
         mark = StateFolder(folder.state).shim()
         if mark is not None:
@@ -372,7 +375,7 @@ class ProcessBackend:
         self._strays.collect()
 
     def close(self) -> None:
-        """End what only this agent needs; tasks go on."""
+        """Close the warm processes. Tasks continue to run."""
         self.warm.close()
 
     def _collect(self) -> None:
