@@ -23,7 +23,7 @@ _MOST_PIECES = 20_000
 
 @dataclass(frozen=True)
 class ReclaimedSpace:
-    """What one round freed: versions for good, and pieces with their bytes."""
+    """Counts of one cleanup: versions deleted for good, and pieces with their bytes."""
 
     versions: int
     pieces: int

@@ -151,7 +151,7 @@ class Version(Row):
 
     @property
     def reference(self) -> str:
-        """How jobs name it, such as `digits:3`; the id while it has no number."""
+        """Return the name that jobs use, such as `digits:3`, or the id if it has no number."""
         return f"{self.dataset.name}:{self.number}" if self.number else self.pk
 
 

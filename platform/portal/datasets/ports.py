@@ -1,4 +1,4 @@
-"""What rooms above fill in: the models that came of a version."""
+"""Extension points for other apps: the models that were trained on a version."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -95,7 +95,7 @@ def peek_at_parquet(pieces: Iterator[bytes], *, name: str, size_bytes: int) -> d
 
 @dataclass(frozen=True)
 class Reader:
-    """What the process that reads may take; after `budget_s` it is content with what it has."""
+    """Limits of the reader process. After `budget_s` it settles for what it has read."""
 
     budget_s: float
     until: float

@@ -1,4 +1,4 @@
-"""Which files of a version are tables, and which are numbered parts of one."""
+"""Detection of the tables in a version, and of files that are numbered parts of one table."""
 
 import re
 from collections.abc import Iterable, Sequence

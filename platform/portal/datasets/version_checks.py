@@ -40,7 +40,7 @@ _PROBLEMS_KEPT = 100
 
 @dataclass
 class _CheckFindings:
-    """What the check of one version has found."""
+    """Results of the check of one version."""
 
     tables: list[DataTable] = field(default_factory=list)
     problems: list[TableProblem] = field(default_factory=list)

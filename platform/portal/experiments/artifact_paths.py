@@ -1,4 +1,4 @@
-"""Where artifacts rest, from what a client or a table says, checked part by part."""
+"""Artifact paths from clients or tables, validated part by part."""
 
 from portal.core.errors import InvalidInput
 from slipway.schemas.names import fault_of_path

@@ -1,4 +1,4 @@
-"""Who answers the ports of this room."""
+"""Factories for this app's adapters."""
 
 import os
 import time

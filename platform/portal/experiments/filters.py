@@ -24,7 +24,7 @@ _MAX_KEY = 250
 
 
 class FieldKind(StrEnum):
-    """What of a run is compared."""
+    """Kind of run field that a condition compares."""
 
     METRIC = "metrics"
     PARAM = "params"
@@ -46,7 +46,7 @@ class RunField:
 
     @property
     def is_number(self) -> bool:
-        """Whether it compares with numbers."""
+        """Return True if the field is compared with numbers."""
         if self.kind is FieldKind.METRIC:
             return True
         return self.kind is FieldKind.ATTRIBUTE and self.key in NUMBERS
@@ -176,12 +176,12 @@ class _Reader:
         return tokens
 
     def is_over(self) -> bool:
-        """Whether nothing is left."""
+        """Return True if no token is left."""
         return self._next >= len(self._tokens)
 
     @property
     def at(self) -> int:
-        """Where the next token stands, from 0."""
+        """Return the position of the next token, from 0."""
         return len(self._text) if self.is_over() else self._tokens[self._next].at
 
     def wrong(self, what: str, next_step: str) -> InvalidInput:

@@ -1,4 +1,4 @@
-"""What pages and the API ask of the tracking store; see `adapters/mlflow` for who answers."""
+"""Interfaces to the tracking store for pages and the API. `adapters/mlflow` implements them."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ Axis = Literal["step", "time"]
 
 
 class Stage(StrEnum):
-    """Whether something is in use or in the bin."""
+    """Lifecycle stage: in use or in the trash."""
 
     ACTIVE = "active"
     DELETED = "deleted"
@@ -288,7 +288,7 @@ class Artifact:
 
 
 class ArtifactStore(Protocol):
-    """Where artifacts rest. Places are checked paths below one root, without a leading slash.
+    """Artifact store. Paths are checked, below one root, and have no leading slash.
 
     Every verb raises Unavailable when the store is out of order.
     """

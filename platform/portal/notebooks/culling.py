@@ -52,7 +52,7 @@ def look_after_idle() -> None:
 
 
 def may_go_on(server: Server) -> bool:
-    """Whether its owner still works in the project."""
+    """Return True if the owner is active and still at least a contributor in the project."""
     role = role_in(server.owner, server.project)
     return server.owner.is_active and role is not None and role.at_least(Role.CONTRIBUTOR)
 

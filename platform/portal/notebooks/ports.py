@@ -1,4 +1,4 @@
-"""What notebooks need of a room beside them: somebody who runs jobs."""
+"""Interface to an app that runs jobs, which notebooks need."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Where notebooks are reached, and what a server is told so that the Hub knows it."""
+"""URLs of notebooks, and the settings with which the Hub recognizes a server."""
 
 import json
 from collections.abc import Mapping

@@ -84,5 +84,5 @@ def _next_step(workload: Workload) -> str:
 
 
 def is_ours(kind: str) -> bool:
-    """Whether a workload of this kind is a notebook server."""
+    """Return True if this kind of workload is a notebook server."""
     return kind == KIND

@@ -63,7 +63,7 @@ class JobQuerySet(models.QuerySet["Job"]):
 
 
 class Job(Row):
-    """What exactly was submitted. How it goes stands on the workload, whose id is the job's too.
+    """Job as submitted. Its state is on the workload, which has the same id.
 
     `datasets` are the versions it was submitted with, such as `digits:3`. `strategy_taken` and
     `strategy_reason` are what the job itself says: which strategy it trains by and why.

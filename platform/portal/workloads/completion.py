@@ -1,4 +1,4 @@
-"""How leases close and what then becomes of their workload.
+"""Closing of leases, and the next state of their workload.
 
 Everything here runs inside a transaction that holds the lock of the workload's row.
 """

@@ -1,4 +1,4 @@
-"""What a lease costs: the exact integral of its tier's price over time, rounded down once.
+"""Cost of a lease: the exact integral of its tier's price over time, rounded down once.
 
 Every figure of a workload's cost, on its own page and on the pages of spend, comes from here.
 """

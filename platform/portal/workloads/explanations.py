@@ -1,4 +1,4 @@
-"""Why a workload stands where it stands, in a sentence, with numbers, for the eyes of one person.
+"""Explanations of a workload's state for one person: a sentence, with numbers.
 
 Names of things that person may not see never appear: "another project's notebook" is all that is
 said of those.

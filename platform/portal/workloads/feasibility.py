@@ -1,4 +1,4 @@
-"""Whether something can ever run here, by all nodes there are and the quotas in force."""
+"""Feasibility of a workload, given all nodes that exist and the quotas in force."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -76,7 +76,7 @@ def need_of(project: Project, tier: Tier, *, backend: str = "") -> Need:
 
 
 def is_gang_without_network(need: Need, tasks: int) -> bool:
-    """Whether tasks that have to reach each other may use no network."""
+    """Return True if several tasks need to reach each other but may not use the network."""
     return tasks > 1 and need.network != "open"
 
 

@@ -1,4 +1,4 @@
-"""Whether work that waits would fit if something that nobody needs right now were gone."""
+"""Check whether waiting work would fit if idle workloads were stopped."""
 
 from collections import defaultdict
 from collections.abc import Iterable

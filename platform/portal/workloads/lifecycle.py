@@ -41,7 +41,7 @@ MOVES: Mapping[WorkloadState, frozenset[WorkloadState]] = {
 
 
 class StopOutcome(StrEnum):
-    """What becomes of a stopping workload once its last lease is closed."""
+    """Outcome of a stopping workload once its last lease is closed."""
 
     NONE = ""
     JUDGE = "judge"  # a task ended badly: find the root cause, then run again or fail
@@ -50,7 +50,7 @@ class StopOutcome(StrEnum):
 
 
 class LeaseState(StrEnum):
-    """How far a task of one epoch has come, as its agent reports."""
+    """State of a task of one epoch, as its agent reports it."""
 
     GRANTED = "granted"
     STARTING = "starting"

@@ -1,4 +1,4 @@
-"""Where tasks go: fitting a gang onto nodes, and keeping room for the head of the queue.
+"""Placement of tasks: fits a gang onto nodes and reserves capacity for the head of the queue.
 
 Plain arithmetic on what a pass has read. Free room only shrinks while a pass runs, so what did not
 fit once does not fit later in the same pass. No Django, no I/O.
@@ -69,7 +69,7 @@ class Tenancy:
         return Tenancy(self.tasks.copy(), self.shared.copy())
 
     def admits(self, project: str, *, is_shared: bool) -> bool:
-        """Whether a task of the project may join these.
+        """Return True if a task of the project may join these.
 
         Tasks of two projects may be on one node only if both their back ends keep projects apart.
         """
@@ -122,15 +122,15 @@ class Site:
     tenancy: Tenancy = field(default_factory=Tenancy)
 
     def suits(self, need: Need) -> bool:
-        """Whether the node could hold such a task if it were empty."""
+        """Return True if the node could hold such a task if it were empty."""
         return self.matches(need) and self.capacity.count_of(need) > 0
 
     def matches(self, need: Need) -> bool:
-        """Whether the node is of the right kind, however large."""
+        """Return True if the node is of the right kind, whatever its size."""
         return need.matches(self.labels, self.backends, self.network_backends)
 
     def is_shared(self, need: Need) -> bool:
-        """Whether projects would reach each other in such a task's back end (in any, if open)."""
+        """Return True if projects reach each other in the task's back end (in any, if open)."""
         if need.backend:
             return need.backend in self.shared_backends
         return all(backend in self.shared_backends for backend in self.backends)
@@ -250,7 +250,7 @@ class Capacity:
         return []
 
     def has_free(self) -> bool:
-        """Whether any node has CPU and memory left at all."""
+        """Return True if any node has both CPU and memory left."""
         return any(spot.cpu_millis > 0 and spot.memory_bytes > 0 for spot in self.free)
 
     def count_of(self, need: Need, *, project: str = "") -> int:
@@ -258,7 +258,7 @@ class Capacity:
         return sum(self._count(i, need, project, is_short=True) for i in range(len(self.sites)))
 
     def admits(self, i: int, need: Need, project: str, *, is_short: bool = False) -> bool:
-        """Whether no other project keeps such a task of this project off a site."""
+        """Return True if no other project keeps such a task of this project off a site."""
         site = self.sites[i]
         if not site.shared_backends or not project:
             return True

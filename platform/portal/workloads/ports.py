@@ -1,4 +1,4 @@
-"""What rooms above fill in: who may run for money, and what kinds of workload there are."""
+"""Extension points for other apps: admission of workloads, and the kinds of workload."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
@@ -60,7 +60,7 @@ class AdmitEverything:
 
 
 class Surroundings(Protocol):
-    """What a kind adds to the environment of its tasks, beside the project's secrets."""
+    """Environment variables that a kind adds to its tasks, beside the project's secrets."""
 
     def __call__(self, *, workload_id: str, index: int) -> Mapping[str, str]:
         """Return variables; called each time an agent asks, so the same ones each time."""
@@ -124,7 +124,7 @@ def _own_name(name: str) -> str:
 
 @dataclass(frozen=True)
 class Grouping:
-    """What several workloads of a kind are parts of: an experiment, an endpoint.
+    """Parent that several workloads of a kind belong to, such as an experiment or an endpoint.
 
     `group_of` returns what the group of a workload is called, from the workload's name, for good.
     `work` is what people call what `work_done` counts; empty where nothing is counted.
@@ -138,7 +138,7 @@ class Grouping:
 
 @dataclass(frozen=True)
 class BudgetRule:
-    """What a used-up budget does to a kind.
+    """Effect of a used-up budget on a kind.
 
     `is_exempt` lets it run on, unless the budget says that it counts for such kinds too. Otherwise
     it is warned by `save` and stopped `warning_s` later.
@@ -155,7 +155,7 @@ def _no_copy(*, workload_id: str) -> StoredCheckpoint | None:
 
 @dataclass(frozen=True)
 class CheckpointCopies:
-    """Whether checkpoints of a kind are copied to the portal, for workloads of one task.
+    """Copying of a kind's checkpoints to the portal, for workloads of one task.
 
     `limit_bytes` is the most one may have, 0 for none; `newest` returns what there is of one.
     """
@@ -199,7 +199,7 @@ class Kind:
 
 
 class _Registry:
-    """What rooms above have registered in this process."""
+    """Registrations of other apps in this process."""
 
     def __init__(self) -> None:
         self.admission: Admission = AdmitEverything()

@@ -1,4 +1,4 @@
-"""What no message mends: leases that ran out, deadlines, starts that never came, holds, drains.
+"""Timed corrections: expired leases, deadlines, starts that never came, holds, drains.
 
 Each step handles a bounded number of rows, each workload in a transaction of its own, and may be
 repeated or interrupted anywhere.
@@ -62,7 +62,7 @@ def take_back_expired(timestamp: datetime) -> None:
 
 
 def _may_serve_on(node: Node, timestamp: datetime) -> bool:
-    """Whether a node is silent because the portal was away: then a replica there is not lost."""
+    """Return True if a node is silent because the portal was away: its replicas are not lost."""
     return node.is_quiet(timestamp) and not is_heard_steadily(other_than=node)
 
 

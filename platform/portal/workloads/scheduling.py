@@ -33,7 +33,7 @@ _ATTEMPTS = 3
 
 @dataclass(frozen=True)
 class PassResult:
-    """What a pass did. `more` says that it stopped at its own limit and should be called again."""
+    """Result of a pass. `more` is True if it reached its own limit and should be called again."""
 
     placed: int
     examined: int
@@ -52,7 +52,7 @@ class _Pass:
 
     @property
     def is_full(self) -> bool:
-        """Whether the pass has done as much as one pass may."""
+        """Return True if the pass has done as much as one pass may."""
         return len(self.decisions) >= BATCH or self.examined >= _MAX_EXAMINED
 
 

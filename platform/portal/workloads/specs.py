@@ -1,4 +1,4 @@
-"""How a workload is run: the part of its row that only agents read."""
+"""Run specification of a workload: the part of its row that only agents read."""
 
 import re
 from typing import Annotated, Literal, Self
@@ -16,7 +16,7 @@ _PERSONAL_KEY = rf"^{_PERSON}[A-Za-z0-9_]{{1,57}}$"
 
 
 class RunSpec(BaseModel):
-    """What one task runs. `persistent_key` names, within the project, what outlives an attempt.
+    """Command of one task. `persistent_key` names, within the project, what outlives an attempt.
 
     `personal_key` names in the same way the folder of one person, see `personal_key_of`.
     """

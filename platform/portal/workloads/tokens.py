@@ -25,7 +25,7 @@ _SHAPE = re.compile(
 
 
 def has_workload_shape(text: str) -> bool:
-    """Whether `text` could be the token of a workload at all."""
+    """Return True if `text` has the format of a workload's token."""
     return _SHAPE.match(text) is not None
 
 

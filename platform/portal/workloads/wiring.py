@@ -1,4 +1,4 @@
-"""What makes a scheduler pass worth while, and the tokens of user code."""
+"""Events that trigger a scheduler pass, and the tokens of user code."""
 
 from collections import Counter
 from collections.abc import Mapping

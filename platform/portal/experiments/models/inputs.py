@@ -1,4 +1,4 @@
-"""What runs read: data sets as MLflow describes them, and the edges between runs and things."""
+"""Inputs of runs: data sets as MLflow describes them, and edges between runs and objects."""
 
 from django.db import models
 

@@ -82,7 +82,7 @@ class Metric(TrackingTable):
 
     @property
     def number(self) -> float:
-        """What was logged."""
+        """Return the value that was logged."""
         return number_of(self.value, is_nan=self.is_nan)
 
 
@@ -104,7 +104,7 @@ class LatestMetric(TrackingTable):
 
     @property
     def number(self) -> float:
-        """What was logged."""
+        """Return the value that was logged."""
         return number_of(self.value, is_nan=self.is_nan)
 
 

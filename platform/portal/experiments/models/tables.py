@@ -1,4 +1,4 @@
-"""What the tables of MLflow share: MLflow makes them, we read and write their rows."""
+"""Base of the models of MLflow's tables. MLflow defines them, we read and write their rows."""
 
 from typing import ClassVar
 

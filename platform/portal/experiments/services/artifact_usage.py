@@ -1,4 +1,4 @@
-"""How many bytes the artifacts of each project are, for what storage costs."""
+"""Bytes of artifacts in each project, for storage costs."""
 
 from collections.abc import Mapping
 

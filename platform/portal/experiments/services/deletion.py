@@ -27,7 +27,7 @@ YOUNGEST = timedelta(hours=1)
 
 @dataclass(frozen=True)
 class DeletionResult:
-    """What was removed for good."""
+    """Counts of runs, files and bytes that were deleted for good."""
 
     runs: int
     files: int

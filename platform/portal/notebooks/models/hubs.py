@@ -31,7 +31,7 @@ class HubVersionQuerySet(models.QuerySet["HubVersion"]):
 
 
 class HubVersion(models.Model):
-    """How often what Hubs are told has changed: one row."""
+    """Version counter of the state that Hubs read. The table has one row."""
 
     id = models.PositiveSmallIntegerField(primary_key=True)
     version = models.BigIntegerField(default=0)

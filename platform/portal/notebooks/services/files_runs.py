@@ -27,7 +27,7 @@ _NAME_CHARACTERS = 80
 
 @dataclass(frozen=True)
 class NotebookRunRequest:
-    """How somebody wants a version to be run."""
+    """Options for a run of a notebook version."""
 
     purpose: Purpose
     tier: str | None = None
@@ -39,7 +39,7 @@ class NotebookRunRequest:
 
 @dataclass(frozen=True)
 class Reproducibility:
-    """What is known of how reproducible a notebook is, and why, in a sentence."""
+    """Reproducibility badge of a notebook, and the reason in a sentence."""
 
     badge: Badge
     reason: str

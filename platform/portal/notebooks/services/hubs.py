@@ -1,4 +1,4 @@
-"""What the Hub and the servers themselves say: that a door is open, that a server works."""
+"""Reports from the Hub and the servers: a route is open, a server is active."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Why the door to a server that runs is not open yet, in words, and what to do about it."""
+"""Reason why the route to a running server is not open yet, and what to do about it."""
 
 from datetime import datetime, timedelta
 

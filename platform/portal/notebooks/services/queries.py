@@ -1,4 +1,4 @@
-"""What a server costs, how far it has come, and why it stands where it stands."""
+"""Queries on a server: cost, progress, and the reason for its state."""
 
 from portal.core import clock
 from portal.notebooks.hub_tokens import server_token

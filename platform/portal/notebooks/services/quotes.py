@@ -1,4 +1,4 @@
-"""What a notebook server would cost, and whether it could start now."""
+"""Price quote of a notebook server, and whether it could start now."""
 
 from portal.accounts.models import Project, User
 from portal.compute.models import Tier

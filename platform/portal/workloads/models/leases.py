@@ -124,12 +124,12 @@ class Lease(Row):
 
     @property
     def amount(self) -> Amount:
-        """What the task holds on the node."""
+        """Return the resources that the task holds on the node."""
         return Amount(self.cpu_millis, self.memory_bytes, self.gpus)
 
     @property
     def is_open(self) -> bool:
-        """Whether it is in force."""
+        """Return True if the lease has not ended."""
         return self.ended_at is None
 
 

@@ -58,7 +58,7 @@ class ShareQuerySet(models.QuerySet["Share"]):
 
 
 class Share(Row):
-    """What a project or team has queued and running now, and how much it has used before.
+    """Queued and running work of a project or team, and its earlier usage.
 
     The counts are sums over workloads and open leases, kept in the transactions that change those.
     `score` is explained in `portal.workloads.fairness`.

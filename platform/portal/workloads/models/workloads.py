@@ -150,12 +150,12 @@ class Workload(Row):
 
     @property
     def amount(self) -> Amount:
-        """What one task gets."""
+        """Return the resources of one task."""
         return Amount(self.cpu_millis, self.memory_bytes, self.gpus)
 
     @property
     def need(self) -> Need:
-        """What one task asks of a node, by the present rule of its project."""
+        """Return the requirements of one task, under the current network rule of its project."""
         labels = tuple(sorted(self.labels.items()))
         network = self.project.network_rule
         return Need(self.amount, self.gpu_model, labels, self.backend, network)

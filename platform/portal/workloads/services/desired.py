@@ -1,4 +1,4 @@
-"""What a node should be running: level-triggered, so asking twice is as good as asking once."""
+"""Desired state of a node: level-triggered, so repeated requests are harmless."""
 
 from collections.abc import Mapping
 from typing import cast

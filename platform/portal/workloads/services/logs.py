@@ -131,7 +131,7 @@ def ranks_with_logs(*, workload: Workload, leases: Iterable[Lease]) -> list[int]
 
 @dataclass(frozen=True)
 class LogPlace:
-    """Where the log of one rank of one attempt stands; see `RankLog` for `is_complete`."""
+    """Location of the log of one rank of one attempt. See `RankLog` for `is_complete`."""
 
     attempt: int
     rank: int
@@ -190,7 +190,7 @@ def read_log(
 
 
 def _is_complete(lease: Lease, rank: int) -> bool:
-    """Whether nothing will be added to the log of a rank."""
+    """Return True if nothing will be added to the log of a rank."""
     if lease.ended_at is None:
         return False
     if lease.reason == ReasonCode.NODE_LOST:  # its agent is not listened to any more

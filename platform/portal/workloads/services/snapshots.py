@@ -1,4 +1,4 @@
-"""What a node may fetch for a task: its code and its environment, and nothing else of anybody."""
+"""Downloads of a node for its task: its code and its environment, and nothing else."""
 
 from collections.abc import Iterator
 

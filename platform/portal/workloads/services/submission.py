@@ -34,7 +34,7 @@ _KEY = re.compile(r"\A[\x21-\x7e]{1,128}\Z")
 
 @dataclass(frozen=True)
 class WorkloadRequest:
-    """What somebody wants to run.
+    """Request to run a workload.
 
     `nodes` is the number of tasks, all placed or none; `procs` the ranks in each. `key` makes the
     submission idempotent within the project: the same key is the same workload. `max_lifetime_s`

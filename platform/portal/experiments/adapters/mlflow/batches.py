@@ -1,4 +1,4 @@
-"""What a client logs, read from its JSON without MLflow.
+"""Parsers of the JSON that clients log, independent of MLflow.
 
 Only what is plainly right is read: anything else is left to MLflow's own server, which then says in
 its own words what is wrong with it.
@@ -37,7 +37,7 @@ class Unusual(Exception):
 
 @dataclass(frozen=True)
 class Batch:
-    """What is written to one run in one transaction."""
+    """Metrics, parameters and tags written to one run in one transaction."""
 
     run_id: str
     metrics: tuple[Point, ...] = ()

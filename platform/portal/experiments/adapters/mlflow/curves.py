@@ -15,7 +15,7 @@ _ROWS = 5_000
 
 @dataclass(frozen=True)
 class _Extent:
-    """How far a curve reaches; times in milliseconds."""
+    """Number of points and range of a curve. Times are in milliseconds."""
 
     points: int
     first: int
@@ -24,7 +24,7 @@ class _Extent:
 
 @dataclass
 class _Stretch:
-    """What is kept of neighbouring points: the lowest, the highest, one of each that is no number.
+    """Retained points of an interval: the lowest, the highest, and one of each non-finite value.
 
     Points are (step, timestamp, value).
     """

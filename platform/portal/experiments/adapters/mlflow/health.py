@@ -1,4 +1,4 @@
-"""Whether MLflow's server answers, for pages that need it."""
+"""Health check of MLflow's server, for pages that need it."""
 
 import httpx
 from django.conf import settings

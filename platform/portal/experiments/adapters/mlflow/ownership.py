@@ -1,4 +1,4 @@
-"""Which project a thing of MLflow belongs to, and the experiment every project has."""
+"""Ownership of MLflow's objects by projects, and the default experiment of each project."""
 
 import time
 from threading import Lock

@@ -25,7 +25,7 @@ _MOST_DIGITS = 9
 
 @dataclass(frozen=True)
 class RunRequest:
-    """What a client says of a run it begins."""
+    """Fields of a `runs/create` request."""
 
     experiment_id: int
     user: str

@@ -109,7 +109,7 @@ def _sorting(text: object) -> RunSortField:
 
 @dataclass(frozen=True)
 class RunQuery:
-    """What follows the columns and tables of a query of runs, called `r`, with its parameters."""
+    """Joins, conditions and order of a query of runs (table alias `r`), with the parameters."""
 
     joins: str
     join_values: list[str]

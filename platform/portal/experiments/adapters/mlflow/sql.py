@@ -52,7 +52,7 @@ class SqlConditions:
 
 
 def is_sqlite() -> bool:
-    """Whether the tables stand in SQLite."""
+    """Return True if MLflow's tables are in SQLite."""
     return connections[DATABASE].vendor == "sqlite"
 
 
