@@ -38,7 +38,7 @@ _peeking = BoundedSemaphore(2)
 
 
 class TableUnreadable(Exception):
-    """The process that was to read a table died of it; the message says how, for people."""
+    """The process that was to read a table died of it. The message says how, for people."""
 
 
 def read_table(
@@ -46,8 +46,8 @@ def read_table(
 ) -> dict[str, Any]:
     """Return what `examining` says of a table.
 
-    The types of a table may widen while it is read; then it is read again with the final ones.
-    `go_on` is called at least once a second; what it raises ends the reading. Raises
+    The types of a table may widen while it is read. Then it is read again with the final ones.
+    `go_on` is called at least once a second. What it raises ends the reading. Raises
     TableUnreadable when the process died, hung or said nonsense.
     """
     began = time.monotonic()
@@ -153,7 +153,7 @@ def _frames(version: Version, group: Group) -> Iterator[bytes]:
 def _feed(
     sink: IO[bytes], chunks: Iterator[bytes], until: float, go_on: Callable[[], None]
 ) -> None:
-    """Send the files of a table; a reader that has enough, or has died, closes the pipe."""
+    """Send the files of a table. A reader that has enough, or has died, closes the pipe."""
     descriptor = sink.fileno()
     os.set_blocking(descriptor, False)
     with sink, selectors.DefaultSelector() as ready:

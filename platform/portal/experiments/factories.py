@@ -21,7 +21,7 @@ _probed: dict[str, tuple[float, bool]] = {}
 def mlflow_answers() -> bool:
     """Tell whether MLflow's server answers, as it was found a few seconds ago at most.
 
-    Artifacts, models and traces need it; runs and what is logged to them do not.
+    Artifacts, models and traces need it. Runs and what is logged to them do not.
     """
     at = str(settings.SLIPWAY_TRACKING_SOCKET)
     until, answered = _probed.get(at, (0.0, False))
@@ -52,7 +52,7 @@ def _opened(_pid: int, url: str, options: tuple[tuple[str, Any], ...]) -> Artifa
 
 
 def artifact_store() -> ArtifactStore:
-    """Return the store of artifacts of this process; a forked child gets one of its own."""
+    """Return the store of artifacts of this process. A forked child gets one of its own."""
     options: tuple[tuple[str, Any], ...] = ()
     if settings.SLIPWAY_ARTIFACTS_URL.startswith("s3:"):
         options = tuple(sorted(settings.SLIPWAY_STORAGE_OPTIONS.items()))

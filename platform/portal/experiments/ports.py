@@ -21,7 +21,7 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True)
 class ExperimentFacts:
-    """An experiment. Times are milliseconds since 1970; `newest_ms` is when its last run began."""
+    """An experiment. Times are milliseconds since 1970. `newest_ms` is when its last run began."""
 
     id: int
     name: str
@@ -52,7 +52,7 @@ class RunFacts:
 
 @dataclass(frozen=True)
 class LatestValue:
-    """The last point of a curve; `value` may be NaN or infinite."""
+    """The last point of a curve. `value` may be NaN or infinite."""
 
     key: str
     value: float
@@ -62,7 +62,7 @@ class LatestValue:
 
 @dataclass(frozen=True)
 class DataInput:
-    """A data set a run has read; `context` says what for, such as `training`."""
+    """A data set a run has read. `context` says what for, such as `training`."""
 
     name: str
     digest: str
@@ -84,7 +84,7 @@ class RunDetail:
 
 @dataclass(frozen=True)
 class SortOrder:
-    """By what runs are sorted; runs without a value come last."""
+    """By what runs are sorted. Runs without a value come last."""
 
     field: RunField
     descending: bool = True
@@ -97,7 +97,7 @@ NEWEST = SortOrder(RunField(FieldKind.ATTRIBUTE, "start_time"))
 class RunSearch:
     """Runs of one project that are wanted. No experiment named means all that are in use.
 
-    `columns` are the fields whose values come with each run, None means all; `cursor` goes on
+    `columns` are the fields whose values come with each run, None means all. `cursor` goes on
     after a page.
     """
 
@@ -121,7 +121,7 @@ class RunPage:
 
 @dataclass(frozen=True)
 class RunGroup:
-    """Runs that share a value; None is those without one. `means` are those of finite metrics."""
+    """Runs that share a value. None is those without one. `means` are those of finite metrics."""
 
     value: str | None
     runs: int
@@ -131,7 +131,7 @@ class RunGroup:
 
 @dataclass(frozen=True)
 class KnownFields:
-    """Fields found in `looked_at` runs of those wanted; those runs are all when `is_whole`."""
+    """Fields found in `looked_at` runs of those wanted. Those runs are all when `is_whole`."""
 
     fields: Sequence[RunField]
     looked_at: int
@@ -140,7 +140,7 @@ class KnownFields:
 
 @dataclass(frozen=True)
 class Point:
-    """A point of a curve; `value` may be NaN or infinite."""
+    """A point of a curve. `value` may be NaN or infinite."""
 
     step: int
     timestamp_ms: int
@@ -162,7 +162,7 @@ class Curve:
 
 
 class Tracker(Protocol):
-    """Reads what was tracked, of one project at a time; another's never shows in any way."""
+    """Reads what was tracked, of one project at a time. Another's never shows in any way."""
 
     def experiments(
         self, project_id: str, *, stage: Stage = Stage.ACTIVE, text: str = ""
@@ -205,16 +205,16 @@ class Trash(Protocol):
     """Puts runs and experiments in the bin and takes them out again, of one project at a time."""
 
     def put(self, project_id: str, run_ids: Sequence[str], *, at_ms: int) -> list[str]:
-        """Put runs in the bin; returns those that were not there. Unknown ones are left out."""
+        """Put runs in the bin. Returns those that were not there. Unknown ones are left out."""
 
     def take_back(self, project_id: str, run_ids: Sequence[str]) -> list[str]:
-        """Put runs back into use, where their experiment is in use; returns which."""
+        """Put runs back into use, where their experiment is in use. Returns which."""
 
     def put_experiment(self, project_id: str, experiment_id: int, *, at_ms: int) -> bool:
-        """Put an experiment in the bin with its runs; tells whether it was in use."""
+        """Put an experiment in the bin with its runs. Returns whether it was in use."""
 
     def take_back_experiment(self, project_id: str, experiment_id: int, *, at_ms: int) -> bool:
-        """Put an experiment back with the runs that went with it; tells whether it was there."""
+        """Put an experiment back with the runs that went with it. Returns whether it was there."""
 
     def binned(
         self, *, before_ms: int, project_id: str | None = None, limit: int
@@ -222,7 +222,7 @@ class Trash(Protocol):
         """Return runs put in the bin before a moment, as (project id, run id), oldest first."""
 
     def destroy(self, run_id: str) -> str | None:
-        """Remove one run that is in the bin, for good; returns where its artifacts rest.
+        """Remove one run that is in the bin, for good. Returns where its artifacts rest.
 
         None means that it is not in the bin any more.
         """
@@ -236,7 +236,7 @@ class Trash(Protocol):
 
 @dataclass(frozen=True)
 class NewRun:
-    """A run that is made from outside MLflow. `id` is 32 hex digits; times in milliseconds."""
+    """A run that is made from outside MLflow. `id` is 32 hex digits. Times in milliseconds."""
 
     id: str
     project_id: str
@@ -267,7 +267,7 @@ class RunWriter(Protocol):
         """Note that a run goes on."""
 
     def end(self, run_ids: Sequence[str], status: str, *, ended_ms: int) -> int:
-        """End runs that are not ended so yet; returns how many."""
+        """End runs that are not ended so yet and return their number."""
 
     def unended(self, run_ids: Sequence[str]) -> set[str]:
         """Return those runs that still count as running."""
@@ -275,7 +275,7 @@ class RunWriter(Protocol):
 
 @dataclass(frozen=True)
 class Artifact:
-    """A file or folder among artifacts; `path` is relative to those of its run."""
+    """A file or folder among artifacts. `path` is relative to those of its run."""
 
     path: str
     is_folder: bool
@@ -294,7 +294,7 @@ class ArtifactStore(Protocol):
     """
 
     def listed(self, place: str) -> Sequence[Artifact]:
-        """Return what stands in a folder, with paths below it; nothing when there is none."""
+        """Return what stands in a folder, with paths below it, nothing if there is none."""
 
     @property
     def has_folders(self) -> bool:
@@ -310,10 +310,10 @@ class ArtifactStore(Protocol):
         """Yield `length` bytes of a file from byte `start` on."""
 
     def remove(self, place: str) -> CleanupResult:
-        """Remove a folder with all that is in it; returns what that was."""
+        """Remove a folder with all that is in it. Returns what that was."""
 
     def weigh(self, place: str) -> int:
-        """Return the bytes of all files below a folder; 0 when there is none."""
+        """Return the bytes of all files below a folder, 0 if there is none."""
 
     def changed_at(self, place: str) -> datetime | None:
-        """Return when something below a folder was written last; None when nothing is there."""
+        """Return when something below a folder was written last, or None if nothing is there."""

@@ -1,7 +1,7 @@
-"""When a notebook server stops by itself: nothing works in it, and for how long; dear ones sooner.
+"""When a notebook server stops by itself: nothing works in it, and for how long. Dear ones sooner.
 
 An open browser tab is no work. A busy kernel, a terminal that moved, a saved file, and processes
-that use the processor or the network are; a server in which a kernel is busy is never stopped.
+that use the processor or the network are. A server in which a kernel is busy is never stopped.
 """
 
 from datetime import datetime, timedelta

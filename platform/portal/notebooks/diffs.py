@@ -56,7 +56,7 @@ class DiffCell:
 
 
 def differences(before: bytes, after: bytes) -> list[DiffCell]:
-    """Return the cells of both notebooks, paired; raises Conflict when it takes too much."""
+    """Return the cells of both notebooks, paired. Raises Conflict when it takes too much."""
     with tempfile.TemporaryDirectory() as nowhere:
         try:
             process = subprocess.run(

@@ -33,7 +33,7 @@ class Halves:
 
 
 def take_apart(content: bytes) -> Halves:
-    """Return the halves of a notebook; raises InvalidInput for what is none of format 4."""
+    """Return the halves of a notebook. Raises InvalidInput for what is none of format 4."""
     notebook = _parsed(content)
     halves = [_result_of(cell) for cell in _code_cells(notebook)]
     state = notebook.get("metadata", {}).pop("widgets", None)

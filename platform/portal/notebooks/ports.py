@@ -26,10 +26,10 @@ class Jobs(Protocol):
     """Takes in code and runs it."""
 
     def take_in(self, *, project: Project, by: User, tar: Iterable[bytes]) -> str:
-        """Keep code and return its digest; call it outside a transaction."""
+        """Keep code and return its digest. Call it outside a transaction."""
 
     def submit(self, *, project: Project, by: User, code: str, spec: JobWanted) -> Workload:
-        """Queue the job, inside the caller's transaction; raises what submitting a job raises."""
+        """Queue the job, inside the caller's transaction. Raises what submitting a job raises."""
 
     def quote(self, *, project: Project, by: User, spec: JobWanted) -> Quote:
         """Say what it would cost and whether it would wait."""
@@ -39,7 +39,7 @@ _jobs: list[Jobs] = []
 
 
 def register_jobs(jobs: Jobs) -> None:
-    """Put who runs jobs in place; called once, from the wiring of a room above."""
+    """Put who runs jobs in place. Called once, from the wiring of a room above."""
     _jobs[:] = [jobs]
 
 

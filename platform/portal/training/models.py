@@ -14,7 +14,7 @@ from portal.workloads.models import Workload
 class Snapshot(Row):
     """Code as it was, of one project: a tar in the store, named by the SHA-256 of its bytes.
 
-    `scripts` holds the first Python files in it, to be suggested; `marks` is described in
+    `scripts` holds the first Python files in it, to be suggested. `marks` is described in
     `portal.training.file_index` and tells of every file whether it is there.
     """
 
@@ -49,7 +49,7 @@ class JobQuerySet(models.QuerySet["Job"]):
     def matching(
         self, *, state: str = "", text: str = "", submitted_by: str = "", tier: str = ""
     ) -> "JobQuerySet":
-        """Narrow down; an empty filter leaves all."""
+        """Narrow down. An empty filter leaves all."""
         jobs = self
         if state:
             jobs = jobs.filter(workload__state=state)
@@ -97,13 +97,13 @@ class CheckpointQuerySet(models.QuerySet["Checkpoint"]):
         return self.filter(file__isnull=False)
 
     def forget(self) -> None:
-        """Let go of those that are no longer on their node; a copy in the store stays."""
+        """Let go of those that are no longer on their node. A copy in the store stays."""
         self.copied().update(is_on_node=False)
         self.filter(file__isnull=True).delete()
 
 
 class Checkpoint(Row):
-    """A checkpoint of a job that is whole and in its place; a step saved again replaces itself.
+    """A checkpoint of a job that is whole and in its place. A step saved again replaces itself.
 
     It lies on the node that saved it while `is_on_node`, and as `file` in the store, copied there
     at `copied_at`, if it is the one of the job that is. What is in neither place has no row.

@@ -27,7 +27,7 @@ _NEVER_RAN = frozenset({ReasonCode.START_FAILED, ReasonCode.ENVIRONMENT_FAILED})
 def close_lease(
     lease: Lease, *, at: datetime, reason: ReasonCode, message: str, **details: Any
 ) -> bool:
-    """Close a lease once; tells whether it was open.
+    """Close a lease once. Returns whether it was open.
 
     `at` is when it ended, in our time, and is kept between its grant and now. A start that failed
     has cost nothing: its lease has no length.
@@ -65,9 +65,9 @@ def _settle_shares(lease: Lease, at: datetime) -> None:
 def begin_stopping(
     workload: Workload, *, plan: StopOutcome, reason: ReasonCode, text: str, next_step: str = ""
 ) -> bool:
-    """Order every task of an active workload to stop; tells whether anything changed.
+    """Order every task of an active workload to stop. Returns whether anything changed.
 
-    An order to end for good replaces a plan to run again; nothing replaces an order to end.
+    An order to end for good replaces a plan to run again. Nothing replaces an order to end.
     """
     details = {
         "plan": plan,
@@ -201,7 +201,7 @@ def _end(
 
 
 def put_back(workload: Workload, reason: ReasonCode, text: str, **details: Any) -> None:
-    """Queue the workload again, in its old place; every lease must be closed."""
+    """Queue the workload again, in its old place. Every lease must be closed."""
     move(
         workload,
         WorkloadState.QUEUED,
@@ -221,7 +221,7 @@ def put_back(workload: Workload, reason: ReasonCode, text: str, **details: Any) 
 
 
 def lose_lease(lease: Lease) -> bool:
-    """Close a lease nobody renewed, as of when it ran out; tells whether it was open."""
+    """Close a lease nobody renewed, as of when it ran out. Returns whether it was open."""
     heard = lease.expires_at - LEASE
     return close_lease(
         lease,

@@ -44,7 +44,7 @@ def steps_of_tier(tier: Tier) -> Steps:
 
 
 def price_at(steps: Steps, at_ms: int) -> int:
-    """Return nano-USD an hour at a moment; 0 without any price."""
+    """Return nano-USD an hour at a moment, 0 without any price."""
     price = steps[0][1] if steps else 0
     for from_ms, nano_usd in steps:
         if from_ms > at_ms:

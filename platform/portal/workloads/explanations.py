@@ -35,7 +35,7 @@ def position_of(workload: Workload) -> int | None:
 
 
 class Explainer:
-    """Explains workloads to one person; what several explanations share is read once.
+    """Explains workloads to one person. What several explanations share is read once.
 
     Use one for one answer, because what it has read grows old.
     """

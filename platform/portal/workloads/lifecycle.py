@@ -2,8 +2,8 @@
 
     submitted → admitted → queued → placed → starting → running → stopping → an end
 
-A workload that must run again goes from any active state back to `queued`, with its leases closed;
-so does one that a budget has stopped, when somebody resumes it.
+A workload that must run again goes from any active state back to `queued`, with its leases closed.
+So does one that a budget has stopped, when somebody resumes it.
 `epoch` counts placements: it grows with every move to `placed`, a lease belongs to exactly one, and
 a message that carries an older one is stale. No Django, no I/O.
 """

@@ -46,7 +46,7 @@ class Spot:
         return count
 
     def take(self, need: Need, gpus: Sequence[Gpu]) -> None:
-        """Take away what a task needs, and these GPUs; never below nothing."""
+        """Take away what a task needs, and these GPUs. Never below nothing."""
         self.cpu_millis = max(0, self.cpu_millis - need.amount.cpu_millis)
         self.memory_bytes = max(0, self.memory_bytes - need.amount.memory_bytes)
         if gpus:
@@ -157,9 +157,9 @@ class KnownEnd:
 
 
 def spread(counts: Sequence[int], rank: Sequence[tuple[float, ...]], tasks: int) -> list[int]:
-    """Choose a node for each of `tasks`, given how many fit on each; empty when they do not fit.
+    """Choose a node for each of `tasks`, given how many fit on each, empty if they do not fit.
 
-    Each task gets a node of its own while there are such, lowest rank first; the rest share.
+    Each task gets a node of its own while there are such, lowest rank first. The rest share.
     """
     if sum(counts) < tasks:
         return []
@@ -205,7 +205,7 @@ class Capacity:
         lifetime: timedelta | None = None,
         avoid: frozenset[str] = frozenset(),
     ) -> list[NodeSlot]:
-        """Take room for a gang, all tasks or none; empty when it does not fit.
+        """Take room for a gang, all tasks or none, empty if it does not fit.
 
         `avoid` holds the ids of nodes it must not be put on.
         """
@@ -228,7 +228,7 @@ class Capacity:
     def _place_one(self, need: Need, project: str) -> list[NodeSlot]:
         """Take room on about the tightest node that fits, without looking at all of them.
 
-        Nodes stand in a heap for each need; what others took from one meanwhile is noticed when
+        Nodes stand in a heap for each need. What others took from one meanwhile is noticed when
         its turn comes. Where nodes are shared each project has heaps of its own.
         """
         key = need, self.domain_of(project)
@@ -254,7 +254,7 @@ class Capacity:
         return any(spot.cpu_millis > 0 and spot.memory_bytes > 0 for spot in self.free)
 
     def count_of(self, need: Need, *, project: str = "") -> int:
-        """Return how many such tasks of a project would fit now; without one, of any project."""
+        """Return how many such tasks of a project would fit now. Without one, of any project."""
         return sum(self._count(i, need, project, is_short=True) for i in range(len(self.sites)))
 
     def admits(self, i: int, need: Need, project: str, *, is_short: bool = False) -> bool:
@@ -353,7 +353,7 @@ class Capacity:
     def _when_known(
         self, later: list[Spot], need: Need, tasks: int, ends: Iterable[KnownEnd], project: str
     ) -> list[int]:
-        """Let what runs end in time until the head fits; note when that is."""
+        """Let what runs end in time until the head fits. Note when that is."""
         at = {site.node_id: i for i, site in enumerate(self.sites)}
         tenancies = [tenancy.copy() for tenancy in self._tenancies]
 

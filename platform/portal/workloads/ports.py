@@ -17,7 +17,7 @@ Warm = Literal["torch", "jupyterlab", "serving"]
 class AdmissionRequest:
     """Somebody wants to run something. `nano_usd_per_hour` is the price of all its tasks.
 
-    `team_id` is that of the project, empty without one; `name` is the workload's.
+    `team_id` is that of the project, empty without one. `name` is the workload's.
     """
 
     workload_id: str
@@ -39,7 +39,7 @@ class AdmissionGranted:
 
 @dataclass(frozen=True)
 class AdmissionDeferred:
-    """It may queue later, and is asked about again; `why` is a sentence: what it waits for."""
+    """It may queue later, and is asked about again. `why` is a sentence: what it waits for."""
 
     why: str
 
@@ -48,7 +48,7 @@ class Admission(Protocol):
     """Decides whether a workload may queue. Refusing for good is raising a `SlipwayError`."""
 
     def ask(self, request: AdmissionRequest) -> AdmissionGranted | AdmissionDeferred:
-        """Decide, inside the transaction that submits; database work alone."""
+        """Decide, inside the transaction that submits. Database work alone."""
 
 
 class AdmitEverything:
@@ -63,7 +63,7 @@ class Surroundings(Protocol):
     """Environment variables that a kind adds to its tasks, beside the project's secrets."""
 
     def __call__(self, *, workload_id: str, index: int) -> Mapping[str, str]:
-        """Return variables; called each time an agent asks, so the same ones each time."""
+        """Return variables. Called each time an agent asks, so the same ones each time."""
 
 
 def _nothing(*, workload_id: str, index: int) -> Mapping[str, str]:
@@ -108,7 +108,7 @@ class WorkDone(Protocol):
     ) -> Mapping[tuple[str, str], int]:
         """Return how much was done from day to day (UTC), by (id of the project, group).
 
-        `projects` are ids; None is all of them. Database work alone.
+        `projects` are ids. None is all of them. Database work alone.
         """
 
 
@@ -127,7 +127,7 @@ class Grouping:
     """Parent that several workloads of a kind belong to, such as an experiment or an endpoint.
 
     `group_of` returns what the group of a workload is called, from the workload's name, for good.
-    `work` is what people call what `work_done` counts; empty where nothing is counted.
+    `work` is what people call what `work_done` counts. Empty where nothing is counted.
     """
 
     noun: str
@@ -157,7 +157,7 @@ def _no_copy(*, workload_id: str) -> StoredCheckpoint | None:
 class CheckpointCopies:
     """Copying of a kind's checkpoints to the portal, for workloads of one task.
 
-    `limit_bytes` is the most one may have, 0 for none; `newest` returns what there is of one.
+    `limit_bytes` is the most one may have, 0 for none. `newest` returns what there is of one.
     """
 
     limit_bytes: Callable[[], int] = int
@@ -168,11 +168,11 @@ class CheckpointCopies:
 class Kind:
     """A kind of workload and its defaults. `noun` is what people call one.
 
-    `moves_when_drained` lets the platform stop it and queue it again; `keeps_on_fence` lets it run
+    `moves_when_drained` lets the platform stop it and queue it again. `keeps_on_fence` lets it run
     on while its node cannot reach the portal, so a second one may run meanwhile. `scopes` are those
     of the token its tasks get, which speaks for who submitted it, in its project alone.
     `keeps_warm` says whether nodes should hold a process of the flavour `warm` ready now.
-    `grouping` says what its workloads are parts of; without it they are not added up.
+    `grouping` says what its workloads are parts of. Without it they are not added up.
     """
 
     name: str
@@ -210,7 +210,7 @@ _registry = _Registry()
 
 
 def register_admission(admission: Admission) -> None:
-    """Put an admission in force; called once, from a room's wiring."""
+    """Put an admission in force. Called once, from a room's wiring."""
     _registry.admission = admission
 
 
@@ -220,12 +220,12 @@ def admission() -> Admission:
 
 
 def register_kind(kind: Kind) -> None:
-    """Make a kind known; called from a room's wiring. The same kind again replaces it."""
+    """Make a kind known. Called from a room's wiring. The same kind again replaces it."""
     _registry.kinds[kind.name] = kind
 
 
 def known_kind(name: str) -> Kind:
-    """Return a kind that may be submitted; raises InvalidInput for an unknown one."""
+    """Return a kind that may be submitted. Raises InvalidInput for an unknown one."""
     if name not in _registry.kinds:
         known = ", ".join(sorted(_registry.kinds)) or "none"
         raise InvalidInput(
@@ -242,7 +242,7 @@ def kind_of(name: str) -> Kind:
 
 
 def groupings() -> dict[str, Grouping]:
-    """Return how workloads are grouped, by the name of their kind; kinds without are left out."""
+    """Return how workloads are grouped, by the name of their kind. Kinds without are left out."""
     return {
         name: kind.grouping for name, kind in _registry.kinds.items() if kind.grouping is not None
     }

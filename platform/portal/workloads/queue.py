@@ -196,7 +196,7 @@ class Queue:
             self._weigh(line)
 
     def turn(self) -> ProjectQueue | None:
-        """Return the line whose first is next; None when nothing is left to look at."""
+        """Return the line whose first is next, or None if nothing is left to look at."""
         while self.lines:
             line = min(self.lines, key=self._order)
             if line.first() is not None:

@@ -44,7 +44,7 @@ def reconcile() -> None:
 
 
 def take_back_expired(timestamp: datetime) -> None:
-    """Close leases nobody renewed; their workloads run again elsewhere, or are lost."""
+    """Close leases nobody renewed. Their workloads run again elsewhere, or are lost."""
     leases = Lease.objects.expired(timestamp).order_by("expires_at").select_related("node")
     for lease in leases[:_AT_ONCE]:
         if lease.keeps_on_fence and _may_serve_on(lease.node, timestamp):
@@ -192,6 +192,6 @@ def _charge(project_id: str, team_id: str | None, cpu_seconds: float, timestamp:
 
 
 def forget_samples() -> int:
-    """Delete samples of use from weeks ago; returns how many."""
+    """Delete samples of use from weeks ago and return their number."""
     deleted, _ = UsageSample.objects.filter(at__lt=clock.now() - _KEEP_SAMPLES).delete()
     return deleted

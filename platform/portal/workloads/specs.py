@@ -72,7 +72,7 @@ def personal_key_of(user_id: str) -> str:
 
 
 def spec_from(**details: object) -> RunSpec:
-    """Return a checked spec; raises InvalidInput that names the part at fault."""
+    """Return a checked spec. Raises InvalidInput that names the part at fault."""
     try:
         return RunSpec.model_validate(details)
     except ValidationError as error:

@@ -62,7 +62,7 @@ def principal_behind(secret: str) -> Principal | None:
 
 
 def _as_token(workload: Workload, secret: str) -> ApiToken:
-    """Describe the right as a token of the person; it is never saved."""
+    """Describe the right as a token of the person. It is never saved."""
     return ApiToken(
         id=workload.pk,
         user=workload.submitted_by,

@@ -51,7 +51,7 @@ def open_draft(*, dataset: Dataset, by: User, note: str = "") -> Version:
 
 
 def declare_files(*, draft: Version, files: Sequence[DataFileIn]) -> list[str]:
-    """Add files to a draft, in place of those with the same path; return the pieces to send.
+    """Add files to a draft, in place of those with the same path and return the pieces to send.
 
     Raises InvalidInput for a file whose pieces do not add up or a path named twice, NotADraft.
     """
@@ -84,7 +84,7 @@ def declare_files(*, draft: Version, files: Sequence[DataFileIn]) -> list[str]:
 
 
 def take_pieces(*, project: Project, by: User, chunks: Iterable[bytes]) -> tuple[int, int]:
-    """Take in frames of pieces that drafts miss; return how many are kept, and their bytes.
+    """Take in frames of pieces that drafts miss and return how many are kept, and their bytes.
 
     All of a body is kept or nothing. Pieces nobody misses are read and dropped. Raises InvalidInput
     for a broken frame or digest, TooLarge beyond 32 MiB.
@@ -104,10 +104,10 @@ def take_pieces(*, project: Project, by: User, chunks: Iterable[bytes]) -> tuple
 def append_piece(
     *, draft: Version, by: User, path: str, offset: int, size_bytes: int, chunks: Iterable[bytes]
 ) -> int:
-    """Add the next piece to a file that arrives in order; return how much of it there is now.
+    """Add the next piece to a file that arrives in order and return how much of it there is now.
 
     A file begins with offset 0, which replaces what had arrived of it unless it is the same file
-    (as long); a piece that is there already is not read again. Raises Conflict when `offset` is
+    (as long). A piece that is there already is not read again. Raises Conflict when `offset` is
     not where the file goes on, InvalidInput for a bad path or length, NotADraft.
     """
     path = _clean_path(path)
@@ -152,9 +152,9 @@ def commit_draft(
 ) -> Version:
     """Close a draft: from now on its files never change, and a worker checks them.
 
-    `settings` declare how its tables are read; without them those of an earlier try stay. Raises
+    `settings` declare how its tables are read. Without them those of an earlier try stay. Raises
     Conflict when it has no files or not all bytes have arrived, NotADraft when it was closed
-    before; a draft that was refused for bad rows may be committed again to allow them.
+    before. A draft that was refused for bad rows may be committed again to allow them.
     """
     with transaction.atomic():
         closed = Version.objects.move(
@@ -207,7 +207,7 @@ def _require_whole(draft: Version) -> None:
 
 
 def _work_on(draft: Version) -> None:
-    """Take the row's lock and note the work; raises NotADraft when it is closed."""
+    """Take the row's lock and note the work. Raises NotADraft when it is closed."""
     open_ = Version.objects.filter(pk=draft.pk, state=VersionState.DRAFT)
     if not open_.update(touched_at=clock.now()):
         raise NotADraft
@@ -357,7 +357,7 @@ def _fill(
 
 
 def _append(draft: Version, path: str, index: int, size_bytes: int, sha256: str) -> None:
-    """Enter one piece of a file; the first one replaces a file of that path that was there."""
+    """Enter one piece of a file. The first one replaces a file of that path that was there."""
     key = key_of(path)
     entries = draft.entries.filter(key=key)
     if index == 0:

@@ -31,7 +31,7 @@ def record_use(
     run_id: str = "",
     declared: bool = False,
 ) -> DatasetUse:
-    """Note that a job or run reads a version; the same again changes nothing.
+    """Note that a job or run reads a version. The same again changes nothing.
 
     `declared` says that the job was submitted with it.
     """

@@ -23,7 +23,7 @@ class ExperimentQuerySet(models.QuerySet["Experiment"]):
 class Experiment(TrackingTable):
     """An experiment of a project. Times are milliseconds since 1970.
 
-    `workspace` is the project's id; a name is unique within it. Every project has one called
+    `workspace` is the project's id. A name is unique within it. Every project has one called
     `Default`, made when first asked for, which clients know under the id "0" as well.
     """
 
@@ -42,7 +42,7 @@ class Experiment(TrackingTable):
 
 
 class ExperimentTag(TrackingTable):
-    """A tag of an experiment; `mlflow.note.content` is its description."""
+    """A tag of an experiment. `mlflow.note.content` is its description."""
 
     pk = models.CompositePrimaryKey("key", "experiment_id")
     key = models.CharField(max_length=250)

@@ -37,7 +37,7 @@ class RunQuerySet(models.QuerySet["Run"]):
 class Run(TrackingTable):
     """A run. Times are milliseconds since 1970.
 
-    `status` is RUNNING, SCHEDULED, FINISHED, FAILED or KILLED; `lifecycle_stage` is active or
+    `status` is RUNNING, SCHEDULED, FINISHED, FAILED or KILLED. `lifecycle_stage` is active or
     deleted (in the bin, since `deleted_time`).
     """
 
@@ -109,7 +109,7 @@ class LatestMetric(TrackingTable):
 
 
 class Param(TrackingTable):
-    """A parameter of a run; written once."""
+    """A parameter of a run. Written once."""
 
     pk = models.CompositePrimaryKey("key", "run_id")
     key = models.CharField(max_length=250)
@@ -123,7 +123,7 @@ class Param(TrackingTable):
 
 
 class Tag(TrackingTable):
-    """A tag of a run; `mlflow.note.content` is its description."""
+    """A tag of a run. `mlflow.note.content` is its description."""
 
     pk = models.CompositePrimaryKey("key", "run_id")
     key = models.CharField(max_length=250)

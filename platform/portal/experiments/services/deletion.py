@@ -35,14 +35,14 @@ class DeletionResult:
 
 
 def delete_runs(*, project: Project, run_ids: Sequence[str]) -> list[str]:
-    """Put runs in the bin; returns those that were in use. `restore_runs` undoes it."""
+    """Put runs in the bin. Returns those that were in use. `restore_runs` undoes it."""
     result = run_bin().put(project.pk, run_ids, at_ms=_ms(clock.now()))
     _tell(project, "run.delete", result)
     return result
 
 
 def restore_runs(*, project: Project, run_ids: Sequence[str]) -> list[str]:
-    """Take runs out of the bin; those whose experiment is in it stay there."""
+    """Take runs out of the bin. Those whose experiment is in it stay there."""
     result = run_bin().take_back(project.pk, run_ids)
     _tell(project, "run.restore", result)
     return result
@@ -75,7 +75,7 @@ def empty_bin(*, project: Project) -> DeletionResult:
 
 
 def destroy_overdue() -> DeletionResult:
-    """Destroy what has been in any bin for longer than KEPT_DAYS; again and again is safe."""
+    """Destroy what has been in any bin for longer than KEPT_DAYS. Again and again is safe."""
     return _destroy(before=clock.now() - timedelta(days=KEPT_DAYS), project_id=None)
 
 

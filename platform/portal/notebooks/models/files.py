@@ -16,7 +16,7 @@ UNDO_WITHIN = timedelta(days=3)
 
 
 class Content(Row):
-    """The source of a notebook, or its outputs, of one project; named by the SHA-256 of its bytes.
+    """The source of a notebook, or its outputs, of one project. Named by the SHA-256 of its bytes.
 
     All versions with the same source, or the same outputs, refer to the same row.
     """
@@ -64,7 +64,7 @@ class NotebookFileQuerySet(models.QuerySet["NotebookFile"]):
         )
 
     def matching(self, text: str) -> "NotebookFileQuerySet":
-        """Notebooks whose path holds `text`; all for an empty text."""
+        """Notebooks whose path holds `text`, all for an empty text."""
         return self.filter(path__icontains=text) if text else self
 
     def advance(self, file_id: str, *, seen: int) -> bool:
@@ -114,7 +114,7 @@ class NotebookVersionQuerySet(models.QuerySet["NotebookVersion"]):
 
 class NotebookVersion(Row):
     """A save of a notebook, never changed. `parameters` are the names and values, as text, of the
-    cell tagged `parameters`; `origin_version` is what was restored or branched from.
+    cell tagged `parameters`. `origin_version` is what was restored or branched from.
     """
 
     id = IdField("nbv")
@@ -152,7 +152,7 @@ class NotebookRunQuerySet(models.QuerySet["NotebookRun"]):
         )
 
     def settle(self, run_id: str, *, passed: bool, report: dict[str, object]) -> bool:
-        """Note what a verification came to; False when that is known already."""
+        """Note what a verification came to. Returns False if that is known already."""
         open_ones = self.filter(pk=run_id, purpose="verify", passed__isnull=True)
         return bool(open_ones.update(passed=passed, report=report))
 

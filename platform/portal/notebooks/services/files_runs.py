@@ -46,7 +46,7 @@ class Reproducibility:
 
 
 def start_run(*, version: NotebookVersion, by: User, wish: NotebookRunRequest) -> NotebookRun:
-    """Queue a version as a job; call it outside a transaction.
+    """Queue a version as a job. Call it outside a transaction.
 
     Raises InvalidInput for a tier, a requirement or parameters that cannot be, as a job's are.
     """
@@ -74,7 +74,7 @@ def start_run(*, version: NotebookVersion, by: User, wish: NotebookRunRequest) -
 
 
 def quote_run(*, version: NotebookVersion, by: User, wish: NotebookRunRequest) -> Quote:
-    """Say what running a version would cost and whether it would wait; nothing is queued."""
+    """Say what running a version would cost and whether it would wait. Nothing is queued."""
     return jobs().quote(project=version.file.project, by=by, spec=_wanted(version, wish))
 
 
@@ -93,7 +93,7 @@ def _wanted(version: NotebookVersion, wish: NotebookRunRequest) -> JobWanted:
 
 
 def _tar_of(version: NotebookVersion) -> bytes:
-    """Return the notebook alone as code of a job; the same notebook is the same bytes."""
+    """Return the notebook alone as code of a job. The same notebook is the same bytes."""
     is_run = io.BytesIO()
     content = read_version(version)
     with tarfile.open(fileobj=is_run, mode="w", format=tarfile.PAX_FORMAT) as tar:
@@ -104,7 +104,7 @@ def _tar_of(version: NotebookVersion) -> bytes:
 
 
 def run_of_job(*, project: Project, workload_id: str) -> NotebookRun:
-    """Return the run of a job; raises NotFound."""
+    """Return the run of a job. Raises NotFound."""
     run = NotebookRun.objects.of_project(project).filter(pk=workload_id).first()
     if run is None:
         raise NotFound
@@ -148,7 +148,7 @@ def _replace_output(workload: Workload, path: str, stored: StoredBytes) -> Noteb
 
 
 def keep_report(*, run: NotebookRun, report: CheckReport) -> NotebookRun:
-    """Note what a verification found; the same again changes nothing.
+    """Note what a verification found. The same again changes nothing.
 
     Raises Conflict for a run that verifies nothing, or that has said something else before.
     """

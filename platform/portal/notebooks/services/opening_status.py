@@ -27,7 +27,7 @@ def words_of_opening(server: Server) -> str:
 
 
 def step_of_opening(server: Server) -> str:
-    """Return what to do about a door that does not open; empty while it takes a moment only."""
+    """Return what to do about a door that does not open. Empty while it takes a moment only."""
     return _NEXT_STEP if _long_since(server) is not None else ""
 
 

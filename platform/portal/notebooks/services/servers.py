@@ -111,7 +111,7 @@ def start_server(*, server: Server, by: User | None = None) -> Server:
 
 
 def _start(server: Server, by: User, environment: str) -> None:
-    """Submit the workload of a start; call it inside a transaction."""
+    """Submit the workload of a start. Call it inside a transaction."""
     workload = submit_workload(
         project=server.project,
         by=by,
@@ -161,7 +161,7 @@ def stop_server(
     reason: ReasonCode = ReasonCode.USER,
     message: str = "",
 ) -> Server:
-    """Stop a server; its files and the list of its open notebooks stay. Idempotent."""
+    """Stop a server. Its files and the list of its open notebooks stay. Idempotent."""
     if server.workload is None or server.status in AT_REST:
         return server
     stop_workload(workload=server.workload, by=by, reason=reason, message=message)
@@ -210,7 +210,7 @@ def lifetime_of(requested: ServerIn | ServerEdit) -> int | None:
 
 
 def tier_called(slug: str | None) -> Tier:
-    """Return a tier on offer, the cheapest if none is named; raises InvalidInput or Conflict."""
+    """Return a tier on offer, the cheapest if none is named. Raises InvalidInput or Conflict."""
     offered = Tier.objects.filter(is_active=True)
     named = offered.filter(slug=slug) if slug is not None else offered
     tier = named.order_by("nano_usd_per_hour", "slug").first()

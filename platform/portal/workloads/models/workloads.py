@@ -53,7 +53,7 @@ class Workload(Row):
     What a task needs is copied from the tier at submit. `tags` are what its submitter calls it by,
     for good: spend is split by them. `epoch` counts placements, and `network` is the project's rule
     at the last of them. `plan` says what becomes of it once its last lease is closed. `waits_since`
-    is when the present wait began; `failures` and `losses` count ends by its own fault and by that
+    is when the present wait began. `failures` and `losses` count ends by its own fault and by that
     of machines.
     """
 
@@ -162,7 +162,7 @@ class Workload(Row):
 
     @property
     def network_rule(self) -> NetworkRule:
-        """The rule it runs under; while it waits, the one it would be placed under now."""
+        """The rule it runs under. While it waits, the one it would be placed under now."""
         if self.status in WAITING:
             return self.project.network_rule
         return cast("NetworkRule", self.network)

@@ -50,7 +50,7 @@ def _stop(lease: Lease, workload: Workload) -> DesiredTask:
 
 
 def _stop_reason(workload: Workload) -> ReasonCode:
-    """Return the reason a stopped task reports; the peers of a failed one did nothing wrong."""
+    """Return the reason a stopped task reports. The peers of a failed one did nothing wrong."""
     if workload.plan == StopOutcome.JUDGE:
         return ReasonCode.PEER_FAILED
     return ReasonCode(workload.reason) if workload.reason else ReasonCode.PREEMPTED
@@ -131,7 +131,7 @@ def _environment(
     secrets: dict[str, str],
     surroundings: Mapping[str, str],
 ) -> dict[str, str]:
-    """Return the variables of a task; later ones win, and the platform's own come last."""
+    """Return the variables of a task. Later ones win, and the platform's own come last."""
     return {
         **secrets,
         **spec.env,

@@ -48,10 +48,10 @@ def append_log(
     pieces: Iterable[bytes],
     is_last: bool = False,
 ) -> int:
-    """Append bytes of a rank's log at `offset`; returns the offset to send on from.
+    """Append bytes of a rank's log at `offset`. Returns the offset to send on from.
 
     What is there already is skipped, what would leave a gap is not taken, so repeating is harmless.
-    `is_last` comes without bytes and says that the log ends at `offset`; it is believed when it
+    `is_last` comes without bytes and says that the log ends at `offset`. It is believed when it
     does.
     Raises Conflict (`stale_epoch`) when the task is not this node's, or was given up as lost.
     """
@@ -139,11 +139,11 @@ class LogPlace:
     is_complete: bool
 
     def size_bytes(self) -> int:
-        """Return how long it is by now; asks no database."""
+        """Return how long it is by now. Asks no database."""
         return log_store().size(self.key)
 
     def read(self, start: int, length: int) -> bytes:
-        """Return a range of it, shorter where it ends; asks no database."""
+        """Return a range of it, shorter where it ends. Asks no database."""
         return b"".join(log_store().read(self.key, start, length))
 
 
@@ -175,7 +175,7 @@ def log_places(
 
 
 def log_of(*, workload: Workload, attempt: int, rank: int) -> RankLog:
-    """Return how far one log has come; raises NotFound if there is no such attempt or rank."""
+    """Return how far one log has come. Raises NotFound if there is no such attempt or rank."""
     lease = _lease(workload, attempt, rank)
     # First whether it can grow, then its size: so a complete log is never cut short.
     is_complete = _is_complete(lease, rank)
@@ -185,7 +185,7 @@ def log_of(*, workload: Workload, attempt: int, rank: int) -> RankLog:
 def read_log(
     *, workload: Workload, attempt: int, rank: int, start: int, length: int
 ) -> Iterator[bytes]:
-    """Yield a range of a log in pieces; raises NotFound if there is no such attempt or rank."""
+    """Yield a range of a log in pieces. Raises NotFound if there is no such attempt or rank."""
     return log_store().read(_key(_lease(workload, attempt, rank), rank), start, length)
 
 

@@ -33,7 +33,7 @@ Key = tuple[str, int]
 def accept_reports(
     *, node: Node, reports: Sequence[TaskReport], sent_unix_ms: int | None = None
 ) -> ReportsAnswer:
-    """Take in reports; those of tasks this node has no business with come back as stale."""
+    """Take in reports. Those of tasks this node has no business with come back as stale."""
     received = clock.now()
     stale: list[Key] = []
     accepted = 0
@@ -57,7 +57,7 @@ class Clock:
         self._behind_ms = now_ms - sent_unix_ms if sent_unix_ms is not None else 0
 
     def moment(self, at_unix_ms: int) -> datetime:
-        """Return our time of a moment on the node; never later than when we heard of it."""
+        """Return our time of a moment on the node. Never later than when we heard of it."""
         now_ms = self._received.timestamp() * 1000
         least = now_ms - _LONGEST_PAST.total_seconds() * 1000
         mapped = min(max(at_unix_ms + self._behind_ms, least), now_ms)
@@ -73,7 +73,7 @@ def _by_task(reports: Iterable[TaskReport]) -> dict[Key, list[TaskReport]]:
 
 @transaction.atomic
 def _accept(node: Node, key: Key, reports: list[TaskReport], times: Clock) -> bool:
-    """Apply the reports of one task; False when they are stale."""
+    """Apply the reports of one task. Returns False if they are stale."""
     leases = Lease.objects.filter(task_id=key[0], epoch=key[1], node=node)
     workload_id = leases.values_list("workload_id", flat=True).first()
     workload = locked(workload_id) if workload_id else None

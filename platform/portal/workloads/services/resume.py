@@ -20,7 +20,7 @@ def is_resumable(workload: Workload) -> bool:
 
 
 def resume_workload(*, workload: Workload, by: User) -> Workload:
-    """Queue again what a budget has stopped; its next attempt resumes from its checkpoint.
+    """Queue again what a budget has stopped. Its next attempt resumes from its checkpoint.
 
     Raises Conflict for anything else, and whatever the admission refuses with.
     """

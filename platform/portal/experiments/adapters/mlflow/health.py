@@ -7,8 +7,8 @@ _PROBE_S = 1.0
 
 
 def tracking_answers() -> bool:
-    """Tell whether MLflow's server answers now, within a second. Metrics are taken in without it;
-    artifacts, models and traces are not."""
+    """Tell whether MLflow's server answers now, within a second. Metrics are taken in without it.
+    Artifacts, models and traces are not."""
     transport = httpx.HTTPTransport(uds=str(settings.SLIPWAY_TRACKING_SOCKET))
     try:
         with httpx.Client(transport=transport, timeout=_PROBE_S, trust_env=False) as client:

@@ -35,7 +35,7 @@ def belongs(project_id: str, kind: str, identity: str) -> bool:
 class DefaultExperiments:
     """The experiment `Default` of every project, made when it is first asked for.
 
-    MLflow has one only, numbered 0; clients that name no experiment mean it. What was found once is
+    MLflow has one only, numbered 0. Clients that name no experiment mean it. What was found once is
     remembered, for it is never removed.
     """
 

@@ -42,7 +42,7 @@ def _text(content: Mapping[str, Any], name: str, most: int) -> str:
 
 
 def new_run_of(content: Mapping[str, Any]) -> RunRequest:
-    """Read `runs/create`; raises Unusual."""
+    """Read `runs/create`. Raises Unusual."""
     if not content.keys() <= {"experiment_id", "user_id", "start_time", "run_name", "tags"}:
         raise Unusual
     experiment = _text(content, "experiment_id", _MOST_DIGITS)
@@ -109,7 +109,7 @@ def create_run(project_id: str, run_request: RunRequest) -> dict[str, Any]:
 
 
 def update_run(project_id: str, content: Mapping[str, Any]) -> dict[str, Any]:
-    """Change the status, end or name of a run; returns its info as clients read it.
+    """Change the status, end or name of a run. Returns its info as clients read it.
 
     Raises Unusual when the body is not plain, or the run is not an active one of the project.
     """

@@ -64,14 +64,14 @@ def rows(statement: str, values: Sequence[Any] = ()) -> list[Row]:
 
 
 def change(statement: str, values: Sequence[Any] = ()) -> int:
-    """Run a statement that changes rows; returns how many."""
+    """Run a statement that changes rows and return their number."""
     with connections[DATABASE].cursor() as cursor:
         cursor.execute(statement, list(values))
         return max(0, int(cursor.rowcount))
 
 
 def marks(values: Sequence[Any]) -> str:
-    """Return as many placeholders as there are values; there must be some."""
+    """Return as many placeholders as there are values. There must be some."""
     return ", ".join(["%s"] * len(values))
 
 
@@ -189,7 +189,7 @@ def number_of(value: float, *, is_nan: bool) -> float:
 
 
 def order_expression(order: RunField) -> str:
-    """Return what runs with a logged value are sorted by; the table is called `v`."""
+    """Return what runs with a logged value are sorted by. The table is called `v`."""
     if order.kind is FieldKind.METRIC:
         return "v.value"
     return f"substr(v.value, 1, {PREFIX})"
