@@ -87,7 +87,7 @@ class Dataset(Row):
 
 
 class VersionQuerySet(models.QuerySet["Version"]):
-    """Verbs on versions. A move is one guarded UPDATE. Who loses the race is told by False."""
+    """Queries of versions. A transition is one guarded UPDATE that returns False on a lost race."""
 
     def ready(self) -> "VersionQuerySet":
         """Versions people see and jobs read, of datasets that are not deleted."""
@@ -253,7 +253,7 @@ class DataTable(Row):
 
 
 class DatasetUse(Row):
-    """A job or an MLflow run that reads a version. `declared` when it was submitted with it."""
+    """A job or MLflow run that reads a version. `declared` is set if it was submitted with it."""
 
     id = IdField("dsu")
     version = models.ForeignKey(Version, on_delete=models.PROTECT, related_name="uses")

@@ -43,7 +43,7 @@ _registry = _Registry()
 
 
 def register_models(models: Models) -> None:
-    """Put an answer in force. Called once, from a room's wiring."""
+    """Register the implementation. Called once, from an app's wiring."""
     _registry.models = models
 
 

@@ -38,7 +38,7 @@ _peeking = BoundedSemaphore(2)
 
 
 class TableUnreadable(Exception):
-    """The process that was to read a table died of it. The message says how, for people."""
+    """The reader process died while it read a table. The message says how, for people."""
 
 
 def read_table(

@@ -54,7 +54,7 @@ class TurnLost(Exception):
 
 
 class Turn:
-    """One worker's turn to check a version. It ends unless the worker goes on saying so."""
+    """One worker's lease on the check of a version. It expires unless the worker renews it."""
 
     def __init__(self, version: Version, until: datetime) -> None:
         self.version = version
@@ -62,7 +62,7 @@ class Turn:
         self._renewed_at = time.monotonic()
 
     def go_on(self) -> None:
-        """Say that the worker lives: cheap, to be called all the time. Raises TurnLost."""
+        """Renew the lease. It is cheap, so call it often. Raises TurnLost."""
         if time.monotonic() - self._renewed_at < _RENEWED_AFTER_S:
             return
         until = clock.now() + LEASE
@@ -75,7 +75,7 @@ class Turn:
 
 
 def check_waiting() -> int:
-    """Check versions that wait for it, one after the other and return their number.
+    """Check waiting versions, one after the other, and return their number.
 
     Safe beside itself, and safe to be killed: a check belongs to one worker at a time, and to
     another one soon after that has died.

@@ -19,7 +19,7 @@ _probed: dict[str, tuple[float, bool]] = {}
 
 
 def mlflow_answers() -> bool:
-    """Tell whether MLflow's server answers, as it was found a few seconds ago at most.
+    """Return whether MLflow's server answers, from a check a few seconds old at most.
 
     Artifacts, models and traces need it. Runs and what is logged to them do not.
     """

@@ -84,7 +84,7 @@ class RunDetail:
 
 @dataclass(frozen=True)
 class SortOrder:
-    """By what runs are sorted. Runs without a value come last."""
+    """Field and direction by which runs are sorted. Runs without a value come last."""
 
     field: RunField
     descending: bool = True
@@ -162,7 +162,7 @@ class Curve:
 
 
 class Tracker(Protocol):
-    """Reads what was tracked, of one project at a time. Another's never shows in any way."""
+    """Reader of tracked data, scoped to one project. Data of other projects never shows."""
 
     def experiments(
         self, project_id: str, *, stage: Stage = Stage.ACTIVE, text: str = ""
@@ -205,16 +205,16 @@ class Trash(Protocol):
     """Puts runs and experiments in the bin and takes them out again, of one project at a time."""
 
     def put(self, project_id: str, run_ids: Sequence[str], *, at_ms: int) -> list[str]:
-        """Put runs in the bin. Returns those that were not there. Unknown ones are left out."""
+        """Move runs to the trash. Returns those that were not there. Unknown ones are left out."""
 
     def take_back(self, project_id: str, run_ids: Sequence[str]) -> list[str]:
-        """Put runs back into use, where their experiment is in use. Returns which."""
+        """Restore runs whose experiment is in use. Returns those that were restored."""
 
     def put_experiment(self, project_id: str, experiment_id: int, *, at_ms: int) -> bool:
-        """Put an experiment in the bin with its runs. Returns whether it was in use."""
+        """Move an experiment to the trash with its runs. Returns whether it was in use."""
 
     def take_back_experiment(self, project_id: str, experiment_id: int, *, at_ms: int) -> bool:
-        """Put an experiment back with the runs that went with it. Returns whether it was there."""
+        """Restore an experiment and the runs deleted with it. Returns whether it was deleted."""
 
     def binned(
         self, *, before_ms: int, project_id: str | None = None, limit: int
@@ -222,9 +222,9 @@ class Trash(Protocol):
         """Return runs put in the bin before a moment, as (project id, run id), oldest first."""
 
     def destroy(self, run_id: str) -> str | None:
-        """Remove one run that is in the bin, for good. Returns where its artifacts rest.
+        """Delete a run in the trash for good. Returns the location of its artifacts.
 
-        None means that it is not in the bin any more.
+        None means that it is no longer in the trash.
         """
 
     def unknown(self, project_id: str, run_ids: Sequence[str]) -> set[str]:
@@ -261,13 +261,13 @@ class RunWriter(Protocol):
         """
 
     def move(self, project_id: str, run_id: str, experiment_id: int) -> bool:
-        """Put a run of the project into another of its experiments in use; tells whether it did."""
+        """Move a run to another active experiment of the project. Returns whether it did."""
 
     def resume(self, run_id: str) -> None:
         """Note that a run goes on."""
 
     def end(self, run_ids: Sequence[str], status: str, *, ended_ms: int) -> int:
-        """End runs that are not ended so yet and return their number."""
+        """End runs that do not have this end yet, and return their number."""
 
     def unended(self, run_ids: Sequence[str]) -> set[str]:
         """Return those runs that still count as running."""
@@ -290,11 +290,11 @@ class Artifact:
 class ArtifactStore(Protocol):
     """Artifact store. Paths are checked, below one root, and have no leading slash.
 
-    Every verb raises Unavailable when the store is out of order.
+    Every method raises Unavailable when the store is out of order.
     """
 
     def listed(self, place: str) -> Sequence[Artifact]:
-        """Return what stands in a folder, with paths below it, nothing if there is none."""
+        """Return the content of a folder, with paths relative to it, empty if there is none."""
 
     @property
     def has_folders(self) -> bool:
@@ -310,10 +310,10 @@ class ArtifactStore(Protocol):
         """Yield `length` bytes of a file from byte `start` on."""
 
     def remove(self, place: str) -> CleanupResult:
-        """Remove a folder with all that is in it. Returns what that was."""
+        """Remove a folder with its content. Returns what was removed."""
 
     def weigh(self, place: str) -> int:
         """Return the bytes of all files below a folder, 0 if there is none."""
 
     def changed_at(self, place: str) -> datetime | None:
-        """Return when something below a folder was written last, or None if nothing is there."""
+        """Return the time of the last write below a folder, or None if nothing is there."""

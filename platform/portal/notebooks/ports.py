@@ -26,7 +26,7 @@ class Jobs(Protocol):
     """Takes in code and runs it."""
 
     def take_in(self, *, project: Project, by: User, tar: Iterable[bytes]) -> str:
-        """Keep code and return its digest. Call it outside a transaction."""
+        """Store code and return its digest. Call it outside a transaction."""
 
     def submit(self, *, project: Project, by: User, code: str, spec: JobWanted) -> Workload:
         """Queue the job, inside the caller's transaction. Raises what submitting a job raises."""
@@ -39,7 +39,7 @@ _jobs: list[Jobs] = []
 
 
 def register_jobs(jobs: Jobs) -> None:
-    """Put who runs jobs in place. Called once, from the wiring of a room above."""
+    """Register the app that runs jobs. Called once, from its wiring."""
     _jobs[:] = [jobs]
 
 

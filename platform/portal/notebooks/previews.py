@@ -32,7 +32,7 @@ class NotebookPreview:
 
 
 def preview_of(content: bytes) -> NotebookPreview | None:
-    """Return what is shown of a notebook, or None for what is none."""
+    """Return the preview of a notebook, or None if the content is no notebook."""
     try:
         value = json.loads(content)["cells"]
         cells = [cell for cell in value if isinstance(cell, dict)]

@@ -70,7 +70,7 @@ def _stop_or_warn(server: Server, timestamp: datetime) -> None:
 
 
 def _start(server: Server, timestamp: datetime) -> None:
-    """Start a server once for each moment that is due. One that runs has no need of it."""
+    """Start a server once for each due time, unless it runs already."""
     due = moment_before(server.daily_start, server.days, timestamp)
     seen = server.schedule_seen_at
     if due is None or due <= seen:

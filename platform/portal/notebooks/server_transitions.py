@@ -32,6 +32,6 @@ def move_server(server: Server, target: NotebookState, **changes: Any) -> bool:
 
 
 def announce(server: Server) -> None:
-    """Note that Hubs and pages have something new to see. Call it in the change's transaction."""
+    """Notify Hubs and pages of a change. Call it in the transaction of the change."""
     HubVersion.objects.raise_version()
     tell(server.project_id, "notebooks")

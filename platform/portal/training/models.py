@@ -49,7 +49,7 @@ class JobQuerySet(models.QuerySet["Job"]):
     def matching(
         self, *, state: str = "", text: str = "", submitted_by: str = "", tier: str = ""
     ) -> "JobQuerySet":
-        """Narrow down. An empty filter leaves all."""
+        """Filter the jobs. An empty filter returns all."""
         jobs = self
         if state:
             jobs = jobs.filter(workload__state=state)
@@ -97,7 +97,7 @@ class CheckpointQuerySet(models.QuerySet["Checkpoint"]):
         return self.filter(file__isnull=False)
 
     def forget(self) -> None:
-        """Let go of those that are no longer on their node. A copy in the store stays."""
+        """Forget checkpoints that are no longer on their node. Copies in the store stay."""
         self.copied().update(is_on_node=False)
         self.filter(file__isnull=True).delete()
 

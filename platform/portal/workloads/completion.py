@@ -201,7 +201,7 @@ def _end(
 
 
 def put_back(workload: Workload, reason: ReasonCode, text: str, **details: Any) -> None:
-    """Queue the workload again, in its old place. Every lease must be closed."""
+    """Requeue the workload, in its old position. Every lease must be closed."""
     move(
         workload,
         WorkloadState.QUEUED,
@@ -221,7 +221,7 @@ def put_back(workload: Workload, reason: ReasonCode, text: str, **details: Any) 
 
 
 def lose_lease(lease: Lease) -> bool:
-    """Close a lease nobody renewed, as of when it ran out. Returns whether it was open."""
+    """Close an expired lease as of its expiry. Returns whether it was open."""
     heard = lease.expires_at - LEASE
     return close_lease(
         lease,

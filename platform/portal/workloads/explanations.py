@@ -27,7 +27,7 @@ _NAMED = 3
 
 
 def position_of(workload: Workload) -> int | None:
-    """Return the place in its project's queue, from 1; None if it is not queued or far behind."""
+    """Return the position in its project's queue, from 1. None if not queued or far behind."""
     if workload.status != WorkloadState.QUEUED:
         return None
     ahead = len(Workload.objects.ahead_of(workload).values_list("pk", flat=True)[:MAX_POSITION])

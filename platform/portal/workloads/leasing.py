@@ -97,7 +97,7 @@ def _place_workloads(decisions: Sequence[Decision], timestamp: datetime) -> None
 
 
 def _reserve(decisions: Sequence[Decision]) -> dict[str, str]:
-    """Take what the tasks need from the nodes. Returns the names of the nodes."""
+    """Reserve what the tasks need on the nodes. Returns the names of the nodes."""
     amounts: dict[str, Amount] = {}
     tasks: Counter[str] = Counter()
     for decision in decisions:

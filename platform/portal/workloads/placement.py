@@ -46,7 +46,7 @@ class Spot:
         return count
 
     def take(self, need: Need, gpus: Sequence[Gpu]) -> None:
-        """Take away what a task needs, and these GPUs. Never below nothing."""
+        """Subtract what a task needs, and these GPUs, never below zero."""
         self.cpu_millis = max(0, self.cpu_millis - need.amount.cpu_millis)
         self.memory_bytes = max(0, self.memory_bytes - need.amount.memory_bytes)
         if gpus:
@@ -205,7 +205,7 @@ class Capacity:
         lifetime: timedelta | None = None,
         avoid: frozenset[str] = frozenset(),
     ) -> list[NodeSlot]:
-        """Take room for a gang, all tasks or none, empty if it does not fit.
+        """Reserve capacity for a gang, all tasks or none. Empty if it does not fit.
 
         `avoid` holds the ids of nodes it must not be put on.
         """
@@ -254,7 +254,7 @@ class Capacity:
         return any(spot.cpu_millis > 0 and spot.memory_bytes > 0 for spot in self.free)
 
     def count_of(self, need: Need, *, project: str = "") -> int:
-        """Return how many such tasks of a project would fit now. Without one, of any project."""
+        """Return how many such tasks of a project (without one, of any project) would fit now."""
         return sum(self._count(i, need, project, is_short=True) for i in range(len(self.sites)))
 
     def admits(self, i: int, need: Need, project: str, *, is_short: bool = False) -> bool:
@@ -271,7 +271,7 @@ class Capacity:
         return claim.is_head and is_short
 
     def keep_for(self, need: Need, tasks: int, ends: Iterable[KnownEnd], *, project: str) -> bool:
-        """Keep room for the first workload that does not fit now; False if it never could here.
+        """Reserve for the first workload that does not fit now. Returns False if it never could.
 
         The nodes kept are those on which it can start soonest by what is known of the ends of what
         runs; without such knowledge, those on which least is missing.

@@ -39,7 +39,7 @@ class AdmissionGranted:
 
 @dataclass(frozen=True)
 class AdmissionDeferred:
-    """It may queue later, and is asked about again. `why` is a sentence: what it waits for."""
+    """The workload may queue later and is checked again. `why` is a sentence with the reason."""
 
     why: str
 
@@ -48,7 +48,7 @@ class Admission(Protocol):
     """Decides whether a workload may queue. Refusing for good is raising a `SlipwayError`."""
 
     def ask(self, request: AdmissionRequest) -> AdmissionGranted | AdmissionDeferred:
-        """Decide, inside the transaction that submits. Database work alone."""
+        """Decide, inside the transaction that submits. Only database work is allowed."""
 
 
 class AdmitEverything:
@@ -74,10 +74,10 @@ class ReportKeeper(Protocol):
     """Keeps what tasks of a kind report beyond what every workload does."""
 
     def __call__(self, *, workload_id: str, attempt: int, report: TaskReport, at: datetime) -> str:
-        """Take in a report of progress of the present attempt; return a line for the story, or "".
+        """Accept a progress report of the current attempt. Returns a line for the history, or "".
 
-        Called inside the transaction that takes the report in, and again when that is repeated; an
-        earlier report may come after a later one. Database work alone.
+        Called inside the transaction that accepts the report, and again when that is repeated. An
+        earlier report may come after a later one. Only database work is allowed.
         """
 
 
@@ -108,7 +108,7 @@ class WorkDone(Protocol):
     ) -> Mapping[tuple[str, str], int]:
         """Return how much was done from day to day (UTC), by (id of the project, group).
 
-        `projects` are ids. None is all of them. Database work alone.
+        `projects` are ids. None is all of them. Only database work is allowed.
         """
 
 
@@ -210,7 +210,7 @@ _registry = _Registry()
 
 
 def register_admission(admission: Admission) -> None:
-    """Put an admission in force. Called once, from a room's wiring."""
+    """Register an admission. Called once, from an app's wiring."""
     _registry.admission = admission
 
 
@@ -220,7 +220,7 @@ def admission() -> Admission:
 
 
 def register_kind(kind: Kind) -> None:
-    """Make a kind known. Called from a room's wiring. The same kind again replaces it."""
+    """Register a kind. Called from an app's wiring. The same kind again replaces it."""
     _registry.kinds[kind.name] = kind
 
 

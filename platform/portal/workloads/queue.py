@@ -112,7 +112,7 @@ class QuotaUsage:
     def blocks(self, total: Amount) -> bool:
         """Return True if a limit blocks this.
 
-        Who reaches a limit first in a pass keeps the others off it, so that small workloads do not
+        The first to reach a limit in a pass blocks the others, so that small workloads do not
         overtake a large one for ever.
         """
         over = self.over(total)
@@ -196,7 +196,7 @@ class Queue:
             self._weigh(line)
 
     def turn(self) -> ProjectQueue | None:
-        """Return the line whose first is next, or None if nothing is left to look at."""
+        """Return the queue whose head is next, or None if nothing is left."""
         while self.lines:
             line = min(self.lines, key=self._order)
             if line.first() is not None:

@@ -44,7 +44,7 @@ def reconcile() -> None:
 
 
 def take_back_expired(timestamp: datetime) -> None:
-    """Close leases nobody renewed. Their workloads run again elsewhere, or are lost."""
+    """Close expired leases. Their workloads run again elsewhere, or are lost."""
     leases = Lease.objects.expired(timestamp).order_by("expires_at").select_related("node")
     for lease in leases[:_AT_ONCE]:
         if lease.keeps_on_fence and _may_serve_on(lease.node, timestamp):

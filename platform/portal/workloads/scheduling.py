@@ -98,7 +98,7 @@ def _decide(run: _Pass, queue: Queue) -> None:
 
 
 def _try(run: _Pass, candidate: Candidate) -> bool:
-    """Place a candidate if it fits. For the first that does not, the head, room is kept."""
+    """Place a candidate if it fits. For the first that does not, the head, reserve capacity."""
     need, tasks, lifetime = candidate.need, candidate.tasks, candidate.lifetime
     project = candidate.project_id
     shape = (need, tasks, lifetime, run.room.domain_of(project))

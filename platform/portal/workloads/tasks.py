@@ -22,7 +22,7 @@ def schedule() -> None:
 
 @doorbell("workloads.look_after")
 def look_after() -> None:
-    """Mend what no message will mend: expired leases, deadlines, holds. Then schedule."""
+    """Run the reconciler (expired leases, deadlines, holds), then schedule."""
     reconcile()
     run_passes()
 

@@ -23,9 +23,9 @@ def locked(workload_id: str) -> Workload | None:
 def move(
     workload: Workload, target: WorkloadState, *, kind: str, message: str, **changes: Any
 ) -> bool:
-    """Move the workload if it still stands where `workload` says. Returns whether it did.
+    """Move the workload if its state is still that of `workload`. Returns whether it did.
 
-    `kind` and `message` become a line of its story. `changes` are further columns to write.
+    `kind` and `message` become a line of its history. `changes` are further columns to write.
     """
     source = workload.status
     check_move(source, target)

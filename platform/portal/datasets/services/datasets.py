@@ -21,7 +21,7 @@ _REFERENCE = re.compile(REFERENCE_PATTERN.replace("$", r"\Z"))
 
 
 def create_dataset(*, project: Project, by: User, name: str, description: str = "") -> Dataset:
-    """Make an empty dataset. Raises InvalidInput for a bad name, Conflict for a taken one."""
+    """Create an empty dataset. Raises InvalidInput for a bad name, Conflict for a taken one."""
     if not _NAME.match(name) or name in _RESERVED:
         raise InvalidInput(
             "A dataset's name has 1 to 63 lower-case letters, digits, dots, hyphens and "
@@ -68,7 +68,7 @@ def delete_dataset(*, dataset: Dataset) -> None:
 
 
 def restore_dataset(*, dataset: Dataset) -> Dataset:
-    """Bring back a deleted dataset. Raises Conflict when it is too late, or the name is taken."""
+    """Restore a deleted dataset. Raises Conflict when it is too late, or the name is taken."""
     if dataset.deleted_at is None:
         return dataset
     _refuse_too_late(dataset)
@@ -115,7 +115,7 @@ def delete_version(*, version: Version) -> None:
 
 
 def restore_version(*, version: Version) -> Version:
-    """Bring back a version that was deleted. Raises Conflict when it is too late."""
+    """Restore a deleted version. Raises Conflict when it is too late."""
     if version.deleted_at is None:
         return version
     _refuse_too_late(version)

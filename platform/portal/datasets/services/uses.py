@@ -31,7 +31,7 @@ def record_use(
     run_id: str = "",
     declared: bool = False,
 ) -> DatasetUse:
-    """Note that a job or run reads a version. The same again changes nothing.
+    """Record that a job or run reads a version. Idempotent.
 
     `declared` says that the job was submitted with it.
     """

@@ -166,7 +166,7 @@ class ColumnProfile:
         self._keep(finite)
 
     def _keep(self, numbers: Any) -> None:
-        """Keep every so many-th number. Twice as sparse each time the room is full."""
+        """Sample every n-th number. The stride doubles each time the buffer is full."""
         first = -self._seen % self._stride
         self._seen += len(numbers)
         some = numbers.take(pa.array(range(first, len(numbers), self._stride), pa.int64()))
@@ -254,7 +254,7 @@ class ColumnProfile:
 
 
 def _finite(value: float) -> float:
-    """A sum of huge numbers may overflow. JSON knows no infinity."""
+    """Guard against overflow of a sum of huge numbers, because JSON has no infinity."""
     return max(-1.7e308, min(1.7e308, value)) if not math.isnan(value) else 0.0
 
 

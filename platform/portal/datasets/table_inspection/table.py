@@ -51,7 +51,7 @@ class TableProfile:
         self.preview += [[_cell(value) for value in row] for row in zip(*shown, strict=True)]
 
     def statistics(self, schema: Any, *, is_complete: bool) -> dict[str, Any]:
-        """Return the statistics as JSON. Columns of no batch are empty ones."""
+        """Return the statistics as JSON. Columns that were in no batch are empty."""
         columns = self.columns or {
             item.name: ColumnProfile(item.name, item.type, room=room_of(1)) for item in schema
         }

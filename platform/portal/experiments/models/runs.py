@@ -109,7 +109,7 @@ class LatestMetric(TrackingTable):
 
 
 class Param(TrackingTable):
-    """A parameter of a run. Written once."""
+    """A parameter of a run, written once."""
 
     pk = models.CompositePrimaryKey("key", "run_id")
     key = models.CharField(max_length=250)

@@ -9,7 +9,7 @@ DATABASE = "tracking"
 
 
 class TrackingTable(models.Model):
-    """A table of MLflow's schema. `prepare` makes it. Django's migrations never touch it.
+    """A table of MLflow's schema. `prepare` creates it, and Django's migrations never touch it.
 
     A tenant is a *workspace* there: the id of a project. There is no foreign key from here to the
     portal's own tables, which may stand in another database.
@@ -36,5 +36,5 @@ class DatabaseRouter:
         return isinstance(item, self.tables) == isinstance(other, self.tables)
 
     def allow_migrate(self, db: str, _app_label: str, **_hints: object) -> bool | None:
-        """Refuse every migration of MLflow's database. No opinion on others."""
+        """Refuse every migration of MLflow's database. Return None for other databases."""
         return False if db == DATABASE else None

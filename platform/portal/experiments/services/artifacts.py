@@ -11,7 +11,7 @@ from portal.experiments.ports import Artifact, RunDetail
 
 
 def artifacts_of(*, project_id: str, run: RunDetail, path: str = "") -> Sequence[Artifact]:
-    """Return what stands in a folder of a run's artifacts, folders first. "" is the top.
+    """Return the content of a folder of a run's artifacts, folders first. "" is the top.
 
     Left out is what no address can name: a file on a disk whose name is not UTF-8.
     """

@@ -35,14 +35,14 @@ class DeletionResult:
 
 
 def delete_runs(*, project: Project, run_ids: Sequence[str]) -> list[str]:
-    """Put runs in the bin. Returns those that were in use. `restore_runs` undoes it."""
+    """Move runs to the trash. Returns those that were in use. `restore_runs` undoes it."""
     result = run_bin().put(project.pk, run_ids, at_ms=_ms(clock.now()))
     _tell(project, "run.delete", result)
     return result
 
 
 def restore_runs(*, project: Project, run_ids: Sequence[str]) -> list[str]:
-    """Take runs out of the bin. Those whose experiment is in it stay there."""
+    """Restore runs from the trash. Those whose experiment is in the trash stay there."""
     result = run_bin().take_back(project.pk, run_ids)
     _tell(project, "run.restore", result)
     return result
@@ -63,7 +63,7 @@ def restore_experiment(*, project: Project, experiment_id: int) -> None:
 
 
 def empty_bin(*, project: Project) -> DeletionResult:
-    """Destroy what is in the project's bin now, and bytes that no run knows; tells how much."""
+    """Empty the project's trash and remove orphaned artifacts. Returns how much was freed."""
     destroyed = _destroy(before=clock.now(), project_id=project.pk)
     freed = free_orphans(project_id=project.pk)
     total = DeletionResult(
@@ -75,7 +75,7 @@ def empty_bin(*, project: Project) -> DeletionResult:
 
 
 def destroy_overdue() -> DeletionResult:
-    """Destroy what has been in any bin for longer than KEPT_DAYS. Again and again is safe."""
+    """Destroy what has been in any trash for longer than KEPT_DAYS. Idempotent."""
     return _destroy(before=clock.now() - timedelta(days=KEPT_DAYS), project_id=None)
 
 
@@ -97,7 +97,7 @@ def _destroy(*, before: datetime, project_id: str | None) -> DeletionResult:
 
 
 def free_orphans(*, project_id: str) -> CleanupResult:
-    """Remove artifacts of a project that belong to no run and no logged model; tells how much."""
+    """Remove a project's artifacts without a run or logged model. Returns how much was freed."""
     store, freed = artifact_store(), CleanupResult()
     root = f"workspaces/{project_id}"
     for experiment in store.listed(root):

@@ -38,7 +38,7 @@ def run_id_of(workload_id: str) -> str:
 
 
 def variables_of(workload: Workload, *, source: str, tags: Mapping[str, str]) -> dict[str, str]:
-    """Return what makes plain `mlflow` calls in a workload log to its run. Makes the run first.
+    """Create the run of a workload and return the variables that make `mlflow` log to it.
 
     Where the tables do not answer, the variables are the same and the run is made the next time:
     training goes on, and the client tries again.
@@ -109,7 +109,7 @@ def note_state(workload_id: str) -> None:
 
 
 def end_forgotten() -> int:
-    """End runs of workloads that have ended while nobody told and return their number."""
+    """End runs of ended workloads whose end was not reported, and return their number."""
     ended = Workload.objects.filter(
         kind="job",
         state__in=[state.value for state in ENDS],

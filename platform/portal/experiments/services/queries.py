@@ -32,7 +32,7 @@ def search_of(
     limit: int = 50,
     cursor: str | None = None,
 ) -> RunSearch:
-    """Return the search that was typed. Raises InvalidInput with the position of a mistake.
+    """Parse a search. Raises InvalidInput with the position of a mistake.
 
     `order` is a field, with a `-` in front for descending. `columns` None means all that is logged.
     """

@@ -16,7 +16,7 @@ UNDO_WITHIN = timedelta(days=3)
 
 
 class Content(Row):
-    """The source of a notebook, or its outputs, of one project. Named by the SHA-256 of its bytes.
+    """Source or outputs of a notebook in one project, named by the SHA-256 of its bytes.
 
     All versions with the same source, or the same outputs, refer to the same row.
     """
@@ -68,7 +68,7 @@ class NotebookFileQuerySet(models.QuerySet["NotebookFile"]):
         return self.filter(path__icontains=text) if text else self
 
     def advance(self, file_id: str, *, seen: int) -> bool:
-        """Give the next number to a version; False when it changed meanwhile, or was deleted."""
+        """Assign the next version number. Returns False if it changed meanwhile or was deleted."""
         files = self.current().filter(pk=file_id, head=seen)
         return bool(files.update(head=F("head") + 1))
 
@@ -152,7 +152,7 @@ class NotebookRunQuerySet(models.QuerySet["NotebookRun"]):
         )
 
     def settle(self, run_id: str, *, passed: bool, report: dict[str, object]) -> bool:
-        """Note what a verification came to. Returns False if that is known already."""
+        """Record the result of a verification. Returns False if it is recorded already."""
         open_ones = self.filter(pk=run_id, purpose="verify", passed__isnull=True)
         return bool(open_ones.update(passed=passed, report=report))
 

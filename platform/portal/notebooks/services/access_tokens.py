@@ -21,7 +21,7 @@ class ServerKey:
 
 
 def give_key(*, server: Server) -> ServerKey:
-    """Return what opens a server that is ready. That it was asked for is kept.
+    """Return the access token of a ready server. The request is recorded.
 
     Raises Conflict while it is not ready.
     """

@@ -86,7 +86,7 @@ def save_notebook(*, project: Project, by: User, path: str, content: bytes) -> S
 
 
 def _receive_missing(project: Project, halves: Halves) -> dict[str, StoredBytes]:
-    """Write to the store what the project has not kept yet. Returns it by its digest."""
+    """Write contents new to the project to the store. Returns them by digest."""
     halves_by_digest = {
         _digest(half): half for half in (halves.source, halves.outputs) if half is not None
     }
@@ -125,7 +125,7 @@ def _keep(
 def _content(
     file: NotebookFile, by: User, half: bytes, fresh: Mapping[str, StoredBytes]
 ) -> Content:
-    """Return the content of these bytes. It is made where the project had not kept them."""
+    """Return the content row of these bytes, created if the project has none."""
     digest = _digest(half)
     # Locked, so that what frees contents nobody has sees the version that is about to have it.
     contents = Content.objects.select_for_update(no_key=True).filter(
@@ -198,7 +198,7 @@ def version_of(file: NotebookFile, number: int | None) -> NotebookVersion:
 
 
 def read_version(version: NotebookVersion, *, with_outputs: bool = True) -> bytes:
-    """Return a version as the .ipynb it was saved as. Without outputs as if never run."""
+    """Return a version as the .ipynb that was saved, optionally without outputs."""
     source = b"".join(open_file(file=version.source.file))
     if not with_outputs or version.outputs is None:
         return source

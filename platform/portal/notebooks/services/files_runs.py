@@ -74,7 +74,7 @@ def start_run(*, version: NotebookVersion, by: User, wish: NotebookRunRequest) -
 
 
 def quote_run(*, version: NotebookVersion, by: User, wish: NotebookRunRequest) -> Quote:
-    """Say what running a version would cost and whether it would wait. Nothing is queued."""
+    """Quote a run of a version: its cost, and whether it would wait. Nothing is queued."""
     return jobs().quote(project=version.file.project, by=by, spec=_wanted(version, wish))
 
 
@@ -148,7 +148,7 @@ def _replace_output(workload: Workload, path: str, stored: StoredBytes) -> Noteb
 
 
 def keep_report(*, run: NotebookRun, report: CheckReport) -> NotebookRun:
-    """Note what a verification found. The same again changes nothing.
+    """Record the result of a verification. Idempotent.
 
     Raises Conflict for a run that verifies nothing, or that has said something else before.
     """

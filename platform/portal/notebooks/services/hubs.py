@@ -29,7 +29,7 @@ class AdmittedHub:
 
 
 def admit_hub(*, name: str) -> AdmittedHub:
-    """Make a token for the Hub of that name. Its earlier one ends. Raises InvalidInput."""
+    """Create a token for the Hub of that name and revoke its earlier one. Raises InvalidInput."""
     slug = clean_slug(name, field="name")
     secret = new_hub_secret()
     with transaction.atomic():
@@ -70,7 +70,7 @@ def note_routed(*, server: Server, start: str) -> None:
 
 
 def take_lab_report(*, server: Server, report: LabReport) -> LabOrders:
-    """Take in how a server stands. Returns what it is told.
+    """Accept a server's report of its state. Returns the response to it.
 
     Idempotent: a report that was heard before, or of an earlier placement, changes nothing.
     Raises NotFound when its workload is no longer at work.

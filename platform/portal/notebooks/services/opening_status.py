@@ -27,7 +27,7 @@ def words_of_opening(server: Server) -> str:
 
 
 def step_of_opening(server: Server) -> str:
-    """Return what to do about a door that does not open. Empty while it takes a moment only."""
+    """Return what to do about a route that does not open, empty while the delay is short."""
     return _NEXT_STEP if _long_since(server) is not None else ""
 
 

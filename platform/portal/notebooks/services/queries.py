@@ -54,7 +54,7 @@ def explanation_of(server: Server, explainer: Explainer) -> str:
 
 
 def next_step_of(server: Server) -> str:
-    """Return what somebody may do about how a server stands. Empty where there is nothing."""
+    """Return what to do about the state of a server, empty if there is nothing."""
     return server.next_step or step_of_opening(server)
 
 

@@ -225,7 +225,7 @@ def _going_on(newest: Checkpoint, copied: Checkpoint | None) -> str:
 
 
 def drop_unneeded() -> int:
-    """Let go of the copies of jobs that will not go on. Returns of how many."""
+    """Delete the copies of jobs that will not resume. Returns the number of jobs."""
     ended = Workload.objects.filter(state__in=ENDS).exclude(
         state=WorkloadState.STOPPED, reason=ReasonCode.BUDGET
     )

@@ -143,7 +143,7 @@ def cancel_job(*, job: Job, by: User) -> Job:
 
 
 def resume_job(*, job: Job, by: User) -> Job:
-    """Carry on a job that a budget has stopped, from its checkpoint. Raises Conflict otherwise."""
+    """Resume a job that a budget stopped, from its checkpoint. Raises Conflict otherwise."""
     resume_workload(workload=job.workload, by=by)
     return job
 

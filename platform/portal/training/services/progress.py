@@ -13,7 +13,7 @@ from portal.workloads.services.logs import ranks_with_logs
 class JobProgress:
     """Values of a job that change while it runs, in addition to its workload.
 
-    `step` is that of the slowest task that tells one. `resumable_step` the newest checkpoint's.
+    `step` is that of the slowest task that reports one, `resumable_step` the newest checkpoint's.
     `first_step_after_s` counts from submission.
     """
 

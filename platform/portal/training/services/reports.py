@@ -10,7 +10,7 @@ MAX_CHECKPOINTS = 1000
 
 
 def keep_report(*, workload_id: str, attempt: int, report: TaskReport, at: datetime) -> str:
-    """Take in a report. See `portal.workloads.ports.ReportKeeper`."""
+    """Accept a report. See `portal.workloads.ports.ReportKeeper`."""
     job = Job.objects.filter(pk=workload_id).first()
     if job is None:
         return ""
@@ -43,7 +43,7 @@ def _keep_checkpoint(job: Job, attempt: int, saved: SavedCheckpoint, at: datetim
 
 
 def _keep_strategy(job: Job, taken: TakenStrategy) -> str:
-    """Note how the ranks share the work. The first word counts, and again with each attempt."""
+    """Record the training strategy if it changed. Returns a line for the history, or "" (none)."""
     if (job.strategy_taken, job.strategy_reason) == (taken.word, taken.reason):
         return ""
     Job.objects.filter(pk=job.pk).update(strategy_taken=taken.word, strategy_reason=taken.reason)

@@ -25,7 +25,7 @@ def take_in(
 
     Call it outside a transaction: it waits for the network. Raises TooLarge before the first byte
     is read when the promised size is over the limit, InvalidInput for a broken promise and for what
-    is no archive of code. Then nothing is kept.
+    is no archive of code. Then nothing is stored.
     """
     if promised.size_bytes is not None and promised.size_bytes > MAX_SNAPSHOT_BYTES:
         raise _too_large(f"has {promised.size_bytes // 1024**2} MiB")
@@ -40,7 +40,7 @@ def take_in(
 
 
 def _bounded(chunks: Iterable[bytes]) -> Iterable[bytes]:
-    """Pass a stream on. Raises TooLarge in our words when it goes over the limit."""
+    """Pass a stream on. Raises TooLarge with our message when it exceeds the limit."""
     size = 0
     for chunk in chunks:
         size += len(chunk)

@@ -70,7 +70,7 @@ def _unfolded(scratch: Path, name: str, chunks: Iterable[bytes]) -> Path:
 
 
 def _write_scripts_of_notebooks(folder: Path) -> None:
-    """Make scripts of the notebooks that can be run as one. Whoever names another is told why."""
+    """Write scripts of the notebooks that can run as a script, and skip the others."""
     paths = (path for path in sorted(folder.rglob(f"*{SUFFIX}")) if path.is_file())
     for path in list(paths)[:_MOST_NOTEBOOKS]:
         with suppress(InvalidInput):

@@ -36,7 +36,7 @@ class Lease(Row):
     It is committed before anything starts, so what runs is always accounted for. `ended_at` is when
     the node's runtime says it ended, in our own time. `charged_to_ms` (Unix milliseconds) is up to
     when the fair share knows of it. `billed_to_ms` and `billed_nano_usd` say up to when and how
-    much the ledger of spend knows of it (not yet: null). `is_settled`, that nothing is to follow.
+    much the ledger of spend knows of it (not yet: null). `is_settled` means that nothing follows.
     """
 
     id = IdField("lse")

@@ -139,11 +139,11 @@ class LogPlace:
     is_complete: bool
 
     def size_bytes(self) -> int:
-        """Return how long it is by now. Asks no database."""
+        """Return the current size, without a database query."""
         return log_store().size(self.key)
 
     def read(self, start: int, length: int) -> bytes:
-        """Return a range of it, shorter where it ends. Asks no database."""
+        """Return a range of the log, shorter at its end, without a database query."""
         return b"".join(log_store().read(self.key, start, length))
 
 

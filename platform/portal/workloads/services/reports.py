@@ -33,7 +33,7 @@ Key = tuple[str, int]
 def accept_reports(
     *, node: Node, reports: Sequence[TaskReport], sent_unix_ms: int | None = None
 ) -> ReportsAnswer:
-    """Take in reports. Those of tasks this node has no business with come back as stale."""
+    """Accept reports. Those of tasks that do not belong to this node are returned as stale."""
     received = clock.now()
     stale: list[Key] = []
     accepted = 0
@@ -57,7 +57,7 @@ class Clock:
         self._behind_ms = now_ms - sent_unix_ms if sent_unix_ms is not None else 0
 
     def moment(self, at_unix_ms: int) -> datetime:
-        """Return our time of a moment on the node. Never later than when we heard of it."""
+        """Convert a node's time to ours, never later than when the report arrived."""
         now_ms = self._received.timestamp() * 1000
         least = now_ms - _LONGEST_PAST.total_seconds() * 1000
         mapped = min(max(at_unix_ms + self._behind_ms, least), now_ms)

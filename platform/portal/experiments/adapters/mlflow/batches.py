@@ -1,6 +1,6 @@
 """Parsers of the JSON that clients log, independent of MLflow.
 
-Only what is plainly right is read: anything else is left to MLflow's own server, which then says in
+Only plainly valid requests are parsed. MLflow's own server handles all others, and reports in
 its own words what is wrong with it.
 """
 

@@ -7,7 +7,7 @@ _PROBE_S = 1.0
 
 
 def tracking_answers() -> bool:
-    """Tell whether MLflow's server answers now, within a second. Metrics are taken in without it.
+    """Return whether MLflow's server answers within a second. Metrics are accepted without it.
     Artifacts, models and traces are not."""
     transport = httpx.HTTPTransport(uds=str(settings.SLIPWAY_TRACKING_SOCKET))
     try:

@@ -203,7 +203,7 @@ def page_token(offset: int) -> str:
 
 
 def offset_of(token: str) -> int:
-    """Return where a page begins. Raises ValueError for a token nobody made."""
+    """Return the offset of a page. Raises ValueError for an invalid page token."""
     document = json.loads(base64.b64decode(token, validate=True))
     offset = document["offset"] if isinstance(document, dict) and "offset" in document else None
     if type(offset) is not int or not 0 <= offset < 1 << 40:

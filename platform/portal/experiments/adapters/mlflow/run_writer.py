@@ -15,7 +15,7 @@ _LONGEST_EXPERIMENT = 256
 
 
 class SqlRunWriter:
-    """Writes MLflow's tables. See `portal.experiments.ports.RunWriter` for the verbs."""
+    """Writes MLflow's tables. See `portal.experiments.ports.RunWriter` for the methods."""
 
     def exists(self, run_id: str) -> bool:
         """Tell whether there is such a run."""
@@ -45,7 +45,7 @@ class SqlRunWriter:
                 )
 
     def move(self, project_id: str, run_id: str, experiment_id: int) -> bool:
-        """Put a run of the project into another of its experiments in use. Returns whether it did.
+        """Move a run to another active experiment of the project. Returns whether it did.
 
         Its artifacts stay where they are.
         """
@@ -67,7 +67,7 @@ class SqlRunWriter:
         )
 
     def end(self, run_ids: Sequence[str], status: str, *, ended_ms: int) -> int:
-        """End runs that are not ended so yet and return their number."""
+        """End runs that do not have this end yet, and return their number."""
         if not run_ids:
             return 0
         return change(

@@ -46,7 +46,7 @@ _LOGGED = (FieldKind.METRIC, FieldKind.PARAM, FieldKind.TAG)
 
 
 class SqlTracker:
-    """Reads MLflow's tables. See `portal.experiments.ports.Tracker` for the verbs."""
+    """Reads MLflow's tables. See `portal.experiments.ports.Tracker` for the methods."""
 
     def experiments(
         self, project_id: str, *, stage: Stage = Stage.ACTIVE, text: str = ""

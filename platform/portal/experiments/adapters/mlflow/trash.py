@@ -12,10 +12,10 @@ _OF_RUNS = ("metrics", "latest_metrics", "params", "tags")
 
 
 class SqlTrash:
-    """Writes MLflow's tables. See `portal.experiments.ports.Trash` for the verbs."""
+    """Writes MLflow's tables. See `portal.experiments.ports.Trash` for the methods."""
 
     def put(self, project_id: str, run_ids: Sequence[str], *, at_ms: int) -> list[str]:
-        """Put runs in the bin. Returns those that were not there."""
+        """Move runs to the trash. Returns those that were not there."""
         if not run_ids:
             return []
         with transaction.atomic(using=DATABASE):
@@ -29,7 +29,7 @@ class SqlTrash:
         return result
 
     def take_back(self, project_id: str, run_ids: Sequence[str]) -> list[str]:
-        """Put runs back into use, where their experiment is in use. Returns which."""
+        """Restore runs whose experiment is in use. Returns those that were restored."""
         if not run_ids:
             return []
         with transaction.atomic(using=DATABASE):
@@ -43,7 +43,7 @@ class SqlTrash:
         return result
 
     def put_experiment(self, project_id: str, experiment_id: int, *, at_ms: int) -> bool:
-        """Put an experiment in the bin with its runs. Returns whether it was in use."""
+        """Move an experiment to the trash with its runs. Returns whether it was in use."""
         with transaction.atomic(using=DATABASE):
             if not _move_experiment(project_id, experiment_id, "active", "deleted", at_ms):
                 return False
@@ -55,7 +55,7 @@ class SqlTrash:
             return True
 
     def take_back_experiment(self, project_id: str, experiment_id: int, *, at_ms: int) -> bool:
-        """Put an experiment back with the runs that went with it. Returns whether it was there."""
+        """Restore an experiment and the runs deleted with it. Returns whether it was deleted."""
         with transaction.atomic(using=DATABASE):
             went = rows(
                 "SELECT last_update_time FROM experiments WHERE experiment_id = %s",
@@ -86,7 +86,7 @@ class SqlTrash:
         return [(row[0], row[1]) for row in listed]
 
     def destroy(self, run_id: str) -> str | None:
-        """Remove one run that is in the bin, for good. Returns where its artifacts rest."""
+        """Delete a run in the trash for good. Returns the location of its artifacts."""
         with transaction.atomic(using=DATABASE):
             # The row is taken first, so that nobody takes the run out of the bin meanwhile.
             taken = change(
