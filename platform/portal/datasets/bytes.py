@@ -88,7 +88,7 @@ def manifest(version: Version) -> Iterator[bytes]:
 def archive(
     version: Version, *, after: str = "", below_bytes: int | None = None
 ) -> Iterator[bytes]:
-    """Yield a tar of the files, in the order of their keys. Larger files are left out."""
+    """Yield a tar of the files, by key, without files of `below_bytes` or more."""
     for file in whole_files(version, after=after):
         size = file[0].size_bytes
         if below_bytes is not None and size >= below_bytes:

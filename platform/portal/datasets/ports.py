@@ -25,7 +25,7 @@ class Models(Protocol):
 
 
 class NoModels:
-    """The answer while no room above knows of models."""
+    """The default while no other app provides models."""
 
     def made_of(
         self, *, project_id: str, run_ids: Iterable[str], workload_ids: Iterable[str]

@@ -37,7 +37,7 @@ def tracker() -> Tracker:
 
 
 def run_bin() -> Trash:
-    """Return who puts runs in the bin."""
+    """Return the run trash."""
     return SqlTrash()
 
 

@@ -179,7 +179,7 @@ class Tracker(Protocol):
         """Return which metrics, parameters and tags runs have, those of most runs first."""
 
     def run(self, project_id: str, run_id: str) -> RunDetail | None:
-        """Return one run, in use or in the bin."""
+        """Return one run, in use or in the trash."""
 
     def runs(self, project_id: str, run_ids: Sequence[str]) -> Sequence[RunFacts]:
         """Return runs in use with all their values, in the order asked for."""
@@ -202,7 +202,7 @@ class Tracker(Protocol):
 
 
 class Trash(Protocol):
-    """Puts runs and experiments in the bin and takes them out again, of one project at a time."""
+    """Moves runs and experiments to the trash and restores them, scoped to one project."""
 
     def put(self, project_id: str, run_ids: Sequence[str], *, at_ms: int) -> list[str]:
         """Move runs to the trash. Returns those that were not there. Unknown ones are left out."""
@@ -219,7 +219,7 @@ class Trash(Protocol):
     def binned(
         self, *, before_ms: int, project_id: str | None = None, limit: int
     ) -> Sequence[tuple[str, str]]:
-        """Return runs put in the bin before a moment, as (project id, run id), oldest first."""
+        """Return runs moved to the trash before a time, as (project id, run id), oldest first."""
 
     def destroy(self, run_id: str) -> str | None:
         """Delete a run in the trash for good. Returns the location of its artifacts.

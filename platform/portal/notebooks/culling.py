@@ -89,7 +89,7 @@ def _warn(server: Server, stops_at: datetime, why: str) -> None:
 
 
 def warn_of_end(server: Server, timestamp: datetime, ends_at: datetime, why: str) -> None:
-    """Say a few minutes ahead that a server will be stopped in any case, by whoever does that."""
+    """Warn a few minutes ahead that a server will be stopped, whatever stops it."""
     if not timestamp < ends_at <= timestamp + _END_WARNING:
         return
     with transaction.atomic():
@@ -110,7 +110,7 @@ def note_activity(server: Server, timestamp: datetime, why: str) -> None:
 
 
 def warn_of_budget(*, workload_id: str, stops_at: datetime, why: str) -> None:
-    """Tell whoever uses a server that its budget will stop it. May be repeated."""
+    """Warn the users of a server that its budget will stop it. Idempotent."""
     server = Server.objects.alive().filter(workload=workload_id).first()
     if server is None:
         return

@@ -18,7 +18,7 @@ _MAX_PARAMETERS = 100
 _PARAMETER = re.compile(
     r"\A(?P<name>[A-Za-z_]\w{0,99})[ \t]*(?::[^=\n]{1,100})?=(?!=)[ \t]*(?P<value>[^#\n]{1,1000})"
 )
-# What of a cell's metadata tells how it went, not what it says.
+# Cell metadata that describes an execution, not the source.
 _OF_A_RUN = ("execution", "ExecuteTime", "papermill")
 
 

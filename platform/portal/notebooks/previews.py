@@ -1,4 +1,4 @@
-"""A notebook as it is looked at in the portal: its cells, as plain text and pictures."""
+"""Preview of a notebook in the portal: its cells, as plain text and pictures."""
 
 import json
 from collections.abc import Sequence

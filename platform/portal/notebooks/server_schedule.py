@@ -46,7 +46,7 @@ def _moment(at: str, days: list[str], timestamp: datetime, back: range) -> datet
 
 
 def look_after_schedules() -> None:
-    """Start what is due, tell ahead what will stop, and stop what is due."""
+    """Start due servers, warn those that will stop, and stop those that are due."""
     timestamp = clock.now()
     timed = Server.objects.exclude(Q(daily_start="") & Q(daily_stop=""))
     for server in timed.select_related("tier", "workload", "project", "owner"):

@@ -19,7 +19,7 @@ _SHUT_DOWN = "Shut down from JupyterLab."
 
 
 def follow(workload_id: str) -> None:
-    """Let the server of a workload stand as the workload does. May be repeated."""
+    """Sync the state of a workload to its server. Idempotent."""
     with transaction.atomic():
         servers = Server.objects.filter(workload=workload_id)
         server = (

@@ -1,4 +1,4 @@
-"""The life of a workload and of a lease: states, allowed moves, and who is told what when.
+"""The life of a workload and of a lease: states, allowed moves, and who is notified.
 
     submitted → admitted → queued → placed → starting → running → stopping → an end
 
@@ -45,7 +45,7 @@ class StopOutcome(StrEnum):
 
     NONE = ""
     JUDGE = "judge"  # a task ended badly: find the root cause, then run again or fail
-    REQUEUE = "requeue"  # put back by the platform: preempted, node drained
+    REQUEUE = "requeue"  # requeued by the platform: preempted, node drained
     STOP = "stop"  # asked to end
 
 

@@ -17,7 +17,7 @@ from heapq import heapify, heappop, heapreplace
 from portal.compute.resources import Amount, Need
 
 Gpu = tuple[int, str]  # index and model
-# A task that is told to end at its maximum lifetime is given time to do so.
+# A task that is asked to end at its maximum lifetime is given time to do so.
 _END_SLACK = timedelta(seconds=60)
 
 
@@ -273,8 +273,8 @@ class Capacity:
     def keep_for(self, need: Need, tasks: int, ends: Iterable[KnownEnd], *, project: str) -> bool:
         """Reserve for the first workload that does not fit now. Returns False if it never could.
 
-        The nodes kept are those on which it can start soonest by what is known of the ends of what
-        runs; without such knowledge, those on which least is missing.
+        The nodes reserved are those where it can start soonest by what is known of the ends of what
+        runs. Without such knowledge, they are those on which least is missing.
         """
         later = [spot.copy() for spot in self.free]
         chosen = self._when_known(later, need, tasks, ends, project)
@@ -331,7 +331,7 @@ class Capacity:
         return self._common(i).count_of(need)
 
     def _common(self, i: int) -> Spot:
-        """Return what is free on a kept node and not needed by the head."""
+        """Return what is free on a reserved node and not needed by the head."""
         free, spare = self.free[i], self._spare[i]
         return Spot(
             min(free.cpu_millis, spare.cpu_millis),

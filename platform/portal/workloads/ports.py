@@ -52,7 +52,7 @@ class Admission(Protocol):
 
 
 class AdmitEverything:
-    """The admission in force while no room above has an opinion."""
+    """The admission in force while no other app has registered one."""
 
     def ask(self, request: AdmissionRequest) -> AdmissionGranted | AdmissionDeferred:
         """Admit."""
@@ -90,7 +90,7 @@ def _keep_nothing(*, workload_id: str, attempt: int, report: TaskReport, at: dat
 
 
 class SaveSoon(Protocol):
-    """Warns whoever uses a workload that it will be stopped, and has its work saved."""
+    """Warns the users of a workload that it will be stopped, and has its work saved."""
 
     def __call__(self, *, workload_id: str, stops_at: datetime, why: str) -> None:
         """Warn and save. Called outside a transaction, and again while it has not stopped yet."""

@@ -49,7 +49,7 @@ def _count(workload: Workload, source: WorkloadState, target: WorkloadState) -> 
 
 
 def add_event(workload: Workload, *, kind: str, message: str) -> None:
-    """Add a line to the story."""
+    """Add an event to the history."""
     WorkloadEvent.objects.create(
         workload=workload, attempt=workload.epoch, kind=kind, message=shorten(message, 2000)
     )

@@ -15,7 +15,7 @@ from slipway.schemas.datasets import NAME_PATTERN, REFERENCE_PATTERN, VersionSta
 from slipway.schemas.truncation import shorten
 
 _NAME = re.compile(NAME_PATTERN.replace("$", r"\Z"))
-# Addresses of pages that stand where a dataset's name would.
+# Paths of pages in the URL segment of a dataset's name.
 _RESERVED = frozenset({"new"})
 _REFERENCE = re.compile(REFERENCE_PATTERN.replace("$", r"\Z"))
 

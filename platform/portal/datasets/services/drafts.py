@@ -86,7 +86,7 @@ def declare_files(*, draft: Version, files: Sequence[DataFileIn]) -> list[str]:
 def take_pieces(*, project: Project, by: User, chunks: Iterable[bytes]) -> tuple[int, int]:
     """Accept frames of pieces that drafts miss. Returns the number stored, and their bytes.
 
-    All of a body is kept or nothing. Pieces nobody misses are read and dropped. Raises InvalidInput
+    All of a body is stored or nothing. Pieces not missing are read and dropped. Raises InvalidInput
     for a broken frame or digest, TooLarge beyond 32 MiB.
     """
     frames = _Frames(chunks)

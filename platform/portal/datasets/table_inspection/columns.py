@@ -44,7 +44,7 @@ class ProfileLimits:
 
 
 def room_of(columns: int) -> ProfileLimits:
-    """Return what each of so many columns may keep."""
+    """Return the profile limits of each of so many columns."""
     columns = max(1, columns)
     return ProfileLimits(
         numbers=min(_MOST_KEPT_OF_A_COLUMN, _MOST_KEPT_NUMBERS // columns),

@@ -16,7 +16,7 @@ class ExperimentQuerySet(models.QuerySet["Experiment"]):
         return self.filter(workspace__in=list(project_ids))
 
     def active(self) -> "ExperimentQuerySet":
-        """Experiments that are not in the bin."""
+        """Experiments that are not in the trash."""
         return self.filter(lifecycle_stage="active")
 
 

@@ -30,7 +30,7 @@ class RunQuerySet(models.QuerySet["Run"]):
         return self.filter(experiment__workspace__in=list(project_ids))
 
     def active(self) -> "RunQuerySet":
-        """Runs that are not in the bin."""
+        """Runs that are not in the trash."""
         return self.filter(lifecycle_stage="active")
 
 

@@ -21,7 +21,7 @@ class TrackingTable(models.Model):
 
 
 class DatabaseRouter:
-    """Sends MLflow's tables to their database, and keeps Django's migrations out of it."""
+    """Routes MLflow's tables to their database, and refuses Django's migrations there."""
 
     tables: ClassVar[type[models.Model]] = TrackingTable
 
@@ -32,7 +32,7 @@ class DatabaseRouter:
     db_for_write = db_for_read
 
     def allow_relation(self, item: models.Model, other: models.Model, **_hints: object) -> bool:
-        """Tell whether two rows may point at each other: both stand in the same database."""
+        """Return whether two rows may be related: both are in the same database."""
         return isinstance(item, self.tables) == isinstance(other, self.tables)
 
     def allow_migrate(self, db: str, _app_label: str, **_hints: object) -> bool | None:

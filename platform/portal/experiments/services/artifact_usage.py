@@ -8,7 +8,7 @@ from portal.experiments.models import StoredArtifacts
 
 
 def measure(*, project_id: str) -> int:
-    """Count the bytes of a project's artifacts where they rest, and remember them.
+    """Count the bytes of a project's artifacts in the artifact store, and save the number.
 
     Raises Unavailable, and remembers what it did before, when the store is out of order.
     """

@@ -21,7 +21,7 @@ from portal.storage.ports import CleanupResult
 
 KEPT_DAYS = 30
 MOST_AT_ONCE = 1_000
-# Artifacts are written after their run is made, so a younger folder is not looked at.
+# Artifacts are written after their run is created, so a younger folder is skipped.
 YOUNGEST = timedelta(hours=1)
 
 
@@ -127,7 +127,7 @@ def _is_run(name: str) -> bool:
 def _tell(
     project: Project, verb: str, ids: Sequence[str], after: dict[str, object] | None = None
 ) -> None:
-    """Note what was done, and tell open pages."""
+    """Record the action in the audit log, and notify open pages."""
     if not ids and after is None:
         return
     label = ids[0] if len(ids) == 1 else f"{len(ids)} runs" if ids else project.name

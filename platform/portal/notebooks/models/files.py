@@ -1,4 +1,4 @@
-"""Notebooks of projects: each save a version, made of contents that are kept once."""
+"""Notebooks of projects: each save is a version, made of contents that are stored once."""
 
 from datetime import timedelta
 from typing import ClassVar

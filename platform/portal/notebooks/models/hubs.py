@@ -1,4 +1,4 @@
-"""The Hubs that open doors to notebooks, and the version of what they are told."""
+"""Hubs that open routes to notebooks, and the version of the state that they read."""
 
 from datetime import datetime, timedelta
 from typing import ClassVar

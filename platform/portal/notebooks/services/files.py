@@ -1,4 +1,4 @@
-"""Keeping notebooks: every save a version, none of which is ever changed."""
+"""Storage of notebooks: every save is a version, and versions never change."""
 
 import hashlib
 from collections.abc import Iterator, Mapping
@@ -259,7 +259,7 @@ def bytes_of(pieces: Iterator[bytes]) -> bytes:
             body += piece
         elif size > _MOST_READ_BYTES:
             break
-        # Else the rest is read and not kept: a client that is cut off never sees the reason.
+        # Else the rest is read and dropped: a client that is cut off never sees the reason.
     if size > MAX_NOTEBOOK_BYTES:
         raise _too_large()
     return bytes(body)

@@ -22,7 +22,7 @@ from slipway.schemas.notebook_servers import LabOrders, LabReport, NotebookState
 
 @dataclass(frozen=True)
 class AdmittedHub:
-    """A Hub and its token, which is not kept."""
+    """A Hub and its token, which is not stored."""
 
     hub: Hub
     secret: str

@@ -7,7 +7,7 @@ from portal.notebooks.models import HEARD_EVERY, Hub, Server
 from slipway.schemas.notebook_servers import NotebookState
 
 _OPENING = "JupyterLab runs; the Hub opens the door to it."
-# Doors open in a moment; a Hub asks again at least this often.
+# Routes open quickly; a Hub polls at least this often.
 _SOON = timedelta(seconds=10)
 _SILENT = timedelta(seconds=45)
 _NEXT_STEP = (
@@ -18,7 +18,7 @@ _NEXT_STEP = (
 
 
 def words_of_opening(server: Server) -> str:
-    """Return how the opening of the door stands, and what holds it up where it takes long."""
+    """Return the state of opening the route, and the cause of a long delay."""
     since = _long_since(server)
     if since is None:
         return _OPENING

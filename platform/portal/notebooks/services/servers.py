@@ -182,7 +182,7 @@ def delete_server(*, server: Server) -> None:
             next_step="Stop it first.",
         )
     with transaction.atomic():
-        # The server before the version of what Hubs are told, like whoever moves it.
+        # Lock order: the server row first, then HubVersion, as in server_transitions.
         current = Server.objects.select_for_update(of=("self",)).filter(pk=server.pk).first()
         if current is None:
             raise NotFound

@@ -110,7 +110,7 @@ def _write(path: Path, chunks: Iterable[bytes]) -> None:
 
 
 def _root_of(folder: Path) -> Path:
-    """Step into folders that stand alone, as archives of a folder have them."""
+    """Step into folders that are the only entry, as archives of a folder have them."""
     while True:
         inside = list(folder.iterdir())
         if len(inside) != 1 or not inside[0].is_dir():

@@ -134,7 +134,7 @@ class Lease(Row):
 
 
 class UsageSample(models.Model):
-    """Use of one task at a moment, as its agent measured it (at `measured_ms` of its own clock)."""
+    """Usage of one task at a time, as its agent measured it (at `measured_ms` of its own clock)."""
 
     lease = models.ForeignKey(Lease, on_delete=models.CASCADE, related_name="samples")
     measured_ms = models.BigIntegerField()

@@ -60,7 +60,7 @@ class ShareQuerySet(models.QuerySet["Share"]):
 class Share(Row):
     """Queued and running work of a project or team, and its earlier usage.
 
-    The counts are sums over workloads and open leases, kept in the transactions that change those.
+    The counts are sums over workloads and open leases, updated in the same transactions.
     `score` is explained in `portal.workloads.fairness`.
     """
 

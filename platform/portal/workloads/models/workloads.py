@@ -1,4 +1,4 @@
-"""Workloads, the tasks they consist of, and their story."""
+"""Workloads, the tasks they consist of, and their events."""
 
 from typing import ClassVar, cast
 
@@ -189,7 +189,7 @@ class Task(Row):
 
 
 class WorkloadEvent(Row):
-    """One line of a workload's story. What an agent reported carries task, epoch and sequence."""
+    """An event of a workload. Events that an agent reported carry task, epoch and sequence."""
 
     id = IdField("wev")
     workload = models.ForeignKey(Workload, on_delete=models.CASCADE, related_name="events")

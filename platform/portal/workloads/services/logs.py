@@ -34,7 +34,7 @@ def _key(lease: Lease, rank: int) -> str:
 
 
 def _end_key(lease: Lease, rank: int) -> str:
-    """Return the key of a note that stands where the log has been sent to its last byte."""
+    """Return the key of the marker that exists once the log has been sent to its last byte."""
     return f"workloads/{lease.workload_id}/{lease.epoch}.{rank}.end"
 
 

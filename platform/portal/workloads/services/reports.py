@@ -25,7 +25,7 @@ from slipway.schemas.truncation import shorten
 from slipway.schemas.workloads import ReasonCode, WorkloadState
 
 _LONGEST_PAST = timedelta(days=30)
-# Ends that the portal itself has declared: whoever still reports is behind.
+# Ends that the portal itself has declared: later reports are out of date.
 _DECLARED = frozenset({ReasonCode.NODE_LOST, ReasonCode.START_FAILED})
 Key = tuple[str, int]
 
@@ -213,7 +213,7 @@ def _is_current(workload: Workload, lease: Lease) -> bool:
 
 
 def _tell(lease: Lease, report: TaskReport, kind: str, message: str) -> None:
-    """Add the report to the story, once whatever is repeated."""
+    """Add the report to the history, once even if it is repeated."""
     WorkloadEvent.objects.bulk_create(
         [
             WorkloadEvent(

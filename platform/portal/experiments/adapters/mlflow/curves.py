@@ -44,7 +44,7 @@ class _Stretch:
             self.high = (step, timestamp, value)
 
     def kept(self) -> Iterator[tuple[int, int, float]]:
-        """Return what is kept."""
+        """Return the retained points."""
         if self.low is not None:
             yield self.low
         if self.high is not None and self.high != self.low:

@@ -62,7 +62,7 @@ default_experiments = DefaultExperiments()
 
 
 def artifact_location(project_id: str, experiment_id: int) -> str:
-    """Return where MLflow keeps the artifacts of an experiment."""
+    """Return where MLflow stores the artifacts of an experiment."""
     return f"mlflow-artifacts:/workspaces/{project_id}/{experiment_id}"
 
 

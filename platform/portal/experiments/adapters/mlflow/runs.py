@@ -148,7 +148,7 @@ def update_run(project_id: str, content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_ours(project_id: str, run_id: str) -> bool:
-    """Tell whether a run is the project's, in the bin or not."""
+    """Return whether a run is the project's, in the trash or not."""
     records = rows(
         "SELECT 1 FROM runs r JOIN experiments e ON e.experiment_id = r.experiment_id"
         " WHERE r.run_uuid = %s AND e.workspace = %s",

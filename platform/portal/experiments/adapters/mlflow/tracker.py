@@ -120,7 +120,7 @@ class SqlTracker:
         return KnownFields(run_fields, len(run_ids), is_whole)
 
     def run(self, project_id: str, run_id: str) -> RunDetail | None:
-        """Return one run, in use or in the bin."""
+        """Return one run, in use or in the trash."""
         listed = rows(
             f"SELECT {COLUMNS}, e.name, r.artifact_uri FROM runs r "
             "JOIN experiments e ON e.experiment_id = r.experiment_id "

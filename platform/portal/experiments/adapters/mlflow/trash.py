@@ -63,7 +63,7 @@ class SqlTrash:
             )
             if not _move_experiment(project_id, experiment_id, "deleted", "active", at_ms):
                 return False
-            # Runs that were in the bin before the experiment followed stay there.
+            # Runs that were in the trash before the experiment stay there.
             change(
                 "UPDATE runs SET lifecycle_stage = 'active', deleted_time = NULL "
                 "WHERE experiment_id = %s AND lifecycle_stage = 'deleted' AND deleted_time >= %s",
@@ -74,7 +74,7 @@ class SqlTrash:
     def binned(
         self, *, before_ms: int, project_id: str | None = None, limit: int
     ) -> Sequence[tuple[str, str]]:
-        """Return runs put in the bin before a moment, as (project id, run id), oldest first."""
+        """Return runs moved to the trash before a time, as (project id, run id), oldest first."""
         ours = " AND e.workspace = %s" if project_id is not None else ""
         listed = rows(
             "SELECT e.workspace, r.run_uuid FROM runs r "
