@@ -20,7 +20,7 @@ UNDO_WITHIN = timedelta(days=3)
 
 
 class DatasetQuerySet(models.QuerySet["Dataset"]):
-    """Verbs on datasets."""
+    """Queries of datasets."""
 
     def visible_to(self, principal: Principal) -> "DatasetQuerySet":
         """Datasets of the projects in sight that are neither archived nor deleted."""
@@ -156,7 +156,7 @@ class Version(Row):
 
 
 class PieceQuerySet(models.QuerySet["Piece"]):
-    """Verbs on pieces."""
+    """Queries of pieces."""
 
     def missing(self) -> "PieceQuerySet":
         """Pieces whose bytes have not arrived."""
@@ -196,7 +196,7 @@ class Piece(Row):
 
 
 class EntryQuerySet(models.QuerySet["Entry"]):
-    """Verbs on entries."""
+    """Queries of entries."""
 
     def files(self) -> "EntryQuerySet":
         """One entry of each file: its first."""

@@ -44,7 +44,7 @@ class TableUnreadable(Exception):
 def read_table(
     version: Version, group: Group, *, budget_s: float, go_on: Callable[[], None]
 ) -> dict[str, Any]:
-    """Return what `examining` says of a table.
+    """Return what `table_inspection` reports of a table.
 
     The types of a table may widen while it is read. Then it is read again with the final ones.
     `go_on` is called at least once a second. What it raises ends the reading. Raises
@@ -75,9 +75,9 @@ def _head(
 
 
 def peek_at_parquet(pieces: Iterator[bytes], *, name: str, size_bytes: int) -> dict[str, Any]:
-    """Return what `examining` says of the first rows of one file, for somebody who waits.
+    """Return what `table_inspection` reports of the first rows of a file, for a waiting request.
 
-    Raises TableUnreadable, also where it takes long, or where others are looked at already.
+    Raises TableUnreadable, also if it takes too long, or if other files are inspected already.
     """
     if not _peeking.acquire(timeout=_PEEK_QUEUE_S):
         raise TableUnreadable("Several such files are being opened; reload the page in a moment.")

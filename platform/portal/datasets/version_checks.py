@@ -158,7 +158,7 @@ def _refuse(version: Version, reason: str, **details: Any) -> None:
 
 
 def _publish(version: Version, check_findings: _CheckFindings, details: dict[str, Any]) -> None:
-    """Give the version its number and make it seen, all at once."""
+    """Assign the version its number and publish it, in one step."""
     with transaction.atomic():
         dataset = Dataset.objects.select_for_update(no_key=True).get(pk=version.dataset_id)
         number = dataset.last_number + 1
@@ -272,7 +272,7 @@ def _too_many_parts(group: Group) -> str:
 
 
 def _require_declared_columns(version: Version, check_findings: _CheckFindings) -> None:
-    """Note declared columns that no table has: such a declaration would have no effect."""
+    """Report declared columns that no table has: such a declaration would have no effect."""
     names = {
         column["name"]
         for table in check_findings.tables
@@ -287,7 +287,7 @@ def _require_declared_columns(version: Version, check_findings: _CheckFindings) 
 
 
 def _require_plain_files(turn: Turn, check_findings: _CheckFindings) -> None:
-    """Note patterns of plain files that match no file: such a declaration would have no effect."""
+    """Report patterns of plain files that match no file, because they would have no effect."""
     unmatched = _settings(turn.version).plain_files
     if unmatched:
         for path in turn.version.entries.files().values_list("path", flat=True).iterator():

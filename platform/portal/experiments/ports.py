@@ -249,13 +249,13 @@ class NewRun:
 
 
 class RunWriter(Protocol):
-    """Begins and ends runs that the platform makes itself."""
+    """Begins and ends runs that the platform creates itself."""
 
     def exists(self, run_id: str) -> bool:
-        """Tell whether there is such a run."""
+        """Return whether the run exists."""
 
     def begin(self, run: NewRun) -> None:
-        """Make a run, and its experiment if there is none, or take that out of the bin.
+        """Create a run, and create or restore its experiment if needed.
 
         A run that is there already stays as it is.
         """
@@ -264,7 +264,7 @@ class RunWriter(Protocol):
         """Move a run to another active experiment of the project. Returns whether it did."""
 
     def resume(self, run_id: str) -> None:
-        """Note that a run goes on."""
+        """Record that a run resumes."""
 
     def end(self, run_ids: Sequence[str], status: str, *, ended_ms: int) -> int:
         """End runs that do not have this end yet, and return their number."""

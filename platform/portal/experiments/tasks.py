@@ -25,7 +25,7 @@ def end_forgotten_runs() -> None:
 
 @doorbell("experiments.destroy_overdue")
 def destroy_overdue_runs() -> None:
-    """Destroy what has been in the bin for long."""
+    """Destroy what has been in the trash for too long."""
     destroy_overdue()
 
 

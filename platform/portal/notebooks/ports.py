@@ -23,7 +23,7 @@ class JobWanted:
 
 
 class Jobs(Protocol):
-    """Takes in code and runs it."""
+    """Stores code and runs it."""
 
     def take_in(self, *, project: Project, by: User, tar: Iterable[bytes]) -> str:
         """Store code and return its digest. Call it outside a transaction."""
@@ -32,7 +32,7 @@ class Jobs(Protocol):
         """Queue the job, inside the caller's transaction. Raises what submitting a job raises."""
 
     def quote(self, *, project: Project, by: User, spec: JobWanted) -> Quote:
-        """Say what it would cost and whether it would wait."""
+        """Return the cost, and whether the job would wait."""
 
 
 _jobs: list[Jobs] = []

@@ -17,7 +17,7 @@ PERIODIC = {
 
 @doorbell("notebooks.look_after_servers")
 def look_after_servers() -> None:
-    """Catch up with workloads, warn what is idle, stop what was warned, keep to schedules."""
+    """Sync with workloads, warn idle servers, stop warned ones, and apply schedules."""
     follow_all()
     look_after_idle()
     look_after_schedules()

@@ -30,7 +30,7 @@ def follow(workload_id: str) -> None:
 
 
 def follow_all() -> None:
-    """Catch up with workloads whose news was lost."""
+    """Sync with workloads whose notifications were lost."""
     alive = Server.objects.alive().values_list("workload_id", "state", "workload__state")
     for workload_id, state, workload_state in alive:
         status = WorkloadState(workload_state)

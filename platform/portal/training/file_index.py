@@ -38,7 +38,7 @@ def names_in(pieces: Iterator[bytes]) -> list[str]:
     """Return the files of a snapshot in constant memory, refusing whatever does not belong in one.
 
     Raises InvalidInput for links, devices, absolute paths, `..`, the same file twice, and for what
-    is no tar. TooLarge for too many files. Nothing is written. The node that unpacks checks again.
+    is no tar, TooLarge for too many files. Nothing is written. The node that unpacks checks again.
     """
     names: list[str] = []
     places = Places(_LIMITS)

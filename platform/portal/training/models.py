@@ -34,7 +34,7 @@ class Snapshot(Row):
 
 
 class JobQuerySet(models.QuerySet["Job"]):
-    """Verbs on jobs."""
+    """Queries of jobs."""
 
     def of_project(self, project: Project) -> "JobQuerySet":
         """Jobs of one project, with what every answer about them needs."""
@@ -90,10 +90,10 @@ class Job(Row):
 
 
 class CheckpointQuerySet(models.QuerySet["Checkpoint"]):
-    """Verbs on checkpoints."""
+    """Queries of checkpoints."""
 
     def copied(self) -> "CheckpointQuerySet":
-        """Those that are in the store."""
+        """Checkpoints that are in the store."""
         return self.filter(file__isnull=False)
 
     def forget(self) -> None:

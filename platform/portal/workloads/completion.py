@@ -49,7 +49,7 @@ def close_lease(
 
 
 def _settle_shares(lease: Lease, at: datetime) -> None:
-    """Take the lease out of what runs now, and charge what is not charged yet."""
+    """Subtract the lease from the running totals, and charge what is not charged yet."""
     at_s = at.timestamp()
     seconds = max(0.0, at_s - lease.charged_to_ms / 1000)
     for share in Share.objects.of(lease.project_id, lease.team_id).select_for_update(no_key=True):
@@ -94,7 +94,7 @@ def begin_stopping(
 
 
 def wake_nodes_of(workload: Workload, *, but_index: int | None = None) -> None:
-    """Tell the agents that run tasks of this workload to look again."""
+    """Notify the agents that run tasks of this workload to poll again."""
     leases = Lease.objects.of_epoch(workload).open()
     if but_index is not None:
         leases = leases.exclude(index=but_index)
@@ -129,7 +129,7 @@ def _end_of(lease: Lease) -> TaskEnd:
 
 
 def sentence_of(end: TaskEnd, tasks: int) -> str:
-    """Say in a sentence how a task ended."""
+    """Describe the end of a task in a sentence."""
     who = f"task {end.index} " if tasks > 1 else ""
     if end.message:
         return f"{who}ended: {end.message}" if who else end.message

@@ -175,7 +175,7 @@ def spread(counts: Sequence[int], rank: Sequence[tuple[float, ...]], tasks: int)
 
 
 class Capacity:
-    """The free room of a pass, and what of it is kept for the head of the queue.
+    """Free capacity of a pass, and the part reserved for the head of the queue.
 
     `keep_for` reserves: from then on a workload gets kept room only if it is sure to be gone before
     the head can start, or if what it takes is not what the head lacks.
@@ -226,9 +226,9 @@ class Capacity:
         return [self._take(i, need, project, is_short=is_short) for i in chosen]
 
     def _place_one(self, need: Need, project: str) -> list[NodeSlot]:
-        """Take room on about the tightest node that fits, without looking at all of them.
+        """Reserve on about the tightest node that fits, without inspecting all of them.
 
-        Nodes stand in a heap for each need. What others took from one meanwhile is noticed when
+        Nodes are in a heap for each need. What others took from one meanwhile is noticed when
         its turn comes. Where nodes are shared each project has heaps of its own.
         """
         key = need, self.domain_of(project)

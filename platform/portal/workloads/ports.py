@@ -15,7 +15,7 @@ Warm = Literal["torch", "jupyterlab", "serving"]
 
 @dataclass(frozen=True)
 class AdmissionRequest:
-    """Somebody wants to run something. `nano_usd_per_hour` is the price of all its tasks.
+    """Request for admission of a workload. `nano_usd_per_hour` is the price of all its tasks.
 
     `team_id` is that of the project, empty without one. `name` is the workload's.
     """
@@ -34,7 +34,7 @@ class AdmissionRequest:
 
 @dataclass(frozen=True)
 class AdmissionGranted:
-    """It may queue."""
+    """The workload may queue."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def _nothing(*, workload_id: str, index: int) -> Mapping[str, str]:
 
 
 class ReportKeeper(Protocol):
-    """Keeps what tasks of a kind report beyond what every workload does."""
+    """Stores what tasks of a kind report beyond what every workload does."""
 
     def __call__(self, *, workload_id: str, attempt: int, report: TaskReport, at: datetime) -> str:
         """Accept a progress report of the current attempt. Returns a line for the history, or "".
@@ -237,7 +237,7 @@ def known_kind(name: str) -> Kind:
 
 
 def kind_of(name: str) -> Kind:
-    """Return the kind of a stored workload, with plain defaults if its room is gone."""
+    """Return the kind of a stored workload, with plain defaults if its app is gone."""
     return _registry.kinds.get(name) or Kind(name=name, noun=name.replace("_", " "))
 
 

@@ -182,7 +182,7 @@ class ProjectQueue:
 
 
 class Queue:
-    """All that waits, in the order of the fair share: teams among each other, then projects.
+    """All waiting work, in the order of the fair share: teams among each other, then projects.
 
     A project without a team stands for itself. Within a project, priority decides, then age.
     """

@@ -33,7 +33,7 @@ _TURN = 1
 
 
 def reconcile() -> None:
-    """Mend everything that is due."""
+    """Run all corrections that are due."""
     timestamp = clock.now()
     take_back_expired(timestamp)
     take_back_unstarted(timestamp)
@@ -138,7 +138,7 @@ def _ask(workload: Workload, timestamp: datetime) -> None:
 
 
 def move_away_from_drained() -> None:
-    """Put back what can be moved from nodes that are being drained."""
+    """Requeue what can be moved from nodes that are being drained."""
     drained = Node.objects.filter(state=NodeState.DRAINING, tasks__gt=0)
     leases = Lease.objects.open().filter(node__in=drained).select_related("workload", "node")
     for lease in leases.exclude(workload__state=WorkloadState.STOPPING).order_by("pk")[:_AT_ONCE]:

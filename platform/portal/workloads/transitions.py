@@ -1,7 +1,7 @@
 """Moving one workload from state to state: the only code that writes `Workload.state` singly.
 
-A move is one guarded UPDATE on (id, state, epoch): whoever lost a race changes nothing and is told
-so. What a move implies (counts of the fair share, the line of the story, the news) is done here, in
+A move is one guarded UPDATE on (id, state, epoch): the loser of a race changes nothing and gets
+False. Its consequences (counts of the fair share, the event, the signal) happen here, in
 the same transaction. Locks are always taken in the order workload, lease, node, share.
 """
 

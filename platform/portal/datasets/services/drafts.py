@@ -45,7 +45,7 @@ _LOOKED_UP_AT_ONCE = 500
 
 
 def open_draft(*, dataset: Dataset, by: User, note: str = "") -> Version:
-    """Begin a version that nobody sees before it is ready."""
+    """Create a draft version, which is hidden until it is ready."""
     draft = Version.objects.create(dataset=dataset, created_by=by, note=note)
     return Version.objects.complete().get(pk=draft.pk)
 
@@ -378,7 +378,7 @@ def _append(draft: Version, path: str, index: int, size_bytes: int, sha256: str)
 
 
 def _finish(draft: Version, path: str, size_bytes: int) -> None:
-    """Give a file its digest once the last piece has arrived."""
+    """Set the digest of a file once the last piece has arrived."""
     entries = draft.entries.filter(key=key_of(path), size_bytes=size_bytes)
     pieces = list(
         entries.exclude(piece=None).order_by("index").values_list("piece__sha256", flat=True)

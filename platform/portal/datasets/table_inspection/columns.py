@@ -107,7 +107,7 @@ class _Distinct:
 
 
 class ColumnProfile:
-    """One column, which keeps no more than its `room`."""
+    """Profile of one column, whose memory is bounded by its `room`."""
 
     def __init__(self, name: str, kind: Any, *, room: ProfileLimits) -> None:
         self.name = name
@@ -126,7 +126,7 @@ class ColumnProfile:
         self._ends: tuple[datetime | date, datetime | date] | None = None
 
     def add(self, values: Any) -> None:
-        """Take in the next values, an Arrow array of the column's type."""
+        """Add the next values, an Arrow array of the column's type."""
         self.missing += values.null_count
         self.count += len(values) - values.null_count
         kind = kind_of(self.type)

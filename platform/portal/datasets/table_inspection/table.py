@@ -27,7 +27,7 @@ class TableProfile:
     preview: list[list[str | None]] = field(default_factory=list)
 
     def add(self, batch: Any) -> None:
-        """Take in a record batch."""
+        """Add a record batch."""
         if not self.columns:
             room = room_of(batch.num_columns)
             self.columns = {
@@ -39,7 +39,7 @@ class TableProfile:
             column.add(values)
 
     def note(self, problem: TableProblem) -> None:
-        """Keep a problem, if it is one of the first."""
+        """Store a problem, if it is one of the first."""
         if len(self.problems) < PROBLEMS_KEPT:
             self.problems.append(problem)
 

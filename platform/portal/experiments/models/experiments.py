@@ -9,7 +9,7 @@ from portal.experiments.models.tables import TrackingTable
 
 
 class ExperimentQuerySet(models.QuerySet["Experiment"]):
-    """Verbs on experiments."""
+    """Queries of experiments."""
 
     def in_projects(self, project_ids: Iterable[str]) -> "ExperimentQuerySet":
         """Experiments of these projects, and of no other."""

@@ -14,7 +14,7 @@ LARGEST = 1.7976931348623157e308
 
 
 def number_of(value: float, *, is_nan: bool) -> float:
-    """Return the number that was logged, from what stands in the table: NaN, ±inf or finite."""
+    """Return the number that was logged, from the stored value: NaN, ±inf or finite."""
     if is_nan:
         return math.nan
     if value >= LARGEST:
@@ -23,7 +23,7 @@ def number_of(value: float, *, is_nan: bool) -> float:
 
 
 class RunQuerySet(models.QuerySet["Run"]):
-    """Verbs on runs."""
+    """Queries of runs."""
 
     def in_projects(self, project_ids: Iterable[str]) -> "RunQuerySet":
         """Runs of these projects, and of no other."""
@@ -38,7 +38,7 @@ class Run(TrackingTable):
     """A run. Times are milliseconds since 1970.
 
     `status` is RUNNING, SCHEDULED, FINISHED, FAILED or KILLED. `lifecycle_stage` is active or
-    deleted (in the bin, since `deleted_time`).
+    deleted (in the trash, since `deleted_time`).
     """
 
     run_uuid = models.CharField(max_length=32, primary_key=True)

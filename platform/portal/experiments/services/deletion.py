@@ -1,6 +1,6 @@
 """Deleting with undo, and deleting for good.
 
-Runs go to the bin first, where they stay for `KEPT_DAYS` and can be taken back. Destroying removes
+Runs go to the trash first, stay there for `KEPT_DAYS` and can be restored. Destroying removes
 the rows, then the bytes: a crash between the two leaves bytes that no run knows, and the scan for
 orphans finds them.
 """
@@ -49,14 +49,14 @@ def restore_runs(*, project: Project, run_ids: Sequence[str]) -> list[str]:
 
 
 def delete_experiment(*, project: Project, experiment_id: int) -> None:
-    """Put an experiment in the bin with its runs. Raises NotFound."""
+    """Move an experiment to the trash with its runs. Raises NotFound."""
     if not run_bin().put_experiment(project.pk, experiment_id, at_ms=_ms(clock.now())):
         raise NotFound
     _tell(project, "experiment.delete", [str(experiment_id)])
 
 
 def restore_experiment(*, project: Project, experiment_id: int) -> None:
-    """Take an experiment out of the bin with the runs that went there with it. Raises NotFound."""
+    """Restore an experiment with the runs deleted with it. Raises NotFound."""
     if not run_bin().take_back_experiment(project.pk, experiment_id, at_ms=_ms(clock.now())):
         raise NotFound
     _tell(project, "experiment.restore", [str(experiment_id)])

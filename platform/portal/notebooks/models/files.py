@@ -33,7 +33,7 @@ class Content(Row):
 
 
 class NotebookFileQuerySet(models.QuerySet["NotebookFile"]):
-    """Verbs on notebooks."""
+    """Queries of notebooks."""
 
     def of_project(self, project: Project) -> "NotebookFileQuerySet":
         """Notebooks of one project, deleted ones included, with what answers about them need."""
@@ -102,7 +102,7 @@ class NotebookFile(Row):
 
 
 class NotebookVersionQuerySet(models.QuerySet["NotebookVersion"]):
-    """Verbs on versions."""
+    """Queries of versions."""
 
     def complete(self) -> "NotebookVersionQuerySet":
         """Versions with what answers about them and reading them need."""
@@ -142,7 +142,7 @@ class NotebookVersion(Row):
 
 
 class NotebookRunQuerySet(models.QuerySet["NotebookRun"]):
-    """Verbs on runs."""
+    """Queries of runs."""
 
     def of_project(self, project: Project) -> "NotebookRunQuerySet":
         """Runs of one project, with what answers about them need."""
@@ -158,9 +158,9 @@ class NotebookRunQuerySet(models.QuerySet["NotebookRun"]):
 
 
 class NotebookRun(Row):
-    """A job whose script is a notebook: to verify it, or for what it makes.
+    """A job whose script is a notebook: to verify it, or for its results.
 
-    How it goes stands on the workload. `version` is None for a notebook that came with a folder of
+    Its state is on the workload. `version` is None for a notebook that came with a folder of
     code. `output` is the output notebook as it was sent last.
     """
 

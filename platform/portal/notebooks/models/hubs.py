@@ -14,7 +14,7 @@ HEARD_EVERY = timedelta(seconds=2)
 
 
 class HubVersionQuerySet(models.QuerySet["HubVersion"]):
-    """Verbs on the one row."""
+    """Queries of the single row."""
 
     def raise_version(self) -> None:
         """Raise the version of the state that Hubs read. Call it in the transaction of the change.
@@ -40,7 +40,7 @@ class HubVersion(models.Model):
 
 
 class HubQuerySet(models.QuerySet["Hub"]):
-    """Verbs on Hubs."""
+    """Queries of Hubs."""
 
     def note_heard(self, token_hash: str, timestamp: datetime) -> None:
         """Record a request of a Hub. Once per `HEARD_EVERY` is enough."""

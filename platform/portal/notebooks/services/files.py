@@ -68,7 +68,7 @@ def clean_workspace_path(text: str) -> str:
 
 
 def save_notebook(*, project: Project, by: User, path: str, content: bytes) -> SaveResult:
-    """Keep what was saved as the newest version, unless that says the same already.
+    """Store a save as the newest version, unless its content is the same.
 
     Call it outside a transaction. Raises InvalidInput for a bad path or what is no notebook.
     """
@@ -154,7 +154,7 @@ def _last(path: str) -> str:
 
 
 def _add(*, file: NotebookFile, by: User, origin: Origin, made: NotebookVersion) -> NotebookVersion:
-    """Give a version the next number. Call it inside the transaction of the change."""
+    """Assign a version the next number. Call it inside the transaction of the change."""
     for _ in range(_TRIES):
         seen = file.head
         if NotebookFile.objects.advance(file.pk, seen=seen):

@@ -1,4 +1,4 @@
-"""Notebooks as jobs: verified in a clean kernel, or run for what they make."""
+"""Notebooks as jobs: verified in a clean kernel, or run for their results."""
 
 import io
 import tarfile
@@ -112,7 +112,7 @@ def run_of_job(*, project: Project, workload_id: str) -> NotebookRun:
 
 
 def keep_output(*, workload: Workload, path: str, content: bytes) -> NotebookRun:
-    """Keep the output notebook of a job, in place of what it sent before.
+    """Store the output notebook of a job, in place of what it sent before.
 
     A job whose notebook came with a folder of code is known from here on. Call it outside a
     transaction. Raises InvalidInput for what is no notebook, such as a part of one.
@@ -183,7 +183,7 @@ def keep_report(*, run: NotebookRun, report: CheckReport) -> NotebookRun:
 
 
 def standing_of(file: NotebookFile) -> Reproducibility:
-    """Say how reproducible a notebook of `NotebookFileQuerySet.of_project` is known to be."""
+    """Return the reproducibility of a notebook of `NotebookFileQuerySet.of_project`."""
     waiting = NotebookRun.objects.filter(
         version__file=file, version__number=file.head, purpose="verify", passed__isnull=True
     ).exclude(workload__state__in=[state.value for state in ENDS])

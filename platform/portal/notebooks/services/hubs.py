@@ -44,7 +44,7 @@ def note_heard(*, secret: str) -> None:
 
 
 def note_trouble(*, server: Server, start: str, why: str) -> None:
-    """The Hub could not open the door to a start of the server yet. Of an earlier start it changes
+    """Record that the Hub could not open the route to a start yet. For an earlier start it changes
     nothing."""
     if server.workload is None or start_of(server.workload) != start:
         return

@@ -41,7 +41,7 @@ def price_of(server: Server) -> int:
 
 
 def explanation_of(server: Server, explainer: Explainer) -> str:
-    """Return how a server stands, in a sentence, with what it waits for."""
+    """Return the state of a server in a sentence, with what it waits for."""
     if server.status in AT_REST:
         return server.reason or "It has not been started yet."
     if server.workload is None:

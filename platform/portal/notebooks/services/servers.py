@@ -31,7 +31,7 @@ _S_A_MINUTE = 60
 
 
 def launch_server(*, project: Project, by: User, spec: ServerIn) -> Server:
-    """Make a notebook server and start it. What can never run is refused before anything is made.
+    """Create and start a notebook server. What can never run is refused before any change.
 
     Raises InvalidInput, naming the field, and Conflict where the person has one of that name.
     """
@@ -171,7 +171,7 @@ def stop_server(
 
 
 def delete_server(*, server: Server) -> None:
-    """Forget a server that does not run. Files lie in the project's workspace and stay there.
+    """Delete a stopped server. Its files are in the project's workspace and stay there.
 
     Raises Conflict while it runs.
     """

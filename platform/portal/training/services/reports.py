@@ -1,4 +1,4 @@
-"""Keeping what jobs report of their training: checkpoints, and the strategy they have taken."""
+"""Reports of jobs on their training: checkpoints, and the strategy in use."""
 
 from datetime import datetime
 
@@ -20,7 +20,7 @@ def keep_report(*, workload_id: str, attempt: int, report: TaskReport, at: datet
 
 
 def _keep_checkpoint(job: Job, attempt: int, saved: SavedCheckpoint, at: datetime) -> str:
-    """Note a checkpoint, and forget those the job's retention rule has removed.
+    """Record a checkpoint, and delete those the job's retention rule has removed.
 
     Steps grow within an attempt, so one below what is known of it comes late and says nothing new.
     """

@@ -21,7 +21,7 @@ _SUGGESTED = 20
 def take_in(
     *, project: Project, by: User, chunks: Iterable[bytes], promised: UploadDeclaration
 ) -> Snapshot:
-    """Make a stream of bytes a snapshot of the project. The same bytes are the same snapshot.
+    """Store a stream of bytes as a snapshot. The same bytes are the same snapshot of the project.
 
     Call it outside a transaction: it waits for the network. Raises TooLarge before the first byte
     is read when the promised size is over the limit, InvalidInput for a broken promise and for what

@@ -15,7 +15,7 @@ from portal.workloads.models.workloads import Task, Workload
 
 
 class LeaseQuerySet(models.QuerySet["Lease"]):
-    """Verbs on leases. They are granted in `scheduling` and closed in `closing` alone."""
+    """Queries of leases. They are granted in `leasing` and closed in `completion` only."""
 
     def open(self) -> "LeaseQuerySet":
         """Leases in force."""

@@ -14,7 +14,7 @@ _COUNTS = ("queued", "running", "cpu_millis", "gpus", "fair_millis")
 
 
 class ShareQuerySet(models.QuerySet["Share"]):
-    """Verbs on shares."""
+    """Queries of shares."""
 
     def of(self, project_id: str, team_id: str | None) -> "ShareQuerySet":
         """The shares a workload of that project counts in: its team's, then the project's.

@@ -20,7 +20,7 @@ _ACTIVE = sorted(state.value for state in ACTIVE)
 
 
 class WorkloadQuerySet(models.QuerySet["Workload"]):
-    """Verbs on workloads. States change in `portal.workloads.transitions` alone."""
+    """Queries of workloads. States change in `portal.workloads.transitions` alone."""
 
     def visible_to(self, principal: Principal) -> "WorkloadQuerySet":
         """Workloads of the projects in sight that are not archived."""

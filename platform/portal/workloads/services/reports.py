@@ -146,7 +146,7 @@ def _running(workload: Workload, lease: Lease, report: TaskReport, at: datetime)
 
 
 def _rendezvous(workload: Workload, lease: Lease, report: TaskReport) -> None:
-    """Note where the gang meets, once an epoch, and wake those who wait for it."""
+    """Record the rendezvous of the gang, once an epoch, and wake the agents that wait for it."""
     if report.rendezvous is None or lease.index != 0 or not _is_current(workload, lease):
         return
     unknown = Workload.objects.filter(pk=workload.pk, epoch=lease.epoch, rendezvous_port=0)

@@ -15,7 +15,7 @@ from slipway.schemas.workloads import ReasonCode, WorkloadState
 
 
 def is_resumable(workload: Workload) -> bool:
-    """Tell whether the workload was stopped by a budget, which is what can be carried on."""
+    """Return whether the workload was stopped by a budget, and so can be resumed."""
     return workload.status == WorkloadState.STOPPED and workload.reason == ReasonCode.BUDGET
 
 

@@ -36,7 +36,7 @@ _KEY = re.compile(r"\A[\x21-\x7e]{1,128}\Z")
 class WorkloadRequest:
     """Request to run a workload.
 
-    `nodes` is the number of tasks, all placed or none. `procs` the ranks in each. `key` makes the
+    `nodes` is the number of tasks, all placed or none, `procs` the ranks in each. `key` makes the
     submission idempotent within the project: the same key is the same workload. `max_lifetime_s`
     counts from placement and lets the scheduler fill gaps with it.
     """
@@ -127,7 +127,7 @@ def request_of(workload: Workload) -> AdmissionRequest:
 
 
 def enqueue(workload: Workload) -> None:
-    """Let an admitted workload queue. Call it inside a transaction."""
+    """Enqueue an admitted workload. Call it inside a transaction."""
     if move(workload, WorkloadState.ADMITTED, kind="admitted", message="Admitted.", hold=""):
         move(
             workload,

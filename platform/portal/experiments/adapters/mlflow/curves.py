@@ -34,7 +34,7 @@ class _Stretch:
     odd: dict[str, tuple[int, int, float]] = field(default_factory=dict)
 
     def take(self, step: int, timestamp: int, value: float) -> None:
-        """Look at one more point."""
+        """Process one more point."""
         if not math.isfinite(value):
             self.odd.setdefault(str(value), (step, timestamp, value))
             return

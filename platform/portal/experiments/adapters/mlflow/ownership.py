@@ -21,7 +21,7 @@ _OWNERS = {
 
 
 def belongs(project_id: str, kind: str, identity: str) -> bool:
-    """Tell whether a `run`, `model` or `experiment` is there and is the project's."""
+    """Return whether a `run`, `model` or `experiment` exists and is the project's."""
     if len(identity) > _LONGEST_ID or "\0" in identity:
         return False
     value: str | int = identity
@@ -54,7 +54,7 @@ class DefaultExperiments:
         return known
 
     def forget(self) -> None:
-        """Forget all: another database is in force."""
+        """Clear the cache, because another database is in force."""
         self._known.clear()
 
 

@@ -18,11 +18,11 @@ class SqlRunWriter:
     """Writes MLflow's tables. See `portal.experiments.ports.RunWriter` for the methods."""
 
     def exists(self, run_id: str) -> bool:
-        """Tell whether there is such a run."""
+        """Return whether the run exists."""
         return bool(rows("SELECT 1 FROM runs WHERE run_uuid = %s", [run_id]))
 
     def begin(self, run: NewRun) -> None:
-        """Make a run, and its experiment if there is none, or take that out of the bin."""
+        """Create a run, and create or restore its experiment if needed."""
         with transaction.atomic(using=DATABASE):
             experiment_id, place = _experiment(run)
             made = change(
@@ -59,7 +59,7 @@ class SqlRunWriter:
         return moved > 0
 
     def resume(self, run_id: str) -> None:
-        """Note that a run goes on."""
+        """Record that a run resumes."""
         change(
             "UPDATE runs SET status = 'RUNNING', end_time = NULL "
             "WHERE run_uuid = %s AND status != 'RUNNING'",

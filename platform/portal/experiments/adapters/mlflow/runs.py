@@ -62,7 +62,7 @@ def new_run_of(content: Mapping[str, Any]) -> RunRequest:
 
 
 def create_run(project_id: str, run_request: RunRequest) -> dict[str, Any]:
-    """Make a run and return it as clients read it.
+    """Create a run and return it as clients read it.
 
     Raises Unusual when the experiment is not an active one of the project.
     """

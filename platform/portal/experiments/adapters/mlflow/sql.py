@@ -180,7 +180,7 @@ def indexed_test(comparison: FilterCondition) -> tuple[str, list[Any]] | None:
 
 
 def number_of(value: float, *, is_nan: bool) -> float:
-    """Return the number that was logged, from what stands in the table: NaN, ±inf or finite."""
+    """Return the number that was logged, from the stored value: NaN, ±inf or finite."""
     if is_nan:
         return float("nan")
     if value >= LARGEST:
