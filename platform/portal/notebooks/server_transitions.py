@@ -1,6 +1,6 @@
 """Moving notebook servers: the only code that writes their states.
 
-A move is one guarded UPDATE: whoever lost a race changes nothing and is told so. Hubs are told of
+A move is one guarded UPDATE: the loser of a race changes nothing and gets False. Hubs hear of
 every move, pages of the project too. Locks are taken in the order workload, server.
 """
 

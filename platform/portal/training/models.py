@@ -15,7 +15,7 @@ class Snapshot(Row):
     """Code as it was, of one project: a tar in the store, named by the SHA-256 of its bytes.
 
     `scripts` holds the first Python files in it, to be suggested. `marks` is described in
-    `portal.training.file_index` and tells of every file whether it is there.
+    `portal.training.file_index` and is an index of all file names.
     """
 
     id = IdField("snap")

@@ -29,7 +29,7 @@ def close_lease(
 ) -> bool:
     """Close a lease once. Returns whether it was open.
 
-    `at` is when it ended, in our time, and is kept between its grant and now. A start that failed
+    `at` is when it ended, in our time, clamped between its grant and now. A start that failed
     has cost nothing: its lease has no length.
     """
     at = min(max(at, lease.granted_at), max(clock.now(), lease.granted_at))

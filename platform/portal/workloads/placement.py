@@ -1,9 +1,9 @@
 """Placement of tasks: fits a gang onto nodes and reserves capacity for the head of the queue.
 
-Plain arithmetic on what a pass has read. Free room only shrinks while a pass runs, so what did not
+Plain arithmetic on what a pass has read. Free capacity only shrinks during a pass, so what did not
 fit once does not fit later in the same pass. No Django, no I/O.
 
-Where a back end of a node cannot keep projects apart, tasks of different projects never meet: the
+Where a back end of a node cannot isolate projects, tasks of different projects never meet: the
 node admits one project until the tasks of that project have ended (`Tenancy`), and it is reserved
 for a project that waits for that (`Claim`), since a stream of short tasks would hold it for ever.
 """
@@ -177,7 +177,7 @@ def spread(counts: Sequence[int], rank: Sequence[tuple[float, ...]], tasks: int)
 class Capacity:
     """Free capacity of a pass, and the part reserved for the head of the queue.
 
-    `keep_for` reserves: from then on a workload gets kept room only if it is sure to be gone before
+    `keep_for` reserves: then a workload gets reserved capacity only if it surely ends before
     the head can start, or if what it takes is not what the head lacks.
     """
 
@@ -291,7 +291,7 @@ class Capacity:
     def claim_for(self, need: Need, tasks: int, *, project: str) -> None:
         """Reserve nodes for a project that tasks of other projects keep from starting there.
 
-        Room is kept for one head, and not always on such a node. A project claims once in a pass,
+        Capacity is reserved for one head, not always on such a node. A project claims once a pass,
         and nothing while it has a node of this kind to itself: what becomes free there is its own.
         """
         if not self._has_shared or any(c.project == project for c in self._claims.values()):

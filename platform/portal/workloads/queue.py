@@ -184,7 +184,7 @@ class ProjectQueue:
 class Queue:
     """All waiting work, in the order of the fair share: teams among each other, then projects.
 
-    A project without a team stands for itself. Within a project, priority decides, then age.
+    A project without a team counts as its own team. Within a project, priority decides, then age.
     """
 
     def __init__(self, at_s: float, *, batch: int) -> None:

@@ -89,7 +89,7 @@ class TaskEnd:
 def root_cause(ends: Sequence[TaskEnd]) -> TaskEnd:
     """Return the end that brought the others about.
 
-    A lost machine explains everything. Otherwise the earliest end that is not a success, and of
+    A lost machine explains everything. Otherwise it is the earliest end that is no success, and of
     ends at the same moment the one that says most.
     """
     bad = [end for end in ends if end.reason != _R.COMPLETED] or list(ends)

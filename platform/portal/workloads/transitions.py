@@ -56,7 +56,7 @@ def add_event(workload: Workload, *, kind: str, message: str) -> None:
 
 
 def announce(workload: Workload) -> None:
-    """Send the news of a changed state up, on commit."""
+    """Send the signal of a changed state, on commit."""
     workload_changed.send_on_commit(
         WorkloadChanged(
             workload.pk,

@@ -12,7 +12,7 @@ class TrackingTable(models.Model):
     """A table of MLflow's schema. `prepare` creates it, and Django's migrations never touch it.
 
     A tenant is a *workspace* there: the id of a project. There is no foreign key from here to the
-    portal's own tables, which may stand in another database.
+    portal's own tables, which may be in another database.
     """
 
     class Meta:

@@ -111,7 +111,7 @@ def _spec(lease: Lease, workload: Workload, secrets: dict[str, str]) -> TaskSpec
 def _services(surroundings: Mapping[str, str]) -> list[ServiceAddress]:
     """Return the addresses of the platform that a task without network reaches.
 
-    Besides the portal and the gateway these are what its kind is told of, such as the Hub of a
+    Besides the portal and the gateway these are addresses from its kind, such as the Hub of a
     notebook server: our own variables, none of the project's.
     """
     urls = [settings.SLIPWAY_URL, settings.SLIPWAY_GATEWAY_URL, *surroundings.values()]

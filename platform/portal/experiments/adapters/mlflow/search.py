@@ -1,7 +1,7 @@
 """Pages of runs: which, in what order, with which values.
 
 Two ways lead to the runs that match. When a condition is met by few values of its key, the index on
-values names them. Otherwise runs are looked at in the order of the list, and enough match soon. The
+values names them. Otherwise runs are scanned in the order of the list, and enough match soon. The
 index tells which it is, by counting no further than `FEW`.
 """
 

@@ -1,6 +1,6 @@
 """Conditions on runs as SQL, for SQLite and PostgreSQL alike.
 
-The table of runs is called `r` in every statement. Nothing of a filter ever stands in the text of a
+The table of runs is called `r` in every statement. No part of a filter is ever in the text of a
 statement: keys and values are parameters.
 """
 
