@@ -43,7 +43,7 @@ def _page(version: Version, key: str, index: int) -> Sequence[Entry]:
 
 
 def entries_of(version: Version, path: str) -> list[Entry]:
-    """Return the entries of the file at a path; raises NotFound."""
+    """Return the entries of the file at a path. Raises NotFound."""
     entries_queryset = version.entries.select_related("piece__file__blob").filter(path=path)
     entries = list(entries_queryset.order_by("index"))
     if not entries:
@@ -52,7 +52,7 @@ def entries_of(version: Version, path: str) -> list[Entry]:
 
 
 def content_of(file: Sequence[Entry], *, offset: int = 0) -> Iterator[bytes]:
-    """Yield the bytes of a file from `offset` on; raises FileDamaged where they have changed."""
+    """Yield the bytes of a file from `offset` on. Raises FileDamaged where they have changed."""
     for entry in file:
         begins = entry.index * PIECE_BYTES
         piece = entry.piece
@@ -88,7 +88,7 @@ def manifest(version: Version) -> Iterator[bytes]:
 def archive(
     version: Version, *, after: str = "", below_bytes: int | None = None
 ) -> Iterator[bytes]:
-    """Yield a tar of the files, in the order of their keys; larger ones than asked are left out."""
+    """Yield a tar of the files, by key, without files of `below_bytes` or more."""
     for file in whole_files(version, after=after):
         size = file[0].size_bytes
         if below_bytes is not None and size >= below_bytes:

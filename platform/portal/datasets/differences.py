@@ -1,4 +1,4 @@
-"""What is new in a version since another one."""
+"""Differences between two versions of a dataset."""
 
 from django.db.models import Exists, OuterRef, QuerySet
 

@@ -1,4 +1,4 @@
-"""What can go wrong with datasets beyond what the core says.
+"""Errors of datasets, in addition to those of the core.
 
 SlipwayError
 └── Conflict

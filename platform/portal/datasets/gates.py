@@ -28,7 +28,7 @@ class DatasetRole:
     deleted: bool = False
 
     def check(self, request: HttpRequest, path: dict[str, Any]) -> None:
-        """Raise Unauthenticated, NotFound or Forbidden; leave the dataset on the request."""
+        """Raise Unauthenticated, NotFound or Forbidden. Set the dataset on the request."""
         ProjectRole(self.role, self.scope).check(request, path)
         datasets = Dataset.objects.of_project(gated_project(request)).filter(name=path["dataset"])
         datasets = datasets if self.deleted else datasets.current()
@@ -53,7 +53,7 @@ class VersionRole:
     deleted: bool = False
 
     def check(self, request: HttpRequest, path: dict[str, Any]) -> None:
-        """Raise Unauthenticated, NotFound or Forbidden; leave the version on the request."""
+        """Raise Unauthenticated, NotFound or Forbidden. Set the version on the request."""
         DatasetRole(self.role, self.scope).check(request, path)
         version = version_of(gated_dataset(request), path["version"], deleted=self.deleted)
         if version is None:

@@ -23,7 +23,7 @@ _MOST_PIECES = 20_000
 
 @dataclass(frozen=True)
 class ReclaimedSpace:
-    """What one round freed: versions for good, and pieces with their bytes."""
+    """Counts of one cleanup: versions deleted for good, and pieces with their bytes."""
 
     versions: int
     pieces: int
@@ -72,7 +72,7 @@ def _gone_with_entries() -> list[str]:
 
 
 def _drop_pieces() -> tuple[int, int]:
-    """Delete pieces no version has; a stored file goes with the last piece in it."""
+    """Delete pieces no version has. A stored file goes with the last piece in it."""
     old = Piece.objects.unused().filter(used_at__lt=clock.now() - PIECE_KEPT)
     count = size_bytes = 0
     while count < _MOST_PIECES:

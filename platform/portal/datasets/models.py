@@ -20,7 +20,7 @@ UNDO_WITHIN = timedelta(days=3)
 
 
 class DatasetQuerySet(models.QuerySet["Dataset"]):
-    """Verbs on datasets."""
+    """Queries of datasets."""
 
     def visible_to(self, principal: Principal) -> "DatasetQuerySet":
         """Datasets of the projects in sight that are neither archived nor deleted."""
@@ -35,7 +35,7 @@ class DatasetQuerySet(models.QuerySet["Dataset"]):
         return self.filter(deleted_at__isnull=True)
 
     def matching(self, text: str) -> "DatasetQuerySet":
-        """Datasets whose name or description holds `text`; all for an empty text."""
+        """Datasets whose name or description holds `text`, all for an empty text."""
         if not text:
             return self
         return self.filter(Q(name__icontains=text) | Q(description__icontains=text))
@@ -87,7 +87,7 @@ class Dataset(Row):
 
 
 class VersionQuerySet(models.QuerySet["Version"]):
-    """Verbs on versions. A move is one guarded UPDATE; who loses the race is told by False."""
+    """Queries of versions. A transition is one guarded UPDATE that returns False on a lost race."""
 
     def ready(self) -> "VersionQuerySet":
         """Versions people see and jobs read, of datasets that are not deleted."""
@@ -111,8 +111,8 @@ class VersionQuerySet(models.QuerySet["Version"]):
 class Version(Row):
     """Files under one dataset, which never change once it is ready.
 
-    `touched_at` is when a draft was worked on last; `checker_until` is until when a worker has the
-    check to itself; `settings` are its declarations about tables; `problems` holds the first of
+    `touched_at` is when a draft was worked on last. `checker_until` is until when a worker has the
+    check to itself. `settings` are its declarations about tables. `problems` holds the first of
     what is wrong, `bad_rows` counts all. `tables_left_out` counts tables beyond the limit.
     """
 
@@ -151,12 +151,12 @@ class Version(Row):
 
     @property
     def reference(self) -> str:
-        """How jobs name it, such as `digits:3`; the id while it has no number."""
+        """Return the name that jobs use, such as `digits:3`, or the id if it has no number."""
         return f"{self.dataset.name}:{self.number}" if self.number else self.pk
 
 
 class PieceQuerySet(models.QuerySet["Piece"]):
-    """Verbs on pieces."""
+    """Queries of pieces."""
 
     def missing(self) -> "PieceQuerySet":
         """Pieces whose bytes have not arrived."""
@@ -170,7 +170,7 @@ class PieceQuerySet(models.QuerySet["Piece"]):
 class Piece(Row):
     """Up to 16 MiB of a file, once a project: bytes from `offset` of a stored file.
 
-    Small pieces share a stored file. `file` is empty until the bytes have arrived; `used_at` is
+    Small pieces share a stored file. `file` is empty until the bytes have arrived. `used_at` is
     when a draft named it last.
     """
 
@@ -196,7 +196,7 @@ class Piece(Row):
 
 
 class EntryQuerySet(models.QuerySet["Entry"]):
-    """Verbs on entries."""
+    """Queries of entries."""
 
     def files(self) -> "EntryQuerySet":
         """One entry of each file: its first."""
@@ -204,9 +204,9 @@ class EntryQuerySet(models.QuerySet["Entry"]):
 
 
 class Entry(Row):
-    """One piece of one file of a version, at its place `index`; an empty file has one, no piece.
+    """One piece of one file of a version, at its place `index`. An empty file has one, no piece.
 
-    `digest` and `size_bytes` are those of the whole file; the digest of one that is still arriving
+    `digest` and `size_bytes` are those of the whole file. The digest of one that is still arriving
     is empty. `key` is the SHA-256 of the path: an order that is the same in every database.
     """
 
@@ -235,7 +235,7 @@ class Entry(Row):
 class DataTable(Row):
     """A table found in a version: `statistics` as `slipway.schemas.statistics`, its first rows.
 
-    `schema` is what jobs read it with, as `slipway.schemas.tables.TableSchema`; a table that was
+    `schema` is what jobs read it with, as `slipway.schemas.tables.TableSchema`. A table that was
     not examined has none.
     """
 
@@ -253,7 +253,7 @@ class DataTable(Row):
 
 
 class DatasetUse(Row):
-    """A job or an MLflow run that reads a version; `declared` when it was submitted with it."""
+    """A job or MLflow run that reads a version. `declared` is set if it was submitted with it."""
 
     id = IdField("dsu")
     version = models.ForeignKey(Version, on_delete=models.PROTECT, related_name="uses")

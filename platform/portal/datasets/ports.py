@@ -1,4 +1,4 @@
-"""What rooms above fill in: the models that came of a version."""
+"""Extension points for other apps: the models that were trained on a version."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class Models(Protocol):
 
 
 class NoModels:
-    """The answer while no room above knows of models."""
+    """The default while no other app provides models."""
 
     def made_of(
         self, *, project_id: str, run_ids: Iterable[str], workload_ids: Iterable[str]
@@ -43,7 +43,7 @@ _registry = _Registry()
 
 
 def register_models(models: Models) -> None:
-    """Put an answer in force; called once, from a room's wiring."""
+    """Register the implementation. Called once, from an app's wiring."""
     _registry.models = models
 
 

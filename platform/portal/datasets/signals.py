@@ -1,4 +1,4 @@
-"""The news this room sends up, on commit."""
+"""Signals of this app, sent on commit."""
 
 from dataclasses import dataclass
 

@@ -38,16 +38,16 @@ _peeking = BoundedSemaphore(2)
 
 
 class TableUnreadable(Exception):
-    """The process that was to read a table died of it; the message says how, for people."""
+    """The reader process died while it read a table. The message says how, for people."""
 
 
 def read_table(
     version: Version, group: Group, *, budget_s: float, go_on: Callable[[], None]
 ) -> dict[str, Any]:
-    """Return what `examining` says of a table.
+    """Return what `table_inspection` reports of a table.
 
-    The types of a table may widen while it is read; then it is read again with the final ones.
-    `go_on` is called at least once a second; what it raises ends the reading. Raises
+    The types of a table may widen while it is read. Then it is read again with the final ones.
+    `go_on` is called at least once a second. What it raises ends the reading. Raises
     TableUnreadable when the process died, hung or said nonsense.
     """
     began = time.monotonic()
@@ -75,9 +75,9 @@ def _head(
 
 
 def peek_at_parquet(pieces: Iterator[bytes], *, name: str, size_bytes: int) -> dict[str, Any]:
-    """Return what `examining` says of the first rows of one file, for somebody who waits.
+    """Return what `table_inspection` reports of the first rows of a file, for a waiting request.
 
-    Raises TableUnreadable, also where it takes long, or where others are looked at already.
+    Raises TableUnreadable, also if it takes too long, or if other files are inspected already.
     """
     if not _peeking.acquire(timeout=_PEEK_QUEUE_S):
         raise TableUnreadable("Several such files are being opened; reload the page in a moment.")
@@ -95,7 +95,7 @@ def peek_at_parquet(pieces: Iterator[bytes], *, name: str, size_bytes: int) -> d
 
 @dataclass(frozen=True)
 class Reader:
-    """What the process that reads may take; after `budget_s` it is content with what it has."""
+    """Limits of the reader process. After `budget_s` it settles for what it has read."""
 
     budget_s: float
     until: float
@@ -153,7 +153,7 @@ def _frames(version: Version, group: Group) -> Iterator[bytes]:
 def _feed(
     sink: IO[bytes], chunks: Iterator[bytes], until: float, go_on: Callable[[], None]
 ) -> None:
-    """Send the files of a table; a reader that has enough, or has died, closes the pipe."""
+    """Send the files of a table. A reader that has enough, or has died, closes the pipe."""
     descriptor = sink.fileno()
     os.set_blocking(descriptor, False)
     with sink, selectors.DefaultSelector() as ready:

@@ -1,4 +1,4 @@
-"""Which files of a version are tables, and which are numbered parts of one."""
+"""Detection of the tables in a version, and of files that are numbered parts of one table."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -33,8 +33,8 @@ def tables_in(version: Version) -> Tables:
     """Return the tables of a version.
 
     Files whose names differ in numbers, UUIDs or values of partitions alone are parts of one:
-    `part-0001.parquet` and `part-0002.parquet` become `part-*.parquet`; `train.csv` and `test.csv`
-    are two. A version has at most 50 tables, and a table at most 100,000 parts; the
+    `part-0001.parquet` and `part-0002.parquet` become `part-*.parquet`. `train.csv` and `test.csv`
+    are two. A version has at most 50 tables, and a table at most 100,000 parts. The
     others are counted. Files that its settings declare as plain are part of none.
     """
     plain_files = ReadSettings.model_validate(version.settings).plain_files

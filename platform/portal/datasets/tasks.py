@@ -1,4 +1,4 @@
-"""Doorbells of the room."""
+"""Tasks of the app, and when they are enqueued."""
 
 from datetime import timedelta
 

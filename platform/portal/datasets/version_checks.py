@@ -40,7 +40,7 @@ _PROBLEMS_KEPT = 100
 
 @dataclass
 class _CheckFindings:
-    """What the check of one version has found."""
+    """Results of the check of one version."""
 
     tables: list[DataTable] = field(default_factory=list)
     problems: list[TableProblem] = field(default_factory=list)
@@ -54,7 +54,7 @@ class TurnLost(Exception):
 
 
 class Turn:
-    """One worker's turn to check a version; it ends unless the worker goes on saying so."""
+    """One worker's lease on the check of a version. It expires unless the worker renews it."""
 
     def __init__(self, version: Version, until: datetime) -> None:
         self.version = version
@@ -62,7 +62,7 @@ class Turn:
         self._renewed_at = time.monotonic()
 
     def go_on(self) -> None:
-        """Say that the worker lives: cheap, to be called all the time; raises TurnLost."""
+        """Renew the lease. It is cheap, so call it often. Raises TurnLost."""
         if time.monotonic() - self._renewed_at < _RENEWED_AFTER_S:
             return
         until = clock.now() + LEASE
@@ -75,7 +75,7 @@ class Turn:
 
 
 def check_waiting() -> int:
-    """Check versions that wait for it, one after the other; return how many.
+    """Check waiting versions, one after the other, and return their number.
 
     Safe beside itself, and safe to be killed: a check belongs to one worker at a time, and to
     another one soon after that has died.
@@ -158,7 +158,7 @@ def _refuse(version: Version, reason: str, **details: Any) -> None:
 
 
 def _publish(version: Version, check_findings: _CheckFindings, details: dict[str, Any]) -> None:
-    """Give the version its number and make it seen, all at once."""
+    """Assign the version its number and publish it, in one step."""
     with transaction.atomic():
         dataset = Dataset.objects.select_for_update(no_key=True).get(pk=version.dataset_id)
         number = dataset.last_number + 1
@@ -272,7 +272,7 @@ def _too_many_parts(group: Group) -> str:
 
 
 def _require_declared_columns(version: Version, check_findings: _CheckFindings) -> None:
-    """Note declared columns that no table has: such a declaration would have no effect."""
+    """Report declared columns that no table has: such a declaration would have no effect."""
     names = {
         column["name"]
         for table in check_findings.tables
@@ -287,7 +287,7 @@ def _require_declared_columns(version: Version, check_findings: _CheckFindings) 
 
 
 def _require_plain_files(turn: Turn, check_findings: _CheckFindings) -> None:
-    """Note patterns of plain files that match no file: such a declaration would have no effect."""
+    """Report patterns of plain files that match no file, because they would have no effect."""
     unmatched = _settings(turn.version).plain_files
     if unmatched:
         for path in turn.version.entries.files().values_list("path", flat=True).iterator():

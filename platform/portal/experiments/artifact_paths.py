@@ -1,4 +1,4 @@
-"""Where artifacts rest, from what a client or a table says, checked part by part."""
+"""Artifact paths from clients or tables, validated part by part."""
 
 from portal.core.errors import InvalidInput
 from slipway.schemas.names import fault_of_path
@@ -17,7 +17,7 @@ def place_of(project_id: str, uri: str) -> str | None:
 
 
 def checked_path(path: str) -> str:
-    """Return a path below the artifacts of a run, empty for their top; raises InvalidInput."""
+    """Return a path below the artifacts of a run, empty for their top. Raises InvalidInput."""
     parts = [part for part in path.strip("/").split("/") if part]
     fault = fault_of_path("/".join(parts)) if parts else None
     if fault is not None:

@@ -1,4 +1,4 @@
-"""Who answers the ports of this room."""
+"""Factories for this app's adapters."""
 
 import os
 import time
@@ -19,9 +19,9 @@ _probed: dict[str, tuple[float, bool]] = {}
 
 
 def mlflow_answers() -> bool:
-    """Tell whether MLflow's server answers, as it was found a few seconds ago at most.
+    """Return whether MLflow's server answers, from a check a few seconds old at most.
 
-    Artifacts, models and traces need it; runs and what is logged to them do not.
+    Artifacts, models and traces need it. Runs and what is logged to them do not.
     """
     at = str(settings.SLIPWAY_TRACKING_SOCKET)
     until, answered = _probed.get(at, (0.0, False))
@@ -37,7 +37,7 @@ def tracker() -> Tracker:
 
 
 def run_bin() -> Trash:
-    """Return who puts runs in the bin."""
+    """Return the run trash."""
     return SqlTrash()
 
 
@@ -52,7 +52,7 @@ def _opened(_pid: int, url: str, options: tuple[tuple[str, Any], ...]) -> Artifa
 
 
 def artifact_store() -> ArtifactStore:
-    """Return the store of artifacts of this process; a forked child gets one of its own."""
+    """Return the store of artifacts of this process. A forked child gets one of its own."""
     options: tuple[tuple[str, Any], ...] = ()
     if settings.SLIPWAY_ARTIFACTS_URL.startswith("s3:"):
         options = tuple(sorted(settings.SLIPWAY_STORAGE_OPTIONS.items()))

@@ -24,7 +24,7 @@ _MAX_KEY = 250
 
 
 class FieldKind(StrEnum):
-    """What of a run is compared."""
+    """Kind of run field that a condition compares."""
 
     METRIC = "metrics"
     PARAM = "params"
@@ -35,7 +35,7 @@ class FieldKind(StrEnum):
 
 @dataclass(frozen=True)
 class RunField:
-    """One field of runs, for example the metric `loss`; it names a column and an order too."""
+    """One field of runs, for example the metric `loss`. It names a column and an order too."""
 
     kind: FieldKind
     key: str
@@ -46,7 +46,7 @@ class RunField:
 
     @property
     def is_number(self) -> bool:
-        """Whether it compares with numbers."""
+        """Return True if the field is compared with numbers."""
         if self.kind is FieldKind.METRIC:
             return True
         return self.kind is FieldKind.ATTRIBUTE and self.key in NUMBERS
@@ -54,7 +54,7 @@ class RunField:
 
 @dataclass(frozen=True)
 class FilterCondition:
-    """One condition; `value` is a number, a text, a tuple of texts (`in`) or None (`is null`)."""
+    """One condition. `value` is a number, a text, a tuple of texts (`in`) or None (`is null`)."""
 
     field: RunField
     operator: str
@@ -117,7 +117,7 @@ def bad_filter(what: str, at: int, next_step: str, *, field: str = "filter") -> 
 
 
 def parse_filter(text: str) -> tuple[FilterCondition, ...]:
-    """Return the comparisons that must all hold; an empty filter has none. Raises InvalidInput."""
+    """Return the comparisons that must all hold. An empty filter has none. Raises InvalidInput."""
     if len(text) > MAX_LENGTH:
         raise bad_filter(
             f"the filter is longer than {MAX_LENGTH} characters",
@@ -140,7 +140,7 @@ def parse_filter(text: str) -> tuple[FilterCondition, ...]:
 
 
 def parse_field(text: str, *, name: str) -> RunField:
-    """Return the field written as in a filter, such as `metrics.loss`; raises InvalidInput.
+    """Return the field written as in a filter, such as `metrics.loss`. Raises InvalidInput.
 
     `name` is the parameter it was given as.
     """
@@ -176,12 +176,12 @@ class _Reader:
         return tokens
 
     def is_over(self) -> bool:
-        """Whether nothing is left."""
+        """Return True if no token is left."""
         return self._next >= len(self._tokens)
 
     @property
     def at(self) -> int:
-        """Where the next token stands, from 0."""
+        """Return the position of the next token, from 0."""
         return len(self._text) if self.is_over() else self._tokens[self._next].at
 
     def wrong(self, what: str, next_step: str) -> InvalidInput:

@@ -23,7 +23,7 @@ class TrackedRunRole:
     parameter: str = "run"
 
     def check(self, request: HttpRequest, path: dict[str, Any]) -> None:
-        """Raise Unauthenticated, NotFound or Forbidden; leave the run on the request."""
+        """Raise Unauthenticated, NotFound or Forbidden. Set the run on the request."""
         ProjectRole(self.role, self.scope).check(request, path)
         run = tracker().run(gated_project(request).pk, path[self.parameter])
         if run is None:
@@ -39,7 +39,7 @@ class ArtifactLink:
     """Whoever holds a signed link to one artifact, while its maker may see the run."""
 
     def check(self, request: HttpRequest, path: dict[str, Any]) -> None:
-        """Raise NotFound for a link that is no good; leave the run on the request."""
+        """Raise NotFound for a link that is no good. Set the run on the request."""
         requested = link_target(path["project"], path["run"], request.GET.get("path", ""))
         redeemed = redeem(request.GET.get("link", ""), method="GET", file_id=requested)
         if redeemed is None:

@@ -1,4 +1,4 @@
-"""What pages and the API ask of the tracking store; see `adapters/mlflow` for who answers."""
+"""Interfaces to the tracking store for pages and the API. `adapters/mlflow` implements them."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ Axis = Literal["step", "time"]
 
 
 class Stage(StrEnum):
-    """Whether something is in use or in the bin."""
+    """Lifecycle stage: in use or in the trash."""
 
     ACTIVE = "active"
     DELETED = "deleted"
@@ -21,7 +21,7 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True)
 class ExperimentFacts:
-    """An experiment. Times are milliseconds since 1970; `newest_ms` is when its last run began."""
+    """An experiment. Times are milliseconds since 1970. `newest_ms` is when its last run began."""
 
     id: int
     name: str
@@ -52,7 +52,7 @@ class RunFacts:
 
 @dataclass(frozen=True)
 class LatestValue:
-    """The last point of a curve; `value` may be NaN or infinite."""
+    """The last point of a curve. `value` may be NaN or infinite."""
 
     key: str
     value: float
@@ -62,7 +62,7 @@ class LatestValue:
 
 @dataclass(frozen=True)
 class DataInput:
-    """A data set a run has read; `context` says what for, such as `training`."""
+    """A data set a run has read. `context` says what for, such as `training`."""
 
     name: str
     digest: str
@@ -84,7 +84,7 @@ class RunDetail:
 
 @dataclass(frozen=True)
 class SortOrder:
-    """By what runs are sorted; runs without a value come last."""
+    """Field and direction by which runs are sorted. Runs without a value come last."""
 
     field: RunField
     descending: bool = True
@@ -97,7 +97,7 @@ NEWEST = SortOrder(RunField(FieldKind.ATTRIBUTE, "start_time"))
 class RunSearch:
     """Runs of one project that are wanted. No experiment named means all that are in use.
 
-    `columns` are the fields whose values come with each run, None means all; `cursor` goes on
+    `columns` are the fields whose values come with each run, None means all. `cursor` goes on
     after a page.
     """
 
@@ -121,7 +121,7 @@ class RunPage:
 
 @dataclass(frozen=True)
 class RunGroup:
-    """Runs that share a value; None is those without one. `means` are those of finite metrics."""
+    """Runs that share a value. None is those without one. `means` are those of finite metrics."""
 
     value: str | None
     runs: int
@@ -131,7 +131,7 @@ class RunGroup:
 
 @dataclass(frozen=True)
 class KnownFields:
-    """Fields found in `looked_at` runs of those wanted; those runs are all when `is_whole`."""
+    """Fields found in `looked_at` runs of those wanted. Those runs are all when `is_whole`."""
 
     fields: Sequence[RunField]
     looked_at: int
@@ -140,7 +140,7 @@ class KnownFields:
 
 @dataclass(frozen=True)
 class Point:
-    """A point of a curve; `value` may be NaN or infinite."""
+    """A point of a curve. `value` may be NaN or infinite."""
 
     step: int
     timestamp_ms: int
@@ -162,7 +162,7 @@ class Curve:
 
 
 class Tracker(Protocol):
-    """Reads what was tracked, of one project at a time; another's never shows in any way."""
+    """Reader of tracked data, scoped to one project. Data of other projects never shows."""
 
     def experiments(
         self, project_id: str, *, stage: Stage = Stage.ACTIVE, text: str = ""
@@ -179,7 +179,7 @@ class Tracker(Protocol):
         """Return which metrics, parameters and tags runs have, those of most runs first."""
 
     def run(self, project_id: str, run_id: str) -> RunDetail | None:
-        """Return one run, in use or in the bin."""
+        """Return one run, in use or in the trash."""
 
     def runs(self, project_id: str, run_ids: Sequence[str]) -> Sequence[RunFacts]:
         """Return runs in use with all their values, in the order asked for."""
@@ -202,29 +202,29 @@ class Tracker(Protocol):
 
 
 class Trash(Protocol):
-    """Puts runs and experiments in the bin and takes them out again, of one project at a time."""
+    """Moves runs and experiments to the trash and restores them, scoped to one project."""
 
     def put(self, project_id: str, run_ids: Sequence[str], *, at_ms: int) -> list[str]:
-        """Put runs in the bin; returns those that were not there. Unknown ones are left out."""
+        """Move runs to the trash. Returns those that were not there. Unknown ones are left out."""
 
     def take_back(self, project_id: str, run_ids: Sequence[str]) -> list[str]:
-        """Put runs back into use, where their experiment is in use; returns which."""
+        """Restore runs whose experiment is in use. Returns those that were restored."""
 
     def put_experiment(self, project_id: str, experiment_id: int, *, at_ms: int) -> bool:
-        """Put an experiment in the bin with its runs; tells whether it was in use."""
+        """Move an experiment to the trash with its runs. Returns whether it was in use."""
 
     def take_back_experiment(self, project_id: str, experiment_id: int, *, at_ms: int) -> bool:
-        """Put an experiment back with the runs that went with it; tells whether it was there."""
+        """Restore an experiment and the runs deleted with it. Returns whether it was deleted."""
 
     def binned(
         self, *, before_ms: int, project_id: str | None = None, limit: int
     ) -> Sequence[tuple[str, str]]:
-        """Return runs put in the bin before a moment, as (project id, run id), oldest first."""
+        """Return runs moved to the trash before a time, as (project id, run id), oldest first."""
 
     def destroy(self, run_id: str) -> str | None:
-        """Remove one run that is in the bin, for good; returns where its artifacts rest.
+        """Delete a run in the trash for good. Returns the location of its artifacts.
 
-        None means that it is not in the bin any more.
+        None means that it is no longer in the trash.
         """
 
     def unknown(self, project_id: str, run_ids: Sequence[str]) -> set[str]:
@@ -236,7 +236,7 @@ class Trash(Protocol):
 
 @dataclass(frozen=True)
 class NewRun:
-    """A run that is made from outside MLflow. `id` is 32 hex digits; times in milliseconds."""
+    """A run that is made from outside MLflow. `id` is 32 hex digits. Times in milliseconds."""
 
     id: str
     project_id: str
@@ -249,25 +249,25 @@ class NewRun:
 
 
 class RunWriter(Protocol):
-    """Begins and ends runs that the platform makes itself."""
+    """Begins and ends runs that the platform creates itself."""
 
     def exists(self, run_id: str) -> bool:
-        """Tell whether there is such a run."""
+        """Return whether the run exists."""
 
     def begin(self, run: NewRun) -> None:
-        """Make a run, and its experiment if there is none, or take that out of the bin.
+        """Create a run, and create or restore its experiment if needed.
 
         A run that is there already stays as it is.
         """
 
     def move(self, project_id: str, run_id: str, experiment_id: int) -> bool:
-        """Put a run of the project into another of its experiments in use; tells whether it did."""
+        """Move a run to another active experiment of the project. Returns whether it did."""
 
     def resume(self, run_id: str) -> None:
-        """Note that a run goes on."""
+        """Record that a run resumes."""
 
     def end(self, run_ids: Sequence[str], status: str, *, ended_ms: int) -> int:
-        """End runs that are not ended so yet; returns how many."""
+        """End runs that do not have this end yet, and return their number."""
 
     def unended(self, run_ids: Sequence[str]) -> set[str]:
         """Return those runs that still count as running."""
@@ -275,7 +275,7 @@ class RunWriter(Protocol):
 
 @dataclass(frozen=True)
 class Artifact:
-    """A file or folder among artifacts; `path` is relative to those of its run."""
+    """A file or folder among artifacts. `path` is relative to those of its run."""
 
     path: str
     is_folder: bool
@@ -288,13 +288,13 @@ class Artifact:
 
 
 class ArtifactStore(Protocol):
-    """Where artifacts rest. Places are checked paths below one root, without a leading slash.
+    """Artifact store. Paths are checked, below one root, and have no leading slash.
 
-    Every verb raises Unavailable when the store is out of order.
+    Every method raises Unavailable when the store is out of order.
     """
 
     def listed(self, place: str) -> Sequence[Artifact]:
-        """Return what stands in a folder, with paths below it; nothing when there is none."""
+        """Return the content of a folder, with paths relative to it, empty if there is none."""
 
     @property
     def has_folders(self) -> bool:
@@ -310,10 +310,10 @@ class ArtifactStore(Protocol):
         """Yield `length` bytes of a file from byte `start` on."""
 
     def remove(self, place: str) -> CleanupResult:
-        """Remove a folder with all that is in it; returns what that was."""
+        """Remove a folder with its content. Returns what was removed."""
 
     def weigh(self, place: str) -> int:
-        """Return the bytes of all files below a folder; 0 when there is none."""
+        """Return the bytes of all files below a folder, 0 if there is none."""
 
     def changed_at(self, place: str) -> datetime | None:
-        """Return when something below a folder was written last; None when nothing is there."""
+        """Return the time of the last write below a folder, or None if nothing is there."""

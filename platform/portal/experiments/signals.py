@@ -1,4 +1,4 @@
-"""The news this room sends up, on commit."""
+"""Signals of this app, sent on commit."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from portal.core.events import DomainSignal
 
 @dataclass(frozen=True)
 class RunsChanged:
-    """Runs or experiments of a project were put in the bin, taken out of it or destroyed."""
+    """Runs or experiments of a project were moved to the trash, restored or destroyed."""
 
     project_id: str
 

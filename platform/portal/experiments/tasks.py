@@ -1,4 +1,4 @@
-"""Doorbells of the room."""
+"""Tasks of the app, and when they are enqueued."""
 
 from datetime import timedelta
 
@@ -8,7 +8,7 @@ from portal.experiments.services.artifact_usage import measure
 from portal.experiments.services.deletion import destroy_overdue, free_orphans
 from portal.experiments.services.job_runs import end_forgotten
 
-# Task → how often it runs whether or not anybody rings.
+# Task → how often it runs even if nothing enqueues it.
 PERIODIC = {
     "experiments.end_forgotten": timedelta(minutes=1),
     "experiments.destroy_overdue": timedelta(hours=6),
@@ -19,13 +19,13 @@ PERIODIC = {
 
 @doorbell("experiments.end_forgotten")
 def end_forgotten_runs() -> None:
-    """End runs whose job has ended while nobody told."""
+    """End runs whose job has ended without a report."""
     end_forgotten()
 
 
 @doorbell("experiments.destroy_overdue")
 def destroy_overdue_runs() -> None:
-    """Destroy what has been in the bin for long."""
+    """Destroy what has been in the trash for too long."""
     destroy_overdue()
 
 

@@ -1,4 +1,4 @@
-"""Runs follow the jobs they belong to, and what artifacts weigh is told to who counts storage."""
+"""Runs follow the jobs they belong to, and artifact sizes are reported to storage accounting."""
 
 import structlog
 from django.db import DatabaseError

@@ -1,1 +1,1 @@
-"""Room for hosted notebooks, their file history and idle rules."""
+"""App for hosted notebooks, their file history and idle rules."""

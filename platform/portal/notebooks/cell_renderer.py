@@ -1,4 +1,4 @@
-"""What a cell of a notebook shows, as plain text and pictures; never as a page of its author's."""
+"""Cells of a notebook rendered as plain text and pictures, never as HTML of their author."""
 
 import re
 from collections.abc import Iterator

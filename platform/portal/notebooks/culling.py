@@ -1,7 +1,7 @@
-"""When a notebook server stops by itself: nothing works in it, and for how long; dear ones sooner.
+"""When a notebook server stops by itself: nothing works in it, and for how long. Dear ones sooner.
 
 An open browser tab is no work. A busy kernel, a terminal that moved, a saved file, and processes
-that use the processor or the network are; a server in which a kernel is busy is never stopped.
+that use the processor or the network are. A server in which a kernel is busy is never stopped.
 """
 
 from datetime import datetime, timedelta
@@ -52,7 +52,7 @@ def look_after_idle() -> None:
 
 
 def may_go_on(server: Server) -> bool:
-    """Whether its owner still works in the project."""
+    """Return True if the owner is active and still at least a contributor in the project."""
     role = role_in(server.owner, server.project)
     return server.owner.is_active and role is not None and role.at_least(Role.CONTRIBUTOR)
 
@@ -89,7 +89,7 @@ def _warn(server: Server, stops_at: datetime, why: str) -> None:
 
 
 def warn_of_end(server: Server, timestamp: datetime, ends_at: datetime, why: str) -> None:
-    """Say a few minutes ahead that a server will be stopped in any case, by whoever does that."""
+    """Warn a few minutes ahead that a server will be stopped, whatever stops it."""
     if not timestamp < ends_at <= timestamp + _END_WARNING:
         return
     with transaction.atomic():
@@ -110,7 +110,7 @@ def note_activity(server: Server, timestamp: datetime, why: str) -> None:
 
 
 def warn_of_budget(*, workload_id: str, stops_at: datetime, why: str) -> None:
-    """Tell whoever uses a server that its budget will stop it. May be repeated."""
+    """Warn the users of a server that its budget will stop it. Idempotent."""
     server = Server.objects.alive().filter(workload=workload_id).first()
     if server is None:
         return

@@ -1,4 +1,4 @@
-"""How two versions of a notebook differ, found by a process that may die of what it reads."""
+"""Diff of two notebook versions, computed in a process that may crash on its input."""
 
 import json
 import signal
@@ -46,17 +46,17 @@ class DiffCell:
 
     @property
     def source_changed(self) -> bool:
-        """Whether what the cell says differs."""
+        """Return True if the source of the cell differs."""
         return any(line.mark != "=" for line in self.lines)
 
     @property
     def results_changed(self) -> bool:
-        """Whether what the cell shows differs."""
+        """Return True if the outputs of the cell differ."""
         return bool(self.outputs or self.pictures_before or self.pictures_after)
 
 
 def differences(before: bytes, after: bytes) -> list[DiffCell]:
-    """Return the cells of both notebooks, paired; raises Conflict when it takes too much."""
+    """Return the cells of both notebooks, paired. Raises Conflict when it takes too much."""
     with tempfile.TemporaryDirectory() as nowhere:
         try:
             process = subprocess.run(

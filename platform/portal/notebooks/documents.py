@@ -18,7 +18,7 @@ _MAX_PARAMETERS = 100
 _PARAMETER = re.compile(
     r"\A(?P<name>[A-Za-z_]\w{0,99})[ \t]*(?::[^=\n]{1,100})?=(?!=)[ \t]*(?P<value>[^#\n]{1,1000})"
 )
-# What of a cell's metadata tells how it went, not what it says.
+# Cell metadata that describes an execution, not the source.
 _OF_A_RUN = ("execution", "ExecuteTime", "papermill")
 
 
@@ -33,7 +33,7 @@ class Halves:
 
 
 def take_apart(content: bytes) -> Halves:
-    """Return the halves of a notebook; raises InvalidInput for what is none of format 4."""
+    """Return the halves of a notebook. Raises InvalidInput for what is none of format 4."""
     notebook = _parsed(content)
     halves = [_result_of(cell) for cell in _code_cells(notebook)]
     state = notebook.get("metadata", {}).pop("widgets", None)

@@ -14,7 +14,7 @@ _SERVER = (
 
 
 def environment_of(*, project: Project, by: User, requirements: str) -> str:
-    """Return the digest of the environment; "" for that of every node. Raises InvalidInput."""
+    """Return the digest of the environment, "" for that of every node. Raises InvalidInput."""
     lines = normalised(requirements).splitlines()
     if not lines:
         return ""

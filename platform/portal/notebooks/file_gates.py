@@ -26,7 +26,7 @@ class NotebookRole:
     deleted: bool = False
 
     def check(self, request: HttpRequest, path: dict[str, Any]) -> None:
-        """Raise Unauthenticated, NotFound or Forbidden; leave the notebook on the request."""
+        """Raise Unauthenticated, NotFound or Forbidden. Set the notebook on the request."""
         ProjectRole(self.role, self.scope).check(request, path)
         files = NotebookFile.objects.of_project(gated_project(request))
         files = files if self.deleted else files.current()
@@ -47,7 +47,7 @@ class NotebookRunRole:
     scope: Scope
 
     def check(self, request: HttpRequest, path: dict[str, Any]) -> None:
-        """Raise Unauthenticated, NotFound or Forbidden; leave the run on the request."""
+        """Raise Unauthenticated, NotFound or Forbidden. Set the run on the request."""
         ProjectRole(self.role, self.scope).check(request, path)
         runs = NotebookRun.objects.of_project(gated_project(request))
         run = runs.filter(pk=path["job"]).first()
@@ -64,7 +64,7 @@ class OwnJob:
     """A job itself, by the token it runs with: what it tells of its notebook nobody else may."""
 
     def check(self, request: HttpRequest, path: dict[str, Any]) -> None:
-        """Raise Unauthenticated, NotFound or Forbidden; leave the workload on the request."""
+        """Raise Unauthenticated, NotFound or Forbidden. Set the workload on the request."""
         ProjectRole(Role.CONTRIBUTOR, Scope.FILES_WRITE).check(request, path)
         jobs = Workload.objects.filter(project=gated_project(request), kind="job")
         workload = jobs.select_related("project", "submitted_by").filter(pk=path["job"]).first()

@@ -24,7 +24,7 @@ class ServerRole:
     parameter: str = "server"
 
     def check(self, request: HttpRequest, path: dict[str, Any]) -> None:
-        """Raise Unauthenticated, NotFound or Forbidden; leave the server on the request."""
+        """Raise Unauthenticated, NotFound or Forbidden. Set the server on the request."""
         ProjectRole(self.role, self.scope).check(request, path)
         servers = Server.objects.of_project(gated_project(request))
         server = servers.filter(pk=path[self.parameter]).first()
@@ -38,13 +38,13 @@ class ServerRole:
 
 @dataclass(frozen=True)
 class ServerOwner:
-    """The person whose server it is, who still contributes; `or_role` lets others pass, too."""
+    """The person whose server it is, who still contributes. `or_role` lets others pass, too."""
 
     scope: Scope
     or_role: Role | None = None
 
     def check(self, request: HttpRequest, path: dict[str, Any]) -> None:
-        """Raise Unauthenticated, NotFound or Forbidden; leave the server on the request."""
+        """Raise Unauthenticated, NotFound or Forbidden. Set the server on the request."""
         ServerRole(Role.CONTRIBUTOR, self.scope).check(request, path)
         server = gated_server(request)
         if server.owner_id == require_principal(request).user.pk:
@@ -70,7 +70,7 @@ def gated_server(request: HttpRequest) -> Server:
 
 @dataclass(frozen=True)
 class HubToken:
-    """The Hub of this installation; with a server in the path, it is left on the request."""
+    """The Hub of this installation. A server in the path is set on the request."""
 
     parameter: str = ""
 
@@ -101,7 +101,7 @@ class LabToken:
     parameter: str = "server"
 
     def check(self, request: HttpRequest, path: dict[str, Any]) -> None:
-        """Raise Unauthenticated, or NotFound for another's server; leave it on the request."""
+        """Raise Unauthenticated, or NotFound for another's server. Set it on the request."""
         principal = principal_of_bearer(request.headers.get("Authorization", ""))
         workload_id = principal.token.pk if principal.token is not None else ""
         servers = Server.objects.alive().filter(pk=path[self.parameter], workload=workload_id)

@@ -19,7 +19,7 @@ _AT_ONCE = 500
 
 
 def free_deleted() -> tuple[int, int]:
-    """Remove deleted notebooks for good, then contents no version has; returns how many of both.
+    """Remove deleted notebooks, then contents that no version has. Returns both counts.
 
     Bytes are freed by the sweep of the storage, later. Idempotent, and safe to stop at any point.
     """
@@ -32,7 +32,7 @@ def free_deleted() -> tuple[int, int]:
 
 
 def _remove(pk: str) -> bool:
-    """Remove a notebook; runs of it and branches from it stay, and no longer say of what."""
+    """Remove a notebook. Its runs and branches stay, without a reference to it."""
     with transaction.atomic():
         files = NotebookFile.objects.select_for_update().filter(pk=pk, deleted_at__isnull=False)
         if not files.exists():

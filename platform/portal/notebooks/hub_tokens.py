@@ -17,7 +17,7 @@ def new_hub_secret() -> str:
 
 
 def has_hub_shape(text: str) -> bool:
-    """Whether `text` could be the token of a Hub at all."""
+    """Return True if `text` has the format of a Hub's token."""
     return _HUB.match(text) is not None
 
 

@@ -1,4 +1,4 @@
-"""What notebooks need of a room beside them: somebody who runs jobs."""
+"""Interface to an app that runs jobs, which notebooks need."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,23 +23,23 @@ class JobWanted:
 
 
 class Jobs(Protocol):
-    """Takes in code and runs it."""
+    """Stores code and runs it."""
 
     def take_in(self, *, project: Project, by: User, tar: Iterable[bytes]) -> str:
-        """Keep code and return its digest; call it outside a transaction."""
+        """Store code and return its digest. Call it outside a transaction."""
 
     def submit(self, *, project: Project, by: User, code: str, spec: JobWanted) -> Workload:
-        """Queue the job, inside the caller's transaction; raises what submitting a job raises."""
+        """Queue the job, inside the caller's transaction. Raises what submitting a job raises."""
 
     def quote(self, *, project: Project, by: User, spec: JobWanted) -> Quote:
-        """Say what it would cost and whether it would wait."""
+        """Return the cost, and whether the job would wait."""
 
 
 _jobs: list[Jobs] = []
 
 
 def register_jobs(jobs: Jobs) -> None:
-    """Put who runs jobs in place; called once, from the wiring of a room above."""
+    """Register the app that runs jobs. Called once, from its wiring."""
     _jobs[:] = [jobs]
 
 

@@ -1,4 +1,4 @@
-"""A notebook as it is looked at in the portal: its cells, as plain text and pictures."""
+"""Preview of a notebook in the portal: its cells, as plain text and pictures."""
 
 import json
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ _MOST_CELLS = 300
 
 @dataclass(frozen=True)
 class PreviewCell:
-    """One cell; `count` is the number its run had, `failed` says that it ended in an error."""
+    """One cell. `count` is the number its run had, `failed` says that it ended in an error."""
 
     number: int
     type: str
@@ -25,14 +25,14 @@ class PreviewCell:
 
 @dataclass(frozen=True)
 class NotebookPreview:
-    """The first cells of a notebook; `more` counts those that are not shown."""
+    """The first cells of a notebook. `more` counts those that are not shown."""
 
     cells: Sequence[PreviewCell]
     more: int
 
 
 def preview_of(content: bytes) -> NotebookPreview | None:
-    """Return what is shown of a notebook; None for what is none."""
+    """Return the preview of a notebook, or None if the content is no notebook."""
     try:
         value = json.loads(content)["cells"]
         cells = [cell for cell in value if isinstance(cell, dict)]

@@ -2,8 +2,8 @@
 
     stopped → starting → opening → ready → stopping → stopped
 
-Each start is a workload of its own. `opening` waits for the Hub, which opens the door to browsers;
-a start that ended badly leaves `failed`. A server that is put back into the queue starts anew.
+Each start is a workload of its own. `opening` waits for the Hub to open the route for browsers.
+A start that ended badly leaves `failed`. A server that is requeued starts anew.
 """
 
 from collections.abc import Mapping

@@ -46,7 +46,7 @@ def _moment(at: str, days: list[str], timestamp: datetime, back: range) -> datet
 
 
 def look_after_schedules() -> None:
-    """Start what is due, tell ahead what will stop, and stop what is due."""
+    """Start due servers, warn those that will stop, and stop those that are due."""
     timestamp = clock.now()
     timed = Server.objects.exclude(Q(daily_start="") & Q(daily_stop=""))
     for server in timed.select_related("tier", "workload", "project", "owner"):
@@ -70,7 +70,7 @@ def _stop_or_warn(server: Server, timestamp: datetime) -> None:
 
 
 def _start(server: Server, timestamp: datetime) -> None:
-    """Start a server once for each moment that is due; one that runs has no need of it."""
+    """Start a server once for each due time, unless it runs already."""
     due = moment_before(server.daily_start, server.days, timestamp)
     seen = server.schedule_seen_at
     if due is None or due <= seen:

@@ -1,6 +1,6 @@
 """Moving notebook servers: the only code that writes their states.
 
-A move is one guarded UPDATE: whoever lost a race changes nothing and is told so. Hubs are told of
+A move is one guarded UPDATE: the loser of a race changes nothing and gets False. Hubs hear of
 every move, pages of the project too. Locks are taken in the order workload, server.
 """
 
@@ -13,9 +13,9 @@ from slipway.schemas.notebook_servers import NotebookState
 
 
 def move_server(server: Server, target: NotebookState, **changes: Any) -> bool:
-    """Move a server that still has the workload `server` says; tells whether it did.
+    """Move a server that still has the workload `server` says. Returns whether it did.
 
-    `changes` are further columns to write; a new workload may be among them.
+    `changes` are further columns to write. A new workload may be among them.
     """
     here = Server.objects.filter(
         pk=server.pk,
@@ -32,6 +32,6 @@ def move_server(server: Server, target: NotebookState, **changes: Any) -> bool:
 
 
 def announce(server: Server) -> None:
-    """Note that Hubs and pages have something new to see; call it in the change's transaction."""
+    """Notify Hubs and pages of a change. Call it in the transaction of the change."""
     HubVersion.objects.raise_version()
     tell(server.project_id, "notebooks")

@@ -14,10 +14,10 @@ def words_of_schedule(at: str) -> str:
 
 
 def is_idle_warning(why: str) -> bool:
-    """Whether work in a server takes this warning back."""
+    """Return True if activity in the server withdraws this warning."""
     return why.startswith(IDLE)
 
 
 def is_schedule_warning(why: str) -> bool:
-    """Whether a schedule is what this warns of."""
+    """Return True if the warning is of a stop by schedule."""
     return why.endswith(_CHOSEN)

@@ -1,4 +1,4 @@
-"""Doorbells of the room."""
+"""Tasks of the app, and when they are enqueued."""
 
 from datetime import timedelta
 
@@ -8,7 +8,7 @@ from portal.notebooks.housekeeping import free_deleted
 from portal.notebooks.server_schedule import look_after_schedules
 from portal.notebooks.workload_sync import follow_all
 
-# Task → how often it runs whether or not anybody rings.
+# Task → how often it runs even if nothing enqueues it.
 PERIODIC = {
     "notebooks.look_after_servers": timedelta(seconds=5),
     "notebooks.free_deleted_files": timedelta(hours=1),
@@ -17,7 +17,7 @@ PERIODIC = {
 
 @doorbell("notebooks.look_after_servers")
 def look_after_servers() -> None:
-    """Catch up with workloads, warn what is idle, stop what was warned, keep to schedules."""
+    """Sync with workloads, warn idle servers, stop warned ones, and apply schedules."""
     follow_all()
     look_after_idle()
     look_after_schedules()

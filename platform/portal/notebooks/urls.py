@@ -1,4 +1,4 @@
-"""Where notebooks are reached, and what a server is told so that the Hub knows it."""
+"""URLs of notebooks, and the settings with which the Hub recognizes a server."""
 
 import json
 from collections.abc import Mapping
@@ -51,7 +51,7 @@ def start_of(workload: Workload) -> str:
 
 
 def variables_of(server: Server, workload: Workload, node_address: str) -> Mapping[str, str]:
-    """Return what the server on the machine with that address is told."""
+    """Return the environment variables of the server on the machine with that address."""
     is_here = node_address in ("", _LOOPBACK, "localhost")
     url: str = settings.SLIPWAY_NOTEBOOKS_URL
     hub_api = settings.SLIPWAY_NOTEBOOKS_HUB_API if is_here else f"{url}/hub/api"

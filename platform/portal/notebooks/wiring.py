@@ -1,4 +1,4 @@
-"""Makes notebook servers a kind of workload, with what they are told when they start."""
+"""Registers notebook servers as a kind of workload, with their environment at start."""
 
 from collections.abc import Mapping
 
@@ -24,7 +24,7 @@ def _surroundings(*, workload_id: str, index: int) -> Mapping[str, str]:
 
 
 def _is_in_use() -> bool:
-    """Tell whether a Hub was ever let in here: without one no server can be opened."""
+    """Return whether a Hub was ever registered: without one no server can be opened."""
     return Hub.objects.exists()
 
 

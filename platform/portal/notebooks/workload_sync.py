@@ -19,7 +19,7 @@ _SHUT_DOWN = "Shut down from JupyterLab."
 
 
 def follow(workload_id: str) -> None:
-    """Let the server of a workload stand as the workload does. May be repeated."""
+    """Sync the state of a workload to its server. Idempotent."""
     with transaction.atomic():
         servers = Server.objects.filter(workload=workload_id)
         server = (
@@ -30,7 +30,7 @@ def follow(workload_id: str) -> None:
 
 
 def follow_all() -> None:
-    """Catch up with workloads whose news was lost."""
+    """Sync with workloads whose notifications were lost."""
     alive = Server.objects.alive().values_list("workload_id", "state", "workload__state")
     for workload_id, state, workload_state in alive:
         status = WorkloadState(workload_state)
@@ -84,5 +84,5 @@ def _next_step(workload: Workload) -> str:
 
 
 def is_ours(kind: str) -> bool:
-    """Whether a workload of this kind is a notebook server."""
+    """Return True if this kind of workload is a notebook server."""
     return kind == KIND

@@ -1,4 +1,4 @@
-"""Which files a snapshot holds, kept small: whether a name is among fifty thousand.
+"""Compact index of the files in a snapshot: tests for a name among fifty thousand.
 
 The marks of a snapshot are the first eight bytes of the SHA-256 of each name, sorted. That is exact
 as far as chance goes, and a name is found without opening the archive again.
@@ -38,7 +38,7 @@ def names_in(pieces: Iterator[bytes]) -> list[str]:
     """Return the files of a snapshot in constant memory, refusing whatever does not belong in one.
 
     Raises InvalidInput for links, devices, absolute paths, `..`, the same file twice, and for what
-    is no tar; TooLarge for too many files. Nothing is written; the node that unpacks checks again.
+    is no tar, TooLarge for too many files. Nothing is written. The node that unpacks checks again.
     """
     names: list[str] = []
     places = Places(_LIMITS)
@@ -87,7 +87,7 @@ def marks_of(names: Iterable[str]) -> bytes:
 
 
 def is_among(name: str, marks: bytes) -> bool:
-    """Whether a name is among those the marks were made of."""
+    """Return True if a name is among those that the marks were made of."""
     table = _Marks(marks)
     mark = _mark(name)
     place = bisect_left(table, mark)

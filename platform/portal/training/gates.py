@@ -20,7 +20,7 @@ class JobRole:
     parameter: str = "job"
 
     def check(self, request: HttpRequest, path: dict[str, Any]) -> None:
-        """Raise Unauthenticated, NotFound or Forbidden; leave the job on the request."""
+        """Raise Unauthenticated, NotFound or Forbidden. Set the job on the request."""
         ProjectRole(self.role, self.scope).check(request, path)
         jobs = Job.objects.of_project(gated_project(request))
         job = jobs.filter(pk=path[self.parameter]).first()

@@ -14,8 +14,8 @@ from portal.workloads.models import Workload
 class Snapshot(Row):
     """Code as it was, of one project: a tar in the store, named by the SHA-256 of its bytes.
 
-    `scripts` holds the first Python files in it, to be suggested; `marks` is described in
-    `portal.training.file_index` and tells of every file whether it is there.
+    `scripts` holds the first Python files in it, to be suggested. `marks` is described in
+    `portal.training.file_index` and is an index of all file names.
     """
 
     id = IdField("snap")
@@ -34,7 +34,7 @@ class Snapshot(Row):
 
 
 class JobQuerySet(models.QuerySet["Job"]):
-    """Verbs on jobs."""
+    """Queries of jobs."""
 
     def of_project(self, project: Project) -> "JobQuerySet":
         """Jobs of one project, with what every answer about them needs."""
@@ -49,7 +49,7 @@ class JobQuerySet(models.QuerySet["Job"]):
     def matching(
         self, *, state: str = "", text: str = "", submitted_by: str = "", tier: str = ""
     ) -> "JobQuerySet":
-        """Narrow down; an empty filter leaves all."""
+        """Filter the jobs. An empty filter returns all."""
         jobs = self
         if state:
             jobs = jobs.filter(workload__state=state)
@@ -63,7 +63,7 @@ class JobQuerySet(models.QuerySet["Job"]):
 
 
 class Job(Row):
-    """What exactly was submitted. How it goes stands on the workload, whose id is the job's too.
+    """Job as submitted. Its state is on the workload, which has the same id.
 
     `datasets` are the versions it was submitted with, such as `digits:3`. `strategy_taken` and
     `strategy_reason` are what the job itself says: which strategy it trains by and why.
@@ -90,20 +90,20 @@ class Job(Row):
 
 
 class CheckpointQuerySet(models.QuerySet["Checkpoint"]):
-    """Verbs on checkpoints."""
+    """Queries of checkpoints."""
 
     def copied(self) -> "CheckpointQuerySet":
-        """Those that are in the store."""
+        """Checkpoints that are in the store."""
         return self.filter(file__isnull=False)
 
     def forget(self) -> None:
-        """Let go of those that are no longer on their node; a copy in the store stays."""
+        """Forget checkpoints that are no longer on their node. Copies in the store stay."""
         self.copied().update(is_on_node=False)
         self.filter(file__isnull=True).delete()
 
 
 class Checkpoint(Row):
-    """A checkpoint of a job that is whole and in its place; a step saved again replaces itself.
+    """A checkpoint of a job that is whole and in its place. A step saved again replaces itself.
 
     It lies on the node that saved it while `is_on_node`, and as `file` in the store, copied there
     at `copied_at`, if it is the one of the job that is. What is in neither place has no row.

@@ -1,4 +1,4 @@
-"""Doorbells of the room."""
+"""Tasks of the app, and when they are enqueued."""
 
 from datetime import timedelta
 
@@ -10,5 +10,5 @@ PERIODIC = {"training.drop_copies": timedelta(minutes=1)}
 
 @doorbell("training.drop_copies")
 def drop_copies() -> None:
-    """Take checkpoints of jobs that will not go on out of the store."""
+    """Delete checkpoints from the store whose jobs will not resume."""
     drop_unneeded()

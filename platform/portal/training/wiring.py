@@ -1,4 +1,4 @@
-"""Makes jobs a kind of workload, with its environment and what it reports."""
+"""Registers jobs as a kind of workload, with its environment and what it reports."""
 
 import json
 from collections import Counter

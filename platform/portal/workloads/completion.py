@@ -1,4 +1,4 @@
-"""How leases close and what then becomes of their workload.
+"""Closing of leases, and the next state of their workload.
 
 Everything here runs inside a transaction that holds the lock of the workload's row.
 """
@@ -27,9 +27,9 @@ _NEVER_RAN = frozenset({ReasonCode.START_FAILED, ReasonCode.ENVIRONMENT_FAILED})
 def close_lease(
     lease: Lease, *, at: datetime, reason: ReasonCode, message: str, **details: Any
 ) -> bool:
-    """Close a lease once; tells whether it was open.
+    """Close a lease once. Returns whether it was open.
 
-    `at` is when it ended, in our time, and is kept between its grant and now. A start that failed
+    `at` is when it ended, in our time, clamped between its grant and now. A start that failed
     has cost nothing: its lease has no length.
     """
     at = min(max(at, lease.granted_at), max(clock.now(), lease.granted_at))
@@ -49,7 +49,7 @@ def close_lease(
 
 
 def _settle_shares(lease: Lease, at: datetime) -> None:
-    """Take the lease out of what runs now, and charge what is not charged yet."""
+    """Subtract the lease from the running totals, and charge what is not charged yet."""
     at_s = at.timestamp()
     seconds = max(0.0, at_s - lease.charged_to_ms / 1000)
     for share in Share.objects.of(lease.project_id, lease.team_id).select_for_update(no_key=True):
@@ -65,9 +65,9 @@ def _settle_shares(lease: Lease, at: datetime) -> None:
 def begin_stopping(
     workload: Workload, *, plan: StopOutcome, reason: ReasonCode, text: str, next_step: str = ""
 ) -> bool:
-    """Order every task of an active workload to stop; tells whether anything changed.
+    """Order every task of an active workload to stop. Returns whether anything changed.
 
-    An order to end for good replaces a plan to run again; nothing replaces an order to end.
+    An order to end for good replaces a plan to run again. Nothing replaces an order to end.
     """
     details = {
         "plan": plan,
@@ -94,7 +94,7 @@ def begin_stopping(
 
 
 def wake_nodes_of(workload: Workload, *, but_index: int | None = None) -> None:
-    """Tell the agents that run tasks of this workload to look again."""
+    """Notify the agents that run tasks of this workload to poll again."""
     leases = Lease.objects.of_epoch(workload).open()
     if but_index is not None:
         leases = leases.exclude(index=but_index)
@@ -129,7 +129,7 @@ def _end_of(lease: Lease) -> TaskEnd:
 
 
 def sentence_of(end: TaskEnd, tasks: int) -> str:
-    """Say in a sentence how a task ended."""
+    """Describe the end of a task in a sentence."""
     who = f"task {end.index} " if tasks > 1 else ""
     if end.message:
         return f"{who}ended: {end.message}" if who else end.message
@@ -201,7 +201,7 @@ def _end(
 
 
 def put_back(workload: Workload, reason: ReasonCode, text: str, **details: Any) -> None:
-    """Queue the workload again, in its old place; every lease must be closed."""
+    """Requeue the workload, in its old position. Every lease must be closed."""
     move(
         workload,
         WorkloadState.QUEUED,
@@ -221,7 +221,7 @@ def put_back(workload: Workload, reason: ReasonCode, text: str, **details: Any) 
 
 
 def lose_lease(lease: Lease) -> bool:
-    """Close a lease nobody renewed, as of when it ran out; tells whether it was open."""
+    """Close an expired lease as of its expiry. Returns whether it was open."""
     heard = lease.expires_at - LEASE
     return close_lease(
         lease,

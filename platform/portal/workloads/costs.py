@@ -1,4 +1,4 @@
-"""What a lease costs: the exact integral of its tier's price over time, rounded down once.
+"""Cost of a lease: the exact integral of its tier's price over time, rounded down once.
 
 Every figure of a workload's cost, on its own page and on the pages of spend, comes from here.
 """
@@ -19,7 +19,7 @@ Steps = tuple[tuple[int, int], ...]
 
 
 def unix_ms(timestamp: datetime) -> int:
-    """Return a moment as whole Unix milliseconds, rounded down, without a float on the way."""
+    """Return a time as whole Unix milliseconds, rounded down, without a float on the way."""
     return (timestamp - _EPOCH) // _MS
 
 
@@ -44,7 +44,7 @@ def steps_of_tier(tier: Tier) -> Steps:
 
 
 def price_at(steps: Steps, at_ms: int) -> int:
-    """Return nano-USD an hour at a moment; 0 without any price."""
+    """Return the price at a time in nano-USD per hour, 0 without any price."""
     price = steps[0][1] if steps else 0
     for from_ms, nano_usd in steps:
         if from_ms > at_ms:
@@ -65,7 +65,7 @@ def integral(steps: Steps, *, begin_ms: int, end_ms: int) -> int:
 
 
 def lease_cost(lease: Lease, steps: Steps, *, until_ms: int) -> int:
-    """Return what a lease has cost by a moment, or in all once it has ended, in nano-USD.
+    """Return the cost of a lease up to a time, or in all once it has ended, in nano-USD.
 
     A lease of a tier without a history of prices counts at the price it was granted at.
     """
@@ -76,5 +76,5 @@ def lease_cost(lease: Lease, steps: Steps, *, until_ms: int) -> int:
 
 
 def lease_price(lease: Lease, steps: Steps, *, at_ms: int) -> int:
-    """Return what an hour of a lease costs at a moment, in nano-USD."""
+    """Return the hourly cost of a lease at a time, in nano-USD."""
     return price_at(steps, at_ms) if steps else lease.nano_usd_per_hour

@@ -1,4 +1,4 @@
-"""Why a workload stands where it stands, in a sentence, with numbers, for the eyes of one person.
+"""Explanations of a workload's state for one person: a sentence, with numbers.
 
 Names of things that person may not see never appear: "another project's notebook" is all that is
 said of those.
@@ -27,7 +27,7 @@ _NAMED = 3
 
 
 def position_of(workload: Workload) -> int | None:
-    """Return the place in its project's queue, from 1; None if it is not queued or far behind."""
+    """Return the position in its project's queue, from 1. None if not queued or far behind."""
     if workload.status != WorkloadState.QUEUED:
         return None
     ahead = len(Workload.objects.ahead_of(workload).values_list("pk", flat=True)[:MAX_POSITION])
@@ -35,7 +35,7 @@ def position_of(workload: Workload) -> int | None:
 
 
 class Explainer:
-    """Explains workloads to one person; what several explanations share is read once.
+    """Explains workloads to one person. What several explanations share is read once.
 
     Use one for one answer, because what it has read grows old.
     """

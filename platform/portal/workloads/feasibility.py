@@ -1,4 +1,4 @@
-"""Whether something can ever run here, by all nodes there are and the quotas in force."""
+"""Feasibility of a workload, given all nodes that exist and the quotas in force."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -76,7 +76,7 @@ def need_of(project: Project, tier: Tier, *, backend: str = "") -> Need:
 
 
 def is_gang_without_network(need: Need, tasks: int) -> bool:
-    """Whether tasks that have to reach each other may use no network."""
+    """Return True if several tasks need to reach each other but may not use the network."""
     return tasks > 1 and need.network != "open"
 
 
@@ -89,7 +89,7 @@ def _enforcing(need: Need) -> Callable[[Node], bool]:
 
 
 def why_never(nodes: list[Node], need: Need, tasks: int) -> str:
-    """Return why some tasks can never run on these nodes at once; empty if they could."""
+    """Return why some tasks can never run on these nodes at once, empty if they could."""
     amount = need.amount
     able = [node for node in nodes if not need.backend or need.backend in node.backends]
     if not able:
@@ -142,7 +142,7 @@ def _refuse_over_quota(project: Project, tier: Tier, tasks: int) -> None:
 
 
 def over_limit(quota: Quota, total: Amount, used: Amount) -> str:
-    """Return which limit `total` on top of `used` goes over, in words; empty when none."""
+    """Return which limit `total` on top of `used` goes over, in words, empty if none."""
     if quota.cpu_millis is not None and used.cpu_millis + total.cpu_millis > quota.cpu_millis:
         return f"{cpus_text(quota.cpu_millis)} at once and this needs {cpus_text(total.cpu_millis)}"
     if quota.gpus is not None and total.gpus and used.gpus + total.gpus > quota.gpus:

@@ -20,7 +20,7 @@ class WorkloadRole:
     parameter: str = "workload"
 
     def check(self, request: HttpRequest, path: dict[str, Any]) -> None:
-        """Raise Unauthenticated, NotFound or Forbidden; leave the workload on the request."""
+        """Raise Unauthenticated, NotFound or Forbidden. Set the workload on the request."""
         ProjectRole(self.role, self.scope).check(request, path)
         workloads = Workload.objects.filter(
             project=gated_project(request), pk=path[self.parameter]

@@ -1,4 +1,4 @@
-"""Whether work that waits would fit if something that nobody needs right now were gone."""
+"""Check whether waiting work would fit if idle workloads were stopped."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -15,9 +15,9 @@ _LOOKED_AT = 100
 
 
 def delays_others(leases: Iterable[Lease]) -> bool:
-    """Tell whether a task is queued that fits on a node once these leases there are closed.
+    """Return whether a queued task fits on a node once these leases there are closed.
 
-    Looks at the first hundred of the queue. Reads nothing but the queue while nobody waits.
+    Inspects the first hundred of the queue. Reads nothing but the queue while nobody waits.
     """
     queued = Workload.objects.queued().filter(waits_since__lt=clock.now() - _WAITS)
     needs = [workload.need for workload in queued[:_LOOKED_AT]]

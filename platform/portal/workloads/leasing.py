@@ -30,7 +30,7 @@ _NOTHING = Amount(0, 0, 0)
 
 
 class StalePass(Exception):
-    """Something the pass had read has changed since; undo it and do it again."""
+    """Something the pass had read has changed since. Undo it and do it again."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Decision:
 
 
 def grant(decisions: Sequence[Decision]) -> int:
-    """Grant the leases of all decisions still possible; returns how many workloads were placed.
+    """Grant the leases of all decisions still possible. Returns how many workloads were placed.
 
     Raises Overtaken when a node no longer has what the pass saw on it.
     """
@@ -97,7 +97,7 @@ def _place_workloads(decisions: Sequence[Decision], timestamp: datetime) -> None
 
 
 def _reserve(decisions: Sequence[Decision]) -> dict[str, str]:
-    """Take what the tasks need from the nodes; returns the names of the nodes."""
+    """Reserve what the tasks need on the nodes. Returns the names of the nodes."""
     amounts: dict[str, Amount] = {}
     tasks: Counter[str] = Counter()
     for decision in decisions:

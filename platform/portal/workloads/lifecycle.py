@@ -1,9 +1,9 @@
-"""The life of a workload and of a lease: states, allowed moves, and who is told what when.
+"""The life of a workload and of a lease: states, allowed moves, and who is notified.
 
     submitted → admitted → queued → placed → starting → running → stopping → an end
 
-A workload that must run again goes from any active state back to `queued`, with its leases closed;
-so does one that a budget has stopped, when somebody resumes it.
+A workload that must run again goes from any active state back to `queued`, with its leases closed.
+So does one that a budget has stopped, when somebody resumes it.
 `epoch` counts placements: it grows with every move to `placed`, a lease belongs to exactly one, and
 a message that carries an older one is stale. No Django, no I/O.
 """
@@ -41,16 +41,16 @@ MOVES: Mapping[WorkloadState, frozenset[WorkloadState]] = {
 
 
 class StopOutcome(StrEnum):
-    """What becomes of a stopping workload once its last lease is closed."""
+    """Outcome of a stopping workload once its last lease is closed."""
 
     NONE = ""
     JUDGE = "judge"  # a task ended badly: find the root cause, then run again or fail
-    REQUEUE = "requeue"  # put back by the platform: preempted, node drained
+    REQUEUE = "requeue"  # requeued by the platform: preempted, node drained
     STOP = "stop"  # asked to end
 
 
 class LeaseState(StrEnum):
-    """How far a task of one epoch has come, as its agent reports."""
+    """State of a task of one epoch, as its agent reports it."""
 
     GRANTED = "granted"
     STARTING = "starting"

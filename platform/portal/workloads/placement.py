@@ -1,9 +1,9 @@
-"""Where tasks go: fitting a gang onto nodes, and keeping room for the head of the queue.
+"""Placement of tasks: fits a gang onto nodes and reserves capacity for the head of the queue.
 
-Plain arithmetic on what a pass has read. Free room only shrinks while a pass runs, so what did not
+Plain arithmetic on what a pass has read. Free capacity only shrinks during a pass, so what did not
 fit once does not fit later in the same pass. No Django, no I/O.
 
-Where a back end of a node cannot keep projects apart, tasks of different projects never meet: the
+Where a back end of a node cannot isolate projects, tasks of different projects never meet: the
 node admits one project until the tasks of that project have ended (`Tenancy`), and it is reserved
 for a project that waits for that (`Claim`), since a stream of short tasks would hold it for ever.
 """
@@ -17,7 +17,7 @@ from heapq import heapify, heappop, heapreplace
 from portal.compute.resources import Amount, Need
 
 Gpu = tuple[int, str]  # index and model
-# A task that is told to end at its maximum lifetime is given time to do so.
+# A task that is asked to end at its maximum lifetime is given time to do so.
 _END_SLACK = timedelta(seconds=60)
 
 
@@ -46,7 +46,7 @@ class Spot:
         return count
 
     def take(self, need: Need, gpus: Sequence[Gpu]) -> None:
-        """Take away what a task needs, and these GPUs; never below nothing."""
+        """Subtract what a task needs, and these GPUs, never below zero."""
         self.cpu_millis = max(0, self.cpu_millis - need.amount.cpu_millis)
         self.memory_bytes = max(0, self.memory_bytes - need.amount.memory_bytes)
         if gpus:
@@ -69,7 +69,7 @@ class Tenancy:
         return Tenancy(self.tasks.copy(), self.shared.copy())
 
     def admits(self, project: str, *, is_shared: bool) -> bool:
-        """Whether a task of the project may join these.
+        """Return True if a task of the project may join these.
 
         Tasks of two projects may be on one node only if both their back ends keep projects apart.
         """
@@ -122,15 +122,15 @@ class Site:
     tenancy: Tenancy = field(default_factory=Tenancy)
 
     def suits(self, need: Need) -> bool:
-        """Whether the node could hold such a task if it were empty."""
+        """Return True if the node could hold such a task if it were empty."""
         return self.matches(need) and self.capacity.count_of(need) > 0
 
     def matches(self, need: Need) -> bool:
-        """Whether the node is of the right kind, however large."""
+        """Return True if the node is of the right kind, whatever its size."""
         return need.matches(self.labels, self.backends, self.network_backends)
 
     def is_shared(self, need: Need) -> bool:
-        """Whether projects would reach each other in such a task's back end (in any, if open)."""
+        """Return True if projects reach each other in the task's back end (in any, if open)."""
         if need.backend:
             return need.backend in self.shared_backends
         return all(backend in self.shared_backends for backend in self.backends)
@@ -157,9 +157,9 @@ class KnownEnd:
 
 
 def spread(counts: Sequence[int], rank: Sequence[tuple[float, ...]], tasks: int) -> list[int]:
-    """Choose a node for each of `tasks`, given how many fit on each; empty when they do not fit.
+    """Choose a node for each of `tasks`, given how many fit on each, empty if they do not fit.
 
-    Each task gets a node of its own while there are such, lowest rank first; the rest share.
+    Each task gets a node of its own while there are such, lowest rank first. The rest share.
     """
     if sum(counts) < tasks:
         return []
@@ -175,9 +175,9 @@ def spread(counts: Sequence[int], rank: Sequence[tuple[float, ...]], tasks: int)
 
 
 class Capacity:
-    """The free room of a pass, and what of it is kept for the head of the queue.
+    """Free capacity of a pass, and the part reserved for the head of the queue.
 
-    `keep_for` reserves: from then on a workload gets kept room only if it is sure to be gone before
+    `keep_for` reserves: then a workload gets reserved capacity only if it surely ends before
     the head can start, or if what it takes is not what the head lacks.
     """
 
@@ -205,7 +205,7 @@ class Capacity:
         lifetime: timedelta | None = None,
         avoid: frozenset[str] = frozenset(),
     ) -> list[NodeSlot]:
-        """Take room for a gang, all tasks or none; empty when it does not fit.
+        """Reserve capacity for a gang, all tasks or none. Empty if it does not fit.
 
         `avoid` holds the ids of nodes it must not be put on.
         """
@@ -226,9 +226,9 @@ class Capacity:
         return [self._take(i, need, project, is_short=is_short) for i in chosen]
 
     def _place_one(self, need: Need, project: str) -> list[NodeSlot]:
-        """Take room on about the tightest node that fits, without looking at all of them.
+        """Reserve on about the tightest node that fits, without inspecting all of them.
 
-        Nodes stand in a heap for each need; what others took from one meanwhile is noticed when
+        Nodes are in a heap for each need. What others took from one meanwhile is noticed when
         its turn comes. Where nodes are shared each project has heaps of its own.
         """
         key = need, self.domain_of(project)
@@ -250,15 +250,15 @@ class Capacity:
         return []
 
     def has_free(self) -> bool:
-        """Whether any node has CPU and memory left at all."""
+        """Return True if any node has both CPU and memory left."""
         return any(spot.cpu_millis > 0 and spot.memory_bytes > 0 for spot in self.free)
 
     def count_of(self, need: Need, *, project: str = "") -> int:
-        """Return how many such tasks of a project would fit now; without one, of any project."""
+        """Return how many such tasks of a project (without one, of any project) would fit now."""
         return sum(self._count(i, need, project, is_short=True) for i in range(len(self.sites)))
 
     def admits(self, i: int, need: Need, project: str, *, is_short: bool = False) -> bool:
-        """Whether no other project keeps such a task of this project off a site."""
+        """Return True if no other project keeps such a task of this project off a site."""
         site = self.sites[i]
         if not site.shared_backends or not project:
             return True
@@ -271,10 +271,10 @@ class Capacity:
         return claim.is_head and is_short
 
     def keep_for(self, need: Need, tasks: int, ends: Iterable[KnownEnd], *, project: str) -> bool:
-        """Keep room for the first workload that does not fit now; False if it never could here.
+        """Reserve for the first workload that does not fit now. Returns False if it never could.
 
-        The nodes kept are those on which it can start soonest by what is known of the ends of what
-        runs; without such knowledge, those on which least is missing.
+        The nodes reserved are those where it can start soonest by what is known of the ends of what
+        runs. Without such knowledge, they are those on which least is missing.
         """
         later = [spot.copy() for spot in self.free]
         chosen = self._when_known(later, need, tasks, ends, project)
@@ -291,7 +291,7 @@ class Capacity:
     def claim_for(self, need: Need, tasks: int, *, project: str) -> None:
         """Reserve nodes for a project that tasks of other projects keep from starting there.
 
-        Room is kept for one head, and not always on such a node. A project claims once in a pass,
+        Capacity is reserved for one head, not always on such a node. A project claims once a pass,
         and nothing while it has a node of this kind to itself: what becomes free there is its own.
         """
         if not self._has_shared or any(c.project == project for c in self._claims.values()):
@@ -331,7 +331,7 @@ class Capacity:
         return self._common(i).count_of(need)
 
     def _common(self, i: int) -> Spot:
-        """Return what is free on a kept node and not needed by the head."""
+        """Return what is free on a reserved node and not needed by the head."""
         free, spare = self.free[i], self._spare[i]
         return Spot(
             min(free.cpu_millis, spare.cpu_millis),
@@ -353,7 +353,7 @@ class Capacity:
     def _when_known(
         self, later: list[Spot], need: Need, tasks: int, ends: Iterable[KnownEnd], project: str
     ) -> list[int]:
-        """Let what runs end in time until the head fits; note when that is."""
+        """Let what runs end in time until the head fits. Note when that is."""
         at = {site.node_id: i for i, site in enumerate(self.sites)}
         tenancies = [tenancy.copy() for tenancy in self._tenancies]
 

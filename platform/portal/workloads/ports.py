@@ -1,4 +1,4 @@
-"""What rooms above fill in: who may run for money, and what kinds of workload there are."""
+"""Extension points for other apps: admission of workloads, and the kinds of workload."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
@@ -15,9 +15,9 @@ Warm = Literal["torch", "jupyterlab", "serving"]
 
 @dataclass(frozen=True)
 class AdmissionRequest:
-    """Somebody wants to run something. `nano_usd_per_hour` is the price of all its tasks.
+    """Request for admission of a workload. `nano_usd_per_hour` is the price of all its tasks.
 
-    `team_id` is that of the project, empty without one; `name` is the workload's.
+    `team_id` is that of the project, empty without one. `name` is the workload's.
     """
 
     workload_id: str
@@ -34,12 +34,12 @@ class AdmissionRequest:
 
 @dataclass(frozen=True)
 class AdmissionGranted:
-    """It may queue."""
+    """The workload may queue."""
 
 
 @dataclass(frozen=True)
 class AdmissionDeferred:
-    """It may queue later, and is asked about again; `why` is a sentence: what it waits for."""
+    """The workload may queue later and is checked again. `why` is a sentence with the reason."""
 
     why: str
 
@@ -48,11 +48,11 @@ class Admission(Protocol):
     """Decides whether a workload may queue. Refusing for good is raising a `SlipwayError`."""
 
     def ask(self, request: AdmissionRequest) -> AdmissionGranted | AdmissionDeferred:
-        """Decide, inside the transaction that submits; database work alone."""
+        """Decide, inside the transaction that submits. Only database work is allowed."""
 
 
 class AdmitEverything:
-    """The admission in force while no room above has an opinion."""
+    """The admission in force while no other app has registered one."""
 
     def ask(self, request: AdmissionRequest) -> AdmissionGranted | AdmissionDeferred:
         """Admit."""
@@ -60,10 +60,10 @@ class AdmitEverything:
 
 
 class Surroundings(Protocol):
-    """What a kind adds to the environment of its tasks, beside the project's secrets."""
+    """Environment variables that a kind adds to its tasks, beside the project's secrets."""
 
     def __call__(self, *, workload_id: str, index: int) -> Mapping[str, str]:
-        """Return variables; called each time an agent asks, so the same ones each time."""
+        """Return variables. Called each time an agent asks, so the same ones each time."""
 
 
 def _nothing(*, workload_id: str, index: int) -> Mapping[str, str]:
@@ -71,13 +71,13 @@ def _nothing(*, workload_id: str, index: int) -> Mapping[str, str]:
 
 
 class ReportKeeper(Protocol):
-    """Keeps what tasks of a kind report beyond what every workload does."""
+    """Stores what tasks of a kind report beyond what every workload does."""
 
     def __call__(self, *, workload_id: str, attempt: int, report: TaskReport, at: datetime) -> str:
-        """Take in a report of progress of the present attempt; return a line for the story, or "".
+        """Accept a progress report of the current attempt. Returns a line for the history, or "".
 
-        Called inside the transaction that takes the report in, and again when that is repeated; an
-        earlier report may come after a later one. Database work alone.
+        Called inside the transaction that accepts the report, and again when that is repeated. An
+        earlier report may come after a later one. Only database work is allowed.
         """
 
 
@@ -90,7 +90,7 @@ def _keep_nothing(*, workload_id: str, attempt: int, report: TaskReport, at: dat
 
 
 class SaveSoon(Protocol):
-    """Warns whoever uses a workload that it will be stopped, and has its work saved."""
+    """Warns the users of a workload that it will be stopped, and has its work saved."""
 
     def __call__(self, *, workload_id: str, stops_at: datetime, why: str) -> None:
         """Warn and save. Called outside a transaction, and again while it has not stopped yet."""
@@ -108,7 +108,7 @@ class WorkDone(Protocol):
     ) -> Mapping[tuple[str, str], int]:
         """Return how much was done from day to day (UTC), by (id of the project, group).
 
-        `projects` are ids; None is all of them. Database work alone.
+        `projects` are ids. None is all of them. Only database work is allowed.
         """
 
 
@@ -124,10 +124,10 @@ def _own_name(name: str) -> str:
 
 @dataclass(frozen=True)
 class Grouping:
-    """What several workloads of a kind are parts of: an experiment, an endpoint.
+    """Parent that several workloads of a kind belong to, such as an experiment or an endpoint.
 
     `group_of` returns what the group of a workload is called, from the workload's name, for good.
-    `work` is what people call what `work_done` counts; empty where nothing is counted.
+    `work` is what people call what `work_done` counts. Empty where nothing is counted.
     """
 
     noun: str
@@ -138,7 +138,7 @@ class Grouping:
 
 @dataclass(frozen=True)
 class BudgetRule:
-    """What a used-up budget does to a kind.
+    """Effect of a used-up budget on a kind.
 
     `is_exempt` lets it run on, unless the budget says that it counts for such kinds too. Otherwise
     it is warned by `save` and stopped `warning_s` later.
@@ -155,9 +155,9 @@ def _no_copy(*, workload_id: str) -> StoredCheckpoint | None:
 
 @dataclass(frozen=True)
 class CheckpointCopies:
-    """Whether checkpoints of a kind are copied to the portal, for workloads of one task.
+    """Copying of a kind's checkpoints to the portal, for workloads of one task.
 
-    `limit_bytes` is the most one may have, 0 for none; `newest` returns what there is of one.
+    `limit_bytes` is the most one may have, 0 for none. `newest` returns what there is of one.
     """
 
     limit_bytes: Callable[[], int] = int
@@ -168,11 +168,11 @@ class CheckpointCopies:
 class Kind:
     """A kind of workload and its defaults. `noun` is what people call one.
 
-    `moves_when_drained` lets the platform stop it and queue it again; `keeps_on_fence` lets it run
+    `moves_when_drained` lets the platform stop it and queue it again. `keeps_on_fence` lets it run
     on while its node cannot reach the portal, so a second one may run meanwhile. `scopes` are those
     of the token its tasks get, which speaks for who submitted it, in its project alone.
     `keeps_warm` says whether nodes should hold a process of the flavour `warm` ready now.
-    `grouping` says what its workloads are parts of; without it they are not added up.
+    `grouping` says what its workloads are parts of. Without it they are not added up.
     """
 
     name: str
@@ -199,7 +199,7 @@ class Kind:
 
 
 class _Registry:
-    """What rooms above have registered in this process."""
+    """Registrations of other apps in this process."""
 
     def __init__(self) -> None:
         self.admission: Admission = AdmitEverything()
@@ -210,7 +210,7 @@ _registry = _Registry()
 
 
 def register_admission(admission: Admission) -> None:
-    """Put an admission in force; called once, from a room's wiring."""
+    """Register an admission. Called once, from an app's wiring."""
     _registry.admission = admission
 
 
@@ -220,12 +220,12 @@ def admission() -> Admission:
 
 
 def register_kind(kind: Kind) -> None:
-    """Make a kind known; called from a room's wiring. The same kind again replaces it."""
+    """Register a kind. Called from an app's wiring. The same kind again replaces it."""
     _registry.kinds[kind.name] = kind
 
 
 def known_kind(name: str) -> Kind:
-    """Return a kind that may be submitted; raises InvalidInput for an unknown one."""
+    """Return a kind that may be submitted. Raises InvalidInput for an unknown one."""
     if name not in _registry.kinds:
         known = ", ".join(sorted(_registry.kinds)) or "none"
         raise InvalidInput(
@@ -237,12 +237,12 @@ def known_kind(name: str) -> Kind:
 
 
 def kind_of(name: str) -> Kind:
-    """Return the kind of a stored workload, with plain defaults if its room is gone."""
+    """Return the kind of a stored workload, with plain defaults if its app is gone."""
     return _registry.kinds.get(name) or Kind(name=name, noun=name.replace("_", " "))
 
 
 def groupings() -> dict[str, Grouping]:
-    """Return how workloads are grouped, by the name of their kind; kinds without are left out."""
+    """Return how workloads are grouped, by the name of their kind. Kinds without are left out."""
     return {
         name: kind.grouping for name, kind in _registry.kinds.items() if kind.grouping is not None
     }

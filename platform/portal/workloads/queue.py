@@ -1,4 +1,4 @@
-"""Whose turn it is: the projects' queues, merged by fair share, read only as far as needed."""
+"""Queue order: the projects' queues, merged by fair share, read only as far as needed."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -61,7 +61,7 @@ class Candidate:
 
     @property
     def total(self) -> Amount:
-        """What all its tasks take together."""
+        """Return the resources of all its tasks together."""
         return self.need.amount.times(self.tasks)
 
 
@@ -77,7 +77,7 @@ def _candidate(row: tuple[Any, ...]) -> Candidate:
 
 @dataclass(slots=True)
 class QuotaUsage:
-    """What a project or team has queued and running, its limits, and which of them are reached."""
+    """Queued and running work of a project or team, its limits, and the limits reached."""
 
     share: Share
     quota: Quota | None
@@ -110,9 +110,9 @@ class QuotaUsage:
         }
 
     def blocks(self, total: Amount) -> bool:
-        """Whether a limit keeps this out.
+        """Return True if a limit blocks this.
 
-        Who reaches a limit first in a pass keeps the others off it, so that small workloads do not
+        The first to reach a limit in a pass blocks the others, so that small workloads do not
         overtake a large one for ever.
         """
         over = self.over(total)
@@ -175,16 +175,16 @@ class ProjectQueue:
             self.team.take(total)
 
     def blocks(self, total: Amount) -> bool:
-        """Whether a limit of the project or of its team keeps this out."""
+        """Return True if a limit of the project or of its team blocks this."""
         if self.ledger.blocks(total):
             return True
         return self.team is not None and self.team.blocks(total)
 
 
 class Queue:
-    """All that waits, in the order of the fair share: teams among each other, then projects.
+    """All waiting work, in the order of the fair share: teams among each other, then projects.
 
-    A project without a team stands for itself. Within a project, priority decides, then age.
+    A project without a team counts as its own team. Within a project, priority decides, then age.
     """
 
     def __init__(self, at_s: float, *, batch: int) -> None:
@@ -196,7 +196,7 @@ class Queue:
             self._weigh(line)
 
     def turn(self) -> ProjectQueue | None:
-        """Return the line whose first is next; None when nothing is left to look at."""
+        """Return the queue whose head is next, or None if nothing is left."""
         while self.lines:
             line = min(self.lines, key=self._order)
             if line.first() is not None:

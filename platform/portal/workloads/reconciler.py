@@ -1,4 +1,4 @@
-"""What no message mends: leases that ran out, deadlines, starts that never came, holds, drains.
+"""Timed corrections: expired leases, deadlines, starts that never came, holds, drains.
 
 Each step handles a bounded number of rows, each workload in a transaction of its own, and may be
 repeated or interrupted anywhere.
@@ -33,7 +33,7 @@ _TURN = 1
 
 
 def reconcile() -> None:
-    """Mend everything that is due."""
+    """Run all corrections that are due."""
     timestamp = clock.now()
     take_back_expired(timestamp)
     take_back_unstarted(timestamp)
@@ -44,7 +44,7 @@ def reconcile() -> None:
 
 
 def take_back_expired(timestamp: datetime) -> None:
-    """Close leases nobody renewed; their workloads run again elsewhere, or are lost."""
+    """Close expired leases. Their workloads run again elsewhere, or are lost."""
     leases = Lease.objects.expired(timestamp).order_by("expires_at").select_related("node")
     for lease in leases[:_AT_ONCE]:
         if lease.keeps_on_fence and _may_serve_on(lease.node, timestamp):
@@ -62,7 +62,7 @@ def take_back_expired(timestamp: datetime) -> None:
 
 
 def _may_serve_on(node: Node, timestamp: datetime) -> bool:
-    """Whether a node is silent because the portal was away: then a replica there is not lost."""
+    """Return True if a node is silent because the portal was away: its replicas are not lost."""
     return node.is_quiet(timestamp) and not is_heard_steadily(other_than=node)
 
 
@@ -138,7 +138,7 @@ def _ask(workload: Workload, timestamp: datetime) -> None:
 
 
 def move_away_from_drained() -> None:
-    """Put back what can be moved from nodes that are being drained."""
+    """Requeue what can be moved from nodes that are being drained."""
     drained = Node.objects.filter(state=NodeState.DRAINING, tasks__gt=0)
     leases = Lease.objects.open().filter(node__in=drained).select_related("workload", "node")
     for lease in leases.exclude(workload__state=WorkloadState.STOPPING).order_by("pk")[:_AT_ONCE]:
@@ -192,6 +192,6 @@ def _charge(project_id: str, team_id: str | None, cpu_seconds: float, timestamp:
 
 
 def forget_samples() -> int:
-    """Delete samples of use from weeks ago; returns how many."""
+    """Delete samples of use from weeks ago and return their number."""
     deleted, _ = UsageSample.objects.filter(at__lt=clock.now() - _KEEP_SAMPLES).delete()
     return deleted

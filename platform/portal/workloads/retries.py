@@ -1,4 +1,4 @@
-"""Whether a workload runs again after an end, and what to tell the person. No Django, no I/O."""
+"""Retry decisions after an end, and the message for the person. No Django, no I/O."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -58,7 +58,7 @@ NEXT_STEPS = {
 
 @dataclass(frozen=True)
 class RetryRule:
-    """How often a workload may run again. `max_attempts` counts ends that are its own fault."""
+    """Limits on retries of a workload. `max_attempts` counts ends that are its own fault."""
 
     max_attempts: int = 1
     max_losses: int = 10
@@ -67,7 +67,7 @@ class RetryRule:
     )
 
     def allows(self, reason: ReasonCode, *, failures: int, losses: int) -> bool:
-        """Whether to run again after `reason`, which the two counts include already."""
+        """Return True if it may run again after `reason`, which the two counts include already."""
         if reason not in self.on:
             return False
         if reason in LOSSES:
@@ -77,7 +77,7 @@ class RetryRule:
 
 @dataclass(frozen=True)
 class TaskEnd:
-    """How one task of a gang ended, in our own time."""
+    """End of one task of a gang, by the portal's clock."""
 
     index: int
     reason: ReasonCode
@@ -89,7 +89,7 @@ class TaskEnd:
 def root_cause(ends: Sequence[TaskEnd]) -> TaskEnd:
     """Return the end that brought the others about.
 
-    A lost machine explains everything; otherwise the earliest end that is not a success, and of
+    A lost machine explains everything. Otherwise it is the earliest end that is no success, and of
     ends at the same moment the one that says most.
     """
     bad = [end for end in ends if end.reason != _R.COMPLETED] or list(ends)

@@ -2,7 +2,7 @@
 
 A pass reads the nodes, the first of each waiting project's queue and what it needs behind them, so
 its cost depends on how much it places and not on how much waits. Passes follow one another under
-the lock of a single row; whatever a pass has read and somebody else has changed meanwhile is caught
+the lock of a single row. Whatever a pass has read and somebody else has changed meanwhile is caught
 by the guards of its UPDATEs, and the pass is done again.
 """
 
@@ -33,7 +33,7 @@ _ATTEMPTS = 3
 
 @dataclass(frozen=True)
 class PassResult:
-    """What a pass did. `more` says that it stopped at its own limit and should be called again."""
+    """Result of a pass. `more` is True if it reached its own limit and should be called again."""
 
     placed: int
     examined: int
@@ -52,7 +52,7 @@ class _Pass:
 
     @property
     def is_full(self) -> bool:
-        """Whether the pass has done as much as one pass may."""
+        """Return True if the pass has done as much as one pass may."""
         return len(self.decisions) >= BATCH or self.examined >= _MAX_EXAMINED
 
 
@@ -98,7 +98,7 @@ def _decide(run: _Pass, queue: Queue) -> None:
 
 
 def _try(run: _Pass, candidate: Candidate) -> bool:
-    """Place a candidate if it fits; for the first that does not, the head, room is kept."""
+    """Place a candidate if it fits. For the first that does not, the head, reserve capacity."""
     need, tasks, lifetime = candidate.need, candidate.tasks, candidate.lifetime
     project = candidate.project_id
     shape = (need, tasks, lifetime, run.room.domain_of(project))
@@ -202,7 +202,7 @@ def free_places(room: Capacity, project: Project, tier: Tier) -> int:
 
 
 def run_passes(*, within_s: float = 10.0) -> int:
-    """Run passes until one has nothing left to place; returns how many workloads were placed."""
+    """Run passes until one has nothing left to place. Returns how many workloads were placed."""
     until = time.monotonic() + within_s
     placed = 0
     while True:

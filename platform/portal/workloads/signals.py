@@ -1,4 +1,4 @@
-"""The news this room sends up, on commit."""
+"""Signals of this app, sent on commit."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from slipway.schemas.workloads import ReasonCode, WorkloadState
 
 @dataclass(frozen=True)
 class WorkloadChanged:
-    """A workload moved to another state. `reason` is set when it ended or was put back."""
+    """A workload moved to another state. `reason` is set when it ended or was requeued."""
 
     workload_id: str
     project_id: str

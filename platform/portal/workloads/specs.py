@@ -1,4 +1,4 @@
-"""How a workload is run: the part of its row that only agents read."""
+"""Run specification of a workload: the part of its row that only agents read."""
 
 import re
 from typing import Annotated, Literal, Self
@@ -16,7 +16,7 @@ _PERSONAL_KEY = rf"^{_PERSON}[A-Za-z0-9_]{{1,57}}$"
 
 
 class RunSpec(BaseModel):
-    """What one task runs. `persistent_key` names, within the project, what outlives an attempt.
+    """Command of one task. `persistent_key` names, within the project, what outlives an attempt.
 
     `personal_key` names in the same way the folder of one person, see `personal_key_of`.
     """
@@ -72,7 +72,7 @@ def personal_key_of(user_id: str) -> str:
 
 
 def spec_from(**details: object) -> RunSpec:
-    """Return a checked spec; raises InvalidInput that names the part at fault."""
+    """Return a checked spec. Raises InvalidInput that names the part at fault."""
     try:
         return RunSpec.model_validate(details)
     except ValidationError as error:

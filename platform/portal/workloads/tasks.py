@@ -1,4 +1,4 @@
-"""Doorbells of the room."""
+"""Tasks of the app, and when they are enqueued."""
 
 from datetime import timedelta
 
@@ -7,7 +7,7 @@ from portal.workloads.reconciler import forget_samples as forget_old_samples
 from portal.workloads.reconciler import reconcile
 from portal.workloads.scheduling import run_passes
 
-# Task → how often it runs whether or not anybody rings.
+# Task → how often it runs even if nothing enqueues it.
 PERIODIC = {
     "workloads.look_after": timedelta(seconds=2),
     "workloads.forget_samples": timedelta(hours=1),
@@ -22,7 +22,7 @@ def schedule() -> None:
 
 @doorbell("workloads.look_after")
 def look_after() -> None:
-    """Mend what no message will mend: expired leases, deadlines, holds; then schedule."""
+    """Run the reconciler (expired leases, deadlines, holds), then schedule."""
     reconcile()
     run_passes()
 

@@ -25,7 +25,7 @@ _SHAPE = re.compile(
 
 
 def has_workload_shape(text: str) -> bool:
-    """Whether `text` could be the token of a workload at all."""
+    """Return True if `text` has the format of a workload's token."""
     return _SHAPE.match(text) is not None
 
 
@@ -62,7 +62,7 @@ def principal_behind(secret: str) -> Principal | None:
 
 
 def _as_token(workload: Workload, secret: str) -> ApiToken:
-    """Describe the right as a token of the person; it is never saved."""
+    """Describe the right as a token of the person. It is never saved."""
     return ApiToken(
         id=workload.pk,
         user=workload.submitted_by,

@@ -1,7 +1,7 @@
 """Moving one workload from state to state: the only code that writes `Workload.state` singly.
 
-A move is one guarded UPDATE on (id, state, epoch): whoever lost a race changes nothing and is told
-so. What a move implies (counts of the fair share, the line of the story, the news) is done here, in
+A move is one guarded UPDATE on (id, state, epoch): the loser of a race changes nothing and gets
+False. Its consequences (counts of the fair share, the event, the signal) happen here, in
 the same transaction. Locks are always taken in the order workload, lease, node, share.
 """
 
@@ -23,9 +23,9 @@ def locked(workload_id: str) -> Workload | None:
 def move(
     workload: Workload, target: WorkloadState, *, kind: str, message: str, **changes: Any
 ) -> bool:
-    """Move the workload if it still stands where `workload` says; tells whether it did.
+    """Move the workload if its state is still that of `workload`. Returns whether it did.
 
-    `kind` and `message` become a line of its story; `changes` are further columns to write.
+    `kind` and `message` become a line of its history. `changes` are further columns to write.
     """
     source = workload.status
     check_move(source, target)
@@ -49,14 +49,14 @@ def _count(workload: Workload, source: WorkloadState, target: WorkloadState) -> 
 
 
 def add_event(workload: Workload, *, kind: str, message: str) -> None:
-    """Add a line to the story."""
+    """Add an event to the history."""
     WorkloadEvent.objects.create(
         workload=workload, attempt=workload.epoch, kind=kind, message=shorten(message, 2000)
     )
 
 
 def announce(workload: Workload) -> None:
-    """Send the news of a changed state up, on commit."""
+    """Send the signal of a changed state, on commit."""
     workload_changed.send_on_commit(
         WorkloadChanged(
             workload.pk,

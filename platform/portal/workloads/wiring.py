@@ -1,4 +1,4 @@
-"""What makes a scheduler pass worth while, and the tokens of user code."""
+"""Events that trigger a scheduler pass, and the tokens of user code."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ def _when_room_may_be_free(_news: NodeChanged | LeaseClosed) -> None:
 
 
 def _environments() -> Mapping[str, int]:
-    """Count the bytes of built environments; projects that share one share its bytes evenly."""
+    """Count the bytes of built environments. Projects that share one share its bytes evenly."""
     sizes: Counter[str] = Counter()
     # What several projects have on one node, they share; what each built for itself is alike.
     builds = EnvironmentBuild.objects.order_by().values_list("environment", "node")

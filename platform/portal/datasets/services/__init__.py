@@ -1,1 +1,1 @@
-"""What a person may ask of datasets."""
+"""Use cases of datasets."""

@@ -15,13 +15,13 @@ from slipway.schemas.datasets import NAME_PATTERN, REFERENCE_PATTERN, VersionSta
 from slipway.schemas.truncation import shorten
 
 _NAME = re.compile(NAME_PATTERN.replace("$", r"\Z"))
-# Addresses of pages that stand where a dataset's name would.
+# Paths of pages in the URL segment of a dataset's name.
 _RESERVED = frozenset({"new"})
 _REFERENCE = re.compile(REFERENCE_PATTERN.replace("$", r"\Z"))
 
 
 def create_dataset(*, project: Project, by: User, name: str, description: str = "") -> Dataset:
-    """Make an empty dataset; raises InvalidInput for a bad name, Conflict for a taken one."""
+    """Create an empty dataset. Raises InvalidInput for a bad name, Conflict for a taken one."""
     if not _NAME.match(name) or name in _RESERVED:
         raise InvalidInput(
             "A dataset's name has 1 to 63 lower-case letters, digits, dots, hyphens and "
@@ -55,7 +55,7 @@ def describe_dataset(*, dataset: Dataset, description: str) -> Dataset:
 
 
 def delete_dataset(*, dataset: Dataset) -> None:
-    """Hide a dataset and its versions; their bytes are freed when it can no longer be undone.
+    """Hide a dataset and its versions. Their bytes are freed when it can no longer be undone.
 
     Raises Conflict while jobs that have not ended read it, NotFound when it is gone already.
     """
@@ -68,7 +68,7 @@ def delete_dataset(*, dataset: Dataset) -> None:
 
 
 def restore_dataset(*, dataset: Dataset) -> Dataset:
-    """Bring back a deleted dataset; raises Conflict when it is too late, or the name is taken."""
+    """Restore a deleted dataset. Raises Conflict when it is too late, or the name is taken."""
     if dataset.deleted_at is None:
         return dataset
     _refuse_too_late(dataset)
@@ -88,7 +88,7 @@ def restore_dataset(*, dataset: Dataset) -> Dataset:
 
 
 def delete_version(*, version: Version) -> None:
-    """Hide a version, to be undone within three days; a draft goes at once.
+    """Hide a version, to be undone within three days. A draft goes at once.
 
     Raises Conflict while jobs that have not ended read it, or while it is being checked.
     """
@@ -115,7 +115,7 @@ def delete_version(*, version: Version) -> None:
 
 
 def restore_version(*, version: Version) -> Version:
-    """Bring back a version that was deleted; raises Conflict when it is too late."""
+    """Restore a deleted version. Raises Conflict when it is too late."""
     if version.deleted_at is None:
         return version
     _refuse_too_late(version)

@@ -45,13 +45,13 @@ _LOOKED_UP_AT_ONCE = 500
 
 
 def open_draft(*, dataset: Dataset, by: User, note: str = "") -> Version:
-    """Begin a version that nobody sees before it is ready."""
+    """Create a draft version, which is hidden until it is ready."""
     draft = Version.objects.create(dataset=dataset, created_by=by, note=note)
     return Version.objects.complete().get(pk=draft.pk)
 
 
 def declare_files(*, draft: Version, files: Sequence[DataFileIn]) -> list[str]:
-    """Add files to a draft, in place of those with the same path; return the pieces to send.
+    """Add files to a draft, replacing those of the same path. Returns the pieces to send.
 
     Raises InvalidInput for a file whose pieces do not add up or a path named twice, NotADraft.
     """
@@ -84,9 +84,9 @@ def declare_files(*, draft: Version, files: Sequence[DataFileIn]) -> list[str]:
 
 
 def take_pieces(*, project: Project, by: User, chunks: Iterable[bytes]) -> tuple[int, int]:
-    """Take in frames of pieces that drafts miss; return how many are kept, and their bytes.
+    """Accept frames of pieces that drafts miss. Returns the number stored, and their bytes.
 
-    All of a body is kept or nothing. Pieces nobody misses are read and dropped. Raises InvalidInput
+    All of a body is stored or nothing. Pieces not missing are read and dropped. Raises InvalidInput
     for a broken frame or digest, TooLarge beyond 32 MiB.
     """
     frames = _Frames(chunks)
@@ -104,10 +104,10 @@ def take_pieces(*, project: Project, by: User, chunks: Iterable[bytes]) -> tuple
 def append_piece(
     *, draft: Version, by: User, path: str, offset: int, size_bytes: int, chunks: Iterable[bytes]
 ) -> int:
-    """Add the next piece to a file that arrives in order; return how much of it there is now.
+    """Append the next piece to a file that arrives in order. Returns the bytes there are now.
 
     A file begins with offset 0, which replaces what had arrived of it unless it is the same file
-    (as long); a piece that is there already is not read again. Raises Conflict when `offset` is
+    (as long). A piece that is there already is not read again. Raises Conflict when `offset` is
     not where the file goes on, InvalidInput for a bad path or length, NotADraft.
     """
     path = _clean_path(path)
@@ -152,9 +152,9 @@ def commit_draft(
 ) -> Version:
     """Close a draft: from now on its files never change, and a worker checks them.
 
-    `settings` declare how its tables are read; without them those of an earlier try stay. Raises
+    `settings` declare how its tables are read. Without them those of an earlier try stay. Raises
     Conflict when it has no files or not all bytes have arrived, NotADraft when it was closed
-    before; a draft that was refused for bad rows may be committed again to allow them.
+    before. A draft that was refused for bad rows may be committed again to allow them.
     """
     with transaction.atomic():
         closed = Version.objects.move(
@@ -207,7 +207,7 @@ def _require_whole(draft: Version) -> None:
 
 
 def _work_on(draft: Version) -> None:
-    """Take the row's lock and note the work; raises NotADraft when it is closed."""
+    """Lock the row and record the activity. Raises NotADraft if the draft is closed."""
     open_ = Version.objects.filter(pk=draft.pk, state=VersionState.DRAFT)
     if not open_.update(touched_at=clock.now()):
         raise NotADraft
@@ -333,7 +333,7 @@ class _Frames:
 def _fill(
     project: Project, by: User, arrived_pieces: Sequence[_ArrivedPiece], stored: StoredBytes
 ) -> list[_ArrivedPiece]:
-    """Give the pieces that are missing their bytes, in one transaction; return which those were."""
+    """Fill missing pieces with their bytes, in one transaction. Returns those pieces."""
     by_digest = {arrived_piece.sha256: arrived_piece for arrived_piece in arrived_pieces}
     with transaction.atomic():
         pieces_queryset = Piece.objects.filter(
@@ -357,7 +357,7 @@ def _fill(
 
 
 def _append(draft: Version, path: str, index: int, size_bytes: int, sha256: str) -> None:
-    """Enter one piece of a file; the first one replaces a file of that path that was there."""
+    """Add one piece of a file. The first piece replaces an earlier file of that path."""
     key = key_of(path)
     entries = draft.entries.filter(key=key)
     if index == 0:
@@ -378,7 +378,7 @@ def _append(draft: Version, path: str, index: int, size_bytes: int, sha256: str)
 
 
 def _finish(draft: Version, path: str, size_bytes: int) -> None:
-    """Give a file its digest once the last piece has arrived."""
+    """Set the digest of a file once the last piece has arrived."""
     entries = draft.entries.filter(key=key_of(path), size_bytes=size_bytes)
     pieces = list(
         entries.exclude(piece=None).order_by("index").values_list("piece__sha256", flat=True)

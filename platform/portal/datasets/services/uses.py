@@ -31,7 +31,7 @@ def record_use(
     run_id: str = "",
     declared: bool = False,
 ) -> DatasetUse:
-    """Note that a job or run reads a version; the same again changes nothing.
+    """Record that a job or run reads a version. Idempotent.
 
     `declared` says that the job was submitted with it.
     """
@@ -43,7 +43,7 @@ def record_use(
                 dataset_use = DatasetUse.objects.create(
                     version=version, workload=workload, run_id=run_id, declared=declared, by=by
                 )
-        except IntegrityError:  # noted by another process a moment ago
+        except IntegrityError:  # recorded by another process meanwhile
             dataset_use = same.get()
     return dataset_use
 

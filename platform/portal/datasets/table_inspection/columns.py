@@ -44,7 +44,7 @@ class ProfileLimits:
 
 
 def room_of(columns: int) -> ProfileLimits:
-    """Return what each of so many columns may keep."""
+    """Return the profile limits of each of so many columns."""
     columns = max(1, columns)
     return ProfileLimits(
         numbers=min(_MOST_KEPT_OF_A_COLUMN, _MOST_KEPT_NUMBERS // columns),
@@ -107,7 +107,7 @@ class _Distinct:
 
 
 class ColumnProfile:
-    """One column, which keeps no more than its `room`."""
+    """Profile of one column, whose memory is bounded by its `room`."""
 
     def __init__(self, name: str, kind: Any, *, room: ProfileLimits) -> None:
         self.name = name
@@ -126,7 +126,7 @@ class ColumnProfile:
         self._ends: tuple[datetime | date, datetime | date] | None = None
 
     def add(self, values: Any) -> None:
-        """Take in the next values, an Arrow array of the column's type."""
+        """Add the next values, an Arrow array of the column's type."""
         self.missing += values.null_count
         self.count += len(values) - values.null_count
         kind = kind_of(self.type)
@@ -166,7 +166,7 @@ class ColumnProfile:
         self._keep(finite)
 
     def _keep(self, numbers: Any) -> None:
-        """Keep every so many-th number; twice as sparse each time the room is full."""
+        """Sample every n-th number. The stride doubles each time the buffer is full."""
         first = -self._seen % self._stride
         self._seen += len(numbers)
         some = numbers.take(pa.array(range(first, len(numbers), self._stride), pa.int64()))
@@ -254,7 +254,7 @@ class ColumnProfile:
 
 
 def _finite(value: float) -> float:
-    """A sum of huge numbers may overflow; JSON knows no infinity."""
+    """Guard against overflow of a sum of huge numbers, because JSON has no infinity."""
     return max(-1.7e308, min(1.7e308, value)) if not math.isnan(value) else 0.0
 
 

@@ -27,7 +27,7 @@ class TableProfile:
     preview: list[list[str | None]] = field(default_factory=list)
 
     def add(self, batch: Any) -> None:
-        """Take in a record batch."""
+        """Add a record batch."""
         if not self.columns:
             room = room_of(batch.num_columns)
             self.columns = {
@@ -39,7 +39,7 @@ class TableProfile:
             column.add(values)
 
     def note(self, problem: TableProblem) -> None:
-        """Keep a problem, if it is one of the first."""
+        """Store a problem, if it is one of the first."""
         if len(self.problems) < PROBLEMS_KEPT:
             self.problems.append(problem)
 
@@ -51,7 +51,7 @@ class TableProfile:
         self.preview += [[_cell(value) for value in row] for row in zip(*shown, strict=True)]
 
     def statistics(self, schema: Any, *, is_complete: bool) -> dict[str, Any]:
-        """Return the statistics as JSON; columns of no batch are empty ones."""
+        """Return the statistics as JSON. Columns that were in no batch are empty."""
         columns = self.columns or {
             item.name: ColumnProfile(item.name, item.type, room=room_of(1)) for item in schema
         }

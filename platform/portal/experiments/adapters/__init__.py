@@ -1,1 +1,1 @@
-"""Foreign systems: MLflow's tables, and the place its artifacts rest."""
+"""Adapters of external systems: MLflow's tables, and the artifact store."""

@@ -1,4 +1,4 @@
-"""Artifacts on a disk or in S3-compatible storage, by fsspec; MLflow's own process writes them."""
+"""Artifacts on a disk or in S3-compatible storage, by fsspec. MLflow's own process writes them."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,7 +22,7 @@ class FsspecArtifacts:
         self._root = root.rstrip("/")
 
     def listed(self, place: str) -> Sequence[Artifact]:
-        """Return what stands in a folder, with paths below it; nothing when there is none."""
+        """Return the content of a folder, with paths relative to it, empty if there is none."""
         folder = self._path(place)
         with _in_order():
             try:
@@ -71,7 +71,7 @@ class FsspecArtifacts:
                 yield piece
 
     def remove(self, place: str) -> CleanupResult:
-        """Remove a folder with all that is in it; returns what that was."""
+        """Remove a folder with its content. Returns what was removed."""
         with _in_order():
             files = self._files(place)
             cleared = CleanupResult(len(files), sum(int(entry["size"] or 0) for entry in files))
@@ -82,12 +82,12 @@ class FsspecArtifacts:
         return cleared
 
     def weigh(self, place: str) -> int:
-        """Return the bytes of all files below a folder; 0 when there is none."""
+        """Return the bytes of all files below a folder, 0 if there is none."""
         with _in_order():
             return sum(int(entry["size"] or 0) for entry in self._files(place))
 
     def changed_at(self, place: str) -> datetime | None:
-        """Return when something below a folder was written last; None when nothing is there."""
+        """Return the time of the last write below a folder, or None if nothing is there."""
         with _in_order():
             return max((_moment(entry) for entry in self._files(place)), default=None)
 

@@ -1,4 +1,4 @@
-"""The tables of the room, nearly all of them MLflow's own, one file a noun."""
+"""Models of the app, nearly all of them of MLflow's own tables, one file per noun."""
 
 from portal.experiments.models.experiments import Experiment, ExperimentTag
 from portal.experiments.models.inputs import Input, InputTag, LoggedDataset

@@ -9,21 +9,21 @@ from portal.experiments.models.tables import TrackingTable
 
 
 class ExperimentQuerySet(models.QuerySet["Experiment"]):
-    """Verbs on experiments."""
+    """Queries of experiments."""
 
     def in_projects(self, project_ids: Iterable[str]) -> "ExperimentQuerySet":
         """Experiments of these projects, and of no other."""
         return self.filter(workspace__in=list(project_ids))
 
     def active(self) -> "ExperimentQuerySet":
-        """Experiments that are not in the bin."""
+        """Experiments that are not in the trash."""
         return self.filter(lifecycle_stage="active")
 
 
 class Experiment(TrackingTable):
     """An experiment of a project. Times are milliseconds since 1970.
 
-    `workspace` is the project's id; a name is unique within it. Every project has one called
+    `workspace` is the project's id. A name is unique within it. Every project has one called
     `Default`, made when first asked for, which clients know under the id "0" as well.
     """
 
@@ -42,7 +42,7 @@ class Experiment(TrackingTable):
 
 
 class ExperimentTag(TrackingTable):
-    """A tag of an experiment; `mlflow.note.content` is its description."""
+    """A tag of an experiment. `mlflow.note.content` is its description."""
 
     pk = models.CompositePrimaryKey("key", "experiment_id")
     key = models.CharField(max_length=250)

@@ -1,4 +1,4 @@
-"""What runs read: data sets as MLflow describes them, and the edges between runs and things."""
+"""Inputs of runs: data sets as MLflow describes them, and edges between runs and objects."""
 
 from django.db import models
 
@@ -28,8 +28,8 @@ class LoggedDataset(TrackingTable):
 class Input(TrackingTable):
     """An edge: `source` was read by, or came out of, `destination`.
 
-    A data set read by a run is DATASET → RUN; a logged model read by it is RUN_INPUT →
-    MODEL_INPUT; one that came of it is RUN_OUTPUT → MODEL_OUTPUT.
+    A data set read by a run is DATASET → RUN. A logged model read by it is RUN_INPUT →
+    MODEL_INPUT. One that came of it is RUN_OUTPUT → MODEL_OUTPUT.
     """
 
     pk = models.CompositePrimaryKey(
@@ -47,7 +47,7 @@ class Input(TrackingTable):
 
 
 class InputTag(TrackingTable):
-    """A tag of an edge; `mlflow.data.context` says what the data was for."""
+    """A tag of an edge. `mlflow.data.context` says what the data was for."""
 
     pk = models.CompositePrimaryKey("input_uuid", "name")
     input_uuid = models.CharField(max_length=36)

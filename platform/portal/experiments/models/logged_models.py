@@ -11,7 +11,7 @@ from portal.experiments.models.tables import TrackingTable
 
 
 class LoggedModelQuerySet(models.QuerySet["LoggedModel"]):
-    """Verbs on logged models."""
+    """Queries of logged models."""
 
     def in_projects(self, project_ids: Iterable[str]) -> "LoggedModelQuerySet":
         """Logged models of these projects, and of no other."""

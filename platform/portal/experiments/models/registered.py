@@ -1,4 +1,4 @@
-"""Registered models, their versions, tags and aliases, as MLflow keeps them.
+"""Registered models, their versions, tags and aliases, as MLflow stores them.
 
 Their keys begin with the workspace, so a query must name it: names repeat between projects.
 """
@@ -49,7 +49,7 @@ class RegisteredModelAlias(TrackingTable):
 
 
 class ModelVersion(TrackingTable):
-    """A version of a registered model. `storage_location` is where its files rest."""
+    """A version of a registered model. `storage_location` is where its files are."""
 
     pk = models.CompositePrimaryKey("workspace", "name", "version")
     name = models.CharField(max_length=256)

@@ -14,7 +14,7 @@ LARGEST = 1.7976931348623157e308
 
 
 def number_of(value: float, *, is_nan: bool) -> float:
-    """Return the number that was logged, from what stands in the table: NaN, ±inf or finite."""
+    """Return the number that was logged, from the stored value: NaN, ±inf or finite."""
     if is_nan:
         return math.nan
     if value >= LARGEST:
@@ -23,22 +23,22 @@ def number_of(value: float, *, is_nan: bool) -> float:
 
 
 class RunQuerySet(models.QuerySet["Run"]):
-    """Verbs on runs."""
+    """Queries of runs."""
 
     def in_projects(self, project_ids: Iterable[str]) -> "RunQuerySet":
         """Runs of these projects, and of no other."""
         return self.filter(experiment__workspace__in=list(project_ids))
 
     def active(self) -> "RunQuerySet":
-        """Runs that are not in the bin."""
+        """Runs that are not in the trash."""
         return self.filter(lifecycle_stage="active")
 
 
 class Run(TrackingTable):
     """A run. Times are milliseconds since 1970.
 
-    `status` is RUNNING, SCHEDULED, FINISHED, FAILED or KILLED; `lifecycle_stage` is active or
-    deleted (in the bin, since `deleted_time`).
+    `status` is RUNNING, SCHEDULED, FINISHED, FAILED or KILLED. `lifecycle_stage` is active or
+    deleted (in the trash, since `deleted_time`).
     """
 
     run_uuid = models.CharField(max_length=32, primary_key=True)
@@ -82,7 +82,7 @@ class Metric(TrackingTable):
 
     @property
     def number(self) -> float:
-        """What was logged."""
+        """Return the value that was logged."""
         return number_of(self.value, is_nan=self.is_nan)
 
 
@@ -104,12 +104,12 @@ class LatestMetric(TrackingTable):
 
     @property
     def number(self) -> float:
-        """What was logged."""
+        """Return the value that was logged."""
         return number_of(self.value, is_nan=self.is_nan)
 
 
 class Param(TrackingTable):
-    """A parameter of a run; written once."""
+    """A parameter of a run, written once."""
 
     pk = models.CompositePrimaryKey("key", "run_id")
     key = models.CharField(max_length=250)
@@ -123,7 +123,7 @@ class Param(TrackingTable):
 
 
 class Tag(TrackingTable):
-    """A tag of a run; `mlflow.note.content` is its description."""
+    """A tag of a run. `mlflow.note.content` is its description."""
 
     pk = models.CompositePrimaryKey("key", "run_id")
     key = models.CharField(max_length=250)

@@ -1,4 +1,4 @@
-"""What the artifacts of a project weigh, in the portal's own database."""
+"""Size of each project's artifacts, stored in the portal's own database."""
 
 from django.db import models
 

@@ -1,4 +1,4 @@
-"""What the tables of MLflow share: MLflow makes them, we read and write their rows."""
+"""Base of the models of MLflow's tables. MLflow defines them, we read and write their rows."""
 
 from typing import ClassVar
 
@@ -9,10 +9,10 @@ DATABASE = "tracking"
 
 
 class TrackingTable(models.Model):
-    """A table of MLflow's schema. `prepare` makes it; Django's migrations never touch it.
+    """A table of MLflow's schema. `prepare` creates it, and Django's migrations never touch it.
 
     A tenant is a *workspace* there: the id of a project. There is no foreign key from here to the
-    portal's own tables, which may stand in another database.
+    portal's own tables, which may be in another database.
     """
 
     class Meta:
@@ -21,7 +21,7 @@ class TrackingTable(models.Model):
 
 
 class DatabaseRouter:
-    """Sends MLflow's tables to their database, and keeps Django's migrations out of it."""
+    """Routes MLflow's tables to their database, and refuses Django's migrations there."""
 
     tables: ClassVar[type[models.Model]] = TrackingTable
 
@@ -32,9 +32,9 @@ class DatabaseRouter:
     db_for_write = db_for_read
 
     def allow_relation(self, item: models.Model, other: models.Model, **_hints: object) -> bool:
-        """Tell whether two rows may point at each other: both stand in the same database."""
+        """Return whether two rows may be related: both are in the same database."""
         return isinstance(item, self.tables) == isinstance(other, self.tables)
 
     def allow_migrate(self, db: str, _app_label: str, **_hints: object) -> bool | None:
-        """Refuse every migration of MLflow's database; no opinion on others."""
+        """Refuse every migration of MLflow's database. Return None for other databases."""
         return False if db == DATABASE else None

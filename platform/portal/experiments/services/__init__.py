@@ -1,1 +1,1 @@
-"""What people may ask of experiments: put in the bin, take back, destroy, look at artifacts."""
+"""Use cases of experiments: delete, restore, destroy, and read artifacts."""

@@ -1,4 +1,4 @@
-"""How many bytes the artifacts of each project are, for what storage costs."""
+"""Bytes of artifacts in each project, for storage costs."""
 
 from collections.abc import Mapping
 
@@ -8,7 +8,7 @@ from portal.experiments.models import StoredArtifacts
 
 
 def measure(*, project_id: str) -> int:
-    """Count the bytes of a project's artifacts where they rest, and remember them.
+    """Count the bytes of a project's artifacts in the artifact store, and save the number.
 
     Raises Unavailable, and remembers what it did before, when the store is out of order.
     """

@@ -11,7 +11,7 @@ from portal.experiments.ports import Artifact, RunDetail
 
 
 def artifacts_of(*, project_id: str, run: RunDetail, path: str = "") -> Sequence[Artifact]:
-    """Return what stands in a folder of a run's artifacts, folders first; "" is the top.
+    """Return the content of a folder of a run's artifacts, folders first. "" is the top.
 
     Left out is what no address can name: a file on a disk whose name is not UTF-8.
     """
@@ -25,7 +25,7 @@ def artifacts_of(*, project_id: str, run: RunDetail, path: str = "") -> Sequence
 
 
 def artifact_of(*, project_id: str, run: RunDetail, path: str) -> Artifact:
-    """Return one file of a run's artifacts; raises NotFound."""
+    """Return one file of a run's artifacts. Raises NotFound."""
     inside = checked_path(path)
     size_bytes = artifact_store().size_of(_place(project_id, run, inside)) if inside else None
     if size_bytes is None:

@@ -1,6 +1,6 @@
 """Deleting with undo, and deleting for good.
 
-Runs go to the bin first, where they stay for `KEPT_DAYS` and can be taken back. Destroying removes
+Runs go to the trash first, stay there for `KEPT_DAYS` and can be restored. Destroying removes
 the rows, then the bytes: a crash between the two leaves bytes that no run knows, and the scan for
 orphans finds them.
 """
@@ -21,13 +21,13 @@ from portal.storage.ports import CleanupResult
 
 KEPT_DAYS = 30
 MOST_AT_ONCE = 1_000
-# Artifacts are written after their run is made, so a younger folder is not looked at.
+# Artifacts are written after their run is created, so a younger folder is skipped.
 YOUNGEST = timedelta(hours=1)
 
 
 @dataclass(frozen=True)
 class DeletionResult:
-    """What was removed for good."""
+    """Counts of runs, files and bytes that were deleted for good."""
 
     runs: int
     files: int
@@ -35,35 +35,35 @@ class DeletionResult:
 
 
 def delete_runs(*, project: Project, run_ids: Sequence[str]) -> list[str]:
-    """Put runs in the bin; returns those that were in use. `restore_runs` undoes it."""
+    """Move runs to the trash. Returns those that were in use. `restore_runs` undoes it."""
     result = run_bin().put(project.pk, run_ids, at_ms=_ms(clock.now()))
     _tell(project, "run.delete", result)
     return result
 
 
 def restore_runs(*, project: Project, run_ids: Sequence[str]) -> list[str]:
-    """Take runs out of the bin; those whose experiment is in it stay there."""
+    """Restore runs from the trash. Those whose experiment is in the trash stay there."""
     result = run_bin().take_back(project.pk, run_ids)
     _tell(project, "run.restore", result)
     return result
 
 
 def delete_experiment(*, project: Project, experiment_id: int) -> None:
-    """Put an experiment in the bin with its runs. Raises NotFound."""
+    """Move an experiment to the trash with its runs. Raises NotFound."""
     if not run_bin().put_experiment(project.pk, experiment_id, at_ms=_ms(clock.now())):
         raise NotFound
     _tell(project, "experiment.delete", [str(experiment_id)])
 
 
 def restore_experiment(*, project: Project, experiment_id: int) -> None:
-    """Take an experiment out of the bin with the runs that went there with it. Raises NotFound."""
+    """Restore an experiment with the runs deleted with it. Raises NotFound."""
     if not run_bin().take_back_experiment(project.pk, experiment_id, at_ms=_ms(clock.now())):
         raise NotFound
     _tell(project, "experiment.restore", [str(experiment_id)])
 
 
 def empty_bin(*, project: Project) -> DeletionResult:
-    """Destroy what is in the project's bin now, and bytes that no run knows; tells how much."""
+    """Empty the project's trash and remove orphaned artifacts. Returns how much was freed."""
     destroyed = _destroy(before=clock.now(), project_id=project.pk)
     freed = free_orphans(project_id=project.pk)
     total = DeletionResult(
@@ -75,7 +75,7 @@ def empty_bin(*, project: Project) -> DeletionResult:
 
 
 def destroy_overdue() -> DeletionResult:
-    """Destroy what has been in any bin for longer than KEPT_DAYS; again and again is safe."""
+    """Destroy what has been in any trash for longer than KEPT_DAYS. Idempotent."""
     return _destroy(before=clock.now() - timedelta(days=KEPT_DAYS), project_id=None)
 
 
@@ -97,7 +97,7 @@ def _destroy(*, before: datetime, project_id: str | None) -> DeletionResult:
 
 
 def free_orphans(*, project_id: str) -> CleanupResult:
-    """Remove artifacts of a project that belong to no run and no logged model; tells how much."""
+    """Remove a project's artifacts without a run or logged model. Returns how much was freed."""
     store, freed = artifact_store(), CleanupResult()
     root = f"workspaces/{project_id}"
     for experiment in store.listed(root):
@@ -127,7 +127,7 @@ def _is_run(name: str) -> bool:
 def _tell(
     project: Project, verb: str, ids: Sequence[str], after: dict[str, object] | None = None
 ) -> None:
-    """Note what was done, and tell open pages."""
+    """Record the action in the audit log, and notify open pages."""
     if not ids and after is None:
         return
     label = ids[0] if len(ids) == 1 else f"{len(ids)} runs" if ids else project.name

@@ -38,7 +38,7 @@ def run_id_of(workload_id: str) -> str:
 
 
 def variables_of(workload: Workload, *, source: str, tags: Mapping[str, str]) -> dict[str, str]:
-    """Return what makes plain `mlflow` calls in a workload log to its run; makes the run first.
+    """Create the run of a workload and return the variables that make `mlflow` log to it.
 
     Where the tables do not answer, the variables are the same and the run is made the next time:
     training goes on, and the client tries again.
@@ -55,7 +55,7 @@ def variables_of(workload: Workload, *, source: str, tags: Mapping[str, str]) ->
         "MLFLOW_EXPERIMENT_NAME": workload.name,
         "MLFLOW_RUN_ID": run_id,
         # Not MLFLOW_ENABLE_ASYNC_LOGGING: what a call has returned from would not be stored yet,
-        # and lost when the process is killed. Who sets it loses nothing at an orderly end.
+        # and lost when the process is killed. Users who set it lose nothing at an orderly end.
         "MLFLOW_DISABLE_TELEMETRY": "true",
     }
 
@@ -88,7 +88,7 @@ def _new_run(workload: Workload, run_id: str, source: str, tags: Mapping[str, st
 
 
 def follow_script(*, project_id: str, workload_id: str, experiment_id: int) -> None:
-    """Let the run of a workload stand in the experiment that its script has set."""
+    """Move the run of a workload to the experiment that its script has set."""
     opener().move(project_id, run_id_of(workload_id), experiment_id)
 
 
@@ -98,7 +98,7 @@ def run_of(workload: Workload) -> RunDetail | None:
 
 
 def note_state(workload_id: str) -> None:
-    """Let the run of a workload stand as the workload does."""
+    """Sync the state of a workload to its run."""
     workload = Workload.objects.filter(pk=workload_id).only("state", "ended_at").first()
     if workload is None:
         return
@@ -109,7 +109,7 @@ def note_state(workload_id: str) -> None:
 
 
 def end_forgotten() -> int:
-    """End runs of workloads that have ended while nobody told; returns how many."""
+    """End runs of ended workloads whose end was not reported, and return their number."""
     ended = Workload.objects.filter(
         kind="job",
         state__in=[state.value for state in ENDS],

@@ -32,9 +32,9 @@ def search_of(
     limit: int = 50,
     cursor: str | None = None,
 ) -> RunSearch:
-    """Return the search that was typed; raises InvalidInput with the position of a mistake.
+    """Parse a search. Raises InvalidInput with the position of a mistake.
 
-    `order` is a field, with a `-` in front for descending; `columns` None means all that is logged.
+    `order` is a field, with a `-` in front for descending. `columns` None means all that is logged.
     """
     if columns is not None and len(columns) > MOST_COLUMNS:
         raise InvalidInput(
@@ -75,7 +75,7 @@ def _field(text: str) -> RunField:
 
 
 def compare(*, project_id: str, run_ids: Sequence[str]) -> RunComparison:
-    """Return runs in use side by side, in the order asked for; unknown ones are left out."""
+    """Return runs in use side by side, in the order asked for. Unknown ones are left out."""
     runs = tracker().runs(project_id, run_ids)
     values: dict[str, set[str | None]] = {}
     for name in dict.fromkeys(name for run in runs for name in run.params):

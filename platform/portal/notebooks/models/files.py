@@ -1,4 +1,4 @@
-"""Notebooks of projects: each save a version, made of contents that are kept once."""
+"""Notebooks of projects: each save is a version, made of contents that are stored once."""
 
 from datetime import timedelta
 from typing import ClassVar
@@ -16,7 +16,7 @@ UNDO_WITHIN = timedelta(days=3)
 
 
 class Content(Row):
-    """The source of a notebook, or its outputs, of one project; named by the SHA-256 of its bytes.
+    """Source or outputs of a notebook in one project, named by the SHA-256 of its bytes.
 
     All versions with the same source, or the same outputs, refer to the same row.
     """
@@ -33,7 +33,7 @@ class Content(Row):
 
 
 class NotebookFileQuerySet(models.QuerySet["NotebookFile"]):
-    """Verbs on notebooks."""
+    """Queries of notebooks."""
 
     def of_project(self, project: Project) -> "NotebookFileQuerySet":
         """Notebooks of one project, deleted ones included, with what answers about them need."""
@@ -64,11 +64,11 @@ class NotebookFileQuerySet(models.QuerySet["NotebookFile"]):
         )
 
     def matching(self, text: str) -> "NotebookFileQuerySet":
-        """Notebooks whose path holds `text`; all for an empty text."""
+        """Notebooks whose path holds `text`, all for an empty text."""
         return self.filter(path__icontains=text) if text else self
 
     def advance(self, file_id: str, *, seen: int) -> bool:
-        """Give the next number to a version; False when it changed meanwhile, or was deleted."""
+        """Assign the next version number. Returns False if it changed meanwhile or was deleted."""
         files = self.current().filter(pk=file_id, head=seen)
         return bool(files.update(head=F("head") + 1))
 
@@ -102,7 +102,7 @@ class NotebookFile(Row):
 
 
 class NotebookVersionQuerySet(models.QuerySet["NotebookVersion"]):
-    """Verbs on versions."""
+    """Queries of versions."""
 
     def complete(self) -> "NotebookVersionQuerySet":
         """Versions with what answers about them and reading them need."""
@@ -114,7 +114,7 @@ class NotebookVersionQuerySet(models.QuerySet["NotebookVersion"]):
 
 class NotebookVersion(Row):
     """A save of a notebook, never changed. `parameters` are the names and values, as text, of the
-    cell tagged `parameters`; `origin_version` is what was restored or branched from.
+    cell tagged `parameters`. `origin_version` is what was restored or branched from.
     """
 
     id = IdField("nbv")
@@ -142,7 +142,7 @@ class NotebookVersion(Row):
 
 
 class NotebookRunQuerySet(models.QuerySet["NotebookRun"]):
-    """Verbs on runs."""
+    """Queries of runs."""
 
     def of_project(self, project: Project) -> "NotebookRunQuerySet":
         """Runs of one project, with what answers about them need."""
@@ -152,15 +152,15 @@ class NotebookRunQuerySet(models.QuerySet["NotebookRun"]):
         )
 
     def settle(self, run_id: str, *, passed: bool, report: dict[str, object]) -> bool:
-        """Note what a verification came to; False when that is known already."""
+        """Record the result of a verification. Returns False if it is recorded already."""
         open_ones = self.filter(pk=run_id, purpose="verify", passed__isnull=True)
         return bool(open_ones.update(passed=passed, report=report))
 
 
 class NotebookRun(Row):
-    """A job whose script is a notebook: to verify it, or for what it makes.
+    """A job whose script is a notebook: to verify it, or for its results.
 
-    How it goes stands on the workload. `version` is None for a notebook that came with a folder of
+    Its state is on the workload. `version` is None for a notebook that came with a folder of
     code. `output` is the output notebook as it was sent last.
     """
 

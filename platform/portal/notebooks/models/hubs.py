@@ -1,4 +1,4 @@
-"""The Hubs that open doors to notebooks, and the version of what they are told."""
+"""Hubs that open routes to notebooks, and the version of the state that they read."""
 
 from datetime import datetime, timedelta
 from typing import ClassVar
@@ -14,10 +14,10 @@ HEARD_EVERY = timedelta(seconds=2)
 
 
 class HubVersionQuerySet(models.QuerySet["HubVersion"]):
-    """Verbs on the one row."""
+    """Queries of the single row."""
 
     def raise_version(self) -> None:
-        """Note a change of what Hubs are told; call it in the transaction of the change.
+        """Raise the version of the state that Hubs read. Call it in the transaction of the change.
 
         The row stays locked until that commits, so versions become visible in their order.
         """
@@ -31,7 +31,7 @@ class HubVersionQuerySet(models.QuerySet["HubVersion"]):
 
 
 class HubVersion(models.Model):
-    """How often what Hubs are told has changed: one row."""
+    """Version counter of the state that Hubs read. The table has one row."""
 
     id = models.PositiveSmallIntegerField(primary_key=True)
     version = models.BigIntegerField(default=0)
@@ -40,10 +40,10 @@ class HubVersion(models.Model):
 
 
 class HubQuerySet(models.QuerySet["Hub"]):
-    """Verbs on Hubs."""
+    """Queries of Hubs."""
 
     def note_heard(self, token_hash: str, timestamp: datetime) -> None:
-        """Note that a Hub asks; once in `HEARD_EVERY` is enough."""
+        """Record a request of a Hub. Once per `HEARD_EVERY` is enough."""
         long_ago = Q(heard_at=None) | Q(heard_at__lt=timestamp - HEARD_EVERY)
         self.filter(long_ago, token_hash=token_hash).update(heard_at=timestamp)
 
@@ -54,7 +54,7 @@ class HubQuerySet(models.QuerySet["Hub"]):
 
 
 class Hub(Row):
-    """A Hub that may ask about servers, known by its token; `heard_at` is when it did last."""
+    """A Hub, authenticated by its token. `heard_at` is the time of its last request."""
 
     id = IdField("hub")
     name = models.CharField(max_length=48, unique=True)

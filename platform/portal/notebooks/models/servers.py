@@ -19,7 +19,7 @@ _STATES = [state.value for state in NotebookState]
 
 
 class ServerQuerySet(models.QuerySet["Server"]):
-    """Verbs on servers. States change in `portal.notebooks.server_transitions` alone."""
+    """Queries of servers. States change in `portal.notebooks.server_transitions` alone."""
 
     def of_project(self, project: Project) -> "ServerQuerySet":
         """Servers of one project, with what every answer about them needs."""
@@ -40,14 +40,14 @@ class ServerQuerySet(models.QuerySet["Server"]):
 
 
 class Server(Row):
-    """Somebody's notebook server in a project; each start of it is a workload.
+    """Somebody's notebook server in a project. Each start of it is a workload.
 
-    It is `opening_since` then, and `door_trouble` is what the Hub said last of why it still is.
+    It opens since `opening_since`. `door_trouble` is the Hub's latest reason why it still does.
     `run_attempt` is the placement of its workload that `address` and what follows belong to, and
-    `report_sequence` the newest report of that. `active_at` is when something last worked in it;
+    `report_sequence` the newest report of that. `active_at` is when something last worked in it.
     `why_alive` says what. `stops_at` is when it will be stopped, known a minute ahead.
     `open_files` are open again when it starts again. At `daily_start` and `daily_stop` (such as
-    08:00, in UTC) of `days` it starts and stops; up to `schedule_seen_at` that has been seen to.
+    08:00, in UTC) of `days` it starts and stops. Up to `schedule_seen_at` that has been seen to.
     """
 
     id = IdField("nbs")

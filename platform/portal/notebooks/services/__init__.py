@@ -1,1 +1,1 @@
-"""What people and the Hub may ask of notebooks."""
+"""Use cases of notebooks, for people and for the Hub."""

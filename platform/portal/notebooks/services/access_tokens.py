@@ -1,4 +1,4 @@
-"""What lets programs of a server's owner into it: editors and scripts, without a browser."""
+"""Access tokens for programs of a server's owner: editors and scripts, without a browser."""
 
 from dataclasses import dataclass
 
@@ -14,14 +14,14 @@ from slipway.schemas.notebook_servers import NotebookState
 
 @dataclass(frozen=True)
 class ServerKey:
-    """Where Jupyter's own API answers, and the token that it takes: of this start alone."""
+    """URL of Jupyter's own API, and its token, which is valid for this start only."""
 
     url: str
     token: str
 
 
 def give_key(*, server: Server) -> ServerKey:
-    """Return what opens a server that is ready; that it was asked for is kept.
+    """Return the access token of a ready server. The request is recorded.
 
     Raises Conflict while it is not ready.
     """

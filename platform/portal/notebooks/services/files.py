@@ -1,4 +1,4 @@
-"""Keeping notebooks: every save a version, none of which is ever changed."""
+"""Storage of notebooks: every save is a version, and versions never change."""
 
 import hashlib
 from collections.abc import Iterator, Mapping
@@ -34,7 +34,7 @@ class SaveResult:
 
 
 def clean_path(text: str) -> str:
-    """Return a path of a notebook inside a project; raises InvalidInput."""
+    """Return a path of a notebook inside a project. Raises InvalidInput."""
     path = clean_name(text, field="path", max_length=_MAX_PATH)
     fault = fault_of_path(path)
     if fault is not None:
@@ -54,7 +54,7 @@ def clean_path(text: str) -> str:
 
 
 def clean_workspace_path(text: str) -> str:
-    """Return a path of a notebook that notebook servers write to; raises InvalidInput."""
+    """Return a path of a notebook that notebook servers write to. Raises InvalidInput."""
     path = clean_path(text)
     if is_reserved(path):
         name = path.partition("/")[0]
@@ -68,7 +68,7 @@ def clean_workspace_path(text: str) -> str:
 
 
 def save_notebook(*, project: Project, by: User, path: str, content: bytes) -> SaveResult:
-    """Keep what was saved as the newest version, unless that says the same already.
+    """Store a save as the newest version, unless its content is the same.
 
     Call it outside a transaction. Raises InvalidInput for a bad path or what is no notebook.
     """
@@ -86,7 +86,7 @@ def save_notebook(*, project: Project, by: User, path: str, content: bytes) -> S
 
 
 def _receive_missing(project: Project, halves: Halves) -> dict[str, StoredBytes]:
-    """Write to the store what the project has not kept yet; returns it by its digest."""
+    """Write contents new to the project to the store. Returns them by digest."""
     halves_by_digest = {
         _digest(half): half for half in (halves.source, halves.outputs) if half is not None
     }
@@ -125,7 +125,7 @@ def _keep(
 def _content(
     file: NotebookFile, by: User, half: bytes, fresh: Mapping[str, StoredBytes]
 ) -> Content:
-    """Return the content of these bytes; it is made where the project had not kept them."""
+    """Return the content row of these bytes, created if the project has none."""
     digest = _digest(half)
     # Locked, so that what frees contents nobody has sees the version that is about to have it.
     contents = Content.objects.select_for_update(no_key=True).filter(
@@ -154,7 +154,7 @@ def _last(path: str) -> str:
 
 
 def _add(*, file: NotebookFile, by: User, origin: Origin, made: NotebookVersion) -> NotebookVersion:
-    """Give a version the next number; call it inside the transaction of the change."""
+    """Assign a version the next number. Call it inside the transaction of the change."""
     for _ in range(_TRIES):
         seen = file.head
         if NotebookFile.objects.advance(file.pk, seen=seen):
@@ -183,7 +183,7 @@ def _add(*, file: NotebookFile, by: User, origin: Origin, made: NotebookVersion)
 
 
 def version_of(file: NotebookFile, number: int | None) -> NotebookVersion:
-    """Return a version of a notebook, the newest unless named; raises InvalidInput."""
+    """Return a version of a notebook, the newest unless named. Raises InvalidInput."""
     head = file.head if number is None else number
     notebook_version = file.versions.complete().filter(number=head).first()
     if notebook_version is None:
@@ -198,7 +198,7 @@ def version_of(file: NotebookFile, number: int | None) -> NotebookVersion:
 
 
 def read_version(version: NotebookVersion, *, with_outputs: bool = True) -> bytes:
-    """Return a version as the .ipynb it was saved as; without outputs as if never run."""
+    """Return a version as the .ipynb that was saved, optionally without outputs."""
     source = b"".join(open_file(file=version.source.file))
     if not with_outputs or version.outputs is None:
         return source
@@ -206,7 +206,7 @@ def read_version(version: NotebookVersion, *, with_outputs: bool = True) -> byte
 
 
 def restore_version(*, version: NotebookVersion, by: User) -> NotebookVersion:
-    """Make an old version the newest again, as a version of its own; the ones between stay."""
+    """Make an old version the newest again, as a version of its own. The ones between stay."""
     with transaction.atomic():
         file = NotebookFile.objects.select_for_update(no_key=True).get(pk=version.file_id)
         if version.number == file.head:
@@ -215,7 +215,7 @@ def restore_version(*, version: NotebookVersion, by: User) -> NotebookVersion:
 
 
 def branch_version(*, version: NotebookVersion, path: str, by: User) -> NotebookVersion:
-    """Begin a new notebook as a version of another; raises Conflict when its path is taken."""
+    """Begin a new notebook as a version of another. Raises Conflict when its path is taken."""
     path = clean_workspace_path(path)
     project = version.file.project
     with transaction.atomic():
@@ -243,7 +243,7 @@ def _copy_of(version: NotebookVersion) -> NotebookVersion:
 
 
 def notebook_at(project: Project, path: str) -> NotebookFile:
-    """Return a notebook by its path; raises NotFound."""
+    """Return a notebook by its path. Raises NotFound."""
     file = NotebookFile.objects.of_project(project).current().filter(path=path).first()
     if file is None:
         raise NotFound
@@ -251,7 +251,7 @@ def notebook_at(project: Project, path: str) -> NotebookFile:
 
 
 def bytes_of(pieces: Iterator[bytes]) -> bytes:
-    """Return a body that is not too large for a notebook; raises InvalidInput."""
+    """Return a body that is not too large for a notebook. Raises InvalidInput."""
     body, size = bytearray(), 0
     for piece in pieces:
         size += len(piece)
@@ -259,7 +259,7 @@ def bytes_of(pieces: Iterator[bytes]) -> bytes:
             body += piece
         elif size > _MOST_READ_BYTES:
             break
-        # Else the rest is read and not kept: a client that is cut off never sees the reason.
+        # Else the rest is read and dropped: a client that is cut off never sees the reason.
     if size > MAX_NOTEBOOK_BYTES:
         raise _too_large()
     return bytes(body)

@@ -9,7 +9,7 @@ from portal.notebooks.models import UNDO_WITHIN, NotebookFile
 
 
 def delete_notebook(*, file: NotebookFile) -> None:
-    """Hide a notebook with all its versions; raises NotFound where somebody was faster.
+    """Hide a notebook with all its versions. Raises NotFound if it is deleted already.
 
     Jobs that run it go on, and what they made stays. A save at its path begins another notebook.
     """
@@ -21,7 +21,7 @@ def delete_notebook(*, file: NotebookFile) -> None:
 
 
 def undelete_notebook(*, file: NotebookFile) -> NotebookFile:
-    """Take back a deletion; raises Conflict when it is too late, or the path is taken by now."""
+    """Undo a deletion. Raises Conflict when it is too late, or the path is taken by now."""
     if file.deleted_at is None:
         return file
     if file.deleted_at < clock.now() - UNDO_WITHIN:

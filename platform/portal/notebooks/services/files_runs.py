@@ -1,4 +1,4 @@
-"""Notebooks as jobs: verified in a clean kernel, or run for what they make."""
+"""Notebooks as jobs: verified in a clean kernel, or run for their results."""
 
 import io
 import tarfile
@@ -27,7 +27,7 @@ _NAME_CHARACTERS = 80
 
 @dataclass(frozen=True)
 class NotebookRunRequest:
-    """How somebody wants a version to be run."""
+    """Options for a run of a notebook version."""
 
     purpose: Purpose
     tier: str | None = None
@@ -39,14 +39,14 @@ class NotebookRunRequest:
 
 @dataclass(frozen=True)
 class Reproducibility:
-    """What is known of how reproducible a notebook is, and why, in a sentence."""
+    """Reproducibility badge of a notebook, and the reason in a sentence."""
 
     badge: Badge
     reason: str
 
 
 def start_run(*, version: NotebookVersion, by: User, wish: NotebookRunRequest) -> NotebookRun:
-    """Queue a version as a job; call it outside a transaction.
+    """Queue a version as a job. Call it outside a transaction.
 
     Raises InvalidInput for a tier, a requirement or parameters that cannot be, as a job's are.
     """
@@ -74,7 +74,7 @@ def start_run(*, version: NotebookVersion, by: User, wish: NotebookRunRequest) -
 
 
 def quote_run(*, version: NotebookVersion, by: User, wish: NotebookRunRequest) -> Quote:
-    """Say what running a version would cost and whether it would wait; nothing is queued."""
+    """Quote a run of a version: its cost, and whether it would wait. Nothing is queued."""
     return jobs().quote(project=version.file.project, by=by, spec=_wanted(version, wish))
 
 
@@ -93,7 +93,7 @@ def _wanted(version: NotebookVersion, wish: NotebookRunRequest) -> JobWanted:
 
 
 def _tar_of(version: NotebookVersion) -> bytes:
-    """Return the notebook alone as code of a job; the same notebook is the same bytes."""
+    """Return the notebook alone as code of a job. The same notebook is the same bytes."""
     is_run = io.BytesIO()
     content = read_version(version)
     with tarfile.open(fileobj=is_run, mode="w", format=tarfile.PAX_FORMAT) as tar:
@@ -104,7 +104,7 @@ def _tar_of(version: NotebookVersion) -> bytes:
 
 
 def run_of_job(*, project: Project, workload_id: str) -> NotebookRun:
-    """Return the run of a job; raises NotFound."""
+    """Return the run of a job. Raises NotFound."""
     run = NotebookRun.objects.of_project(project).filter(pk=workload_id).first()
     if run is None:
         raise NotFound
@@ -112,7 +112,7 @@ def run_of_job(*, project: Project, workload_id: str) -> NotebookRun:
 
 
 def keep_output(*, workload: Workload, path: str, content: bytes) -> NotebookRun:
-    """Keep the output notebook of a job, in place of what it sent before.
+    """Store the output notebook of a job, in place of what it sent before.
 
     A job whose notebook came with a folder of code is known from here on. Call it outside a
     transaction. Raises InvalidInput for what is no notebook, such as a part of one.
@@ -148,7 +148,7 @@ def _replace_output(workload: Workload, path: str, stored: StoredBytes) -> Noteb
 
 
 def keep_report(*, run: NotebookRun, report: CheckReport) -> NotebookRun:
-    """Note what a verification found; the same again changes nothing.
+    """Record the result of a verification. Idempotent.
 
     Raises Conflict for a run that verifies nothing, or that has said something else before.
     """
@@ -183,7 +183,7 @@ def keep_report(*, run: NotebookRun, report: CheckReport) -> NotebookRun:
 
 
 def standing_of(file: NotebookFile) -> Reproducibility:
-    """Say how reproducible a notebook of `NotebookFileQuerySet.of_project` is known to be."""
+    """Return the reproducibility of a notebook of `NotebookFileQuerySet.of_project`."""
     waiting = NotebookRun.objects.filter(
         version__file=file, version__number=file.head, purpose="verify", passed__isnull=True
     ).exclude(workload__state__in=[state.value for state in ENDS])

@@ -1,4 +1,4 @@
-"""What the Hub and the servers themselves say: that a door is open, that a server works."""
+"""Reports from the Hub and the servers: a route is open, a server is active."""
 
 from dataclasses import dataclass
 
@@ -22,14 +22,14 @@ from slipway.schemas.notebook_servers import LabOrders, LabReport, NotebookState
 
 @dataclass(frozen=True)
 class AdmittedHub:
-    """A Hub and its token, which is not kept."""
+    """A Hub and its token, which is not stored."""
 
     hub: Hub
     secret: str
 
 
 def admit_hub(*, name: str) -> AdmittedHub:
-    """Make a token for the Hub of that name; its earlier one ends. Raises InvalidInput."""
+    """Create a token for the Hub of that name and revoke its earlier one. Raises InvalidInput."""
     slug = clean_slug(name, field="name")
     secret = new_hub_secret()
     with transaction.atomic():
@@ -44,7 +44,7 @@ def note_heard(*, secret: str) -> None:
 
 
 def note_trouble(*, server: Server, start: str, why: str) -> None:
-    """The Hub could not open the door to a start of the server yet. Of an earlier start it changes
+    """Record that the Hub could not open the route to a start yet. For an earlier start it changes
     nothing."""
     if server.workload is None or start_of(server.workload) != start:
         return
@@ -70,7 +70,7 @@ def note_routed(*, server: Server, start: str) -> None:
 
 
 def take_lab_report(*, server: Server, report: LabReport) -> LabOrders:
-    """Take in how a server stands; returns what it is told.
+    """Accept a server's report of its state. Returns the response to it.
 
     Idempotent: a report that was heard before, or of an earlier placement, changes nothing.
     Raises NotFound when its workload is no longer at work.

@@ -1,4 +1,4 @@
-"""Why the door to a server that runs is not open yet, in words, and what to do about it."""
+"""Reason why the route to a running server is not open yet, and what to do about it."""
 
 from datetime import datetime, timedelta
 
@@ -7,7 +7,7 @@ from portal.notebooks.models import HEARD_EVERY, Hub, Server
 from slipway.schemas.notebook_servers import NotebookState
 
 _OPENING = "JupyterLab runs; the Hub opens the door to it."
-# Doors open in a moment; a Hub asks again at least this often.
+# Routes open quickly; a Hub polls at least this often.
 _SOON = timedelta(seconds=10)
 _SILENT = timedelta(seconds=45)
 _NEXT_STEP = (
@@ -18,7 +18,7 @@ _NEXT_STEP = (
 
 
 def words_of_opening(server: Server) -> str:
-    """Return how the opening of the door stands, and what holds it up where it takes long."""
+    """Return the state of opening the route, and the cause of a long delay."""
     since = _long_since(server)
     if since is None:
         return _OPENING
@@ -27,7 +27,7 @@ def words_of_opening(server: Server) -> str:
 
 
 def step_of_opening(server: Server) -> str:
-    """Return what to do about a door that does not open; empty while it takes a moment only."""
+    """Return what to do about a route that does not open, empty while the delay is short."""
     return _NEXT_STEP if _long_since(server) is not None else ""
 
 

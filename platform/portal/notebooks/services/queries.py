@@ -1,4 +1,4 @@
-"""What a server costs, how far it has come, and why it stands where it stands."""
+"""Queries on a server: cost, progress, and the reason for its state."""
 
 from portal.core import clock
 from portal.notebooks.hub_tokens import server_token
@@ -41,7 +41,7 @@ def price_of(server: Server) -> int:
 
 
 def explanation_of(server: Server, explainer: Explainer) -> str:
-    """Return how a server stands, in a sentence, with what it waits for."""
+    """Return the state of a server in a sentence, with what it waits for."""
     if server.status in AT_REST:
         return server.reason or "It has not been started yet."
     if server.workload is None:
@@ -54,7 +54,7 @@ def explanation_of(server: Server, explainer: Explainer) -> str:
 
 
 def next_step_of(server: Server) -> str:
-    """Return what somebody may do about how a server stands; empty where there is nothing."""
+    """Return what to do about the state of a server, empty if there is nothing."""
     return server.next_step or step_of_opening(server)
 
 

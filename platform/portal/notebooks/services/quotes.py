@@ -1,4 +1,4 @@
-"""What a notebook server would cost, and whether it could start now."""
+"""Price quote of a notebook server, and whether it could start now."""
 
 from portal.accounts.models import Project, User
 from portal.compute.models import Tier
@@ -15,7 +15,7 @@ from slipway.schemas.training import Quote
 
 
 def quote_server(*, project: Project, spec: ServerIn) -> Quote:
-    """Return what a server costs an hour and whether it would wait; nothing is queued."""
+    """Return what a server costs an hour and whether it would wait. Nothing is queued."""
     tier = tier_called(spec.tier)
     price = tier.nano_usd_per_hour
     try:
@@ -30,7 +30,7 @@ def quote_server(*, project: Project, spec: ServerIn) -> Quote:
 
 
 def admission_request(*, project: Project, by: User, spec: ServerIn) -> AdmissionRequest:
-    """Return what the admission would be asked about such a server; raises InvalidInput."""
+    """Return what the admission would be asked about such a server. Raises InvalidInput."""
     tier = tier_called(spec.tier)
     return AdmissionRequest(
         workload_id="",

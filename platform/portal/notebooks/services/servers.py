@@ -31,7 +31,7 @@ _S_A_MINUTE = 60
 
 
 def launch_server(*, project: Project, by: User, spec: ServerIn) -> Server:
-    """Make a notebook server and start it. What can never run is refused before anything is made.
+    """Create and start a notebook server. What can never run is refused before any change.
 
     Raises InvalidInput, naming the field, and Conflict where the person has one of that name.
     """
@@ -111,7 +111,7 @@ def start_server(*, server: Server, by: User | None = None) -> Server:
 
 
 def _start(server: Server, by: User, environment: str) -> None:
-    """Submit the workload of a start; call it inside a transaction."""
+    """Submit the workload of a start. Call it inside a transaction."""
     workload = submit_workload(
         project=server.project,
         by=by,
@@ -161,7 +161,7 @@ def stop_server(
     reason: ReasonCode = ReasonCode.USER,
     message: str = "",
 ) -> Server:
-    """Stop a server; its files and the list of its open notebooks stay. Idempotent."""
+    """Stop a server. Its files and the list of its open notebooks stay. Idempotent."""
     if server.workload is None or server.status in AT_REST:
         return server
     stop_workload(workload=server.workload, by=by, reason=reason, message=message)
@@ -171,7 +171,7 @@ def stop_server(
 
 
 def delete_server(*, server: Server) -> None:
-    """Forget a server that does not run. Files lie in the project's workspace and stay there.
+    """Delete a stopped server. Its files are in the project's workspace and stay there.
 
     Raises Conflict while it runs.
     """
@@ -182,7 +182,7 @@ def delete_server(*, server: Server) -> None:
             next_step="Stop it first.",
         )
     with transaction.atomic():
-        # The server before the version of what Hubs are told, like whoever moves it.
+        # Lock order: the server row first, then HubVersion, as in server_transitions.
         current = Server.objects.select_for_update(of=("self",)).filter(pk=server.pk).first()
         if current is None:
             raise NotFound
@@ -210,7 +210,7 @@ def lifetime_of(requested: ServerIn | ServerEdit) -> int | None:
 
 
 def tier_called(slug: str | None) -> Tier:
-    """Return a tier on offer, the cheapest if none is named; raises InvalidInput or Conflict."""
+    """Return a tier on offer, the cheapest if none is named. Raises InvalidInput or Conflict."""
     offered = Tier.objects.filter(is_active=True)
     named = offered.filter(slug=slug) if slug is not None else offered
     tier = named.order_by("nano_usd_per_hour", "slug").first()

@@ -1,1 +1,1 @@
-"""What a person may ask of training."""
+"""Use cases of training."""

@@ -37,7 +37,7 @@ _SWEPT_AT_ONCE = 200
 
 
 def limit_bytes() -> int:
-    """Return how large a checkpoint may be to be copied; 0 for none."""
+    """Return how large a checkpoint may be to be copied, 0 for none."""
     limit: int = settings.SLIPWAY_CHECKPOINT_COPY_MAX_BYTES
     return limit
 
@@ -62,10 +62,10 @@ def take_copy(
     chunks: Iterable[bytes],
     size_bytes: int | None,
 ) -> None:
-    """Keep a checkpoint that a node sends in place of the one the job has in the store.
+    """Store a checkpoint from a node, replacing the job's copy in the store.
 
     Call it outside a transaction. Raises Conflict when the attempt is over (`stale_epoch`), the job
-    has ended or has a newer one; TooLarge, InvalidInput for what is no whole checkpoint.
+    has ended or has a newer one. Raises TooLarge, and InvalidInput for what is no whole checkpoint.
     """
     job = _job_of(node, task_id, epoch, step)
     _require_wanted(job, step)
@@ -126,7 +126,7 @@ def _keep(
 
 
 def _job_of(node: Node, task_id: str, epoch: int, step: int) -> Job:
-    """Return the job of a task this node may speak for; raises Conflict, NotFound."""
+    """Return the job of a task this node may speak for. Raises Conflict, NotFound."""
     leases = Lease.objects.filter(node=node, task_id=task_id, epoch=epoch)
     lease = leases.select_related("workload").first()
     if lease is None or lease.reason in _LOST or lease.workload.epoch != epoch:
@@ -177,7 +177,7 @@ def _too_large_text(step: int, size_bytes: int) -> str:
 
 
 def why_not_copied(job: Job, *, attempt: int, step: int, size_bytes: int) -> str:
-    """Return a line for the story when a checkpoint is the first of an attempt that is too large.
+    """Return a line for the history when a checkpoint is the first of an attempt that is too large.
 
     Call it before the checkpoint is noted.
     """
@@ -202,7 +202,7 @@ def copy_for(*, node: Node, task_id: str, epoch: int, step: int) -> tuple[Iterat
 
 
 def tell_where_it_goes_on(*, workload_id: str) -> None:
-    """Say in the story of a job that lost its node from which step it goes on."""
+    """Record in the history of a job that lost its node from which step it resumes."""
     with transaction.atomic():
         workload = locked(workload_id)
         if workload is None or workload.nodes != 1:
@@ -225,7 +225,7 @@ def _going_on(newest: Checkpoint, copied: Checkpoint | None) -> str:
 
 
 def drop_unneeded() -> int:
-    """Let go of the copies of jobs that will not go on; returns of how many."""
+    """Delete the copies of jobs that will not resume. Returns the number of jobs."""
     ended = Workload.objects.filter(state__in=ENDS).exclude(
         state=WorkloadState.STOPPED, reason=ReasonCode.BUDGET
     )
@@ -241,7 +241,7 @@ def drop_unneeded() -> int:
 
 
 def _drop_copies(job_id: str) -> None:
-    """Take a job's checkpoint out of the store; the sweep of the store frees its bytes."""
+    """Delete a job's checkpoint from the store. The sweep of the store frees its bytes."""
     copied = Checkpoint.objects.copied().filter(job=job_id)
     files = list(copied.values_list("file", flat=True))
     copied.filter(is_on_node=False).delete()

@@ -93,9 +93,9 @@ def submit_job(
 
 
 def quote_job(*, project: Project, spec: JobIn) -> Quote:
-    """Return what a job would cost an hour and whether it could run; nothing is queued.
+    """Return what a job would cost an hour and whether it could run. Nothing is queued.
 
-    The snapshot may come later; when it is there already, the script must be in it.
+    The snapshot may come later. When it is there already, the script must be in it.
     """
     _spec(spec)
     _check_strategy(spec)
@@ -120,7 +120,7 @@ def quote_job(*, project: Project, spec: JobIn) -> Quote:
 
 
 def admission_request(*, project: Project, by: User, spec: JobIn) -> AdmissionRequest:
-    """Return what the admission would be asked about such a job; raises InvalidInput."""
+    """Return what the admission would be asked about such a job. Raises InvalidInput."""
     tier = _tier(spec.tier)
     return AdmissionRequest(
         workload_id="",
@@ -143,13 +143,13 @@ def cancel_job(*, job: Job, by: User) -> Job:
 
 
 def resume_job(*, job: Job, by: User) -> Job:
-    """Carry on a job that a budget has stopped, from its checkpoint; raises Conflict otherwise."""
+    """Resume a job that a budget stopped, from its checkpoint. Raises Conflict otherwise."""
     resume_workload(workload=job.workload, by=by)
     return job
 
 
 def clone_job(*, job: Job, by: User, edit: JobEdit) -> Job:
-    """Submit the same again, with changes; what is left out stays as it was."""
+    """Submit the same again, with changes. What is left out stays as it was."""
     workload = job.workload
     spec = RunSpec.model_validate(workload.spec)
     same: dict[str, Any] = {
@@ -217,7 +217,7 @@ def _spec(requested: JobIn) -> RunSpec:
 
 
 def _argv(requested: JobIn) -> tuple[str, ...]:
-    """Return the command; a notebook finds its parameters itself, in SLIPWAY_PARAMS."""
+    """Return the command. A notebook finds its parameters itself, in SLIPWAY_PARAMS."""
     if requested.script.endswith(SUFFIX):
         return ("python", "-m", _NOTEBOOK_PROGRAM, requested.script, *requested.args)
     return ("python", requested.script, *requested.args, *_flags(requested.params))

@@ -1,4 +1,4 @@
-"""How far a job has come, from its leases, checkpoints and logs."""
+"""Progress of a job, from its leases, checkpoints and logs."""
 
 from dataclasses import dataclass
 
@@ -11,9 +11,9 @@ from portal.workloads.services.logs import ranks_with_logs
 
 @dataclass(frozen=True)
 class JobProgress:
-    """What of a job changes while it runs, beside its workload.
+    """Values of a job that change while it runs, in addition to its workload.
 
-    `step` is that of the slowest task that tells one; `resumable_step` the newest checkpoint's;
+    `step` is that of the slowest task that reports one, `resumable_step` the newest checkpoint's.
     `first_step_after_s` counts from submission.
     """
 

@@ -1,4 +1,4 @@
-"""Keeping what jobs report of their training: checkpoints, and the strategy they have taken."""
+"""Reports of jobs on their training: checkpoints, and the strategy in use."""
 
 from datetime import datetime
 
@@ -10,7 +10,7 @@ MAX_CHECKPOINTS = 1000
 
 
 def keep_report(*, workload_id: str, attempt: int, report: TaskReport, at: datetime) -> str:
-    """Take in a report; see `portal.workloads.ports.ReportKeeper`."""
+    """Accept a report. See `portal.workloads.ports.ReportKeeper`."""
     job = Job.objects.filter(pk=workload_id).first()
     if job is None:
         return ""
@@ -20,7 +20,7 @@ def keep_report(*, workload_id: str, attempt: int, report: TaskReport, at: datet
 
 
 def _keep_checkpoint(job: Job, attempt: int, saved: SavedCheckpoint, at: datetime) -> str:
-    """Note a checkpoint, and forget those the job's retention rule has removed.
+    """Record a checkpoint, and delete those the job's retention rule has removed.
 
     Steps grow within an attempt, so one below what is known of it comes late and says nothing new.
     """
@@ -43,7 +43,7 @@ def _keep_checkpoint(job: Job, attempt: int, saved: SavedCheckpoint, at: datetim
 
 
 def _keep_strategy(job: Job, taken: TakenStrategy) -> str:
-    """Note how the ranks share the work; the first word counts, and again with each attempt."""
+    """Record the training strategy if it changed. Returns a line for the history, or "" (none)."""
     if (job.strategy_taken, job.strategy_reason) == (taken.word, taken.reason):
         return ""
     Job.objects.filter(pk=job.pk).update(strategy_taken=taken.word, strategy_reason=taken.reason)

@@ -21,11 +21,11 @@ _SUGGESTED = 20
 def take_in(
     *, project: Project, by: User, chunks: Iterable[bytes], promised: UploadDeclaration
 ) -> Snapshot:
-    """Make a stream of bytes a snapshot of the project; the same bytes are the same snapshot.
+    """Store a stream of bytes as a snapshot. The same bytes are the same snapshot of the project.
 
     Call it outside a transaction: it waits for the network. Raises TooLarge before the first byte
     is read when the promised size is over the limit, InvalidInput for a broken promise and for what
-    is no archive of code; then nothing is kept.
+    is no archive of code. Then nothing is stored.
     """
     if promised.size_bytes is not None and promised.size_bytes > MAX_SNAPSHOT_BYTES:
         raise _too_large(f"has {promised.size_bytes // 1024**2} MiB")
@@ -40,7 +40,7 @@ def take_in(
 
 
 def _bounded(chunks: Iterable[bytes]) -> Iterable[bytes]:
-    """Pass a stream on; raises TooLarge in our words when it goes over the limit."""
+    """Pass a stream on. Raises TooLarge with our message when it exceeds the limit."""
     size = 0
     for chunk in chunks:
         size += len(chunk)
@@ -50,7 +50,7 @@ def _bounded(chunks: Iterable[bytes]) -> Iterable[bytes]:
 
 
 def keep_snapshot(*, project: Project, by: User, stored: StoredBytes) -> Snapshot:
-    """Make received bytes a snapshot of the project; call it outside a transaction.
+    """Make received bytes a snapshot of the project. Call it outside a transaction.
 
     Raises InvalidInput for what is no archive of code.
     """

@@ -70,7 +70,7 @@ def _unfolded(scratch: Path, name: str, chunks: Iterable[bytes]) -> Path:
 
 
 def _write_scripts_of_notebooks(folder: Path) -> None:
-    """Make scripts of the notebooks that can be run as one; whoever names another is told why."""
+    """Write scripts of the notebooks that can run as a script, and skip the others."""
     paths = (path for path in sorted(folder.rglob(f"*{SUFFIX}")) if path.is_file())
     for path in list(paths)[:_MOST_NOTEBOOKS]:
         with suppress(InvalidInput):
@@ -78,7 +78,7 @@ def _write_scripts_of_notebooks(folder: Path) -> None:
 
 
 def _write_script_of(notebook: Path) -> None:
-    """Write the script of a notebook beside it; raises InvalidInput when it is none."""
+    """Write the script of a notebook beside it. Raises InvalidInput when it is none."""
     script = notebook.with_name(script_name(notebook.name))
     try:
         if notebook.stat().st_size > _LARGEST_NOTEBOOK_BYTES:
@@ -110,7 +110,7 @@ def _write(path: Path, chunks: Iterable[bytes]) -> None:
 
 
 def _root_of(folder: Path) -> Path:
-    """Step into folders that stand alone, as archives of a folder have them."""
+    """Step into folders that are the only entry, as archives of a folder have them."""
     while True:
         inside = list(folder.iterdir())
         if len(inside) != 1 or not inside[0].is_dir():

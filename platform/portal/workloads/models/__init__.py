@@ -1,4 +1,4 @@
-"""The tables of the room, one file a noun."""
+"""Models of the app, one file per noun."""
 
 from portal.workloads.models.leases import Lease, UsageSample
 from portal.workloads.models.shares import SchedulerTurn, Share

@@ -15,7 +15,7 @@ from portal.workloads.models.workloads import Task, Workload
 
 
 class LeaseQuerySet(models.QuerySet["Lease"]):
-    """Verbs on leases. They are granted in `scheduling` and closed in `closing` alone."""
+    """Queries of leases. They are granted in `leasing` and closed in `completion` only."""
 
     def open(self) -> "LeaseQuerySet":
         """Leases in force."""
@@ -36,7 +36,7 @@ class Lease(Row):
     It is committed before anything starts, so what runs is always accounted for. `ended_at` is when
     the node's runtime says it ended, in our own time. `charged_to_ms` (Unix milliseconds) is up to
     when the fair share knows of it. `billed_to_ms` and `billed_nano_usd` say up to when and how
-    much the ledger of spend knows of it (not yet: null); `is_settled`, that nothing is to follow.
+    much the ledger of spend knows of it (not yet: null). `is_settled` means that nothing follows.
     """
 
     id = IdField("lse")
@@ -124,17 +124,17 @@ class Lease(Row):
 
     @property
     def amount(self) -> Amount:
-        """What the task holds on the node."""
+        """Return the resources that the task holds on the node."""
         return Amount(self.cpu_millis, self.memory_bytes, self.gpus)
 
     @property
     def is_open(self) -> bool:
-        """Whether it is in force."""
+        """Return True if the lease has not ended."""
         return self.ended_at is None
 
 
 class UsageSample(models.Model):
-    """Use of one task at a moment, as its agent measured it (at `measured_ms` of its own clock)."""
+    """Usage of one task at a time, as its agent measured it (at `measured_ms` of its own clock)."""
 
     lease = models.ForeignKey(Lease, on_delete=models.CASCADE, related_name="samples")
     measured_ms = models.BigIntegerField()

@@ -14,7 +14,7 @@ _COUNTS = ("queued", "running", "cpu_millis", "gpus", "fair_millis")
 
 
 class ShareQuerySet(models.QuerySet["Share"]):
-    """Verbs on shares."""
+    """Queries of shares."""
 
     def of(self, project_id: str, team_id: str | None) -> "ShareQuerySet":
         """The shares a workload of that project counts in: its team's, then the project's.
@@ -58,9 +58,9 @@ class ShareQuerySet(models.QuerySet["Share"]):
 
 
 class Share(Row):
-    """What a project or team has queued and running now, and how much it has used before.
+    """Queued and running work of a project or team, and its earlier usage.
 
-    The counts are sums over workloads and open leases, kept in the transactions that change those.
+    The counts are sums over workloads and open leases, updated in the same transactions.
     `score` is explained in `portal.workloads.fairness`.
     """
 

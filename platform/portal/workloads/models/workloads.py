@@ -1,4 +1,4 @@
-"""Workloads, the tasks they consist of, and their story."""
+"""Workloads, the tasks they consist of, and their events."""
 
 from typing import ClassVar, cast
 
@@ -20,7 +20,7 @@ _ACTIVE = sorted(state.value for state in ACTIVE)
 
 
 class WorkloadQuerySet(models.QuerySet["Workload"]):
-    """Verbs on workloads. States change in `portal.workloads.transitions` alone."""
+    """Queries of workloads. States change in `portal.workloads.transitions` alone."""
 
     def visible_to(self, principal: Principal) -> "WorkloadQuerySet":
         """Workloads of the projects in sight that are not archived."""
@@ -53,7 +53,7 @@ class Workload(Row):
     What a task needs is copied from the tier at submit. `tags` are what its submitter calls it by,
     for good: spend is split by them. `epoch` counts placements, and `network` is the project's rule
     at the last of them. `plan` says what becomes of it once its last lease is closed. `waits_since`
-    is when the present wait began; `failures` and `losses` count ends by its own fault and by that
+    is when the present wait began. `failures` and `losses` count ends by its own fault and by that
     of machines.
     """
 
@@ -150,19 +150,19 @@ class Workload(Row):
 
     @property
     def amount(self) -> Amount:
-        """What one task gets."""
+        """Return the resources of one task."""
         return Amount(self.cpu_millis, self.memory_bytes, self.gpus)
 
     @property
     def need(self) -> Need:
-        """What one task asks of a node, by the present rule of its project."""
+        """Return the requirements of one task, under the current network rule of its project."""
         labels = tuple(sorted(self.labels.items()))
         network = self.project.network_rule
         return Need(self.amount, self.gpu_model, labels, self.backend, network)
 
     @property
     def network_rule(self) -> NetworkRule:
-        """The rule it runs under; while it waits, the one it would be placed under now."""
+        """The rule it runs under. While it waits, the one it would be placed under now."""
         if self.status in WAITING:
             return self.project.network_rule
         return cast("NetworkRule", self.network)
@@ -189,7 +189,7 @@ class Task(Row):
 
 
 class WorkloadEvent(Row):
-    """One line of a workload's story. What an agent reported carries task, epoch and sequence."""
+    """An event of a workload. Events that an agent reported carry task, epoch and sequence."""
 
     id = IdField("wev")
     workload = models.ForeignKey(Workload, on_delete=models.CASCADE, related_name="events")

@@ -1,1 +1,1 @@
-"""What users, upper rooms and agents may ask of workloads."""
+"""Use cases of workloads, for users, other apps and agents."""

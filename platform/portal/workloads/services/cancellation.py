@@ -26,7 +26,7 @@ def stop_workload(
     """Ask a workload to end: at once while it waits, after its tasks have stopped once it runs.
 
     Idempotent: one that has ended or is stopping for good stays as it is. `message` is the sentence
-    people read; `by` is who asked, when a person did.
+    people read. `by` is who asked, when a person did.
     """
     text = message or (f"Stopped by {by.display_name}." if by else "Stopped.")
     with transaction.atomic():

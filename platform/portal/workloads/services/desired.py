@@ -1,4 +1,4 @@
-"""What a node should be running: level-triggered, so asking twice is as good as asking once."""
+"""Desired state of a node: level-triggered, so repeated requests are harmless."""
 
 from collections.abc import Mapping
 from typing import cast
@@ -50,7 +50,7 @@ def _stop(lease: Lease, workload: Workload) -> DesiredTask:
 
 
 def _stop_reason(workload: Workload) -> ReasonCode:
-    """Return the reason a stopped task reports; the peers of a failed one did nothing wrong."""
+    """Return the reason a stopped task reports. The peers of a failed one did nothing wrong."""
     if workload.plan == StopOutcome.JUDGE:
         return ReasonCode.PEER_FAILED
     return ReasonCode(workload.reason) if workload.reason else ReasonCode.PREEMPTED
@@ -111,7 +111,7 @@ def _spec(lease: Lease, workload: Workload, secrets: dict[str, str]) -> TaskSpec
 def _services(surroundings: Mapping[str, str]) -> list[ServiceAddress]:
     """Return the addresses of the platform that a task without network reaches.
 
-    Besides the portal and the gateway these are what its kind is told of, such as the Hub of a
+    Besides the portal and the gateway these are addresses from its kind, such as the Hub of a
     notebook server: our own variables, none of the project's.
     """
     urls = [settings.SLIPWAY_URL, settings.SLIPWAY_GATEWAY_URL, *surroundings.values()]
@@ -131,7 +131,7 @@ def _environment(
     secrets: dict[str, str],
     surroundings: Mapping[str, str],
 ) -> dict[str, str]:
-    """Return the variables of a task; later ones win, and the platform's own come last."""
+    """Return the variables of a task. Later ones win, and the platform's own come last."""
     return {
         **secrets,
         **spec.env,

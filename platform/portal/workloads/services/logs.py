@@ -34,7 +34,7 @@ def _key(lease: Lease, rank: int) -> str:
 
 
 def _end_key(lease: Lease, rank: int) -> str:
-    """Return the key of a note that stands where the log has been sent to its last byte."""
+    """Return the key of the marker that exists once the log has been sent to its last byte."""
     return f"workloads/{lease.workload_id}/{lease.epoch}.{rank}.end"
 
 
@@ -48,10 +48,10 @@ def append_log(
     pieces: Iterable[bytes],
     is_last: bool = False,
 ) -> int:
-    """Append bytes of a rank's log at `offset`; returns the offset to send on from.
+    """Append bytes of a rank's log at `offset`. Returns the offset to send on from.
 
     What is there already is skipped, what would leave a gap is not taken, so repeating is harmless.
-    `is_last` comes without bytes and says that the log ends at `offset`; it is believed when it
+    `is_last` comes without bytes and says that the log ends at `offset`. It is believed when it
     does.
     Raises Conflict (`stale_epoch`) when the task is not this node's, or was given up as lost.
     """
@@ -131,7 +131,7 @@ def ranks_with_logs(*, workload: Workload, leases: Iterable[Lease]) -> list[int]
 
 @dataclass(frozen=True)
 class LogPlace:
-    """Where the log of one rank of one attempt stands; see `RankLog` for `is_complete`."""
+    """Location of the log of one rank of one attempt. See `RankLog` for `is_complete`."""
 
     attempt: int
     rank: int
@@ -139,11 +139,11 @@ class LogPlace:
     is_complete: bool
 
     def size_bytes(self) -> int:
-        """Return how long it is by now; asks no database."""
+        """Return the current size, without a database query."""
         return log_store().size(self.key)
 
     def read(self, start: int, length: int) -> bytes:
-        """Return a range of it, shorter where it ends; asks no database."""
+        """Return a range of the log, shorter at its end, without a database query."""
         return b"".join(log_store().read(self.key, start, length))
 
 
@@ -175,7 +175,7 @@ def log_places(
 
 
 def log_of(*, workload: Workload, attempt: int, rank: int) -> RankLog:
-    """Return how far one log has come; raises NotFound if there is no such attempt or rank."""
+    """Return how far one log has come. Raises NotFound if there is no such attempt or rank."""
     lease = _lease(workload, attempt, rank)
     # First whether it can grow, then its size: so a complete log is never cut short.
     is_complete = _is_complete(lease, rank)
@@ -185,12 +185,12 @@ def log_of(*, workload: Workload, attempt: int, rank: int) -> RankLog:
 def read_log(
     *, workload: Workload, attempt: int, rank: int, start: int, length: int
 ) -> Iterator[bytes]:
-    """Yield a range of a log in pieces; raises NotFound if there is no such attempt or rank."""
+    """Yield a range of a log in pieces. Raises NotFound if there is no such attempt or rank."""
     return log_store().read(_key(_lease(workload, attempt, rank), rank), start, length)
 
 
 def _is_complete(lease: Lease, rank: int) -> bool:
-    """Whether nothing will be added to the log of a rank."""
+    """Return True if nothing will be added to the log of a rank."""
     if lease.ended_at is None:
         return False
     if lease.reason == ReasonCode.NODE_LOST:  # its agent is not listened to any more

@@ -25,7 +25,7 @@ from slipway.schemas.truncation import shorten
 from slipway.schemas.workloads import ReasonCode, WorkloadState
 
 _LONGEST_PAST = timedelta(days=30)
-# Ends that the portal itself has declared: whoever still reports is behind.
+# Ends that the portal itself has declared: later reports are out of date.
 _DECLARED = frozenset({ReasonCode.NODE_LOST, ReasonCode.START_FAILED})
 Key = tuple[str, int]
 
@@ -33,7 +33,7 @@ Key = tuple[str, int]
 def accept_reports(
     *, node: Node, reports: Sequence[TaskReport], sent_unix_ms: int | None = None
 ) -> ReportsAnswer:
-    """Take in reports; those of tasks this node has no business with come back as stale."""
+    """Accept reports. Those of tasks that do not belong to this node are returned as stale."""
     received = clock.now()
     stale: list[Key] = []
     accepted = 0
@@ -57,7 +57,7 @@ class Clock:
         self._behind_ms = now_ms - sent_unix_ms if sent_unix_ms is not None else 0
 
     def moment(self, at_unix_ms: int) -> datetime:
-        """Return our time of a moment on the node; never later than when we heard of it."""
+        """Convert a node's time to ours, never later than when the report arrived."""
         now_ms = self._received.timestamp() * 1000
         least = now_ms - _LONGEST_PAST.total_seconds() * 1000
         mapped = min(max(at_unix_ms + self._behind_ms, least), now_ms)
@@ -73,7 +73,7 @@ def _by_task(reports: Iterable[TaskReport]) -> dict[Key, list[TaskReport]]:
 
 @transaction.atomic
 def _accept(node: Node, key: Key, reports: list[TaskReport], times: Clock) -> bool:
-    """Apply the reports of one task; False when they are stale."""
+    """Apply the reports of one task. Returns False if they are stale."""
     leases = Lease.objects.filter(task_id=key[0], epoch=key[1], node=node)
     workload_id = leases.values_list("workload_id", flat=True).first()
     workload = locked(workload_id) if workload_id else None
@@ -146,7 +146,7 @@ def _running(workload: Workload, lease: Lease, report: TaskReport, at: datetime)
 
 
 def _rendezvous(workload: Workload, lease: Lease, report: TaskReport) -> None:
-    """Note where the gang meets, once an epoch, and wake those who wait for it."""
+    """Record the rendezvous of the gang, once an epoch, and wake the agents that wait for it."""
     if report.rendezvous is None or lease.index != 0 or not _is_current(workload, lease):
         return
     unknown = Workload.objects.filter(pk=workload.pk, epoch=lease.epoch, rendezvous_port=0)
@@ -213,7 +213,7 @@ def _is_current(workload: Workload, lease: Lease) -> bool:
 
 
 def _tell(lease: Lease, report: TaskReport, kind: str, message: str) -> None:
-    """Add the report to the story, once whatever is repeated."""
+    """Add the report to the history, once even if it is repeated."""
     WorkloadEvent.objects.bulk_create(
         [
             WorkloadEvent(

@@ -15,12 +15,12 @@ from slipway.schemas.workloads import ReasonCode, WorkloadState
 
 
 def is_resumable(workload: Workload) -> bool:
-    """Tell whether the workload was stopped by a budget, which is what can be carried on."""
+    """Return whether the workload was stopped by a budget, and so can be resumed."""
     return workload.status == WorkloadState.STOPPED and workload.reason == ReasonCode.BUDGET
 
 
 def resume_workload(*, workload: Workload, by: User) -> Workload:
-    """Queue again what a budget has stopped; its next attempt resumes from its checkpoint.
+    """Queue again what a budget has stopped. Its next attempt resumes from its checkpoint.
 
     Raises Conflict for anything else, and whatever the admission refuses with.
     """

@@ -15,7 +15,7 @@ from slipway.schemas.agent import Sample
 def accept_samples(
     *, node: Node, samples: Sequence[Sample], sent_unix_ms: int | None = None
 ) -> int:
-    """Store samples of tasks this node has leases for; returns how many. Idempotent."""
+    """Store samples of tasks this node has leases for and return their number. Idempotent."""
     times = Clock(clock.now(), sent_unix_ms)
     tasks = {sample.task_id for sample in samples}
     leases = {

@@ -1,4 +1,4 @@
-"""What a node may fetch for a task: its code and its environment, and nothing else of anybody."""
+"""Downloads of a node for its task: its code and its environment, and nothing else."""
 
 from collections.abc import Iterator
 
@@ -41,7 +41,7 @@ def environment_for(*, node: Node, digest: str) -> Environment:
 
 
 def take_build_report(*, node: Node, digest: str, report: EnvironmentReport) -> int:
-    """Take in how a build stands on a node; returns the offset of its log to send on from.
+    """Accept the state of a build on a node. Returns the offset of its log to send on from.
 
     Raises NotFound unless the node has been given a task of the project that runs in the
     environment, now or before: a build may end after the task it was begun for. An agent that names

@@ -34,9 +34,9 @@ _KEY = re.compile(r"\A[\x21-\x7e]{1,128}\Z")
 
 @dataclass(frozen=True)
 class WorkloadRequest:
-    """What somebody wants to run.
+    """Request to run a workload.
 
-    `nodes` is the number of tasks, all placed or none; `procs` the ranks in each. `key` makes the
+    `nodes` is the number of tasks, all placed or none, `procs` the ranks in each. `key` makes the
     submission idempotent within the project: the same key is the same workload. `max_lifetime_s`
     counts from placement and lets the scheduler fill gaps with it.
     """
@@ -57,7 +57,7 @@ class WorkloadRequest:
 
 
 def submit_workload(*, project: Project, by: User, spec: WorkloadRequest) -> Workload:
-    """Queue a workload, or hold it where the admission says so; idempotent by `spec.key`.
+    """Queue a workload, or hold it where the admission says so. Idempotent by `spec.key`.
 
     Raises InvalidInput for what can never run (and says what is in the way), Conflict for a key
     used for something else, and whatever the admission refuses with.
@@ -127,7 +127,7 @@ def request_of(workload: Workload) -> AdmissionRequest:
 
 
 def enqueue(workload: Workload) -> None:
-    """Let an admitted workload queue. Call it inside a transaction."""
+    """Enqueue an admitted workload. Call it inside a transaction."""
     if move(workload, WorkloadState.ADMITTED, kind="admitted", message="Admitted.", hold=""):
         move(
             workload,
@@ -178,7 +178,7 @@ def _open_shares(project: Project) -> None:
 
 
 def _earlier(project: Project, workload_request: WorkloadRequest) -> Workload | None:
-    """Return what was submitted with this key before; raises Conflict if it was something else."""
+    """Return what was submitted with this key before. Raises Conflict if it was something else."""
     if workload_request.key is None:
         return None
     workload = Workload.objects.filter(project=project, submit_key=workload_request.key).first()

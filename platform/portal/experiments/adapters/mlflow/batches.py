@@ -1,6 +1,6 @@
-"""What a client logs, read from its JSON without MLflow.
+"""Parsers of the JSON that clients log, independent of MLflow.
 
-Only what is plainly right is read: anything else is left to MLflow's own server, which then says in
+Only plainly valid requests are parsed. MLflow's own server handles all others, and reports in
 its own words what is wrong with it.
 """
 
@@ -37,7 +37,7 @@ class Unusual(Exception):
 
 @dataclass(frozen=True)
 class Batch:
-    """What is written to one run in one transaction."""
+    """Metrics, parameters and tags written to one run in one transaction."""
 
     run_id: str
     metrics: tuple[Point, ...] = ()
@@ -60,7 +60,7 @@ def _only(content: Mapping[str, Any], *names: str) -> None:
 
 
 def run_id_of(content: Mapping[str, Any]) -> str:
-    """Return the run a body or query is about; raises Unusual."""
+    """Return the run a body or query is about. Raises Unusual."""
     result = content.get("run_id") or content.get("run_uuid")
     if not isinstance(result, str) or RUN_ID.match(result) is None:
         raise Unusual
@@ -68,7 +68,7 @@ def run_id_of(content: Mapping[str, Any]) -> str:
 
 
 def key_of(given: object) -> str:
-    """Return the key of a metric, parameter or tag; raises Unusual."""
+    """Return the key of a metric, parameter or tag. Raises Unusual."""
     if (
         not isinstance(given, str)
         or len(given) > _MOST_KEY
@@ -88,7 +88,7 @@ def _text(given: object, most: int) -> str:
 
 
 def whole_of(given: object) -> int:
-    """Return a whole number of 64 bits; raises Unusual."""
+    """Return a whole number of 64 bits. Raises Unusual."""
     if type(given) is not int or not -_INT64 <= given < _INT64:
         raise Unusual
     return given
@@ -114,27 +114,27 @@ def _point(given: Mapping[str, Any]) -> Point:
 
 
 def metric_of(content: Mapping[str, Any]) -> Batch:
-    """Read `runs/log-metric`; raises Unusual."""
+    """Read `runs/log-metric`. Raises Unusual."""
     _only(content, "run_id", "run_uuid", "key", "value", "timestamp", "step")
     return Batch(run_id_of(content), (_point(content),))
 
 
 def param_of(content: Mapping[str, Any]) -> Batch:
-    """Read `runs/log-parameter`; raises Unusual."""
+    """Read `runs/log-parameter`. Raises Unusual."""
     _only(content, "run_id", "run_uuid", "key", "value")
     key = key_of(content.get("key"))
     return Batch(run_id_of(content), params={key: _text(content.get("value"), _MOST_PARAM)})
 
 
 def tag_of(content: Mapping[str, Any]) -> Batch:
-    """Read `runs/set-tag`; raises Unusual."""
+    """Read `runs/set-tag`. Raises Unusual."""
     _only(content, "run_id", "run_uuid", "key", "value")
     key = key_of(content.get("key"))
     return Batch(run_id_of(content), tags={key: _text(content.get("value"), _MOST_TAG)})
 
 
 def batch_of(content: Mapping[str, Any], size: int) -> Batch:
-    """Read `runs/log-batch`, whose body has `size` bytes; raises Unusual."""
+    """Read `runs/log-batch`, whose body has `size` bytes. Raises Unusual."""
     _only(content, "run_id", "run_uuid", "metrics", "params", "tags")
     metrics, params, tags = (_listed(content, name) for name in ("metrics", "params", "tags"))
     if (
@@ -166,7 +166,7 @@ def _listed(content: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
 
 
 def pairs_of(listed: list[dict[str, Any]], most: int = _MOST_TAG) -> dict[str, str]:
-    """Return keys and values of parameters or tags; raises Unusual."""
+    """Return keys and values of parameters or tags. Raises Unusual."""
     pairs: dict[str, str] = {}
     for item in listed:
         _only(item, "key", "value")
@@ -175,5 +175,5 @@ def pairs_of(listed: list[dict[str, Any]], most: int = _MOST_TAG) -> dict[str, s
 
 
 def tags_of(content: Mapping[str, Any]) -> dict[str, str]:
-    """Return the tags of a body; raises Unusual."""
+    """Return the tags of a body. Raises Unusual."""
     return pairs_of(_listed(content, "tags"))

@@ -15,7 +15,7 @@ _ROWS = 5_000
 
 @dataclass(frozen=True)
 class _Extent:
-    """How far a curve reaches; times in milliseconds."""
+    """Number of points and range of a curve. Times are in milliseconds."""
 
     points: int
     first: int
@@ -24,7 +24,7 @@ class _Extent:
 
 @dataclass
 class _Stretch:
-    """What is kept of neighbouring points: the lowest, the highest, one of each that is no number.
+    """Retained points of an interval: the lowest, the highest, and one of each non-finite value.
 
     Points are (step, timestamp, value).
     """
@@ -34,7 +34,7 @@ class _Stretch:
     odd: dict[str, tuple[int, int, float]] = field(default_factory=dict)
 
     def take(self, step: int, timestamp: int, value: float) -> None:
-        """Look at one more point."""
+        """Process one more point."""
         if not math.isfinite(value):
             self.odd.setdefault(str(value), (step, timestamp, value))
             return
@@ -44,7 +44,7 @@ class _Stretch:
             self.high = (step, timestamp, value)
 
     def kept(self) -> Iterator[tuple[int, int, float]]:
-        """Return what is kept."""
+        """Return the retained points."""
         if self.low is not None:
             yield self.low
         if self.high is not None and self.high != self.low:

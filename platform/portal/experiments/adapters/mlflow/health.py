@@ -1,4 +1,4 @@
-"""Whether MLflow's server answers, for pages that need it."""
+"""Health check of MLflow's server, for pages that need it."""
 
 import httpx
 from django.conf import settings
@@ -7,8 +7,8 @@ _PROBE_S = 1.0
 
 
 def tracking_answers() -> bool:
-    """Tell whether MLflow's server answers now, within a second. Metrics are taken in without it;
-    artifacts, models and traces are not."""
+    """Return whether MLflow's server answers within a second. Metrics are accepted without it.
+    Artifacts, models and traces are not."""
     transport = httpx.HTTPTransport(uds=str(settings.SLIPWAY_TRACKING_SOCKET))
     try:
         with httpx.Client(transport=transport, timeout=_PROBE_S, trust_env=False) as client:

@@ -1,7 +1,7 @@
 """Indexes of ours on MLflow's tables, without which lists of 100,000 runs are slow.
 
 MLflow's migrations leave indexes alone that they do not know. Values of parameters and tags are
-longer than an index of PostgreSQL may hold, so their first characters stand in it.
+longer than an index of PostgreSQL may hold, so it indexes their first characters.
 """
 
 from portal.experiments.adapters.mlflow.sql import PREFIX

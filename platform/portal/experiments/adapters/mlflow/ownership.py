@@ -1,4 +1,4 @@
-"""Which project a thing of MLflow belongs to, and the experiment every project has."""
+"""Ownership of MLflow's objects by projects, and the default experiment of each project."""
 
 import time
 from threading import Lock
@@ -21,7 +21,7 @@ _OWNERS = {
 
 
 def belongs(project_id: str, kind: str, identity: str) -> bool:
-    """Tell whether a `run`, `model` or `experiment` is there and is the project's."""
+    """Return whether a `run`, `model` or `experiment` exists and is the project's."""
     if len(identity) > _LONGEST_ID or "\0" in identity:
         return False
     value: str | int = identity
@@ -35,7 +35,7 @@ def belongs(project_id: str, kind: str, identity: str) -> bool:
 class DefaultExperiments:
     """The experiment `Default` of every project, made when it is first asked for.
 
-    MLflow has one only, numbered 0; clients that name no experiment mean it. What was found once is
+    MLflow has one only, numbered 0. Clients that name no experiment mean it. What was found once is
     remembered, for it is never removed.
     """
 
@@ -54,7 +54,7 @@ class DefaultExperiments:
         return known
 
     def forget(self) -> None:
-        """Forget all: another database is in force."""
+        """Clear the cache, because another database is in force."""
         self._known.clear()
 
 
@@ -62,7 +62,7 @@ default_experiments = DefaultExperiments()
 
 
 def artifact_location(project_id: str, experiment_id: int) -> str:
-    """Return where MLflow keeps the artifacts of an experiment."""
+    """Return where MLflow stores the artifacts of an experiment."""
     return f"mlflow-artifacts:/workspaces/{project_id}/{experiment_id}"
 
 

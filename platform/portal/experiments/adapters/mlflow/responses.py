@@ -56,7 +56,7 @@ def info_of(row: Sequence[Any]) -> dict[str, Any]:
 
 
 def run_answer(project_id: str, run_id: str) -> dict[str, Any] | None:
-    """Return a run of the project with all that was logged to it; None when it has none such."""
+    """Return a run of the project with all that was logged to it, or None if it has no such run."""
     records = rows(
         f"SELECT {_INFO} FROM {_OURS} WHERE r.run_uuid = %s AND e.workspace = %s",
         [run_id, project_id],
@@ -203,7 +203,7 @@ def page_token(offset: int) -> str:
 
 
 def offset_of(token: str) -> int:
-    """Return where a page begins; raises ValueError for a token nobody made."""
+    """Return the offset of a page. Raises ValueError for an invalid page token."""
     document = json.loads(base64.b64decode(token, validate=True))
     offset = document["offset"] if isinstance(document, dict) and "offset" in document else None
     if type(offset) is not int or not 0 <= offset < 1 << 40:

@@ -15,14 +15,14 @@ _LONGEST_EXPERIMENT = 256
 
 
 class SqlRunWriter:
-    """Writes MLflow's tables; see `portal.experiments.ports.RunWriter` for the verbs."""
+    """Writes MLflow's tables. See `portal.experiments.ports.RunWriter` for the methods."""
 
     def exists(self, run_id: str) -> bool:
-        """Tell whether there is such a run."""
+        """Return whether the run exists."""
         return bool(rows("SELECT 1 FROM runs WHERE run_uuid = %s", [run_id]))
 
     def begin(self, run: NewRun) -> None:
-        """Make a run, and its experiment if there is none, or take that out of the bin."""
+        """Create a run, and create or restore its experiment if needed."""
         with transaction.atomic(using=DATABASE):
             experiment_id, place = _experiment(run)
             made = change(
@@ -45,7 +45,7 @@ class SqlRunWriter:
                 )
 
     def move(self, project_id: str, run_id: str, experiment_id: int) -> bool:
-        """Put a run of the project into another of its experiments in use; tells whether it did.
+        """Move a run to another active experiment of the project. Returns whether it did.
 
         Its artifacts stay where they are.
         """
@@ -59,7 +59,7 @@ class SqlRunWriter:
         return moved > 0
 
     def resume(self, run_id: str) -> None:
-        """Note that a run goes on."""
+        """Record that a run resumes."""
         change(
             "UPDATE runs SET status = 'RUNNING', end_time = NULL "
             "WHERE run_uuid = %s AND status != 'RUNNING'",
@@ -67,7 +67,7 @@ class SqlRunWriter:
         )
 
     def end(self, run_ids: Sequence[str], status: str, *, ended_ms: int) -> int:
-        """End runs that are not ended so yet; returns how many."""
+        """End runs that do not have this end yet, and return their number."""
         if not run_ids:
             return 0
         return change(

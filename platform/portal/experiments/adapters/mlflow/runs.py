@@ -25,7 +25,7 @@ _MOST_DIGITS = 9
 
 @dataclass(frozen=True)
 class RunRequest:
-    """What a client says of a run it begins."""
+    """Fields of a `runs/create` request."""
 
     experiment_id: int
     user: str
@@ -42,7 +42,7 @@ def _text(content: Mapping[str, Any], name: str, most: int) -> str:
 
 
 def new_run_of(content: Mapping[str, Any]) -> RunRequest:
-    """Read `runs/create`; raises Unusual."""
+    """Read `runs/create`. Raises Unusual."""
     if not content.keys() <= {"experiment_id", "user_id", "start_time", "run_name", "tags"}:
         raise Unusual
     experiment = _text(content, "experiment_id", _MOST_DIGITS)
@@ -62,7 +62,7 @@ def new_run_of(content: Mapping[str, Any]) -> RunRequest:
 
 
 def create_run(project_id: str, run_request: RunRequest) -> dict[str, Any]:
-    """Make a run and return it as clients read it.
+    """Create a run and return it as clients read it.
 
     Raises Unusual when the experiment is not an active one of the project.
     """
@@ -109,7 +109,7 @@ def create_run(project_id: str, run_request: RunRequest) -> dict[str, Any]:
 
 
 def update_run(project_id: str, content: Mapping[str, Any]) -> dict[str, Any]:
-    """Change the status, end or name of a run; returns its info as clients read it.
+    """Change the status, end or name of a run. Returns its info as clients read it.
 
     Raises Unusual when the body is not plain, or the run is not an active one of the project.
     """
@@ -148,7 +148,7 @@ def update_run(project_id: str, content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_ours(project_id: str, run_id: str) -> bool:
-    """Tell whether a run is the project's, in the bin or not."""
+    """Return whether a run is the project's, in the trash or not."""
     records = rows(
         "SELECT 1 FROM runs r JOIN experiments e ON e.experiment_id = r.experiment_id"
         " WHERE r.run_uuid = %s AND e.workspace = %s",

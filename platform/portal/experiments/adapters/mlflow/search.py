@@ -1,7 +1,7 @@
 """Pages of runs: which, in what order, with which values.
 
 Two ways lead to the runs that match. When a condition is met by few values of its key, the index on
-values names them. Otherwise runs are looked at in the order of the list, and enough match soon. The
+values names them. Otherwise runs are scanned in the order of the list, and enough match soon. The
 index tells which it is, by counting no further than `FEW`.
 """
 
@@ -82,7 +82,7 @@ def add_conditions(where: SqlConditions, conditions: Sequence[FilterCondition]) 
 
 
 def _few(comparison: FilterCondition) -> set[str] | None:
-    """Return the runs, of whichever project, that meet a condition; None when they are many."""
+    """Return the runs, of whichever project, that meet a condition, or None if they are many."""
     test = indexed_test(comparison)
     if test is None:
         return None
@@ -126,7 +126,7 @@ def facts_of(row: Row) -> RunFacts:
 def _by_attribute(
     where: SqlConditions, order: SortOrder, limit: int, cursor: _Cursor | None
 ) -> tuple[list[Row], str | None]:
-    """Return runs by a column of their own; those without a value sort as empty or 0."""
+    """Return runs by a column of their own. Those without a value sort as empty or 0."""
     column = column_of(order.field.key)
     if order.field.key != "start_time":
         column = f"coalesce({column}, {'0' if order.field.is_number else chr(39) * 2})"

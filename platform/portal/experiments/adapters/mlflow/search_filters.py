@@ -1,7 +1,7 @@
 """The filters and orders of `runs/search`, where MLflow's server and we read them alike.
 
 MLflow reads a filter with a parser of SQL, which has opinions on quotes, keywords and comments.
-What is written plainly is read here; all else is Unusual, and MLflow answers it.
+What is written plainly is read here. All else is Unusual, and MLflow answers it.
 """
 
 import re
@@ -50,14 +50,14 @@ _BEGAN = RunField(FieldKind.ATTRIBUTE, "start_time")
 
 @dataclass(frozen=True)
 class RunSortField:
-    """One field by which runs are sorted; those without a value come last either way."""
+    """One field by which runs are sorted. Those without a value come last either way."""
 
     field: RunField
     descending: bool
 
 
 def conditions_of(text: str) -> tuple[FilterCondition, ...]:
-    """Return the conditions of a filter; raises Unusual."""
+    """Return the conditions of a filter. Raises Unusual."""
     if not text:
         return ()
     if len(text) > _LONGEST or _FILTER.fullmatch(text) is None:
@@ -87,7 +87,7 @@ def conditions_of(text: str) -> tuple[FilterCondition, ...]:
 
 
 def sort_fields_of(listed: Sequence[object]) -> tuple[RunSortField, ...]:
-    """Return the orders of a search; raises Unusual."""
+    """Return the orders of a search. Raises Unusual."""
     run_sort_fields = [_sorting(text) for text in listed]
     if len(run_sort_fields) > _MOST_ORDERS or len(
         {run_sort_field.field for run_sort_field in run_sort_fields}
@@ -109,7 +109,7 @@ def _sorting(text: object) -> RunSortField:
 
 @dataclass(frozen=True)
 class RunQuery:
-    """What follows the columns and tables of a query of runs, called `r`, with its parameters."""
+    """Joins, conditions and order of a query of runs (table alias `r`), with the parameters."""
 
     joins: str
     join_values: list[str]

@@ -1,6 +1,6 @@
 """Conditions on runs as SQL, for SQLite and PostgreSQL alike.
 
-The table of runs is called `r` in every statement. Nothing of a filter ever stands in the text of a
+The table of runs is called `r` in every statement. No part of a filter is ever in the text of a
 statement: keys and values are parameters.
 """
 
@@ -52,7 +52,7 @@ class SqlConditions:
 
 
 def is_sqlite() -> bool:
-    """Whether the tables stand in SQLite."""
+    """Return True if MLflow's tables are in SQLite."""
     return connections[DATABASE].vendor == "sqlite"
 
 
@@ -64,14 +64,14 @@ def rows(statement: str, values: Sequence[Any] = ()) -> list[Row]:
 
 
 def change(statement: str, values: Sequence[Any] = ()) -> int:
-    """Run a statement that changes rows; returns how many."""
+    """Run a statement that changes rows and return their number."""
     with connections[DATABASE].cursor() as cursor:
         cursor.execute(statement, list(values))
         return max(0, int(cursor.rowcount))
 
 
 def marks(values: Sequence[Any]) -> str:
-    """Return as many placeholders as there are values; there must be some."""
+    """Return as many placeholders as there are values. There must be some."""
     return ", ".join(["%s"] * len(values))
 
 
@@ -180,7 +180,7 @@ def indexed_test(comparison: FilterCondition) -> tuple[str, list[Any]] | None:
 
 
 def number_of(value: float, *, is_nan: bool) -> float:
-    """Return the number that was logged, from what stands in the table: NaN, ±inf or finite."""
+    """Return the number that was logged, from the stored value: NaN, ±inf or finite."""
     if is_nan:
         return float("nan")
     if value >= LARGEST:
@@ -189,7 +189,7 @@ def number_of(value: float, *, is_nan: bool) -> float:
 
 
 def order_expression(order: RunField) -> str:
-    """Return what runs with a logged value are sorted by; the table is called `v`."""
+    """Return what runs with a logged value are sorted by. The table is called `v`."""
     if order.kind is FieldKind.METRIC:
         return "v.value"
     return f"substr(v.value, 1, {PREFIX})"

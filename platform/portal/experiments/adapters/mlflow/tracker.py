@@ -46,7 +46,7 @@ _LOGGED = (FieldKind.METRIC, FieldKind.PARAM, FieldKind.TAG)
 
 
 class SqlTracker:
-    """Reads MLflow's tables; see `portal.experiments.ports.Tracker` for the verbs."""
+    """Reads MLflow's tables. See `portal.experiments.ports.Tracker` for the methods."""
 
     def experiments(
         self, project_id: str, *, stage: Stage = Stage.ACTIVE, text: str = ""
@@ -120,7 +120,7 @@ class SqlTracker:
         return KnownFields(run_fields, len(run_ids), is_whole)
 
     def run(self, project_id: str, run_id: str) -> RunDetail | None:
-        """Return one run, in use or in the bin."""
+        """Return one run, in use or in the trash."""
         listed = rows(
             f"SELECT {COLUMNS}, e.name, r.artifact_uri FROM runs r "
             "JOIN experiments e ON e.experiment_id = r.experiment_id "

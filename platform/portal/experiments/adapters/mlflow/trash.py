@@ -12,10 +12,10 @@ _OF_RUNS = ("metrics", "latest_metrics", "params", "tags")
 
 
 class SqlTrash:
-    """Writes MLflow's tables; see `portal.experiments.ports.Trash` for the verbs."""
+    """Writes MLflow's tables. See `portal.experiments.ports.Trash` for the methods."""
 
     def put(self, project_id: str, run_ids: Sequence[str], *, at_ms: int) -> list[str]:
-        """Put runs in the bin; returns those that were not there."""
+        """Move runs to the trash. Returns those that were not there."""
         if not run_ids:
             return []
         with transaction.atomic(using=DATABASE):
@@ -29,7 +29,7 @@ class SqlTrash:
         return result
 
     def take_back(self, project_id: str, run_ids: Sequence[str]) -> list[str]:
-        """Put runs back into use, where their experiment is in use; returns which."""
+        """Restore runs whose experiment is in use. Returns those that were restored."""
         if not run_ids:
             return []
         with transaction.atomic(using=DATABASE):
@@ -43,7 +43,7 @@ class SqlTrash:
         return result
 
     def put_experiment(self, project_id: str, experiment_id: int, *, at_ms: int) -> bool:
-        """Put an experiment in the bin with its runs; tells whether it was in use."""
+        """Move an experiment to the trash with its runs. Returns whether it was in use."""
         with transaction.atomic(using=DATABASE):
             if not _move_experiment(project_id, experiment_id, "active", "deleted", at_ms):
                 return False
@@ -55,7 +55,7 @@ class SqlTrash:
             return True
 
     def take_back_experiment(self, project_id: str, experiment_id: int, *, at_ms: int) -> bool:
-        """Put an experiment back with the runs that went with it; tells whether it was there."""
+        """Restore an experiment and the runs deleted with it. Returns whether it was deleted."""
         with transaction.atomic(using=DATABASE):
             went = rows(
                 "SELECT last_update_time FROM experiments WHERE experiment_id = %s",
@@ -63,7 +63,7 @@ class SqlTrash:
             )
             if not _move_experiment(project_id, experiment_id, "deleted", "active", at_ms):
                 return False
-            # Runs that were in the bin before the experiment followed stay there.
+            # Runs that were in the trash before the experiment stay there.
             change(
                 "UPDATE runs SET lifecycle_stage = 'active', deleted_time = NULL "
                 "WHERE experiment_id = %s AND lifecycle_stage = 'deleted' AND deleted_time >= %s",
@@ -74,7 +74,7 @@ class SqlTrash:
     def binned(
         self, *, before_ms: int, project_id: str | None = None, limit: int
     ) -> Sequence[tuple[str, str]]:
-        """Return runs put in the bin before a moment, as (project id, run id), oldest first."""
+        """Return runs moved to the trash before a time, as (project id, run id), oldest first."""
         ours = " AND e.workspace = %s" if project_id is not None else ""
         listed = rows(
             "SELECT e.workspace, r.run_uuid FROM runs r "
@@ -86,7 +86,7 @@ class SqlTrash:
         return [(row[0], row[1]) for row in listed]
 
     def destroy(self, run_id: str) -> str | None:
-        """Remove one run that is in the bin, for good; returns where its artifacts rest."""
+        """Delete a run in the trash for good. Returns the location of its artifacts."""
         with transaction.atomic(using=DATABASE):
             # The row is taken first, so that nobody takes the run out of the bin meanwhile.
             taken = change(

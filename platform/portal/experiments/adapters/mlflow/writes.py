@@ -137,7 +137,7 @@ def _write_params(cursor: Any, run_id: str, params: Mapping[str, str]) -> None:
 
 
 def write_tags(cursor: Any, run_id: str, tags: Mapping[str, str]) -> None:
-    """Set tags of a run; the one that holds its name renames it."""
+    """Set tags of a run. The tag with its name renames it."""
     cursor.executemany(
         f"INSERT INTO tags (key, value, run_uuid) VALUES (%s, %s, %s) {_REPLACE}",
         [(key, tags[key], run_id) for key in sorted(tags)],
