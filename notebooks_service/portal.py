@@ -1,4 +1,4 @@
-"""What the Hub says to the portal and hears from it; `slipway.schemas.notebook_servers` rules."""
+"""HTTP client of the Hub for the portal. The schemas are in `slipway.schemas.notebook_servers`."""
 
 import json
 from typing import Any, Final, Self

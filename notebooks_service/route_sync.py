@@ -65,7 +65,7 @@ class HubApi:
 
 @dataclass(frozen=True)
 class Doors:
-    """What the Hub does with its proxy: give it its routes again, and have it answer."""
+    """Callbacks for the Hub's proxy: restore its routes, and check that it responds."""
 
     check_routes: Callable[[], Awaitable[None]]
     ask_proxy: Callable[[], Awaitable[None]]
@@ -229,7 +229,7 @@ class Follower:
 
 
 def _is_open(hub_server: HubServer, opened: Opened | None) -> bool:
-    """Whether the Hub has opened the door to this very start of a server."""
+    """Return whether the Hub has a route to exactly this start of the server."""
     if opened is None or not opened.get("ready"):
         return False
     return (opened.get("state") or {}).get("start") == hub_server.start

@@ -372,7 +372,7 @@ class Connection:
 
 
 class _MlflowRefusal(AnswerSchema):
-    """How the tracking side of a server, which takes the files of models, says no."""
+    """Error response of the server's MLflow API, which receives model files."""
 
     error_code: str
     message: str

@@ -21,7 +21,7 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 class ServerLogin(BaseModel):
-    """How this machine is signed in to one server."""
+    """Credentials of this machine for one server."""
 
     token: str = Field(repr=False)
     email: str = ""

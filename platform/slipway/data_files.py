@@ -138,7 +138,7 @@ class Bundle:
         self._frames.clear()
 
     def has_room_for(self, size_bytes: int) -> bool:
-        """Whether a piece of that size fits in."""
+        """Return whether a piece of that size fits in."""
         fits = self.content_bytes + size_bytes <= BUNDLE_BYTES
         return fits and len(self._frames) < _MOST_IN_A_BUNDLE
 

@@ -29,9 +29,9 @@ _TRIES = 5
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a version lies: `files` once it is whole, `part` before; `facts` tells what it holds.
+    """Paths of a cached version: `files` when complete, `part` before, `facts` with its details.
 
-    The lock lies beside it and stays, so that whoever waits for it never waits for a ghost.
+    The lock file is next to it and is never deleted, so that no process waits for a deleted lock.
     """
 
     folder: Path
@@ -110,7 +110,7 @@ def _hold(place: _Place, version: DatasetVersionOut) -> bool:
 
 
 def _is_whole(place: _Place, version: DatasetVersionOut) -> bool:
-    """Whether the files are there as they were proved; what was touched since is read again."""
+    """Return whether the files are as they were verified. Files touched since are read again."""
     if not place.facts.exists() or not place.files.is_dir():
         return False
     files = 0

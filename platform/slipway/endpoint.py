@@ -88,7 +88,7 @@ class Endpoint:
 
     @property
     def url(self) -> str:
-        """Where the endpoint answers."""
+        """URL of the endpoint."""
         if self._url is None:
             client = self._slipway()
             self._url = client.endpoints.get(self.name, project=self._place(client)).url

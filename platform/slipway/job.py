@@ -56,12 +56,12 @@ class Job:
 
     @property
     def is_slipway(self) -> bool:
-        """Whether this process was started by Slipway."""
+        """True if Slipway started this process."""
         return self.id is not None
 
     @property
     def is_first(self) -> bool:
-        """Whether this is rank 0, the one that writes what is written once."""
+        """True if this is rank 0, which writes what is written once per job."""
         return self.rank == 0
 
 

@@ -32,7 +32,7 @@ _ENDS = "end"
 
 @dataclass
 class _Follower:
-    """What is known between two connections."""
+    """State of a log stream between two connections."""
 
     connection: Connection
     job: tuple[str, ...]

@@ -34,7 +34,7 @@ def golden_file_of(model_uuid: str) -> str:
 
 
 class Proofs:
-    """What a run names as inputs, and the models that it logs, in whichever order they come."""
+    """Inputs and models that a run logs, matched in whichever order they arrive."""
 
     def __init__(self) -> None:
         self._rows: OrderedDict[tuple[str, str], Any] = OrderedDict()
@@ -95,7 +95,7 @@ def _is_plain(values: Any) -> bool:
 
 
 def _is_whole(value: Any) -> bool:
-    """Whether nothing is missing, infinite or no number."""
+    """Return whether no value is missing, infinite or NaN."""
     if isinstance(value, dict):
         return all(map(_is_whole, value.values()))
     return all(map(_is_whole, value)) if isinstance(value, list) else value is not None

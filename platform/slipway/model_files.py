@@ -43,7 +43,7 @@ class ModelUpload:
 
 
 def is_here(source: object) -> bool:
-    """Whether something names a file or folder of this machine."""
+    """Return whether `source` names a file or folder of this machine."""
     if isinstance(source, os.PathLike):
         return True
     return isinstance(source, str) and Path(source).expanduser().exists()

@@ -1,4 +1,4 @@
-"""What is wrong with a notebook: what its saved counts tell, and how a clean run of it differs.
+"""Reproducibility check of notebooks: saved execution counts, and differences of a clean run.
 
 Standard library only: it runs inside jobs, whose environments are their owners'.
 """
@@ -25,7 +25,7 @@ _IGNORE_HINT = "Fix what makes it random (a seed, an order), or tag the cell ver
 
 @dataclass(frozen=True)
 class CellFinding:
-    """What was found in one cell; see `slipway.schemas.notebook_files.Finding`."""
+    """Finding in one cell. See `slipway.schemas.notebook_files.Finding`."""
 
     kind: str
     cell: int
@@ -38,7 +38,7 @@ class CellFinding:
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What came of a clean run; see `slipway.schemas.notebook_files.CheckReport`."""
+    """Result of a clean run. See `slipway.schemas.notebook_files.CheckReport`."""
 
     passed: bool
     code_cells: int

@@ -1,4 +1,4 @@
-"""How two notebooks differ, as text for people, by nbdime."""
+"""Text differences of two notebooks, by nbdime."""
 
 import io
 from typing import Any

@@ -1,8 +1,9 @@
-"""What a job runs whose script is a notebook: `python -m slipway.notebook_job NOTEBOOK [--verify]`.
+"""Entry point of notebook jobs: `python -m slipway.notebook_job NOTEBOOK [--verify]`.
 
-The output notebook is written after each cell and sent to the portal while it runs, and at the end
-whatever the end is. Sending tries again for minutes, because a portal that restarts must not cost
-the result of hours. Standard library and papermill only: the environment is the job's own.
+The output notebook is written after each cell. It is uploaded to the portal during the run, and
+at the end whatever the result. Uploads are retried for minutes, because a restart of the portal
+must not lose the result of hours. Standard library and papermill only: the environment belongs
+to the job.
 """
 
 import argparse

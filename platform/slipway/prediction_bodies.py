@@ -61,7 +61,7 @@ def body_of(data: Any) -> dict[str, Any]:
 
 
 def is_frame(data: Any) -> bool:
-    """Whether it is a data frame of pandas."""
+    """Return whether `data` is a pandas data frame."""
     return hasattr(data, "columns") and hasattr(data, "to_numpy") and hasattr(data, "index")
 
 

@@ -1,4 +1,4 @@
-"""What a run ran with, logged beside your own metrics: code, packages, hardware, data, cost.
+"""Context of a run, logged with your own metrics: code, packages, hardware, data, cost.
 
     >>> import mlflow
     >>> import slipway

@@ -16,7 +16,10 @@ _AGAIN = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 
 @dataclass(frozen=True)
 class ApiResponse:
-    """What came back. `fault` is empty when it went well; `may_pass` says that later it might."""
+    """Response of the portal.
+
+    `fault` is empty if the request succeeded. `may_pass` is true if a later attempt might succeed.
+    """
 
     content: bytes = b""
     fault: str = ""
@@ -25,7 +28,7 @@ class ApiResponse:
 
 @dataclass(frozen=True)
 class ApiAddress:
-    """Where a workload reaches its project."""
+    """API address and credentials of a workload for its project."""
 
     url: str
     token: str

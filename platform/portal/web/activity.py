@@ -1,4 +1,4 @@
-"""What runs and serves in some projects, as Home and the overview of a project show it."""
+"""Running workloads and serving endpoints of some projects, for Home and the project overview."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a browser says it is, in two words, so that a person recognises a session."""
+"""Short browser names from user agents, so that people recognise their sessions."""
 
 import re
 

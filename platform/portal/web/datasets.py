@@ -1,4 +1,4 @@
-"""What the pages say about datasets: tables drawn, a part of the preview, differences."""
+"""Presenters of datasets: rendered tables, an excerpt of the preview, differences."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What the pages say about endpoints: words for states, shares of the traffic, how to ask them."""
+"""Presenters of endpoints: labels of states, traffic shares, examples of requests."""
 
 import json
 import shlex
@@ -187,13 +187,13 @@ class ReplicaLine:
 
     @property
     def took_s(self) -> float | None:
-        """How long it took to become ready."""
+        """Seconds until the replica was ready. None while it is not."""
         ready = self.row.ready_at
         return None if ready is None else (ready - self.row.created_at).total_seconds()
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended."""
+        """True if the replica has stopped or failed."""
         return self.row.status in (_P.STOPPED, _P.FAILED)
 
 

@@ -74,7 +74,7 @@ def _guarded(text: str, digests: list[str]) -> Iterator[str]:
 
 
 def _is_script(attributes: str) -> bool:
-    """Whether a browser runs what the element holds."""
+    """Return whether a browser executes the element's content as JavaScript."""
     kind = _TYPE.search(attributes)
     return not _SOURCE.search(attributes) and (
         kind is None or kind[1].strip().lower() in _JAVASCRIPT

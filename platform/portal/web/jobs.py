@@ -1,4 +1,4 @@
-"""What the pages say about jobs: the words for a state, the time and the money they took."""
+"""Presenters of jobs: labels of states, duration and cost."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -44,10 +44,10 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class JobStatus:
-    """How a job stands: its state in one word, the sentence, how long and how much so far.
+    """Status of a job: its state in one word, an explanation, duration and cost so far.
 
-    `began` is when it started to run, or when it came while it has not; `until` is None while time
-    counts on. Money in nano-USD; `rate` is what an hour costs now.
+    `began` is when it started to run, or when it was submitted if it has not started. `until` is
+    None while the duration still grows. Money in nano-USD. `rate` is the present cost per hour.
     """
 
     job: Job
@@ -63,22 +63,22 @@ class JobStatus:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended."""
+        """True if the job has ended."""
         return self.workload.status in ENDS
 
     @property
     def is_active(self) -> bool:
-        """Whether it holds hardware now."""
+        """True if the job holds hardware now."""
         return not self.is_over and self.workload.status not in WAITING
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it waits for its turn."""
+        """True if the job waits in the queue."""
         return self.workload.status in WAITING
 
     @property
     def lasted(self) -> timedelta:
-        """How long it has run, or waits."""
+        """Duration of the run, or of the wait so far."""
         return (self.until or clock.now()) - self.began
 
 

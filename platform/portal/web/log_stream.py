@@ -35,7 +35,7 @@ MOST_BEHIND_BYTES = 4 * 1024 * 1024
 
 @dataclass
 class LogPosition:
-    """Where one browser stands in which log; `start` is None until the log is there."""
+    """Position of one browser in a log. `start` is None until the log exists."""
 
     workload_id: str
     attempt: int
@@ -45,7 +45,7 @@ class LogPosition:
 
 @dataclass(frozen=True)
 class LogStatus:
-    """What the database says: the log if there is one, the latest attempt, whether it is over."""
+    """State of a log in the database: its location if any, the latest attempt, whether it ended."""
 
     log: LogPlace | None
     newest: int
@@ -54,7 +54,7 @@ class LogStatus:
 
 @dataclass(frozen=True)
 class Look:
-    """What one look at the log has found: text, and bytes that were left out before it."""
+    """Result of one poll of the log: text, and the range of bytes skipped before it."""
 
     piece: LogChunk | None
     gap: tuple[int, int] | None

@@ -110,7 +110,7 @@ class Matches:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the log was searched to its end."""
+        """True if the log was searched to its end."""
         return self.searched_bytes >= self.size_bytes
 
 

@@ -1,4 +1,4 @@
-"""What stands around every page: its error pages and the headers a browser obeys."""
+"""Middleware for every page: error pages and security headers."""
 
 from collections.abc import Callable
 from typing import Any
@@ -46,6 +46,6 @@ class PageMiddleware:
 
 
 def _opened_as_page(request: HttpRequest) -> bool:
-    """Whether a browser shows the answer as a page of ours; not the API's addresses, nor a part."""
+    """Return whether a browser shows the response as a page of the portal, not of an API."""
     is_ours = not request.path.startswith(("/api/", "/mlflow/", "/hub/"))
     return is_ours and request.method == "GET" and "text/html" in request.headers.get("Accept", "")

@@ -1,4 +1,4 @@
-"""What open pages hear: a short-lived list of what has changed."""
+"""Events for open pages: a short-lived list of changes."""
 
 from datetime import timedelta
 from typing import ClassVar

@@ -35,7 +35,7 @@ def nano_usd_of(text: str) -> int:
 
 
 def is_tiny(nano_usd: int) -> bool:
-    """Whether an amount is less than a cent, and something."""
+    """Return whether an amount is not zero and less than a cent."""
     return 0 < abs(nano_usd) < _CENT
 
 

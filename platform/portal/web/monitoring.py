@@ -1,4 +1,4 @@
-"""What the pages of monitoring show: verdicts in words, series for charts."""
+"""Presenters of monitoring: labels of verdicts, series for charts."""
 
 import json
 import re

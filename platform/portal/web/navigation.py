@@ -1,7 +1,7 @@
-"""What the left rail offers. A room that gets pages adds its entry here, and only then.
+"""Entries of the left rail. An app adds its entry here once it has pages.
 
-Rooms below `web` may not import it, so the list names their routes; nothing that is not finished
-stands in it.
+Apps below `web` may not import it, so the list has the names of their routes. Unfinished pages
+have no entry.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What the pages of notebook files show."""
+"""Presenters of notebook files."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What the pages say about notebook servers: words for a state, steps of a start, time, money."""
+"""Presenters of notebook servers: labels of states, steps of a start, duration and cost."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ class StartStep:
 
 @dataclass(frozen=True)
 class ServerStanding:
-    """How a server stands. Money in nano-USD; `rate` is what an hour costs now."""
+    """Status of a server. Money in nano-USD. `rate` is the present cost per hour."""
 
     server: Server
     word: str
@@ -58,22 +58,22 @@ class ServerStanding:
 
     @property
     def is_over(self) -> bool:
-        """Whether it does not run."""
+        """True if the server is not running."""
         return self.server.status not in ALIVE
 
     @property
     def is_active(self) -> bool:
-        """Whether it holds hardware, or is about to."""
+        """True if the server holds hardware, or is about to."""
         return not self.is_over
 
     @property
     def is_ready(self) -> bool:
-        """Whether a browser gets in."""
+        """True if browsers can open the server."""
         return self.server.status == _S.READY
 
     @property
     def lasted(self) -> timedelta:
-        """How long it has run, or waits."""
+        """Duration of the run, or of the wait so far."""
         return (self.until or clock.now()) - self.began
 
     @property
@@ -83,7 +83,7 @@ class ServerStanding:
 
     @property
     def stops_sooner(self) -> bool:
-        """Whether it stops sooner than was asked, because it is dear."""
+        """True if the idle timeout is shorter than requested, because the server is expensive."""
         return idle_limit_s(self.server) < self.server.idle_after_s
 
     @property

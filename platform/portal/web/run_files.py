@@ -54,10 +54,10 @@ _TEXTS = frozenset(
 
 @dataclass
 class FilePreview:
-    """What is shown of a file. `kind` is picture, page, table, notebook, text or none.
+    """Preview of a file. `kind` is picture, page, table, notebook, text or none.
 
-    `head` has each column of a table with its type, where the file says that. `left_out` says what
-    of the file is not shown.
+    `head` has each column of a table with its type, where the file has types. `left_out` describes
+    the part of the file that is not shown.
     """
 
     artifact: Artifact

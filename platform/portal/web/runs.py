@@ -1,4 +1,4 @@
-"""What the pages say about runs: the view an address asks for, columns, cells, words."""
+"""Presenters of runs: the view that a URL requests, columns, cells, labels."""
 
 import math
 from collections.abc import Sequence
@@ -46,7 +46,7 @@ class RunRow:
 
     @property
     def is_active(self) -> bool:
-        """Whether it goes on."""
+        """True if the run is running."""
         return self.run.status == "RUNNING"
 
 
@@ -70,12 +70,12 @@ class View:
 
     @property
     def narrowed(self) -> bool:
-        """Whether fewer than all runs are asked for."""
+        """True if a filter is set."""
         return bool(self.filter_text)
 
     @property
     def any_running(self) -> bool:
-        """Whether a run that is shown goes on."""
+        """True if any run on the page is running."""
         return any(row.is_active for row in self.rows)
 
 

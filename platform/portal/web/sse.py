@@ -87,7 +87,7 @@ class SseHub:
         self._files = OwnThread("live-read")
 
     def room_for(self, user_id: str) -> bool:
-        """Whether the person may open one more stream in this process."""
+        """Return whether the person may open one more stream in this process."""
         number = sum(1 for stream in self.streams if stream.listener.user_id == user_id)
         return number < STREAMS_A_PERSON
 
@@ -218,7 +218,7 @@ def _written(stream: Stream, house: SseHub) -> bytes:
 
 
 def _missed(listener: PageListener, since: int) -> list[str]:
-    """What rang since event `since`; everything, when that is longer ago than events are kept."""
+    """Return the events after event `since`, or STALE if it precedes the stored events."""
     oldest = LiveEvent.objects.aggregate(oldest=Min("pk"))["oldest"]
     if since and oldest is not None and since < oldest - 1:
         return [STALE]

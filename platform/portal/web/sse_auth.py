@@ -1,4 +1,4 @@
-"""Who listens to a stream of live events, and whether they still may."""
+"""Authorization of streams of live events: the listener, and whether access still holds."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -96,7 +96,7 @@ class _Roles:
         }
 
     def let_in(self, listener: PageListener) -> bool:
-        """Whether the listener's page would still open."""
+        """Return whether the listener may still open the page."""
         if listener.team_id:
             return (listener.user_id, listener.team_id) in self.held
         if not listener.project_id:

@@ -1,8 +1,8 @@
-"""Which samples each rank computes, in an order that does not depend on the number of ranks.
+"""Assignment of samples to ranks, in an order that does not depend on the number of ranks.
 
-A global batch is drawn from one shuffled order per epoch, made from (seed, epoch) alone, and cut
-into as many shares as ranks see different samples. So a job that goes on with other ranks or
-another strategy sees exactly the batches it would have seen without the change.
+A global batch is drawn from one shuffled order per epoch, derived from (seed, epoch) alone, and
+divided into as many shares as there are ranks with different samples. A job that resumes with
+another number of ranks or another strategy therefore gets exactly the same batches.
 """
 
 import logging
@@ -47,7 +47,7 @@ class SampleOrder:
 
     @property
     def batches(self) -> int:
-        """How many batches an epoch has."""
+        """Number of batches per epoch."""
         return self.samples // self.batch_size
 
     def epoch(self, number: int) -> torch.Tensor:
@@ -66,7 +66,7 @@ class SampleOrder:
 
 @dataclass(slots=True)
 class Position:
-    """How far training is in the data: samples of `epoch` that steps have used."""
+    """Position of training in the data: samples of `epoch` that steps have used."""
 
     epoch: int = 0
     samples: int = 0

@@ -50,7 +50,7 @@ from slipway.schemas.strategy import Layout, Sharing, Strategy
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What the user brings: a model, how to train it, and wishes about how to divide it."""
+    """User input: a model, how to train it, and preferences for dividing it."""
 
     model: nn.Module
     factory: OptimizerFactory
@@ -64,7 +64,7 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True)
 class TrainingTarget:
-    """Where the model is to be trained."""
+    """Strategy, layout, ranks and device that the model is built for."""
 
     strategy: Strategy
     layout: Layout

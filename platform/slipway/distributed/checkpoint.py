@@ -52,11 +52,11 @@ _GROUP_TIMEOUT = timedelta(minutes=30)
 
 @dataclass(frozen=True, slots=True)
 class Checkpoints:
-    """Where and when to write checkpoints, and which to keep.
+    """Location, frequency and retention of checkpoints.
 
-    `folder` is for one job alone and, with several machines, on storage that all of them see; it
-    defaults to SLIPWAY_CHECKPOINT_DIR, then to `checkpoints` in SLIPWAY_PERSISTENT_DIR, which
-    Slipway sets. With `every_steps` the trainer saves by itself.
+    `folder` belongs to one job alone. With several machines it has to be on storage that all of
+    them share. It defaults to SLIPWAY_CHECKPOINT_DIR, then to `checkpoints` in
+    SLIPWAY_PERSISTENT_DIR, which Slipway sets. With `every_steps` the trainer saves by itself.
     """
 
     folder: str | Path | None = None

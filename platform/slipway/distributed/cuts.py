@@ -23,7 +23,7 @@ _NEXT_STEP = (
 
 @dataclass(frozen=True, slots=True)
 class CutSegment:
-    """What lies between two neighbouring places to cut: a run of operations.
+    """Run of operations between two neighbouring cut points.
 
     `name` is the submodule it begins with, `weights` the number of parameters in it.
     """
@@ -97,7 +97,7 @@ def _follow(model: nn.Module, split_points: Sequence[str]) -> fx.Graph:
 
 
 def _stands_for(target: str, defaults: Mapping[str, Any]) -> bool:
-    """Whether a traced argument is one of the defaults; the tracer appends a number to those."""
+    """Return whether a traced argument is one of the defaults. The tracer appends a number to those."""
     return target in defaults or re.sub(r"_\d+\Z", "", target) in defaults
 
 

@@ -1,4 +1,4 @@
-"""What every strategy provides to the trainer, and what they share: voting and model state."""
+"""Interface of strategies for the trainer, and their shared parts: voting and model state."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
@@ -19,8 +19,11 @@ LossFunction = Callable[[Any, Any], torch.Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a step gave: the mean loss of the global batch (0-dimensional, detached), and whether
-    any rank asked to stop."""
+    """Result of a step.
+
+    `loss` is the mean loss of the global batch (0-dimensional, detached). `stop` is true if any rank
+    asked to stop.
+    """
 
     loss: torch.Tensor
     stop: bool
@@ -57,15 +60,15 @@ class Engine(Protocol):
 
     @property
     def share(self) -> Share:
-        """Which part of every global batch this rank computes."""
+        """Part of every global batch that this rank computes."""
 
     @property
     def batch_multiple(self) -> int:
-        """What the number of samples in a global batch must be divisible by."""
+        """Divisor of the number of samples in every global batch."""
 
     @property
     def saves(self) -> bool:
-        """Whether this rank takes part in writing checkpoints."""
+        """True if this rank takes part in writing checkpoints."""
 
     def step(self, batch: Batch, weight: float, stop: bool) -> Outcome:
         """Train on this rank's share of a batch.

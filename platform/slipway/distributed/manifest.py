@@ -1,7 +1,8 @@
-"""What a checkpoint folder must contain: each file's size and digest, and what JSON can carry.
+"""Manifest of a checkpoint folder: the size and digest of each file, and state stored as JSON.
 
-A checkpoint is written to a draft folder and renamed when all of it is on the disk, so a folder
-called step-… is whole unless the disk or somebody changed it; the digests tell.
+A checkpoint is written to a draft folder, which is renamed once everything is on the disk. A
+folder called step-… is therefore complete unless the disk or a person changed it. The digests
+detect that.
 """
 
 import hashlib

@@ -15,7 +15,7 @@ PIPELINE, REPLICAS, SHARDS, TENSOR = "pipeline", "replicas", "shards", "tensor"
 
 @dataclass(frozen=True, slots=True)
 class MeshPosition:
-    """Where a rank stands on the grid, from 0 on each axis."""
+    """Position of a rank on the grid, from 0 on each axis."""
 
     pipeline: int
     replica: int
@@ -36,12 +36,12 @@ def place_of(rank: int, layout: Layout) -> MeshPosition:
 
 
 def uses_fully_shard(strategy: Strategy, layout: Layout) -> bool:
-    """Whether FSDP2 holds the parameters.
+    """Return whether FSDP2 holds the parameters.
 
-    It does for zero2 and zero3, and for plain copies (ddp, zero1) of a tensor-parallel model too:
-    DistributedDataParallel cannot hold parameters that are themselves distributed tensors, while
-    FSDP2 with one shard only averages gradients, which is the same. Copies of a pipeline average
-    theirs after the schedule.
+    It does for zero2 and zero3. It also does for plain copies (ddp, zero1) of a tensor-parallel
+    model: DistributedDataParallel cannot hold parameters that are themselves distributed tensors,
+    while FSDP2 with one shard only averages gradients, which is the same. Copies of a pipeline
+    average theirs after the schedule.
     """
     if layout.data == 1:
         return strategy.offload

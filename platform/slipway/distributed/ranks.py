@@ -1,7 +1,8 @@
-"""Who this process is in its job, on which device it computes, and the group it speaks in.
+"""Rank of this process in its job, its device, and its process group.
 
-Reads what torchrun, Slipway and every launcher that imitates torchrun set: RANK, WORLD_SIZE,
-LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT. Without them the process is a job of one.
+Reads the variables that torchrun, Slipway and launchers compatible with torchrun set: RANK,
+WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT. Without them the process is a
+job of one.
 """
 
 import logging
@@ -33,7 +34,7 @@ class Ranks:
 
     @property
     def is_first(self) -> bool:
-        """Whether this is rank 0."""
+        """True if this is rank 0."""
         return self.rank == 0
 
 

@@ -1,4 +1,4 @@
-"""Which checkpoints to keep."""
+"""Retention policy of checkpoints."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -29,7 +29,7 @@ class StopRequest:
 
     @property
     def asked(self) -> bool:
-        """Whether this process was asked to stop."""
+        """True if this process was asked to stop."""
         return self._asked.is_set()
 
     def ask(self) -> None:

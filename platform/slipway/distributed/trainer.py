@@ -109,12 +109,12 @@ class Trainer:
 
     @property
     def is_main(self) -> bool:
-        """Whether this is rank 0: the one that prints and that `state_dict()` gives the model."""
+        """True if this is rank 0, which prints and to which `state_dict()` gives the model."""
         return self.rank == 0
 
     @property
     def share(self) -> Share:
-        """Which part of every global batch this rank computes."""
+        """Part of every global batch that this rank computes."""
         return self._engine.share
 
     def shard(
@@ -274,7 +274,7 @@ class Trainer:
         return manifest.step
 
     def should_stop(self) -> bool:
-        """Whether any rank was asked to stop (SIGTERM), as all ranks agreed in the last step."""
+        """True if any rank was asked to stop (SIGTERM), as all ranks agreed in the last step."""
         return self._stop_agreed
 
     def stop(self) -> NoReturn:

@@ -8,7 +8,7 @@ from slipway.schemas.base import PageOf
 
 
 class Members:
-    """Who belongs to a project or a team; exactly one of the two is named in each call."""
+    """Members of a project or a team. Each call names exactly one of the two."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

@@ -39,7 +39,7 @@ _FIELD = re.compile(r"labels\.(\d+)(?:\.([a-z_]+))?.*")
 
 
 class Monitoring:
-    """How the endpoints of a project do; `endpoint` is the name of one."""
+    """Monitoring of the endpoints of a project. `endpoint` is the name of one."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

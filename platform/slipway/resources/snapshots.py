@@ -13,11 +13,11 @@ _WORTH_ASKING_BYTES = 1024**2
 
 
 class Archive(Upload, Protocol):
-    """What a snapshot that was taken here offers to be sent (`slipway.snapshots.Snapshot`)."""
+    """Snapshot to upload (`slipway.snapshots.Snapshot`)."""
 
     @property
     def files(self) -> int:
-        """How many files it holds."""
+        """Number of files in the snapshot."""
 
 
 class Snapshots:

@@ -1,4 +1,4 @@
-"""What things cost: by project, person, tier, kind, day and run; idle waste; prices."""
+"""Spend: by project, person, tier, kind, day and run, idle waste, prices."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -10,7 +10,7 @@ from slipway.schemas.spend import IdleOut, PriceEffect, RateIn, RateOut, SpendOu
 
 
 class Spend:
-    """What the caller's projects have cost, live.
+    """Spend of the caller's projects, live.
 
     `window` is `today`, `7d`, `month` (the present one) or a month such as `2026-11`, in UTC.
 

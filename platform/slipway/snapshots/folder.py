@@ -1,4 +1,4 @@
-"""What of a folder travels: which files, from where, and what was left out and why."""
+"""Content of a folder's snapshot: files, their sources, and omissions with their reasons."""
 
 import os
 import stat

@@ -1,4 +1,4 @@
-"""What git knows about a folder: its files, the commit it stands at, and what is not committed.
+"""Git state of a folder: its files, the checked-out commit, and uncommitted changes.
 
 Nothing of the repository is changed, and neither hooks, pagers, external diff programs nor text
 converters of its configuration are run.

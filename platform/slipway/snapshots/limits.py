@@ -1,4 +1,4 @@
-"""How much code may travel, and how a refusal reads: what is large, and how to ignore it."""
+"""Size limits of snapshots, and their error messages: what is large, and how to ignore it."""
 
 import unicodedata
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Which files an ignore file leaves out: patterns of .gitignore, read the way git reads them."""
+"""Patterns of ignore files, with the semantics of git for .gitignore."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ class Pattern:
     anywhere: bool = False
 
     def matches(self, path: str, *, is_folder: bool) -> bool:
-        """Whether the line speaks of `path`, which is relative to the folder that is listed."""
+        """Return whether the pattern matches `path`, which is relative to the folder that is listed."""
         if (self.folders_only and not is_folder) or not path.startswith(self.base):
             return False
         inner = path[len(self.base) :]
@@ -38,7 +38,7 @@ def read_patterns(text: str, *, base: str = "") -> list[Pattern]:
 
 
 def is_ignored(patterns: Sequence[Pattern], path: str, *, is_folder: bool) -> bool:
-    """Whether the last pattern that speaks of `path` itself leaves it out."""
+    """Return whether the last pattern that matches `path` itself excludes it."""
     for pattern in reversed(patterns):
         if pattern.matches(path, is_folder=is_folder):
             return not pattern.keeps

@@ -75,7 +75,7 @@ class Join(SignupForm):
 
 
 class EndTokens(forms.BooleanField):
-    """Whether API tokens end together with the sessions."""
+    """Checkbox to revoke API tokens together with the sessions."""
 
     def __init__(self, *, initial: bool) -> None:
         super().__init__(

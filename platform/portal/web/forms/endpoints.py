@@ -178,7 +178,7 @@ class NewRollout(SchemaForm):
 
 
 class ChangedEndpoint(SchemaForm):
-    """What may change while an endpoint serves. An empty number switches its rule off."""
+    """Settings that may change while an endpoint serves. An empty number switches its rule off."""
 
     names = {
         "limits.max_body_bytes": "max_body_mib",
@@ -343,7 +343,7 @@ class NewKeyForm(SchemaForm):
 
 
 class Because(forms.Form):
-    """Why somebody rolls back or pauses."""
+    """Reason for a rollback or a pause."""
 
     reason = forms.CharField(
         required=False,

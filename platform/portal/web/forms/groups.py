@@ -95,7 +95,7 @@ class EditProject(forms.Form):
 
 
 class ChooseNetwork(forms.Form):
-    """What the tasks of a project reach of the network."""
+    """Network access of the tasks of a project."""
 
     network = forms.ChoiceField(
         label="Tasks of this project reach",

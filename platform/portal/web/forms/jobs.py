@@ -35,7 +35,7 @@ _TEXT = {"autocomplete": "off", "spellcheck": "false"}
 
 
 class NewJob(forms.Form):
-    """What to run, on what, how often. `wanted` is the whole of it once the form is valid.
+    """New job: script, hardware, number of tasks. `wanted` has all of it once the form is valid.
 
     Code is a snapshot taken before: an upload is turned into one by the view, so that a form that
     is refused still has it.
@@ -185,7 +185,7 @@ class NewJob(forms.Form):
         return data
 
     def _kept(self, digest: str) -> dict[str, Any]:
-        """What a clone keeps though the form does not show it."""
+        """Return the settings that a clone inherits although the form does not show them."""
         source = self.source
         if source is None:
             return {}
@@ -222,7 +222,7 @@ def _code_of(project: Project, chosen: str) -> Shortlist[Snapshot]:
 
 
 def fresh(tier: str) -> dict[str, Any]:
-    """What a new form is filled in with."""
+    """Return the initial values of an empty form."""
     return {
         "tier": tier,
         "nodes": 1,
@@ -234,7 +234,7 @@ def fresh(tier: str) -> dict[str, Any]:
 
 
 def same_as(job: Job) -> dict[str, Any]:
-    """What the form of a clone is filled in with: the job as it was submitted."""
+    """Return the initial values for a clone: the job as it was submitted."""
     workload = job.workload
     return {
         "snapshot": job.snapshot.digest,

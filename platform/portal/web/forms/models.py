@@ -67,7 +67,7 @@ class VersionBatching(forms.Form):
 
 
 class ModelCard(forms.Form):
-    """What people should know of a model."""
+    """Model card: documentation of a model in Markdown."""
 
     card = forms.CharField(
         label="Model card",
@@ -79,7 +79,7 @@ class ModelCard(forms.Form):
 
 
 class Promotion(forms.Form):
-    """What is sent from the page of a promotion; which of it counts depends on the button."""
+    """Fields of the promotion page. The button that was pressed decides which of them count."""
 
     sequence = forms.IntegerField(min_value=0, required=False, widget=forms.HiddenInput)
     archive_replaced = forms.BooleanField(required=False)
@@ -111,7 +111,7 @@ class ProjectStages(forms.Form):
 
 
 class Gates(forms.Form):
-    """What is asked before a version reaches one stage, or one alias is set to it."""
+    """Promotion gates: conditions for a stage, or for setting an alias."""
 
     kind = forms.ChoiceField(
         label="Before",
@@ -206,7 +206,7 @@ class Gates(forms.Form):
 
 
 def gates_as_sent(target: TargetGates) -> dict[str, Any]:
-    """What the form of a target's gates is filled in with."""
+    """Return the initial values of the form for a target's gates."""
     result: dict[str, Any] = {"kind": target.kind.value, "name": target.name}
     for gate in target.gates:
         if gate.kind != "evaluation":

@@ -67,7 +67,7 @@ class MonitorSettingsForm(forms.Form):
 
 
 class NewChannel(forms.Form):
-    """Where alerts are told."""
+    """New notification channel for alerts."""
 
     kind = forms.ChoiceField(
         choices=[("email", "E-mail"), ("webhook", "Webhook"), ("slack", "Slack")]

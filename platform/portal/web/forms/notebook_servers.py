@@ -67,7 +67,7 @@ class ServerTimes(forms.Form):
 
 
 class EditServer(ServerTimes):
-    """What of a server can be changed. `wanted` is the whole of it once the form is valid.
+    """Editable settings of a server. `wanted` has all of them once the form is valid.
 
     `tiers` are the slugs and names to choose from. Of one that runs, the hardware and the longest
     time can be read alone.
@@ -112,7 +112,7 @@ class EditServer(ServerTimes):
 
 
 class LaunchServer(ServerTimes):
-    """Where it runs and when it stops. `wanted` is the whole of it once the form is valid."""
+    """New server: hardware and stop rules. `wanted` has all of it once the form is valid."""
 
     name = forms.CharField(
         max_length=48,

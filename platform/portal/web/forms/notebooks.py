@@ -16,7 +16,7 @@ _TEXT = {"autocomplete": "off", "spellcheck": "false"}
 
 
 class NewBranch(forms.Form):
-    """Where the new notebook lies."""
+    """Path of a new notebook."""
 
     path = forms.CharField(
         max_length=500,

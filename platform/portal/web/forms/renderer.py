@@ -1,4 +1,4 @@
-"""How every form of the portal is drawn, those of libraries included."""
+"""Renderer of all forms of the portal, including those of libraries."""
 
 from django.forms.renderers import TemplatesSetting
 

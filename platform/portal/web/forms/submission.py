@@ -21,7 +21,7 @@ class Done(Generic[Result]):
 
 
 def sent(request: HttpRequest) -> QueryDict | None:
-    """What a form was sent with; None when the page is only looked at."""
+    """Return the submitted form data, or None unless the request is a POST."""
     return request.POST if request.method == "POST" else None
 
 
@@ -56,7 +56,7 @@ def one_click(request: HttpRequest, service: Callable[[], Result]) -> Done[Resul
 
 
 def words_of(error: SlipwayError) -> str:
-    """What happened, and the next step."""
+    """Return the message of an error, followed by its next step."""
     return " ".join(filter(None, (error.message, error.next_step)))
 
 

@@ -67,7 +67,7 @@ def tint(text: str) -> int:
 
 @register.filter
 def sentence(event: AuditEvent) -> str:
-    """What an audit event says happened."""
+    """Return an audit event as a sentence."""
     return sentence_of(event)
 
 

@@ -1,4 +1,4 @@
-"""What people do to an endpoint: promote, roll back, pause, change, delete, try it."""
+"""Actions on an endpoint: promote, roll back, pause, change, delete, try it."""
 
 import json
 
@@ -188,7 +188,7 @@ def project_endpoint_change(request: HttpRequest, project: str, endpoint: str) -
 
 
 def _standing(endpoint: Endpoint) -> dict[str, object]:
-    """What the form of a change is filled in with."""
+    """Return the initial values of the form that changes the endpoint."""
     limits = LimitsIn.model_validate(endpoint.limits)
     rules = RollbackRules.model_validate(endpoint.rules)
     return {

@@ -137,7 +137,7 @@ def page_of(standing: EndpointStatus, viewer: User) -> dict[str, Any]:
 
 
 def _may_go_back(standing: EndpointStatus) -> bool:
-    """Whether there is a revision to go back to."""
+    """Return whether there is a revision to roll back to."""
     if standing.endpoint.state != "serving":
         return False
     if standing.rollout is not None:

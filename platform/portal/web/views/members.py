@@ -33,14 +33,14 @@ _READ, _WRITE = Scope.PROJECTS_READ, Scope.MEMBERS_WRITE
 @guarded_by(ProjectRole(Role.VIEWER, _READ))
 @require_safe
 def project_members(request: HttpRequest, project: str) -> HttpResponse:
-    """Who belongs to the project, directly or through its team."""
+    """Members of the project, directly or through its team."""
     return _page(request)
 
 
 @guarded_by(TeamRole(Role.VIEWER, _READ))
 @require_safe
 def team_members(request: HttpRequest, team: str) -> HttpResponse:
-    """Who belongs to the team."""
+    """Members of the team."""
     return _page(request)
 
 

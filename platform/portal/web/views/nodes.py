@@ -57,7 +57,7 @@ class Machine:
 
     @property
     def is_shared(self) -> bool:
-        """Whether some back end cannot keep projects apart."""
+        """True if some back end cannot isolate projects from each other."""
         return any(level.isolation.is_shared for level in self.levels)
 
 

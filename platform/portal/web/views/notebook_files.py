@@ -41,7 +41,7 @@ WHERE = {"room": "projects", "section": "notebook_files"}
 
 
 def may_write(request: HttpRequest) -> bool:
-    """Whether the person may change something here."""
+    """Return whether the person is at least a contributor of the project."""
     return gated_role(request).at_least(Role.CONTRIBUTOR)
 
 

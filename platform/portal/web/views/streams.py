@@ -19,21 +19,21 @@ _MOST_DIGITS = 18
 @guarded_by(SignedIn(Scope.PROJECTS_READ))
 @require_safe
 def events(request: HttpRequest) -> EventStream:
-    """What concerns the person: projects, tokens, sessions."""
+    """Stream events for the person: projects, tokens, sessions."""
     return _stream(request, None)
 
 
 @guarded_by(ProjectRole(Role.VIEWER, Scope.PROJECTS_READ, archived=True))
 @require_safe
 def project_events(request: HttpRequest, project: str) -> EventStream:
-    """What concerns the person and one project."""
+    """Stream events for the person and one project."""
     return _stream(request, gated_project(request))
 
 
 @guarded_by(TeamRole(Role.VIEWER, Scope.PROJECTS_READ))
 @require_safe
 def team_events(request: HttpRequest, team: str) -> EventStream:
-    """What concerns the person and one team."""
+    """Stream events for the person and one team."""
     return _stream(request, gated_team(request))
 
 

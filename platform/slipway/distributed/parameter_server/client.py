@@ -46,12 +46,12 @@ class ParameterClient:
 
     @property
     def is_leader(self) -> bool:
-        """Whether this worker writes checkpoints: the living one with the lowest number."""
+        """True if this worker writes checkpoints, as the live worker with the lowest number."""
         return bool(self.flags & Flag.LEADER)
 
     @property
     def wants_stop(self) -> bool:
-        """Whether any worker was asked to stop."""
+        """True if any worker was asked to stop."""
         return bool(self.flags & Flag.STOP)
 
     def pull(self) -> Mapping[str, torch.Tensor]:

@@ -63,7 +63,7 @@ class WorkerEngine:
 
     @property
     def saves(self) -> bool:
-        """Whether this worker writes checkpoints: the living one with the lowest number does."""
+        """True if this worker writes checkpoints, as the live worker with the lowest number."""
         return self._client.is_leader
 
     def step(self, batch: Batch, weight: float, stop: bool) -> Outcome:

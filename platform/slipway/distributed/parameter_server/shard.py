@@ -138,7 +138,7 @@ class Shard:
             self._version += 1
 
     def wants_stop(self) -> bool:
-        """Whether any worker was asked to stop."""
+        """True if any worker was asked to stop."""
         with self._changed:
             return self._stop
 

@@ -1,4 +1,4 @@
-"""How the parameters are divided over servers and laid out in messages."""
+"""Division of the parameters over servers, and their layout in messages."""
 
 import hashlib
 import json

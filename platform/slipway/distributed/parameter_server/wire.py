@@ -1,4 +1,4 @@
-"""What workers and servers say to each other over TCP.
+"""Protocol between workers and servers over TCP.
 
 A connection begins with a handshake in which both sides prove that they know the secret of the
 job, without sending it (HMAC-SHA256 over both sides' nonces, RFC 2104):
@@ -35,7 +35,7 @@ _VERSION = 1
 
 
 class Operation(IntEnum):
-    """What a frame asks or answers."""
+    """Request or response type of a frame."""
 
     PULL = 1
     """Send me the parameters."""
