@@ -41,7 +41,7 @@ class HubApi:
         self._headers = {"Authorization": f"token {token}", "Content-Type": "application/json"}
 
     async def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
-        """Return the body of the answer; raises httpx.HTTPError."""
+        """Return the body of the response, or raise httpx.HTTPError."""
         answer = await self._http.request(
             method,
             f"{self._url}{path}",
@@ -72,7 +72,7 @@ class Doors:
 
 
 class GaveUp(Exception):
-    """The Hub did not finish a door; the message says what is known of it."""
+    """The Hub did not finish a route. The message has the details."""
 
 
 class Follower:
@@ -85,7 +85,7 @@ class Follower:
         self._opening: dict[str, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
-        """Ask, converge, ask again; trouble costs a second."""
+        """Poll and converge in a loop. Failures delay it by a second."""
         seen = -1
         while True:
             try:
@@ -108,7 +108,7 @@ class Follower:
                 log.debug("the proxy's routes cannot be checked now: %s", error)
 
     async def _converge(self, hub_servers: HubServers) -> bool:
-        """Open and close what differs; returns whether nothing is left to do."""
+        """Open and close routes that differ, and return whether nothing is left to do."""
         requested = {
             (hub_server.user, hub_name(hub_server.id)): hub_server
             for hub_server in hub_servers.servers
@@ -157,7 +157,7 @@ class Follower:
     async def _begin_anew(
         self, hub_server: HubServer, why: str
     ) -> tuple[HubServer | None, Opened | None]:
-        """Tell why, wait, and look again; returns the server if it wants a door, and its door."""
+        """Report why, wait, and poll again. Return the server if it needs a route, and its route."""
         while True:
             await asyncio.sleep(_AGAIN_S)
             requested = await self._still_wanted(hub_server, why)
@@ -180,7 +180,7 @@ class Follower:
         await self._wait_until_ready(hub_server)
 
     async def _still_wanted(self, hub_server: HubServer, why: str) -> HubServer | None:
-        """Tell the portal what is in the way; returns the server if it still wants a door."""
+        """Report the obstacle to the portal, and return the server if it still needs a route."""
         try:
             stands = await self._portal.trouble(hub_server.id, hub_server.start, why)
         except PortalAway:
@@ -203,7 +203,7 @@ class Follower:
             await asyncio.sleep(0.1)
 
     async def _look_at_proxy(self, hub_server: HubServer) -> None:
-        """Tell the portal if the Hub waits for the proxy; raises GaveUp if that is unwanted."""
+        """Report if the Hub waits for the proxy. Raise GaveUp if the route is unwanted."""
         try:
             await self._doors.ask_proxy()
         except httpx.HTTPError as error:

@@ -46,7 +46,7 @@ class SlipwaySpawner(Spawner):  # type: ignore[misc]
         self.start_id = ""
 
     async def start(self) -> str:
-        """Wait until the server answers; returns where."""
+        """Wait until the server answers, and return its URL."""
         try:
             hub_server = await self.portal.start(self._id)
             self._check(hub_server)

@@ -62,7 +62,7 @@ class Upload(Protocol):
 
 
 class _Sending:
-    """The pieces of an upload, from the start each time it is sent; tells how many are gone."""
+    """Pieces of an upload, from the start on each attempt. Reports the number of bytes sent."""
 
     def __init__(self, content: Upload, progress: Callable[[int], None] | None) -> None:
         self._content = content
@@ -192,9 +192,9 @@ class Connection:
         progress: Callable[[int], None] | None = None,
         query: Query | None = None,
     ) -> Answer:
-        """POST a file in pieces, in constant memory; raises SlipwayError.
+        """POST a file in pieces, in constant memory, or raise SlipwayError.
 
-        `progress` is told how many bytes were sent, from 0 again when it has to be sent again.
+        `progress` receives the number of bytes sent, from 0 again on each attempt.
         """
         # No Idempotency-Key: the digest says which file it is, however often it comes.
         request = self._http.build_request(

@@ -115,9 +115,9 @@ class Narrator:
 
 
 def watch(client: Client, job: JobOut, *, show: Say = print) -> JobOut:
-    """Show a job's changes and log lines as they come, until it ends; return it as it ended.
+    """Show a job's changes and log lines live until it ends, and return the ended job.
 
-    Interrupting (Ctrl-C, or the stop button of a notebook) ends the watching, not the job.
+    An interrupt (Ctrl-C, or the stop button of a notebook) stops the display, not the job.
     """
     project, job_id = job.workload.project, job.workload.id
     narrator = Narrator(lambda text: show(f"· {tame(text, colours=False)}"))

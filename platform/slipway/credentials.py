@@ -36,7 +36,7 @@ class Logins(BaseModel):
 
 
 def config_dir() -> Path:
-    """Return the folder of the login file; raises InvalidInput when there can be none."""
+    """Return the folder of the login file, or raise InvalidInput if there can be none."""
     chosen = os.environ.get("SLIPWAY_CONFIG_DIR")
     try:
         return Path(chosen).expanduser() if chosen else user_config_path("slipway", appauthor=False)
@@ -98,7 +98,7 @@ def write_logins(logins: Logins) -> None:
 
 
 def clean_url(text: str) -> str:
-    """Return the address of a server in its one spelling; raises InvalidInput."""
+    """Return the normalized URL of a server, or raise InvalidInput."""
     try:
         parts = urlsplit(text.strip())
         host, port = parts.hostname, parts.port

@@ -63,7 +63,7 @@ def _in_folder(folder: Path) -> Iterator[tuple[Path, str]]:
 
 
 def measured(file: LocalFile) -> DataFileIn:
-    """Read a file and return what the server is told of it; raises InvalidInput."""
+    """Read a file and return its description for the server, or raise InvalidInput."""
     pieces = []
     size_bytes = 0
     try:
@@ -101,7 +101,7 @@ def batches(files: Iterator[LocalFile]) -> Iterator[list[tuple[LocalFile, DataFi
 
 
 class Bundle:
-    """Pieces in one body, as frames; it is what `Connection.upload` takes."""
+    """Several pieces as frames in one body for `Connection.upload`."""
 
     def __init__(self) -> None:
         self._frames: list[bytes] = []

@@ -98,7 +98,7 @@ def _locked(place: _Place, kind: int) -> Iterator[None]:
 
 
 def _hold(place: _Place, version: DatasetVersionOut) -> bool:
-    """Keep the version from being pruned while this process lives; False when it is not whole."""
+    """Lock the version against pruning while this process lives. False if it is incomplete."""
     lock = place.lock.open("w", encoding="utf-8")
     fcntl.flock(lock, fcntl.LOCK_SH)
     if not _is_whole(place, version):
@@ -130,7 +130,7 @@ def _is_whole(place: _Place, version: DatasetVersionOut) -> bool:
 
 
 def _fetch(client: Client, project: str, version: DatasetVersionOut, place: _Place) -> None:
-    """Bring all files here; those that came before a break stay."""
+    """Download all files. Those received before an interruption are reused."""
     shutil.rmtree(place.files, ignore_errors=True)
     place.facts.unlink(missing_ok=True)
     place.part.mkdir(exist_ok=True)
@@ -212,7 +212,7 @@ def _fetch_small(
 
 
 def _unpack(body: Download, into: Path) -> Iterator[str]:
-    """Write the members of a tar, yielding each path; only plain files are taken."""
+    """Extract the members of a tar and yield each path. Only regular files are accepted."""
     source: Any = _Source(body)
     with tarfile.open(fileobj=source, mode="r|") as archive:
         for member in archive:

@@ -32,7 +32,7 @@ def read_table(table: DataTableOut, parts: Parts, settings: ReadSettings) -> Any
 
 
 def read_batches(table: DataTableOut, parts: Parts, settings: ReadSettings) -> Iterator[Any]:
-    """Yield the record batches of a table, in memory one at a time; see `read_table`."""
+    """Yield the record batches of a table, with one at a time in memory. See `read_table`."""
     schema = _stored_schema(table) or _determine_schema(table, parts, settings)
     yield from _Reading(table, schema, settings).batches(parts)
 

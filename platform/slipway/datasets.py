@@ -49,7 +49,7 @@ _MLFLOW_DIGEST = 36
 
 
 class Dataset:
-    """One version of a dataset; nothing is fetched before it is asked for."""
+    """One version of a dataset. Nothing is downloaded before it is needed."""
 
     def __init__(self, client: Client, project: str, version: DatasetVersionOut) -> None:
         self._client = client
@@ -83,7 +83,7 @@ class Dataset:
 
     @property
     def path(self) -> Path:
-        """A folder of this machine with its files; fetched and verified once. Do not write to it.
+        """A local folder with its files, downloaded and verified once. Do not write to it.
 
         Raises SlipwayError.
         """

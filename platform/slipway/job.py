@@ -36,11 +36,11 @@ _Handler = Callable[[int, FrameType | None], object]
 
 @dataclass(frozen=True)
 class Job:
-    """A job as one of its processes sees it; outside Slipway a job of this process alone.
+    """Job from the view of one of its processes. Outside Slipway, a job of this process alone.
 
-    `attempt` counts from 1. `params` are those it was submitted with, as text; `datasets` the
+    `attempt` counts from 1. `params` are those it was submitted with, as text. `datasets` are the
     versions it reads, such as `digits:3`. `checkpoint_dir` is the folder that outlives an attempt,
-    None outside; `project` is a slug.
+    None outside Slipway. `project` is a slug.
     """
 
     id: str | None = None
@@ -99,10 +99,11 @@ def report_step(step: int) -> None:
 
 
 def should_stop() -> bool:
-    """Tell whether this process was asked to stop (SIGTERM): save a checkpoint and end.
+    """Return whether this process was asked to stop (SIGTERM): save a checkpoint and end.
 
-    Slipway asks so before a job is cancelled, preempted or moved, and kills after a grace of
-    seconds. Until the first call SIGTERM does what it did before; ask from the main thread once.
+    Slipway sends SIGTERM before a job is cancelled, preempted or moved, and kills after a grace
+    period of seconds. Until the first call SIGTERM keeps its former effect. Make that call from the
+    main thread.
     """
     return _stopping.is_asked()
 
@@ -122,7 +123,7 @@ class _Reporter:
         self._has_farewell = False
 
     def report(self, step: int) -> None:
-        """Tell a step, now or at the end; see `report_step`."""
+        """Report a step, now or at the end. See `report_step`."""
         path = os.environ.get(SOCKET_VARIABLE)
         if path is None:
             return
@@ -139,7 +140,7 @@ class _Reporter:
             self._send(path, step)
 
     def tell_the_last(self) -> None:
-        """Tell the step that came too soon after the one before; the process ends."""
+        """Report the last step, which came too soon after the one before, as the process ends."""
         path = os.environ.get(SOCKET_VARIABLE)
         if path is not None and self._untold is not None:
             self._send(path, self._untold)
@@ -155,7 +156,7 @@ class _Reporter:
 
 
 class _Stopping:
-    """Notes SIGTERM from the first question on; a handler that stood there before is called too."""
+    """Records SIGTERM from the first call on. An earlier handler is called too."""
 
     def __init__(self) -> None:
         self._asked = False
@@ -167,7 +168,7 @@ class _Stopping:
         self._asked = False
 
     def is_asked(self) -> bool:
-        """Tell whether SIGTERM has come; the first call from the main thread begins to listen."""
+        """Return whether SIGTERM was received. The first call in the main thread sets the handler."""
         if not self._listens and threading.current_thread() is threading.main_thread():
             self._before = signal.signal(signal.SIGTERM, self._on_signal)
             self._listens = True

@@ -86,11 +86,11 @@ class Sender:
         self._thread = threading.Thread(target=self._run, name="slipway-saves", daemon=True)
 
     def start(self) -> None:
-        """Begin; what an earlier server left is sent first."""
+        """Start the thread. Saves of an earlier server are sent first."""
         self._thread.start()
 
     def saved(self, path: str, content: bytes) -> None:
-        """Take in a save; never raises, and never waits for the network."""
+        """Queue a save. Never raises, and never waits for the network."""
         try:
             self.queue.put(path, content)
         except OSError:
@@ -98,7 +98,7 @@ class Sender:
         self._bell.set()
 
     def stop(self, *, within_s: float) -> None:
-        """Send what waits, for so long at most; the rest is sent by the next server."""
+        """Send queued saves within a time limit. The next server sends the rest."""
         self._over = True
         self._bell.set()
         self._thread.join(within_s)
@@ -119,7 +119,7 @@ class Sender:
             pause = 1.0 if done else pause
 
     def send_waiting(self) -> bool:
-        """Send what waits; False when the portal did not take all of it."""
+        """Send queued saves. False if the portal did not accept all of them."""
         for place in self.queue.waiting():
             try:
                 path, content = self.queue.read(place)
@@ -142,7 +142,7 @@ class Sender:
         return True
 
     def bring_restored(self) -> bool:
-        """Write what was restored or branched in the portal; False when it does not answer."""
+        """Write notebooks restored or branched in the portal. False if it does not answer."""
         answer = self._door.ask("GET", "notebook-files?limit=200")
         if answer.fault:
             return False
@@ -239,7 +239,7 @@ def _jupyter_server_extension_points() -> list[dict[str, str]]:
 
 
 def _load_jupyter_server_extension(server: Any) -> None:
-    """Hook into the saves of a Jupyter Server; called by it."""
+    """Hook into the saves of a Jupyter Server, which calls it."""
     workspace = Path(server.root_dir).resolve()
     sender = sender_of(workspace)
     if sender is None:

@@ -43,7 +43,7 @@ class _Follower:
     brought: int = 0
 
     def take(self, event: ServerEvent) -> Iterator[News]:
-        """Yield what is new in an event; nothing of it twice, and nothing before it left out."""
+        """Yield the new part of an event, without repeats or gaps."""
         try:
             if event.name == "log":
                 yield from self._take_log(LogPiece.model_validate_json(event.data))
@@ -81,7 +81,7 @@ class _Follower:
             yield piece
 
     def _fetch(self, key: tuple[int, int], start: int, end: int) -> Iterator[LogPiece]:
-        """Fetch what the stream has left out; where it is gone for good, so be it."""
+        """Fetch the bytes that the stream left out. Those that are gone for good are skipped."""
         attempt, rank = key
         while start < end:
             limit = min(LOG_READ_BYTES, end - start)
@@ -114,10 +114,10 @@ def follow(
     patience_s: float,
     trouble: Trouble | None,
 ) -> Iterator[News]:
-    """Yield the news of the job at the address `job` until it has ended and all is told.
+    """Yield the events of the job at the address `job` until it has ended and all were received.
 
-    A connection that breaks is made again; after `patience_s` seconds without success the error is
-    raised. `trouble` is told each failure and the seconds until the next try.
+    A broken connection is reopened. After `patience_s` seconds without success the error is raised.
+    `trouble` is called with each failure and the seconds until the next attempt.
     """
     follower = _Follower(connection, job, after is None, after or "")
     query = {"rank": rank, "attempt": attempt, "logs": None if logs else "false"}

@@ -57,7 +57,7 @@ class Proofs:
         self._waiting[run_id] = [item for item in waiting if not _proved(client, item, rows)]
 
     def made(self, client: Any, model: Any) -> None:
-        """Let a model predict rows that its run has named; `model` is MLflow's `ModelInfo`."""
+        """Let a model predict rows that its run has named. `model` is MLflow's `ModelInfo`."""
         if not any(_proved(client, model, rows) for rows in self._named.get(model.run_id, [])):
             self._waiting.setdefault(model.run_id, []).append(model)
             _limit(self._waiting)
@@ -102,7 +102,7 @@ def _is_whole(value: Any) -> bool:
 
 
 def _proved(client: Any, model: Any, rows: Any) -> bool:
-    """Record what a model predicts; False when it does not take these rows."""
+    """Record a model's predictions. False if it does not accept these rows."""
     inputs = getattr(model.signature, "inputs", None)
     if inputs is None:
         return False

@@ -28,7 +28,7 @@ class ModelUpload:
         self.size_bytes = source.stat().st_size
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield the file from its beginning; raises InvalidInput when it changes meanwhile."""
+        """Yield the file from its beginning, or raise InvalidInput if it changes meanwhile."""
         left = self.size_bytes
         with self._source.open("rb") as file:
             while left and (piece := file.read(min(_READ_BYTES, left))):
@@ -50,7 +50,7 @@ def is_here(source: object) -> bool:
 
 
 def model_files(source: str | os.PathLike[str]) -> list[ModelUpload]:
-    """Return the files of a model: of a folder all that is in it; raises InvalidInput."""
+    """Return the files of a model, all of them for a folder, or raise InvalidInput."""
     model_uploads = []
     for file in files_under([Path(source)]):
         model_uploads.append(ModelUpload(file.source, file.path))

@@ -161,7 +161,7 @@ def _failure(
 
 
 def _made_by(source: str) -> set[str]:
-    """Return the names that a cell gives a value to; none where it is not plain Python."""
+    """Return the names that a cell assigns, or none if it is not plain Python."""
     plain = "\n".join(
         "" if line.lstrip().startswith(("%", "!")) else line for line in source.split("\n")
     )
@@ -225,7 +225,7 @@ def _results(cell: Cell) -> list[tuple[str, str, str]]:
 
 
 def _shown_data(data: Any) -> Iterator[tuple[str, str, str]]:
-    """Yield a result's pictures and its plain text; other forms of it only without that text."""
+    """Yield a result's pictures and plain text, and other formats only without plain text."""
     if not isinstance(data, Mapping):
         return
     pictures = sorted(mime for mime in data if str(mime).startswith("image/"))

@@ -37,7 +37,7 @@ OnCell = Callable[[int, int], None]
 
 
 class NotebookUnreadable(ValueError):
-    """A file is no notebook of Python; the message goes behind its name."""
+    """A file is not a Python notebook. The message is meant to follow its name."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Ran:
 
 
 def read_notebook(path: Path) -> Any:
-    """Return the notebook in a file; raises NotebookUnreadable, and OSError."""
+    """Return the notebook in a file, or raise NotebookUnreadable or OSError."""
     try:
         notebook = nbformat.reads(path.read_text("utf-8"), as_version=4)  # type: ignore[no-untyped-call]
         if not isinstance(notebook.get("cells"), list):
@@ -81,10 +81,10 @@ def run_notebook(
     cell_timeout_s: int | None = None,
     shows_output: bool = True,
 ) -> Ran:
-    """Run a notebook in `folder`; the one given stays as it is.
+    """Run a notebook in `folder`. The given one is not changed.
 
-    `output` is written after each cell. `on_cell` is told the number of each cell as it begins, and
-    how many there are. What cells print goes to standard output while `shows_output`.
+    `output` is written after each cell. `on_cell` is called with the number of each cell as it begins,
+    and the number of cells. Output of cells goes to standard output while `shows_output`.
     """
     executed = copy.deepcopy(notebook)
     executed.metadata.setdefault("papermill", {})

@@ -65,7 +65,7 @@ class Shipper:
             pause = min(_LONGEST_BETWEEN_S, pause * 1.5)
 
     def finish(self, report: dict[str, Any] | None, *, tried_for_s: float) -> bool:
-        """Send what is there at the end, then the report; False when something was not taken."""
+        """Send the final notebook, then the report. False if something was not accepted."""
         self._over.set()
         if self._door is None:
             return True
@@ -104,7 +104,7 @@ class Shipper:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the notebook; returns the status to end with."""
+    """Run the notebook, and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m slipway.notebook_job")
     parser.add_argument("notebook", type=Path)
     parser.add_argument("--verify", action="store_true")

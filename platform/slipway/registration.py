@@ -81,7 +81,7 @@ def register(
 
 
 def source_of(source: object, path: str = "model") -> str:
-    """Return the URI of what is to be registered; raises InvalidInput."""
+    """Return the URI of the model to register, or raise InvalidInput."""
     if isinstance(source, str):
         return f"runs:/{source}/{path}" if _RUN_ID.match(source) else source
     uri = getattr(source, "model_uri", None)

@@ -1,4 +1,4 @@
-"""Lines of a job's log, made fit for a terminal: colours stay, nothing else in them drives it.
+"""Sanitized lines of a job's log for a terminal: only colours pass, no other control sequences.
 
 A job prints what it likes: progress bars that go back to the start of a line, titles for the
 window, links, sequences that clear the screen or type on the keyboard. Only colours and weights
@@ -30,7 +30,7 @@ _SPECIAL = re.compile(
 
 
 def tame(line: str, *, colours: bool) -> str:
-    """Return one line safe to write; `colours` keeps them, and ends them where the line ends."""
+    """Return one sanitized line. `colours` retains them, and resets them at its end."""
     if not _SPECIAL.search(line):
         return line
     kept: list[str] = []
@@ -71,13 +71,13 @@ class LineReader:
         return lines
 
     def rest(self) -> list[str]:
-        """Return what was begun and never ended; the log is over."""
+        """Return the unfinished line at the end of the log."""
         text = _overwritten((self._begun + self._decoder.decode(b"", final=True)).rstrip("\r"))
         self._begun = ""
         return [text] if text else []
 
     def _redrawn(self, lines: list[str]) -> str:
-        """Note the newest state of a line that is drawn again and again; return what is begun."""
+        """Store the newest state of a line that is redrawn repeatedly. Return the unfinished part."""
         shown, _, newest = self._begun.rpartition("\r")
         drawn = _overwritten(shown.rstrip("\r"))
         now = self._clock()

@@ -129,7 +129,7 @@ def _log_input(
 
 
 def cost(client: Client | None = None) -> float | None:
-    """Log what the job has cost so far, in USD, as the metric `slipway.cost_usd`; returns it.
+    """Log the cost of the job so far, in USD, as the metric `slipway.cost_usd`, and return it.
 
     Outside a Slipway job it does nothing and returns None.
     """
@@ -149,7 +149,7 @@ def cost(client: Client | None = None) -> float | None:
 
 
 def _git(folder: Path) -> GitFacts | None:
-    """Return the commit and what is not committed; None outside of git."""
+    """Return the commit and the uncommitted changes, or None outside of git."""
     try:
         listing = list_files(folder)
         return facts_of(folder, new_files=listing.others, is_private=looks_secret)

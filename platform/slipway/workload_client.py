@@ -78,7 +78,7 @@ def _words_of(problem: str) -> str:
 
 
 def door_of(environment: Mapping[str, str]) -> ApiAddress | None:
-    """Return the door of the workload this process is part of; None outside of Slipway."""
+    """Return the API address of this process's workload, or None outside of Slipway."""
     names = ("SLIPWAY_URL", "SLIPWAY_TOKEN", "SLIPWAY_PROJECT", "SLIPWAY_WORKLOAD")
     environments = [environment.get(name, "") for name in names]
     return ApiAddress(environments[0].rstrip("/"), *environments[1:]) if all(environments) else None

@@ -1,4 +1,4 @@
-"""Moments and spans in the words people use; the exact moment always stands beside them."""
+"""Relative times and durations for people, always next to the exact time."""
 
 from datetime import UTC, datetime
 

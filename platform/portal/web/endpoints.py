@@ -176,7 +176,7 @@ def _place(at: int, step: int, *, has_begun: bool) -> str:
 
 @dataclass(frozen=True)
 class ReplicaLine:
-    """A replica on a page; money in nano-USD."""
+    """Replica on a page. Money in nano-USD."""
 
     row: Replica
     state: Word
@@ -198,7 +198,7 @@ class ReplicaLine:
 
 
 def replica_line(replica: Replica, nodes: dict[str, str], explainer: Explainer) -> ReplicaLine:
-    """Say how a replica stands; `nodes` names the node of each workload that runs."""
+    """Return a replica with its state. `nodes` has the node's name of each running workload."""
     workload = replica.workload
     ends = replica.status in (_P.STOPPED, _P.FAILED)
     return ReplicaLine(
@@ -212,7 +212,7 @@ def replica_line(replica: Replica, nodes: dict[str, str], explainer: Explainer) 
 
 
 def replica_of(endpoint: Endpoint, replica_id: str) -> Replica:
-    """Return one replica of an endpoint; raises NotFound."""
+    """Return one replica of an endpoint, or raise NotFound."""
     replicas = Replica.objects.filter(endpoint=endpoint, pk=replica_id)
     replica = replicas.select_related("revision", "workload__tier", "endpoint").first()
     if replica is None:
@@ -229,7 +229,7 @@ def current_of(standing: EndpointStatus) -> Revision | None:
 
 
 def example_for(revision: Revision | None) -> str:
-    """Return a request to try an endpoint with, as indented JSON; empty where none is known."""
+    """Return an example request for an endpoint as indented JSON, or an empty string."""
     if revision is None:
         return ""
     text = example_of(revision)

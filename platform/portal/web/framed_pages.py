@@ -48,7 +48,7 @@ def framed_page(content: bytes) -> bytes:
 
 
 def _guarded(text: str, digests: list[str]) -> Iterator[str]:
-    """Yield the page in parts; adds the digest of each script that may run."""
+    """Yield the page in parts, and add the digest of each script that may run to `digests`."""
     at = 0
     for _ in range(_MOST_SCRIPTS):
         begin = _BEGIN.search(text, at)

@@ -95,7 +95,7 @@ def jobs_in_sight(principal: Principal) -> JobQuerySet:
 
 
 def job_of(project: Project, job_id: str) -> Job:
-    """Return one job by the id of its workload, which is the one people see; raises NotFound."""
+    """Return one job by the id of its workload, which is the public one, or raise NotFound."""
     job = jobs_of(project).filter(workload_id=job_id).first()
     if job is None:
         raise NotFound
@@ -110,10 +110,10 @@ def standing_of(job: Job, viewer: User) -> JobStatus:
 def standings_of(
     jobs: Sequence[Job], viewer: User, *, explains_first: bool = False
 ) -> list[JobStatus]:
-    """Say how each of several jobs stands, with a fixed number of queries.
+    """Return the status of several jobs, with a fixed number of queries.
 
-    Those that wait say how many go first; `explains_first` explains the first in the queue in full,
-    for jobs of one project.
+    Waiting jobs have their position in the queue. With `explains_first`, the first in the queue has
+    the full explanation, for jobs of one project.
     """
     positions = _positions(jobs)
     explainer = Explainer(viewer) if explains_first else None

@@ -1,13 +1,13 @@
-"""A log on its way to a browser while it grows: server-sent events, in constant memory.
+"""Streaming of a growing log to a browser: server-sent events, in constant memory.
 
     event: log       {"start", "end", "size", "text"}; its id is `end`, from which a browser resumes
     event: gap       {"start", "end"}: bytes left out because the browser fell too far behind
     event: attempt   {"attempt"}: the job runs again; what follows is the log of that attempt
     event: complete  {}: nothing will be added; nobody needs to come back
 
-A page that was asked for the end starts a little before it. Who may listen is decided as for every
-other stream, by the hub. How the job stands is asked of the database once a second; in between
-only the length of the log is looked at.
+A page that was requested at the end of the log starts a little before it. The hub authorizes
+listeners, as for every other stream. The status of the job is read from the database once a
+second. Between those reads only the length of the log is polled.
 """
 
 import asyncio
@@ -82,7 +82,7 @@ async def follow(
 
 
 async def _events(house: SseHub, place: LogPosition) -> AsyncIterator[bytes]:
-    """Yield events until the log is complete; nothing at all when there is nothing to say."""
+    """Yield events until the log is complete, or none if there is nothing to send."""
     loop = asyncio.get_running_loop()
     moved_s = spoke_s = loop.time()
     standing, asked_s = await house.ask(lambda: standing_of(place)), loop.time()
@@ -126,7 +126,7 @@ def standing_of(place: LogPosition) -> LogStatus:
 
 
 def look_at(place: LogPosition, log: LogPlace | None) -> Look:
-    """Read on from a place; moves it to near the end when it is too far behind, or nowhere yet."""
+    """Read on from a position. Move it near the end if it is too far behind or not set."""
     if log is None:
         return Look(None, None)
     start = place.start

@@ -39,7 +39,7 @@ class PageMiddleware:
             request.live_position = newest_id()  # type: ignore[attr-defined]
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
-        """Turn what a page's view raised on purpose into its page; anything else is a 500."""
+        """Return the error page of a SlipwayError from a page's view. Other errors are a 500."""
         if request.path.startswith("/api/") or not isinstance(error, SlipwayError):
             return None
         return error_page(request, error)

@@ -22,7 +22,7 @@ def dollars(nano_usd: int) -> str:
 
 
 def nano_usd_of(text: str) -> int:
-    """Read an amount in dollars, such as `0.12` or `$1.50`; raises ValueError."""
+    """Parse an amount in dollars, such as `0.12` or `$1.50`, or raise ValueError."""
     try:
         amount = Decimal(text.strip().removeprefix("$")) * NANO
     except InvalidOperation:

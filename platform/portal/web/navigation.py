@@ -11,9 +11,9 @@ from slipway.schemas.accounts import Role
 
 @dataclass(frozen=True)
 class NavigationEntry:
-    """One line of the rail. `route` is a route name; `section` marks the pages that light it up.
+    """Entry of the rail. `route` is a route name. `section` marks the pages that highlight it.
 
-    `role` is the least role in the project or team that sees a project's or team's entry;
+    `role` is the lowest role in the project or team that sees the entry of a project or team.
     `administrators` hides an entry from everyone else.
     """
 

@@ -80,12 +80,12 @@ def recent_runs(file: NotebookFile, viewer: User) -> Shortlist[ShownRun]:
 
 
 def asked_version(request: HttpRequest, file: NotebookFile, name: str) -> NotebookVersion:
-    """Return the version the address names, the newest without; raises InvalidInput."""
+    """Return the requested version, by default the newest, or raise InvalidInput."""
     return numbered_version(file, word(request, name))
 
 
 def numbered_version(file: NotebookFile, text: str) -> NotebookVersion:
-    """Return a version by its number as text, the newest for none; raises InvalidInput."""
+    """Return a version by its number as text, the newest if it is empty, or raise InvalidInput."""
     if text and not (text.isascii() and text.isdecimal() and len(text) <= _LONGEST_NUMBER):
         raise InvalidInput(
             f"“{text[:20]}” is not the number of a version.",

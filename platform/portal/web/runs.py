@@ -80,7 +80,7 @@ class View:
 
 
 def view_of(request: HttpRequest, project_id: str, experiments: Sequence[int]) -> View:
-    """Return the runs an address asks for; what is typed wrong stands in the view's fault."""
+    """Return the runs that a URL requests. Input errors are in the view's fault."""
     get = request.GET
     view = View(
         filter_text=get.get("filter", "").strip(),

@@ -59,7 +59,7 @@ class Stream:
     ended: bool = False
 
     def ring(self, what: str) -> None:
-        """Wake the page; rings of the same kind that wait together are one."""
+        """Notify the page. Pending notifications of the same kind are merged."""
         if len(self.waiting) < MOST_WAITING:
             self.waiting[what] = None
         else:
@@ -67,14 +67,14 @@ class Stream:
         self.rung.set()
 
     def end(self, *, cut: bool) -> None:
-        """Close the stream; `cut` tells the page that it may no longer listen."""
+        """Close the stream. `cut` notifies the page that it may no longer listen."""
         self.waiting = {CUT: None} if cut else {}
         self.ended = True
         self.rung.set()
 
 
 class SseHub:
-    """All streams of one event loop and the task that feeds them; it rests when nobody listens."""
+    """All streams of one event loop and the task that feeds them. It is idle without listeners."""
 
     def __init__(self) -> None:
         self.streams: set[Stream] = set()
@@ -93,7 +93,7 @@ class SseHub:
 
     @contextmanager
     def joined(self, listener: PageListener) -> Iterator[Stream]:
-        """Hear rings for the duration of a block; raises RateLimited for one stream too many."""
+        """Receive notifications within the block, or raise RateLimited for one stream too many."""
         if not self.room_for(listener.user_id):
             raise RateLimited("Too many pages of yours are open.", retry_after_s=10)
         stream = Stream(listener)
@@ -146,7 +146,7 @@ class SseHub:
         return list(rows.values_list("pk", "topic", "what")[:MOST_ROWS])
 
     def _deliver(self, rows: list[tuple[int, str, str]]) -> set[str]:
-        """Ring in the pages that show what has changed; returns the kinds of change."""
+        """Notify the pages that show changed objects, and return the kinds of change."""
         now_s = time.monotonic()
         news = set()
         for number, topic, what in rows:
@@ -161,7 +161,7 @@ class SseHub:
         return news
 
     def _settle(self, now_s: float, *, crowded: bool) -> None:
-        """Forget numbers below which no row can appear any more; sooner when there are many."""
+        """Forget numbers below which no row can appear any more, sooner when there are many."""
         old = [number for number, at in self._seen.items() if now_s - at > SETTLE_S]
         if crowded:
             old = sorted(self._seen)[: MOST_ROWS // 2]

@@ -20,7 +20,7 @@ _MOST_KEPT = 1000
 
 
 class Announcer:
-    """Speaks for one rank; silent where nobody listens."""
+    """Sends the messages of one rank. Does nothing without a listener."""
 
     def __init__(self, rank: int, environment: Mapping[str, str] | None = None) -> None:
         environment = os.environ if environment is None else environment

@@ -34,9 +34,9 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class SampleOrder:
-    """The order in which `samples` samples are seen, `batch_size` at each step.
+    """Order of `samples` samples, `batch_size` at each step.
 
-    What is left at the end of an epoch and fills no batch is left out; with shuffling that is
+    Samples at the end of an epoch that do not fill a batch are left out. With shuffling that is
     another part of the data in every epoch.
     """
 

@@ -137,7 +137,7 @@ def _equalise(model: nn.Module) -> None:
 
 
 class _Builder:
-    """Wraps the model step by step: cut, split, share; then gives it an optimizer."""
+    """Wraps the model step by step (cut, split, share) and then gives it an optimizer."""
 
     def __init__(self, recipe: Recipe, job: TrainingTarget) -> None:
         self._recipe = recipe

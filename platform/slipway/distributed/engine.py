@@ -21,8 +21,8 @@ LossFunction = Callable[[Any, Any], torch.Tensor]
 class Outcome:
     """Result of a step.
 
-    `loss` is the mean loss of the global batch (0-dimensional, detached). `stop` is true if any rank
-    asked to stop.
+    `loss` is the mean loss of the global batch (0-dimensional, detached). `stop` is true if any
+    rank asked to stop.
     """
 
     loss: torch.Tensor
@@ -113,7 +113,7 @@ class Vote:
         self._wish: torch.Tensor | None = None
 
     def cast(self, loss: torch.Tensor | None, stop: bool) -> None:
-        """Send this rank's part of the mean loss and its wish; returns at once."""
+        """Send this rank's part of the mean loss and its vote to stop. Returns at once."""
         value = torch.zeros((), device=self._device) if loss is None else loss.detach()
         if value.dtype not in (torch.float32, torch.float64):
             value = value.float()
@@ -143,7 +143,7 @@ class Vote:
 
 @contextlib.contextmanager
 def evaluating(*modules: nn.Module) -> Iterator[None]:
-    """Switch off gradients, dropout and the like; put everything back afterwards."""
+    """Disable gradients, dropout and the like, and restore everything afterwards."""
     was_training = [module.training for module in modules]
     try:
         for module in modules:

@@ -42,7 +42,7 @@ class NotPossible(DistributedError):
 
 
 class PeerLost(DistributedError):
-    """Another rank died, froze or cannot be reached; this rank is healthy."""
+    """Another rank died, froze or cannot be reached. This rank is healthy."""
 
     title = "Another rank was lost"
     default_code = "peer_lost"

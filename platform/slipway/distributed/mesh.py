@@ -50,7 +50,7 @@ def uses_fully_shard(strategy: Strategy, layout: Layout) -> bool:
 
 
 def build_mesh(strategy: Strategy, layout: Layout, device: torch.device) -> DeviceMesh | None:
-    """Return the mesh with the axes that need a group of their own; None where none does.
+    """Return the mesh of the axes that need a group of their own, or None if none does.
 
     Collective. A group costs connections to every member, so axes of size 1 are left out.
     """

@@ -97,7 +97,7 @@ class Optimizers:
         }
 
     def schedule_state(self) -> list[Plain]:
-        """Return the state of the schedules; the first stands for all ranks."""
+        """Return the state of the schedules. The first represents all ranks."""
         return [_plain(schedule.state_dict()) for schedule in self._schedules]
 
     def parameters(self) -> dict[str, nn.Parameter]:

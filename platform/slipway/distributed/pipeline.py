@@ -149,7 +149,7 @@ class PipelineEngine:
             return self._run(self._measuring[function].eval, batch)
 
     def _run(self, run: Callable[..., Any], batch: Batch) -> torch.Tensor | None:
-        """Send a share through the pipeline; return the mean loss where the last stage is."""
+        """Send a share through the pipeline, and return the mean loss on the last stage."""
         inputs, target = to_device(batch, self._device)
         if isinstance(inputs, Mapping):
             raise NotPossible(

@@ -13,10 +13,10 @@ _Handler = Callable[[int, FrameType | None], object]
 
 
 class StopRequest:
-    """Notes SIGTERM, which Slipway, Slurm, Kubernetes and torchrun send before they kill.
+    """Records SIGTERM, which Slipway, Slurm, Kubernetes and torchrun send before they kill.
 
     A handler that the script had set is called as well. Outside the main thread signals cannot be
-    caught; the wish can then only be set by `ask()`.
+    caught. A stop can then only be requested by `ask()`.
     """
 
     def __init__(self) -> None:

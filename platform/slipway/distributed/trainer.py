@@ -154,7 +154,7 @@ class Trainer:
                 self._engine.pause()
 
     def step(self, batch: Batch) -> torch.Tensor:
-        """Train on this rank's share of a batch, (inputs, target); one optimisation step.
+        """Run one optimisation step on this rank's share of a batch, (inputs, target).
 
         Returns the mean loss of the global batch, 0-dimensional and detached (of this rank's
         share with an asynchronous parameter server). Collective. Raises PeerLost when another
@@ -221,7 +221,7 @@ class Trainer:
         return (sums[0] / sums[1]).item()
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """Return the whole model on the CPU, under its own names, on rank 0; {} elsewhere.
+        """Return the whole model on the CPU, under its own names, on rank 0, and {} elsewhere.
 
         Collective: call it on every rank, then use it where `is_main`.
         """
@@ -244,7 +244,7 @@ class Trainer:
             checkpointer.wait()
 
     def resume(self) -> int:
-        """Go on from the newest whole checkpoint; return its step, 0 where there is none.
+        """Resume from the newest complete checkpoint, and return its step, or 0 without one.
 
         The checkpoint may be of another number of ranks and another strategy. Damaged ones are
         named in a warning and passed over. Collective; call it before the first step. Raises

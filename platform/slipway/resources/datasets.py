@@ -58,7 +58,7 @@ class Datasets:
         return self._connection.fetch(DatasetOut, "GET", *_path(project, dataset))
 
     def create(self, name: str, *, project: str, description: str = "") -> DatasetOut:
-        """Make an empty dataset; raises Conflict when there is one of that name."""
+        """Create an empty dataset, or raise Conflict if the name is taken."""
         body = build(DatasetIn, name=name, description=description)
         return self._connection.fetch(
             DatasetOut, "POST", "projects", project, "datasets", body=body

@@ -1,4 +1,4 @@
-"""Endpoints: made, promoted to, rolled back, paused, scaled, tried; and their keys."""
+"""Endpoints: create, promote, roll back, pause, scale, try out, and their keys."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -53,7 +53,7 @@ class EndpointKeys:
         rate_per_s: float | None = None,
         burst: int | None = None,
     ) -> EndpointKeyCreated:
-        """Make a key; its text is in the answer and is never shown again.
+        """Create a key. Its text is in this response and is never shown again.
 
         `scopes` are `predict` (the default) and `read`; with `rate_per_s` at most so many requests
         a second, `burst` of them at once.
@@ -216,7 +216,7 @@ class Endpoints:
         return self._act(EndpointOut, endpoint, project, "rollback", body)
 
     def pause(self, endpoint: str, *, project: str, reason: str | None = None) -> EndpointOut:
-        """Stop the replicas; it answers 503 with the reason until it is resumed."""
+        """Stop the replicas. The endpoint answers 503 with the reason until it is resumed."""
         return self._act(EndpointOut, endpoint, project, "pause", build(Reason, reason=reason))
 
     def resume(self, endpoint: str, *, project: str) -> EndpointOut:
@@ -287,7 +287,7 @@ def plan_of(
     bake_s: float | None = None,
     shadow_percent: float | None = None,
 ) -> Plan | None:
-    """Return the plan that is meant, None where nothing is said; raises InvalidInput."""
+    """Return the requested plan, None without one, or raise InvalidInput."""
     if isinstance(plan, Plan):
         return plan
     if plan is None and percents is None and bake_s is None and shadow_percent is None:

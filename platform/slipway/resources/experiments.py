@@ -34,5 +34,5 @@ class Experiments:
         return self._connection.fetch(ExperimentOut, "POST", *segments)
 
     def empty_bin(self, *, project: str) -> BinEmptied:
-        """Destroy the runs in the bin, and artifacts no run knows; tells what that freed."""
+        """Destroy the runs in the bin, and orphaned artifacts. Return what that freed."""
         return self._connection.fetch(BinEmptied, "POST", "projects", project, "bin", "empty")

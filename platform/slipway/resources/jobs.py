@@ -105,11 +105,11 @@ class Jobs:
         return self.submit_body(body, project=project)
 
     def submit_body(self, body: JobIn, *, project: str) -> JobOut:
-        """Submit a job that is written down already; see `job_body`."""
+        """Submit a prepared request body. See `job_body`."""
         return self._connection.fetch(JobOut, "POST", "projects", project, "jobs", body=body)
 
     def quote(self, body: JobIn, *, project: str) -> Quote:
-        """Tell what such a job would cost and whether it would wait; nothing is submitted."""
+        """Return the cost of such a job and whether it would wait. Nothing is submitted."""
         segments = ("projects", project, "jobs", "quote")
         return self._connection.fetch(Quote, "POST", *segments, body=body)
 
@@ -227,12 +227,12 @@ class Jobs:
         patience_s: float = PATIENCE_S,
         trouble: Trouble | None = None,
     ) -> Iterator[News]:
-        """Yield what happens to a job, as it happens, until it has ended and all is told.
+        """Yield the events of a job live, until it has ended and all were received.
 
-        First how it stands (`JobProgress`), then its log (`LogPiece`) of every rank from the
-        beginning, or of one `rank` and `attempt`, each change, and what it uses (`SampleOut`).
-        A broken connection is made again, for `patience_s` seconds, and no byte of a log is lost
-        or comes twice; `trouble` is told each failure and the seconds until the next try.
+        First its state (`JobProgress`), then its log (`LogPiece`) of every rank from the beginning,
+        or of one `rank` and `attempt`, each change, and its resource usage (`SampleOut`). A broken
+        connection is reopened, for `patience_s` seconds, and no byte of a log is lost or repeated.
+        `trouble` is called with each failure and the seconds until the next attempt.
         """
         return follow(
             self._connection,
@@ -246,7 +246,7 @@ class Jobs:
         )
 
     def wait(self, job: str, *, project: str, timeout_s: float | None = None) -> JobOut:
-        """Return a job when it has ended, however it did; raises TimeoutError after `timeout_s`."""
+        """Return a job once it has ended in any way, or raise TimeoutError after `timeout_s`."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         pause_s = _FIRST_LOOK_S
         while True:
@@ -268,7 +268,7 @@ def job_body(
     params: Mapping[str, object] | None = None,
     **fields: object,
 ) -> JobIn:
-    """Return what is sent to submit or quote a job; raises InvalidInput, before anything is."""
+    """Return the request body that submits or quotes a job, or raise InvalidInput."""
     return build(JobIn, args=[*args], params=_texts(params or {}), **fields)
 
 

@@ -32,5 +32,5 @@ class Members:
         return self._connection.fetch(MemberOut, "PATCH", *segments, body=body)
 
     def remove(self, user_id: str, *, project: str | None = None, team: str | None = None) -> None:
-        """Take a member out; access ends at once. The last owner cannot be removed: Conflict."""
+        """Remove a member. Access ends at once. Conflict for the last owner."""
         self._connection.send("DELETE", *place(project, team), "members", user_id)

@@ -100,9 +100,9 @@ class Models:
         project: str,
         progress: Callable[[int], None] | None = None,
     ) -> str:
-        """Send a file, or all of a folder, to be a version of a model; returns its source.
+        """Upload a file, or all of a folder, as a version of a model, and return its source.
 
-        `progress` is told how many bytes were sent.
+        `progress` receives the number of bytes sent.
         """
         slug = self._connection.fetch(ProjectOut, "GET", "projects", project).slug
         folder = ("models", model, secrets.token_hex(8))
@@ -209,7 +209,7 @@ class Models:
         stage: str | None = None,
         alias: str | None = None,
     ) -> PlanOut:
-        """Tell what a promotion would change and how its gates stand; nothing is changed."""
+        """Return the changes of a promotion and the state of its gates. Nothing is changed."""
         target = build(TargetIn, stage=stage, alias=alias)
         query = {"stage": target.stage, "alias": target.alias}
         segments = (*_path(project, model, version), "plan")
@@ -227,9 +227,9 @@ class Models:
         override_reason: str | None = None,
         archive_replaced: bool | None = None,
     ) -> MoveOut:
-        """Move a version to a stage, or an alias to it; raises Conflict for a closed gate.
+        """Move a version to a stage, or an alias to it, or raise Conflict for a closed gate.
 
-        `sequence` is that of the plan that was looked at: who was overtaken gets Conflict too.
+        `sequence` is that of the plan. A concurrent promotion raises Conflict too.
         """
         body = build(
             PromoteIn,
@@ -270,7 +270,7 @@ class Models:
         verdict: Verdict | str,
         note: str | None = None,
     ) -> RequestOut:
-        """Approve or reject a request, as a maintainer; or withdraw one's own."""
+        """Approve or reject a request as a maintainer, or withdraw one's own."""
         body = build(DecisionIn, verdict=verdict, note=note)
         segments = (*_path(project, model), "requests", request, "decision")
         return self._connection.fetch(RequestOut, "POST", *segments, body=body)

@@ -78,7 +78,7 @@ class Monitoring:
         return self._connection.fetch(MonitorSettingsOut, "GET", *segments)
 
     def change(self, endpoint: str, *, project: str, **changes: Any) -> MonitorSettingsOut:
-        """Change how an endpoint is watched; names are those of `settings`, None switches off."""
+        """Change the monitor settings of an endpoint by their names in `settings`. None disables one."""
         body = build(MonitorChange, **changes)
         off = {name: None for name, value in changes.items() if value is None}
         body = body.model_copy(

@@ -57,7 +57,7 @@ class NotebookFiles:
     def list(
         self, *, project: str, search: str | None = None, deleted: bool = False
     ) -> Pages[NotebookFileOut]:
-        """List notebooks, newest first; or those whose deletion can be taken back."""
+        """List notebooks, newest first, or those whose deletion can be undone."""
         segments = ("projects", project, "notebook-files")
         query = {"q": search, "deleted": "true" if deleted else None}
         return Pages(self._connection, segments, PageOf[NotebookFileOut], query)
@@ -106,7 +106,7 @@ class NotebookFiles:
         return self._connection.stream(*segments)
 
     def restore(self, notebook: str, version: int, *, project: str) -> NotebookVersionOut:
-        """Make an old version the newest again; `notebook` is an id."""
+        """Make an old version the newest again. `notebook` is an id."""
         body = build(RestoreIn, version=version)
         segments = (*_path(project, notebook), "restore")
         return self._connection.fetch(NotebookVersionOut, "POST", *segments, body=body)

@@ -121,7 +121,7 @@ class Notebooks:
         return self._connection.fetch(ServerKeyOut, "POST", *_path(project), server, "key")
 
     def delete(self, server: str, *, project: str) -> None:
-        """Forget a server that does not run; its files stay in the project's workspace."""
+        """Delete a stopped server. Its files remain in the project's workspace."""
         self._connection.send("DELETE", *_path(project), server)
 
 

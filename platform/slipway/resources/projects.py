@@ -54,7 +54,7 @@ class Projects:
         return self._connection.fetch(ProjectOut, "PATCH", "projects", slug, body=body)
 
     def archive(self, slug: str) -> None:
-        """Put a project away: nothing runs in it any more; `restore` brings it back."""
+        """Archive a project: nothing runs in it any more. `restore` undoes it."""
         self._connection.send("DELETE", "projects", slug)
 
     def restore(self, slug: str) -> ProjectOut:

@@ -1,4 +1,4 @@
-"""Runs: searched, compared, put in the bin; their curves and artifacts."""
+"""Runs: search, compare, delete, curves and artifacts."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -85,13 +85,13 @@ class Runs:
         )
 
     def delete(self, runs: Sequence[str], *, project: str) -> Sequence[str]:
-        """Put runs in the bin; returns those that were not there."""
+        """Move runs to the bin, and return those that were not there."""
         body = build(RunIds, runs=[*runs])
         segments = ("projects", project, "runs", "delete")
         return self._connection.fetch(RunsMoved, "POST", *segments, body=body).runs
 
     def restore(self, runs: Sequence[str], *, project: str) -> Sequence[str]:
-        """Take runs out of the bin; returns which came back."""
+        """Restore runs from the bin, and return which were restored."""
         body = build(RunIds, runs=[*runs])
         segments = ("projects", project, "runs", "restore")
         return self._connection.fetch(RunsMoved, "POST", *segments, body=body).runs

@@ -21,7 +21,7 @@ class Archive(Upload, Protocol):
 
 
 class Snapshots:
-    """The code of a project's jobs; the same code is kept once."""
+    """The code of a project's jobs. Equal code is stored once."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -33,7 +33,7 @@ class Snapshots:
         project: str,
         progress: Callable[[int], None] | None = None,
     ) -> SnapshotOut:
-        """Send a snapshot, unless the server has it; `progress` is told how many bytes are sent."""
+        """Upload a snapshot unless the server has it. `progress` receives the number of bytes sent."""
         if snapshot.size_bytes >= _WORTH_ASKING_BYTES and self.has(
             snapshot.digest, project=project
         ):

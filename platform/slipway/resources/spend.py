@@ -27,7 +27,7 @@ class Spend:
         return self._connection.fetch(SpendOut, "GET", *segments, query={"window": window})
 
     def installation(self, *, window: str = "month") -> SpendOut:
-        """Return what everything has cost; for administrators."""
+        """Return the spend of the installation, for administrators."""
         segments = ("spend", "installation")
         return self._connection.fetch(SpendOut, "GET", *segments, query={"window": window})
 

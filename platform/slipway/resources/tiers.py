@@ -10,7 +10,7 @@ from slipway.schemas.workloads import TierChange, TierIn, TierOut, TierPriceOut
 
 
 class Tiers:
-    """The tiers of the installation; made and changed by administrators.
+    """The tiers of the installation. Administrators create and change them.
 
     GET tiers · POST tiers · GET, PATCH tiers/{slug} · GET tiers/{slug}/prices
     """

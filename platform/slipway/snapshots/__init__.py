@@ -1,4 +1,4 @@
-"""The code of a folder as it is now: one archive, the same bytes for the same code, and its story.
+"""Snapshot of a folder's code: one archive, the same bytes for the same code, and its git state.
 
     with take_snapshot("my-project") as snapshot:
         print(snapshot.digest, snapshot.files, snapshot.git)

@@ -236,7 +236,7 @@ def _environment() -> dict[str, str]:
 
 
 def _run(folder: Path, *arguments: str) -> bytes:
-    """Return what one git command writes; raises GitFailed with its first line of complaint."""
+    """Return the output of one git command, or raise GitFailed with the first line of its error."""
     if shutil.which("git") is None:
         raise GitFailed("git is not installed")
     try:

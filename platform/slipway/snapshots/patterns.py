@@ -19,7 +19,7 @@ class Pattern:
     anywhere: bool = False
 
     def matches(self, path: str, *, is_folder: bool) -> bool:
-        """Return whether the pattern matches `path`, which is relative to the folder that is listed."""
+        """Return whether the pattern matches `path`, which is relative to the listed folder."""
         if (self.folders_only and not is_folder) or not path.startswith(self.base):
             return False
         inner = path[len(self.base) :]
@@ -30,7 +30,7 @@ class Pattern:
 
 
 def read_patterns(text: str, *, base: str = "") -> list[Pattern]:
-    """Return the patterns of an ignore file; lines that say nothing are left out."""
+    """Return the patterns of an ignore file, without empty lines and comments."""
     lines = text.removeprefix("\ufeff").split("\n")
     return [
         pattern for line in lines if (pattern := _read(line.removesuffix("\r"), base)) is not None
@@ -109,7 +109,7 @@ def _expression(glob: str) -> re.Pattern[str]:
 
 
 def _piece(glob: str, place: int) -> tuple[str, int] | None:
-    """Translate one wildcard, set or character; returns it and the place behind it."""
+    """Translate one wildcard, set or character. Return it and the position after it."""
     character = glob[place]
     place += 1
     if character == "*":

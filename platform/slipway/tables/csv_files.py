@@ -152,7 +152,7 @@ class CsvFile:
                 raise _too_long(self._line + 1)
 
     def _plain_until(self, data: bytes, *, is_end: bool) -> int | None:
-        """Return where the last row ends that is whole; None where quotes are used oddly."""
+        """Return the end of the last complete row, or None where quotes are used oddly."""
         if b"\r" in data and data.count(b"\r") - data.count(b"\r\n") > data.endswith(b"\r"):
             return None
         if b'"' not in data:

@@ -29,7 +29,7 @@ Cell = tuple[str, str]
 
 @dataclass
 class CellBatch:
-    """Some rows: for each column the texts of its cells and their kinds; and the row numbers."""
+    """Some rows: the texts of the cells of each column, their kinds, and the row numbers."""
 
     texts: list[Any]
     kinds: list[Any]

@@ -101,7 +101,7 @@ class TableReader:
         )
 
     def read(self, source: IO[bytes], *, path: str, format: str) -> Iterator[Any]:  # noqa: A002
-        """Yield the record batches of one file; what cannot be read in it is reported."""
+        """Yield the record batches of one file. Unreadable parts are reported."""
         readers = {
             "csv": self._csv,
             "jsonl": self._json_lines,
@@ -261,7 +261,7 @@ class TableReader:
             self.is_stale = self.is_stale or self._yielded
 
     def _begin(self, names: list[str], path: str) -> None:
-        """Make the columns; raises Unreadable when there are too many or other ones than before."""
+        """Create the columns, or raise Unreadable if there are too many or other ones than before."""
         if len(names) > MAX_COLUMNS:
             raise _too_many(len(names))
         self._require_no_partition(names)

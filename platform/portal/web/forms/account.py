@@ -23,7 +23,7 @@ PASSWORD_HINT = "At least 10 characters; not a common password, not your name." 
 
 
 def _plain(form: forms.Form) -> None:
-    """Labels say what a field is; placeholders that repeat them go."""
+    """Remove the placeholders, which repeat the labels."""
     for field in form.fields.values():
         field.widget.attrs.pop("placeholder", None)
 
@@ -39,7 +39,7 @@ class PersonName(forms.CharField):
         )
 
     def clean(self, value: Any) -> str:
-        """Return the name fit to be stored; refuses what no name may hold."""
+        """Return the normalized name, or raise a ValidationError if it is not allowed."""
         try:
             return clean_name(super().clean(value))
         except SlipwayError as error:
@@ -57,7 +57,7 @@ class SignIn(LoginForm):
 
 
 class Join(SignupForm):
-    """Name and password of somebody who followed an invitation; the address is the invited one."""
+    """Name and password of an invited person. The e-mail address is that of the invitation."""
 
     field_order = ("email", "name", "password1")
     name = PersonName()
@@ -138,6 +138,6 @@ class Reset(ResetPasswordKeyForm):
 
 
 def invited_address(request: HttpRequest) -> str:
-    """The address the browser's invitation was made for; empty without one."""
+    """Return the e-mail address of the browser's invitation, or an empty string."""
     invitation = invitation_in(request)
     return invitation.email if invitation else ""

@@ -168,7 +168,7 @@ class NewJob(forms.Form):
         return pairs([line for line in lines if line.strip()])
 
     def clean(self) -> dict[str, Any]:
-        """Put it all together; what the schema refuses stands beside its field."""
+        """Build the request. Validation errors of the schema are shown next to their fields."""
         data = super().clean() or {}
         if not data.get("snapshot") and "code" not in self.errors:
             self.add_error("snapshot", "Choose a file or a folder, or the code of an earlier job.")
@@ -200,7 +200,7 @@ class NewJob(forms.Form):
 
 
 def pairs(texts: list[str]) -> dict[str, str]:
-    """Read name=value of each text; raises ValidationError."""
+    """Parse name=value of each text, or raise ValidationError."""
     result: dict[str, str] = {}
     for text in texts:
         name, separator, value = text.partition("=")

@@ -1,4 +1,4 @@
-"""Forms about registered models: register, describe, ask, promote; the rules of a project."""
+"""Forms of registered models: register, describe, request approval, promote, project rules."""
 
 from typing import Any
 
@@ -169,7 +169,7 @@ class Gates(forms.Form):
     wanted: TargetGates | None = None
 
     def clean(self) -> dict[str, Any]:
-        """Put the gates together; what the schema refuses stands beside its field."""
+        """Build the gates. Validation errors of the schema are shown next to their fields."""
         data = super().clean() or {}
         if self.errors:
             return data

@@ -18,7 +18,7 @@ TASKS = {
 
 
 class MonitorSettingsForm(forms.Form):
-    """The settings that people change; the API has all of them."""
+    """The commonly changed monitor settings. The API has all of them."""
 
     task = forms.ChoiceField(
         label="Task",

@@ -98,7 +98,7 @@ class EditServer(ServerTimes):
                 self.fields[name].help_text = "Stop the server to change this."
 
     def clean(self) -> dict[str, Any]:
-        """Put it together; what is empty takes away what was chosen before."""
+        """Build the change. Empty fields reset earlier choices."""
         data = super().clean() or {}
         if self.errors:
             return data
@@ -157,7 +157,7 @@ class LaunchServer(ServerTimes):
         return clean_tags
 
     def clean(self) -> dict[str, Any]:
-        """Put it all together; what the schema refuses stands beside its field."""
+        """Build the request. Validation errors of the schema are shown next to their fields."""
         data = super().clean() or {}
         if self.errors:
             return data

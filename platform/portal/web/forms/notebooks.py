@@ -71,7 +71,7 @@ class RunNotebook(forms.Form):
         return pairs([line for line in self.cleaned_data["params"].splitlines() if line.strip()])
 
     def clean(self) -> dict[str, Any]:
-        """Put it together; what the schema refuses stands beside its field."""
+        """Build the request. Validation errors of the schema are shown next to their fields."""
         data = super().clean() or {}
         if self.errors:
             return data

@@ -15,7 +15,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Done(Generic[Result]):
-    """The form was carried out; `result` is what the service returned."""
+    """Result of a form that was carried out. `result` is the return value of the service."""
 
     result: Result
 
@@ -45,7 +45,7 @@ def carry_out(
 
 
 def one_click(request: HttpRequest, service: Callable[[], Result]) -> Done[Result] | None:
-    """Call `service` for a button; a refusal becomes a message, as there is no form to hold it."""
+    """Call `service` for a button. Errors become messages, as there is no form to show them."""
     try:
         return Done(service())
     except (NotFound, Unauthenticated):

@@ -1,4 +1,4 @@
-"""Template tags and filters of every page; they are built in, so no page loads them."""
+"""Template tags and filters of every page. They are builtins, so no page loads them."""
 
 import re
 import shlex
@@ -34,7 +34,7 @@ _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?(\+00:00|Z)")
 
 @register.simple_tag
 def icon(name: str, extra: str = "") -> SafeString:
-    """Draw an icon; `extra` adds classes."""
+    """Render an icon. `extra` adds classes."""
     return svg(name, extra)
 
 
@@ -116,11 +116,10 @@ def control(field: BoundField) -> SafeString:
 
 @register.simple_tag
 def live(topics: str, region: str, also: str = "") -> SafeString:
-    """Make a region fetch itself anew when one of `topics` (separated by commas) rings.
+    """Make a region reload itself when one of `topics` (separated by commas) is notified.
 
-    `region` is the id of the element that carries the attributes; `also` names further regions of
-    the page, separated by commas, that come anew with it. Morphing keeps focus and what is being
-    typed.
+    `region` is the id of the element that has the attributes. `also` names further regions of the
+    page, separated by commas, that reload with it. Morphing preserves focus and input.
     """
     triggers = format_html_join(
         ", ",
@@ -178,7 +177,7 @@ def group_url(group: Group, page: str = "", *args: str) -> str:
 
 @register.simple_tag(takes_context=True)
 def sort_header(context: Context, label: str, name: str, classes: str = "") -> SafeString:
-    """Head a column by which the list can be sorted; a second click turns the order round."""
+    """Render the header of a sortable column. A second click reverses the order."""
     query = context["request"].GET.copy()
     sort = context["listing"].sort
     query.pop("cursor", None)
@@ -252,7 +251,7 @@ def figure(value: float) -> str:
 
 @register.simple_tag
 def counted(standing: JobStatus) -> SafeString:
-    """Show how long a job runs or waits; it counts on in the browser until it ends."""
+    """Show how long a job runs or waits. The browser updates it until the job ends."""
     goes_on = format_html(' data-counts-from="{}"', standing.began.isoformat())
     return format_html(
         '<span class="counted"{}>{}</span>',
@@ -263,7 +262,7 @@ def counted(standing: JobStatus) -> SafeString:
 
 @register.simple_tag
 def costing(standing: JobStatus) -> SafeString:
-    """Show what a job has cost so far; it counts on in the browser while hardware is held."""
+    """Show the cost of a job so far. The browser updates it while hardware is held."""
     goes_on = format_html(
         ' data-cost="{}" data-rate="{}" data-cost-at="{}"',
         standing.cost,

@@ -159,7 +159,7 @@ def project_dataset_version(
 def project_dataset_commit(
     request: HttpRequest, project: str, dataset: str, version: str
 ) -> HttpResponse:
-    """Close a draft; its page tells how the check goes."""
+    """Close a draft. Its page shows the progress of the check."""
     version_row = gated_version(request)
     allowed = bool(request.POST.get("allow_bad_rows"))
     one_click(

@@ -30,7 +30,7 @@ _MOST_REPLICAS = 1000
 @guarded_by(_RUN)
 @require_http_methods(["GET", "HEAD", "POST"])
 def project_endpoint_new(request: HttpRequest, project: str) -> HttpResponse:
-    """Fill in an endpoint, see what it costs, create it; the address may name the model."""
+    """Show the form of a new endpoint, quote it, create it. The URL may name the model."""
     project_row, by = gated_project(request), require_principal(request).user
     offered = _offered()
     form = NewEndpoint(sent(request), initial=_initial(request, project_row, offered))

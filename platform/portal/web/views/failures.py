@@ -42,7 +42,7 @@ def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpR
 
 
 def no_page(request: HttpRequest, refused: HttpResponse) -> HttpResponse:
-    """Show that an address only takes what a form sends; it was opened as a page."""
+    """Show that a URL only accepts form submissions, for a request with GET."""
     error = _NoPage(
         "This address only takes what a form sends; it was opened like a page.",
         next_step="Go back to the page with the form and send it from there.",

@@ -47,14 +47,14 @@ def team_members(request: HttpRequest, team: str) -> HttpResponse:
 @guarded_by(ProjectRole(Role.MAINTAINER, _WRITE))
 @require_POST
 def project_invite(request: HttpRequest, project: str) -> HttpResponse:
-    """Invite somebody to the project; the answer is the only place the link is shown."""
+    """Invite somebody to the project. Only this response shows the link."""
     return _invite(request)
 
 
 @guarded_by(TeamRole(Role.MAINTAINER, _WRITE))
 @require_POST
 def team_invite(request: HttpRequest, team: str) -> HttpResponse:
-    """Invite somebody to the team; the answer is the only place the link is shown."""
+    """Invite somebody to the team. Only this response shows the link."""
     return _invite(request)
 
 

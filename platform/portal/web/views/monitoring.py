@@ -210,7 +210,7 @@ def _row(request: HttpRequest) -> int:
 
 
 def _one(endpoint: Endpoint, filters: SelectionFilters, row: int) -> PredictionListRow | None:
-    """Return one row of a prediction; its rows come in their order."""
+    """Return one row of a prediction. Its rows are returned in order."""
     rows, _ = search(endpoint, filters, limit=row + 1)
     return next((line for line in lines_of(rows[-1:]) if line.row.row == row), None)
 
@@ -277,7 +277,7 @@ def project_endpoint_watching(request: HttpRequest, project: str, endpoint: str)
 @guarded_by(_CHANGE)
 @require_POST
 def project_endpoint_channel_new(request: HttpRequest, project: str, endpoint: str) -> HttpResponse:
-    """Let alerts be told somewhere; the secret of a webhook is shown on the page that follows."""
+    """Add a notification channel. The next page shows the secret of a webhook."""
     endpoint_row, by = gated_endpoint(request), require_principal(request).user
     form = NewChannel(sent(request))
 

@@ -92,7 +92,7 @@ def project_notebook_file(request: HttpRequest, project: str, notebook: str) -> 
 
 
 def _preview(version: NotebookVersion) -> NotebookPreview | None:
-    """Return what can be looked at here by whoever may not run it; None where it is too much."""
+    """Return a preview for people who may not run the notebook, or None if it is too large."""
     halves = [half.file.blob.size_bytes for half in (version.source, version.outputs) if half]
     return preview_of(read_version(version)) if sum(halves) <= MOST_PREVIEWED_BYTES else None
 
@@ -100,7 +100,7 @@ def _preview(version: NotebookVersion) -> NotebookPreview | None:
 @guarded_by(_SEE)
 @require_safe
 def project_notebook_diff(request: HttpRequest, project: str, notebook: str) -> HttpResponse:
-    """Show how two versions differ, cell by cell; the newest and the one before unless named."""
+    """Show the differences of two versions by cell, by default the newest and the one before."""
     file = gated_notebook(request)
     after = asked_version(request, file, "to")
     since = word(request, "from") or str(max(1, after.number - 1))
@@ -132,7 +132,7 @@ def project_notebook_download(request: HttpRequest, project: str, notebook: str)
 
 
 def as_file(content: bytes, path: str) -> HttpResponse:
-    """Return a notebook as a download; a browser never shows it as a page."""
+    """Return a notebook as a download. Browsers never show it as a page."""
     answer = HttpResponse(content, content_type="application/x-ipynb+json")
     name = path.rpartition("/")[2]
     answer.headers["Content-Disposition"] = content_disposition_header(True, name) or ""

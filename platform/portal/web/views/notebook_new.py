@@ -71,7 +71,7 @@ def _launch(project: Project, by: User, form: LaunchServer) -> Server:
 @guarded_by(_RUN)
 @require_POST
 def project_notebook_quote(request: HttpRequest, project: str) -> HttpResponse:
-    """Say what the form as it stands would cost and whether it would wait; nothing starts."""
+    """Quote the server in the form, and whether it would wait. Nothing starts."""
     project_row, by = gated_project(request), require_principal(request).user
     form = LaunchServer(request.POST)
     return render(request, "web/notebooks/quote.html", _priced(project_row, by, form))

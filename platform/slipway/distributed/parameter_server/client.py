@@ -55,7 +55,7 @@ class ParameterClient:
         return bool(self.flags & Flag.STOP)
 
     def pull(self) -> Mapping[str, torch.Tensor]:
-        """Return the parameters as they are now; they are overwritten by the next call."""
+        """Return the current parameters. The next call overwrites them."""
         self._tell(Frame(Operation.PULL, worker=self._worker))
         return self._take()[0]
 
@@ -68,7 +68,7 @@ class ParameterClient:
         loss: float,
         stop: bool,
     ) -> tuple[Mapping[str, torch.Tensor], float]:
-        """Send gradients; return parameters and loss when the servers let this worker go on."""
+        """Send gradients. Return parameters and loss when the servers let this worker continue."""
         for packed in self._gradients:
             packed.fill(gradients)
         for server, packed in enumerate(self._gradients):

@@ -67,7 +67,7 @@ class WorkerEngine:
         return self._client.is_leader
 
     def step(self, batch: Batch, weight: float, stop: bool) -> Outcome:
-        """Send the gradients of this worker's share; return when it may go on.
+        """Send the gradients of this worker's share, and return when it may continue.
 
         The loss is the mean over all workers when synchronous, else this worker's own.
         """
@@ -159,7 +159,7 @@ class ServerEngine:
         self._server = server
 
     def serve(self) -> bool:
-        """Return when all workers are done; whether one of them was asked to stop."""
+        """Return once all workers are done. The result is true if one of them was asked to stop."""
         self._shard.wait_until_alone()
         return self._shard.wants_stop()
 
@@ -256,8 +256,11 @@ def start_role(
 
 
 def _job_secret() -> bytes:
-    """Return the secret of the job: the environment's where every rank has it, so that it never
-    travels; else one that rank 0 makes for this run and tells the others over their group."""
+    """Return the secret of the job.
+
+    It comes from the environment where every rank has it, so that it is never sent. Otherwise rank 0
+    creates it for this run and sends it to the others over their group.
+    """
     given = os.environ.get(SECRET_VARIABLE, "").encode()
     if all(gather_json(bool(given))):
         return given

@@ -93,7 +93,7 @@ class Shard:
             return self._answer(worker, self._loss)
 
     def push(self, frame: Frame, gradient: PackedShard) -> ShardState:
-        """Take a gradient; return the parameters when the worker may go on."""
+        """Accept a gradient, and return the parameters when the worker may continue."""
         worker = frame.worker
         with self._changed:
             self._stop = self._stop or bool(frame.flags & Flag.STOP)

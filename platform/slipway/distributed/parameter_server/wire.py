@@ -98,7 +98,7 @@ def send(connection: socket.socket, frame: Frame, payload: bytes | memoryview = 
 
 
 def receive(connection: socket.socket) -> Frame:
-    """Receive a header; the caller then reads `size` bytes, having checked it."""
+    """Receive a header. The caller validates `size` and then reads as many bytes."""
     fields = _HEADER.unpack(receive_exactly(connection, _HEADER.size))
     magic, version, operation, flags, worker, clock, count, weight, loss, size = fields
     if magic != _MAGIC or version != _VERSION or operation not in list(Operation):
@@ -124,7 +124,7 @@ def receive_into(connection: socket.socket, buffer: memoryview) -> None:
 
 
 def admit(connection: socket.socket, secret: bytes, layout: bytes, *, worker_count: int) -> int:
-    """As a server, check that a worker belongs to the job; return its number."""
+    """As a server, verify that a worker belongs to the job, and return its number."""
     token_bytes = secrets.token_bytes(NONCE_BYTES)
     connection.sendall(token_bytes)
     hello = receive_exactly(connection, _HELLO.size)
