@@ -157,7 +157,7 @@ class Follower:
     async def _begin_anew(
         self, hub_server: HubServer, why: str
     ) -> tuple[HubServer | None, Opened | None]:
-        """Report why, wait, and poll again. Return the server if it needs a route, and its route."""
+        """Report why, wait, poll again. Return the server if it needs a route, and the route."""
         while True:
             await asyncio.sleep(_AGAIN_S)
             requested = await self._still_wanted(hub_server, why)

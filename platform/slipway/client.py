@@ -36,11 +36,11 @@ class Client:
     """A signed-in client of one Slipway server.
 
     `url` and `token` default to SLIPWAY_URL and SLIPWAY_TOKEN, then to what `slipway login` has
-    stored. `timeout_s` bounds connecting, and each wait for bytes, in seconds; `retries` says how
+    stored. `timeout_s` bounds connecting, and each wait for bytes, in seconds. `retries` says how
     often a failed request is sent again (only where that is safe: reads, deletions, and creations,
     which carry an Idempotency-Key). `transport` replaces the network in tests.
 
-    Raises NotLoggedIn at once when there is no server or token; every call raises SlipwayError.
+    Raises NotLoggedIn at once when there is no server or token. Every call raises SlipwayError.
     Use it as a context manager, or call `close`. It may be shared between threads, not across a
     fork.
     """

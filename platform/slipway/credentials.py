@@ -54,7 +54,7 @@ def credentials_path() -> Path:
 
 
 def read_logins() -> Logins:
-    """Return the logins of this machine, none when there is no file; raises InvalidInput."""
+    """Return the logins of this machine, none when there is no file, or raise InvalidInput."""
     path = credentials_path()
     try:
         return Logins.model_validate_json(path.read_bytes())
@@ -75,7 +75,7 @@ def read_logins() -> Logins:
 
 
 def write_logins(logins: Logins) -> None:
-    """Replace the login file at once, readable by its owner only; raises InvalidInput."""
+    """Replace the login file atomically, readable by its owner only, or raise InvalidInput."""
     path = credentials_path()
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -120,7 +120,7 @@ def clean_url(text: str) -> str:
 
 
 def clean_token(text: str) -> str:
-    """Return `text` without surrounding blanks if it can be a token; raises InvalidInput."""
+    """Return `text` without surrounding blanks if it can be a token, or raise InvalidInput."""
     token = text.strip()
     if not _TOKEN.fullmatch(token):
         raise InvalidInput(

@@ -21,7 +21,7 @@ _EXACT_IN_DOUBLE = 2**53
 
 
 def read_table(table: DataTableOut, parts: Parts, settings: ReadSettings) -> Any:
-    """Return a table with the schema that the portal has stored; bad rows are left out.
+    """Return a table with the schema that the portal has stored. Bad rows are left out.
 
     Raises InvalidInput where rows cannot be read and the version does not allow that.
     """

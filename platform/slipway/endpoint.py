@@ -113,8 +113,8 @@ class Endpoint:
 
         A frame comes back as a frame or series with the same index, an array as an array, anything
         else as lists and mappings. Raises InvalidInput, whose `errors` name each column and what
-        was expected; RateLimited and Unavailable when waiting did not help; ServerError when the
-        model itself failed. Under `own_id`, an order number perhaps, the prediction can be found
+        was expected, RateLimited and Unavailable when waiting did not help, and ServerError when
+        the model itself failed. Under `own_id`, an order number perhaps, the prediction can be found
         and labelled later.
         """
         body = body_of(data)

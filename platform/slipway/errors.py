@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 class SlipwayError(Exception):
     """Base of every error of the SDK.
 
-    `message` says what happened and why; `code` is stable, for programs; `status` is the HTTP
-    status, or None when no answer came; `field` and `errors` name what was wrong in a request;
-    `next_step` says what to do; `request_id` finds the request in the server's log;
+    `message` says what happened and why. `code` is stable, for programs. `status` is the HTTP
+    status, or None when no answer came. `field` and `errors` name what was wrong in a request.
+    `next_step` says what to do. `request_id` finds the request in the server's log.
     `retry_after_s` is how many seconds the server asks to wait.
     """
 

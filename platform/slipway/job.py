@@ -11,7 +11,7 @@
     ...         break
 
 Everywhere else, on a laptop or under torchrun, the same script runs unchanged: `current` tells what
-the environment says, and the rest does nothing. Standard library only; cheap enough for every step.
+the environment says, and the rest does nothing. Standard library only, cheap at every step.
 """
 
 import atexit
@@ -168,7 +168,7 @@ class _Stopping:
         self._asked = False
 
     def is_asked(self) -> bool:
-        """Return whether SIGTERM was received. The first call in the main thread sets the handler."""
+        """Return whether SIGTERM came. The first call in the main thread sets the handler."""
         if not self._listens and threading.current_thread() is threading.main_thread():
             self._before = signal.signal(signal.SIGTERM, self._on_signal)
             self._listens = True

@@ -1,7 +1,7 @@
 """Every save in JupyterLab becomes a version in the portal: an extension of Jupyter Server.
 
 A save waits for nothing but a copy of the file into a queue on the disk. A thread sends what is
-queued, oldest first, and tries again for as long as the portal is away; what a server that was
+queued, oldest first, and tries again for as long as the portal is away. What a server that was
 killed had not sent, the next one sends. The same thread writes what was restored or branched in the
 portal into the workspace, unless the file there has changes of its own.
 
@@ -64,7 +64,7 @@ class SaveQueue:
             yield from sorted(self._folder.glob("*.save"))
 
     def read(self, place: Path) -> tuple[str, bytes]:
-        """Return path and content of a save; raises OSError."""
+        """Return path and content of a save, or raise OSError."""
         path, _, content = place.read_bytes().partition(b"\n")
         return path.decode("utf-8", "surrogateescape"), content
 
@@ -222,7 +222,7 @@ def _is_note(noted: object) -> bool:
 
 
 def sender_of(workspace: Path) -> Sender | None:
-    """Return the sender of a server whose files lie in `workspace`; None outside of Slipway.
+    """Return the sender of a server whose files are in `workspace`, or None outside of Slipway.
 
     The workspace is the project's. The queue is the person's, in whose name versions are made of
     it, so it is where nobody else writes.

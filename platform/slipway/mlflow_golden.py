@@ -1,7 +1,7 @@
 """Golden predictions of a model that MLflow logs, on rows that its run names as inputs.
 
 Where the model was logged, it is loaded once as any server would load it, and predicts a few of the
-rows. The answers are an artifact of the run; wherever the version is served, they have to come back
+rows. The answers are an artifact of the run. Wherever the version is served, they have to come back
 equal. A model that answers the same rows differently each time, a large one, and one that does not
 take these rows has none.
 """
@@ -69,9 +69,9 @@ def _limit(held: "OrderedDict[Any, Any]") -> None:
 
 
 def _few(rows: Any) -> Any:
-    """Return the first rows that JSON carries as they are; a copy, because the script goes on.
+    """Return a copy of the first rows as JSON, because the script may change the data.
 
-    None where there are none, or where they hold moments, objects and the like.
+    None if there are none, or if JSON cannot represent their values, such as dates and objects.
     """
     by_place = getattr(rows, "iloc", rows)
     whole: list[int] = []

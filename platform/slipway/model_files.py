@@ -68,7 +68,7 @@ def model_files(source: str | os.PathLike[str]) -> list[ModelUpload]:
 
 
 def read_signature(path: Path) -> SignatureIn:
-    """Read a signature from a file with JSON; raises InvalidInput."""
+    """Read a signature from a JSON file, or raise InvalidInput."""
     try:
         written: Any = json.loads(path.read_text("utf-8"))
         return SignatureIn.model_validate(written)

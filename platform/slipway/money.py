@@ -19,7 +19,7 @@ def dollars(nano_usd: int) -> str:
 
 
 def nano_usd(text: str) -> int:
-    """Return the nano-USD that an amount in dollars means; raises ValueError."""
+    """Return the nano-USD that an amount in dollars means, or raise ValueError."""
     try:
         amount = Decimal(text.strip().removeprefix("$")) * NANO
     except InvalidOperation:

@@ -83,8 +83,8 @@ def run_notebook(
 ) -> Ran:
     """Run a notebook in `folder`. The given one is not changed.
 
-    `output` is written after each cell. `on_cell` is called with the number of each cell as it begins,
-    and the number of cells. Output of cells goes to standard output while `shows_output`.
+    `output` is written after each cell. `on_cell` is called with the number of each cell as it
+    begins, and the number of cells. Output of cells goes to standard output while `shows_output`.
     """
     executed = copy.deepcopy(notebook)
     executed.metadata.setdefault("papermill", {})
@@ -158,7 +158,7 @@ class _Engine(NBClientEngine):  # type: ignore[misc]
         on_cell: OnCell | None = None,
         **kwargs: Any,
     ) -> None:
-        """Run the cells; see papermill."""
+        """Run the cells. See papermill."""
         begin, count = nb_man.cell_start, len(nb_man.nb.cells)
 
         def cell_start(cell: Any, cell_index: int = 0, **more: Any) -> None:

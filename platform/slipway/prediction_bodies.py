@@ -74,7 +74,7 @@ def _is_records(data: Any) -> bool:
 
 
 def _plain(value: Any, place: str, faults: list[FieldFault]) -> Any:
-    """Return a value as JSON carries it; what it cannot carry is named in `faults`."""
+    """Return a value as JSON carries it. Unsupported values are added to `faults`."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):

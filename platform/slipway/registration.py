@@ -132,7 +132,7 @@ class Model:
         return ModelVersion(self, number)
 
     def latest(self) -> "ModelVersion":
-        """Return the newest version; raises InvalidInput when there is none."""
+        """Return the newest version, or raise InvalidInput when there is none."""
         with _opened(self._client) as client:
             project = _project(client, self._given)
             newest = client.models.get(self.name, project=project).latest_version
@@ -185,7 +185,7 @@ class ModelVersion:
             ]
 
     def set_batching(self, mode: str | None) -> VersionDetail:
-        """State `rows`, `requests` or `off`; None leaves it to the golden rows.
+        """Set batching to `rows`, `requests` or `off`. None leaves it to the golden rows.
 
         Endpoints follow with the next promotion.
         """
@@ -207,7 +207,7 @@ class ModelVersion:
         override_reason: str | None = None,
         archive_replaced: bool | None = None,
     ) -> MoveOut:
-        """Promote it; raises Conflict, with the next step, when a gate is closed."""
+        """Promote the version, or raise Conflict, with the next step, when a gate is closed."""
         with self._placed() as (client, project):
             where = target_of(client, project, target)
             return client.models.promote(

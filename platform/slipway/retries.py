@@ -26,7 +26,7 @@ class Retries:
     def wait_s(self, attempt: int, *, asked_s: int | None, jitter: float) -> float | None:
         """Return the seconds to wait after `attempt` (from 1) failed, or None to give up.
 
-        `asked_s` is the server's Retry-After; `jitter` is a random number from 0 to 1.
+        `asked_s` is the server's Retry-After. `jitter` is a random number from 0 to 1.
         """
         if attempt >= self.attempts or (asked_s or 0) > self.longest_wait_s:
             return None

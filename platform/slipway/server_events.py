@@ -20,7 +20,7 @@ class ServerEvent:
 
 
 def read_events(pieces: Iterable[bytes], *, last_id: str = "") -> Iterator[ServerEvent]:
-    """Yield the events of a stream; one that is cut off at the end is not yielded.
+    """Yield the events of a stream. One that is cut off at the end is not yielded.
 
     Raises UnexpectedAnswer for an event that does not end.
     """

@@ -2,7 +2,7 @@
 
 A job prints what it likes: progress bars that go back to the start of a line, titles for the
 window, links, sequences that clear the screen or type on the keyboard. Only colours and weights
-(SGR) of well-formed sequences pass; what else there is goes away or becomes visible as an escape.
+(SGR) of well-formed sequences pass. Everything else is removed or shown as an escape.
 """
 
 import codecs
@@ -77,7 +77,7 @@ class LineReader:
         return [text] if text else []
 
     def _redrawn(self, lines: list[str]) -> str:
-        """Store the newest state of a line that is redrawn repeatedly. Return the unfinished part."""
+        """Store the newest state of a repeatedly redrawn line. Return the unfinished part."""
         shown, _, newest = self._begun.rpartition("\r")
         drawn = _overwritten(shown.rstrip("\r"))
         now = self._clock()

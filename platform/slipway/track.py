@@ -11,7 +11,7 @@
     ...     slipway.track.cost()
 
 Everything goes to MLflow's own active run by MLflow's own calls, so it works with any tracking
-server; inside a Slipway job that run is there already. MLflow itself is needed and is not installed
+server. Inside a Slipway job that run is there already. MLflow itself is needed and is not installed
 with this SDK.
 """
 
@@ -82,7 +82,7 @@ def data(
     predictions: Any = None,
     truth: Any = None,
 ) -> str:
-    """Log data as an input of the run: a file, or rows; returns a SHA-256, in hex.
+    """Log data as an input of the run: a file, or rows. Return a SHA-256, in hex.
 
     `source` is the path of a file, whose bytes stay where they are, or a data frame, array or list
     of rows. Of rows a sample of at most 10,000 is logged as an artifact: once the model of the run

@@ -38,7 +38,7 @@ class ApiAddress:
     def ask(
         self, method: str, where: str, body: bytes | None = None, *, kind: str = ""
     ) -> ApiResponse:
-        """Send one request to an address below the project's; never raises."""
+        """Send one request to a path below the project's. Never raises."""
         request = urllib.request.Request(  # noqa: S310 - the address is the portal's own
             f"{self.url}/api/v1/projects/{quote(self.project, safe='')}/{where}",
             data=body,

@@ -1,6 +1,6 @@
 """Telling the machine how training goes: steps, the strategy, checkpoints that are in place.
 
-Under Slipway SLIPWAY_TASK_SOCKET names a datagram socket; each message is one JSON object. Nothing
+Under Slipway SLIPWAY_TASK_SOCKET names a datagram socket. Each message is one JSON object. Nothing
 here blocks training or fails it: a message that finds no reader is lost.
 """
 

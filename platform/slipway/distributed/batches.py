@@ -271,7 +271,7 @@ def _fetch(
 
 
 def samples_in(dataset: "Dataset[Any] | Sequence[torch.Tensor]") -> int:
-    """Return how many samples a dataset holds; raises NotPossible when it cannot be indexed."""
+    """Return how many samples a dataset holds, or raise NotPossible when it cannot be indexed."""
     if isinstance(dataset, tuple | list) and dataset and isinstance(dataset[0], torch.Tensor):
         sizes = {len(tensor) for tensor in dataset}
         if len(sizes) != 1 or len(dataset) < 2:

@@ -244,7 +244,7 @@ class _Builder:
         return Optimizers(named, recipe.factory, recipe.schedule, clip)
 
     def _copies_group(self) -> dist.ProcessGroup | None:
-        """Return the group of the ranks with the same weights; None for that of all ranks."""
+        """Return the group of the ranks with the same weights, or None for that of all ranks."""
         return None if self._mesh is None else axis(self._mesh, REPLICAS).get_group()
 
     def _tensor_plan(self) -> TensorPlan | None:

@@ -81,7 +81,7 @@ class Checkpoints:
 class Checkpointer:
     """Saves and finds checkpoints in one folder, one at a time.
 
-    `together` says whether all ranks write parts of one state; otherwise each that saves writes
+    `together` says whether all ranks write parts of one state. Otherwise each that saves writes
     the whole alone (the leading worker of a parameter server).
     """
 
@@ -127,7 +127,7 @@ class Checkpointer:
         self._thread.start()
 
     def wait(self) -> None:
-        """Return when the last checkpoint is in its place; raises CheckpointError if it failed."""
+        """Wait for the last checkpoint, or raise CheckpointError if it failed."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
@@ -235,7 +235,7 @@ class Checkpointer:
 
     @contextlib.contextmanager
     def _all_or_none(self) -> "Iterator[_Faults]":
-        """Run a part of the work on each rank; `check()` then fails on all if it failed on one."""
+        """Run a part of the work on each rank. `check()` then fails on all if it failed on one."""
         faults = _Faults(self._group)
         try:
             yield faults

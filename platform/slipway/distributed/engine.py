@@ -33,7 +33,7 @@ class Outcome:
 class EngineState:
     """This rank's part of the state of training, by canonical names.
 
-    Tensors are the live ones, whole or distributed; `plain` is what JSON can carry.
+    Tensors are the live ones, whole or distributed. `plain` is what JSON can carry.
     """
 
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
@@ -73,14 +73,14 @@ class Engine(Protocol):
     def step(self, batch: Batch, weight: float, stop: bool) -> Outcome:
         """Train on this rank's share of a batch.
 
-        `weight` is 1 where all shares are of one size; a larger share counts for more. `stop`
+        `weight` is 1 where all shares are of one size. A larger share counts for more. `stop`
         tells the others that this rank was asked to stop.
         """
 
     def measure(self, batch: Batch, function: LossFunction | None) -> torch.Tensor | None:
         """Return the mean of `function(output, target)` over this rank's share of a batch.
 
-        The loss function by default; None on ranks that do not see the output.
+        The function is the loss by default. The result is None on ranks that do not see the output.
         """
 
     def state_dict(self) -> dict[str, torch.Tensor]:

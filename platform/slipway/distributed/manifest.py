@@ -100,7 +100,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Return the manifest of a checkpoint; raises CheckpointError when it is torn or changed."""
+    """Return the manifest of a checkpoint, or raise CheckpointError when it is torn or changed."""
     path = folder / FILE_NAME
     try:
         if path.stat().st_size > _MAX_MANIFEST_BYTES:

@@ -54,12 +54,12 @@ def prepare(
     optimizer from a list of parameters (each rank for its own part), `schedule` a learning-rate
     schedule from it, moved on once a step. `loss_fn(output, target)` is the mean over its samples.
 
-    `strategy` is a word such as `zero3+offload`; by default SLIPWAY_STRATEGY, which `slipway train
-    --strategy` sets, then `ddp`. With one rank every word means plain training. `microbatches`:
+    `strategy` is a word such as `zero3+offload`. It defaults to SLIPWAY_STRATEGY (`slipway train
+    --strategy` sets it), then to `ddp`. With one rank every word means plain training. `microbatches`:
     in how many pieces a rank computes its share (by default twice the stages of a pipeline, else
-    1). `split_points`: submodules that begin a pipeline stage, the first excepted; by default
+    1). `split_points`: submodules that begin a pipeline stage, the first excepted. By default
     stages become equally heavy. `tensor_plan`: names of submodules (* for any part) to torch's
-    parallel styles; by default what can safely be split is found. `clip_norm` scales gradients
+    parallel styles. By default what can safely be split is found. `clip_norm` scales gradients
     down where the norm of all of them is larger.
 
     `checkpoints` is a folder or Checkpoints(...), by default the folder Slipway sets. `device`

@@ -126,7 +126,7 @@ def timeout_from(environment: Mapping[str, str], given_s: float | None) -> float
 def join_group(ranks: Ranks, device: torch.device, *, timeout_s: float) -> bool:
     """Join the process group of the job, gloo for the CPU and NCCL for GPUs.
 
-    Returns whether this call made the group; a group that the script made is used as it is. The
+    Returns whether this call made the group. A group that the script made is used as it is. The
     time limit is set here because torch's own of 30 minutes hides a frozen or unreachable peer.
     """
     if dist.is_initialized():

@@ -55,7 +55,7 @@ _PEER_FAILED = (
 
 
 class Trainer:
-    """Trains one model on all ranks of the job. Made by `prepare()`; the same on every rank.
+    """Trains one model on all ranks of the job. Made by `prepare()`. The same on every rank.
 
     Methods marked collective must be called by every rank at the same place of the script.
     """
@@ -132,7 +132,7 @@ class Trainer:
 
         `dataset` is a map-style Dataset of (inputs, target), or tensors with samples on their
         first dimension, the last one being the target. The order depends on `seed` and the epoch
-        alone; what fills no batch at the end of an epoch is left out. After `resume()` it goes on
+        alone. What fills no batch at the end of an epoch is left out. After `resume()` it goes on
         where the checkpoint was. `workers` processes fetch samples, `collate` stacks them as in
         torch's DataLoader. When the job is asked to stop, it saves a checkpoint and exits.
         """
@@ -192,7 +192,7 @@ class Trainer:
         """Return the mean of the loss, or of `metric(output, target)`, over a dataset.
 
         The function must return the mean over the samples it is given. Without gradients and in
-        evaluation mode; ranks share the work, except workers of a parameter server, which each do
+        evaluation mode. Ranks share the work, except workers of a parameter server, which each do
         all of it (servers return NaN). A pipeline leaves out what fills no batch. Collective.
         """
         if isinstance(self._engine, ServerEngine):
@@ -228,7 +228,7 @@ class Trainer:
         return self._engine.state_dict()
 
     def save(self, *, metric: float | None = None, wait: bool = False) -> None:
-        """Write a checkpoint of this step in the background; with `wait`, return when it is there.
+        """Write a checkpoint of this step in the background. With `wait`, return when it is stored.
 
         `metric` is what `Retention(best=...)` compares. Collective. Raises CheckpointError when
         no folder is set, or when writing this one (with `wait`) or the one before failed.
@@ -247,7 +247,7 @@ class Trainer:
         """Resume from the newest complete checkpoint, and return its step, or 0 without one.
 
         The checkpoint may be of another number of ranks and another strategy. Damaged ones are
-        named in a warning and passed over. Collective; call it before the first step. Raises
+        named in a warning and passed over. Collective. Call it before the first step. Raises
         CheckpointError when the model does not match.
         """
         newest = self._required_checkpointer().newest()

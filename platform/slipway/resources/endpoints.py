@@ -55,7 +55,7 @@ class EndpointKeys:
     ) -> EndpointKeyCreated:
         """Create a key. Its text is in this response and is never shown again.
 
-        `scopes` are `predict` (the default) and `read`; with `rate_per_s` at most so many requests
+        `scopes` are `predict` (the default) and `read`. With `rate_per_s` at most so many requests
         a second, `burst` of them at once.
         """
         rate = None
@@ -72,12 +72,12 @@ class EndpointKeys:
         return self._connection.fetch(EndpointKeyCreated, "POST", *segments, body=body)
 
     def revoke(self, endpoint: str, key: str, *, project: str) -> None:
-        """Revoke a key by its id; gateways refuse it within seconds."""
+        """Revoke a key by its id. Gateways refuse it within seconds."""
         self._connection.send("DELETE", *_path(project, endpoint), "keys", key)
 
 
 class Endpoints:
-    """The endpoints of a project; `endpoint` is the name of one."""
+    """The endpoints of a project. `endpoint` is the name of one."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -87,7 +87,7 @@ class Endpoints:
     def list(
         self, *, project: str, search: str | None = None, state: str | None = None
     ) -> Pages[EndpointOut]:
-        """List endpoints, newest first; `search` looks in their names and those of models."""
+        """List endpoints, newest first. `search` looks in their names and those of models."""
         segments = ("projects", project, "endpoints")
         query = {"q": search, "state": state}
         return Pages(self._connection, segments, PageOf[EndpointOut], query)
@@ -114,9 +114,9 @@ class Endpoints:
         rules: RollbackRules | Mapping[str, Any] | None = None,
         capture: str | None = None,
     ) -> EndpointOut:
-        """Make an endpoint that serves a version of a model: a number or an alias, else the latest.
+        """Create an endpoint that serves a model version: a number or an alias, else the latest.
 
-        `tier` is the cheapest unless given; more replicas start when each has more than
+        `tier` is the cheapest unless given. More replicas start when each has more than
         `target_concurrency` requests at once or they wait longer than `target_queue_ms`.
         `fallback` is `standby` unless given: while no revision with traffic has a replica, a warm
         former one answers, and each answer says so. `off`: 503 with Retry-After.
@@ -197,7 +197,7 @@ class Endpoints:
     ) -> RolloutOut:
         """Serve another version, or an earlier `revision`, by a plan.
 
-        `plan` is `all_at_once`, `canary` (its steps in `percents`) or `shadow`; each step lasts
+        `plan` is `all_at_once`, `canary` (its steps in `percents`) or `shadow`. Each step lasts
         `bake_s` seconds, in which trouble takes all traffic back. Raises Conflict while another
         rollout is under way.
         """
@@ -228,7 +228,7 @@ class Endpoints:
         return self._connection.fetch(EndpointOut, "DELETE", *_path(project, endpoint))
 
     def try_out(self, endpoint: str, request: Mapping[str, Any], *, project: str) -> TryOut:
-        """Ask for a prediction through the portal, without a key; `request` as `/invocations`."""
+        """Request a prediction through the portal, without a key. `request` as `/invocations`."""
         return self._act(TryOut, endpoint, project, "try", build(TryIn, request=dict(request)))
 
     def rollouts(self, endpoint: str, *, project: str) -> Pages[RolloutOut]:

@@ -7,7 +7,7 @@ from slipway.schemas.experiments import BinEmptied, ExperimentOut
 
 
 class Experiments:
-    """The experiments of a project; `experiment` is the number of one.
+    """The experiments of a project. `experiment` is the number of one.
 
     GET projects/{project}/experiments · DELETE …/{experiment} · POST …/{experiment}/restore ·
     POST projects/{project}/bin/empty

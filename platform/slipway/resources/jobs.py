@@ -27,7 +27,7 @@ _FIRST_LOOK_S, _LATER_LOOKS_S = 0.1, 2.0
 
 
 class Jobs:
-    """The training jobs of a project; `job` is the id of one."""
+    """The training jobs of a project. `job` is the id of one."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -45,7 +45,7 @@ class Jobs:
         submitted_by: str | None = None,
         tier: str | None = None,
     ) -> Pages[JobOut]:
-        """List jobs, newest first; filters add up."""
+        """List jobs, newest first. Filters are combined with AND."""
         filters = {"q": search, "state": state, "submitted_by": submitted_by, "tier": tier}
         return Pages(self._connection, ("projects", project, "jobs"), PageOf[JobOut], filters)
 
@@ -76,10 +76,10 @@ class Jobs:
         max_hours: float | None = None,
         hang_after_minutes: int | None = None,
     ) -> JobOut:
-        """Submit `script` of the snapshot with that digest; it runs on `nodes` times `procs` ranks.
+        """Submit `script` of the snapshot with that digest. It runs on `nodes` times `procs` ranks.
 
-        `params` reach the script as `--name=value` after `args`; `requirements` is the text of a
-        requirements file; `datasets` are versions it reads (`digits:3`); spend is split by `tags`.
+        `params` reach the script as `--name=value` after `args`. `requirements` is the text of a
+        requirements file. `datasets` are versions it reads (`digits:3`). Spend is split by `tags`.
         `slipway.train` does this for a folder of code. Raises InvalidInput for what can never run.
         """
         body = job_body(
@@ -114,7 +114,7 @@ class Jobs:
         return self._connection.fetch(Quote, "POST", *segments, body=body)
 
     def cancel(self, job: str, *, project: str) -> JobOut:
-        """Stop a job; its ranks may save a checkpoint first. One that has ended stays as it is."""
+        """Stop a job. Its ranks may save a checkpoint first. One that has ended stays as it is."""
         return self._connection.fetch(JobOut, "POST", *_path(project, job), "cancel")
 
     def resume(self, job: str, *, project: str) -> JobOut:
@@ -141,7 +141,7 @@ class Jobs:
         tags: Mapping[str, str] | None = None,
         max_attempts: int | None = None,
     ) -> JobOut:
-        """Submit a job again with what is given changed; `params` replaces all of them."""
+        """Submit a job again with the given changes. `params` replaces all of them."""
         body = build(
             JobEdit,
             name=name,

@@ -14,7 +14,7 @@ class Members:
         self._connection = connection
 
     def list(self, *, project: str | None = None, team: str | None = None) -> Pages[MemberOut]:
-        """List the members; those of a project include the people its team brings."""
+        """List the members. Those of a project include those of its team."""
         segments = (*place(project, team), "members")
         return Pages(self._connection, segments, PageOf[MemberOut])
 

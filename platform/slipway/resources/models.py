@@ -41,7 +41,7 @@ _ARTIFACTS = ("api", "2.0", "mlflow-artifacts", "artifacts")
 
 
 class Models:
-    """The registered models of a project; `model` is the name of one, `version` a number.
+    """The registered models of a project. `model` is the name of one, `version` a number.
 
     A target is exactly one of `stage` and `alias`.
     """
@@ -79,7 +79,7 @@ class Models:
         description: str | None = None,
         tags: Mapping[str, str | None] | None = None,
     ) -> ModelOut:
-        """Change the card (markdown), the description and tags; a tag of None is removed."""
+        """Change the card (markdown), the description and tags. A tag of None is removed."""
         body = build(ModelChange, card=card, description=description, tags=tags and dict(tags))
         return self._connection.fetch(ModelOut, "PATCH", *_path(project, model), body=body)
 
@@ -149,7 +149,7 @@ class Models:
     def set_batching(
         self, model: str, version: int, *, project: str, mode: BatchingMode | str | None
     ) -> VersionDetail:
-        """State how requests that wait together are predicted; None leaves it to golden rows."""
+        """Set how requests that wait together are predicted. None leaves it to the golden rows."""
         body = BatchingIn(mode=None if mode is None else BatchingMode(mode))
         segments = (*_path(project, model, version), "batching")
         return self._connection.fetch(VersionDetail, "PUT", *segments, body=body)
@@ -187,7 +187,7 @@ class Models:
         value: float | None = None,
         run_id: str | None = None,
     ) -> EvaluationOut:
-        """Record a figure on a dataset version; gates count what a job reports itself."""
+        """Record a metric on a dataset version. Gates count metrics that a job reports itself."""
         finite = value is None or abs(value) < float("inf")
         body = build(
             EvaluationIn,

@@ -78,7 +78,7 @@ class Monitoring:
         return self._connection.fetch(MonitorSettingsOut, "GET", *segments)
 
     def change(self, endpoint: str, *, project: str, **changes: Any) -> MonitorSettingsOut:
-        """Change the monitor settings of an endpoint by their names in `settings`. None disables one."""
+        """Change an endpoint's monitor settings by their names in `settings`. None disables."""
         body = build(MonitorChange, **changes)
         off = {name: None for name, value in changes.items() if value is None}
         body = body.model_copy(
@@ -135,7 +135,7 @@ class Monitoring:
         value: str | float | None = None,
         status: str | None = None,
     ) -> Pages[PredictionOut]:
-        """Find captured predictions, newest first; filters add up. `caller` is a key's id.
+        """Find captured predictions, newest first. Filters combine. `caller` is a key's id.
 
         `status` is `answered`, `failed`, or a status such as "503".
         """
@@ -192,7 +192,7 @@ class Monitoring:
         return total
 
     def label_file(self, endpoint: str, file: str | Path, *, project: str) -> LabelsOut:
-        """Send the labels of a CSV, JSON lines or Parquet file; empty values are skipped.
+        """Send the labels of a CSV, JSON lines or Parquet file. Empty values are skipped.
 
         Its columns are `prediction_id` or `own_id`, `value`, and `row` in requests of several rows.
         Values are compared by the type of the endpoint's labels, so that 007 stays a class of text.

@@ -61,6 +61,6 @@ class Nodes:
     def create_join_token(
         self, *, node: str | None = None, expires_in_minutes: int | None = None
     ) -> JoinTokenCreated:
-        """Create a token with which one machine joins, once. It is bound to the name `node` if given."""
+        """Create a token with which one machine joins, once. `node` binds it to that name."""
         body = build(JoinTokenIn, node=node, expires_in_minutes=expires_in_minutes)
         return self._connection.fetch(JoinTokenCreated, "POST", "nodes", "join-tokens", body=body)

@@ -14,7 +14,7 @@ class Projects:
         self._connection = connection
 
     def list(self, *, search: str | None = None, archived: bool = False) -> Pages[ProjectOut]:
-        """List projects whose name or slug holds `search`; `archived` lists the archived ones."""
+        """List projects whose name or slug holds `search`. `archived` lists the archived ones."""
         filters = {"q": search, "archived": "true" if archived else None}
         return Pages(self._connection, ("projects",), PageOf[ProjectOut], filters)
 
@@ -45,7 +45,7 @@ class Projects:
         description: str | None = None,
         network: NetworkRule | None = None,
     ) -> ProjectOut:
-        """Change what is given; the slug stays.
+        """Change the given fields. The slug stays.
 
         `network` is for owners: with `platform` tasks that start from now on reach the portal and
         the gateways and nothing else.

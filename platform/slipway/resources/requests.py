@@ -12,7 +12,7 @@ Body = TypeVar("Body", bound=RequestSchema)
 
 
 def build(schema: type[Body], /, **fields: Any) -> Body:
-    """Return the request body of `fields`; None means left out. Raises InvalidInput.
+    """Return the request body of `fields`. None means left out. Raises InvalidInput.
 
     The values themselves are kept out of the error: one of them may be a secret.
     """

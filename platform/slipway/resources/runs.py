@@ -20,7 +20,7 @@ from slipway.schemas.experiments import (
 
 
 class Runs:
-    """The runs of a project; `run` is the id of one, as MLflow knows it.
+    """The runs of a project. `run` is the id of one, as MLflow knows it.
 
     GET projects/{project}/runs · GET …/{run} · GET …/compare, curves · POST …/delete, restore ·
     GET …/{run}/artifacts, artifacts/content
@@ -45,7 +45,7 @@ class Runs:
     ) -> Pages[RunOut]:
         """Find runs by MLflow's filter syntax, newest first unless `order` says otherwise.
 
-        `order` is a field such as `metrics.loss`, with a `-` in front for descending; `columns`
+        `order` is a field such as `metrics.loss`, with a `-` in front for descending. `columns`
         are the fields whose values come along, all when none is named.
         """
         query = {
@@ -85,7 +85,7 @@ class Runs:
         )
 
     def delete(self, runs: Sequence[str], *, project: str) -> Sequence[str]:
-        """Move runs to the bin, and return those that were not there."""
+        """Move runs to the bin, and return the newly moved ones."""
         body = build(RunIds, runs=[*runs])
         segments = ("projects", project, "runs", "delete")
         return self._connection.fetch(RunsMoved, "POST", *segments, body=body).runs

@@ -33,7 +33,7 @@ class Snapshots:
         project: str,
         progress: Callable[[int], None] | None = None,
     ) -> SnapshotOut:
-        """Upload a snapshot unless the server has it. `progress` receives the number of bytes sent."""
+        """Upload a snapshot unless the server has it. `progress` receives the bytes sent."""
         if snapshot.size_bytes >= _WORTH_ASKING_BYTES and self.has(
             snapshot.digest, project=project
         ):

@@ -55,7 +55,7 @@ class Spend:
         return self._connection.fetch(RateOut, "PUT", "spend", "rates", resource, body=body)
 
     def price_effect(self, tier: str, nano_usd_per_hour: int) -> PriceEffect:
-        """Return what a new price of a tier would change; nothing is set."""
+        """Return what a new price of a tier would change. Nothing is set."""
         return self._connection.fetch(
             PriceEffect,
             "GET",

@@ -27,6 +27,6 @@ class Teams:
         return self._connection.fetch(TeamOut, "POST", "teams", body=body)
 
     def edit(self, slug: str, *, name: str | None = None) -> TeamOut:
-        """Change what is given; the slug stays."""
+        """Change the given fields. The slug stays."""
         body = build(TeamChange, name=name)
         return self._connection.fetch(TeamOut, "PATCH", "teams", slug, body=body)

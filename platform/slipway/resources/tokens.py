@@ -10,7 +10,7 @@ from slipway.schemas.base import PageOf
 
 
 class Tokens:
-    """API tokens; only the answer of `create` holds a token itself."""
+    """API tokens. Only the response of `create` contains the token itself."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

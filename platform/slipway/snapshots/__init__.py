@@ -3,7 +3,7 @@
     with take_snapshot("my-project") as snapshot:
         print(snapshot.digest, snapshot.files, snapshot.git)
 
-Inside a git repository the files are those git does not ignore; elsewhere the patterns of
+Inside a git repository the files are those git does not ignore. Elsewhere the patterns of
 .gitignore and a list of usual suspects (caches, virtual environments) decide. A file .slipwayignore
 takes out more, in both cases. Secrets and links that lead out of the folder never travel.
 """

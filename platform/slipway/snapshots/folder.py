@@ -61,7 +61,7 @@ class LeftOut:
 class SnapshotContents:
     """The files of a snapshot: where each lies on this machine, and its size in bytes.
 
-    `new_files` are those git does not know yet; `in_git` is whether git was asked at all, and
+    `new_files` are those git does not know yet. `in_git` is whether git was asked at all, and
     `note` why not where that is a surprise.
     """
 

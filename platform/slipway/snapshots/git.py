@@ -50,7 +50,7 @@ class GitFileListing:
 
 
 def list_files(folder: Path) -> GitFileListing:
-    """Return the files git would show in `folder`, ignored ones left out; raises GitFailed.
+    """Return the files git lists in `folder`, without ignored ones, or raise GitFailed.
 
     Repositories inside it, submodules or not, are listed like folders.
     """
@@ -64,8 +64,8 @@ def facts_of(
 ) -> GitFacts | None:
     """Return the commit, branch and remote, and the diff of what is not committed in `folder`.
 
-    `new_files` are files git does not know yet, shown as added; of files that `is_private` names no
-    line is shown. None where there is no commit yet; raises GitFailed.
+    `new_files` are files git does not know yet, shown as added. Of files that `is_private` names no
+    line is shown. None where there is no commit yet. Raises GitFailed.
     """
     try:
         commit = _lines(folder, "rev-parse", "--verify", "HEAD^{commit}")[0]
@@ -85,7 +85,7 @@ def facts_of(
 
 
 def without_credentials(url: str) -> str:
-    """Return the address of a remote without user, password and query; "" where unclear."""
+    """Return the URL of a remote without user, password and query, or "" where unclear."""
     if "://" not in url:
         # scp's short form, user@host:path: a name alone is no secret, a colon before it shows one.
         user, at, rest = url.partition("@")

@@ -89,7 +89,7 @@ def _without_trailing_blanks(line: str) -> str:
 
 @lru_cache(maxsize=1024)
 def _expression(glob: str) -> re.Pattern[str]:
-    """Translate a pattern; one that can match nothing, such as `[a`, becomes one that does not."""
+    """Translate a pattern. Invalid ones, such as `[a`, become one that matches nothing."""
     written, place = "", 0
     while place < len(glob):
         at_start = place == 0 or glob[place - 1] == "/"
@@ -142,7 +142,7 @@ _CLASSES = {
 
 
 def _set(glob: str, place: int) -> tuple[str, int] | None:
-    """Translate a set such as [a-z] whose inside begins at `place`; None when it never ends."""
+    """Translate a set such as [a-z] whose inside begins at `place`, or None if it is not closed."""
     negated = glob[place : place + 1] in ("!", "^")
     place += negated
     items: list[str] = []

@@ -257,5 +257,5 @@ class Column:
 
 
 def _clean(text: str) -> str:
-    """Return a text that UTF-8 can carry; what was none is no time either."""
+    """Return a text that UTF-8 can encode. A text that was not valid is no time either."""
     return text.encode("utf-8", "replace").decode() if not text.isascii() else text

@@ -52,7 +52,7 @@ class Sheet:
 
 
 class Package:
-    """An open workbook; raises Unreadable."""
+    """An open workbook. Raises Unreadable."""
 
     def __init__(self, file: IO[bytes]) -> None:
         try:

@@ -23,7 +23,7 @@ class LongNumber:
 
 
 class Misfit(Exception):
-    """A value is not of the type of its column; the message says why."""
+    """A value does not have the type of its column. The message says why."""
 
 
 def parse_float(text: str) -> float | LongNumber:
@@ -63,7 +63,7 @@ class Shape:
         self.fields: dict[str, Shape] = {}
 
     def add(self, value: Any, depth: int = 0) -> None:
-        """Widen the shape by one more value, without loss; raises Misfit."""
+        """Widen the shape by one more value, without loss, or raise Misfit."""
         if value is None:
             return
         if depth > _MOST_NESTED:

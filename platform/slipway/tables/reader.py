@@ -34,10 +34,10 @@ class TableReader:
 
     With the `schema` of an earlier pass the types are final, and rows that do not fit are bad: they
     are left out and reported. Without it types are inferred from the first rows, and may widen
-    while it reads; `is_stale` then says that the batches so far have another schema than the table,
+    while it reads. `is_stale` then says that the batches so far have another schema than the table,
     and that the files have to be read again with it.
 
-    `partitions` are the columns that the names of folders hold, with all of their values; the
+    `partitions` are the columns that the names of folders hold, with all of their values. The
     columns of a schema take their place.
     """
 
@@ -261,7 +261,7 @@ class TableReader:
             self.is_stale = self.is_stale or self._yielded
 
     def _begin(self, names: list[str], path: str) -> None:
-        """Create the columns, or raise Unreadable if there are too many or other ones than before."""
+        """Create the columns, or raise Unreadable if there are too many or they changed."""
         if len(names) > MAX_COLUMNS:
             raise _too_many(len(names))
         self._require_no_partition(names)

@@ -147,7 +147,7 @@ class NewRollout(SchemaForm):
     )
 
     def offer_all_at_once(self) -> None:
-        """Offer only the plan that is possible without a serving revision. The service refuses others."""
+        """Offer the one plan possible without a serving revision. The service refuses others."""
         plan = self.fields["plan"]
         plan.initial = PlanKind.ALL_AT_ONCE.value
         plan.widget.choices = [item for item in PLANS if item[0] == plan.initial]

@@ -37,7 +37,7 @@ _SLACK_S = 30.0
 
 
 class WorkerEngine:
-    """Computes gradients on a whole copy of the model; the servers change the parameters."""
+    """Computes gradients on a whole copy of the model. The servers change the parameters."""
 
     batch_multiple = 1
 
@@ -113,7 +113,7 @@ class WorkerEngine:
     def snapshot(self) -> EngineState:
         """Return the whole model and the optimizer state of all servers.
 
-        All of one step when synchronous; otherwise each server's as it is when asked.
+        All of one step when synchronous. Otherwise each server's as it is when asked.
         """
         self._take(self._client.pull())
         tensors, numbers = self._client.state()
@@ -258,8 +258,8 @@ def start_role(
 def _job_secret() -> bytes:
     """Return the secret of the job.
 
-    It comes from the environment where every rank has it, so that it is never sent. Otherwise rank 0
-    creates it for this run and sends it to the others over their group.
+    It comes from the environment where every rank has it, so that it is never sent. Otherwise
+    rank 0 creates it for this run and sends it to the others over their group.
     """
     given = os.environ.get(SECRET_VARIABLE, "").encode()
     if all(gather_json(bool(given))):

@@ -10,7 +10,7 @@ job, without sending it (HMAC-SHA256 over both sides' nonces, RFC 2104):
 Then come frames: a fixed header and raw bytes. Parameters and gradients travel as the bytes of
 their elements in the order both sides computed from the same model, so no name, shape or length
 is taken from the network, nothing is unpickled, and a frame of the wrong length ends the
-connection. The handshake keeps strangers out; like torch's own traffic the frames are neither
+connection. The handshake keeps strangers out. Like torch's own traffic the frames are neither
 encrypted nor signed, so the network between ranks must be trusted.
 """
 
