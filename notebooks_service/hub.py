@@ -184,7 +184,7 @@ async def _launch(arguments: Namespace, admission: dict[str, str]) -> None:
 
 
 def run(arguments: Namespace) -> None:
-    """Serve until told to stop."""
+    """Serve until stopped."""
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     admission: dict[str, str] = json.loads(Path(arguments.admission).read_text("utf-8"))

@@ -46,7 +46,7 @@ class Portal:
         return None if body is None else HubServers.model_validate(body)
 
     async def show(self, server: str) -> HubServer:
-        """Return how a server stands."""
+        """Return the state of a server."""
         return HubServer.model_validate(await self._ask("GET", f"/servers/{quote(server)}"))
 
     async def start(self, server: str) -> HubServer:

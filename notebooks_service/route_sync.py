@@ -1,8 +1,8 @@
-"""Keeps the Hub like the portal's list of servers: opens doors, closes doors, after any loss.
+"""Sync of the Hub's routes with the portal's list of servers, also after data loss.
 
-The portal holds its answer until something has changed, so a new server has its door in a moment.
-Everything goes through the Hub's own REST API. Nothing here is kept: a Hub that has lost its
-database is told the same list and has the same doors a moment later.
+The portal long-polls until something has changed, so a new server has its route at once.
+Everything goes through the Hub's own REST API. Nothing here is stored: a Hub that has lost its
+database receives the same list and soon has the same routes.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 _AGAIN_S: Final = 1.0
 _ROUTES_EVERY_S: Final = 2.0
 _PATIENCE_S: Final = 60.0
-# So long a door may take before the proxy is asked whether it is the reason.
+# Time for opening a route, after which the proxy is checked as the cause.
 _PROXY_EVERY_S: Final = 5.0
 _NO_PROXY: Final = "the proxy, through which browsers reach notebooks, does not answer the Hub"
 _OPEN: Final = (NotebookState.OPENING, NotebookState.READY)
@@ -126,7 +126,7 @@ class Follower:
         return done
 
     def _see_to(self, hub_server: HubServer, opened: Opened | None) -> None:
-        """Open the door to a server, each in a task of its own: none waits for another."""
+        """Open the route to a server, each in a task of its own: none waits for another."""
         if hub_server.state == NotebookState.READY and _is_open(hub_server, opened):
             return
         if hub_server.id not in self._opening:
@@ -135,7 +135,7 @@ class Follower:
             task.add_done_callback(lambda _: self._opening.pop(hub_server.id, None))
 
     async def _open(self, hub_server: HubServer, opened: Opened | None) -> None:
-        """Open the door to a server, however often that fails, while the server wants one."""
+        """Open the route to a server, retrying failures for as long as the server needs one."""
         requested: HubServer | None = hub_server
         while requested is not None:
             hub_server = requested

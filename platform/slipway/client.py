@@ -1,4 +1,4 @@
-"""The door to a Slipway server from Python."""
+"""Client of a Slipway server."""
 
 from types import TracebackType
 from typing import Self
@@ -104,7 +104,7 @@ class Client:
         return self._connection.url
 
     def close(self) -> None:
-        """Close the connections that are kept open between requests."""
+        """Close the connections that stay open between requests."""
         self._connection.close()
 
     def whoami(self) -> WhoAmI:

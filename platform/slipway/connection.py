@@ -152,7 +152,7 @@ class Connection:
         self.close()
 
     def close(self) -> None:
-        """Close the connections that are kept open between requests."""
+        """Close the connections that stay open between requests."""
         self._http.close()
 
     def fetch(
@@ -264,7 +264,7 @@ class Connection:
         try:
             return shape.validate_json(response.content), response.headers
         except ValidationError as error:
-            # The answer may hold a secret, so only the places that do not fit are told.
+            # The response may hold a secret, so only the locations of errors are reported.
             places = visible(", ".join(sorted({_place(fault["loc"]) for fault in error.errors()})))
             raise UnexpectedAnswer(
                 f"The answer of {self.url} does not have the expected shape"

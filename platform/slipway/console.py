@@ -1,4 +1,4 @@
-"""A job's news as lines of text: its log by rank, and each change of how it stands."""
+"""Events of a job as lines of text: its log by rank, and each change of its state."""
 
 import sys
 from collections.abc import Callable
@@ -50,7 +50,7 @@ class LogLines:
 
 
 def headline(progress: JobProgress) -> str:
-    """Return how a job stands in one sentence: its state, and why."""
+    """Return the status of a job in one sentence: its state, and why."""
     workload = progress.workload
     again = f" (attempt {workload.attempt})" if workload.attempt > 1 else ""
     why = f": {workload.explanation}" if workload.explanation else ""

@@ -1,7 +1,7 @@
 """The login file: which servers this machine is signed in to, and where requests go by default.
 
-`credentials.json` lies in the person's configuration folder, or in SLIPWAY_CONFIG_DIR, readable by
-its owner only. SLIPWAY_URL, SLIPWAY_TOKEN and SLIPWAY_PROJECT stand before it, and what is handed
+`credentials.json` is in the person's configuration folder, or in SLIPWAY_CONFIG_DIR, readable by
+its owner only. SLIPWAY_URL, SLIPWAY_TOKEN and SLIPWAY_PROJECT override it, and what is handed
 to `Client` or the command line before those.
 """
 

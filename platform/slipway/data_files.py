@@ -33,7 +33,7 @@ class LocalFile:
 def files_under(sources: Sequence[str | Path]) -> Iterator[LocalFile]:
     """Yield the files to send, in the order of their paths.
 
-    A folder stands for what is in it, a file for itself. Folders behind symbolic links, `.git` and
+    A folder means its content, a file itself. Folders behind symbolic links, `.git` and
     the like are left out. Raises InvalidInput for what cannot be read or named.
     """
     taken: set[str] = set()

@@ -178,7 +178,7 @@ def _files_in(manifest: Path) -> Iterator[DataFileOut]:
 
 
 def _safe(path: str) -> str:
-    """Refuse a path that leads out of the folder, whoever made it."""
+    """Refuse a path that leads out of the folder, whatever its origin."""
     parts = path.split("/")
     if not path or path.startswith("/") or any(part in ("", ".", "..") for part in parts):
         raise _damaged("A file has a path that leads out of the dataset.")
@@ -301,7 +301,7 @@ def _digest(path: Path) -> str:
 
 
 def _prune(root: Path, *, keep: Path, room_for: int) -> None:
-    """Remove versions nobody reads, the longest unused first, until there is room."""
+    """Remove versions nobody reads, the longest unused first, until there is space."""
     limit = int(os.environ.get("SLIPWAY_CACHE_BYTES") or _DEFAULT_LIMIT_BYTES)
     free = shutil.disk_usage(root).free
     others = [

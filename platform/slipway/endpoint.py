@@ -80,7 +80,7 @@ class Endpoint:
         self.close()
 
     def close(self) -> None:
-        """Close the connections that are kept open between predictions."""
+        """Close the connections that stay open between predictions."""
         self._http.close()
         if self._owns_client and self._client is not None:
             self._client.close()
@@ -114,8 +114,8 @@ class Endpoint:
         A frame comes back as a frame or series with the same index, an array as an array, anything
         else as lists and mappings. Raises InvalidInput, whose `errors` name each column and what
         was expected, RateLimited and Unavailable when waiting did not help, and ServerError when
-        the model itself failed. Under `own_id`, an order number perhaps, the prediction can be found
-        and labelled later.
+        the model itself failed. Under `own_id`, such as an order number, the prediction
+        can be found and labelled later.
         """
         body = body_of(data)
         if own_id is not None:

@@ -109,7 +109,7 @@ def should_stop() -> bool:
 
 
 class _Reporter:
-    """Tells steps through the task's socket, at most twenty a second."""
+    """Reports steps through the task's socket, at most twenty a second."""
 
     def __init__(self) -> None:
         self.forget()
@@ -164,7 +164,7 @@ class _Stopping:
         self._before: _Handler | int | None = None
 
     def forget(self) -> None:
-        """Forget a wish that was for the process this one was forked from."""
+        """Forget a stop request that was for the process this one was forked from."""
         self._asked = False
 
     def is_asked(self) -> bool:

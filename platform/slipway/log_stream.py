@@ -57,7 +57,7 @@ class _Follower:
                 yield SampleOut.model_validate_json(event.data)
         except ValidationError:
             raise _misfit(event.name) from None
-        # Only now: an event that was not handed out whole is asked for again.
+        # Only now: an event that was not handed out whole is requested again.
         self.last_id = event.id
 
     def _take_log(self, piece: LogPiece) -> Iterator[LogPiece]:
@@ -162,7 +162,7 @@ def follow(
 
 
 def offset_of(body: Download, requested: int) -> int:
-    """Return where the first byte of an answer of `logs` stands in the log."""
+    """Return the offset in the log of the first byte of a response of `logs`."""
     return max(requested, body.number("X-Log-Offset", requested) or 0)
 
 

@@ -84,7 +84,7 @@ def text_of(value: Any) -> str:
 
 
 def _saved_order(cells: Sequence[tuple[int, Cell]]) -> Iterator[CellFinding]:
-    """Tell which cells were run before one above them, and which never."""
+    """Return the cells that were run before one above them, and those never run."""
     highest, above = 0, 0
     any_ran = any(cell.get("execution_count") for _, cell in cells)
     for number, cell in cells:

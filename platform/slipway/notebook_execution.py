@@ -123,7 +123,7 @@ def verify_notebook(
     cell_timeout_s: int | None = None,
     shows_output: bool = False,
 ) -> tuple[CheckResult, Ran]:
-    """Run a notebook as it is in a clean kernel and tell what comes out differently."""
+    """Run a notebook as it is in a clean kernel and return the differences."""
     ran = run_notebook(
         notebook,
         folder=folder,
@@ -148,7 +148,7 @@ def value_of(text: str) -> object:
 
 
 class _Engine(NBClientEngine):  # type: ignore[misc]
-    """Papermill's own engine, which also tells at which cell it is."""
+    """Papermill's own engine, which also reports the current cell."""
 
     @classmethod
     def execute_managed_notebook(
@@ -181,7 +181,7 @@ def _kernels() -> Iterator[AsyncKernelManager]:
         manager.transport = "ipc"
         manager.ip = str(room / "k")
     if hasattr(manager, "transport_encryption") and zmq.has("curve"):
-        # Else whoever may connect to the socket reads what cells print.
+        # Else any process that may connect to the socket reads what cells print.
         manager.transport_encryption = "auto"
     # A kernel is a process of its own; what this one was shown beside its environment goes along.
     before = os.environ.get("PYTHONPATH")

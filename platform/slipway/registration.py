@@ -144,7 +144,7 @@ class Model:
         return self.version(newest)
 
     def promote(self, target: str, *, version: int | None = None, **how: Any) -> MoveOut:
-        """Move a version, the newest unless told, to a stage, or set an alias to it.
+        """Move a version, by default the newest, to a stage, or set an alias to it.
 
         `how` is as for `ModelVersion.promote`.
         """
@@ -195,7 +195,7 @@ class ModelVersion:
             )
 
     def plan(self, target: str) -> PlanOut:
-        """Tell what a promotion would change and how its gates stand."""
+        """Return the changes of a promotion and the state of its gates."""
         with self._placed() as (client, project):
             where = target_of(client, project, target)
             return client.models.plan(self.model.name, self.number, project=project, **where)

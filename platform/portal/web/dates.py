@@ -16,7 +16,7 @@ _NOW_S = 10
 def in_words(timestamp: datetime, now: datetime) -> str:
     """Say how far `timestamp` is from `now`: `3 minutes ago`, `in 2 days`, `just now`.
 
-    `static/slipway/moments.js` says the same in the browser, so that an open page does not age.
+    `static/slipway/moments.js` does the same in the browser, so that an open page does not age.
     """
     away_s = int((timestamp - now).total_seconds())
     size_s = abs(away_s)
@@ -31,7 +31,7 @@ def in_words(timestamp: datetime, now: datetime) -> str:
 
 
 def exact(timestamp: datetime) -> str:
-    """Write a moment to the second in UTC: `2026-11-20 19:30:05 UTC`."""
+    """Format a time to the second in UTC: `2026-11-20 19:30:05 UTC`."""
     return timestamp.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 

@@ -80,7 +80,7 @@ def word_of(endpoint: Endpoint) -> Word:
 
 
 def why_of(endpoint: Endpoint, replicas: Sequence["ReplicaLine"] = ()) -> str:
-    """Say why an endpoint stands where it stands, and what its replicas wait for if they do."""
+    """Return why an endpoint is in its state, and what its replicas wait for if they do."""
     waiting = [
         replica for replica in replicas if replica.row.status == _P.STARTING and not replica.node
     ]
@@ -88,7 +88,7 @@ def why_of(endpoint: Endpoint, replicas: Sequence["ReplicaLine"] = ()) -> str:
         ready = sum(replica.row.status == _P.READY for replica in replicas)
         verb = "is" if ready == 1 else "are"
         message = f"{ready} of {endpoint.wanted} replicas {verb} ready."
-        if ready >= endpoint.wanted:  # so it is the next revision that has no room
+        if ready >= endpoint.wanted:  # so it is the next revision that has no capacity
             message = f"Revision {waiting[-1].row.revision.number} does not answer yet."
         return f"{message} {waiting[-1].why}"
     return endpoint.reason or endpoint.short_of_replicas or _WHY.get(endpoint.status, "")

@@ -19,7 +19,7 @@ from slipway.schemas.workloads import WorkloadState
 
 MOST_LOOKED_AT = 2000  # of the queues; those further back wait for many
 _S = WorkloadState
-# What a list can be narrowed down to, and the states that stand for it.
+# Filters of a list, and their states.
 GROUPS: dict[str, tuple[str, frozenset[WorkloadState]]] = {
     "running": ("Running", frozenset({_S.PLACED, _S.STARTING, _S.RUNNING, _S.STOPPING})),
     "waiting": ("Waiting", WAITING),
@@ -103,7 +103,7 @@ def job_of(project: Project, job_id: str) -> Job:
 
 
 def standing_of(job: Job, viewer: User) -> JobStatus:
-    """Say how one job stands."""
+    """Return the status of one job."""
     return _standing(job, Explainer(viewer).explain(job.workload))
 
 

@@ -28,7 +28,7 @@ class NavigationLink:
 
 
 class Shell:
-    """The frame of a page: who looks at it, where in the house it is, what else there is."""
+    """Layout of a page: its user, its place in the navigation, and the other pages."""
 
     def __init__(self, request: HttpRequest) -> None:
         self._request = request
@@ -68,7 +68,7 @@ class Shell:
 
     @property
     def rail(self) -> list[NavigationLink]:
-        """The rooms."""
+        """The sections of the navigation."""
         return [_link(entry) for entry in RAIL]
 
     @property

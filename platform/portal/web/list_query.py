@@ -20,7 +20,7 @@ NEWEST = "newest"
 
 @dataclass(frozen=True)
 class ListPage(Generic[M]):
-    """One page of a list and how it was asked for."""
+    """One page of a list and its query parameters."""
 
     page: Page[M]
     sort: str

@@ -26,7 +26,7 @@ from portal.workloads.services.logs import LogPlace, log_places
 
 BRISK_S, CALM_S = 0.2, 0.5
 ASK_S = 1.0
-# How long a log that has stopped growing is still looked at briskly.
+# How long a log that has stopped growing is still polled at the fast rate.
 CALM_AFTER_S = 5.0
 PIECE_BYTES = 256 * 1024
 # A browser that is further behind is shown the end; the rest can be scrolled back to.
@@ -117,7 +117,7 @@ async def _events(house: SseHub, place: LogPosition) -> AsyncIterator[bytes]:
 
 
 def standing_of(place: LogPosition) -> LogStatus:
-    """Ask how the job stands, and where the log of a place is."""
+    """Return the job's state, and the location of the log."""
     workload = Workload.objects.get(pk=place.workload_id)
     items = log_places(
         workload=workload, rank=place.rank, attempt=place.attempt, most_ranks=place.rank + 1

@@ -1,4 +1,4 @@
-"""Logs on pages: which one is looked at, its end as plain text, and reading on from a place."""
+"""Logs on pages: the chosen log, its end as plain text, and reading on from an offset."""
 
 import codecs
 import re

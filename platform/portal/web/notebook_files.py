@@ -40,7 +40,7 @@ class ShownNotebook:
 
 @dataclass(frozen=True)
 class ShownRun:
-    """A verification or a run: how its job stands and what it found."""
+    """A verification or a run: the status of its job and its findings."""
 
     run: NotebookRun
     it: JobStatus
@@ -62,7 +62,7 @@ def shown_notebook(file: NotebookFile, latest: NotebookVersion | None = None) ->
 
 
 def shown_runs(project: Project, runs: Sequence[NotebookRun], viewer: User) -> list[ShownRun]:
-    """Say how the jobs of some runs stand, with a fixed number of queries."""
+    """Return the status of the jobs of some runs, with a fixed number of queries."""
     jobs = jobs_of(project).filter(workload_id__in=[run.pk for run in runs])
     known = {it.workload.pk: it for it in standings_of(list(jobs), viewer)}
     return [

@@ -23,7 +23,7 @@ _WORDS = {
     _S.STOPPED: ("stopped", ""),
     _S.FAILED: ("failed", "bad"),
 }
-# What a list can be narrowed down to, and the states that stand for it.
+# Filters of a list, and their states.
 GROUPS: dict[str, tuple[str, frozenset[NotebookState]]] = {
     "running": ("Running", ALIVE),
     "stopped": ("Stopped", frozenset({_S.STOPPED})),
@@ -107,12 +107,12 @@ def servers_of(project: Project) -> ServerQuerySet:
 
 
 def standing_of_server(server: Server, viewer: User) -> ServerStanding:
-    """Say how one server stands."""
+    """Return the status of one server."""
     return standings_of_servers([server], viewer)[0]
 
 
 def standings_of_servers(servers: Sequence[Server], viewer: User) -> list[ServerStanding]:
-    """Say how each of several servers stands."""
+    """Return the status of several servers."""
     explainer = Explainer(viewer)
     return [_standing(server, viewer, explainer) for server in servers]
 

@@ -1,4 +1,4 @@
-"""Artifacts on pages: the folder one looks at, and a preview of the file one has chosen.
+"""Artifacts on pages: the open folder, and a preview of the chosen file.
 
 Nothing of a file ever becomes part of a page as it is: text is escaped, tables and notebooks are
 drawn anew, pictures and HTML come by a signed link of a few minutes, into an <img> or a frame

@@ -184,7 +184,7 @@ def number(value: float) -> str:
 
 
 def moment(milliseconds: int | None) -> datetime | None:
-    """Return a moment from milliseconds since 1970."""
+    """Return a datetime from milliseconds since 1970."""
     if milliseconds is None or not 0 <= milliseconds <= _LAST_MS:
         return None
     return datetime.fromtimestamp(milliseconds / 1000, UTC)

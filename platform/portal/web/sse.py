@@ -1,15 +1,15 @@
-"""Open pages hear what has changed: one poller a process, any number of streams.
+"""Fan-out of changes to open pages: one poller per process serves any number of streams.
 
 Every `POLL_S` the poller reads the rows of `LiveEvent` that are new and hands them to the streams
 of their topics. Every `CHECK_S`, and at once after a change of rights, it asks the database, in a
 handful of queries for all streams together, who may still listen: a stream whose session has ended,
-whose person was suspended or removed, or whose project was archived hears `live:cut` and ends. When
+whose person was suspended or removed, or whose project was archived gets `live:cut` and ends. When
 the database cannot be asked, streams end without a word and the browsers come back by themselves.
 
 PostgreSQL hands out numbers before rows commit, so a lower number may appear after a higher one.
 Numbers therefore settle for `SETTLE_S`: until then every poll reads them again and skips what was
-delivered, and the id a browser resumes from is the settled one. A ring heard twice only makes a
-page ask twice.
+delivered, and the id a browser resumes from is the settled one. An event received twice only
+makes a page reload twice.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ def newest_id() -> int:
 
 @dataclass(eq=False)
 class Stream:
-    """One open page. `waiting` holds what it has not been told yet, each ring once."""
+    """One open page. `waiting` has its pending events, each once."""
 
     listener: PageListener
     waiting: dict[str, None] = field(default_factory=dict)
@@ -104,7 +104,7 @@ class SseHub:
             self.streams.discard(stream)
 
     async def ready(self) -> None:
-        """Make sure the poller runs and knows where it stands."""
+        """Make sure the poller runs and knows its position."""
         if self._task is None or self._task.done():
             self._standing = asyncio.Event()
             self._task = asyncio.create_task(self._run(), name="sse")

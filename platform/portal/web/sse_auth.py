@@ -12,7 +12,7 @@ from portal.accounts.models.tenancy import Group
 from portal.core import clock
 from slipway.schemas.accounts import Role
 
-# The topic of what concerns the installation as a whole; administrators hear it.
+# Topic of installation-wide events, for administrators.
 INSTALLATION = "installation"
 
 

@@ -138,7 +138,7 @@ class Feed:
         self._resumed = state
 
     def _follow(self, order: SampleOrder) -> None:
-        """Compare the order with that of the checkpoint that training goes on from."""
+        """Compare the order with that of the checkpoint that training resumes from."""
         resumed, self._resumed = self._resumed, None
         if resumed is not None and (
             resumed.get("of", order.samples) != order.samples
@@ -226,7 +226,7 @@ class _Rest:
 
 
 class _Rows:
-    """The rows of this rank's share of each batch, made when they are asked for."""
+    """The rows of this rank's share of each batch, made when they are needed."""
 
     def __init__(self, order: SampleOrder, indices: torch.Tensor, first: int, share: Share) -> None:
         self._order = order

@@ -1,9 +1,9 @@
-"""Writing checkpoints while training goes on, and finding the newest one that is whole.
+"""Writing checkpoints during training, and finding the newest complete one.
 
 All ranks write their parts at once, in torch's own format (torch.distributed.checkpoint), from a
 copy taken at the call: training stops for the copy alone. A thread writes and flushes the files,
 reads them back for their digests, and only when every rank has done so does the first rank write
-the manifest and rename the draft folder to step-…: whoever looks sees a whole checkpoint or none.
+the manifest and rename the draft folder to step-…: readers see a whole checkpoint or none.
 A thread, not a process: a process that is forked or spawned amid training hung (torch 2.13).
 """
 
@@ -93,7 +93,7 @@ class Checkpointer:
         together: bool,
         published: Callable[[int, int, Sequence[int]], None],
     ) -> None:
-        """`published` is told the step and the size in bytes of each checkpoint, and the steps of
+        """`published` receives the step and the size in bytes of each checkpoint, and the steps of
         all that are left, on the rank that wrote its manifest, by the writing thread."""
         self._folder = folder
         self._published = published
@@ -226,7 +226,7 @@ class Checkpointer:
             try:
                 metrics[step] = read_manifest(folder).metric
             except CheckpointError:
-                continue  # not ours to judge: newest() names it, a person may look at it
+                continue  # not ours to judge: newest() names it, a person may inspect it
         kept = self._keep.kept(metrics)
         _remove(self._folder / folder_name(step) for step in metrics if step not in kept)
         _remove(self._folder.glob("draft-*"))

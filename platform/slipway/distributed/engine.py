@@ -208,7 +208,7 @@ def restore_into(
 
 
 def _like_parameter(parameter: nn.Parameter, shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
-    """Return room for optimizer state: laid out like its parameter if it has the same shape."""
+    """Return a tensor for optimizer state: laid out like its parameter if it has the same shape."""
     data = parameter.detach()
     if data.shape == shape:
         return torch.zeros_like(data, dtype=dtype)

@@ -1,4 +1,4 @@
-"""The grid of ranks: where this rank stands on it and the torch DeviceMesh of its axes."""
+"""The grid of ranks: this rank's position on it and the torch DeviceMesh of its axes."""
 
 import math
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class MeshPosition:
 
 
 def place_of(rank: int, layout: Layout) -> MeshPosition:
-    """Return where `rank` stands on the grid."""
+    """Return the position of `rank` on the grid."""
     rest, tensor = divmod(rank, layout.tensor)
     rest, shard = divmod(rest, layout.shards)
     pipeline, replica = divmod(rest, layout.replicas)

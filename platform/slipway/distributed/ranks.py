@@ -88,7 +88,7 @@ def _integer(environment: Mapping[str, str], name: str, default: int) -> int:
 
 
 def choose_device(ranks: Ranks, device: str | torch.device | None) -> torch.device:
-    """Return the device to compute on: the one asked for, else this rank's GPU, else the CPU."""
+    """Return the device to compute on: the requested one, else this rank's GPU, else the CPU."""
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     chosen = torch.device(device)

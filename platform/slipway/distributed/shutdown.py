@@ -1,4 +1,4 @@
-"""Being asked to stop: SIGTERM becomes a wish that the training loop grants between two steps."""
+"""Graceful stop: SIGTERM sets a flag that the training loop handles between two steps."""
 
 import contextlib
 import logging

@@ -93,7 +93,7 @@ class Endpoints:
         return Pages(self._connection, segments, PageOf[EndpointOut], query)
 
     def get(self, endpoint: str, *, project: str) -> EndpointOut:
-        """Return one endpoint: where it stands and why, its revisions, the rollout under way."""
+        """Return one endpoint: its state and the reason, its revisions, the rollout under way."""
         return self._connection.fetch(EndpointOut, "GET", *_path(project, endpoint))
 
     def create(
@@ -254,7 +254,7 @@ class Endpoints:
                 return
 
     def events(self, endpoint: str, *, project: str) -> Pages[EndpointEventOut]:
-        """List the story, newest first: each step and why it was taken."""
+        """List the events, newest first: each step and why it was taken."""
         return Pages(
             self._connection, (*_path(project, endpoint), "events"), PageOf[EndpointEventOut]
         )

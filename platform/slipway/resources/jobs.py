@@ -50,7 +50,7 @@ class Jobs:
         return Pages(self._connection, ("projects", project, "jobs"), PageOf[JobOut], filters)
 
     def get(self, job: str, *, project: str) -> JobOut:
-        """Return one job as it stands now."""
+        """Return one job in its present state."""
         return self._connection.fetch(JobOut, "GET", *_path(project, job))
 
     def submit(
@@ -162,7 +162,7 @@ class Jobs:
         return self._connection.fetch(JobOut, "POST", *_path(project, job), "clone", body=body)
 
     def events(self, job: str, *, project: str) -> Pages[WorkloadEventOut]:
-        """List the story of a job, newest first."""
+        """List the events of a job, newest first."""
         segments = (*_path(project, job), "events")
         return Pages(self._connection, segments, PageOf[WorkloadEventOut])
 

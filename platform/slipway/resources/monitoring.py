@@ -56,7 +56,7 @@ class Monitoring:
         operator: str | None = None,
         value: str | float | None = None,
     ) -> MonitoringOut:
-        """Return how an endpoint did, in the last 24 hours unless told otherwise.
+        """Return the report of an endpoint, by default for the last 24 hours.
 
         `feature`, `operator` and `value` cut a slice out of it, such as `age`, `>=`, 65.
         """
@@ -95,26 +95,26 @@ class Monitoring:
     def snooze(
         self, endpoint: str, alert: str, *, project: str, hours: float | None = None
     ) -> AlertOut:
-        """Tell nobody about an alert for some hours, 24 unless told."""
+        """Mute an alert for some hours, by default 24."""
         segments = (*_path(project, endpoint), "monitoring", "alerts", alert, "snooze")
         body = build(SnoozeIn, hours=hours)
         return self._connection.fetch(AlertOut, "POST", *segments, body=body)
 
     def channels(self, endpoint: str, *, project: str) -> list[AlertChannelOut]:
-        """List where alerts are told."""
+        """List the notification channels."""
         segments = (*_path(project, endpoint), "monitoring", "channels")
         return self._connection.fetch_list(AlertChannelOut, *segments)
 
     def add_channel(
         self, endpoint: str, kind: str, target: str, *, project: str
     ) -> AlertChannelCreated:
-        """Let alerts be told: `email` to a member, `webhook` or `slack` to an https address."""
+        """Add a notification channel: `email` to a member, `webhook` or `slack` to an https URL."""
         segments = (*_path(project, endpoint), "monitoring", "channels")
         body = build(AlertChannelIn, kind=kind, target=target)
         return self._connection.fetch(AlertChannelCreated, "POST", *segments, body=body)
 
     def remove_channel(self, endpoint: str, channel: str, *, project: str) -> None:
-        """Tell alerts there no more."""
+        """Remove a notification channel."""
         self._connection.send(
             "DELETE", *_path(project, endpoint), "monitoring", "channels", channel
         )
@@ -257,7 +257,7 @@ class Monitoring:
         prediction_id: str | None = None,
         own_id: str | None = None,
     ) -> ErasureOut:
-        """Erase the predictions of a key, and their labels, from everything that is kept."""
+        """Erase the predictions of a key, and their labels, from everything that is stored."""
         body = build(ErasureIn, prediction_id=prediction_id, own_id=own_id)
         segments = (*_path(project, endpoint), "erasures")
         return self._connection.fetch(ErasureOut, "POST", *segments, body=body)

@@ -29,7 +29,7 @@ class Notebooks:
         return Pages(self._connection, _path(project), PageOf[ServerOut], query)
 
     def get(self, server: str, *, project: str) -> ServerOut:
-        """Return one server: how it stands, why it is alive, what it cost."""
+        """Return one server: its state, why it is alive, its cost."""
         return self._connection.fetch(ServerOut, "GET", *_path(project), server)
 
     def launch(

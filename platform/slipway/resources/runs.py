@@ -97,7 +97,7 @@ class Runs:
         return self._connection.fetch(RunsMoved, "POST", *segments, body=body).runs
 
     def artifacts(self, run: str, *, project: str, path: str = "") -> Sequence[ArtifactOut]:
-        """Return what stands in a folder of a run's artifacts, folders first."""
+        """Return the content of a folder of a run's artifacts, folders first."""
         query = {"path": path}
         segments = (*_path(project, run), "artifacts")
         return self._connection.fetch_list(ArtifactOut, *segments, query=query)

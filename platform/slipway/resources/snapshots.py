@@ -1,4 +1,4 @@
-"""Snapshots of code: what jobs run, kept by digest."""
+"""Snapshots of the code of jobs, stored by digest."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -44,7 +44,7 @@ class Snapshots:
         return self._connection.upload(SnapshotOut, *segments, content=snapshot, progress=progress)
 
     def has(self, digest: str, *, project: str) -> bool:
-        """Tell whether the project has a snapshot of this digest."""
+        """Return whether the project has a snapshot of this digest."""
         try:
             with self.download(digest, project=project):
                 return True

@@ -59,7 +59,7 @@ class LeftOut:
 
 @dataclass
 class SnapshotContents:
-    """The files of a snapshot: where each lies on this machine, and its size in bytes.
+    """The files of a snapshot: the path of each on this machine, and its size in bytes.
 
     `new_files` are those git does not know yet. `in_git` is whether git was asked at all, and
     `note` why not where that is a surprise.

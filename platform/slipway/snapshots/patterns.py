@@ -10,7 +10,7 @@ _NEVER = re.compile(r"(?!)")
 
 @dataclass(frozen=True)
 class Pattern:
-    """One line of an ignore file that lies in `base` ("" or a folder that ends in a slash)."""
+    """One line of an ignore file in `base` ("" or a folder that ends in a slash)."""
 
     expression: re.Pattern[str]
     base: str

@@ -63,7 +63,7 @@ class Snapshot:
             yield piece
 
     def script(self, name: str | Path) -> str:
-        """Return the path, within the snapshot, of what runs when `name` is asked for.
+        """Return the path, within the snapshot, of what runs for `name`.
 
         `name` is a path from the folder, or an absolute one in it. Of a notebook it is the script
         made of it. Raises InvalidInput when there is no such script.

@@ -88,7 +88,7 @@ class EndTokens(forms.BooleanField):
 
 
 class ChangePassword(ChangePasswordForm):
-    """The old password and the new one, once: it can be looked at while it is typed."""
+    """The old and the new password, once each: it can be shown while it is typed."""
 
     end_tokens = EndTokens(initial=False)
 
@@ -102,7 +102,7 @@ class ChangePassword(ChangePasswordForm):
         self.fields["password1"].help_text = PASSWORD_HINT
 
     def save(self) -> None:
-        """Set the password, and end every session and, if asked for, every API token."""
+        """Set the password, and end every session and, if requested, every API token."""
         with transaction.atomic():
             super().save()
             end_access(user=self.user, tokens=self.cleaned_data["end_tokens"])
@@ -131,7 +131,7 @@ class Reset(ResetPasswordKeyForm):
         self.fields["password1"].widget.attrs["autofocus"] = True
 
     def save(self) -> None:
-        """Set the password, and end every session and, if asked for, every API token."""
+        """Set the password, and end every session and, if requested, every API token."""
         with transaction.atomic():
             super().save()
             end_access(user=self.user, tokens=self.cleaned_data["end_tokens"])

@@ -211,7 +211,7 @@ def pairs(texts: list[str]) -> dict[str, str]:
 
 
 def _code_of(project: Project, chosen: str) -> Shortlist[Snapshot]:
-    """Return the newest code of the project, and the chosen one wherever it stands."""
+    """Return the newest code of the project, and the chosen one wherever it is."""
     snapshots = Snapshot.objects.filter(project=project).defer("marks").select_related("created_by")
     newest = shortlist(snapshots.order_by("-pk"), RECENT_CODE)
     if chosen and all(code.digest != chosen for code in newest):

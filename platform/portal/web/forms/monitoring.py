@@ -1,4 +1,4 @@
-"""Forms about watching endpoints: thresholds, where alerts are told, predictions as data."""
+"""Forms for monitoring: thresholds, notification channels, predictions as data."""
 
 from django import forms
 

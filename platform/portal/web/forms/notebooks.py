@@ -26,7 +26,7 @@ class NewBranch(forms.Form):
 
 
 class RunNotebook(forms.Form):
-    """A notebook as a job. `wish` is the whole of it once the form is valid."""
+    """A notebook as a job. `wish` is the request once the form is valid."""
 
     tier = forms.CharField(max_length=48, error_messages={"required": "Choose a tier."})
     params = forms.CharField(

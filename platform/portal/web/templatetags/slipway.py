@@ -28,7 +28,7 @@ from portal.web.urls_for import address_of
 register = template.Library()
 AVATAR_TINTS = 8
 _MIB = 1024**2
-# As the audit log keeps moments.
+# Time format of the audit log.
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?(\+00:00|Z)")
 
 
@@ -40,7 +40,7 @@ def icon(name: str, extra: str = "") -> SafeString:
 
 @register.filter
 def when(moment: datetime | None, otherwise: str = "never") -> SafeString:
-    """Show a moment relative to now, with the exact UTC on hover."""
+    """Show a time relative to now, with the exact UTC on hover."""
     if moment is None:
         return format_html('<span class="text-secondary">{}</span>', otherwise)
     return format_html(
@@ -53,7 +53,7 @@ def when(moment: datetime | None, otherwise: str = "never") -> SafeString:
 
 @register.filter
 def initials(user: User) -> str:
-    """The one or two letters that stand for a person."""
+    """Return a person's one or two initials."""
     words = user.display_name.split()
     letters = words[0][:1] + (words[-1][:1] if len(words) > 1 else "") if words else "?"
     return letters.upper()
@@ -221,7 +221,7 @@ def money(nano_usd: int) -> SafeString | str:
 
 @register.filter
 def price(nano_usd: int) -> str:
-    """Show a price of one of something, of which many are bought: however small, as digits."""
+    """Show a unit price of something bought in large numbers: however small, as digits."""
     return dollars(nano_usd)
 
 

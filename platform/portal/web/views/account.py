@@ -22,7 +22,7 @@ class JoinView(SignupView):
         return {"email": invited_address(self.request)}
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        """Tell the page what the invitation leads to."""
+        """Return the context of the page: the target of the invitation."""
         context: dict[str, Any] = super().get_context_data(**kwargs)
         return context | {"invitation": invitation_in(self.request)}
 

@@ -1,4 +1,4 @@
-"""Creating an endpoint: the form, what it would cost, whether there is room."""
+"""Creating an endpoint: the form, its cost, and whether there is capacity."""
 
 from typing import Any
 
@@ -76,7 +76,7 @@ def _initial(request: HttpRequest, project: Project, offered: list[Tier]) -> dic
 @guarded_by(_RUN)
 @require_POST
 def project_endpoint_quote(request: HttpRequest, project: str) -> HttpResponse:
-    """Say what the form as it stands would cost and whether its first replica would wait."""
+    """Quote the endpoint in the form, and whether its first replica would wait."""
     form = NewEndpoint(request.POST)
     return render(
         request, "web/endpoints/quote.html", {"form": form, **_priced(gated_project(request), form)}

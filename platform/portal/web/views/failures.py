@@ -23,7 +23,7 @@ class _NoPage(SlipwayError):
 
 
 def error_page(request: HttpRequest, error: SlipwayError) -> HttpResponse:
-    """Show one of our errors as a page, or as a toast when only a part of a page was asked for."""
+    """Show one of our errors as a page, or as a toast when only a part of a page was requested."""
     if request.headers.get("HX-Request") == "true":
         response = HttpResponse(status=error.status)
         words = " ".join(filter(None, (error.message, error.next_step)))

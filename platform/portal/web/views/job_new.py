@@ -29,9 +29,9 @@ from portal.workloads.scheduling import free_places, read_sites
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.training import JobIn, Quote
 
-# Stands for code that has not been chosen yet: a price can be told without it.
+# Placeholder for code that has not been chosen yet: a quote does not need it.
 _NO_CODE = "0" * 64
-# What of the form tells its price.
+# Fields that determine the price.
 _PRICED = (*("name", "script", "tier", "nodes", "procs", "strategy", "backend", "max_hours"),)
 _CHUNK_BYTES = 1024 * 1024
 _RUN = ProjectRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)
@@ -167,7 +167,7 @@ def _hours(form: NewJob) -> float | None:
 @guarded_by(_RUN)
 @require_POST
 def project_job_code(request: HttpRequest, project: str) -> JsonResponse:
-    """Take in a file as the body, for a form whose scripts send it before the form is sent."""
+    """Accept a file as the body, for a form whose scripts upload it before the form is sent."""
     try:
         snapshot = take_upload(
             project=gated_project(request),

@@ -245,7 +245,7 @@ def _predictions(request: HttpRequest, endpoint: Endpoint, form: AsData) -> Http
 def project_endpoint_snooze(
     request: HttpRequest, project: str, endpoint: str, alert: str
 ) -> HttpResponse:
-    """Tell nobody about an alert for a day."""
+    """Mute an alert for a day."""
     endpoint_row, by = gated_endpoint(request), require_principal(request).user
     if one_click(
         request, lambda: snooze_alert(endpoint=endpoint_row, alert_id=alert, by=by, hours=24.0)
@@ -256,7 +256,7 @@ def project_endpoint_snooze(
 
 @guarded_by(_CHANGE)
 def project_endpoint_watching(request: HttpRequest, project: str, endpoint: str) -> HttpResponse:
-    """Change thresholds, and where alerts are told."""
+    """Change thresholds and notification channels."""
     endpoint_row, by = gated_endpoint(request), require_principal(request).user
     watching = MonitorSettingsForm(
         sent(request), initial=MonitorSettingsForm.of(settings_of(endpoint_row))
@@ -299,7 +299,7 @@ def project_endpoint_channel_new(request: HttpRequest, project: str, endpoint: s
 def project_endpoint_channel_remove(
     request: HttpRequest, project: str, endpoint: str, channel: str
 ) -> HttpResponse:
-    """Tell alerts there no more."""
+    """Remove a notification channel."""
     endpoint_row, by = gated_endpoint(request), require_principal(request).user
     remove_channel(endpoint=endpoint_row, channel_id=channel, by=by)
     return redirect("project_endpoint_watching", project, endpoint)

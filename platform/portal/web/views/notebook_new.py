@@ -24,7 +24,7 @@ from portal.workloads.scheduling import free_places, read_sites
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.notebook_servers import ServerIn
 
-# What of the form tells its price.
+# Fields that determine the price.
 _PRICED = ("name", "tier", "max_hours")
 _RUN = ProjectRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)
 _WHERE = {"room": "projects", "section": "notebooks"}

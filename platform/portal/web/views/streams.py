@@ -1,4 +1,4 @@
-"""The streams by which open pages hear what has changed."""
+"""Event streams that notify open pages of changes."""
 
 from django.http import HttpRequest
 from django.views.decorators.http import require_safe
@@ -48,7 +48,7 @@ def _stream(request: HttpRequest, group: Group | None) -> EventStream:
 
 
 def _resumed_from(request: HttpRequest) -> int:
-    """The last event the page knows of: what it heard, or what was newest when it was drawn."""
+    """Return the last event that the page knows: received, or newest when it was rendered."""
     text = request.headers.get("Last-Event-ID") or request.GET.get("since", "")
     known = text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
     return int(text) if known else 0

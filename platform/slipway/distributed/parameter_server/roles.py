@@ -99,7 +99,7 @@ class WorkerEngine:
             return (function or self._loss_function)(call(self._module, inputs), target)
 
     def pause(self) -> None:
-        """Let the others go on without this worker until its next step."""
+        """Let the others continue without this worker until its next step."""
         with contextlib.suppress(PeerLost):  # servers that are gone wait for nobody
             self._client.leave()
 
