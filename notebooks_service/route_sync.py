@@ -99,7 +99,7 @@ class Follower:
                 await asyncio.sleep(_AGAIN_S)
 
     async def keep_routes(self) -> None:
-        """Give the proxy its routes again after it was restarted."""
+        """Restore the proxy's routes after it was restarted."""
         while True:
             await asyncio.sleep(_ROUTES_EVERY_S)
             try:

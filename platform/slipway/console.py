@@ -99,7 +99,7 @@ class Narrator:
         self._has_stepped = False
 
     def tell(self, progress: JobProgress) -> None:
-        """Say what is new in `progress`, where anything is."""
+        """Print the changes in `progress`, if any."""
         line = headline(progress)
         if line != self._said:
             self._said = line
@@ -109,7 +109,7 @@ class Narrator:
             self._say(f"first step after {duration(progress.first_step_after_s)}")
 
     def tell_trouble(self, error: SlipwayError, wait_s: float) -> None:
-        """Say that the connection is made again, where that takes long enough to be noticed."""
+        """Print that the connection is reopened, if that takes long enough to be noticed."""
         if wait_s >= 1:
             self._say(f"{error.message} Trying again in {duration(wait_s)}.")
 

@@ -104,7 +104,7 @@ class Endpoint:
         return self.label_all([{name: reference, "row": row, "value": value}])
 
     def label_all(self, labels: Sequence[Mapping[str, Any]]) -> LabelsOut:
-        """Say what is true of many: mappings of `prediction_id` or `own_id`, `value`, `row`."""
+        """Label many predictions: mappings of `prediction_id` or `own_id`, `value`, `row`."""
         client = self._slipway()
         return client.endpoints.monitoring.label(self.name, labels, project=self._place(client))
 

@@ -89,7 +89,7 @@ def current() -> Job:
 
 
 def report_step(step: int) -> None:
-    """Say that optimisation step `step` (the first is 1) is done.
+    """Report that optimisation step `step` (the first is 1) is done.
 
     Slipway shows it, takes the time to the first one, and knows by it that the job does not hang.
     It never blocks and never raises: what nobody listens to is dropped, and of many a second only
@@ -115,7 +115,7 @@ class _Reporter:
         self.forget()
 
     def forget(self) -> None:
-        """Begin anew, as a forked process must: it is another rank, or nobody."""
+        """Reset the state, as a forked process must: it is another rank, or none."""
         self._lock = threading.Lock()
         self._door: socket.socket | None = None
         self._told_at = float("-inf")

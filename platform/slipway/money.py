@@ -8,7 +8,7 @@ NANO = 1_000_000_000
 def dollars(nano_usd: int) -> str:
     """Return an amount in dollars, with as many decimals as show it to a hundredth of itself.
 
-    At least two; $0.00 is only ever nothing at all.
+    At least two. $0.00 is always exactly zero.
     """
     sign = "-" if nano_usd < 0 else ""
     amount = Decimal(abs(nano_usd)) / NANO

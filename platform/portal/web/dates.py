@@ -14,7 +14,7 @@ _NOW_S = 10
 
 
 def in_words(timestamp: datetime, now: datetime) -> str:
-    """Say how far `timestamp` is from `now`: `3 minutes ago`, `in 2 days`, `just now`.
+    """Return the distance of `timestamp` from `now`: `3 minutes ago`, `in 2 days`, `just now`.
 
     `static/slipway/moments.js` does the same in the browser, so that an open page does not age.
     """
@@ -36,7 +36,7 @@ def exact(timestamp: datetime) -> str:
 
 
 def lasting(seconds: float) -> str:
-    """Say how long something took, in its two largest units: `12 s`, `3 min 20 s`, `2 d 4 h`.
+    """Return a duration in its two largest units: `12 s`, `3 min 20 s`, `2 d 4 h`.
 
     `static/slipway/counting.js` says the same in the browser, where durations count on.
     """

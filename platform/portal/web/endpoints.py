@@ -136,7 +136,7 @@ class RolloutLine:
 
 
 def rollout_of(rollout: Rollout) -> RolloutLine:
-    """Say how far a rollout has come."""
+    """Return the progress of a rollout."""
     step = step_at(rollout.steps, rollout.step)
     has_begun = rollout.step_since is not None
     next_at = None

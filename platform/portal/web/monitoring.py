@@ -163,7 +163,7 @@ def _cells(values: Mapping[str, Any]) -> Cells:
 
 
 def _naturally(cell: tuple[str, str]) -> list[tuple[int, int, str]]:
-    """Put x[2] before x[10]."""
+    """Sort x[2] before x[10]."""
     parts = _DIGITS.split(cell[0])
     return [(1, int(part), "") if part.isdecimal() else (0, 0, part) for part in parts if part]
 

@@ -90,10 +90,10 @@ class Engine(Protocol):
         """Return what a checkpoint must hold of this rank."""
 
     def restore(self, stored: StoredState) -> None:
-        """Take over model and optimizer state."""
+        """Load model and optimizer state."""
 
     def close(self) -> None:
-        """Let go of peers, threads and connections."""
+        """Release peers, threads and connections."""
 
 
 class Vote:

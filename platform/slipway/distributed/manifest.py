@@ -91,7 +91,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Put the names in a folder on the disk."""
+    """Sync the directory entries of a folder to the disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -110,7 +110,7 @@ class Optimizers:
         options: Mapping[str, Plain],
         schedules: Sequence[Plain],
     ) -> None:
-        """Take over state, options and schedules of a checkpoint."""
+        """Load state, options and schedules of a checkpoint."""
         for optimizer in self.optimizers:
             packed = optimizer.state_dict()
             ordered = chain.from_iterable(group["params"] for group in optimizer.param_groups)

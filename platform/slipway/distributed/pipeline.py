@@ -1,7 +1,7 @@
 """Pipeline parallelism: consecutive stages of the model on different ranks.
 
 A share of the batch is cut into micro-batches that follow each other through the stages. GPipe
-(Huang et al. 2019) runs all forward passes, then all backward ones; 1F1B (Narayanan et al. 2019,
+(Huang et al. 2019) runs all forward passes, then all backward ones. 1F1B (Narayanan et al. 2019,
 "PipeDream") alternates them and so holds activations of as many micro-batches as there are
 stages, not of all. Interleaved 1F1B (Narayanan et al. 2021, "Megatron-LM") gives each rank two
 shorter stages, which shortens the idle time at both ends at the price of more messages.
@@ -197,7 +197,7 @@ class PipelineEngine:
         return snapshot_of(model_state(*self._inner), self._optimizers)
 
     def restore(self, stored: StoredState) -> None:
-        """Take over model and optimizer state."""
+        """Load model and optimizer state."""
         restore_into(model_state(*self._inner), self._optimizers, stored)
 
     def close(self) -> None:

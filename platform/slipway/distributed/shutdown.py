@@ -37,7 +37,7 @@ class StopRequest:
         self._asked.set()
 
     def close(self) -> None:
-        """Give the signal back to whom it belonged before."""
+        """Restore the previous signal handler."""
         if self._installed:
             self._installed = False
             with contextlib.suppress(ValueError):  # closed by another thread at exit

@@ -151,9 +151,9 @@ class Endpoints:
         target_queue_ms: float | None = None,
         warm_minutes: int | None = None,
     ) -> EndpointOut:
-        """Change between how many replicas it moves, what makes it start more, how long one stays.
+        """Change the number of replicas, the scale-up targets, and how long warm replicas stay.
 
-        `warm_minutes` is for the replicas of a revision that was replaced; 0 lets them go at once.
+        `warm_minutes` is for the replicas of a revision that was replaced. 0 stops them at once.
         """
         body = build(
             EndpointChange,
@@ -211,7 +211,7 @@ class Endpoints:
         return self._act(RolloutOut, endpoint, project, "promote", body)
 
     def rollback(self, endpoint: str, *, project: str, reason: str | None = None) -> EndpointOut:
-        """Go back to the revision before, at once while that is still warm."""
+        """Roll back to the previous revision, at once while that is still warm."""
         body = build(Reason, reason=reason)
         return self._act(EndpointOut, endpoint, project, "rollback", body)
 

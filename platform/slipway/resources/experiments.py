@@ -25,11 +25,11 @@ class Experiments:
         return self._connection.fetch_list(ExperimentOut, *segments, query=query)
 
     def delete(self, experiment: int, *, project: str) -> None:
-        """Put an experiment in the bin, with its runs."""
+        """Move an experiment to the bin, with its runs."""
         self._connection.send("DELETE", "projects", project, "experiments", str(experiment))
 
     def restore(self, experiment: int, *, project: str) -> ExperimentOut:
-        """Take an experiment out of the bin, with the runs that went there with it."""
+        """Restore an experiment from the bin, with the runs deleted together with it."""
         segments = ("projects", project, "experiments", str(experiment), "restore")
         return self._connection.fetch(ExperimentOut, "POST", *segments)
 

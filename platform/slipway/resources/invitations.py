@@ -42,7 +42,7 @@ class Invitations:
     def withdraw(
         self, invitation_id: str, *, project: str | None = None, team: str | None = None
     ) -> None:
-        """Make the link of an invitation useless."""
+        """Invalidate the link of an invitation."""
         self._connection.send("DELETE", *place(project, team), "invitations", invitation_id)
 
     def accept(self, token: str) -> InvitationAccepted:

@@ -26,7 +26,7 @@ class Members:
         project: str | None = None,
         team: str | None = None,
     ) -> MemberOut:
-        """Give a member another role. The last owner cannot step down: Conflict."""
+        """Change the role of a member. The last owner cannot step down: Conflict."""
         segments = (*place(project, team), "members", user_id)
         body = build(MemberChange, role=role)
         return self._connection.fetch(MemberOut, "PATCH", *segments, body=body)

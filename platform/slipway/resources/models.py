@@ -66,7 +66,7 @@ class Models:
         description: str | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> ModelOut:
-        """Make a model without a version."""
+        """Create a model without a version."""
         body = build(ModelIn, name=model, description=description, tags=tags and dict(tags))
         return self._connection.fetch(ModelOut, "POST", "projects", project, "models", body=body)
 
@@ -276,7 +276,7 @@ class Models:
         return self._connection.fetch(RequestOut, "POST", *segments, body=body)
 
     def remove_alias(self, model: str, alias: str, *, project: str) -> MoveOut:
-        """Take an alias away."""
+        """Remove an alias."""
         segments = (*_path(project, model), "aliases", alias)
         return self._connection.fetch(MoveOut, "DELETE", *segments)
 
@@ -293,7 +293,7 @@ class Models:
         return self._connection.fetch(RulesOut, "GET", "projects", project, "registry-rules")
 
     def put_rules(self, rules: RulesIn, *, project: str) -> RulesOut:
-        """Put other stages and gates in force, as a maintainer."""
+        """Replace the stages and gates, as a maintainer."""
         segments = ("projects", project, "registry-rules")
         return self._connection.fetch(RulesOut, "PUT", *segments, body=rules)
 

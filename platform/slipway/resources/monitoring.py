@@ -181,7 +181,7 @@ class Monitoring:
     def label(
         self, endpoint: str, labels: Sequence[Mapping[str, Any]], *, project: str
     ) -> LabelsOut:
-        """Say what turned out to be true of predictions, as many as you like.
+        """Label any number of predictions with their true values.
 
         Each is a mapping of `prediction_id` or `own_id`, `value`, and `row` in requests of several.
         """

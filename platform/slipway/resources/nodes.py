@@ -46,7 +46,7 @@ class Nodes:
         return self._connection.fetch(NodeOut, "POST", "nodes", node, "cordon", body=body)
 
     def drain(self, node: str, *, reason: str | None = None) -> NodeOut:
-        """Give a node no new work, and move away what can be moved."""
+        """Schedule no new workloads on a node, and move away those that can be moved."""
         body = build(NodeReason, reason=reason)
         return self._connection.fetch(NodeOut, "POST", "nodes", node, "drain", body=body)
 

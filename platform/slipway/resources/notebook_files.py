@@ -76,7 +76,7 @@ class NotebookFiles:
         self._connection.send("DELETE", *_path(project, notebook))
 
     def undelete(self, notebook: str, *, project: str) -> NotebookFileOut:
-        """Take back a deletion, by the path of the notebook or its id."""
+        """Undo a deletion, by the path of the notebook or its id."""
         if notebook.endswith(".ipynb"):
             notebook = self._at(notebook, project=project, deleted=True).id
         segments = (*_path(project, notebook), "undelete")

@@ -30,7 +30,7 @@ class Projects:
         description: str | None = None,
         team: str | None = None,
     ) -> ProjectOut:
-        """Make a project, in the team with the slug `team` or on one's own.
+        """Create a project, in the team with the slug `team` or on one's own.
 
         Without `slug` the server makes one from the name.
         """

@@ -22,7 +22,7 @@ class Teams:
         return self._connection.fetch(TeamOut, "GET", "teams", slug)
 
     def create(self, name: str, *, slug: str | None = None) -> TeamOut:
-        """Make a team and become its owner."""
+        """Create a team and become its owner."""
         body = build(TeamIn, name=name, slug=slug)
         return self._connection.fetch(TeamOut, "POST", "teams", body=body)
 

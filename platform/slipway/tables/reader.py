@@ -186,7 +186,7 @@ class TableReader:
             )
 
     def _add_names(self, batch: ObjectBatch) -> None:
-        """Make columns of the names that are new: rows above have no value there."""
+        """Add columns for new names: earlier rows have no value there."""
         if self._is_settled:
             return
         names = dict.fromkeys(name for row in batch.rows for name in row)

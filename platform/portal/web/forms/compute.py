@@ -131,7 +131,7 @@ class NewTier(forms.Form):
             ) from error
 
     def clean(self) -> dict[str, Any]:
-        """Put the resources together."""
+        """Build the resources."""
         data = super().clean() or {}
         data["slug"] = data.get("slug") or slugify(data.get("name", ""))[:48].strip("-")
         if not self.errors:

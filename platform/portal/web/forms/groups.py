@@ -124,7 +124,7 @@ class ConfirmSlug(forms.Form):
         self.fields["confirm"].label = f"Type {slug} to confirm"
 
     def clean_confirm(self) -> str:
-        """Refuse anything but the address itself."""
+        """Reject anything but the address itself."""
         if self.cleaned_data["confirm"].strip() != self.slug:
             raise forms.ValidationError(f"This is not {self.slug}. Type it as it stands above.")
         return self.slug

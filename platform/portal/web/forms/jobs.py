@@ -195,7 +195,7 @@ class NewJob(forms.Form):
         return {"hang_after_minutes": hang, "git": git}
 
     def refuse_code(self, error: SlipwayError) -> None:
-        """Put what is wrong with an upload beside the choice of code."""
+        """Show the error of an upload next to the choice of code."""
         self.add_error("snapshot", words_of(error))
 
 

@@ -59,7 +59,7 @@ class ServerTimes(forms.Form):
         return values_by_name
 
     def refuse(self, error: ValidationError) -> None:
-        """Put what a schema refuses beside its field."""
+        """Show validation errors of a schema next to their fields."""
         for fault in error.errors():
             field = str(fault["loc"][0]) if fault["loc"] else ""
             message = f"This {predicate_of_fault(fault)}."

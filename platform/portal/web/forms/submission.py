@@ -61,7 +61,7 @@ def words_of(error: SlipwayError) -> str:
 
 
 def refuse(form: forms.Form, error: SlipwayError) -> None:
-    """Put an error beside its field, or on top of a form that has no such field."""
+    """Show an error next to its field, or on top of a form that has no such field."""
     form.add_error(error.field if error.field in form.fields else None, words_of(error))
 
 

@@ -101,7 +101,7 @@ def _shown(value: Any) -> str:
 
 @register.filter
 def control(field: BoundField) -> SafeString:
-    """Draw a form field's control with the class and the state its kind of widget has."""
+    """Render a form field's control with the class and the state its kind of widget has."""
     kind = field.widget_type
     base = {
         "select": "form-select",
@@ -152,7 +152,7 @@ def _anew(triggers: SafeString, region: str, also: str) -> SafeString:
 
 @register.simple_tag
 def filters(region: str) -> SafeString:
-    """Make a filter form narrow its list down while one types, and keep the view in the address."""
+    """Make a filter form update its list while typing, and store the view in the URL."""
     return format_html(
         'hx-get="" hx-trigger="input changed delay:250ms, change, submit" '
         'hx-select="#{0}-rows" hx-target="#{0}-rows" hx-swap="outerHTML" hx-replace-url="true" '
@@ -163,7 +163,7 @@ def filters(region: str) -> SafeString:
 
 @register.simple_tag
 def opens_question(url: str) -> SafeString:
-    """Make a link to a question open it over the page instead of leaving the page."""
+    """Make a link to a confirmation open it as a dialog instead of leaving the page."""
     return format_html(
         'hx-get="{}" hx-target="#question" hx-select="#ask" hx-swap="innerHTML"', url
     )

@@ -15,7 +15,7 @@ from portal.web.urls_for import address_of
 
 
 class JoinView(SignupView):
-    """Make the account an invitation was sent for, accept the invitation, land where it leads."""
+    """Create the account of an invitation, accept the invitation, redirect to its target."""
 
     def get_initial(self) -> dict[str, Any]:
         """The address is the invited one, whatever the link says."""
@@ -27,7 +27,7 @@ class JoinView(SignupView):
         return context | {"invitation": invitation_in(self.request)}
 
     def form_valid(self, form: Any) -> HttpResponse:
-        """Make the account and sign in, then accept the invitation and go where it leads."""
+        """Create the account and sign in, then accept the invitation and redirect to its target."""
         response: HttpResponse = super().form_valid(form)
         secret = self.request.session.pop(SESSION_INVITATION, None)
         if self.user is None or secret is None:

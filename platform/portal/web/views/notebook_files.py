@@ -158,7 +158,7 @@ def project_notebook_restore(request: HttpRequest, project: str, notebook: str) 
 @guarded_by(_CHANGE)
 @require_http_methods(["GET", "HEAD", "POST"])
 def project_notebook_branch(request: HttpRequest, project: str, notebook: str) -> HttpResponse:
-    """Begin a new notebook as a version of this one."""
+    """Create a notebook from a version of this one."""
     file, by = gated_notebook(request), require_principal(request).user
     version = numbered_version(file, request.POST.get("version", "") or word(request, "version"))
     stem = file.path.removesuffix(".ipynb")
@@ -202,7 +202,7 @@ def project_notebook_file_delete(request: HttpRequest, project: str, notebook: s
 def project_notebook_file_undelete(
     request: HttpRequest, project: str, notebook: str
 ) -> HttpResponse:
-    """Take back the deletion of a notebook."""
+    """Undo the deletion of a notebook."""
     file = gated_notebook(request)
     if one_click(request, lambda: undelete_notebook(file=file)):
         messages.success(request, f"{file.path} is back.")

@@ -230,7 +230,7 @@ def spend_rent_or_buy(request: HttpRequest) -> HttpResponse:
 
 
 def _from_use(request: HttpRequest) -> Assumptions:
-    """Take what was used in the last 7 days on the tier most was spent on, as if for a month."""
+    """Extrapolate the last 7 days on the tier with the highest cost to a month."""
     scope, week = scope_in_sight(require_principal(request)), window_of(WEEK, clock.now())
     used = spending_of(scope, week, with_runs=False).by_tier
     tiers = Tier.objects.filter(pk__in=used, nano_usd_per_hour__gt=0)

@@ -106,7 +106,7 @@ class ParameterClient:
         self._tell(Frame(Operation.LEAVE, worker=self._worker))
 
     def close(self) -> None:
-        """Say good-bye to the servers that are still there."""
+        """Disconnect from the servers that are still there."""
         for connection in self._sockets:
             try:
                 wire.send(connection, Frame(Operation.BYE, worker=self._worker))

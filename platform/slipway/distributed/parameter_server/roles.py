@@ -126,7 +126,7 @@ class WorkerEngine:
         return EngineState(tensors, plain)
 
     def restore(self, stored: StoredState) -> None:
-        """Take over buffers from the checkpoint and parameters from the servers that did."""
+        """Load buffers from the checkpoint, and parameters from the servers, which loaded it."""
         stored.read(
             {
                 f"model.{name}": value
@@ -138,7 +138,7 @@ class WorkerEngine:
         self._take(self._client.pull())
 
     def close(self) -> None:
-        """Say good-bye to the servers."""
+        """Disconnect from the servers."""
         self._client.close()
 
     def _take(self, parameters: Mapping[str, torch.Tensor]) -> None:
@@ -184,7 +184,7 @@ class ServerEngine:
         return EngineState()
 
     def restore(self, stored: StoredState) -> None:
-        """Take over this server's part of a checkpoint."""
+        """Load this server's part of a checkpoint."""
         self._shard.restore(stored)
         dist.barrier()
 

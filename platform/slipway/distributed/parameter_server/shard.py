@@ -132,7 +132,7 @@ class Shard:
             return described, bytes(packed.buffer)
 
     def restore(self, stored: StoredState) -> None:
-        """Take over parameters and optimizer state of a checkpoint."""
+        """Load parameters and optimizer state of a checkpoint."""
         with self._changed:
             restore_into(self._parameters, self._optimizers, stored)
             self._version += 1
