@@ -64,7 +64,7 @@ def to_pandas(table: Any) -> Any:
 
 
 def _has_gaps_in_lists(column: Any) -> bool:
-    """Return whether a column has lists of whole numbers, of which pandas makes fractions."""
+    """Return whether a column has lists of whole numbers, which pandas turns into floats."""
     if pa.types.is_struct(column.type):
         return any(_has_gaps_in_lists(part) for part in column.flatten())
     if not pa.types.is_list(column.type) and not pa.types.is_large_list(column.type):
@@ -89,7 +89,7 @@ def _stored_schema(table: DataTableOut) -> TableSchema | None:
 
 
 def _determine_schema(table: DataTableOut, parts: Parts, settings: ReadSettings) -> TableSchema:
-    """Read a table of which not all rows were examined: later ones may widen its types."""
+    """Read a table whose rows were not all examined: later ones may widen its types."""
     partitions = distinct_partitions(name for name, _path in parts)
     reader = TableReader(settings, partitions=partitions, on_problem=lambda problem: None)
     for name, path in parts:

@@ -93,7 +93,7 @@ def report_step(step: int) -> None:
 
     Slipway shows it, takes the time to the first one, and knows by it that the job does not hang.
     It never blocks and never raises: what nobody listens to is dropped, and of many a second only
-    some are told, the last one among them.
+    some are sent, always including the last.
     """
     _reporter.report(step)
 

@@ -253,7 +253,7 @@ def _load_jupyter_server_extension(server: Any) -> None:
         try:
             resolved = place.resolve()
             if not resolved.is_relative_to(workspace):
-                return  # of the personal folder, of which the project gets no versions
+                return  # of the personal folder, which has no versions in the project
             path = resolved.relative_to(workspace).as_posix()
             # Not through links that have taken the place of a folder meanwhile.
             content = SharedFolder(workspace).read(path, limit_bytes=_MAX_SAVED_BYTES)

@@ -21,7 +21,7 @@ _MOST_HELD = 8
 _MOST_BYTES = 256 * 1024**2
 _MOST_TEXT = 2 * 1024**2
 _MOST_LOOKED_AT = 1_000
-# Truths, numbers and texts; moments, complex numbers and bytes are others.
+# Booleans, numbers and texts, but not dates, complex numbers and bytes.
 _KINDS = set("biufUT")
 # Where a model is served there may be another processor, and a GPU where it was logged.
 _TOLERANCES = {"absolute_tolerance": 1e-4, "relative_tolerance": 1e-3}

@@ -118,7 +118,7 @@ def main(arguments: Sequence[str]) -> int:
         )
         return 2
     _listen()
-    # What papermill brings is loaded only here, so that what lacks it is told in words. jsonschema
+    # What papermill brings is loaded only here, so that its absence is a clear message. jsonschema
     # does without this grammar, which takes longer to build than all the rest together.
     cast("dict[str, object]", sys.modules).setdefault("rfc3987_syntax", None)
     running = import_module("slipway.notebook_execution")

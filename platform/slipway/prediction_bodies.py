@@ -1,6 +1,6 @@
 """Inputs of predictions as the wire carries them, and answers as the caller gave the inputs.
 
-pandas and numpy are used where the caller has loaded them, and never asked for.
+pandas and numpy are used where the caller has loaded them, and never required.
 """
 
 import sys

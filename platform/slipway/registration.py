@@ -41,7 +41,7 @@ def register(
 ) -> VersionDetail:
     """Register what a run logged, or a file, as the next version of the model `name`.
 
-    `source` is a run (its id, or MLflow's object of it, whose model stands at `path`), what
+    `source` is a run (its id, or MLflow's object of it, whose model is at `path`), what
     `log_model` returned, a URI such as `runs:/…`, or the path of a file or folder here, which is
     sent. A file in ONNX, torch.export or TorchScript may stand by itself: `format` says which it
     has to be, and `signature` what goes in and comes out where the file does not tell. `golden`

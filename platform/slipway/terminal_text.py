@@ -16,7 +16,7 @@ _LONGEST_LINE = 16_384
 _BETWEEN_REDRAWS_S = 2.0
 _RESET = "\x1b[0m"
 _SEQUENCE = re.compile(
-    r"\x1b\[(?P<colour>[0-9;:]{0,64}m)"  # kept: select graphic rendition
+    r"\x1b\[(?P<colour>[0-9;:]{0,64}m)"  # retained: select graphic rendition
     r"|\x1b\[[0-?]*[ -/]*(?:[@-~]|$)"  # every other control sequence
     r"|\x1b[\]PX^_][^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c|$)?"  # strings: title, link, device
     r"|\x1b[ -/]*(?:[0-~]|$)"  # two-character escapes

@@ -74,7 +74,7 @@ class Engine(Protocol):
         """Train on this rank's share of a batch.
 
         `weight` is 1 where all shares are of one size. A larger share counts for more. `stop`
-        tells the others that this rank was asked to stop.
+        notifies the others that this rank was asked to stop.
         """
 
     def measure(self, batch: Batch, function: LossFunction | None) -> torch.Tensor | None:

@@ -133,7 +133,7 @@ class OwnedOptimizers(Optimizers):
 
     Gradients are already the same on all ranks of `group`. Every rank changes the parameters it
     owns and sends them to the others. Parameters are dealt whole, the largest first to the rank
-    that owns least, because optimizers may look at a parameter's shape (Rajbhandari et al. 2020,
+    that owns least, because optimizers may inspect a parameter's shape (Rajbhandari et al. 2020,
     "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", §5.1).
     """
 

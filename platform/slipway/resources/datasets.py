@@ -122,7 +122,7 @@ class Datasets:
         mean a missing value, `encoding` and `separator` those of text files, `sheet` the one to
         read of Excel workbooks, `plain_files` patterns of files that are stored as they are and not
         read as tables (`["docs/*", "*.xlsx"]`). Raises InvalidInput for bad rows, with line and
-        column, unless they are allowed. Then nothing is kept.
+        column, unless they are allowed. Then nothing is stored.
         """
         settings = build(
             ReadSettings,

@@ -175,7 +175,7 @@ class Endpoints:
         capture: str | None = None,
         fallback: str | None = None,
     ) -> EndpointOut:
-        """Change what gateways admit, when a rollout goes back by itself, and what is kept.
+        """Change admission limits, automatic rollback rules, and what is stored.
 
         `fallback` says what answers while no revision with traffic has a replica: `standby`, `off`.
         """

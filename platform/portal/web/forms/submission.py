@@ -31,7 +31,7 @@ def carry_out(
     """Call `service` with the clean data of a sent form.
 
     Returns None when nothing was sent, or when the form or the service refuses: then the refusal
-    stands in the form, beside its field. What the person may not see raises, as everywhere.
+    is in the form, next to its field. What the person may not see raises, as everywhere.
     """
     if request.method != "POST" or not form.is_valid():
         return None
