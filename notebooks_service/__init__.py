@@ -1,4 +1,4 @@
-"""JupyterHub for Slipway: it signs people in, opens doors to servers, and holds nothing else."""
+"""JupyterHub for Slipway: it authenticates people and routes to servers, and nothing else."""
 
 import sys
 

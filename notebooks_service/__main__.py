@@ -7,7 +7,7 @@ from notebooks_service.hub import run
 
 
 def main() -> int:
-    """Serve; returns the exit status."""
+    """Run the service and return the exit status."""
     parser = argparse.ArgumentParser(prog="notebooks_service", description="JupyterHub of Slipway.")
     parser.add_argument("--data-dir", required=True, help="folder of its own")
     parser.add_argument("--portal-url", required=True, help="the portal as this process reaches it")

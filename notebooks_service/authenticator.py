@@ -11,7 +11,7 @@ _MESSAGE: Final = "Slipway does not answer. Reload this page in a moment."
 
 
 class Unavailable(web.HTTPError):  # type: ignore[misc]
-    """The portal does not answer; JupyterHub sends the headers and the message of an exception."""
+    """503 response: the portal does not answer. JupyterHub sends its headers and message."""
 
     def __init__(self) -> None:
         super().__init__(HTTPStatus.SERVICE_UNAVAILABLE, _MESSAGE)
@@ -23,7 +23,7 @@ class SlipwayAuthenticator(GenericOAuthenticator):  # type: ignore[misc]
     """OpenID Connect with the portal."""
 
     async def fetch(self, req: Any, *arguments: Any, **options: Any) -> Any:
-        """Ask the portal; raises HTTPError 503 where it does not answer or cannot."""
+        """Send a request to the portal, or raise HTTPError 503 if it does not answer or fails."""
         try:
             return await super().fetch(req, *arguments, **options)
         except HTTPClientError as error:

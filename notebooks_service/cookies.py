@@ -18,7 +18,7 @@ def cookie_options(url: str) -> dict[str, Any]:
 
 
 def keep_cookies_to_the_hub() -> None:
-    """Give every cookie that the Hub sets or clears the Hub's own path and host."""
+    """Restrict every cookie that the Hub sets or clears to its own path and host."""
     handler: Any = BaseHandler
     set_cookie, clear_cookie = handler._set_cookie, handler.clear_cookie  # noqa: SLF001
 

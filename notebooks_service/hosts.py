@@ -25,14 +25,14 @@ class WrongHostHandler(web.RequestHandler):
     """Answers requests to other addresses."""
 
     def initialize(self, refusal: HostRefused) -> None:
-        """Take what to answer."""
+        """Accept the response to send."""
         self._refusal = refusal
 
     def check_xsrf_cookie(self) -> None:
         """Nothing is done here that would need a token."""
 
     def prepare(self) -> None:
-        """Refuse, whatever the method."""
+        """Reject the request, whatever the method."""
         self.set_status(self._refusal.status, self._refusal.code)
         self.set_header("Content-Type", "text/plain; charset=utf-8")
         self.finish(f"{self._refusal.detail}\n")

@@ -64,7 +64,7 @@ class SlipwayHub(JupyterHub):  # type: ignore[misc]
         await self.proxy.check_routes(self.users, self._service_map)
 
     async def _ask_proxy(self) -> None:
-        """Have the proxy answer; raises httpx.HTTPError."""
+        """Check that the proxy responds, or raise httpx.HTTPError."""
         headers = {"Authorization": f"token {self.proxy.auth_token}"}
         async with httpx.AsyncClient(headers=headers, timeout=_PROXY_PATIENCE_S) as http:
             answer = await http.get(f"{self.proxy.api_url}/api/routes/hub")
@@ -78,7 +78,7 @@ def subdomain_of(name: str, domain: str, kind: str) -> str:
 
 
 def settings_of(arguments: Namespace, admission: dict[str, str], service_token: str) -> Config:
-    """Return the Hub's settings; the reasons stand beside them."""
+    """Return the Hub's settings. Comments next to them give the reasons."""
     folder = Path(arguments.data_dir)
     config = Config()
     hub = config.JupyterHub
@@ -141,7 +141,7 @@ def _proxy(config: Config, arguments: Namespace, admission: dict[str, str]) -> N
 
 
 def _sign_in(config: Config, arguments: Namespace, admission: dict[str, str]) -> None:
-    """The portal signs people in; whoever is signed in there never sees another page of it."""
+    """Authenticate through the portal. Users with a portal session see no other sign-in page."""
     config.JupyterHub.authenticator_class = SlipwayAuthenticator
     sign_in = config.SlipwayAuthenticator
     sign_in.client_id = _CLIENT_ID
@@ -184,7 +184,7 @@ async def _launch(arguments: Namespace, admission: dict[str, str]) -> None:
 
 
 def run(arguments: Namespace) -> None:
-    """Serve until told to stop."""
+    """Serve until stopped."""
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     admission: dict[str, str] = json.loads(Path(arguments.admission).read_text("utf-8"))

@@ -1,4 +1,4 @@
-"""What the Hub says to the portal and hears from it; `slipway.schemas.notebook_servers` rules."""
+"""HTTP client of the Hub for the portal. The schemas are in `slipway.schemas.notebook_servers`."""
 
 import json
 from typing import Any, Final, Self
@@ -14,11 +14,11 @@ _UNCHANGED: Final = 304
 
 
 class PortalAway(Exception):
-    """The portal did not answer; the message says how."""
+    """The portal did not answer. The message says why."""
 
 
 class PortalRefused(Exception):
-    """The portal answered, and refused; `status` is its status."""
+    """The portal answered with an error. `status` is its HTTP status."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -38,7 +38,7 @@ class Portal:
         return self
 
     async def servers(self, *, seen: int) -> HubServers | None:
-        """Return every server that runs, once that differs from `seen`; None when it does not."""
+        """Return all running servers once they differ from `seen`, or None after the long poll."""
         headers = {"If-None-Match": f'"{seen}"'}
         body = await self._ask(
             "GET", f"/servers?wait_s={_HOLD_S}", headers=headers, patience_s=_HOLD_S + _PATIENCE_S
@@ -46,21 +46,21 @@ class Portal:
         return None if body is None else HubServers.model_validate(body)
 
     async def show(self, server: str) -> HubServer:
-        """Return how a server stands."""
+        """Return the state of a server."""
         return HubServer.model_validate(await self._ask("GET", f"/servers/{quote(server)}"))
 
     async def start(self, server: str) -> HubServer:
-        """Have a server started, unless it runs; returns how it stands."""
+        """Start a server unless it is running, and return its state."""
         path = f"/servers/{quote(server)}/start"
         return HubServer.model_validate(await self._ask("POST", path, {}))
 
     async def routed(self, server: str, start: str) -> HubServer:
-        """Say that browsers reach one start of a server; returns how the server stands."""
+        """Report that browsers reach one start of a server, and return the server's state."""
         path = f"/servers/{quote(server)}/routed"
         return HubServer.model_validate(await self._ask("POST", path, {"start": start}))
 
     async def trouble(self, server: str, start: str, why: str) -> HubServer:
-        """Say why browsers do not reach one start of a server yet; returns how it stands."""
+        """Report why browsers do not reach one start of a server yet, and return its state."""
         path = f"/servers/{quote(server)}/trouble"
         body = {"start": start, "why": why}
         return HubServer.model_validate(await self._ask("POST", path, body))

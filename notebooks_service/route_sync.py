@@ -1,8 +1,8 @@
-"""Keeps the Hub like the portal's list of servers: opens doors, closes doors, after any loss.
+"""Sync of the Hub's routes with the portal's list of servers, also after data loss.
 
-The portal holds its answer until something has changed, so a new server has its door in a moment.
-Everything goes through the Hub's own REST API. Nothing here is kept: a Hub that has lost its
-database is told the same list and has the same doors a moment later.
+The portal long-polls until something has changed, so a new server has its route at once.
+Everything goes through the Hub's own REST API. Nothing here is stored: a Hub that has lost its
+database receives the same list and soon has the same routes.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 _AGAIN_S: Final = 1.0
 _ROUTES_EVERY_S: Final = 2.0
 _PATIENCE_S: Final = 60.0
-# So long a door may take before the proxy is asked whether it is the reason.
+# Time for opening a route, after which the proxy is checked as the cause.
 _PROXY_EVERY_S: Final = 5.0
 _NO_PROXY: Final = "the proxy, through which browsers reach notebooks, does not answer the Hub"
 _OPEN: Final = (NotebookState.OPENING, NotebookState.READY)
@@ -41,7 +41,7 @@ class HubApi:
         self._headers = {"Authorization": f"token {token}", "Content-Type": "application/json"}
 
     async def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
-        """Return the body of the answer; raises httpx.HTTPError."""
+        """Return the body of the response, or raise httpx.HTTPError."""
         answer = await self._http.request(
             method,
             f"{self._url}{path}",
@@ -65,14 +65,14 @@ class HubApi:
 
 @dataclass(frozen=True)
 class Doors:
-    """What the Hub does with its proxy: give it its routes again, and have it answer."""
+    """Callbacks for the Hub's proxy: restore its routes, and check that it responds."""
 
     check_routes: Callable[[], Awaitable[None]]
     ask_proxy: Callable[[], Awaitable[None]]
 
 
 class GaveUp(Exception):
-    """The Hub did not finish a door; the message says what is known of it."""
+    """The Hub did not finish a route. The message has the details."""
 
 
 class Follower:
@@ -85,7 +85,7 @@ class Follower:
         self._opening: dict[str, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
-        """Ask, converge, ask again; trouble costs a second."""
+        """Poll and converge in a loop. Failures delay it by a second."""
         seen = -1
         while True:
             try:
@@ -99,7 +99,7 @@ class Follower:
                 await asyncio.sleep(_AGAIN_S)
 
     async def keep_routes(self) -> None:
-        """Give the proxy its routes again after it was restarted."""
+        """Restore the proxy's routes after it was restarted."""
         while True:
             await asyncio.sleep(_ROUTES_EVERY_S)
             try:
@@ -108,7 +108,7 @@ class Follower:
                 log.debug("the proxy's routes cannot be checked now: %s", error)
 
     async def _converge(self, hub_servers: HubServers) -> bool:
-        """Open and close what differs; returns whether nothing is left to do."""
+        """Open and close routes that differ, and return whether nothing is left to do."""
         requested = {
             (hub_server.user, hub_name(hub_server.id)): hub_server
             for hub_server in hub_servers.servers
@@ -126,7 +126,7 @@ class Follower:
         return done
 
     def _see_to(self, hub_server: HubServer, opened: Opened | None) -> None:
-        """Open the door to a server, each in a task of its own: none waits for another."""
+        """Open the route to a server, each in a task of its own: none waits for another."""
         if hub_server.state == NotebookState.READY and _is_open(hub_server, opened):
             return
         if hub_server.id not in self._opening:
@@ -135,7 +135,7 @@ class Follower:
             task.add_done_callback(lambda _: self._opening.pop(hub_server.id, None))
 
     async def _open(self, hub_server: HubServer, opened: Opened | None) -> None:
-        """Open the door to a server, however often that fails, while the server wants one."""
+        """Open the route to a server, retrying failures for as long as the server needs one."""
         requested: HubServer | None = hub_server
         while requested is not None:
             hub_server = requested
@@ -157,7 +157,7 @@ class Follower:
     async def _begin_anew(
         self, hub_server: HubServer, why: str
     ) -> tuple[HubServer | None, Opened | None]:
-        """Tell why, wait, and look again; returns the server if it wants a door, and its door."""
+        """Report why, wait, poll again. Return the server if it needs a route, and the route."""
         while True:
             await asyncio.sleep(_AGAIN_S)
             requested = await self._still_wanted(hub_server, why)
@@ -180,7 +180,7 @@ class Follower:
         await self._wait_until_ready(hub_server)
 
     async def _still_wanted(self, hub_server: HubServer, why: str) -> HubServer | None:
-        """Tell the portal what is in the way; returns the server if it still wants a door."""
+        """Report the obstacle to the portal, and return the server if it still needs a route."""
         try:
             stands = await self._portal.trouble(hub_server.id, hub_server.start, why)
         except PortalAway:
@@ -203,7 +203,7 @@ class Follower:
             await asyncio.sleep(0.1)
 
     async def _look_at_proxy(self, hub_server: HubServer) -> None:
-        """Tell the portal if the Hub waits for the proxy; raises GaveUp if that is unwanted."""
+        """Report if the Hub waits for the proxy. Raise GaveUp if the route is unwanted."""
         try:
             await self._doors.ask_proxy()
         except httpx.HTTPError as error:
@@ -229,7 +229,7 @@ class Follower:
 
 
 def _is_open(hub_server: HubServer, opened: Opened | None) -> bool:
-    """Whether the Hub has opened the door to this very start of a server."""
+    """Return whether the Hub has a route to exactly this start of the server."""
     if opened is None or not opened.get("ready"):
         return False
     return (opened.get("state") or {}).get("start") == hub_server.start

@@ -20,7 +20,7 @@ class SlipwaySpawner(Spawner):  # type: ignore[misc]
     """Asks for the server of this name, waits for its place, and passes on the true steps.
 
     The Hub's own idea of what is running is what the portal says: `start_id` names the start that
-    this spawner has opened the door to.
+    this spawner has opened the route to.
     """
 
     portal = Instance(Portal, config=True)
@@ -32,11 +32,11 @@ class SlipwaySpawner(Spawner):  # type: ignore[misc]
         return server_id_of(self.name)
 
     def get_state(self) -> dict[str, Any]:
-        """Return what is kept over a restart of the Hub."""
+        """Return the state to persist over a restart of the Hub."""
         return {**super().get_state(), "start": self.start_id}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Take back what was kept."""
+        """Restore the persisted state."""
         super().load_state(state)
         self.start_id = state.get("start", "")
 
@@ -46,7 +46,7 @@ class SlipwaySpawner(Spawner):  # type: ignore[misc]
         self.start_id = ""
 
     async def start(self) -> str:
-        """Wait until the server answers; returns where."""
+        """Wait until the server answers, and return its URL."""
         try:
             hub_server = await self.portal.start(self._id)
             self._check(hub_server)
@@ -63,7 +63,7 @@ class SlipwaySpawner(Spawner):  # type: ignore[misc]
             raise SpawnException(f"Slipway does not answer: {error}.", reason="away") from error
         self._last = hub_server
         self.start_id = hub_server.start
-        # The server was told this token when its workload started; the Hub learns it here.
+        # The server received this token when its workload started; the Hub learns it here.
         self.api_token = hub_server.token
         return f"http://{hub_server.address}"
 
@@ -83,13 +83,13 @@ class SlipwaySpawner(Spawner):  # type: ignore[misc]
         return None if runs and hub_server.start == self.start_id else _GONE
 
     async def stop(self, now: bool = False) -> None:
-        """Leave the server alone: the portal alone stops servers, the Hub only closes doors.
+        """Leave the server alone: the portal alone stops servers, the Hub only closes routes.
 
         The Hub closes one, too, that it could not finish: its proxy was away, for instance.
         """
 
     async def progress(self) -> AsyncIterator[dict[str, Any]]:
-        """Yield each step once, as the portal tells it."""
+        """Yield each step once, as the portal reports it."""
         message = ""
         while True:
             hub_server = self._last

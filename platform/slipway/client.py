@@ -1,4 +1,4 @@
-"""The door to a Slipway server from Python."""
+"""Client of a Slipway server."""
 
 from types import TracebackType
 from typing import Self
@@ -36,11 +36,11 @@ class Client:
     """A signed-in client of one Slipway server.
 
     `url` and `token` default to SLIPWAY_URL and SLIPWAY_TOKEN, then to what `slipway login` has
-    stored. `timeout_s` bounds connecting, and each wait for bytes, in seconds; `retries` says how
+    stored. `timeout_s` bounds connecting, and each wait for bytes, in seconds. `retries` says how
     often a failed request is sent again (only where that is safe: reads, deletions, and creations,
     which carry an Idempotency-Key). `transport` replaces the network in tests.
 
-    Raises NotLoggedIn at once when there is no server or token; every call raises SlipwayError.
+    Raises NotLoggedIn at once when there is no server or token. Every call raises SlipwayError.
     Use it as a context manager, or call `close`. It may be shared between threads, not across a
     fork.
     """
@@ -104,7 +104,7 @@ class Client:
         return self._connection.url
 
     def close(self) -> None:
-        """Close the connections that are kept open between requests."""
+        """Close the connections that stay open between requests."""
         self._connection.close()
 
     def whoami(self) -> WhoAmI:

@@ -36,7 +36,7 @@ _NOTHING_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 
 
 def address(*segments: str) -> str:
-    """Join `segments` into a path; each stays one segment whatever characters it holds."""
+    """Join `segments` into a path. Each stays one segment whatever characters it holds."""
     for segment in segments:
         if segment in ("", ".", ".."):
             raise InvalidInput(
@@ -62,7 +62,7 @@ class Upload(Protocol):
 
 
 class _Sending:
-    """The pieces of an upload, from the start each time it is sent; tells how many are gone."""
+    """Pieces of an upload, from the start on each attempt. Reports the number of bytes sent."""
 
     def __init__(self, content: Upload, progress: Callable[[int], None] | None) -> None:
         self._content = content
@@ -78,7 +78,7 @@ class _Sending:
 
 
 class Download:
-    """A body that is being received; iterate to get its bytes, piece by piece.
+    """Response body being received. Iterate over it to get its bytes in pieces.
 
     A body that ends too early raises ConnectionFailed.
     """
@@ -115,7 +115,7 @@ class Download:
 
 
 class Connection:
-    """Sends requests of one token to one server; used by `Client` and its resources."""
+    """Sends requests of one token to one server. Used by `Client` and its resources."""
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ class Connection:
         self.close()
 
     def close(self) -> None:
-        """Close the connections that are kept open between requests."""
+        """Close the connections that stay open between requests."""
         self._http.close()
 
     def fetch(
@@ -163,14 +163,14 @@ class Connection:
         query: Query | None = None,
         body: RequestSchema | None = None,
     ) -> Answer:
-        """Send one request and return its answer as `schema`; raises SlipwayError."""
+        """Send one request and return its answer as `schema`, or raise SlipwayError."""
         request = self._request(method, segments, query, body)
         return self._read(TypeAdapter(schema), request)
 
     def fetch_list(
         self, schema: type[Answer], *segments: str, query: Query | None = None
     ) -> list[Answer]:
-        """Return a whole list, with one GET for each part of it; raises SlipwayError."""
+        """Return a whole list, with one GET for each part of it, or raise SlipwayError."""
         shape: TypeAdapter[list[Answer]] = TypeAdapter(list[schema])  # type: ignore[valid-type]
         items: list[Answer] = []
         cursor: str | None = None
@@ -192,9 +192,9 @@ class Connection:
         progress: Callable[[int], None] | None = None,
         query: Query | None = None,
     ) -> Answer:
-        """POST a file in pieces, in constant memory; raises SlipwayError.
+        """POST a file in pieces, in constant memory, or raise SlipwayError.
 
-        `progress` is told how many bytes were sent, from 0 again when it has to be sent again.
+        `progress` receives the number of bytes sent, from 0 again on each attempt.
         """
         # No Idempotency-Key: the digest says which file it is, however often it comes.
         request = self._http.build_request(
@@ -214,7 +214,7 @@ class Connection:
     def put(
         self, *segments: str, content: Upload, progress: Callable[[int], None] | None = None
     ) -> None:
-        """PUT a file at an address of the server beside its API; raises SlipwayError."""
+        """PUT a file at a URL of the server outside its API, or raise SlipwayError."""
         request = self._http.build_request(
             "PUT",
             f"{self.url}{address(*segments)}",
@@ -228,7 +228,7 @@ class Connection:
         self._answer(request)
 
     def send(self, method: str, *segments: str, body: RequestSchema | None = None) -> None:
-        """Send one request whose answer has no content; raises SlipwayError."""
+        """Send one request whose answer has no content, or raise SlipwayError."""
         self._answer(self._request(method, segments, None, body))
 
     @contextmanager
@@ -239,7 +239,7 @@ class Connection:
         headers: Mapping[str, str] | None = None,
         timeout_s: float | None = None,
     ) -> Iterator["Download"]:
-        """Open a GET whose body is read piece by piece; raises SlipwayError.
+        """Open a GET whose body is read piece by piece, or raise SlipwayError.
 
         `timeout_s` bounds each wait for bytes where that differs from the client's own.
         """
@@ -264,7 +264,7 @@ class Connection:
         try:
             return shape.validate_json(response.content), response.headers
         except ValidationError as error:
-            # The answer may hold a secret, so only the places that do not fit are told.
+            # The response may hold a secret, so only the locations of errors are reported.
             places = visible(", ".join(sorted({_place(fault["loc"]) for fault in error.errors()})))
             raise UnexpectedAnswer(
                 f"The answer of {self.url} does not have the expected shape"
@@ -372,7 +372,7 @@ class Connection:
 
 
 class _MlflowRefusal(AnswerSchema):
-    """How the tracking side of a server, which takes the files of models, says no."""
+    """Error response of the server's MLflow API, which receives model files."""
 
     error_code: str
     message: str

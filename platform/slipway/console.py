@@ -1,4 +1,4 @@
-"""A job's news as lines of text: its log by rank, and each change of how it stands."""
+"""Events of a job as lines of text: its log by rank, and each change of its state."""
 
 import sys
 from collections.abc import Callable
@@ -50,7 +50,7 @@ class LogLines:
 
 
 def headline(progress: JobProgress) -> str:
-    """Return how a job stands in one sentence: its state, and why."""
+    """Return the status of a job in one sentence: its state, and why."""
     workload = progress.workload
     again = f" (attempt {workload.attempt})" if workload.attempt > 1 else ""
     why = f": {workload.explanation}" if workload.explanation else ""
@@ -99,7 +99,7 @@ class Narrator:
         self._has_stepped = False
 
     def tell(self, progress: JobProgress) -> None:
-        """Say what is new in `progress`, where anything is."""
+        """Print the changes in `progress`, if any."""
         line = headline(progress)
         if line != self._said:
             self._said = line
@@ -109,15 +109,15 @@ class Narrator:
             self._say(f"first step after {duration(progress.first_step_after_s)}")
 
     def tell_trouble(self, error: SlipwayError, wait_s: float) -> None:
-        """Say that the connection is made again, where that takes long enough to be noticed."""
+        """Print that the connection is reopened, if that takes long enough to be noticed."""
         if wait_s >= 1:
             self._say(f"{error.message} Trying again in {duration(wait_s)}.")
 
 
 def watch(client: Client, job: JobOut, *, show: Say = print) -> JobOut:
-    """Show a job's changes and log lines as they come, until it ends; return it as it ended.
+    """Show a job's changes and log lines live until it ends, and return the ended job.
 
-    Interrupting (Ctrl-C, or the stop button of a notebook) ends the watching, not the job.
+    An interrupt (Ctrl-C, or the stop button of a notebook) stops the display, not the job.
     """
     project, job_id = job.workload.project, job.workload.id
     narrator = Narrator(lambda text: show(f"· {tame(text, colours=False)}"))

@@ -1,7 +1,7 @@
 """The login file: which servers this machine is signed in to, and where requests go by default.
 
-`credentials.json` lies in the person's configuration folder, or in SLIPWAY_CONFIG_DIR, readable by
-its owner only. SLIPWAY_URL, SLIPWAY_TOKEN and SLIPWAY_PROJECT stand before it, and what is handed
+`credentials.json` is in the person's configuration folder, or in SLIPWAY_CONFIG_DIR, readable by
+its owner only. SLIPWAY_URL, SLIPWAY_TOKEN and SLIPWAY_PROJECT override it, and what is handed
 to `Client` or the command line before those.
 """
 
@@ -21,7 +21,7 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 class ServerLogin(BaseModel):
-    """How this machine is signed in to one server."""
+    """Credentials of this machine for one server."""
 
     token: str = Field(repr=False)
     email: str = ""
@@ -36,7 +36,7 @@ class Logins(BaseModel):
 
 
 def config_dir() -> Path:
-    """Return the folder of the login file; raises InvalidInput when there can be none."""
+    """Return the folder of the login file, or raise InvalidInput if there can be none."""
     chosen = os.environ.get("SLIPWAY_CONFIG_DIR")
     try:
         return Path(chosen).expanduser() if chosen else user_config_path("slipway", appauthor=False)
@@ -54,7 +54,7 @@ def credentials_path() -> Path:
 
 
 def read_logins() -> Logins:
-    """Return the logins of this machine, none when there is no file; raises InvalidInput."""
+    """Return the logins of this machine, none when there is no file, or raise InvalidInput."""
     path = credentials_path()
     try:
         return Logins.model_validate_json(path.read_bytes())
@@ -75,7 +75,7 @@ def read_logins() -> Logins:
 
 
 def write_logins(logins: Logins) -> None:
-    """Replace the login file at once, readable by its owner only; raises InvalidInput."""
+    """Replace the login file atomically, readable by its owner only, or raise InvalidInput."""
     path = credentials_path()
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -98,7 +98,7 @@ def write_logins(logins: Logins) -> None:
 
 
 def clean_url(text: str) -> str:
-    """Return the address of a server in its one spelling; raises InvalidInput."""
+    """Return the normalized URL of a server, or raise InvalidInput."""
     try:
         parts = urlsplit(text.strip())
         host, port = parts.hostname, parts.port
@@ -120,7 +120,7 @@ def clean_url(text: str) -> str:
 
 
 def clean_token(text: str) -> str:
-    """Return `text` without surrounding blanks if it can be a token; raises InvalidInput."""
+    """Return `text` without surrounding blanks if it can be a token, or raise InvalidInput."""
     token = text.strip()
     if not _TOKEN.fullmatch(token):
         raise InvalidInput(

@@ -33,7 +33,7 @@ class LocalFile:
 def files_under(sources: Sequence[str | Path]) -> Iterator[LocalFile]:
     """Yield the files to send, in the order of their paths.
 
-    A folder stands for what is in it, a file for itself. Folders behind symbolic links, `.git` and
+    A folder means its content, a file itself. Folders behind symbolic links, `.git` and
     the like are left out. Raises InvalidInput for what cannot be read or named.
     """
     taken: set[str] = set()
@@ -63,7 +63,7 @@ def _in_folder(folder: Path) -> Iterator[tuple[Path, str]]:
 
 
 def measured(file: LocalFile) -> DataFileIn:
-    """Read a file and return what the server is told of it; raises InvalidInput."""
+    """Read a file and return its description for the server, or raise InvalidInput."""
     pieces = []
     size_bytes = 0
     try:
@@ -101,7 +101,7 @@ def batches(files: Iterator[LocalFile]) -> Iterator[list[tuple[LocalFile, DataFi
 
 
 class Bundle:
-    """Pieces in one body, as frames; it is what `Connection.upload` takes."""
+    """Several pieces as frames in one body for `Connection.upload`."""
 
     def __init__(self) -> None:
         self._frames: list[bytes] = []
@@ -138,7 +138,7 @@ class Bundle:
         self._frames.clear()
 
     def has_room_for(self, size_bytes: int) -> bool:
-        """Whether a piece of that size fits in."""
+        """Return whether a piece of that size fits in."""
         fits = self.content_bytes + size_bytes <= BUNDLE_BYTES
         return fits and len(self._frames) < _MOST_IN_A_BUNDLE
 

@@ -29,9 +29,9 @@ _TRIES = 5
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a version lies: `files` once it is whole, `part` before; `facts` tells what it holds.
+    """Paths of a cached version: `files` when complete, `part` before, `facts` with its details.
 
-    The lock lies beside it and stays, so that whoever waits for it never waits for a ghost.
+    The lock file is next to it and is never deleted, so that no process waits for a deleted lock.
     """
 
     folder: Path
@@ -98,7 +98,7 @@ def _locked(place: _Place, kind: int) -> Iterator[None]:
 
 
 def _hold(place: _Place, version: DatasetVersionOut) -> bool:
-    """Keep the version from being pruned while this process lives; False when it is not whole."""
+    """Lock the version against pruning while this process lives. False if it is incomplete."""
     lock = place.lock.open("w", encoding="utf-8")
     fcntl.flock(lock, fcntl.LOCK_SH)
     if not _is_whole(place, version):
@@ -110,7 +110,7 @@ def _hold(place: _Place, version: DatasetVersionOut) -> bool:
 
 
 def _is_whole(place: _Place, version: DatasetVersionOut) -> bool:
-    """Whether the files are there as they were proved; what was touched since is read again."""
+    """Return whether the files are as they were verified. Files touched since are read again."""
     if not place.facts.exists() or not place.files.is_dir():
         return False
     files = 0
@@ -130,7 +130,7 @@ def _is_whole(place: _Place, version: DatasetVersionOut) -> bool:
 
 
 def _fetch(client: Client, project: str, version: DatasetVersionOut, place: _Place) -> None:
-    """Bring all files here; those that came before a break stay."""
+    """Download all files. Those received before an interruption are reused."""
     shutil.rmtree(place.files, ignore_errors=True)
     place.facts.unlink(missing_ok=True)
     place.part.mkdir(exist_ok=True)
@@ -178,7 +178,7 @@ def _files_in(manifest: Path) -> Iterator[DataFileOut]:
 
 
 def _safe(path: str) -> str:
-    """Refuse a path that leads out of the folder, whoever made it."""
+    """Refuse a path that leads out of the folder, whatever its origin."""
     parts = path.split("/")
     if not path or path.startswith("/") or any(part in ("", ".", "..") for part in parts):
         raise _damaged("A file has a path that leads out of the dataset.")
@@ -212,7 +212,7 @@ def _fetch_small(
 
 
 def _unpack(body: Download, into: Path) -> Iterator[str]:
-    """Write the members of a tar, yielding each path; only plain files are taken."""
+    """Extract the members of a tar and yield each path. Only regular files are accepted."""
     source: Any = _Source(body)
     with tarfile.open(fileobj=source, mode="r|") as archive:
         for member in archive:
@@ -301,7 +301,7 @@ def _digest(path: Path) -> str:
 
 
 def _prune(root: Path, *, keep: Path, room_for: int) -> None:
-    """Remove versions nobody reads, the longest unused first, until there is room."""
+    """Remove versions nobody reads, the longest unused first, until there is space."""
     limit = int(os.environ.get("SLIPWAY_CACHE_BYTES") or _DEFAULT_LIMIT_BYTES)
     free = shutil.disk_usage(root).free
     others = [

@@ -21,7 +21,7 @@ _EXACT_IN_DOUBLE = 2**53
 
 
 def read_table(table: DataTableOut, parts: Parts, settings: ReadSettings) -> Any:
-    """Return a table with the schema that the portal has stored; bad rows are left out.
+    """Return a table with the schema that the portal has stored. Bad rows are left out.
 
     Raises InvalidInput where rows cannot be read and the version does not allow that.
     """
@@ -32,7 +32,7 @@ def read_table(table: DataTableOut, parts: Parts, settings: ReadSettings) -> Any
 
 
 def read_batches(table: DataTableOut, parts: Parts, settings: ReadSettings) -> Iterator[Any]:
-    """Yield the record batches of a table, in memory one at a time; see `read_table`."""
+    """Yield the record batches of a table, with one at a time in memory. See `read_table`."""
     schema = _stored_schema(table) or _determine_schema(table, parts, settings)
     yield from _Reading(table, schema, settings).batches(parts)
 
@@ -64,7 +64,7 @@ def to_pandas(table: Any) -> Any:
 
 
 def _has_gaps_in_lists(column: Any) -> bool:
-    """Return whether a column has lists of whole numbers, of which pandas makes fractions."""
+    """Return whether a column has lists of whole numbers, which pandas turns into floats."""
     if pa.types.is_struct(column.type):
         return any(_has_gaps_in_lists(part) for part in column.flatten())
     if not pa.types.is_list(column.type) and not pa.types.is_large_list(column.type):
@@ -89,7 +89,7 @@ def _stored_schema(table: DataTableOut) -> TableSchema | None:
 
 
 def _determine_schema(table: DataTableOut, parts: Parts, settings: ReadSettings) -> TableSchema:
-    """Read a table of which not all rows were examined: later ones may widen its types."""
+    """Read a table whose rows were not all examined: later ones may widen its types."""
     partitions = distinct_partitions(name for name, _path in parts)
     reader = TableReader(settings, partitions=partitions, on_problem=lambda problem: None)
     for name, path in parts:

@@ -49,7 +49,7 @@ _MLFLOW_DIGEST = 36
 
 
 class Dataset:
-    """One version of a dataset; nothing is fetched before it is asked for."""
+    """One version of a dataset. Nothing is downloaded before it is needed."""
 
     def __init__(self, client: Client, project: str, version: DatasetVersionOut) -> None:
         self._client = client
@@ -83,7 +83,7 @@ class Dataset:
 
     @property
     def path(self) -> Path:
-        """A folder of this machine with its files; fetched and verified once. Do not write to it.
+        """A local folder with its files, downloaded and verified once. Do not write to it.
 
         Raises SlipwayError.
         """
@@ -97,7 +97,7 @@ class Dataset:
         return self._client.datasets.tables(self.name, self.version, project=self._project)
 
     def arrow(self, table: str | None = None) -> Any:
-        """Return a table as a pyarrow.Table; it need not be named where there is only one.
+        """Return a table as a pyarrow.Table. `table` is optional if there is only one.
 
         Its names, types and values are those of the page of the version. Raises InvalidInput where
         there is none of that name, rows cannot be read, or pyarrow is not installed.
@@ -106,7 +106,7 @@ class Dataset:
         return reading.read_table(described, self._files_of(described), self._found.settings)
 
     def pandas(self, table: str | None = None) -> Any:
-        """Return a table as a pandas.DataFrame; see `arrow`.
+        """Return a table as a pandas.DataFrame. See `arrow`.
 
         A column of whole numbers with missing values is one of fractions, as usual in pandas, or
         of the nullable type `Int64` where that would round.

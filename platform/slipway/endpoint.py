@@ -30,14 +30,14 @@ _PREDICTION = re.compile(PREDICTION_PATTERN)
 
 
 class Endpoint:
-    """An endpoint to be asked for predictions.
+    """Client of an endpoint for predictions.
 
-    `key` defaults to SLIPWAY_ENDPOINT_KEY; `url` is the endpoint's address at the gateway and is
-    looked up in Slipway unless given, so with both nothing but the gateway is needed. Without a key
-    the portal asks for you, signed in as you are: good for looking, not for load.
+    `key` defaults to SLIPWAY_ENDPOINT_KEY. `url` is the endpoint's address at the gateway and is
+    looked up in Slipway unless given, so with both only the gateway is needed. Without a key the
+    portal forwards requests in your name, which is meant for tests, not for load.
 
-    `timeout_s` bounds connecting and each wait for bytes; `retries` says how often a request is
-    sent again that the gateway turned away (429, 503, by its Retry-After) or lost. It may be shared
+    `timeout_s` bounds connecting and each wait for bytes. `retries` says how often a request is
+    sent again that the gateway rejected (429, 503, by its Retry-After) or lost. It may be shared
     between threads. Use it as a context manager, or call `close`.
     """
 
@@ -80,7 +80,7 @@ class Endpoint:
         self.close()
 
     def close(self) -> None:
-        """Close the connections that are kept open between predictions."""
+        """Close the connections that stay open between predictions."""
         self._http.close()
         if self._owns_client and self._client is not None:
             self._client.close()
@@ -88,23 +88,23 @@ class Endpoint:
 
     @property
     def url(self) -> str:
-        """Where the endpoint answers."""
+        """URL of the endpoint."""
         if self._url is None:
             client = self._slipway()
             self._url = client.endpoints.get(self.name, project=self._place(client)).url
         return self._url
 
     def label(self, reference: str, value: str | float | bool, *, row: int = 0) -> LabelsOut:
-        """Say what turned out to be true of a prediction, now or weeks later; again is fine.
+        """Label a prediction with its true value, now or weeks later. Repeating it is safe.
 
-        `reference` is the id of the prediction, or your own, which you gave to `predict`. It needs
-        you to be signed in, as the portal takes it.
+        `reference` is the id of the prediction, or your own, which you gave to `predict`. You have
+        to be signed in, as the portal receives the label.
         """
         name = "prediction_id" if _PREDICTION.match(reference) else "own_id"
         return self.label_all([{name: reference, "row": row, "value": value}])
 
     def label_all(self, labels: Sequence[Mapping[str, Any]]) -> LabelsOut:
-        """Say what is true of many: mappings of `prediction_id` or `own_id`, `value`, `row`."""
+        """Label many predictions: mappings of `prediction_id` or `own_id`, `value`, `row`."""
         client = self._slipway()
         return client.endpoints.monitoring.label(self.name, labels, project=self._place(client))
 
@@ -113,9 +113,9 @@ class Endpoint:
 
         A frame comes back as a frame or series with the same index, an array as an array, anything
         else as lists and mappings. Raises InvalidInput, whose `errors` name each column and what
-        was expected; RateLimited and Unavailable when waiting did not help; ServerError when the
-        model itself failed. Under `own_id`, an order number perhaps, the prediction can be found
-        and labelled later.
+        was expected, RateLimited and Unavailable when waiting did not help, and ServerError when
+        the model itself failed. Under `own_id`, such as an order number, the prediction
+        can be found and labelled later.
         """
         body = body_of(data)
         if own_id is not None:
@@ -217,7 +217,7 @@ def _refusal(status: int, content: bytes, headers: Any, asked_s: int | None) -> 
 
 
 def _problem_of(status: int, value: Any) -> Problem | None:
-    """Read an error's body; one that only has a detail is given the rest."""
+    """Parse the body of an error. Defaults complete a body that has only a detail."""
     if not isinstance(value, dict) or not isinstance(value.get("detail"), str):
         return None
     return Problem.model_validate(

@@ -1,4 +1,4 @@
-"""Every error the SDK raises; the tree mirrors the portal's.
+"""Errors of the SDK, in the same tree as the portal's.
 
 SlipwayError
 ├── InvalidInput        a field is wrong; `field` and `errors` name which and why
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 class SlipwayError(Exception):
     """Base of every error of the SDK.
 
-    `message` says what happened and why; `code` is stable, for programs; `status` is the HTTP
-    status, or None when no answer came; `field` and `errors` name what was wrong in a request;
-    `next_step` says what to do; `request_id` finds the request in the server's log;
+    `message` says what happened and why. `code` is stable, for programs. `status` is the HTTP
+    status, or None when no answer came. `field` and `errors` name what was wrong in a request.
+    `next_step` says what to do. `request_id` finds the request in the server's log.
     `retry_after_s` is how many seconds the server asks to wait.
     """
 
@@ -90,7 +90,7 @@ class Unauthenticated(SlipwayError):
 
 
 class NotLoggedIn(Unauthenticated):
-    """This machine knows no server, or no token for the server; nothing was sent."""
+    """This machine has no server, or no token for the server. Nothing was sent."""
 
     default_code = "not_logged_in"
 
@@ -124,7 +124,7 @@ class TooLarge(SlipwayError):
 
 
 class RateLimited(SlipwayError):
-    """Too many requests; `retry_after_s` says when to come back."""
+    """Too many requests. `retry_after_s` is the time to wait."""
 
     title = "Too many requests"
     default_code = "rate_limited"

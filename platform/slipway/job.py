@@ -11,7 +11,7 @@
     ...         break
 
 Everywhere else, on a laptop or under torchrun, the same script runs unchanged: `current` tells what
-the environment says, and the rest does nothing. Standard library only; cheap enough for every step.
+the environment says, and the rest does nothing. Standard library only, cheap at every step.
 """
 
 import atexit
@@ -36,11 +36,11 @@ _Handler = Callable[[int, FrameType | None], object]
 
 @dataclass(frozen=True)
 class Job:
-    """A job as one of its processes sees it; outside Slipway a job of this process alone.
+    """Job from the view of one of its processes. Outside Slipway, a job of this process alone.
 
-    `attempt` counts from 1. `params` are those it was submitted with, as text; `datasets` the
+    `attempt` counts from 1. `params` are those it was submitted with, as text. `datasets` are the
     versions it reads, such as `digits:3`. `checkpoint_dir` is the folder that outlives an attempt,
-    None outside; `project` is a slug.
+    None outside Slipway. `project` is a slug.
     """
 
     id: str | None = None
@@ -56,12 +56,12 @@ class Job:
 
     @property
     def is_slipway(self) -> bool:
-        """Whether this process was started by Slipway."""
+        """True if Slipway started this process."""
         return self.id is not None
 
     @property
     def is_first(self) -> bool:
-        """Whether this is rank 0, the one that writes what is written once."""
+        """True if this is rank 0, which writes what is written once per job."""
         return self.rank == 0
 
 
@@ -89,32 +89,33 @@ def current() -> Job:
 
 
 def report_step(step: int) -> None:
-    """Say that optimisation step `step` (the first is 1) is done.
+    """Report that optimisation step `step` (the first is 1) is done.
 
     Slipway shows it, takes the time to the first one, and knows by it that the job does not hang.
     It never blocks and never raises: what nobody listens to is dropped, and of many a second only
-    some are told, the last one among them.
+    some are sent, always including the last.
     """
     _reporter.report(step)
 
 
 def should_stop() -> bool:
-    """Tell whether this process was asked to stop (SIGTERM): save a checkpoint and end.
+    """Return whether this process was asked to stop (SIGTERM): save a checkpoint and end.
 
-    Slipway asks so before a job is cancelled, preempted or moved, and kills after a grace of
-    seconds. Until the first call SIGTERM does what it did before; ask from the main thread once.
+    Slipway sends SIGTERM before a job is cancelled, preempted or moved, and kills after a grace
+    period of seconds. Until the first call SIGTERM keeps its former effect. Make that call from the
+    main thread.
     """
     return _stopping.is_asked()
 
 
 class _Reporter:
-    """Tells steps through the task's socket, at most twenty a second."""
+    """Reports steps through the task's socket, at most twenty a second."""
 
     def __init__(self) -> None:
         self.forget()
 
     def forget(self) -> None:
-        """Begin anew, as a forked process must: it is another rank, or nobody."""
+        """Reset the state, as a forked process must: it is another rank, or none."""
         self._lock = threading.Lock()
         self._door: socket.socket | None = None
         self._told_at = float("-inf")
@@ -122,7 +123,7 @@ class _Reporter:
         self._has_farewell = False
 
     def report(self, step: int) -> None:
-        """Tell a step, now or at the end; see `report_step`."""
+        """Report a step, now or at the end. See `report_step`."""
         path = os.environ.get(SOCKET_VARIABLE)
         if path is None:
             return
@@ -139,7 +140,7 @@ class _Reporter:
             self._send(path, step)
 
     def tell_the_last(self) -> None:
-        """Tell the step that came too soon after the one before; the process ends."""
+        """Report the last step, which came too soon after the one before, as the process ends."""
         path = os.environ.get(SOCKET_VARIABLE)
         if path is not None and self._untold is not None:
             self._send(path, self._untold)
@@ -155,7 +156,7 @@ class _Reporter:
 
 
 class _Stopping:
-    """Notes SIGTERM from the first question on; a handler that stood there before is called too."""
+    """Records SIGTERM from the first call on. An earlier handler is called too."""
 
     def __init__(self) -> None:
         self._asked = False
@@ -163,11 +164,11 @@ class _Stopping:
         self._before: _Handler | int | None = None
 
     def forget(self) -> None:
-        """Forget a wish that was for the process this one was forked from."""
+        """Forget a stop request that was for the process this one was forked from."""
         self._asked = False
 
     def is_asked(self) -> bool:
-        """Tell whether SIGTERM has come; the first call from the main thread begins to listen."""
+        """Return whether SIGTERM came. The first call in the main thread sets the handler."""
         if not self._listens and threading.current_thread() is threading.main_thread():
             self._before = signal.signal(signal.SIGTERM, self._on_signal)
             self._listens = True

@@ -1,7 +1,7 @@
 """Every save in JupyterLab becomes a version in the portal: an extension of Jupyter Server.
 
 A save waits for nothing but a copy of the file into a queue on the disk. A thread sends what is
-queued, oldest first, and tries again for as long as the portal is away; what a server that was
+queued, oldest first, and tries again for as long as the portal is away. What a server that was
 killed had not sent, the next one sends. The same thread writes what was restored or branched in the
 portal into the workspace, unless the file there has changes of its own.
 
@@ -64,7 +64,7 @@ class SaveQueue:
             yield from sorted(self._folder.glob("*.save"))
 
     def read(self, place: Path) -> tuple[str, bytes]:
-        """Return path and content of a save; raises OSError."""
+        """Return path and content of a save, or raise OSError."""
         path, _, content = place.read_bytes().partition(b"\n")
         return path.decode("utf-8", "surrogateescape"), content
 
@@ -86,11 +86,11 @@ class Sender:
         self._thread = threading.Thread(target=self._run, name="slipway-saves", daemon=True)
 
     def start(self) -> None:
-        """Begin; what an earlier server left is sent first."""
+        """Start the thread. Saves of an earlier server are sent first."""
         self._thread.start()
 
     def saved(self, path: str, content: bytes) -> None:
-        """Take in a save; never raises, and never waits for the network."""
+        """Queue a save. Never raises, and never waits for the network."""
         try:
             self.queue.put(path, content)
         except OSError:
@@ -98,7 +98,7 @@ class Sender:
         self._bell.set()
 
     def stop(self, *, within_s: float) -> None:
-        """Send what waits, for so long at most; the rest is sent by the next server."""
+        """Send queued saves within a time limit. The next server sends the rest."""
         self._over = True
         self._bell.set()
         self._thread.join(within_s)
@@ -119,7 +119,7 @@ class Sender:
             pause = 1.0 if done else pause
 
     def send_waiting(self) -> bool:
-        """Send what waits; False when the portal did not take all of it."""
+        """Send queued saves. False if the portal did not accept all of them."""
         for place in self.queue.waiting():
             try:
                 path, content = self.queue.read(place)
@@ -142,7 +142,7 @@ class Sender:
         return True
 
     def bring_restored(self) -> bool:
-        """Write what was restored or branched in the portal; False when it does not answer."""
+        """Write notebooks restored or branched in the portal. False if it does not answer."""
         answer = self._door.ask("GET", "notebook-files?limit=200")
         if answer.fault:
             return False
@@ -222,7 +222,7 @@ def _is_note(noted: object) -> bool:
 
 
 def sender_of(workspace: Path) -> Sender | None:
-    """Return the sender of a server whose files lie in `workspace`; None outside of Slipway.
+    """Return the sender of a server whose files are in `workspace`, or None outside of Slipway.
 
     The workspace is the project's. The queue is the person's, in whose name versions are made of
     it, so it is where nobody else writes.
@@ -239,7 +239,7 @@ def _jupyter_server_extension_points() -> list[dict[str, str]]:
 
 
 def _load_jupyter_server_extension(server: Any) -> None:
-    """Hook into the saves of a Jupyter Server; called by it."""
+    """Hook into the saves of a Jupyter Server, which calls it."""
     workspace = Path(server.root_dir).resolve()
     sender = sender_of(workspace)
     if sender is None:
@@ -253,7 +253,7 @@ def _load_jupyter_server_extension(server: Any) -> None:
         try:
             resolved = place.resolve()
             if not resolved.is_relative_to(workspace):
-                return  # of the personal folder, of which the project gets no versions
+                return  # of the personal folder, which has no versions in the project
             path = resolved.relative_to(workspace).as_posix()
             # Not through links that have taken the place of a folder meanwhile.
             content = SharedFolder(workspace).read(path, limit_bytes=_MAX_SAVED_BYTES)

@@ -41,7 +41,7 @@ def parse_labels(file: Path, *, name: str) -> LabelFile:
 
 
 def read_labels(file: Path, *, name: str = "") -> list[LabelRow]:
-    """Return the labels of a CSV, JSON lines or Parquet file; an empty value is "".
+    """Return the labels of a CSV, JSON lines or Parquet file. An empty value is "".
 
     Raises InvalidInput where the file cannot be read, or not all of it.
     """

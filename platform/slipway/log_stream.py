@@ -32,7 +32,7 @@ _ENDS = "end"
 
 @dataclass
 class _Follower:
-    """What is known between two connections."""
+    """State of a log stream between two connections."""
 
     connection: Connection
     job: tuple[str, ...]
@@ -43,7 +43,7 @@ class _Follower:
     brought: int = 0
 
     def take(self, event: ServerEvent) -> Iterator[News]:
-        """Yield what is new in an event; nothing of it twice, and nothing before it left out."""
+        """Yield the new part of an event, without repeats or gaps."""
         try:
             if event.name == "log":
                 yield from self._take_log(LogPiece.model_validate_json(event.data))
@@ -57,7 +57,7 @@ class _Follower:
                 yield SampleOut.model_validate_json(event.data)
         except ValidationError:
             raise _misfit(event.name) from None
-        # Only now: an event that was not handed out whole is asked for again.
+        # Only now: an event that was not handed out whole is requested again.
         self.last_id = event.id
 
     def _take_log(self, piece: LogPiece) -> Iterator[LogPiece]:
@@ -81,7 +81,7 @@ class _Follower:
             yield piece
 
     def _fetch(self, key: tuple[int, int], start: int, end: int) -> Iterator[LogPiece]:
-        """Fetch what the stream has left out; where it is gone for good, so be it."""
+        """Fetch the bytes that the stream left out. Those that are gone for good are skipped."""
         attempt, rank = key
         while start < end:
             limit = min(LOG_READ_BYTES, end - start)
@@ -114,10 +114,10 @@ def follow(
     patience_s: float,
     trouble: Trouble | None,
 ) -> Iterator[News]:
-    """Yield the news of the job at the address `job` until it has ended and all is told.
+    """Yield the events of the job at the address `job` until it has ended and all were received.
 
-    A connection that breaks is made again; after `patience_s` seconds without success the error is
-    raised. `trouble` is told each failure and the seconds until the next try.
+    A broken connection is reopened. After `patience_s` seconds without success the error is raised.
+    `trouble` is called with each failure and the seconds until the next attempt.
     """
     follower = _Follower(connection, job, after is None, after or "")
     query = {"rank": rank, "attempt": attempt, "logs": None if logs else "false"}
@@ -162,7 +162,7 @@ def follow(
 
 
 def offset_of(body: Download, requested: int) -> int:
-    """Return where the first byte of an answer of `logs` stands in the log."""
+    """Return the offset in the log of the first byte of a response of `logs`."""
     return max(requested, body.number("X-Log-Offset", requested) or 0)
 
 

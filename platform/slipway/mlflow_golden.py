@@ -1,7 +1,7 @@
 """Golden predictions of a model that MLflow logs, on rows that its run names as inputs.
 
 Where the model was logged, it is loaded once as any server would load it, and predicts a few of the
-rows. The answers are an artifact of the run; wherever the version is served, they have to come back
+rows. The answers are an artifact of the run. Wherever the version is served, they have to come back
 equal. A model that answers the same rows differently each time, a large one, and one that does not
 take these rows has none.
 """
@@ -21,7 +21,7 @@ _MOST_HELD = 8
 _MOST_BYTES = 256 * 1024**2
 _MOST_TEXT = 2 * 1024**2
 _MOST_LOOKED_AT = 1_000
-# Truths, numbers and texts; moments, complex numbers and bytes are others.
+# Booleans, numbers and texts, but not dates, complex numbers and bytes.
 _KINDS = set("biufUT")
 # Where a model is served there may be another processor, and a GPU where it was logged.
 _TOLERANCES = {"absolute_tolerance": 1e-4, "relative_tolerance": 1e-3}
@@ -34,7 +34,7 @@ def golden_file_of(model_uuid: str) -> str:
 
 
 class Proofs:
-    """What a run names as inputs, and the models that it logs, in whichever order they come."""
+    """Inputs and models that a run logs, matched in whichever order they arrive."""
 
     def __init__(self) -> None:
         self._rows: OrderedDict[tuple[str, str], Any] = OrderedDict()
@@ -57,7 +57,7 @@ class Proofs:
         self._waiting[run_id] = [item for item in waiting if not _proved(client, item, rows)]
 
     def made(self, client: Any, model: Any) -> None:
-        """Let a model predict rows that its run has named; `model` is MLflow's `ModelInfo`."""
+        """Let a model predict rows that its run has named. `model` is MLflow's `ModelInfo`."""
         if not any(_proved(client, model, rows) for rows in self._named.get(model.run_id, [])):
             self._waiting.setdefault(model.run_id, []).append(model)
             _limit(self._waiting)
@@ -69,9 +69,9 @@ def _limit(held: "OrderedDict[Any, Any]") -> None:
 
 
 def _few(rows: Any) -> Any:
-    """Return the first rows that JSON carries as they are; a copy, because the script goes on.
+    """Return a copy of the first rows as JSON, because the script may change the data.
 
-    None where there are none, or where they hold moments, objects and the like.
+    None if there are none, or if JSON cannot represent their values, such as dates and objects.
     """
     by_place = getattr(rows, "iloc", rows)
     whole: list[int] = []
@@ -95,14 +95,14 @@ def _is_plain(values: Any) -> bool:
 
 
 def _is_whole(value: Any) -> bool:
-    """Whether nothing is missing, infinite or no number."""
+    """Return whether no value is missing, infinite or NaN."""
     if isinstance(value, dict):
         return all(map(_is_whole, value.values()))
     return all(map(_is_whole, value)) if isinstance(value, list) else value is not None
 
 
 def _proved(client: Any, model: Any, rows: Any) -> bool:
-    """Record what a model predicts; False when it does not take these rows."""
+    """Record a model's predictions. False if it does not accept these rows."""
     inputs = getattr(model.signature, "inputs", None)
     if inputs is None:
         return False

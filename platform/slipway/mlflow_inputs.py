@@ -34,13 +34,13 @@ _WATCHED = "_slipway_samples"
 
 
 class Inputs:
-    """The plug-in that MLflow loads where this SDK is installed; it adds no header."""
+    """Plug-in that MLflow loads where this SDK is installed. It adds no header."""
 
     def __init__(self) -> None:
         self._address = ""
 
     def in_context(self) -> bool:
-        """Begin to watch once MLflow talks to a Slipway of ours; always False."""
+        """Start watching once MLflow uses a Slipway server. Always returns False."""
         address = import_module("mlflow").get_tracking_uri()
         if address != self._address:  # asked with every request
             self._address = address
@@ -62,10 +62,10 @@ def _portals() -> list[str]:
 
 
 def watch_inputs(*ours: str) -> None:
-    """Let a sample of each data frame and array that MLflow names as an input become an artifact.
+    """Log a sample of each data frame and array that MLflow names as an input as an artifact.
 
-    That is for runs whose tracking server's address begins as one of `ours` does; no other server
-    gets any rows. What goes wrong here is told in a line, and never fails the script.
+    Only for runs whose tracking URI begins as one of `ours` does. No other server gets any rows.
+    Errors here are logged in a line, and never fail the script.
     """
     clients = import_module("mlflow.tracking.client").MlflowClient
     dataset = import_module("mlflow.data.dataset").Dataset

@@ -28,7 +28,7 @@ class ModelUpload:
         self.size_bytes = source.stat().st_size
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield the file from its beginning; raises InvalidInput when it changes meanwhile."""
+        """Yield the file from its beginning, or raise InvalidInput if it changes meanwhile."""
         left = self.size_bytes
         with self._source.open("rb") as file:
             while left and (piece := file.read(min(_READ_BYTES, left))):
@@ -43,14 +43,14 @@ class ModelUpload:
 
 
 def is_here(source: object) -> bool:
-    """Whether something names a file or folder of this machine."""
+    """Return whether `source` names a file or folder of this machine."""
     if isinstance(source, os.PathLike):
         return True
     return isinstance(source, str) and Path(source).expanduser().exists()
 
 
 def model_files(source: str | os.PathLike[str]) -> list[ModelUpload]:
-    """Return the files of a model: of a folder all that is in it; raises InvalidInput."""
+    """Return the files of a model, all of them for a folder, or raise InvalidInput."""
     model_uploads = []
     for file in files_under([Path(source)]):
         model_uploads.append(ModelUpload(file.source, file.path))
@@ -68,7 +68,7 @@ def model_files(source: str | os.PathLike[str]) -> list[ModelUpload]:
 
 
 def read_signature(path: Path) -> SignatureIn:
-    """Read a signature from a file with JSON; raises InvalidInput."""
+    """Read a signature from a JSON file, or raise InvalidInput."""
     try:
         written: Any = json.loads(path.read_text("utf-8"))
         return SignatureIn.model_validate(written)

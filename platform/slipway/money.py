@@ -8,7 +8,7 @@ NANO = 1_000_000_000
 def dollars(nano_usd: int) -> str:
     """Return an amount in dollars, with as many decimals as show it to a hundredth of itself.
 
-    At least two; $0.00 is only ever nothing at all.
+    At least two. $0.00 is always exactly zero.
     """
     sign = "-" if nano_usd < 0 else ""
     amount = Decimal(abs(nano_usd)) / NANO
@@ -19,7 +19,7 @@ def dollars(nano_usd: int) -> str:
 
 
 def nano_usd(text: str) -> int:
-    """Return the nano-USD that an amount in dollars means; raises ValueError."""
+    """Return the nano-USD that an amount in dollars means, or raise ValueError."""
     try:
         amount = Decimal(text.strip().removeprefix("$")) * NANO
     except InvalidOperation:

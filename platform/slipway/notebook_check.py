@@ -1,4 +1,4 @@
-"""What is wrong with a notebook: what its saved counts tell, and how a clean run of it differs.
+"""Reproducibility check of notebooks: saved execution counts, and differences of a clean run.
 
 Standard library only: it runs inside jobs, whose environments are their owners'.
 """
@@ -25,7 +25,7 @@ _IGNORE_HINT = "Fix what makes it random (a seed, an order), or tag the cell ver
 
 @dataclass(frozen=True)
 class CellFinding:
-    """What was found in one cell; see `slipway.schemas.notebook_files.Finding`."""
+    """Finding in one cell. See `slipway.schemas.notebook_files.Finding`."""
 
     kind: str
     cell: int
@@ -38,7 +38,7 @@ class CellFinding:
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What came of a clean run; see `slipway.schemas.notebook_files.CheckReport`."""
+    """Result of a clean run. See `slipway.schemas.notebook_files.CheckReport`."""
 
     passed: bool
     code_cells: int
@@ -84,7 +84,7 @@ def text_of(value: Any) -> str:
 
 
 def _saved_order(cells: Sequence[tuple[int, Cell]]) -> Iterator[CellFinding]:
-    """Tell which cells were run before one above them, and which never."""
+    """Return the cells that were run before one above them, and those never run."""
     highest, above = 0, 0
     any_ran = any(cell.get("execution_count") for _, cell in cells)
     for number, cell in cells:
@@ -161,7 +161,7 @@ def _failure(
 
 
 def _made_by(source: str) -> set[str]:
-    """Return the names that a cell gives a value to; none where it is not plain Python."""
+    """Return the names that a cell assigns, or none if it is not plain Python."""
     plain = "\n".join(
         "" if line.lstrip().startswith(("%", "!")) else line for line in source.split("\n")
     )
@@ -225,7 +225,7 @@ def _results(cell: Cell) -> list[tuple[str, str, str]]:
 
 
 def _shown_data(data: Any) -> Iterator[tuple[str, str, str]]:
-    """Yield a result's pictures and its plain text; other forms of it only without that text."""
+    """Yield a result's pictures and plain text, and other formats only without plain text."""
     if not isinstance(data, Mapping):
         return
     pictures = sorted(mime for mime in data if str(mime).startswith("image/"))

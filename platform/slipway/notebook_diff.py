@@ -1,4 +1,4 @@
-"""How two notebooks differ, as text for people, by nbdime."""
+"""Text differences of two notebooks, by nbdime."""
 
 import io
 from typing import Any
@@ -8,7 +8,7 @@ from nbdime.prettyprint import PrettyPrintConfig, pretty_print_diff
 
 
 def diff_text(before: Any, after: Any) -> str:
-    """Return the differences in sources, outputs and metadata; empty where there are none."""
+    """Return the differences in sources, outputs and metadata, or an empty string."""
     value = diff_notebooks(before, after)
     if not value:
         return ""

@@ -37,7 +37,7 @@ OnCell = Callable[[int, int], None]
 
 
 class NotebookUnreadable(ValueError):
-    """A file is no notebook of Python; the message goes behind its name."""
+    """A file is not a Python notebook. The message is meant to follow its name."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Ran:
 
 
 def read_notebook(path: Path) -> Any:
-    """Return the notebook in a file; raises NotebookUnreadable, and OSError."""
+    """Return the notebook in a file, or raise NotebookUnreadable or OSError."""
     try:
         notebook = nbformat.reads(path.read_text("utf-8"), as_version=4)  # type: ignore[no-untyped-call]
         if not isinstance(notebook.get("cells"), list):
@@ -81,10 +81,10 @@ def run_notebook(
     cell_timeout_s: int | None = None,
     shows_output: bool = True,
 ) -> Ran:
-    """Run a notebook in `folder`; the one given stays as it is.
+    """Run a notebook in `folder`. The given one is not changed.
 
-    `output` is written after each cell. `on_cell` is told the number of each cell as it begins, and
-    how many there are. What cells print goes to standard output while `shows_output`.
+    `output` is written after each cell. `on_cell` is called with the number of each cell as it
+    begins, and the number of cells. Output of cells goes to standard output while `shows_output`.
     """
     executed = copy.deepcopy(notebook)
     executed.metadata.setdefault("papermill", {})
@@ -123,7 +123,7 @@ def verify_notebook(
     cell_timeout_s: int | None = None,
     shows_output: bool = False,
 ) -> tuple[CheckResult, Ran]:
-    """Run a notebook as it is in a clean kernel and tell what comes out differently."""
+    """Run a notebook as it is in a clean kernel and return the differences."""
     ran = run_notebook(
         notebook,
         folder=folder,
@@ -148,7 +148,7 @@ def value_of(text: str) -> object:
 
 
 class _Engine(NBClientEngine):  # type: ignore[misc]
-    """Papermill's own engine, which also tells at which cell it is."""
+    """Papermill's own engine, which also reports the current cell."""
 
     @classmethod
     def execute_managed_notebook(
@@ -158,7 +158,7 @@ class _Engine(NBClientEngine):  # type: ignore[misc]
         on_cell: OnCell | None = None,
         **kwargs: Any,
     ) -> None:
-        """Run the cells; see papermill."""
+        """Run the cells. See papermill."""
         begin, count = nb_man.cell_start, len(nb_man.nb.cells)
 
         def cell_start(cell: Any, cell_index: int = 0, **more: Any) -> None:
@@ -181,7 +181,7 @@ def _kernels() -> Iterator[AsyncKernelManager]:
         manager.transport = "ipc"
         manager.ip = str(room / "k")
     if hasattr(manager, "transport_encryption") and zmq.has("curve"):
-        # Else whoever may connect to the socket reads what cells print.
+        # Else any process that may connect to the socket reads what cells print.
         manager.transport_encryption = "auto"
     # A kernel is a process of its own; what this one was shown beside its environment goes along.
     before = os.environ.get("PYTHONPATH")

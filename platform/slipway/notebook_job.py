@@ -1,8 +1,9 @@
-"""What a job runs whose script is a notebook: `python -m slipway.notebook_job NOTEBOOK [--verify]`.
+"""Entry point of notebook jobs: `python -m slipway.notebook_job NOTEBOOK [--verify]`.
 
-The output notebook is written after each cell and sent to the portal while it runs, and at the end
-whatever the end is. Sending tries again for minutes, because a portal that restarts must not cost
-the result of hours. Standard library and papermill only: the environment is the job's own.
+The output notebook is written after each cell. It is uploaded to the portal during the run, and
+at the end whatever the result. Uploads are retried for minutes, because a restart of the portal
+must not lose the result of hours. Standard library and papermill only: the environment belongs
+to the job.
 """
 
 import argparse
@@ -64,7 +65,7 @@ class Shipper:
             pause = min(_LONGEST_BETWEEN_S, pause * 1.5)
 
     def finish(self, report: dict[str, Any] | None, *, tried_for_s: float) -> bool:
-        """Send what is there at the end, then the report; False when something was not taken."""
+        """Send the final notebook, then the report. False if something was not accepted."""
         self._over.set()
         if self._door is None:
             return True
@@ -103,7 +104,7 @@ class Shipper:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the notebook; returns the status to end with."""
+    """Run the notebook, and return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m slipway.notebook_job")
     parser.add_argument("notebook", type=Path)
     parser.add_argument("--verify", action="store_true")
@@ -117,7 +118,7 @@ def main(arguments: Sequence[str]) -> int:
         )
         return 2
     _listen()
-    # What papermill brings is loaded only here, so that what lacks it is told in words. jsonschema
+    # What papermill brings is loaded only here, so that its absence is a clear message. jsonschema
     # does without this grammar, which takes longer to build than all the rest together.
     cast("dict[str, object]", sys.modules).setdefault("rfc3987_syntax", None)
     running = import_module("slipway.notebook_execution")

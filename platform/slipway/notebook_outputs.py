@@ -22,7 +22,7 @@ class TruncatedNotebook:
 
     @property
     def sentence(self) -> str:
-        """Sizes of the outputs left out, by cell; empty where nothing was."""
+        """Sizes of the omitted outputs by cell, or an empty string."""
         return "; ".join(
             f"cell {number}: {_size(left_out)} of {_size(total)} left out"
             for number, left_out, total in self.cells
@@ -92,7 +92,7 @@ def _cut(outputs: list[dict[str, Any]], limit: int, total: int) -> list[dict[str
 def _take(
     outputs: list[dict[str, Any]], limit: int, *, from_end: bool
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Take outputs from one end as long as they fit; returns them and the others, in order."""
+    """Take outputs from one end as long as they fit. Return them and the others, in order."""
     taken: list[dict[str, Any]] = []
     rest = list(reversed(outputs)) if from_end else list(outputs)
     while rest:

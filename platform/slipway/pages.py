@@ -11,9 +11,9 @@ Item = TypeVar("Item", bound=AnswerSchema)
 
 
 class Pages(Generic[Item]):
-    """A list on the server, newest first; iterating fetches one page after another.
+    """List on the server, newest first. Iterating fetches one page after another.
 
-    Nothing is fetched before the first item is asked for; each iteration starts anew.
+    Nothing is fetched before the first item is needed. Each iteration starts anew.
     """
 
     def __init__(
@@ -32,9 +32,9 @@ class Pages(Generic[Item]):
         return f"<slipway.Pages /{'/'.join(self._segments)}>"
 
     def page(self, *, cursor: str | None = None, limit: int | None = None) -> PageOf[Item]:
-        """Return one page of at most `limit` items (1 to 200; the server's default is 50).
+        """Return one page of at most `limit` items (1 to 200, by default the server's 50).
 
-        Without `cursor` it is the first; hand in `next_cursor` of a page for the one after it.
+        Without `cursor` it is the first. Pass a page's `next_cursor` for the page after it.
         """
         query = {**self._filters, "cursor": cursor, "limit": limit}
         return self._connection.fetch(self._schema, "GET", *self._segments, query=query)

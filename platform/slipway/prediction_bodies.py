@@ -1,6 +1,6 @@
 """Inputs of predictions as the wire carries them, and answers as the caller gave the inputs.
 
-pandas and numpy are used where the caller has loaded them, and never asked for.
+pandas and numpy are used where the caller has loaded them, and never required.
 """
 
 import sys
@@ -61,7 +61,7 @@ def body_of(data: Any) -> dict[str, Any]:
 
 
 def is_frame(data: Any) -> bool:
-    """Whether it is a data frame of pandas."""
+    """Return whether `data` is a pandas data frame."""
     return hasattr(data, "columns") and hasattr(data, "to_numpy") and hasattr(data, "index")
 
 
@@ -74,7 +74,7 @@ def _is_records(data: Any) -> bool:
 
 
 def _plain(value: Any, place: str, faults: list[FieldFault]) -> Any:
-    """Return a value as JSON carries it; what it cannot carry is named in `faults`."""
+    """Return a value as JSON carries it. Unsupported values are added to `faults`."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):

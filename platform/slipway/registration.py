@@ -41,7 +41,7 @@ def register(
 ) -> VersionDetail:
     """Register what a run logged, or a file, as the next version of the model `name`.
 
-    `source` is a run (its id, or MLflow's object of it, whose model stands at `path`), what
+    `source` is a run (its id, or MLflow's object of it, whose model is at `path`), what
     `log_model` returned, a URI such as `runs:/…`, or the path of a file or folder here, which is
     sent. A file in ONNX, torch.export or TorchScript may stand by itself: `format` says which it
     has to be, and `signature` what goes in and comes out where the file does not tell. `golden`
@@ -81,7 +81,7 @@ def register(
 
 
 def source_of(source: object, path: str = "model") -> str:
-    """Return the URI of what is to be registered; raises InvalidInput."""
+    """Return the URI of the model to register, or raise InvalidInput."""
     if isinstance(source, str):
         return f"runs:/{source}/{path}" if _RUN_ID.match(source) else source
     uri = getattr(source, "model_uri", None)
@@ -132,7 +132,7 @@ class Model:
         return ModelVersion(self, number)
 
     def latest(self) -> "ModelVersion":
-        """Return the newest version; raises InvalidInput when there is none."""
+        """Return the newest version, or raise InvalidInput when there is none."""
         with _opened(self._client) as client:
             project = _project(client, self._given)
             newest = client.models.get(self.name, project=project).latest_version
@@ -144,7 +144,7 @@ class Model:
         return self.version(newest)
 
     def promote(self, target: str, *, version: int | None = None, **how: Any) -> MoveOut:
-        """Move a version, the newest unless told, to a stage, or set an alias to it.
+        """Move a version, by default the newest, to a stage, or set an alias to it.
 
         `how` is as for `ModelVersion.promote`.
         """
@@ -185,7 +185,7 @@ class ModelVersion:
             ]
 
     def set_batching(self, mode: str | None) -> VersionDetail:
-        """State `rows`, `requests` or `off`; None leaves it to the golden rows.
+        """Set batching to `rows`, `requests` or `off`. None leaves it to the golden rows.
 
         Endpoints follow with the next promotion.
         """
@@ -195,7 +195,7 @@ class ModelVersion:
             )
 
     def plan(self, target: str) -> PlanOut:
-        """Tell what a promotion would change and how its gates stand."""
+        """Return the changes of a promotion and the state of its gates."""
         with self._placed() as (client, project):
             where = target_of(client, project, target)
             return client.models.plan(self.model.name, self.number, project=project, **where)
@@ -207,7 +207,7 @@ class ModelVersion:
         override_reason: str | None = None,
         archive_replaced: bool | None = None,
     ) -> MoveOut:
-        """Promote it; raises Conflict, with the next step, when a gate is closed."""
+        """Promote the version, or raise Conflict, with the next step, when a gate is closed."""
         with self._placed() as (client, project):
             where = target_of(client, project, target)
             return client.models.promote(

@@ -12,9 +12,9 @@ _SECONDS = re.compile(r"[0-9]{1,9}")
 
 @dataclass(frozen=True)
 class Retries:
-    """How often a request is sent, and how long the SDK waits in between.
+    """Retry policy of requests: number of attempts, and waiting times.
 
-    `attempts` counts the first one; 1 switches retrying off. The wait doubles from `first_wait_s`
+    `attempts` includes the first one. 1 disables retries. The wait doubles from `first_wait_s`
     seconds, with jitter. When the server asks for more than `longest_wait_s` seconds, the error
     is raised instead.
     """
@@ -26,7 +26,7 @@ class Retries:
     def wait_s(self, attempt: int, *, asked_s: int | None, jitter: float) -> float | None:
         """Return the seconds to wait after `attempt` (from 1) failed, or None to give up.
 
-        `asked_s` is the server's Retry-After; `jitter` is a random number from 0 to 1.
+        `asked_s` is the server's Retry-After. `jitter` is a random number from 0 to 1.
         """
         if attempt >= self.attempts or (asked_s or 0) > self.longest_wait_s:
             return None

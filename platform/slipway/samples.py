@@ -100,7 +100,7 @@ def _plain(value: Any) -> Any:
         value = value.tolist()
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
-    # Of pandas, what is missing in a column of whole numbers or of moments.
+    # Missing values of pandas in a column of integers or dates.
     if type(value).__name__ in {"NAType", "NaTType"} or (
         isinstance(value, float) and not isfinite(value)
     ):

@@ -20,7 +20,7 @@ class ServerEvent:
 
 
 def read_events(pieces: Iterable[bytes], *, last_id: str = "") -> Iterator[ServerEvent]:
-    """Yield the events of a stream; one that is cut off at the end is not yielded.
+    """Yield the events of a stream. One that is cut off at the end is not yielded.
 
     Raises UnexpectedAnswer for an event that does not end.
     """
@@ -55,7 +55,7 @@ def _lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
             is_inside = True
             piece = piece.removeprefix(_BOM)
         if after_return and piece:
-            piece = piece.removeprefix(b"\n")  # the second half of a line end already taken
+            piece = piece.removeprefix(b"\n")  # the second byte of a line end already read
             after_return = False
         after_return = after_return or piece.endswith(b"\r")
         if b"\r" in piece:

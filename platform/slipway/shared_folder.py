@@ -25,7 +25,7 @@ class SharedFolder:
         self._root = root
 
     def read(self, path: str, *, limit_bytes: int) -> bytes:
-        """Return the content of a regular file; raises OSError, also where it is larger."""
+        """Return the content of a regular file, or raise OSError, also if it is too large."""
         with self._parent_of(path, creates=False) as (parent, name):
             descriptor = os.open(name, _READ, dir_fd=parent)
         with os.fdopen(descriptor, "rb") as file:
@@ -37,7 +37,7 @@ class SharedFolder:
         return content
 
     def write(self, path: str, content: bytes) -> None:
-        """Replace a file as a whole, and create its folders; raises OSError."""
+        """Replace a file as a whole, and create its folders, or raise OSError."""
         with self._parent_of(path, creates=True) as (parent, name):
             part = f".slipway-part-{secrets.token_hex(8)}"
             try:

@@ -1,8 +1,8 @@
-"""Lines of a job's log, made fit for a terminal: colours stay, nothing else in them drives it.
+"""Sanitized lines of a job's log for a terminal: only colours pass, no other control sequences.
 
 A job prints what it likes: progress bars that go back to the start of a line, titles for the
 window, links, sequences that clear the screen or type on the keyboard. Only colours and weights
-(SGR) of well-formed sequences pass; what else there is goes away or becomes visible as an escape.
+(SGR) of well-formed sequences pass. Everything else is removed or shown as an escape.
 """
 
 import codecs
@@ -16,7 +16,7 @@ _LONGEST_LINE = 16_384
 _BETWEEN_REDRAWS_S = 2.0
 _RESET = "\x1b[0m"
 _SEQUENCE = re.compile(
-    r"\x1b\[(?P<colour>[0-9;:]{0,64}m)"  # kept: select graphic rendition
+    r"\x1b\[(?P<colour>[0-9;:]{0,64}m)"  # retained: select graphic rendition
     r"|\x1b\[[0-?]*[ -/]*(?:[@-~]|$)"  # every other control sequence
     r"|\x1b[\]PX^_][^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c|$)?"  # strings: title, link, device
     r"|\x1b[ -/]*(?:[0-~]|$)"  # two-character escapes
@@ -30,7 +30,7 @@ _SPECIAL = re.compile(
 
 
 def tame(line: str, *, colours: bool) -> str:
-    """Return one line safe to write; `colours` keeps them, and ends them where the line ends."""
+    """Return one sanitized line. `colours` retains them, and resets them at its end."""
     if not _SPECIAL.search(line):
         return line
     kept: list[str] = []
@@ -71,13 +71,13 @@ class LineReader:
         return lines
 
     def rest(self) -> list[str]:
-        """Return what was begun and never ended; the log is over."""
+        """Return the unfinished line at the end of the log."""
         text = _overwritten((self._begun + self._decoder.decode(b"", final=True)).rstrip("\r"))
         self._begun = ""
         return [text] if text else []
 
     def _redrawn(self, lines: list[str]) -> str:
-        """Note the newest state of a line that is drawn again and again; return what is begun."""
+        """Store the newest state of a repeatedly redrawn line. Return the unfinished part."""
         shown, _, newest = self._begun.rpartition("\r")
         drawn = _overwritten(shown.rstrip("\r"))
         now = self._clock()

@@ -1,4 +1,4 @@
-"""What a run ran with, logged beside your own metrics: code, packages, hardware, data, cost.
+"""Context of a run, logged with your own metrics: code, packages, hardware, data, cost.
 
     >>> import mlflow
     >>> import slipway
@@ -11,7 +11,7 @@
     ...     slipway.track.cost()
 
 Everything goes to MLflow's own active run by MLflow's own calls, so it works with any tracking
-server; inside a Slipway job that run is there already. MLflow itself is needed and is not installed
+server. Inside a Slipway job that run is there already. MLflow itself is needed and is not installed
 with this SDK.
 """
 
@@ -82,7 +82,7 @@ def data(
     predictions: Any = None,
     truth: Any = None,
 ) -> str:
-    """Log data as an input of the run: a file, or rows; returns a SHA-256, in hex.
+    """Log data as an input of the run: a file, or rows. Return a SHA-256, in hex.
 
     `source` is the path of a file, whose bytes stay where they are, or a data frame, array or list
     of rows. Of rows a sample of at most 10,000 is logged as an artifact: once the model of the run
@@ -129,7 +129,7 @@ def _log_input(
 
 
 def cost(client: Client | None = None) -> float | None:
-    """Log what the job has cost so far, in USD, as the metric `slipway.cost_usd`; returns it.
+    """Log the cost of the job so far, in USD, as the metric `slipway.cost_usd`, and return it.
 
     Outside a Slipway job it does nothing and returns None.
     """
@@ -149,7 +149,7 @@ def cost(client: Client | None = None) -> float | None:
 
 
 def _git(folder: Path) -> GitFacts | None:
-    """Return the commit and what is not committed; None outside of git."""
+    """Return the commit and the uncommitted changes, or None outside of git."""
     try:
         listing = list_files(folder)
         return facts_of(folder, new_files=listing.others, is_private=looks_secret)

@@ -46,8 +46,8 @@ def train(
     """Run `script`, a Python file or notebook of `folder`, as a job on `nodes` times `procs` ranks.
 
     The code travels as a snapshot. `params` reach the script as `--name=value` after `args`,
-    `strategy` is a word of `slipway.distributed`, `requirements` a file, `datasets` as `digits:3`;
-    spend is split by `tags`. `project` and `client` default to those in use; `watch` shows the log.
+    `strategy` is a word of `slipway.distributed`, `requirements` a file, `datasets` as `digits:3`.
+    Spend is split by `tags`. `project` and `client` default to those in use. `watch` shows the log.
     """
     with contextlib.ExitStack() as stack:
         if client is None:
@@ -86,7 +86,7 @@ def _submitted(client: Client, body: JobIn, project: str, *, watch: bool) -> Job
 
 
 def requirements_text(path: str | Path) -> str:
-    """Return the text of a requirements file; raises InvalidInput when it cannot be read."""
+    """Return the text of a requirements file, or raise InvalidInput when it cannot be read."""
     file = Path(path).expanduser()
     try:
         return file.read_text(encoding="utf-8")

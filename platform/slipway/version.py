@@ -1,3 +1,3 @@
-"""The version of the SDK; equal to pyproject.toml by a test."""
+"""Version of the SDK. A test compares it with pyproject.toml."""
 
 __version__ = "0.1.0"

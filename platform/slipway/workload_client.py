@@ -16,7 +16,10 @@ _AGAIN = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 
 @dataclass(frozen=True)
 class ApiResponse:
-    """What came back. `fault` is empty when it went well; `may_pass` says that later it might."""
+    """Response of the portal.
+
+    `fault` is empty if the request succeeded. `may_pass` is true if a later attempt might succeed.
+    """
 
     content: bytes = b""
     fault: str = ""
@@ -25,7 +28,7 @@ class ApiResponse:
 
 @dataclass(frozen=True)
 class ApiAddress:
-    """Where a workload reaches its project."""
+    """API address and credentials of a workload for its project."""
 
     url: str
     token: str
@@ -35,7 +38,7 @@ class ApiAddress:
     def ask(
         self, method: str, where: str, body: bytes | None = None, *, kind: str = ""
     ) -> ApiResponse:
-        """Send one request to an address below the project's; never raises."""
+        """Send one request to a path below the project's. Never raises."""
         request = urllib.request.Request(  # noqa: S310 - the address is the portal's own
             f"{self.url}/api/v1/projects/{quote(self.project, safe='')}/{where}",
             data=body,
@@ -75,7 +78,7 @@ def _words_of(problem: str) -> str:
 
 
 def door_of(environment: Mapping[str, str]) -> ApiAddress | None:
-    """Return the door of the workload this process is part of; None outside of Slipway."""
+    """Return the API address of this process's workload, or None outside of Slipway."""
     names = ("SLIPWAY_URL", "SLIPWAY_TOKEN", "SLIPWAY_PROJECT", "SLIPWAY_WORKLOAD")
     environments = [environment.get(name, "") for name in names]
     return ApiAddress(environments[0].rstrip("/"), *environments[1:]) if all(environments) else None

@@ -1,4 +1,4 @@
-"""What runs and serves in some projects, as Home and the overview of a project show it."""
+"""Running workloads and serving endpoints of some projects, for Home and the project overview."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ def activity_of(user: User, jobs: JobQuerySet, projects: QuerySet[Project]) -> d
 
 
 def _standings(user: User, jobs_row: JobQuerySet) -> Shortlist[JobStatus]:
-    """Return jobs that run or wait, then those that ended last; ended ones are not counted."""
+    """Return running and waiting jobs, then the latest ended ones, which are not counted."""
     unfinished = jobs_row.filter(workload__in=Workload.objects.unfinished()).order_by("-pk")
     jobs = shortlist(unfinished, _SHOWN)
     if len(jobs) < _SHOWN:

@@ -138,7 +138,7 @@ VERBS = tuple(_SENTENCES)
 
 
 def sentence_of(event: AuditEvent) -> str:
-    """Say what happened, without the actor: `invited bob@example.org to vision`."""
+    """Describe an audit event, without the actor: `invited bob@example.org to vision`."""
     group = event.project_slug or event.team_slug or "a group"
     if event.verb == "member.add" and event.actor != event.target_label:
         return f"added {event.target_label} to {group}"

@@ -1,4 +1,4 @@
-"""What a browser says it is, in two words, so that a person recognises a session."""
+"""Short browser names from user agents, so that people recognise their sessions."""
 
 import re
 
@@ -22,7 +22,7 @@ _SYSTEMS = (
 
 
 def browser_of(user_agent: str) -> str:
-    """Return for example `Firefox on Linux`; `Unknown browser` for what is not known."""
+    """Return for example `Firefox on Linux`, or `Unknown browser`."""
     browser = next((name for mark, name in _BROWSERS if mark in user_agent), None)
     system = next((name for mark, name in _SYSTEMS if mark in user_agent), None)
     if browser is None:

@@ -22,7 +22,7 @@ class Question:
 
 
 def ask(request: HttpRequest, question: Question, form: forms.Form | None = None) -> HttpResponse:
-    """Show the question; its form posts to the address of the question itself.
+    """Show a confirmation page. Its form posts to the URL of the page itself.
 
     The page opens as a dialog over the page that links to it when scripts run.
     """

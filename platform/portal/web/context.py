@@ -1,4 +1,4 @@
-"""What every template knows."""
+"""Context processor for every template."""
 
 from typing import Any
 

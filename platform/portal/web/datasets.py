@@ -1,4 +1,4 @@
-"""What the pages say about datasets: tables drawn, a part of the preview, differences."""
+"""Presenters of datasets: rendered tables, an excerpt of the preview, differences."""
 
 from dataclasses import dataclass
 
@@ -101,7 +101,7 @@ class TablePreview:
 
 
 def previewed(version: Version, table: str, rows: str) -> TablePreview | None:
-    """Return a page of the preview, from row number `rows` on; None where there is no table."""
+    """Return a page of the preview, from row number `rows` on, or None without a table."""
     tables = version.tables.order_by("name")
     row = (tables.filter(name=table).first() if table else None) or tables.first()
     if row is None:
@@ -122,7 +122,7 @@ def previewed(version: Version, table: str, rows: str) -> TablePreview | None:
 
 
 def changes_of(version: Version, since: str) -> DifferenceOut | None:
-    """Return what is new since a version, the one before unless named; None for the first."""
+    """Return the changes since a version, by default the previous one. None for the first."""
     earlier = version_of(version.dataset, since) if since else None
     if earlier is None or earlier.number is None or earlier.pk == version.pk:
         before = ready_versions(version.dataset).filter(number__lt=version.number or 0)

@@ -1,4 +1,4 @@
-"""Moments and spans in the words people use; the exact moment always stands beside them."""
+"""Relative times and durations for people, always next to the exact time."""
 
 from datetime import UTC, datetime
 
@@ -14,9 +14,9 @@ _NOW_S = 10
 
 
 def in_words(timestamp: datetime, now: datetime) -> str:
-    """Say how far `timestamp` is from `now`: `3 minutes ago`, `in 2 days`, `just now`.
+    """Return the distance of `timestamp` from `now`: `3 minutes ago`, `in 2 days`, `just now`.
 
-    `static/slipway/moments.js` says the same in the browser, so that an open page does not age.
+    `static/slipway/moments.js` does the same in the browser, so that an open page does not age.
     """
     away_s = int((timestamp - now).total_seconds())
     size_s = abs(away_s)
@@ -31,12 +31,12 @@ def in_words(timestamp: datetime, now: datetime) -> str:
 
 
 def exact(timestamp: datetime) -> str:
-    """Write a moment to the second in UTC: `2026-11-20 19:30:05 UTC`."""
+    """Format a time to the second in UTC: `2026-11-20 19:30:05 UTC`."""
     return timestamp.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def lasting(seconds: float) -> str:
-    """Say how long something took, in its two largest units: `12 s`, `3 min 20 s`, `2 d 4 h`.
+    """Return a duration in its two largest units: `12 s`, `3 min 20 s`, `2 d 4 h`.
 
     `static/slipway/counting.js` says the same in the browser, where durations count on.
     """

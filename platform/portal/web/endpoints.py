@@ -1,4 +1,4 @@
-"""What the pages say about endpoints: words for states, shares of the traffic, how to ask them."""
+"""Presenters of endpoints: labels of states, traffic shares, examples of requests."""
 
 import json
 import shlex
@@ -80,7 +80,7 @@ def word_of(endpoint: Endpoint) -> Word:
 
 
 def why_of(endpoint: Endpoint, replicas: Sequence["ReplicaLine"] = ()) -> str:
-    """Say why an endpoint stands where it stands, and what its replicas wait for if they do."""
+    """Return why an endpoint is in its state, and what its replicas wait for if they do."""
     waiting = [
         replica for replica in replicas if replica.row.status == _P.STARTING and not replica.node
     ]
@@ -88,7 +88,7 @@ def why_of(endpoint: Endpoint, replicas: Sequence["ReplicaLine"] = ()) -> str:
         ready = sum(replica.row.status == _P.READY for replica in replicas)
         verb = "is" if ready == 1 else "are"
         message = f"{ready} of {endpoint.wanted} replicas {verb} ready."
-        if ready >= endpoint.wanted:  # so it is the next revision that has no room
+        if ready >= endpoint.wanted:  # so it is the next revision that has no capacity
             message = f"Revision {waiting[-1].row.revision.number} does not answer yet."
         return f"{message} {waiting[-1].why}"
     return endpoint.reason or endpoint.short_of_replicas or _WHY.get(endpoint.status, "")
@@ -136,7 +136,7 @@ class RolloutLine:
 
 
 def rollout_of(rollout: Rollout) -> RolloutLine:
-    """Say how far a rollout has come."""
+    """Return the progress of a rollout."""
     step = step_at(rollout.steps, rollout.step)
     has_begun = rollout.step_since is not None
     next_at = None
@@ -176,7 +176,7 @@ def _place(at: int, step: int, *, has_begun: bool) -> str:
 
 @dataclass(frozen=True)
 class ReplicaLine:
-    """A replica on a page; money in nano-USD."""
+    """Replica on a page. Money in nano-USD."""
 
     row: Replica
     state: Word
@@ -187,18 +187,18 @@ class ReplicaLine:
 
     @property
     def took_s(self) -> float | None:
-        """How long it took to become ready."""
+        """Seconds until the replica was ready. None while it is not."""
         ready = self.row.ready_at
         return None if ready is None else (ready - self.row.created_at).total_seconds()
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended."""
+        """True if the replica has stopped or failed."""
         return self.row.status in (_P.STOPPED, _P.FAILED)
 
 
 def replica_line(replica: Replica, nodes: dict[str, str], explainer: Explainer) -> ReplicaLine:
-    """Say how a replica stands; `nodes` names the node of each workload that runs."""
+    """Return a replica with its state. `nodes` has the node's name of each running workload."""
     workload = replica.workload
     ends = replica.status in (_P.STOPPED, _P.FAILED)
     return ReplicaLine(
@@ -212,7 +212,7 @@ def replica_line(replica: Replica, nodes: dict[str, str], explainer: Explainer) 
 
 
 def replica_of(endpoint: Endpoint, replica_id: str) -> Replica:
-    """Return one replica of an endpoint; raises NotFound."""
+    """Return one replica of an endpoint, or raise NotFound."""
     replicas = Replica.objects.filter(endpoint=endpoint, pk=replica_id)
     replica = replicas.select_related("revision", "workload__tier", "endpoint").first()
     if replica is None:
@@ -229,7 +229,7 @@ def current_of(standing: EndpointStatus) -> Revision | None:
 
 
 def example_for(revision: Revision | None) -> str:
-    """Return a request to try an endpoint with, as indented JSON; empty where none is known."""
+    """Return an example request for an endpoint as indented JSON, or an empty string."""
     if revision is None:
         return ""
     text = example_of(revision)

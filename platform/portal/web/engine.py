@@ -32,5 +32,5 @@ class WholeTemplates(DjangoTemplates):
         return WholeTemplate(self.engine.from_string(template_code), self)
 
     def get_template(self, template_name: str) -> WholeTemplate:
-        """Return a template by its name; raises TemplateDoesNotExist."""
+        """Return a template by its name, or raise TemplateDoesNotExist."""
         return WholeTemplate(super().get_template(template_name).template, self)

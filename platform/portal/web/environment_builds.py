@@ -27,10 +27,10 @@ class BuildTail:
 
 
 def builds_of(workload: Workload, places: Collection[Lease]) -> Shortlist[BuildTail]:
-    """Return what to show of the environment's builds on the nodes of the latest attempt.
+    """Return the environment builds to show, on the nodes of the latest attempt.
 
-    A build that is done has nothing to tell any more; one that failed has, while it is why the job
-    does not run.
+    Finished builds are not shown. Failed builds are, while they are the reason why the job does not
+    run.
     """
     if not workload.environment or not places:
         return Shortlist()

@@ -48,7 +48,7 @@ def framed_page(content: bytes) -> bytes:
 
 
 def _guarded(text: str, digests: list[str]) -> Iterator[str]:
-    """Yield the page in parts; adds the digest of each script that may run."""
+    """Yield the page in parts, and add the digest of each script that may run to `digests`."""
     at = 0
     for _ in range(_MOST_SCRIPTS):
         begin = _BEGIN.search(text, at)
@@ -74,7 +74,7 @@ def _guarded(text: str, digests: list[str]) -> Iterator[str]:
 
 
 def _is_script(attributes: str) -> bool:
-    """Whether a browser runs what the element holds."""
+    """Return whether a browser executes the element's content as JavaScript."""
     kind = _TYPE.search(attributes)
     return not _SOURCE.search(attributes) and (
         kind is None or kind[1].strip().lower() in _JAVASCRIPT

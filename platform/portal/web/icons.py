@@ -79,7 +79,7 @@ class UnknownIcon(LookupError):
 
 @cache
 def drawing_of(name: str) -> str:
-    """Return the paths of a chosen icon; raises UnknownIcon for any other."""
+    """Return the paths of a chosen icon, or raise UnknownIcon for any other."""
     if name not in CHOSEN:
         raise UnknownIcon(f"{name} is not among the icons in portal/web/icons.py")
     path = Path(settings.SLIPWAY_ROOT) / _FOLDER / f"{name}.svg"

@@ -1,4 +1,4 @@
-"""What the pages say about jobs: the words for a state, the time and the money they took."""
+"""Presenters of jobs: labels of states, duration and cost."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from slipway.schemas.workloads import WorkloadState
 
 MOST_LOOKED_AT = 2000  # of the queues; those further back wait for many
 _S = WorkloadState
-# What a list can be narrowed down to, and the states that stand for it.
+# Filters of a list, and their states.
 GROUPS: dict[str, tuple[str, frozenset[WorkloadState]]] = {
     "running": ("Running", frozenset({_S.PLACED, _S.STARTING, _S.RUNNING, _S.STOPPING})),
     "waiting": ("Waiting", WAITING),
@@ -44,10 +44,10 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class JobStatus:
-    """How a job stands: its state in one word, the sentence, how long and how much so far.
+    """Status of a job: its state in one word, an explanation, duration and cost so far.
 
-    `began` is when it started to run, or when it came while it has not; `until` is None while time
-    counts on. Money in nano-USD; `rate` is what an hour costs now.
+    `began` is when it started to run, or when it was submitted if it has not started. `until` is
+    None while the duration still grows. Money in nano-USD. `rate` is the present cost per hour.
     """
 
     job: Job
@@ -63,22 +63,22 @@ class JobStatus:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended."""
+        """True if the job has ended."""
         return self.workload.status in ENDS
 
     @property
     def is_active(self) -> bool:
-        """Whether it holds hardware now."""
+        """True if the job holds hardware now."""
         return not self.is_over and self.workload.status not in WAITING
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it waits for its turn."""
+        """True if the job waits in the queue."""
         return self.workload.status in WAITING
 
     @property
     def lasted(self) -> timedelta:
-        """How long it has run, or waits."""
+        """Duration of the run, or of the wait so far."""
         return (self.until or clock.now()) - self.began
 
 
@@ -95,7 +95,7 @@ def jobs_in_sight(principal: Principal) -> JobQuerySet:
 
 
 def job_of(project: Project, job_id: str) -> Job:
-    """Return one job by the id of its workload, which is the one people see; raises NotFound."""
+    """Return one job by the id of its workload, which is the public one, or raise NotFound."""
     job = jobs_of(project).filter(workload_id=job_id).first()
     if job is None:
         raise NotFound
@@ -103,17 +103,17 @@ def job_of(project: Project, job_id: str) -> Job:
 
 
 def standing_of(job: Job, viewer: User) -> JobStatus:
-    """Say how one job stands."""
+    """Return the status of one job."""
     return _standing(job, Explainer(viewer).explain(job.workload))
 
 
 def standings_of(
     jobs: Sequence[Job], viewer: User, *, explains_first: bool = False
 ) -> list[JobStatus]:
-    """Say how each of several jobs stands, with a fixed number of queries.
+    """Return the status of several jobs, with a fixed number of queries.
 
-    Those that wait say how many go first; `explains_first` explains the first in the queue in full,
-    for jobs of one project.
+    Waiting jobs have their position in the queue. With `explains_first`, the first in the queue has
+    the full explanation, for jobs of one project.
     """
     positions = _positions(jobs)
     explainer = Explainer(viewer) if explains_first else None

@@ -1,4 +1,4 @@
-"""What the layout shows around every page. Nothing is looked up until a template asks for it."""
+"""Data of the layout around every page. Queries run only when a template asks for them."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,7 +28,7 @@ class NavigationLink:
 
 
 class Shell:
-    """The frame of a page: who looks at it, where in the house it is, what else there is."""
+    """Layout of a page: its user, its place in the navigation, and the other pages."""
 
     def __init__(self, request: HttpRequest) -> None:
         self._request = request
@@ -68,7 +68,7 @@ class Shell:
 
     @property
     def rail(self) -> list[NavigationLink]:
-        """The rooms."""
+        """The sections of the navigation."""
         return [_link(entry) for entry in RAIL]
 
     @property
@@ -87,7 +87,7 @@ class Shell:
 
     @property
     def events_url(self) -> str:
-        """Where this page hears that something it shows has changed since it was asked for."""
+        """URL of the event stream of this page, beginning at the time of the request."""
         if self.project is not None:
             url = reverse("project_events", args=[self.project.slug])
         elif self.team is not None:

@@ -20,7 +20,7 @@ NEWEST = "newest"
 
 @dataclass(frozen=True)
 class ListPage(Generic[M]):
-    """One page of a list and how it was asked for."""
+    """One page of a list and its query parameters."""
 
     page: Page[M]
     sort: str
@@ -29,7 +29,7 @@ class ListPage(Generic[M]):
 
 
 def word(request: HttpRequest, name: str) -> str:
-    """Return one parameter of the address, fit to be looked up; raises InvalidInput."""
+    """Return one query parameter that is safe to search for, or raise InvalidInput."""
     text = request.GET.get(name, "").strip()
     if len(text) > _LONGEST or forbidden_character(text) is not None:
         raise InvalidInput(
@@ -48,10 +48,10 @@ def listing(
     filters: tuple[str, ...] = ("q",),
     limit: int = PAGE_ROWS,
 ) -> ListPage[M]:
-    """Page through `rows` as the address says: `sort`, `cursor`.
+    """Paginate `rows` by the query parameters `sort` and `cursor`.
 
-    `sorts` maps what stands in the address to a text column; a `-` in front turns the order round.
-    Newest first is always there. `filters` are the parameters that narrow the list down.
+    `sorts` maps values of `sort` to text columns. A `-` in front reverses the order. Newest first
+    is always available. `filters` are the query parameters that filter the list.
     """
     sort = request.GET.get("sort", NEWEST)
     cursor = request.GET.get("cursor") or None

@@ -1,13 +1,13 @@
-"""A log on its way to a browser while it grows: server-sent events, in constant memory.
+"""Streaming of a growing log to a browser: server-sent events, in constant memory.
 
     event: log       {"start", "end", "size", "text"}; its id is `end`, from which a browser resumes
     event: gap       {"start", "end"}: bytes left out because the browser fell too far behind
     event: attempt   {"attempt"}: the job runs again; what follows is the log of that attempt
     event: complete  {}: nothing will be added; nobody needs to come back
 
-A page that was asked for the end starts a little before it. Who may listen is decided as for every
-other stream, by the hub. How the job stands is asked of the database once a second; in between
-only the length of the log is looked at.
+A page that was requested at the end of the log starts a little before it. The hub authorizes
+listeners, as for every other stream. The status of the job is read from the database once a
+second. Between those reads only the length of the log is polled.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from portal.workloads.services.logs import LogPlace, log_places
 
 BRISK_S, CALM_S = 0.2, 0.5
 ASK_S = 1.0
-# How long a log that has stopped growing is still looked at briskly.
+# How long a log that has stopped growing is still polled at the fast rate.
 CALM_AFTER_S = 5.0
 PIECE_BYTES = 256 * 1024
 # A browser that is further behind is shown the end; the rest can be scrolled back to.
@@ -35,7 +35,7 @@ MOST_BEHIND_BYTES = 4 * 1024 * 1024
 
 @dataclass
 class LogPosition:
-    """Where one browser stands in which log; `start` is None until the log is there."""
+    """Position of one browser in a log. `start` is None until the log exists."""
 
     workload_id: str
     attempt: int
@@ -45,7 +45,7 @@ class LogPosition:
 
 @dataclass(frozen=True)
 class LogStatus:
-    """What the database says: the log if there is one, the latest attempt, whether it is over."""
+    """State of a log in the database: its location if any, the latest attempt, whether it ended."""
 
     log: LogPlace | None
     newest: int
@@ -54,7 +54,7 @@ class LogStatus:
 
 @dataclass(frozen=True)
 class Look:
-    """What one look at the log has found: text, and bytes that were left out before it."""
+    """Result of one poll of the log: text, and the range of bytes skipped before it."""
 
     piece: LogChunk | None
     gap: tuple[int, int] | None
@@ -82,7 +82,7 @@ async def follow(
 
 
 async def _events(house: SseHub, place: LogPosition) -> AsyncIterator[bytes]:
-    """Yield events until the log is complete; nothing at all when there is nothing to say."""
+    """Yield events until the log is complete, or none if there is nothing to send."""
     loop = asyncio.get_running_loop()
     moved_s = spoke_s = loop.time()
     standing, asked_s = await house.ask(lambda: standing_of(place)), loop.time()
@@ -117,7 +117,7 @@ async def _events(house: SseHub, place: LogPosition) -> AsyncIterator[bytes]:
 
 
 def standing_of(place: LogPosition) -> LogStatus:
-    """Ask how the job stands, and where the log of a place is."""
+    """Return the job's state, and the location of the log."""
     workload = Workload.objects.get(pk=place.workload_id)
     items = log_places(
         workload=workload, rank=place.rank, attempt=place.attempt, most_ranks=place.rank + 1
@@ -126,7 +126,7 @@ def standing_of(place: LogPosition) -> LogStatus:
 
 
 def look_at(place: LogPosition, log: LogPlace | None) -> Look:
-    """Read on from a place; moves it to near the end when it is too far behind, or nowhere yet."""
+    """Read on from a position. Move it near the end if it is too far behind or not set."""
     if log is None:
         return Look(None, None)
     start = place.start

@@ -1,4 +1,4 @@
-"""Logs on pages: which one is looked at, its end as plain text, and reading on from a place."""
+"""Logs on pages: the chosen log, its end as plain text, and reading on from an offset."""
 
 import codecs
 import re
@@ -26,7 +26,7 @@ _UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 @dataclass(frozen=True)
 class LogChunk:
-    """Text of a log from byte `start` to `end`; `size` is how far the log has come."""
+    """Text of a log from byte `start` to `end`. `size` is the present size of the log."""
 
     start: int
     end: int
@@ -36,7 +36,7 @@ class LogChunk:
 
 
 def number(request: HttpRequest, name: str, default: int = 0) -> int:
-    """Read a whole number of the address; raises InvalidInput for anything else."""
+    """Parse an integer query parameter, or raise InvalidInput."""
     text = request.GET.get(name, "")
     if not text:
         return default
@@ -48,7 +48,7 @@ def number(request: HttpRequest, name: str, default: int = 0) -> int:
 def piece_of(
     workload: Workload, *, attempt: int, rank: int, start: int, most_bytes: int
 ) -> LogChunk:
-    """Read whole characters from byte `start` on; raises NotFound for a log there is not."""
+    """Read whole characters from byte `start` on, or raise NotFound if there is no such log."""
     items = log_places(workload=workload, rank=rank, attempt=attempt, most_ranks=rank + 1)
     if not items:
         raise NotFound
@@ -56,9 +56,9 @@ def piece_of(
 
 
 def piece_at(log: LogPlace, *, start: int, most_bytes: int) -> LogChunk:
-    """Read whole characters from byte `start` on; asks no database.
+    """Read whole characters from byte `start` on, without a database query.
 
-    A character whose rest has not been written yet waits for the next time.
+    A character that is not completely written yet is left for the next read.
     """
     size = log.size_bytes()
     start = min(start, size)
@@ -94,7 +94,7 @@ def plain(text: str) -> str:
 
 @dataclass(frozen=True)
 class Match:
-    """A line of a log that holds what was searched for; `start` is the byte it begins at."""
+    """Line of a log that matches a search. `start` is its byte offset."""
 
     start: int
     text: str
@@ -102,7 +102,7 @@ class Match:
 
 @dataclass(frozen=True)
 class Matches:
-    """Lines that match; the log was searched from its beginning, as far as `searched_bytes`."""
+    """Matching lines. The log was searched from its beginning up to `searched_bytes`."""
 
     lines: list[Match]
     searched_bytes: int
@@ -110,12 +110,12 @@ class Matches:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the log was searched to its end."""
+        """True if the log was searched to its end."""
         return self.searched_bytes >= self.size_bytes
 
 
 def matches_in(workload: Workload, *, attempt: int, rank: int, words: str) -> Matches:
-    """Return the first lines of a log that hold `words`, in whatever case; in constant memory.
+    """Return the first lines of a log that contain `words`, ignoring case, in constant memory.
 
     Raises NotFound for a log there is not.
     """
@@ -134,7 +134,7 @@ def matches_in(workload: Workload, *, attempt: int, rank: int, words: str) -> Ma
 
 
 def _lines(pieces: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
-    """Yield each line with the byte it begins at; one that never ends is cut into parts."""
+    """Yield each line with its byte offset. Very long lines are cut into parts."""
     at, rest = 0, b""
     for piece in pieces:
         *lines, rest = (rest + piece).split(b"\n")

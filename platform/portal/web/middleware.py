@@ -1,4 +1,4 @@
-"""What stands around every page: its error pages and the headers a browser obeys."""
+"""Middleware for every page: error pages and security headers."""
 
 from collections.abc import Callable
 from typing import Any
@@ -39,13 +39,13 @@ class PageMiddleware:
             request.live_position = newest_id()  # type: ignore[attr-defined]
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
-        """Turn what a page's view raised on purpose into its page; anything else is a 500."""
+        """Return the error page of a SlipwayError from a page's view. Other errors are a 500."""
         if request.path.startswith("/api/") or not isinstance(error, SlipwayError):
             return None
         return error_page(request, error)
 
 
 def _opened_as_page(request: HttpRequest) -> bool:
-    """Whether a browser shows the answer as a page of ours; not the API's addresses, nor a part."""
+    """Return whether a browser shows the response as a page of the portal, not of an API."""
     is_ours = not request.path.startswith(("/api/", "/mlflow/", "/hub/"))
     return is_ours and request.method == "GET" and "text/html" in request.headers.get("Accept", "")

@@ -1,4 +1,4 @@
-"""What open pages hear: a short-lived list of what has changed."""
+"""Events for open pages: a short-lived list of changes."""
 
 from datetime import timedelta
 from typing import ClassVar
@@ -22,7 +22,7 @@ class LiveEventQuerySet(models.QuerySet["LiveEvent"]):
 class LiveEvent(models.Model):
     """Something of `topic` (the id of a project, team or person) has changed: `what`.
 
-    It carries no content: a page that hears it asks for what it shows again, under its policy.
+    It carries no content: a notified page requests its content again, under its own policy.
     """
 
     id = models.BigAutoField(primary_key=True)

@@ -22,7 +22,7 @@ def dollars(nano_usd: int) -> str:
 
 
 def nano_usd_of(text: str) -> int:
-    """Read an amount in dollars, such as `0.12` or `$1.50`; raises ValueError."""
+    """Parse an amount in dollars, such as `0.12` or `$1.50`, or raise ValueError."""
     try:
         amount = Decimal(text.strip().removeprefix("$")) * NANO
     except InvalidOperation:
@@ -35,7 +35,7 @@ def nano_usd_of(text: str) -> int:
 
 
 def is_tiny(nano_usd: int) -> bool:
-    """Whether an amount is less than a cent, and something."""
+    """Return whether an amount is not zero and less than a cent."""
     return 0 < abs(nano_usd) < _CENT
 
 

@@ -1,4 +1,4 @@
-"""What the pages of monitoring show: verdicts in words, series for charts."""
+"""Presenters of monitoring: labels of verdicts, series for charts."""
 
 import json
 import re
@@ -163,7 +163,7 @@ def _cells(values: Mapping[str, Any]) -> Cells:
 
 
 def _naturally(cell: tuple[str, str]) -> list[tuple[int, int, str]]:
-    """Put x[2] before x[10]."""
+    """Sort x[2] before x[10]."""
     parts = _DIGITS.split(cell[0])
     return [(1, int(part), "") if part.isdecimal() else (0, 0, part) for part in parts if part]
 

@@ -1,7 +1,7 @@
-"""What the left rail offers. A room that gets pages adds its entry here, and only then.
+"""Entries of the left rail. An app adds its entry here once it has pages.
 
-Rooms below `web` may not import it, so the list names their routes; nothing that is not finished
-stands in it.
+Apps below `web` may not import it, so the list has the names of their routes. Unfinished pages
+have no entry.
 """
 
 from dataclasses import dataclass
@@ -11,9 +11,9 @@ from slipway.schemas.accounts import Role
 
 @dataclass(frozen=True)
 class NavigationEntry:
-    """One line of the rail. `route` is a route name; `section` marks the pages that light it up.
+    """Entry of the rail. `route` is a route name. `section` marks the pages that highlight it.
 
-    `role` is the least role in the project or team that sees a project's or team's entry;
+    `role` is the lowest role in the project or team that sees the entry of a project or team.
     `administrators` hides an entry from everyone else.
     """
 

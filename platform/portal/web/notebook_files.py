@@ -1,4 +1,4 @@
-"""What the pages of notebook files show."""
+"""Presenters of notebook files."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ class ShownNotebook:
 
 @dataclass(frozen=True)
 class ShownRun:
-    """A verification or a run: how its job stands and what it found."""
+    """A verification or a run: the status of its job and its findings."""
 
     run: NotebookRun
     it: JobStatus
@@ -62,7 +62,7 @@ def shown_notebook(file: NotebookFile, latest: NotebookVersion | None = None) ->
 
 
 def shown_runs(project: Project, runs: Sequence[NotebookRun], viewer: User) -> list[ShownRun]:
-    """Say how the jobs of some runs stand, with a fixed number of queries."""
+    """Return the status of the jobs of some runs, with a fixed number of queries."""
     jobs = jobs_of(project).filter(workload_id__in=[run.pk for run in runs])
     known = {it.workload.pk: it for it in standings_of(list(jobs), viewer)}
     return [
@@ -80,12 +80,12 @@ def recent_runs(file: NotebookFile, viewer: User) -> Shortlist[ShownRun]:
 
 
 def asked_version(request: HttpRequest, file: NotebookFile, name: str) -> NotebookVersion:
-    """Return the version the address names, the newest without; raises InvalidInput."""
+    """Return the requested version, by default the newest, or raise InvalidInput."""
     return numbered_version(file, word(request, name))
 
 
 def numbered_version(file: NotebookFile, text: str) -> NotebookVersion:
-    """Return a version by its number as text, the newest for none; raises InvalidInput."""
+    """Return a version by its number as text, the newest if it is empty, or raise InvalidInput."""
     if text and not (text.isascii() and text.isdecimal() and len(text) <= _LONGEST_NUMBER):
         raise InvalidInput(
             f"“{text[:20]}” is not the number of a version.",

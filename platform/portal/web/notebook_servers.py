@@ -1,4 +1,4 @@
-"""What the pages say about notebook servers: words for a state, steps of a start, time, money."""
+"""Presenters of notebook servers: labels of states, steps of a start, duration and cost."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ _WORDS = {
     _S.STOPPED: ("stopped", ""),
     _S.FAILED: ("failed", "bad"),
 }
-# What a list can be narrowed down to, and the states that stand for it.
+# Filters of a list, and their states.
 GROUPS: dict[str, tuple[str, frozenset[NotebookState]]] = {
     "running": ("Running", ALIVE),
     "stopped": ("Stopped", frozenset({_S.STOPPED})),
@@ -42,7 +42,7 @@ class StartStep:
 
 @dataclass(frozen=True)
 class ServerStanding:
-    """How a server stands. Money in nano-USD; `rate` is what an hour costs now."""
+    """Status of a server. Money in nano-USD. `rate` is the present cost per hour."""
 
     server: Server
     word: str
@@ -58,22 +58,22 @@ class ServerStanding:
 
     @property
     def is_over(self) -> bool:
-        """Whether it does not run."""
+        """True if the server is not running."""
         return self.server.status not in ALIVE
 
     @property
     def is_active(self) -> bool:
-        """Whether it holds hardware, or is about to."""
+        """True if the server holds hardware, or is about to."""
         return not self.is_over
 
     @property
     def is_ready(self) -> bool:
-        """Whether a browser gets in."""
+        """True if browsers can open the server."""
         return self.server.status == _S.READY
 
     @property
     def lasted(self) -> timedelta:
-        """How long it has run, or waits."""
+        """Duration of the run, or of the wait so far."""
         return (self.until or clock.now()) - self.began
 
     @property
@@ -83,7 +83,7 @@ class ServerStanding:
 
     @property
     def stops_sooner(self) -> bool:
-        """Whether it stops sooner than was asked, because it is dear."""
+        """True if the idle timeout is shorter than requested, because the server is expensive."""
         return idle_limit_s(self.server) < self.server.idle_after_s
 
     @property
@@ -107,12 +107,12 @@ def servers_of(project: Project) -> ServerQuerySet:
 
 
 def standing_of_server(server: Server, viewer: User) -> ServerStanding:
-    """Say how one server stands."""
+    """Return the status of one server."""
     return standings_of_servers([server], viewer)[0]
 
 
 def standings_of_servers(servers: Sequence[Server], viewer: User) -> list[ServerStanding]:
-    """Say how each of several servers stands."""
+    """Return the status of several servers."""
     explainer = Explainer(viewer)
     return [_standing(server, viewer, explainer) for server in servers]
 

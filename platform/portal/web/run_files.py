@@ -1,4 +1,4 @@
-"""Artifacts on pages: the folder one looks at, and a preview of the file one has chosen.
+"""Artifacts on pages: the open folder, and a preview of the chosen file.
 
 Nothing of a file ever becomes part of a page as it is: text is escaped, tables and notebooks are
 drawn anew, pictures and HTML come by a signed link of a few minutes, into an <img> or a frame
@@ -54,10 +54,10 @@ _TEXTS = frozenset(
 
 @dataclass
 class FilePreview:
-    """What is shown of a file. `kind` is picture, page, table, notebook, text or none.
+    """Preview of a file. `kind` is picture, page, table, notebook, text or none.
 
-    `head` has each column of a table with its type, where the file says that. `left_out` says what
-    of the file is not shown.
+    `head` has each column of a table with its type, where the file has types. `left_out` describes
+    the part of the file that is not shown.
     """
 
     artifact: Artifact
@@ -154,7 +154,7 @@ def _bytes(project: Project, run: RunDetail, artifact: Artifact, most: int) -> b
 
 
 def _table(preview: FilePreview, content: str, separator: str) -> FilePreview:
-    """Draw the first lines of a table; the last one may be cut off and is left out then."""
+    """Render the first lines of a table, without the last one if it may be cut off."""
     lines = content.splitlines(keepends=True)
     unread = _unread(preview.artifact)
     if unread:
@@ -183,7 +183,7 @@ def _table(preview: FilePreview, content: str, separator: str) -> FilePreview:
 
 
 def _parquet(preview: FilePreview, project: Project, run: RunDetail) -> FilePreview:
-    """Draw the first rows of a Parquet file with its columns; another process reads it."""
+    """Render the first rows of a Parquet file with its columns. Another process reads it."""
     artifact = preview.artifact
     if artifact.size_bytes > MOST_PARQUET_BYTES:
         preview.why = "This table is too large to be opened here; download it."
@@ -213,7 +213,7 @@ def _parquet(preview: FilePreview, project: Project, run: RunDetail) -> FilePrev
 
 
 def _notebook(preview: FilePreview, content: bytes) -> FilePreview:
-    """Draw the cells of a notebook: sources, printed text and pictures; never its HTML."""
+    """Render the cells of a notebook: sources, printed text and pictures, but never its HTML."""
     try:
         cells = json.loads(content)["cells"]
         preview.cells = [_notebook_cell(cell) for cell in cells[:MOST_CELLS]]

@@ -1,4 +1,4 @@
-"""What the pages say about runs: the view an address asks for, columns, cells, words."""
+"""Presenters of runs: the view that a URL requests, columns, cells, labels."""
 
 import math
 from collections.abc import Sequence
@@ -46,7 +46,7 @@ class RunRow:
 
     @property
     def is_active(self) -> bool:
-        """Whether it goes on."""
+        """True if the run is running."""
         return self.run.status == "RUNNING"
 
 
@@ -70,17 +70,17 @@ class View:
 
     @property
     def narrowed(self) -> bool:
-        """Whether fewer than all runs are asked for."""
+        """True if a filter is set."""
         return bool(self.filter_text)
 
     @property
     def any_running(self) -> bool:
-        """Whether a run that is shown goes on."""
+        """True if any run on the page is running."""
         return any(row.is_active for row in self.rows)
 
 
 def view_of(request: HttpRequest, project_id: str, experiments: Sequence[int]) -> View:
-    """Return the runs an address asks for; what is typed wrong stands in the view's fault."""
+    """Return the runs that a URL requests. Input errors are in the view's fault."""
     get = request.GET
     view = View(
         filter_text=get.get("filter", "").strip(),
@@ -184,7 +184,7 @@ def number(value: float) -> str:
 
 
 def moment(milliseconds: int | None) -> datetime | None:
-    """Return a moment from milliseconds since 1970."""
+    """Return a datetime from milliseconds since 1970."""
     if milliseconds is None or not 0 <= milliseconds <= _LAST_MS:
         return None
     return datetime.fromtimestamp(milliseconds / 1000, UTC)

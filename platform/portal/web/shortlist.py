@@ -11,7 +11,7 @@ M = TypeVar("M", bound=Model)
 
 
 class Shortlist(list[T]):
-    """The first rows of a list; `left_out` counts the rows that are not in it."""
+    """The first rows of a list. `left_out` counts the rows that are not in it."""
 
     left_out: int = 0
 
@@ -23,7 +23,7 @@ class Shortlist(list[T]):
 
 
 def shortlist(rows: QuerySet[M], most: int) -> Shortlist[M]:
-    """Return the first `most` rows; the others are counted only where there are any."""
+    """Return the first `most` rows. Further rows are counted only if there are any."""
     fetched = list(rows[: most + 1])
     shown = Shortlist(fetched[:most])
     if len(fetched) > most:

@@ -1,15 +1,15 @@
-"""Open pages hear what has changed: one poller a process, any number of streams.
+"""Fan-out of changes to open pages: one poller per process serves any number of streams.
 
 Every `POLL_S` the poller reads the rows of `LiveEvent` that are new and hands them to the streams
 of their topics. Every `CHECK_S`, and at once after a change of rights, it asks the database, in a
 handful of queries for all streams together, who may still listen: a stream whose session has ended,
-whose person was suspended or removed, or whose project was archived hears `live:cut` and ends. When
+whose person was suspended or removed, or whose project was archived gets `live:cut` and ends. When
 the database cannot be asked, streams end without a word and the browsers come back by themselves.
 
 PostgreSQL hands out numbers before rows commit, so a lower number may appear after a higher one.
 Numbers therefore settle for `SETTLE_S`: until then every poll reads them again and skips what was
-delivered, and the id a browser resumes from is the settled one. A ring heard twice only makes a
-page ask twice.
+delivered, and the id a browser resumes from is the settled one. An event received twice only
+makes a page reload twice.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ def newest_id() -> int:
 
 @dataclass(eq=False)
 class Stream:
-    """One open page. `waiting` holds what it has not been told yet, each ring once."""
+    """One open page. `waiting` has its pending events, each once."""
 
     listener: PageListener
     waiting: dict[str, None] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class Stream:
     ended: bool = False
 
     def ring(self, what: str) -> None:
-        """Wake the page; rings of the same kind that wait together are one."""
+        """Notify the page. Pending notifications of the same kind are merged."""
         if len(self.waiting) < MOST_WAITING:
             self.waiting[what] = None
         else:
@@ -67,14 +67,14 @@ class Stream:
         self.rung.set()
 
     def end(self, *, cut: bool) -> None:
-        """Close the stream; `cut` tells the page that it may no longer listen."""
+        """Close the stream. `cut` notifies the page that it may no longer listen."""
         self.waiting = {CUT: None} if cut else {}
         self.ended = True
         self.rung.set()
 
 
 class SseHub:
-    """All streams of one event loop and the task that feeds them; it rests when nobody listens."""
+    """All streams of one event loop and the task that feeds them. It is idle without listeners."""
 
     def __init__(self) -> None:
         self.streams: set[Stream] = set()
@@ -87,13 +87,13 @@ class SseHub:
         self._files = OwnThread("live-read")
 
     def room_for(self, user_id: str) -> bool:
-        """Whether the person may open one more stream in this process."""
+        """Return whether the person may open one more stream in this process."""
         number = sum(1 for stream in self.streams if stream.listener.user_id == user_id)
         return number < STREAMS_A_PERSON
 
     @contextmanager
     def joined(self, listener: PageListener) -> Iterator[Stream]:
-        """Hear rings for the duration of a block; raises RateLimited for one stream too many."""
+        """Receive notifications within the block, or raise RateLimited for one stream too many."""
         if not self.room_for(listener.user_id):
             raise RateLimited("Too many pages of yours are open.", retry_after_s=10)
         stream = Stream(listener)
@@ -104,7 +104,7 @@ class SseHub:
             self.streams.discard(stream)
 
     async def ready(self) -> None:
-        """Make sure the poller runs and knows where it stands."""
+        """Make sure the poller runs and knows its position."""
         if self._task is None or self._task.done():
             self._standing = asyncio.Event()
             self._task = asyncio.create_task(self._run(), name="sse")
@@ -146,7 +146,7 @@ class SseHub:
         return list(rows.values_list("pk", "topic", "what")[:MOST_ROWS])
 
     def _deliver(self, rows: list[tuple[int, str, str]]) -> set[str]:
-        """Ring in the pages that show what has changed; returns the kinds of change."""
+        """Notify the pages that show changed objects, and return the kinds of change."""
         now_s = time.monotonic()
         news = set()
         for number, topic, what in rows:
@@ -161,7 +161,7 @@ class SseHub:
         return news
 
     def _settle(self, now_s: float, *, crowded: bool) -> None:
-        """Forget numbers below which no row can appear any more; sooner when there are many."""
+        """Forget numbers below which no row can appear any more, sooner when there are many."""
         old = [number for number, at in self._seen.items() if now_s - at > SETTLE_S]
         if crowded:
             old = sorted(self._seen)[: MOST_ROWS // 2]
@@ -218,7 +218,7 @@ def _written(stream: Stream, house: SseHub) -> bytes:
 
 
 def _missed(listener: PageListener, since: int) -> list[str]:
-    """What rang since event `since`; everything, when that is longer ago than events are kept."""
+    """Return the events after event `since`, or STALE if it precedes the stored events."""
     oldest = LiveEvent.objects.aggregate(oldest=Min("pk"))["oldest"]
     if since and oldest is not None and since < oldest - 1:
         return [STALE]

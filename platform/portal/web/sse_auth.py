@@ -1,4 +1,4 @@
-"""Who listens to a stream of live events, and whether they still may."""
+"""Authorization of streams of live events: the listener, and whether access still holds."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from portal.accounts.models.tenancy import Group
 from portal.core import clock
 from slipway.schemas.accounts import Role
 
-# The topic of what concerns the installation as a whole; administrators hear it.
+# Topic of installation-wide events, for administrators.
 INSTALLATION = "installation"
 
 
@@ -96,7 +96,7 @@ class _Roles:
         }
 
     def let_in(self, listener: PageListener) -> bool:
-        """Whether the listener's page would still open."""
+        """Return whether the listener may still open the page."""
         if listener.team_id:
             return (listener.user_id, listener.team_id) in self.held
         if not listener.project_id:

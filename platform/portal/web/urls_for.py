@@ -1,4 +1,4 @@
-"""Where things have their pages."""
+"""URLs of the pages of objects."""
 
 from django.http import HttpRequest
 from django.urls import reverse

@@ -1,4 +1,4 @@
-"""Writes down what lower rooms say has changed, for the pages that are open."""
+"""Stores the changes that lower apps signal, for the pages that are open."""
 
 import time
 from threading import Lock
@@ -37,7 +37,7 @@ def _ring(topic: str, what: str) -> None:
 
 
 def _sweep_now_and_then() -> None:
-    """Whoever writes also sweeps, so that the table stays small without a process for it."""
+    """Each write also deletes old rows, so that the table stays small without a process."""
     now_s = time.monotonic()
     with _sweeping:
         if now_s - _last_sweep_s[0] < _SWEEP_EVERY_S:

@@ -1,4 +1,4 @@
-"""Training on several ranks for people who bring a model and a loss; the strategy is one word.
+"""Training of a model with a loss on several ranks. One word chooses the strategy.
 
     >>> import slipway.distributed as dist
 

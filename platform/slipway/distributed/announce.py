@@ -1,6 +1,6 @@
 """Telling the machine how training goes: steps, the strategy, checkpoints that are in place.
 
-Under Slipway SLIPWAY_TASK_SOCKET names a datagram socket; each message is one JSON object. Nothing
+Under Slipway SLIPWAY_TASK_SOCKET names a datagram socket. Each message is one JSON object. Nothing
 here blocks training or fails it: a message that finds no reader is lost.
 """
 
@@ -20,7 +20,7 @@ _MOST_KEPT = 1000
 
 
 class Announcer:
-    """Speaks for one rank; silent where nobody listens."""
+    """Sends the messages of one rank. Does nothing without a listener."""
 
     def __init__(self, rank: int, environment: Mapping[str, str] | None = None) -> None:
         environment = os.environ if environment is None else environment
@@ -38,7 +38,7 @@ class Announcer:
                 door.close()
 
     def step(self, number: int) -> None:
-        """Say that an optimisation step is done: a few times a second at most, and the last one."""
+        """Report a finished optimisation step: a few times a second at most, and the last one."""
         if self._door is None:
             return
         now = time.monotonic()
@@ -50,16 +50,16 @@ class Announcer:
         self._tell({"step": number})
 
     def strategy(self, word: str, reason: str) -> None:
-        """Say which strategy is in force and why."""
+        """Report the strategy in use, and the reason."""
         self._tell({"strategy": word, "reason": reason})
 
     def checkpoint(self, step: int, size_bytes: int, kept: Sequence[int]) -> None:
-        """Say that the checkpoint of a step is whole and in its place, and which ones are left."""
+        """Report that the checkpoint of a step is complete, and which ones are retained."""
         newest = sorted(kept)[-_MOST_KEPT:]
         self._tell({"checkpoint": {"step": step, "size_bytes": size_bytes, "kept": newest}})
 
     def close(self) -> None:
-        """Say how far it came, and nothing more."""
+        """Report the last step, and stop reporting."""
         if self._door is not None:
             if self._untold_step is not None:
                 self._tell({"step": self._untold_step})

@@ -1,8 +1,8 @@
-"""Which samples each rank computes, in an order that does not depend on the number of ranks.
+"""Assignment of samples to ranks, in an order that does not depend on the number of ranks.
 
-A global batch is drawn from one shuffled order per epoch, made from (seed, epoch) alone, and cut
-into as many shares as ranks see different samples. So a job that goes on with other ranks or
-another strategy sees exactly the batches it would have seen without the change.
+A global batch is drawn from one shuffled order per epoch, derived from (seed, epoch) alone, and
+divided into as many shares as there are ranks with different samples. A job that resumes with
+another number of ranks or another strategy therefore gets exactly the same batches.
 """
 
 import logging
@@ -34,9 +34,9 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class SampleOrder:
-    """The order in which `samples` samples are seen, `batch_size` at each step.
+    """Order of `samples` samples, `batch_size` at each step.
 
-    What is left at the end of an epoch and fills no batch is left out; with shuffling that is
+    Samples at the end of an epoch that do not fill a batch are left out. With shuffling that is
     another part of the data in every epoch.
     """
 
@@ -47,7 +47,7 @@ class SampleOrder:
 
     @property
     def batches(self) -> int:
-        """How many batches an epoch has."""
+        """Number of batches per epoch."""
         return self.samples // self.batch_size
 
     def epoch(self, number: int) -> torch.Tensor:
@@ -66,7 +66,7 @@ class SampleOrder:
 
 @dataclass(slots=True)
 class Position:
-    """How far training is in the data: samples of `epoch` that steps have used."""
+    """Position of training in the data: samples of `epoch` that steps have used."""
 
     epoch: int = 0
     samples: int = 0
@@ -138,7 +138,7 @@ class Feed:
         self._resumed = state
 
     def _follow(self, order: SampleOrder) -> None:
-        """Compare the order with that of the checkpoint that training goes on from."""
+        """Compare the order with that of the checkpoint that training resumes from."""
         resumed, self._resumed = self._resumed, None
         if resumed is not None and (
             resumed.get("of", order.samples) != order.samples
@@ -226,7 +226,7 @@ class _Rest:
 
 
 class _Rows:
-    """The rows of this rank's share of each batch, made when they are asked for."""
+    """The rows of this rank's share of each batch, made when they are needed."""
 
     def __init__(self, order: SampleOrder, indices: torch.Tensor, first: int, share: Share) -> None:
         self._order = order
@@ -271,7 +271,7 @@ def _fetch(
 
 
 def samples_in(dataset: "Dataset[Any] | Sequence[torch.Tensor]") -> int:
-    """Return how many samples a dataset holds; raises NotPossible when it cannot be indexed."""
+    """Return how many samples a dataset holds, or raise NotPossible when it cannot be indexed."""
     if isinstance(dataset, tuple | list) and dataset and isinstance(dataset[0], torch.Tensor):
         sizes = {len(tensor) for tensor in dataset}
         if len(sizes) != 1 or len(dataset) < 2:

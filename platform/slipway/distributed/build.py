@@ -50,7 +50,7 @@ from slipway.schemas.strategy import Layout, Sharing, Strategy
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What the user brings: a model, how to train it, and wishes about how to divide it."""
+    """User input: a model, how to train it, and preferences for dividing it."""
 
     model: nn.Module
     factory: OptimizerFactory
@@ -64,7 +64,7 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True)
 class TrainingTarget:
-    """Where the model is to be trained."""
+    """Strategy, layout, ranks and device that the model is built for."""
 
     strategy: Strategy
     layout: Layout
@@ -137,7 +137,7 @@ def _equalise(model: nn.Module) -> None:
 
 
 class _Builder:
-    """Wraps the model step by step: cut, split, share; then gives it an optimizer."""
+    """Wraps the model step by step (cut, split, share) and then gives it an optimizer."""
 
     def __init__(self, recipe: Recipe, job: TrainingTarget) -> None:
         self._recipe = recipe
@@ -244,7 +244,7 @@ class _Builder:
         return Optimizers(named, recipe.factory, recipe.schedule, clip)
 
     def _copies_group(self) -> dist.ProcessGroup | None:
-        """Return the group of the ranks with the same weights; None for that of all ranks."""
+        """Return the group of the ranks with the same weights, or None for that of all ranks."""
         return None if self._mesh is None else axis(self._mesh, REPLICAS).get_group()
 
     def _tensor_plan(self) -> TensorPlan | None:

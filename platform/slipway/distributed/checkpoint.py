@@ -1,9 +1,9 @@
-"""Writing checkpoints while training goes on, and finding the newest one that is whole.
+"""Writing checkpoints during training, and finding the newest complete one.
 
 All ranks write their parts at once, in torch's own format (torch.distributed.checkpoint), from a
 copy taken at the call: training stops for the copy alone. A thread writes and flushes the files,
 reads them back for their digests, and only when every rank has done so does the first rank write
-the manifest and rename the draft folder to step-…: whoever looks sees a whole checkpoint or none.
+the manifest and rename the draft folder to step-…: readers see a whole checkpoint or none.
 A thread, not a process: a process that is forked or spawned amid training hung (torch 2.13).
 """
 
@@ -52,11 +52,11 @@ _GROUP_TIMEOUT = timedelta(minutes=30)
 
 @dataclass(frozen=True, slots=True)
 class Checkpoints:
-    """Where and when to write checkpoints, and which to keep.
+    """Location, frequency and retention of checkpoints.
 
-    `folder` is for one job alone and, with several machines, on storage that all of them see; it
-    defaults to SLIPWAY_CHECKPOINT_DIR, then to `checkpoints` in SLIPWAY_PERSISTENT_DIR, which
-    Slipway sets. With `every_steps` the trainer saves by itself.
+    `folder` belongs to one job alone. With several machines it has to be on storage that all of
+    them share. It defaults to SLIPWAY_CHECKPOINT_DIR, then to `checkpoints` in
+    SLIPWAY_PERSISTENT_DIR, which Slipway sets. With `every_steps` the trainer saves by itself.
     """
 
     folder: str | Path | None = None
@@ -81,7 +81,7 @@ class Checkpoints:
 class Checkpointer:
     """Saves and finds checkpoints in one folder, one at a time.
 
-    `together` says whether all ranks write parts of one state; otherwise each that saves writes
+    `together` says whether all ranks write parts of one state. Otherwise each that saves writes
     the whole alone (the leading worker of a parameter server).
     """
 
@@ -93,7 +93,7 @@ class Checkpointer:
         together: bool,
         published: Callable[[int, int, Sequence[int]], None],
     ) -> None:
-        """`published` is told the step and the size in bytes of each checkpoint, and the steps of
+        """`published` receives the step and the size in bytes of each checkpoint, and the steps of
         all that are left, on the rank that wrote its manifest, by the writing thread."""
         self._folder = folder
         self._published = published
@@ -127,7 +127,7 @@ class Checkpointer:
         self._thread.start()
 
     def wait(self) -> None:
-        """Return when the last checkpoint is in its place; raises CheckpointError if it failed."""
+        """Wait for the last checkpoint, or raise CheckpointError if it failed."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
@@ -226,7 +226,7 @@ class Checkpointer:
             try:
                 metrics[step] = read_manifest(folder).metric
             except CheckpointError:
-                continue  # not ours to judge: newest() names it, a person may look at it
+                continue  # not ours to judge: newest() names it, a person may inspect it
         kept = self._keep.kept(metrics)
         _remove(self._folder / folder_name(step) for step in metrics if step not in kept)
         _remove(self._folder.glob("draft-*"))
@@ -235,7 +235,7 @@ class Checkpointer:
 
     @contextlib.contextmanager
     def _all_or_none(self) -> "Iterator[_Faults]":
-        """Run a part of the work on each rank; `check()` then fails on all if it failed on one."""
+        """Run a part of the work on each rank. `check()` then fails on all if it failed on one."""
         faults = _Faults(self._group)
         try:
             yield faults

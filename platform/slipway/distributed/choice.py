@@ -18,12 +18,12 @@ _GIB = 2**30
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known about a job before its first step. Sizes in bytes, times in seconds.
+    """Properties of a job before its first step. Sizes in bytes, times in seconds.
 
-    `block_bytes` are the weights of the largest repeated block, `bandwidth` what one rank can
-    send a second, `stages` into how many consecutive stages with weights the model can be cut,
-    `tensor_size` over how many ranks of one machine its layers can be split (1: not at all),
-    `compute_s` how long one step computes, where known.
+    `block_bytes` is the size of the weights of the largest repeated block. `bandwidth` is what one
+    rank can send per second. `stages` is the largest number of consecutive stages with weights into
+    which the model can be cut. `tensor_size` is the number of ranks of one machine over which its
+    layers can be split (1: not at all). `compute_s` is the computing time of one step, where known.
     """
 
     world_size: int
@@ -46,17 +46,17 @@ class Facts:
 
     @property
     def usable_bytes(self) -> float:
-        """What of a device can hold them."""
+        """Usable part of a device's memory."""
         return USABLE_SHARE * self.device_memory_bytes
 
     @property
     def exchange_s(self) -> float:
-        """How long the gradients of one step take to be averaged."""
+        """Time to average the gradients of one step."""
         share = (self.world_size - 1) / self.world_size
         return 2 * share * self.gradient_bytes / self.bandwidth if self.world_size > 1 else 0.0
 
     def is_slow(self, exchange_s: float) -> bool:
-        """Whether a step that exchanges for so long is bound by communication."""
+        """Return whether a step with this exchange time is bound by communication."""
         if self.compute_s is None:
             return exchange_s > SLOW_EXCHANGE_S and self.bandwidth < SLOW_LINK_BYTES_PER_S
         return exchange_s > 2 * self.compute_s

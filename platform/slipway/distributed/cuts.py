@@ -23,7 +23,7 @@ _NEXT_STEP = (
 
 @dataclass(frozen=True, slots=True)
 class CutSegment:
-    """What lies between two neighbouring places to cut: a run of operations.
+    """Run of operations between two neighbouring cut points.
 
     `name` is the submodule it begins with, `weights` the number of parameters in it.
     """
@@ -97,7 +97,7 @@ def _follow(model: nn.Module, split_points: Sequence[str]) -> fx.Graph:
 
 
 def _stands_for(target: str, defaults: Mapping[str, Any]) -> bool:
-    """Whether a traced argument is one of the defaults; the tracer appends a number to those."""
+    """Return whether a traced argument is a default. The tracer appends a number to its name."""
     return target in defaults or re.sub(r"_\d+\Z", "", target) in defaults
 
 
@@ -248,7 +248,7 @@ def _check_untied(stages: list[nn.Module]) -> None:
 
 
 def possible_stages(model: nn.Module) -> int:
-    """Return into how many stages with weights the model can be cut; 1 when it cannot."""
+    """Return the largest number of stages with weights, or 1 if the model cannot be cut."""
     try:
         return max(1, sum(1 for piece in _pieces(_follow(model, ()), model) if piece.weights))
     except NotPossible:

@@ -1,4 +1,4 @@
-"""What every strategy provides to the trainer, and what they share: voting and model state."""
+"""Interface of strategies for the trainer, and their shared parts: voting and model state."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
@@ -19,8 +19,11 @@ LossFunction = Callable[[Any, Any], torch.Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a step gave: the mean loss of the global batch (0-dimensional, detached), and whether
-    any rank asked to stop."""
+    """Result of a step.
+
+    `loss` is the mean loss of the global batch (0-dimensional, detached). `stop` is true if any
+    rank asked to stop.
+    """
 
     loss: torch.Tensor
     stop: bool
@@ -30,7 +33,7 @@ class Outcome:
 class EngineState:
     """This rank's part of the state of training, by canonical names.
 
-    Tensors are the live ones, whole or distributed; `plain` is what JSON can carry.
+    Tensors are the live ones, whole or distributed. `plain` is what JSON can carry.
     """
 
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
@@ -57,27 +60,27 @@ class Engine(Protocol):
 
     @property
     def share(self) -> Share:
-        """Which part of every global batch this rank computes."""
+        """Part of every global batch that this rank computes."""
 
     @property
     def batch_multiple(self) -> int:
-        """What the number of samples in a global batch must be divisible by."""
+        """Divisor of the number of samples in every global batch."""
 
     @property
     def saves(self) -> bool:
-        """Whether this rank takes part in writing checkpoints."""
+        """True if this rank takes part in writing checkpoints."""
 
     def step(self, batch: Batch, weight: float, stop: bool) -> Outcome:
         """Train on this rank's share of a batch.
 
-        `weight` is 1 where all shares are of one size; a larger share counts for more. `stop`
-        tells the others that this rank was asked to stop.
+        `weight` is 1 where all shares are of one size. A larger share counts for more. `stop`
+        notifies the others that this rank was asked to stop.
         """
 
     def measure(self, batch: Batch, function: LossFunction | None) -> torch.Tensor | None:
         """Return the mean of `function(output, target)` over this rank's share of a batch.
 
-        The loss function by default; None on ranks that do not see the output.
+        The function is the loss by default. The result is None on ranks that do not see the output.
         """
 
     def state_dict(self) -> dict[str, torch.Tensor]:
@@ -87,10 +90,10 @@ class Engine(Protocol):
         """Return what a checkpoint must hold of this rank."""
 
     def restore(self, stored: StoredState) -> None:
-        """Take over model and optimizer state."""
+        """Load model and optimizer state."""
 
     def close(self) -> None:
-        """Let go of peers, threads and connections."""
+        """Release peers, threads and connections."""
 
 
 class Vote:
@@ -110,7 +113,7 @@ class Vote:
         self._wish: torch.Tensor | None = None
 
     def cast(self, loss: torch.Tensor | None, stop: bool) -> None:
-        """Send this rank's part of the mean loss and its wish; returns at once."""
+        """Send this rank's part of the mean loss and its vote to stop. Returns at once."""
         value = torch.zeros((), device=self._device) if loss is None else loss.detach()
         if value.dtype not in (torch.float32, torch.float64):
             value = value.float()
@@ -140,7 +143,7 @@ class Vote:
 
 @contextlib.contextmanager
 def evaluating(*modules: nn.Module) -> Iterator[None]:
-    """Switch off gradients, dropout and the like; put everything back afterwards."""
+    """Disable gradients, dropout and the like, and restore everything afterwards."""
     was_training = [module.training for module in modules]
     try:
         for module in modules:
@@ -205,7 +208,7 @@ def restore_into(
 
 
 def _like_parameter(parameter: nn.Parameter, shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
-    """Return room for optimizer state: laid out like its parameter if it has the same shape."""
+    """Return a tensor for optimizer state: laid out like its parameter if it has the same shape."""
     data = parameter.detach()
     if data.shape == shape:
         return torch.zeros_like(data, dtype=dtype)

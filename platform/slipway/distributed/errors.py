@@ -1,4 +1,4 @@
-"""What can go wrong in training on several ranks.
+"""Errors of training on several ranks.
 
 SlipwayError
 └── DistributedError
@@ -6,7 +6,7 @@ SlipwayError
     ├── PeerLost          another rank died, froze or cannot be reached
     └── CheckpointError   a checkpoint could not be written or read
 
-A word that is no strategy is a StrategyError (slipway.schemas.strategy).
+An unknown strategy raises a StrategyError (slipway.schemas.strategy).
 """
 
 from typing import ClassVar
@@ -42,7 +42,7 @@ class NotPossible(DistributedError):
 
 
 class PeerLost(DistributedError):
-    """Another rank died, froze or cannot be reached; this rank is healthy."""
+    """Another rank died, froze or cannot be reached. This rank is healthy."""
 
     title = "Another rank was lost"
     default_code = "peer_lost"

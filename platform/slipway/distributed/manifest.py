@@ -1,7 +1,8 @@
-"""What a checkpoint folder must contain: each file's size and digest, and what JSON can carry.
+"""Manifest of a checkpoint folder: the size and digest of each file, and state stored as JSON.
 
-A checkpoint is written to a draft folder and renamed when all of it is on the disk, so a folder
-called step-… is whole unless the disk or somebody changed it; the digests tell.
+A checkpoint is written to a draft folder, which is renamed once everything is on the disk. A
+folder called step-… is therefore complete unless the disk or a person changed it. The digests
+detect that.
 """
 
 import hashlib
@@ -90,7 +91,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Put the names in a folder on the disk."""
+    """Sync the directory entries of a folder to the disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -99,7 +100,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Return the manifest of a checkpoint; raises CheckpointError when it is torn or changed."""
+    """Return the manifest of a checkpoint, or raise CheckpointError when it is torn or changed."""
     path = folder / FILE_NAME
     try:
         if path.stat().st_size > _MAX_MANIFEST_BYTES:

@@ -23,7 +23,7 @@ _ROUNDS = 3
 def measure_facts(
     model: nn.Module, factory: OptimizerFactory, ranks: Ranks, device: torch.device
 ) -> Facts:
-    """Return the facts of this job; the same on every rank. Collective, well under a second."""
+    """Return the facts of this job, equal on every rank. Collective, well under a second."""
     parameters = list(model.parameters())
     weights = sum(p.numel() * p.element_size() for p in parameters)
     trained = [p for p in parameters if p.requires_grad]

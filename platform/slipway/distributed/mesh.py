@@ -1,4 +1,4 @@
-"""The grid of ranks: where this rank stands on it and the torch DeviceMesh of its axes."""
+"""The grid of ranks: this rank's position on it and the torch DeviceMesh of its axes."""
 
 import math
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ PIPELINE, REPLICAS, SHARDS, TENSOR = "pipeline", "replicas", "shards", "tensor"
 
 @dataclass(frozen=True, slots=True)
 class MeshPosition:
-    """Where a rank stands on the grid, from 0 on each axis."""
+    """Position of a rank on the grid, from 0 on each axis."""
 
     pipeline: int
     replica: int
@@ -28,7 +28,7 @@ class MeshPosition:
 
 
 def place_of(rank: int, layout: Layout) -> MeshPosition:
-    """Return where `rank` stands on the grid."""
+    """Return the position of `rank` on the grid."""
     rest, tensor = divmod(rank, layout.tensor)
     rest, shard = divmod(rest, layout.shards)
     pipeline, replica = divmod(rest, layout.replicas)
@@ -36,12 +36,12 @@ def place_of(rank: int, layout: Layout) -> MeshPosition:
 
 
 def uses_fully_shard(strategy: Strategy, layout: Layout) -> bool:
-    """Whether FSDP2 holds the parameters.
+    """Return whether FSDP2 holds the parameters.
 
-    It does for zero2 and zero3, and for plain copies (ddp, zero1) of a tensor-parallel model too:
-    DistributedDataParallel cannot hold parameters that are themselves distributed tensors, while
-    FSDP2 with one shard only averages gradients, which is the same. Copies of a pipeline average
-    theirs after the schedule.
+    It does for zero2 and zero3. It also does for plain copies (ddp, zero1) of a tensor-parallel
+    model: DistributedDataParallel cannot hold parameters that are themselves distributed tensors,
+    while FSDP2 with one shard only averages gradients, which is the same. Copies of a pipeline
+    average theirs after the schedule.
     """
     if layout.data == 1:
         return strategy.offload
@@ -50,7 +50,7 @@ def uses_fully_shard(strategy: Strategy, layout: Layout) -> bool:
 
 
 def build_mesh(strategy: Strategy, layout: Layout, device: torch.device) -> DeviceMesh | None:
-    """Return the mesh with the axes that need a group of their own; None where none does.
+    """Return the mesh of the axes that need a group of their own, or None if none does.
 
     Collective. A group costs connections to every member, so axes of size 1 are left out.
     """

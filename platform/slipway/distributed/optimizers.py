@@ -97,7 +97,7 @@ class Optimizers:
         }
 
     def schedule_state(self) -> list[Plain]:
-        """Return the state of the schedules; the first stands for all ranks."""
+        """Return the state of the schedules. The first represents all ranks."""
         return [_plain(schedule.state_dict()) for schedule in self._schedules]
 
     def parameters(self) -> dict[str, nn.Parameter]:
@@ -110,7 +110,7 @@ class Optimizers:
         options: Mapping[str, Plain],
         schedules: Sequence[Plain],
     ) -> None:
-        """Take over state, options and schedules of a checkpoint."""
+        """Load state, options and schedules of a checkpoint."""
         for optimizer in self.optimizers:
             packed = optimizer.state_dict()
             ordered = chain.from_iterable(group["params"] for group in optimizer.param_groups)
@@ -133,7 +133,7 @@ class OwnedOptimizers(Optimizers):
 
     Gradients are already the same on all ranks of `group`. Every rank changes the parameters it
     owns and sends them to the others. Parameters are dealt whole, the largest first to the rank
-    that owns least, because optimizers may look at a parameter's shape (Rajbhandari et al. 2020,
+    that owns least, because optimizers may inspect a parameter's shape (Rajbhandari et al. 2020,
     "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", §5.1).
     """
 

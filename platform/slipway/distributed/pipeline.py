@@ -1,9 +1,9 @@
 """Pipeline parallelism: consecutive stages of the model on different ranks.
 
 A share of the batch is cut into micro-batches that follow each other through the stages. GPipe
-(Huang et al. 2019) runs all forward passes, then all backward ones; 1F1B (Narayanan et al. 2019,
+(Huang et al. 2019) runs all forward passes, then all backward ones. 1F1B (Narayanan et al. 2019,
 "PipeDream") alternates them and so holds activations of as many micro-batches as there are
-stages, not of all; interleaved 1F1B (Narayanan et al. 2021, "Megatron-LM") gives each rank two
+stages, not of all. Interleaved 1F1B (Narayanan et al. 2021, "Megatron-LM") gives each rank two
 shorter stages, which shortens the idle time at both ends at the price of more messages.
 """
 
@@ -105,7 +105,7 @@ class PipelineEngine:
         device: torch.device,
         vote: Vote,
     ) -> None:
-        """`schedules` builds a schedule of this rank's stages for a function of output and target;
+        """`schedules` builds a schedule of this rank's stages for a function of output and target.
         `inner` are the stages under the model's names. `owners` says which rank along
         the pipeline holds a name, `shapes` what it looks like. `copies` are the ranks with the
         same stages, if gradients must still be averaged over them."""
@@ -128,7 +128,7 @@ class PipelineEngine:
         self._vote = vote
 
     def step(self, batch: Batch, weight: float, stop: bool) -> Outcome:
-        """Train on this rank's share of a batch; all shares are of one size."""
+        """Train on this rank's share of a batch. All shares are of one size."""
         self._optimizers.zero_grad()
         mean = self._run(self._schedule.step, batch)
         mean = None if mean is None else mean / self.share.count
@@ -149,7 +149,7 @@ class PipelineEngine:
             return self._run(self._measuring[function].eval, batch)
 
     def _run(self, run: Callable[..., Any], batch: Batch) -> torch.Tensor | None:
-        """Send a share through the pipeline; return the mean loss where the last stage is."""
+        """Send a share through the pipeline, and return the mean loss on the last stage."""
         inputs, target = to_device(batch, self._device)
         if isinstance(inputs, Mapping):
             raise NotPossible(
@@ -197,7 +197,7 @@ class PipelineEngine:
         return snapshot_of(model_state(*self._inner), self._optimizers)
 
     def restore(self, stored: StoredState) -> None:
-        """Take over model and optimizer state."""
+        """Load model and optimizer state."""
         restore_into(model_state(*self._inner), self._optimizers, stored)
 
     def close(self) -> None:

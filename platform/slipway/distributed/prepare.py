@@ -54,13 +54,13 @@ def prepare(
     optimizer from a list of parameters (each rank for its own part), `schedule` a learning-rate
     schedule from it, moved on once a step. `loss_fn(output, target)` is the mean over its samples.
 
-    `strategy` is a word such as `zero3+offload`; by default SLIPWAY_STRATEGY, which `slipway train
-    --strategy` sets, then `ddp`. With one rank every word means plain training. `microbatches`:
-    in how many pieces a rank computes its share (by default twice the stages of a pipeline, else
-    1). `split_points`: submodules that begin a pipeline stage, the first excepted; by default
-    stages become equally heavy. `tensor_plan`: names of submodules (* for any part) to torch's
-    parallel styles; by default what can safely be split is found. `clip_norm` scales gradients
-    down where the norm of all of them is larger.
+    `strategy` is a word such as `zero3+offload`. It defaults to SLIPWAY_STRATEGY (`slipway train
+    --strategy` sets it), then to `ddp`. With one rank every word means plain training.
+    `microbatches`: number of pieces in which a rank computes its share (by default twice the
+    stages of a pipeline, else 1). `split_points`: submodules that begin a pipeline stage, the first
+    excepted. By default stages become equally heavy. `tensor_plan`: names of submodules (* for any
+    part) to torch's parallel styles, by default those that can safely be split. `clip_norm` scales
+    gradients down where the norm of all of them is larger.
 
     `checkpoints` is a folder or Checkpoints(...), by default the folder Slipway sets. `device`
     defaults to this rank's GPU, else the CPU. A rank silent for `timeout_s` seconds is given up,
@@ -95,7 +95,7 @@ def _prepare(
     ranks = read_ranks()
     timeout_s = timeout_from(os.environ, timeout_s)
     if not parsed.is_auto:
-        parsed.layout(ranks.world_size)  # a misfit is told before ranks wait for each other
+        parsed.layout(ranks.world_size)  # report a misfit before ranks wait for each other
     chosen_device = choose_device(ranks, device)
     owns_group = join_group(ranks, chosen_device, timeout_s=timeout_s)
     try:

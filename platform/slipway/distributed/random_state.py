@@ -30,7 +30,7 @@ def capture_random_state(device: torch.device) -> dict[str, torch.Tensor]:
 
 
 def restore_random_state(state: Mapping[str, torch.Tensor], device: torch.device) -> None:
-    """Go on from captured states; generators that are not among them are left alone."""
+    """Restore captured states. Other generators are not changed."""
     if "python" in state:
         version, *internal = state["python"].tolist()
         gauss = state["python_gauss"].item()

@@ -1,7 +1,8 @@
-"""Who this process is in its job, on which device it computes, and the group it speaks in.
+"""Rank of this process in its job, its device, and its process group.
 
-Reads what torchrun, Slipway and every launcher that imitates torchrun set: RANK, WORLD_SIZE,
-LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT. Without them the process is a job of one.
+Reads the variables that torchrun, Slipway and launchers compatible with torchrun set: RANK,
+WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT. Without them the process is a
+job of one.
 """
 
 import logging
@@ -33,7 +34,7 @@ class Ranks:
 
     @property
     def is_first(self) -> bool:
-        """Whether this is rank 0."""
+        """True if this is rank 0."""
         return self.rank == 0
 
 
@@ -87,7 +88,7 @@ def _integer(environment: Mapping[str, str], name: str, default: int) -> int:
 
 
 def choose_device(ranks: Ranks, device: str | torch.device | None) -> torch.device:
-    """Return the device to compute on: the one asked for, else this rank's GPU, else the CPU."""
+    """Return the device to compute on: the requested one, else this rank's GPU, else the CPU."""
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     chosen = torch.device(device)
@@ -125,7 +126,7 @@ def timeout_from(environment: Mapping[str, str], given_s: float | None) -> float
 def join_group(ranks: Ranks, device: torch.device, *, timeout_s: float) -> bool:
     """Join the process group of the job, gloo for the CPU and NCCL for GPUs.
 
-    Returns whether this call made the group; a group that the script made is used as it is. The
+    Returns whether this call made the group. A group that the script made is used as it is. The
     time limit is set here because torch's own of 30 minutes hides a frozen or unreachable peer.
     """
     if dist.is_initialized():

@@ -1,4 +1,4 @@
-"""Which checkpoints to keep."""
+"""Retention policy of checkpoints."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ class Retention:
     """Keep the `last` newest, every one whose step is a multiple of `every`, and the `best`.
 
     The best is the one saved with the lowest (`min`) or highest (`max`) metric, such as
-    `trainer.save(metric=validation_loss)`; NaN never is. What no rule keeps is deleted.
+    `trainer.save(metric=validation_loss)`. NaN is never the best. All others are deleted.
     """
 
     last: int = 3

@@ -41,8 +41,8 @@ def shard(
     """Shard `module` in place over the data axes of the mesh, `blocks` within it one by one.
 
     zero3 frees the whole weights after a block's forward pass and gathers them again for its
-    backward pass; zero2 keeps them between the two (Rajbhandari et al. 2020, §5; Zhao et al.
-    2023, "PyTorch FSDP"). With one shard nothing is divided and gradients are only averaged.
+    backward pass. With zero2 they stay between the two (Rajbhandari et al. 2020, §5, and Zhao et
+    al. 2023, "PyTorch FSDP"). With one shard nothing is divided and gradients are only averaged.
     """
     inside = set(module.modules())
     data_mesh = axis(mesh, REPLICAS, SHARDS)

@@ -1,4 +1,4 @@
-"""Being asked to stop: SIGTERM becomes a wish that the training loop grants between two steps."""
+"""Graceful stop: SIGTERM sets a flag that the training loop handles between two steps."""
 
 import contextlib
 import logging
@@ -13,10 +13,10 @@ _Handler = Callable[[int, FrameType | None], object]
 
 
 class StopRequest:
-    """Notes SIGTERM, which Slipway, Slurm, Kubernetes and torchrun send before they kill.
+    """Records SIGTERM, which Slipway, Slurm, Kubernetes and torchrun send before they kill.
 
     A handler that the script had set is called as well. Outside the main thread signals cannot be
-    caught; the wish can then only be set by `ask()`.
+    caught. A stop can then only be requested by `ask()`.
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class StopRequest:
 
     @property
     def asked(self) -> bool:
-        """Whether this process was asked to stop."""
+        """True if this process was asked to stop."""
         return self._asked.is_set()
 
     def ask(self) -> None:
@@ -37,7 +37,7 @@ class StopRequest:
         self._asked.set()
 
     def close(self) -> None:
-        """Give the signal back to whom it belonged before."""
+        """Restore the previous signal handler."""
         if self._installed:
             self._installed = False
             with contextlib.suppress(ValueError):  # closed by another thread at exit

@@ -41,7 +41,7 @@ _ALLOWED = frozenset(
 
 
 def _memory_format(kind: object, name: str) -> _MEM_FORMAT_ENCODING:
-    """Stand for the getattr by which Python before 3.11.4 writes a member of an enumeration."""
+    """Replace the getattr by which Python before 3.11.4 writes a member of an enumeration."""
     if kind is not _MEM_FORMAT_ENCODING or name not in _MEM_FORMAT_ENCODING.__members__:
         raise pickle.UnpicklingError(f"it names {name!r} of {kind!r}, which no index does")
     return _MEM_FORMAT_ENCODING[name]

@@ -1,9 +1,9 @@
-"""Which layers tensor parallelism may split, found by looking, proven before use.
+"""Layers that tensor parallelism may split, found by inspection and verified before use.
 
 A pair of linear layers y = B(f(A(x))) with f element by element can be divided over ranks: A by
 its outputs, B by its inputs, and one sum over ranks gives y (Shoeybi et al. 2019, "Megatron-LM",
 §3). The same holds for attention when whole heads stay together. Element-wise pairs are found in
-the traced forward function; attention is tried out, part by part, on a copy.
+the traced forward function. Attention is tried out, part by part, on a copy.
 """
 
 import copy
@@ -55,7 +55,7 @@ _HEAD_COUNTS = (
 
 @dataclass(slots=True)
 class TensorPlan:
-    """How to split: a style for each linear layer, and which counts of heads to divide."""
+    """Plan of a split: a style for each linear layer, and the head counts to divide."""
 
     styles: dict[str, ParallelStyle] = field(default_factory=dict)
     heads: list[tuple[str, str]] = field(default_factory=list)
@@ -205,7 +205,7 @@ def _head_counts(parent: nn.Module) -> list[str]:
 
 
 def _splits_exactly(parent: nn.Module, names: tuple[str, ...], size: int) -> bool:
-    """Whether the parts of a copy, computed one after the other, add up to the whole."""
+    """Return whether the parts of a copy, computed one after the other, add up to the whole."""
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         original = copy.deepcopy(parent).to("cpu", torch.float64).eval()

@@ -55,7 +55,7 @@ _PEER_FAILED = (
 
 
 class Trainer:
-    """Trains one model on all ranks of the job. Made by `prepare()`; the same on every rank.
+    """Trains one model on all ranks of the job. Made by `prepare()`. The same on every rank.
 
     Methods marked collective must be called by every rank at the same place of the script.
     """
@@ -109,12 +109,12 @@ class Trainer:
 
     @property
     def is_main(self) -> bool:
-        """Whether this is rank 0: the one that prints and that `state_dict()` gives the model."""
+        """True if this is rank 0, which prints and to which `state_dict()` gives the model."""
         return self.rank == 0
 
     @property
     def share(self) -> Share:
-        """Which part of every global batch this rank computes."""
+        """Part of every global batch that this rank computes."""
         return self._engine.share
 
     def shard(
@@ -132,7 +132,7 @@ class Trainer:
 
         `dataset` is a map-style Dataset of (inputs, target), or tensors with samples on their
         first dimension, the last one being the target. The order depends on `seed` and the epoch
-        alone; what fills no batch at the end of an epoch is left out. After `resume()` it goes on
+        alone. What fills no batch at the end of an epoch is left out. After `resume()` it goes on
         where the checkpoint was. `workers` processes fetch samples, `collate` stacks them as in
         torch's DataLoader. When the job is asked to stop, it saves a checkpoint and exits.
         """
@@ -154,7 +154,7 @@ class Trainer:
                 self._engine.pause()
 
     def step(self, batch: Batch) -> torch.Tensor:
-        """Train on this rank's share of a batch, (inputs, target); one optimisation step.
+        """Run one optimisation step on this rank's share of a batch, (inputs, target).
 
         Returns the mean loss of the global batch, 0-dimensional and detached (of this rank's
         share with an asynchronous parameter server). Collective. Raises PeerLost when another
@@ -192,7 +192,7 @@ class Trainer:
         """Return the mean of the loss, or of `metric(output, target)`, over a dataset.
 
         The function must return the mean over the samples it is given. Without gradients and in
-        evaluation mode; ranks share the work, except workers of a parameter server, which each do
+        evaluation mode. Ranks share the work, except workers of a parameter server, which each do
         all of it (servers return NaN). A pipeline leaves out what fills no batch. Collective.
         """
         if isinstance(self._engine, ServerEngine):
@@ -221,14 +221,14 @@ class Trainer:
         return (sums[0] / sums[1]).item()
 
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """Return the whole model on the CPU, under its own names, on rank 0; {} elsewhere.
+        """Return the whole model on the CPU, under its own names, on rank 0, and {} elsewhere.
 
         Collective: call it on every rank, then use it where `is_main`.
         """
         return self._engine.state_dict()
 
     def save(self, *, metric: float | None = None, wait: bool = False) -> None:
-        """Write a checkpoint of this step in the background; with `wait`, return when it is there.
+        """Write a checkpoint of this step in the background. With `wait`, return when it is stored.
 
         `metric` is what `Retention(best=...)` compares. Collective. Raises CheckpointError when
         no folder is set, or when writing this one (with `wait`) or the one before failed.
@@ -244,10 +244,10 @@ class Trainer:
             checkpointer.wait()
 
     def resume(self) -> int:
-        """Go on from the newest whole checkpoint; return its step, 0 where there is none.
+        """Resume from the newest complete checkpoint, and return its step, or 0 without one.
 
         The checkpoint may be of another number of ranks and another strategy. Damaged ones are
-        named in a warning and passed over. Collective; call it before the first step. Raises
+        named in a warning and passed over. Collective. Call it before the first step. Raises
         CheckpointError when the model does not match.
         """
         newest = self._required_checkpointer().newest()
@@ -274,7 +274,7 @@ class Trainer:
         return manifest.step
 
     def should_stop(self) -> bool:
-        """Whether any rank was asked to stop (SIGTERM), as all ranks agreed in the last step."""
+        """True if any rank was asked to stop (SIGTERM), as all ranks agreed in the last step."""
         return self._stop_agreed
 
     def stop(self) -> NoReturn:

@@ -110,11 +110,11 @@ class WholeModelEngine:
         return snapshot_of(model_state(self._inner), self._optimizers)
 
     def restore(self, stored: StoredState) -> None:
-        """Take over model and optimizer state."""
+        """Load model and optimizer state."""
         restore_into(model_state(self._inner), self._optimizers, stored)
 
     def close(self) -> None:
-        """Let go of what averages gradients, while its process group is still there.
+        """Release the gradient averaging while its process group still exists.
 
         Were it the last to hold the group, freeing it would wait for the group's threads with the
         interpreter locked, and one that must free a tensor waits for the interpreter: for ever

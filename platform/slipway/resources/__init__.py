@@ -1,1 +1,1 @@
-"""What a `Client` reaches: one file for each kind of object on the server."""
+"""Resources of a `Client`: one file for each kind of object on the server."""

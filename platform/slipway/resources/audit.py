@@ -14,9 +14,10 @@ ExportFormat = Literal["csv", "jsonl"]
 
 
 class Audit:
-    """The changes the caller may see: one's own, those in what one maintains; administrators: all.
+    """Audit events that the caller may see: their own, and those of what they maintain.
 
-    Filters add up. `since` and `until` are datetimes with a time zone.
+    Administrators see all. Filters are combined with AND. `since` and `until` are datetimes with a
+    time zone.
     """
 
     def __init__(self, connection: Connection) -> None:

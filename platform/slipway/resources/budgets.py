@@ -17,7 +17,7 @@ class Budgets:
         self._connection = connection
 
     def list(self) -> Pages[BudgetOut]:
-        """List budgets of projects and teams in sight and one's own; administrators: all."""
+        """List budgets of visible projects and teams and one's own. Administrators see all."""
         return Pages(self._connection, ("budgets",), PageOf[BudgetOut])
 
     def get(self, budget: str) -> BudgetOut:
@@ -37,7 +37,7 @@ class Budgets:
     ) -> BudgetOut:
         """Limit exactly one of a project, a team and a person (by e-mail address).
 
-        Without `stops` it only tells; `counts_exempt` stops endpoints too.
+        Without `stops` it only notifies. `counts_exempt` stops endpoints too.
         """
         body = build(
             BudgetIn,
@@ -70,6 +70,6 @@ class Budgets:
         self._connection.send("DELETE", "budgets", budget)
 
     def override(self, budget: str, *, hours: float, reason: str) -> BudgetOut:
-        """Let everything pass for some hours, with the reason in the audit log; 0 ends it."""
+        """Suspend enforcement for some hours, with the reason in the audit log. 0 ends it."""
         body = build(OverrideIn, hours=hours, reason=reason)
         return self._connection.fetch(BudgetOut, "POST", "budgets", budget, "override", body=body)

@@ -38,7 +38,7 @@ Progress = Callable[[int, int], None]
 
 
 class Datasets:
-    """The datasets of a project; `version` is a number, `latest`, or the id of a draft."""
+    """The datasets of a project. `version` is a number, `latest`, or the id of a draft."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -58,7 +58,7 @@ class Datasets:
         return self._connection.fetch(DatasetOut, "GET", *_path(project, dataset))
 
     def create(self, name: str, *, project: str, description: str = "") -> DatasetOut:
-        """Make an empty dataset; raises Conflict when there is one of that name."""
+        """Create an empty dataset, or raise Conflict if the name is taken."""
         body = build(DatasetIn, name=name, description=description)
         return self._connection.fetch(
             DatasetOut, "POST", "projects", project, "datasets", body=body
@@ -70,7 +70,7 @@ class Datasets:
         return self._connection.fetch(DatasetOut, "PATCH", *_path(project, dataset), body=body)
 
     def delete(self, dataset: str, *, project: str) -> None:
-        """Delete a dataset with all versions; `restore` undoes it for three days."""
+        """Delete a dataset with all versions. `restore` undoes it for three days."""
         self._connection.send("DELETE", *_path(project, dataset))
 
     def restore(self, dataset: str, *, project: str) -> DatasetOut:
@@ -89,7 +89,7 @@ class Datasets:
         return self._connection.fetch(DatasetVersionOut, "GET", *_at(project, dataset, version))
 
     def delete_version(self, dataset: str, version: int | str, *, project: str) -> None:
-        """Delete a version; `restore_version` undoes it for three days."""
+        """Delete a version. `restore_version` undoes it for three days."""
         self._connection.send("DELETE", *_at(project, dataset, version))
 
     def restore_version(self, dataset: str, version: int, *, project: str) -> DatasetVersionOut:
@@ -113,16 +113,16 @@ class Datasets:
         progress: Progress | None = None,
         timeout_s: float = 3600.0,
     ) -> DatasetVersionOut:
-        """Make the files and folders a new version of the dataset, which is made if need be.
+        """Upload the files and folders as a new version of the dataset, creating it if necessary.
 
         Only pieces the project does not have are sent, so a push that was cut off goes on where it
-        was. `progress` is told how many files are done, and how many bytes were sent. Files that
+        was. `progress` receives the number of finished files, and of bytes sent. Files that
         are those of the latest version make no new one: that one is returned. `types` declares
         those of columns (`{"zip": "string", "price": "decimal(18, 2)"}`), `missing` the words that
         mean a missing value, `encoding` and `separator` those of text files, `sheet` the one to
         read of Excel workbooks, `plain_files` patterns of files that are stored as they are and not
         read as tables (`["docs/*", "*.xlsx"]`). Raises InvalidInput for bad rows, with line and
-        column, unless they are allowed; then nothing is kept.
+        column, unless they are allowed. Then nothing is stored.
         """
         settings = build(
             ReadSettings,

@@ -1,4 +1,4 @@
-"""Endpoints: made, promoted to, rolled back, paused, scaled, tried; and their keys."""
+"""Endpoints: create, promote, roll back, pause, scale, try out, and their keys."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -53,9 +53,9 @@ class EndpointKeys:
         rate_per_s: float | None = None,
         burst: int | None = None,
     ) -> EndpointKeyCreated:
-        """Make a key; its text is in the answer and is never shown again.
+        """Create a key. Its text is in this response and is never shown again.
 
-        `scopes` are `predict` (the default) and `read`; with `rate_per_s` at most so many requests
+        `scopes` are `predict` (the default) and `read`. With `rate_per_s` at most so many requests
         a second, `burst` of them at once.
         """
         rate = None
@@ -72,12 +72,12 @@ class EndpointKeys:
         return self._connection.fetch(EndpointKeyCreated, "POST", *segments, body=body)
 
     def revoke(self, endpoint: str, key: str, *, project: str) -> None:
-        """Revoke a key by its id; gateways refuse it within seconds."""
+        """Revoke a key by its id. Gateways refuse it within seconds."""
         self._connection.send("DELETE", *_path(project, endpoint), "keys", key)
 
 
 class Endpoints:
-    """The endpoints of a project; `endpoint` is the name of one."""
+    """The endpoints of a project. `endpoint` is the name of one."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -87,13 +87,13 @@ class Endpoints:
     def list(
         self, *, project: str, search: str | None = None, state: str | None = None
     ) -> Pages[EndpointOut]:
-        """List endpoints, newest first; `search` looks in their names and those of models."""
+        """List endpoints, newest first. `search` looks in their names and those of models."""
         segments = ("projects", project, "endpoints")
         query = {"q": search, "state": state}
         return Pages(self._connection, segments, PageOf[EndpointOut], query)
 
     def get(self, endpoint: str, *, project: str) -> EndpointOut:
-        """Return one endpoint: where it stands and why, its revisions, the rollout under way."""
+        """Return one endpoint: its state and the reason, its revisions, the rollout under way."""
         return self._connection.fetch(EndpointOut, "GET", *_path(project, endpoint))
 
     def create(
@@ -114,9 +114,9 @@ class Endpoints:
         rules: RollbackRules | Mapping[str, Any] | None = None,
         capture: str | None = None,
     ) -> EndpointOut:
-        """Make an endpoint that serves a version of a model: a number or an alias, else the latest.
+        """Create an endpoint that serves a model version: a number or an alias, else the latest.
 
-        `tier` is the cheapest unless given; more replicas start when each has more than
+        `tier` is the cheapest unless given. More replicas start when each has more than
         `target_concurrency` requests at once or they wait longer than `target_queue_ms`.
         `fallback` is `standby` unless given: while no revision with traffic has a replica, a warm
         former one answers, and each answer says so. `off`: 503 with Retry-After.
@@ -151,9 +151,9 @@ class Endpoints:
         target_queue_ms: float | None = None,
         warm_minutes: int | None = None,
     ) -> EndpointOut:
-        """Change between how many replicas it moves, what makes it start more, how long one stays.
+        """Change the number of replicas, the scale-up targets, and how long warm replicas stay.
 
-        `warm_minutes` is for the replicas of a revision that was replaced; 0 lets them go at once.
+        `warm_minutes` is for the replicas of a revision that was replaced. 0 stops them at once.
         """
         body = build(
             EndpointChange,
@@ -175,7 +175,7 @@ class Endpoints:
         capture: str | None = None,
         fallback: str | None = None,
     ) -> EndpointOut:
-        """Change what gateways admit, when a rollout goes back by itself, and what is kept.
+        """Change admission limits, automatic rollback rules, and what is stored.
 
         `fallback` says what answers while no revision with traffic has a replica: `standby`, `off`.
         """
@@ -197,7 +197,7 @@ class Endpoints:
     ) -> RolloutOut:
         """Serve another version, or an earlier `revision`, by a plan.
 
-        `plan` is `all_at_once`, `canary` (its steps in `percents`) or `shadow`; each step lasts
+        `plan` is `all_at_once`, `canary` (its steps in `percents`) or `shadow`. Each step lasts
         `bake_s` seconds, in which trouble takes all traffic back. Raises Conflict while another
         rollout is under way.
         """
@@ -211,12 +211,12 @@ class Endpoints:
         return self._act(RolloutOut, endpoint, project, "promote", body)
 
     def rollback(self, endpoint: str, *, project: str, reason: str | None = None) -> EndpointOut:
-        """Go back to the revision before, at once while that is still warm."""
+        """Roll back to the previous revision, at once while that is still warm."""
         body = build(Reason, reason=reason)
         return self._act(EndpointOut, endpoint, project, "rollback", body)
 
     def pause(self, endpoint: str, *, project: str, reason: str | None = None) -> EndpointOut:
-        """Stop the replicas; it answers 503 with the reason until it is resumed."""
+        """Stop the replicas. The endpoint answers 503 with the reason until it is resumed."""
         return self._act(EndpointOut, endpoint, project, "pause", build(Reason, reason=reason))
 
     def resume(self, endpoint: str, *, project: str) -> EndpointOut:
@@ -228,7 +228,7 @@ class Endpoints:
         return self._connection.fetch(EndpointOut, "DELETE", *_path(project, endpoint))
 
     def try_out(self, endpoint: str, request: Mapping[str, Any], *, project: str) -> TryOut:
-        """Ask for a prediction through the portal, without a key; `request` as `/invocations`."""
+        """Request a prediction through the portal, without a key. `request` as `/invocations`."""
         return self._act(TryOut, endpoint, project, "try", build(TryIn, request=dict(request)))
 
     def rollouts(self, endpoint: str, *, project: str) -> Pages[RolloutOut]:
@@ -254,7 +254,7 @@ class Endpoints:
                 return
 
     def events(self, endpoint: str, *, project: str) -> Pages[EndpointEventOut]:
-        """List the story, newest first: each step and why it was taken."""
+        """List the events, newest first: each step and why it was taken."""
         return Pages(
             self._connection, (*_path(project, endpoint), "events"), PageOf[EndpointEventOut]
         )
@@ -287,7 +287,7 @@ def plan_of(
     bake_s: float | None = None,
     shadow_percent: float | None = None,
 ) -> Plan | None:
-    """Return the plan that is meant, None where nothing is said; raises InvalidInput."""
+    """Return the requested plan, None without one, or raise InvalidInput."""
     if isinstance(plan, Plan):
         return plan
     if plan is None and percents is None and bake_s is None and shadow_percent is None:

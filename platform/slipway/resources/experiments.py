@@ -7,7 +7,7 @@ from slipway.schemas.experiments import BinEmptied, ExperimentOut
 
 
 class Experiments:
-    """The experiments of a project; `experiment` is the number of one.
+    """The experiments of a project. `experiment` is the number of one.
 
     GET projects/{project}/experiments · DELETE …/{experiment} · POST …/{experiment}/restore ·
     POST projects/{project}/bin/empty
@@ -25,14 +25,14 @@ class Experiments:
         return self._connection.fetch_list(ExperimentOut, *segments, query=query)
 
     def delete(self, experiment: int, *, project: str) -> None:
-        """Put an experiment in the bin, with its runs."""
+        """Move an experiment to the bin, with its runs."""
         self._connection.send("DELETE", "projects", project, "experiments", str(experiment))
 
     def restore(self, experiment: int, *, project: str) -> ExperimentOut:
-        """Take an experiment out of the bin, with the runs that went there with it."""
+        """Restore an experiment from the bin, with the runs deleted together with it."""
         segments = ("projects", project, "experiments", str(experiment), "restore")
         return self._connection.fetch(ExperimentOut, "POST", *segments)
 
     def empty_bin(self, *, project: str) -> BinEmptied:
-        """Destroy the runs in the bin, and artifacts no run knows; tells what that freed."""
+        """Destroy the runs in the bin, and orphaned artifacts. Return what that freed."""
         return self._connection.fetch(BinEmptied, "POST", "projects", project, "bin", "empty")

@@ -15,7 +15,7 @@ from slipway.schemas.base import PageOf
 
 
 class Invitations:
-    """Invitations; a call about those of a project or a team names exactly one of the two."""
+    """Invitations. A call about those of a project or a team names exactly one of the two."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -34,7 +34,7 @@ class Invitations:
         project: str | None = None,
         team: str | None = None,
     ) -> InvitationCreated:
-        """Invite one e-mail address; only this answer holds the link."""
+        """Invite one e-mail address. Only this response contains the link."""
         segments = (*place(project, team), "invitations")
         body = build(InvitationIn, email=email, role=role, expires_in_days=expires_in_days)
         return self._connection.fetch(InvitationCreated, "POST", *segments, body=body)
@@ -42,7 +42,7 @@ class Invitations:
     def withdraw(
         self, invitation_id: str, *, project: str | None = None, team: str | None = None
     ) -> None:
-        """Make the link of an invitation useless."""
+        """Invalidate the link of an invitation."""
         self._connection.send("DELETE", *place(project, team), "invitations", invitation_id)
 
     def accept(self, token: str) -> InvitationAccepted:

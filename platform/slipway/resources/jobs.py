@@ -27,7 +27,7 @@ _FIRST_LOOK_S, _LATER_LOOKS_S = 0.1, 2.0
 
 
 class Jobs:
-    """The training jobs of a project; `job` is the id of one."""
+    """The training jobs of a project. `job` is the id of one."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -45,12 +45,12 @@ class Jobs:
         submitted_by: str | None = None,
         tier: str | None = None,
     ) -> Pages[JobOut]:
-        """List jobs, newest first; filters add up."""
+        """List jobs, newest first. Filters are combined with AND."""
         filters = {"q": search, "state": state, "submitted_by": submitted_by, "tier": tier}
         return Pages(self._connection, ("projects", project, "jobs"), PageOf[JobOut], filters)
 
     def get(self, job: str, *, project: str) -> JobOut:
-        """Return one job as it stands now."""
+        """Return one job in its present state."""
         return self._connection.fetch(JobOut, "GET", *_path(project, job))
 
     def submit(
@@ -76,10 +76,10 @@ class Jobs:
         max_hours: float | None = None,
         hang_after_minutes: int | None = None,
     ) -> JobOut:
-        """Submit `script` of the snapshot with that digest; it runs on `nodes` times `procs` ranks.
+        """Submit `script` of the snapshot with that digest. It runs on `nodes` times `procs` ranks.
 
-        `params` reach the script as `--name=value` after `args`; `requirements` is the text of a
-        requirements file; `datasets` are versions it reads (`digits:3`); spend is split by `tags`.
+        `params` reach the script as `--name=value` after `args`. `requirements` is the text of a
+        requirements file. `datasets` are versions it reads (`digits:3`). Spend is split by `tags`.
         `slipway.train` does this for a folder of code. Raises InvalidInput for what can never run.
         """
         body = job_body(
@@ -105,16 +105,16 @@ class Jobs:
         return self.submit_body(body, project=project)
 
     def submit_body(self, body: JobIn, *, project: str) -> JobOut:
-        """Submit a job that is written down already; see `job_body`."""
+        """Submit a prepared request body. See `job_body`."""
         return self._connection.fetch(JobOut, "POST", "projects", project, "jobs", body=body)
 
     def quote(self, body: JobIn, *, project: str) -> Quote:
-        """Tell what such a job would cost and whether it would wait; nothing is submitted."""
+        """Return the cost of such a job and whether it would wait. Nothing is submitted."""
         segments = ("projects", project, "jobs", "quote")
         return self._connection.fetch(Quote, "POST", *segments, body=body)
 
     def cancel(self, job: str, *, project: str) -> JobOut:
-        """Stop a job; its ranks may save a checkpoint first. One that has ended stays as it is."""
+        """Stop a job. Its ranks may save a checkpoint first. One that has ended stays as it is."""
         return self._connection.fetch(JobOut, "POST", *_path(project, job), "cancel")
 
     def resume(self, job: str, *, project: str) -> JobOut:
@@ -141,7 +141,7 @@ class Jobs:
         tags: Mapping[str, str] | None = None,
         max_attempts: int | None = None,
     ) -> JobOut:
-        """Submit a job again with what is given changed; `params` replaces all of them."""
+        """Submit a job again with the given changes. `params` replaces all of them."""
         body = build(
             JobEdit,
             name=name,
@@ -162,7 +162,7 @@ class Jobs:
         return self._connection.fetch(JobOut, "POST", *_path(project, job), "clone", body=body)
 
     def events(self, job: str, *, project: str) -> Pages[WorkloadEventOut]:
-        """List the story of a job, newest first."""
+        """List the events of a job, newest first."""
         segments = (*_path(project, job), "events")
         return Pages(self._connection, segments, PageOf[WorkloadEventOut])
 
@@ -227,12 +227,12 @@ class Jobs:
         patience_s: float = PATIENCE_S,
         trouble: Trouble | None = None,
     ) -> Iterator[News]:
-        """Yield what happens to a job, as it happens, until it has ended and all is told.
+        """Yield the events of a job live, until it has ended and all were received.
 
-        First how it stands (`JobProgress`), then its log (`LogPiece`) of every rank from the
-        beginning, or of one `rank` and `attempt`, each change, and what it uses (`SampleOut`).
-        A broken connection is made again, for `patience_s` seconds, and no byte of a log is lost
-        or comes twice; `trouble` is told each failure and the seconds until the next try.
+        First its state (`JobProgress`), then its log (`LogPiece`) of every rank from the beginning,
+        or of one `rank` and `attempt`, each change, and its resource usage (`SampleOut`). A broken
+        connection is reopened, for `patience_s` seconds, and no byte of a log is lost or repeated.
+        `trouble` is called with each failure and the seconds until the next attempt.
         """
         return follow(
             self._connection,
@@ -246,7 +246,7 @@ class Jobs:
         )
 
     def wait(self, job: str, *, project: str, timeout_s: float | None = None) -> JobOut:
-        """Return a job when it has ended, however it did; raises TimeoutError after `timeout_s`."""
+        """Return a job once it has ended in any way, or raise TimeoutError after `timeout_s`."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         pause_s = _FIRST_LOOK_S
         while True:
@@ -268,7 +268,7 @@ def job_body(
     params: Mapping[str, object] | None = None,
     **fields: object,
 ) -> JobIn:
-    """Return what is sent to submit or quote a job; raises InvalidInput, before anything is."""
+    """Return the request body that submits or quotes a job, or raise InvalidInput."""
     return build(JobIn, args=[*args], params=_texts(params or {}), **fields)
 
 

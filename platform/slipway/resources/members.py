@@ -8,13 +8,13 @@ from slipway.schemas.base import PageOf
 
 
 class Members:
-    """Who belongs to a project or a team; exactly one of the two is named in each call."""
+    """Members of a project or a team. Each call names exactly one of the two."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def list(self, *, project: str | None = None, team: str | None = None) -> Pages[MemberOut]:
-        """List the members; those of a project include the people its team brings."""
+        """List the members. Those of a project include those of its team."""
         segments = (*place(project, team), "members")
         return Pages(self._connection, segments, PageOf[MemberOut])
 
@@ -26,11 +26,11 @@ class Members:
         project: str | None = None,
         team: str | None = None,
     ) -> MemberOut:
-        """Give a member another role. The last owner cannot step down: Conflict."""
+        """Change the role of a member. The last owner cannot step down: Conflict."""
         segments = (*place(project, team), "members", user_id)
         body = build(MemberChange, role=role)
         return self._connection.fetch(MemberOut, "PATCH", *segments, body=body)
 
     def remove(self, user_id: str, *, project: str | None = None, team: str | None = None) -> None:
-        """Take a member out; access ends at once. The last owner cannot be removed: Conflict."""
+        """Remove a member. Access ends at once. Conflict for the last owner."""
         self._connection.send("DELETE", *place(project, team), "members", user_id)

@@ -41,7 +41,7 @@ _ARTIFACTS = ("api", "2.0", "mlflow-artifacts", "artifacts")
 
 
 class Models:
-    """The registered models of a project; `model` is the name of one, `version` a number.
+    """The registered models of a project. `model` is the name of one, `version` a number.
 
     A target is exactly one of `stage` and `alias`.
     """
@@ -66,7 +66,7 @@ class Models:
         description: str | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> ModelOut:
-        """Make a model without a version."""
+        """Create a model without a version."""
         body = build(ModelIn, name=model, description=description, tags=tags and dict(tags))
         return self._connection.fetch(ModelOut, "POST", "projects", project, "models", body=body)
 
@@ -79,7 +79,7 @@ class Models:
         description: str | None = None,
         tags: Mapping[str, str | None] | None = None,
     ) -> ModelOut:
-        """Change the card (markdown), the description and tags; a tag of None is removed."""
+        """Change the card (markdown), the description and tags. A tag of None is removed."""
         body = build(ModelChange, card=card, description=description, tags=tags and dict(tags))
         return self._connection.fetch(ModelOut, "PATCH", *_path(project, model), body=body)
 
@@ -100,9 +100,9 @@ class Models:
         project: str,
         progress: Callable[[int], None] | None = None,
     ) -> str:
-        """Send a file, or all of a folder, to be a version of a model; returns its source.
+        """Upload a file, or all of a folder, as a version of a model, and return its source.
 
-        `progress` is told how many bytes were sent.
+        `progress` receives the number of bytes sent.
         """
         slug = self._connection.fetch(ProjectOut, "GET", "projects", project).slug
         folder = ("models", model, secrets.token_hex(8))
@@ -149,7 +149,7 @@ class Models:
     def set_batching(
         self, model: str, version: int, *, project: str, mode: BatchingMode | str | None
     ) -> VersionDetail:
-        """State how requests that wait together are predicted; None leaves it to golden rows."""
+        """Set how requests that wait together are predicted. None leaves it to the golden rows."""
         body = BatchingIn(mode=None if mode is None else BatchingMode(mode))
         segments = (*_path(project, model, version), "batching")
         return self._connection.fetch(VersionDetail, "PUT", *segments, body=body)
@@ -187,7 +187,7 @@ class Models:
         value: float | None = None,
         run_id: str | None = None,
     ) -> EvaluationOut:
-        """Record a figure on a dataset version; gates count what a job reports itself."""
+        """Record a metric on a dataset version. Gates count metrics that a job reports itself."""
         finite = value is None or abs(value) < float("inf")
         body = build(
             EvaluationIn,
@@ -209,7 +209,7 @@ class Models:
         stage: str | None = None,
         alias: str | None = None,
     ) -> PlanOut:
-        """Tell what a promotion would change and how its gates stand; nothing is changed."""
+        """Return the changes of a promotion and the state of its gates. Nothing is changed."""
         target = build(TargetIn, stage=stage, alias=alias)
         query = {"stage": target.stage, "alias": target.alias}
         segments = (*_path(project, model, version), "plan")
@@ -227,9 +227,9 @@ class Models:
         override_reason: str | None = None,
         archive_replaced: bool | None = None,
     ) -> MoveOut:
-        """Move a version to a stage, or an alias to it; raises Conflict for a closed gate.
+        """Move a version to a stage, or an alias to it, or raise Conflict for a closed gate.
 
-        `sequence` is that of the plan that was looked at: who was overtaken gets Conflict too.
+        `sequence` is that of the plan. A concurrent promotion raises Conflict too.
         """
         body = build(
             PromoteIn,
@@ -270,13 +270,13 @@ class Models:
         verdict: Verdict | str,
         note: str | None = None,
     ) -> RequestOut:
-        """Approve or reject a request, as a maintainer; or withdraw one's own."""
+        """Approve or reject a request as a maintainer, or withdraw one's own."""
         body = build(DecisionIn, verdict=verdict, note=note)
         segments = (*_path(project, model), "requests", request, "decision")
         return self._connection.fetch(RequestOut, "POST", *segments, body=body)
 
     def remove_alias(self, model: str, alias: str, *, project: str) -> MoveOut:
-        """Take an alias away."""
+        """Remove an alias."""
         segments = (*_path(project, model), "aliases", alias)
         return self._connection.fetch(MoveOut, "DELETE", *segments)
 
@@ -293,7 +293,7 @@ class Models:
         return self._connection.fetch(RulesOut, "GET", "projects", project, "registry-rules")
 
     def put_rules(self, rules: RulesIn, *, project: str) -> RulesOut:
-        """Put other stages and gates in force, as a maintainer."""
+        """Replace the stages and gates, as a maintainer."""
         segments = ("projects", project, "registry-rules")
         return self._connection.fetch(RulesOut, "PUT", *segments, body=rules)
 

@@ -39,7 +39,7 @@ _FIELD = re.compile(r"labels\.(\d+)(?:\.([a-z_]+))?.*")
 
 
 class Monitoring:
-    """How the endpoints of a project do; `endpoint` is the name of one."""
+    """Monitoring of the endpoints of a project. `endpoint` is the name of one."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -56,7 +56,7 @@ class Monitoring:
         operator: str | None = None,
         value: str | float | None = None,
     ) -> MonitoringOut:
-        """Return how an endpoint did, in the last 24 hours unless told otherwise.
+        """Return the report of an endpoint, by default for the last 24 hours.
 
         `feature`, `operator` and `value` cut a slice out of it, such as `age`, `>=`, 65.
         """
@@ -78,7 +78,7 @@ class Monitoring:
         return self._connection.fetch(MonitorSettingsOut, "GET", *segments)
 
     def change(self, endpoint: str, *, project: str, **changes: Any) -> MonitorSettingsOut:
-        """Change how an endpoint is watched; names are those of `settings`, None switches off."""
+        """Change an endpoint's monitor settings by their names in `settings`. None disables."""
         body = build(MonitorChange, **changes)
         off = {name: None for name, value in changes.items() if value is None}
         body = body.model_copy(
@@ -95,26 +95,26 @@ class Monitoring:
     def snooze(
         self, endpoint: str, alert: str, *, project: str, hours: float | None = None
     ) -> AlertOut:
-        """Tell nobody about an alert for some hours, 24 unless told."""
+        """Mute an alert for some hours, by default 24."""
         segments = (*_path(project, endpoint), "monitoring", "alerts", alert, "snooze")
         body = build(SnoozeIn, hours=hours)
         return self._connection.fetch(AlertOut, "POST", *segments, body=body)
 
     def channels(self, endpoint: str, *, project: str) -> list[AlertChannelOut]:
-        """List where alerts are told."""
+        """List the notification channels."""
         segments = (*_path(project, endpoint), "monitoring", "channels")
         return self._connection.fetch_list(AlertChannelOut, *segments)
 
     def add_channel(
         self, endpoint: str, kind: str, target: str, *, project: str
     ) -> AlertChannelCreated:
-        """Let alerts be told: `email` to a member, `webhook` or `slack` to an https address."""
+        """Add a notification channel: `email` to a member, `webhook` or `slack` to an https URL."""
         segments = (*_path(project, endpoint), "monitoring", "channels")
         body = build(AlertChannelIn, kind=kind, target=target)
         return self._connection.fetch(AlertChannelCreated, "POST", *segments, body=body)
 
     def remove_channel(self, endpoint: str, channel: str, *, project: str) -> None:
-        """Tell alerts there no more."""
+        """Remove a notification channel."""
         self._connection.send(
             "DELETE", *_path(project, endpoint), "monitoring", "channels", channel
         )
@@ -135,7 +135,7 @@ class Monitoring:
         value: str | float | None = None,
         status: str | None = None,
     ) -> Pages[PredictionOut]:
-        """Find captured predictions, newest first; filters add up. `caller` is a key's id.
+        """Find captured predictions, newest first. Filters combine. `caller` is a key's id.
 
         `status` is `answered`, `failed`, or a status such as "503".
         """
@@ -181,7 +181,7 @@ class Monitoring:
     def label(
         self, endpoint: str, labels: Sequence[Mapping[str, Any]], *, project: str
     ) -> LabelsOut:
-        """Say what turned out to be true of predictions, as many as you like.
+        """Label any number of predictions with their true values.
 
         Each is a mapping of `prediction_id` or `own_id`, `value`, and `row` in requests of several.
         """
@@ -192,7 +192,7 @@ class Monitoring:
         return total
 
     def label_file(self, endpoint: str, file: str | Path, *, project: str) -> LabelsOut:
-        """Send the labels of a CSV, JSON lines or Parquet file; empty values are skipped.
+        """Send the labels of a CSV, JSON lines or Parquet file. Empty values are skipped.
 
         Its columns are `prediction_id` or `own_id`, `value`, and `row` in requests of several rows.
         Values are compared by the type of the endpoint's labels, so that 007 stays a class of text.
@@ -257,7 +257,7 @@ class Monitoring:
         prediction_id: str | None = None,
         own_id: str | None = None,
     ) -> ErasureOut:
-        """Erase the predictions of a key, and their labels, from everything that is kept."""
+        """Erase the predictions of a key, and their labels, from everything that is stored."""
         body = build(ErasureIn, prediction_id=prediction_id, own_id=own_id)
         segments = (*_path(project, endpoint), "erasures")
         return self._connection.fetch(ErasureOut, "POST", *segments, body=body)

@@ -14,7 +14,7 @@ from slipway.schemas.workloads import (
 
 
 class Nodes:
-    """The machines that run work; for administrators only. `node` is the name of one.
+    """The machines that run workloads, for administrators only. `node` is the name of one.
 
     GET nodes · GET, PATCH, DELETE nodes/{name} · POST nodes/{name}/cordon, drain, uncordon ·
     POST nodes/join-tokens
@@ -41,12 +41,12 @@ class Nodes:
         return self._connection.fetch(NodeOut, "PATCH", "nodes", node, body=body)
 
     def cordon(self, node: str, *, reason: str | None = None) -> NodeOut:
-        """Give a node no new work; what runs there runs on."""
+        """Schedule no new workloads on a node. Running ones continue."""
         body = build(NodeReason, reason=reason)
         return self._connection.fetch(NodeOut, "POST", "nodes", node, "cordon", body=body)
 
     def drain(self, node: str, *, reason: str | None = None) -> NodeOut:
-        """Give a node no new work, and move away what can be moved."""
+        """Schedule no new workloads on a node, and move away those that can be moved."""
         body = build(NodeReason, reason=reason)
         return self._connection.fetch(NodeOut, "POST", "nodes", node, "drain", body=body)
 
@@ -55,12 +55,12 @@ class Nodes:
         return self._connection.fetch(NodeOut, "POST", "nodes", node, "uncordon")
 
     def remove(self, node: str) -> None:
-        """Take a node out of the installation; Conflict while something runs there."""
+        """Remove a node from the installation. Conflict while something runs there."""
         self._connection.send("DELETE", "nodes", node)
 
     def create_join_token(
         self, *, node: str | None = None, expires_in_minutes: int | None = None
     ) -> JoinTokenCreated:
-        """Make a token with which one machine joins, once; bound to the name `node` if given."""
+        """Create a token with which one machine joins, once. `node` binds it to that name."""
         body = build(JoinTokenIn, node=node, expires_in_minutes=expires_in_minutes)
         return self._connection.fetch(JoinTokenCreated, "POST", "nodes", "join-tokens", body=body)

@@ -36,7 +36,7 @@ class _Notebook:
 
 
 class NotebookFiles:
-    """The notebooks of a project; `notebook` is its path there, or its id."""
+    """The notebooks of a project. `notebook` is its path there, or its id."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -57,7 +57,7 @@ class NotebookFiles:
     def list(
         self, *, project: str, search: str | None = None, deleted: bool = False
     ) -> Pages[NotebookFileOut]:
-        """List notebooks, newest first; or those whose deletion can be taken back."""
+        """List notebooks, newest first, or those whose deletion can be undone."""
         segments = ("projects", project, "notebook-files")
         query = {"q": search, "deleted": "true" if deleted else None}
         return Pages(self._connection, segments, PageOf[NotebookFileOut], query)
@@ -69,14 +69,14 @@ class NotebookFiles:
         return self._at(notebook, project=project, deleted=False)
 
     def delete(self, notebook: str, *, project: str) -> None:
-        """Delete a notebook with its versions; `undelete` takes that back for three days.
+        """Delete a notebook with its versions. `undelete` undoes it for three days.
 
         `notebook` is an id. A copy in a workspace stays, and its next save begins another history.
         """
         self._connection.send("DELETE", *_path(project, notebook))
 
     def undelete(self, notebook: str, *, project: str) -> NotebookFileOut:
-        """Take back a deletion, by the path of the notebook or its id."""
+        """Undo a deletion, by the path of the notebook or its id."""
         if notebook.endswith(".ipynb"):
             notebook = self._at(notebook, project=project, deleted=True).id
         segments = (*_path(project, notebook), "undelete")
@@ -94,19 +94,19 @@ class NotebookFiles:
         )
 
     def versions(self, notebook: str, *, project: str) -> Pages[NotebookVersionOut]:
-        """List the versions of a notebook, newest first; `notebook` is an id."""
+        """List the versions of a notebook, newest first. `notebook` is an id."""
         segments = (*_path(project, notebook), "versions")
         return Pages(self._connection, segments, PageOf[NotebookVersionOut])
 
     def read(
         self, notebook: str, version: int, *, project: str
     ) -> AbstractContextManager[Download]:
-        """Receive a version as the .ipynb that was saved; `notebook` is an id."""
+        """Download a version as the .ipynb that was saved. `notebook` is an id."""
         segments = (*_path(project, notebook), "versions", str(version), "content")
         return self._connection.stream(*segments)
 
     def restore(self, notebook: str, version: int, *, project: str) -> NotebookVersionOut:
-        """Make an old version the newest again; `notebook` is an id."""
+        """Make an old version the newest again. `notebook` is an id."""
         body = build(RestoreIn, version=version)
         segments = (*_path(project, notebook), "restore")
         return self._connection.fetch(NotebookVersionOut, "POST", *segments, body=body)
@@ -114,7 +114,7 @@ class NotebookFiles:
     def branch(
         self, notebook: str, path: str, *, project: str, version: int | None = None
     ) -> NotebookFileOut:
-        """Begin a new notebook at `path` as a version of this one; `notebook` is an id."""
+        """Create a notebook at `path` from a version of this one. `notebook` is an id."""
         body = build(BranchIn, path=path, version=version)
         segments = (*_path(project, notebook), "branch")
         return self._connection.fetch(NotebookFileOut, "POST", *segments, body=body)
@@ -128,7 +128,7 @@ class NotebookFiles:
         tier: str | None = None,
         requirements: str | None = None,
     ) -> NotebookRunOut:
-        """Run a version in a clean kernel, as a job, and see what differs; `notebook` is an id."""
+        """Run a version in a clean kernel as a job, and compare. `notebook` is an id."""
         body = build(VerifyIn, version=version, tier=tier, requirements=requirements)
         segments = (*_path(project, notebook), "verify")
         return self._connection.fetch(NotebookRunOut, "POST", *segments, body=body)
@@ -145,7 +145,7 @@ class NotebookFiles:
         requirements: str | None = None,
         max_hours: float | None = None,
     ) -> NotebookRunOut:
-        """Run a version as a job, `params` in place of its parameters; `notebook` is an id."""
+        """Run a version as a job, `params` in place of its parameters. `notebook` is an id."""
         body = build(
             RunIn,
             version=version,
@@ -159,7 +159,7 @@ class NotebookFiles:
         return self._connection.fetch(NotebookRunOut, "POST", *segments, body=body)
 
     def runs(self, notebook: str, *, project: str) -> Pages[NotebookRunOut]:
-        """List verifications and runs of a notebook, newest first; `notebook` is an id."""
+        """List verifications and runs of a notebook, newest first. `notebook` is an id."""
         segments = (*_path(project, notebook), "runs")
         return Pages(self._connection, segments, PageOf[NotebookRunOut])
 

@@ -11,7 +11,7 @@ from slipway.schemas.training import Quote
 
 
 class Notebooks:
-    """The notebook servers of a project; `server` is the id of one (`nbs_…`)."""
+    """The notebook servers of a project. `server` is the id of one (`nbs_…`)."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -24,12 +24,12 @@ class Notebooks:
     def list(
         self, *, project: str, state: str | None = None, mine: bool = False
     ) -> Pages[ServerOut]:
-        """List notebook servers, newest first; `mine` leaves out those of others."""
+        """List notebook servers, newest first. `mine` excludes those of others."""
         query = {"state": state, "mine": "true" if mine else None}
         return Pages(self._connection, _path(project), PageOf[ServerOut], query)
 
     def get(self, server: str, *, project: str) -> ServerOut:
-        """Return one server: how it stands, why it is alive, what it cost."""
+        """Return one server: its state, why it is alive, its cost."""
         return self._connection.fetch(ServerOut, "GET", *_path(project), server)
 
     def launch(
@@ -46,11 +46,11 @@ class Notebooks:
         days: Sequence[str] | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> ServerOut:
-        """Launch a notebook server; `tier` is the cheapest unless given.
+        """Launch a notebook server. `tier` is the cheapest unless given.
 
-        It stops `idle_minutes` (60) after the last work, dear tiers sooner; files stay. At
-        `daily_start` and `daily_stop` ("08:00", UTC) of `days` ("mon" to "fri" unless given) it
-        starts and stops by itself.
+        It stops `idle_minutes` (60) after the last activity, sooner on expensive tiers. Files
+        remain. At `daily_start` and `daily_stop` ("08:00", UTC) of `days` ("mon" to "fri" unless
+        given) it starts and stops by itself.
         """
         body = build(
             ServerIn,
@@ -78,7 +78,7 @@ class Notebooks:
         daily_stop: str | None = None,
         days: Sequence[str] | None = None,
     ) -> ServerOut:
-        """Change a server of yours; an empty time and 0 hours take those limits away.
+        """Change a server of yours. An empty time and 0 hours remove those limits.
 
         `tier` and `max_hours` change only while it is stopped.
         """
@@ -101,12 +101,12 @@ class Notebooks:
         tier: str | None = None,
         max_hours: float | None = None,
     ) -> Quote:
-        """Return what a server would cost and whether it could start now; nothing starts."""
+        """Return what a server would cost and whether it could start now. Nothing starts."""
         body = build(ServerIn, name=name, tier=tier, max_hours=max_hours)
         return self._connection.fetch(Quote, "POST", *_path(project), "quote", body=body)
 
     def start(self, server: str, *, project: str) -> ServerOut:
-        """Start a server of yours again; one that runs is left alone."""
+        """Start a server of yours again. A running one is not changed."""
         return self._connection.fetch(ServerOut, "POST", *_path(project), server, "start")
 
     def stop(self, server: str, *, project: str) -> ServerOut:
@@ -121,7 +121,7 @@ class Notebooks:
         return self._connection.fetch(ServerKeyOut, "POST", *_path(project), server, "key")
 
     def delete(self, server: str, *, project: str) -> None:
-        """Forget a server that does not run; its files stay in the project's workspace."""
+        """Delete a stopped server. Its files remain in the project's workspace."""
         self._connection.send("DELETE", *_path(project), server)
 
 

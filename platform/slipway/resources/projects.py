@@ -14,7 +14,7 @@ class Projects:
         self._connection = connection
 
     def list(self, *, search: str | None = None, archived: bool = False) -> Pages[ProjectOut]:
-        """List projects whose name or slug holds `search`; `archived` lists the archived ones."""
+        """List projects whose name or slug holds `search`. `archived` lists the archived ones."""
         filters = {"q": search, "archived": "true" if archived else None}
         return Pages(self._connection, ("projects",), PageOf[ProjectOut], filters)
 
@@ -30,7 +30,7 @@ class Projects:
         description: str | None = None,
         team: str | None = None,
     ) -> ProjectOut:
-        """Make a project, in the team with the slug `team` or on one's own.
+        """Create a project, in the team with the slug `team` or on one's own.
 
         Without `slug` the server makes one from the name.
         """
@@ -45,7 +45,7 @@ class Projects:
         description: str | None = None,
         network: NetworkRule | None = None,
     ) -> ProjectOut:
-        """Change what is given; the slug stays.
+        """Change the given fields. The slug stays.
 
         `network` is for owners: with `platform` tasks that start from now on reach the portal and
         the gateways and nothing else.
@@ -54,7 +54,7 @@ class Projects:
         return self._connection.fetch(ProjectOut, "PATCH", "projects", slug, body=body)
 
     def archive(self, slug: str) -> None:
-        """Put a project away: nothing runs in it any more; `restore` brings it back."""
+        """Archive a project: nothing runs in it any more. `restore` undoes it."""
         self._connection.send("DELETE", "projects", slug)
 
     def restore(self, slug: str) -> ProjectOut:

@@ -12,7 +12,7 @@ Body = TypeVar("Body", bound=RequestSchema)
 
 
 def build(schema: type[Body], /, **fields: Any) -> Body:
-    """Return the request body of `fields`; None means left out. Raises InvalidInput.
+    """Return the request body of `fields`. None means left out. Raises InvalidInput.
 
     The values themselves are kept out of the error: one of them may be a secret.
     """
@@ -37,7 +37,7 @@ def build(schema: type[Body], /, **fields: Any) -> Body:
 
 
 def place(project: str | None, team: str | None) -> tuple[str, str]:
-    """Return the path of the project or the team, of which exactly one is named by its slug."""
+    """Return the path of the project or the team, exactly one of which is given by its slug."""
     if project is not None and team is None:
         return ("projects", project)
     if team is not None and project is None:

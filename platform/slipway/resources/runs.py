@@ -1,4 +1,4 @@
-"""Runs: searched, compared, put in the bin; their curves and artifacts."""
+"""Runs: search, compare, delete, curves and artifacts."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -20,7 +20,7 @@ from slipway.schemas.experiments import (
 
 
 class Runs:
-    """The runs of a project; `run` is the id of one, as MLflow knows it.
+    """The runs of a project. `run` is the id of one, as MLflow knows it.
 
     GET projects/{project}/runs · GET …/{run} · GET …/compare, curves · POST …/delete, restore ·
     GET …/{run}/artifacts, artifacts/content
@@ -45,7 +45,7 @@ class Runs:
     ) -> Pages[RunOut]:
         """Find runs by MLflow's filter syntax, newest first unless `order` says otherwise.
 
-        `order` is a field such as `metrics.loss`, with a `-` in front for descending; `columns`
+        `order` is a field such as `metrics.loss`, with a `-` in front for descending. `columns`
         are the fields whose values come along, all when none is named.
         """
         query = {
@@ -85,19 +85,19 @@ class Runs:
         )
 
     def delete(self, runs: Sequence[str], *, project: str) -> Sequence[str]:
-        """Put runs in the bin; returns those that were not there."""
+        """Move runs to the bin, and return the newly moved ones."""
         body = build(RunIds, runs=[*runs])
         segments = ("projects", project, "runs", "delete")
         return self._connection.fetch(RunsMoved, "POST", *segments, body=body).runs
 
     def restore(self, runs: Sequence[str], *, project: str) -> Sequence[str]:
-        """Take runs out of the bin; returns which came back."""
+        """Restore runs from the bin, and return which were restored."""
         body = build(RunIds, runs=[*runs])
         segments = ("projects", project, "runs", "restore")
         return self._connection.fetch(RunsMoved, "POST", *segments, body=body).runs
 
     def artifacts(self, run: str, *, project: str, path: str = "") -> Sequence[ArtifactOut]:
-        """Return what stands in a folder of a run's artifacts, folders first."""
+        """Return the content of a folder of a run's artifacts, folders first."""
         query = {"path": path}
         segments = (*_path(project, run), "artifacts")
         return self._connection.fetch_list(ArtifactOut, *segments, query=query)

@@ -8,7 +8,7 @@ from slipway.schemas.base import PageOf
 
 
 class Secrets:
-    """The names of a project's secrets; workloads of the project get the values."""
+    """Names of a project's secrets. Workloads of the project get the values."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

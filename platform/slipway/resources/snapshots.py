@@ -1,4 +1,4 @@
-"""Snapshots of code: what jobs run, kept by digest."""
+"""Snapshots of the code of jobs, stored by digest."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -13,15 +13,15 @@ _WORTH_ASKING_BYTES = 1024**2
 
 
 class Archive(Upload, Protocol):
-    """What a snapshot that was taken here offers to be sent (`slipway.snapshots.Snapshot`)."""
+    """Snapshot to upload (`slipway.snapshots.Snapshot`)."""
 
     @property
     def files(self) -> int:
-        """How many files it holds."""
+        """Number of files in the snapshot."""
 
 
 class Snapshots:
-    """The code of a project's jobs; the same code is kept once."""
+    """The code of a project's jobs. Equal code is stored once."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -33,7 +33,7 @@ class Snapshots:
         project: str,
         progress: Callable[[int], None] | None = None,
     ) -> SnapshotOut:
-        """Send a snapshot, unless the server has it; `progress` is told how many bytes are sent."""
+        """Upload a snapshot unless the server has it. `progress` receives the bytes sent."""
         if snapshot.size_bytes >= _WORTH_ASKING_BYTES and self.has(
             snapshot.digest, project=project
         ):
@@ -44,7 +44,7 @@ class Snapshots:
         return self._connection.upload(SnapshotOut, *segments, content=snapshot, progress=progress)
 
     def has(self, digest: str, *, project: str) -> bool:
-        """Tell whether the project has a snapshot of this digest."""
+        """Return whether the project has a snapshot of this digest."""
         try:
             with self.download(digest, project=project):
                 return True

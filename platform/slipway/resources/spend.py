@@ -1,4 +1,4 @@
-"""What things cost: by project, person, tier, kind, day and run; idle waste; prices."""
+"""Spend: by project, person, tier, kind, day and run, idle waste, prices."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -10,7 +10,7 @@ from slipway.schemas.spend import IdleOut, PriceEffect, RateIn, RateOut, SpendOu
 
 
 class Spend:
-    """What the caller's projects have cost, live.
+    """Spend of the caller's projects, live.
 
     `window` is `today`, `7d`, `month` (the present one) or a month such as `2026-11`, in UTC.
 
@@ -27,7 +27,7 @@ class Spend:
         return self._connection.fetch(SpendOut, "GET", *segments, query={"window": window})
 
     def installation(self, *, window: str = "month") -> SpendOut:
-        """Return what everything has cost; for administrators."""
+        """Return the spend of the installation, for administrators."""
         segments = ("spend", "installation")
         return self._connection.fetch(SpendOut, "GET", *segments, query={"window": window})
 
@@ -55,7 +55,7 @@ class Spend:
         return self._connection.fetch(RateOut, "PUT", "spend", "rates", resource, body=body)
 
     def price_effect(self, tier: str, nano_usd_per_hour: int) -> PriceEffect:
-        """Return what a new price of a tier would change; nothing is set."""
+        """Return what a new price of a tier would change. Nothing is set."""
         return self._connection.fetch(
             PriceEffect,
             "GET",

@@ -22,11 +22,11 @@ class Teams:
         return self._connection.fetch(TeamOut, "GET", "teams", slug)
 
     def create(self, name: str, *, slug: str | None = None) -> TeamOut:
-        """Make a team and become its owner."""
+        """Create a team and become its owner."""
         body = build(TeamIn, name=name, slug=slug)
         return self._connection.fetch(TeamOut, "POST", "teams", body=body)
 
     def edit(self, slug: str, *, name: str | None = None) -> TeamOut:
-        """Change what is given; the slug stays."""
+        """Change the given fields. The slug stays."""
         body = build(TeamChange, name=name)
         return self._connection.fetch(TeamOut, "PATCH", "teams", slug, body=body)

@@ -10,7 +10,7 @@ from slipway.schemas.workloads import TierChange, TierIn, TierOut, TierPriceOut
 
 
 class Tiers:
-    """The tiers of the installation; made and changed by administrators.
+    """The tiers of the installation. Administrators create and change them.
 
     GET tiers · POST tiers · GET, PATCH tiers/{slug} · GET tiers/{slug}/prices
     """
@@ -38,7 +38,7 @@ class Tiers:
         gpu_model: str | None = None,
         labels: Mapping[str, str] | None = None,
     ) -> TierOut:
-        """Make a tier. CPUs in thousandths; `labels` are those a node must carry."""
+        """Create a tier. CPUs in thousandths. `labels` are those a node must carry."""
         body = build(
             TierIn,
             name=name,
@@ -58,7 +58,7 @@ class Tiers:
         nano_usd_per_hour: int | None = None,
         is_active: bool | None = None,
     ) -> TierOut:
-        """Change what is given. A price counts from now on; an inactive tier takes no new work."""
+        """Change the given fields. A price is valid from now on. Inactive tiers take no work."""
         body = build(
             TierChange, name=name, nano_usd_per_hour=nano_usd_per_hour, is_active=is_active
         )

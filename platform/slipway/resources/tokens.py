@@ -10,7 +10,7 @@ from slipway.schemas.base import PageOf
 
 
 class Tokens:
-    """API tokens; only the answer of `create` holds a token itself."""
+    """API tokens. Only the response of `create` contains the token itself."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -27,7 +27,7 @@ class Tokens:
         project: str | None = None,
         expires_in_days: int | None = None,
     ) -> TokenCreated:
-        """Make a token that may do what `scopes` say, in `project` only where one is named."""
+        """Create a token with `scopes`, restricted to `project` if that is given."""
         body = build(
             TokenIn,
             name=name,
@@ -38,5 +38,5 @@ class Tokens:
         return self._connection.fetch(TokenCreated, "POST", "tokens", body=body)
 
     def revoke(self, token_id: str) -> None:
-        """Make a token useless at once."""
+        """Revoke a token at once."""
         self._connection.send("DELETE", "tokens", token_id)

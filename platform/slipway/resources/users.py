@@ -8,7 +8,7 @@ from slipway.schemas.base import PageOf
 
 
 class Users:
-    """Everybody with an account; for administrators only."""
+    """All accounts, for administrators only."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

@@ -1,9 +1,9 @@
-"""The code of a folder as it is now: one archive, the same bytes for the same code, and its story.
+"""Snapshot of a folder's code: one archive, the same bytes for the same code, and its git state.
 
     with take_snapshot("my-project") as snapshot:
         print(snapshot.digest, snapshot.files, snapshot.git)
 
-Inside a git repository the files are those git does not ignore; elsewhere the patterns of
+Inside a git repository the files are those git does not ignore. Elsewhere the patterns of
 .gitignore and a list of usual suspects (caches, virtual environments) decide. A file .slipwayignore
 takes out more, in both cases. Secrets and links that lead out of the folder never travel.
 """

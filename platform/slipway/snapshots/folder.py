@@ -1,4 +1,4 @@
-"""What of a folder travels: which files, from where, and what was left out and why."""
+"""Content of a folder's snapshot: files, their sources, and omissions with their reasons."""
 
 import os
 import stat
@@ -59,9 +59,9 @@ class LeftOut:
 
 @dataclass
 class SnapshotContents:
-    """The files of a snapshot: where each lies on this machine, and its size in bytes.
+    """The files of a snapshot: the path of each on this machine, and its size in bytes.
 
-    `new_files` are those git does not know yet; `in_git` is whether git was asked at all, and
+    `new_files` are those git does not know yet. `in_git` is whether git was asked at all, and
     `note` why not where that is a surprise.
     """
 

@@ -1,4 +1,4 @@
-"""What git knows about a folder: its files, the commit it stands at, and what is not committed.
+"""Git state of a folder: its files, the checked-out commit, and uncommitted changes.
 
 Nothing of the repository is changed, and neither hooks, pagers, external diff programs nor text
 converters of its configuration are run.
@@ -50,7 +50,7 @@ class GitFileListing:
 
 
 def list_files(folder: Path) -> GitFileListing:
-    """Return the files git would show in `folder`, ignored ones left out; raises GitFailed.
+    """Return the files git lists in `folder`, without ignored ones, or raise GitFailed.
 
     Repositories inside it, submodules or not, are listed like folders.
     """
@@ -64,8 +64,8 @@ def facts_of(
 ) -> GitFacts | None:
     """Return the commit, branch and remote, and the diff of what is not committed in `folder`.
 
-    `new_files` are files git does not know yet, shown as added; of files that `is_private` names no
-    line is shown. None where there is no commit yet; raises GitFailed.
+    `new_files` are files git does not know yet, shown as added. Of files that `is_private` names no
+    line is shown. None where there is no commit yet. Raises GitFailed.
     """
     try:
         commit = _lines(folder, "rev-parse", "--verify", "HEAD^{commit}")[0]
@@ -85,7 +85,7 @@ def facts_of(
 
 
 def without_credentials(url: str) -> str:
-    """Return the address of a remote without user, password and query; "" where unclear."""
+    """Return the URL of a remote without user, password and query, or "" where unclear."""
     if "://" not in url:
         # scp's short form, user@host:path: a name alone is no secret, a colon before it shows one.
         user, at, rest = url.partition("@")
@@ -236,7 +236,7 @@ def _environment() -> dict[str, str]:
 
 
 def _run(folder: Path, *arguments: str) -> bytes:
-    """Return what one git command writes; raises GitFailed with its first line of complaint."""
+    """Return the output of one git command, or raise GitFailed with the first line of its error."""
     if shutil.which("git") is None:
         raise GitFailed("git is not installed")
     try:

@@ -1,4 +1,4 @@
-"""How much code may travel, and how a refusal reads: what is large, and how to ignore it."""
+"""Size limits of snapshots, and their error messages: what is large, and how to ignore it."""
 
 import unicodedata
 from collections import Counter
@@ -97,7 +97,7 @@ def _unfit(path: str, fault: str) -> InvalidInput:
 
 
 def leads_out(links: Sequence[tuple[str, str]]) -> InvalidInput:
-    """Return the refusal of links to places outside the folder; `links` are paths and targets."""
+    """Return the error for links to places outside the folder. `links` are paths and targets."""
     example = visible(links[0][0])
     return InvalidInput(
         "Links lead out of the folder, to what the job would not find. Nothing was sent.",

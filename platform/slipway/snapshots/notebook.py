@@ -7,7 +7,7 @@ from slipway.schemas.notebook import script_of as made_of
 
 
 def script_of(content: bytes, *, name: str) -> bytes:
-    """Return the code cells of the notebook `name` as a script; raises InvalidInput if it is none.
+    """Return the code cells of the notebook `name` as a script, or raise InvalidInput.
 
     See `slipway.schemas.notebook`.
     """

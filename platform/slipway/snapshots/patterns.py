@@ -1,4 +1,4 @@
-"""Which files an ignore file leaves out: patterns of .gitignore, read the way git reads them."""
+"""Patterns of ignore files, with the semantics of git for .gitignore."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -10,7 +10,7 @@ _NEVER = re.compile(r"(?!)")
 
 @dataclass(frozen=True)
 class Pattern:
-    """One line of an ignore file that lies in `base` ("" or a folder that ends in a slash)."""
+    """One line of an ignore file in `base` ("" or a folder that ends in a slash)."""
 
     expression: re.Pattern[str]
     base: str
@@ -19,7 +19,7 @@ class Pattern:
     anywhere: bool = False
 
     def matches(self, path: str, *, is_folder: bool) -> bool:
-        """Whether the line speaks of `path`, which is relative to the folder that is listed."""
+        """Return whether the pattern matches `path`, which is relative to the listed folder."""
         if (self.folders_only and not is_folder) or not path.startswith(self.base):
             return False
         inner = path[len(self.base) :]
@@ -30,7 +30,7 @@ class Pattern:
 
 
 def read_patterns(text: str, *, base: str = "") -> list[Pattern]:
-    """Return the patterns of an ignore file; lines that say nothing are left out."""
+    """Return the patterns of an ignore file, without empty lines and comments."""
     lines = text.removeprefix("\ufeff").split("\n")
     return [
         pattern for line in lines if (pattern := _read(line.removesuffix("\r"), base)) is not None
@@ -38,7 +38,7 @@ def read_patterns(text: str, *, base: str = "") -> list[Pattern]:
 
 
 def is_ignored(patterns: Sequence[Pattern], path: str, *, is_folder: bool) -> bool:
-    """Whether the last pattern that speaks of `path` itself leaves it out."""
+    """Return whether the last pattern that matches `path` itself excludes it."""
     for pattern in reversed(patterns):
         if pattern.matches(path, is_folder=is_folder):
             return not pattern.keeps
@@ -89,7 +89,7 @@ def _without_trailing_blanks(line: str) -> str:
 
 @lru_cache(maxsize=1024)
 def _expression(glob: str) -> re.Pattern[str]:
-    """Translate a pattern; one that can match nothing, such as `[a`, becomes one that does not."""
+    """Translate a pattern. Invalid ones, such as `[a`, become one that matches nothing."""
     written, place = "", 0
     while place < len(glob):
         at_start = place == 0 or glob[place - 1] == "/"
@@ -109,7 +109,7 @@ def _expression(glob: str) -> re.Pattern[str]:
 
 
 def _piece(glob: str, place: int) -> tuple[str, int] | None:
-    """Translate one wildcard, set or character; returns it and the place behind it."""
+    """Translate one wildcard, set or character. Return it and the position after it."""
     character = glob[place]
     place += 1
     if character == "*":
@@ -142,7 +142,7 @@ _CLASSES = {
 
 
 def _set(glob: str, place: int) -> tuple[str, int] | None:
-    """Translate a set such as [a-z] whose inside begins at `place`; None when it never ends."""
+    """Translate a set such as [a-z] whose inside begins at `place`, or None if it is not closed."""
     negated = glob[place : place + 1] in ("!", "^")
     place += negated
     items: list[str] = []

@@ -65,7 +65,7 @@ _PERHAPS = re.compile("|".join(f"(?:{pattern.expression.pattern})" for pattern i
 
 
 def looks_secret(path: str) -> bool:
-    """Whether `path` has the name of something that holds secrets, or lies in a folder of such."""
+    """Return whether the name of `path`, or of a folder above it, is typical of secrets."""
     folder, _, name = path.lower().rpartition("/")
     return _is_secret(name, is_folder=False) or _secret_folder(folder)
 

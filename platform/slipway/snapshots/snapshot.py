@@ -27,7 +27,7 @@ _KEPT_IN_MEMORY_BYTES = 8 * 1024**2
 class Snapshot:
     """Code as it was: an archive, its SHA-256 digest, and what git said of it.
 
-    The archive rests in a temporary file until `close`; use it as a context manager. `left_out`
+    The archive is in a temporary file until `close`. Use it as a context manager. `left_out`
     are files a person may miss, `note` a sentence they should read, "" where there is none.
     """
 
@@ -57,15 +57,15 @@ class Snapshot:
         self._archive.close()
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield the archive from its beginning; one reader at a time."""
+        """Yield the archive from its beginning. One reader at a time."""
         self._archive.seek(0)
         while piece := self._archive.read(PIECE_BYTES):
             yield piece
 
     def script(self, name: str | Path) -> str:
-        """Return the path, within the snapshot, of what runs when `name` is asked for.
+        """Return the path, within the snapshot, of what runs for `name`.
 
-        `name` is a path from the folder, or an absolute one in it; of a notebook it is the script
+        `name` is a path from the folder, or an absolute one in it. Of a notebook it is the script
         made of it. Raises InvalidInput when there is no such script.
         """
         path = _inside(self.folder, name)

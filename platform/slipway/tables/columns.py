@@ -152,7 +152,7 @@ class Column:
         return array, bad
 
     def from_values(self, values: Sequence[Any], on_bad: BadValue) -> Any:
-        """Return an Arrow array of JSON's values; those that do not fit are null in it."""
+        """Return an Arrow array of JSON's values. Those that do not fit are null in it."""
         if self.declaration:
             return self._declared_values(values, on_bad)
         if not self.is_settled:
@@ -185,7 +185,7 @@ class Column:
         return f"To keep such values as JSON, declare the type: {shorten(self.name, 120)}=json."
 
     def _shaped(self, values: Sequence[Any], on_bad: BadValue) -> Sequence[Any]:
-        """Widen the type by these values; returns them with None for those that cannot fit."""
+        """Widen the type by these values, and return them with None for those that cannot fit."""
         is_first = self.type is None
         kept: list[Any] = []
         for row, value in enumerate(values):
@@ -257,5 +257,5 @@ class Column:
 
 
 def _clean(text: str) -> str:
-    """Return a text that UTF-8 can carry; what was none is no time either."""
+    """Return a text that UTF-8 can encode. A text that was not valid is no time either."""
     return text.encode("utf-8", "replace").decode() if not text.isascii() else text

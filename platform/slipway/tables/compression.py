@@ -66,7 +66,7 @@ class _Counted(io.RawIOBase):
 
 
 class _Unpacked(io.RawIOBase):
-    """The plain bytes of a compressed stream; raises Unreadable beyond the bound."""
+    """Decompressed bytes of a stream. Raises Unreadable beyond the size limit."""
 
     def __init__(self, source: IO[bytes], name: str) -> None:
         self._name = name

@@ -152,7 +152,7 @@ class CsvFile:
                 raise _too_long(self._line + 1)
 
     def _plain_until(self, data: bytes, *, is_end: bool) -> int | None:
-        """Return where the last row ends that is whole; None where quotes are used oddly."""
+        """Return the end of the last complete row, or None where quotes are used oddly."""
         if b"\r" in data and data.count(b"\r") - data.count(b"\r\n") > data.endswith(b"\r"):
             return None
         if b'"' not in data:
@@ -276,7 +276,7 @@ def _batch_of(rows: list[list[str]], numbers: list[int]) -> TextBatch:
 
 
 class _Lines:
-    """The lines of the rows of a block; determined only for blocks with a bad row."""
+    """Line numbers of the rows of a block. Determined only for blocks with a bad row."""
 
     def __init__(self, block: bytes, start: int, rows: int, options: dict[str, Any]) -> None:
         self._block, self._start, self._rows, self._options = block, start, rows, options
@@ -286,7 +286,7 @@ class _Lines:
 
     @cached_property
     def _numbers(self) -> list[int]:
-        """Return the line of each row; nothing where each row is a line of its own."""
+        """Return the line of each row, or nothing where each row is one line."""
         lines = self._block.count(b"\n") + (not self._block.endswith(b"\n"))
         if lines == self._rows:
             return []

@@ -2,7 +2,7 @@
 
 
 class Unreadable(Exception):
-    """The rest of a file cannot be read; has the reason and, where known, the line."""
+    """The rest of a file cannot be read. Has the reason and, where known, the line."""
 
     def __init__(self, message: str, line: int | None = None) -> None:
         super().__init__(message)

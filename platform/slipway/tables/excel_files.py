@@ -29,7 +29,7 @@ Cell = tuple[str, str]
 
 @dataclass
 class CellBatch:
-    """Some rows: for each column the texts of its cells and their kinds; and the row numbers."""
+    """Some rows: the texts of the cells of each column, their kinds, and the row numbers."""
 
     texts: list[Any]
     kinds: list[Any]
@@ -114,7 +114,7 @@ class ExcelFile:
         return names
 
     def batches(self) -> Iterator[CellBatch]:
-        """Yield the rows with values; raises Unreadable where nothing after it can be read."""
+        """Yield the rows with values, or raise Unreadable where the rest cannot be read."""
         rows: list[_Row] = []
         for row in self._rows:
             outside = next(
@@ -162,7 +162,7 @@ class ExcelFile:
             handler.rows.clear()
 
     def _value(self, kind: str, style: int, text: str | None, has_formula: bool) -> Cell | None:
-        """Return the text and the kind of a cell, None for an empty one; raises ValueError."""
+        """Return the text and the kind of a cell, None for an empty one, or raise ValueError."""
         if kind in ("str", "inlineStr"):
             return (unescaped(text), "text") if text else None
         if text is None or not text.strip():
@@ -272,7 +272,7 @@ class _SheetHandler(Handler):
 def _date(text: str, format_: str, *, is_1904: bool) -> Cell:
     """Return the text of a number that is formatted as a date, a time or a duration.
 
-    Excel counts days, and writes times to the millisecond; raises ValueError for no day.
+    Excel counts days, and writes times to the millisecond. Raises ValueError for no day.
     """
     days = Decimal(text)
     us = round(days * _DAY_US)

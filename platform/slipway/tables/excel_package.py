@@ -52,7 +52,7 @@ class Sheet:
 
 
 class Package:
-    """An open workbook; raises Unreadable."""
+    """An open workbook. Raises Unreadable."""
 
     def __init__(self, file: IO[bytes]) -> None:
         try:
@@ -68,7 +68,7 @@ class Package:
         self._read_workbook()
 
     def parse(self, path: str, handler: "Handler") -> Iterator[None]:
-        """Give the XML of one part to a handler; yields after each piece of it."""
+        """Pass the XML of one part to a handler. Yields after each piece of it."""
         parser = expat.ParserCreate(namespace_separator=" ")
         parser.buffer_text = True
         parser.StartDoctypeDeclHandler = _refuse_doctype

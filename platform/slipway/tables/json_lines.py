@@ -24,7 +24,7 @@ class ObjectBatch:
 
 
 class JsonFile:
-    """One file of JSON lines; `on_bad_row` gets the lines that are no object."""
+    """One file of JSON lines. `on_bad_row` gets the lines that are no object."""
 
     def __init__(self, source: IO[bytes], *, settings: ReadSettings, on_bad_row: BadRow) -> None:
         self._on_bad_row = on_bad_row
@@ -32,7 +32,7 @@ class JsonFile:
         self._decoder = json.JSONDecoder(parse_float=parse_float, object_pairs_hook=parse_object)
 
     def batches(self) -> Iterator[ObjectBatch]:
-        """Yield the objects; raises Unreadable where nothing after it can be read."""
+        """Yield the objects, or raise Unreadable where the rest cannot be read."""
         batch, size = ObjectBatch(), 0
         for number, line in self._lines():
             row = self._row(number, line)

@@ -23,7 +23,7 @@ class LongNumber:
 
 
 class Misfit(Exception):
-    """A value is not of the type of its column; the message says why."""
+    """A value does not have the type of its column. The message says why."""
 
 
 def parse_float(text: str) -> float | LongNumber:
@@ -34,7 +34,7 @@ def parse_float(text: str) -> float | LongNumber:
 
 
 def parse_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object; raises Misfit where it has a key twice."""
+    """Return an object, or raise Misfit if it has a key twice."""
     result = dict(pairs)
     if len(result) != len(pairs):
         names = [name for name, _value in pairs]
@@ -63,7 +63,7 @@ class Shape:
         self.fields: dict[str, Shape] = {}
 
     def add(self, value: Any, depth: int = 0) -> None:
-        """Widen the shape by one more value, without loss; raises Misfit."""
+        """Widen the shape by one more value, without loss, or raise Misfit."""
         if value is None:
             return
         if depth > _MOST_NESTED:
@@ -112,7 +112,7 @@ class Shape:
         self.low, self.high = low, high
 
     def type(self) -> Any:
-        """Return the Arrow type; that of nothing is null."""
+        """Return the Arrow type, which is null without values."""
         if self.name == "int":
             return pa.uint64() if self.high > _INT_MAX else pa.int64()
         if self.name == "list":
@@ -217,7 +217,7 @@ def require_fit(value: Any, kind: Any) -> None:
 
 
 def as_declared(value: Any, declaration: str, kind: Any) -> Any:
-    """Return a value as a declared type has it; raises Misfit."""
+    """Return a value converted to a declared type, or raise Misfit."""
     if value is None:
         return None
     if declaration == "json":

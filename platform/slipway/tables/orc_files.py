@@ -12,7 +12,7 @@ from slipway.tables.parquet_files import BATCH_ROWS, refuse_duplicates, seekable
 
 
 class OrcFile:
-    """One ORC file; raises Unreadable."""
+    """One ORC file. Raises Unreadable."""
 
     def __init__(self, source: IO[bytes]) -> None:
         self._opened = seekable(source)

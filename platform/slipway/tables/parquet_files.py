@@ -17,7 +17,7 @@ _MOST_IN_A_ROW_GROUP = 2 * 1024**3
 
 
 class ParquetFile:
-    """One Parquet file; raises Unreadable."""
+    """One Parquet file. Raises Unreadable."""
 
     def __init__(self, source: IO[bytes]) -> None:
         self._opened = seekable(source)

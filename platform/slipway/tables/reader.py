@@ -34,10 +34,10 @@ class TableReader:
 
     With the `schema` of an earlier pass the types are final, and rows that do not fit are bad: they
     are left out and reported. Without it types are inferred from the first rows, and may widen
-    while it reads; `is_stale` then says that the batches so far have another schema than the table,
+    while it reads. `is_stale` then says that the batches so far have another schema than the table,
     and that the files have to be read again with it.
 
-    `partitions` are the columns that the names of folders hold, with all of their values; the
+    `partitions` are the columns that the names of folders hold, with all of their values. The
     columns of a schema take their place.
     """
 
@@ -101,7 +101,7 @@ class TableReader:
         )
 
     def read(self, source: IO[bytes], *, path: str, format: str) -> Iterator[Any]:  # noqa: A002
-        """Yield the record batches of one file; what cannot be read in it is reported."""
+        """Yield the record batches of one file. Unreadable parts are reported."""
         readers = {
             "csv": self._csv,
             "jsonl": self._json_lines,
@@ -186,7 +186,7 @@ class TableReader:
             )
 
     def _add_names(self, batch: ObjectBatch) -> None:
-        """Make columns of the names that are new: rows above have no value there."""
+        """Add columns for new names: earlier rows have no value there."""
         if self._is_settled:
             return
         names = dict.fromkeys(name for row in batch.rows for name in row)
@@ -261,7 +261,7 @@ class TableReader:
             self.is_stale = self.is_stale or self._yielded
 
     def _begin(self, names: list[str], path: str) -> None:
-        """Make the columns; raises Unreadable when there are too many or other ones than before."""
+        """Create the columns, or raise Unreadable if there are too many or they changed."""
         if len(names) > MAX_COLUMNS:
             raise _too_many(len(names))
         self._require_no_partition(names)

@@ -20,7 +20,7 @@ _MARKS = (
 def open_text(source: IO[bytes], declared: str | None) -> tuple[str, Iterator[bytes]]:
     """Return the encoding of a file, and its text as chunks of UTF-8 without a byte order mark.
 
-    A byte order mark decides, then the declaration; otherwise it is UTF-8, which is not verified
+    A byte order mark decides, then the declaration. Otherwise it is UTF-8, which is not verified
     here.
     """
     first = source.read(CHUNK_BYTES)

@@ -23,7 +23,7 @@ PASSWORD_HINT = "At least 10 characters; not a common password, not your name." 
 
 
 def _plain(form: forms.Form) -> None:
-    """Labels say what a field is; placeholders that repeat them go."""
+    """Remove the placeholders, which repeat the labels."""
     for field in form.fields.values():
         field.widget.attrs.pop("placeholder", None)
 
@@ -39,7 +39,7 @@ class PersonName(forms.CharField):
         )
 
     def clean(self, value: Any) -> str:
-        """Return the name fit to be stored; refuses what no name may hold."""
+        """Return the normalized name, or raise a ValidationError if it is not allowed."""
         try:
             return clean_name(super().clean(value))
         except SlipwayError as error:
@@ -57,7 +57,7 @@ class SignIn(LoginForm):
 
 
 class Join(SignupForm):
-    """Name and password of somebody who followed an invitation; the address is the invited one."""
+    """Name and password of an invited person. The e-mail address is that of the invitation."""
 
     field_order = ("email", "name", "password1")
     name = PersonName()
@@ -75,7 +75,7 @@ class Join(SignupForm):
 
 
 class EndTokens(forms.BooleanField):
-    """Whether API tokens end together with the sessions."""
+    """Checkbox to revoke API tokens together with the sessions."""
 
     def __init__(self, *, initial: bool) -> None:
         super().__init__(
@@ -88,7 +88,7 @@ class EndTokens(forms.BooleanField):
 
 
 class ChangePassword(ChangePasswordForm):
-    """The old password and the new one, once: it can be looked at while it is typed."""
+    """The old and the new password, once each: it can be shown while it is typed."""
 
     end_tokens = EndTokens(initial=False)
 
@@ -102,7 +102,7 @@ class ChangePassword(ChangePasswordForm):
         self.fields["password1"].help_text = PASSWORD_HINT
 
     def save(self) -> None:
-        """Set the password, and end every session and, if asked for, every API token."""
+        """Set the password, and end every session and, if requested, every API token."""
         with transaction.atomic():
             super().save()
             end_access(user=self.user, tokens=self.cleaned_data["end_tokens"])
@@ -131,13 +131,13 @@ class Reset(ResetPasswordKeyForm):
         self.fields["password1"].widget.attrs["autofocus"] = True
 
     def save(self) -> None:
-        """Set the password, and end every session and, if asked for, every API token."""
+        """Set the password, and end every session and, if requested, every API token."""
         with transaction.atomic():
             super().save()
             end_access(user=self.user, tokens=self.cleaned_data["end_tokens"])
 
 
 def invited_address(request: HttpRequest) -> str:
-    """The address the browser's invitation was made for; empty without one."""
+    """Return the e-mail address of the browser's invitation, or an empty string."""
     invitation = invitation_in(request)
     return invitation.email if invitation else ""

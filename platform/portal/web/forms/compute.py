@@ -19,7 +19,7 @@ MOST_CPUS, MOST_GIB, MOST_GPUS = 10_000, 1_048_576, 1024
 
 
 class Reason(forms.Form):
-    """Why a node is taken out of use."""
+    """Reason for taking a node out of use."""
 
     reason = forms.CharField(
         required=False,
@@ -77,7 +77,7 @@ class ChangePrice(forms.Form):
 
 
 class NewTier(forms.Form):
-    """What one task of a tier gets, and what an hour of it costs."""
+    """New tier: the resources of one task, and its price per hour."""
 
     name = forms.CharField(
         max_length=100,
@@ -131,7 +131,7 @@ class NewTier(forms.Form):
             ) from error
 
     def clean(self) -> dict[str, Any]:
-        """Put the resources together."""
+        """Build the resources."""
         data = super().clean() or {}
         data["slug"] = data.get("slug") or slugify(data.get("name", ""))[:48].strip("-")
         if not self.errors:
@@ -142,7 +142,7 @@ class NewTier(forms.Form):
 
 
 class SetQuota(forms.Form):
-    """What a project or team may use at once."""
+    """Quota: the concurrent usage allowed to a project or team."""
 
     group = forms.CharField(
         label="Project or team",

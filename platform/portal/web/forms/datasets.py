@@ -4,7 +4,7 @@ from django import forms
 
 
 class NewDataset(forms.Form):
-    """What it is called and what is in it."""
+    """Name and description of a new dataset."""
 
     name = forms.CharField(
         max_length=63,

@@ -43,7 +43,7 @@ _FALLBACK_HELP = "The answers of a standby have the header x-slipway-fallback."
 
 
 def put_faults(form: forms.Form, error: ValidationError, names: dict[str, str]) -> None:
-    """Put what a schema refuses beside the fields it is about; `names` maps its names to ours."""
+    """Add a schema's validation errors to their fields. `names` maps its names to fields."""
     for fault in error.errors():
         place = ".".join(str(part) for part in fault["loc"])
         field = names.get(place, place)
@@ -58,11 +58,11 @@ class SchemaForm(forms.Form):
     wanted: Any = None
 
     def facts(self, data: dict[str, Any]) -> RequestSchema:
-        """Return the request; raises pydantic's ValidationError."""
+        """Return the request, or raise pydantic's ValidationError."""
         raise NotImplementedError
 
     def clean(self) -> dict[str, Any]:
-        """Put the request together; what the schema refuses stands beside its field."""
+        """Build the request. Validation errors of the schema are shown next to their fields."""
         data = super().clean() or {}
         if not self.errors:
             try:
@@ -147,7 +147,7 @@ class NewRollout(SchemaForm):
     )
 
     def offer_all_at_once(self) -> None:
-        """Show the one plan there is while no revision answers; the service refuses the others."""
+        """Offer the one plan possible without a serving revision. The service refuses others."""
         plan = self.fields["plan"]
         plan.initial = PlanKind.ALL_AT_ONCE.value
         plan.widget.choices = [item for item in PLANS if item[0] == plan.initial]
@@ -178,7 +178,7 @@ class NewRollout(SchemaForm):
 
 
 class ChangedEndpoint(SchemaForm):
-    """What may change while an endpoint serves. An empty number switches its rule off."""
+    """Settings that may change while an endpoint serves. An empty number switches its rule off."""
 
     names = {
         "limits.max_body_bytes": "max_body_mib",
@@ -343,7 +343,7 @@ class NewKeyForm(SchemaForm):
 
 
 class Because(forms.Form):
-    """Why somebody rolls back or pauses."""
+    """Reason for a rollback or a pause."""
 
     reason = forms.CharField(
         required=False,

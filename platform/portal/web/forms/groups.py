@@ -95,7 +95,7 @@ class EditProject(forms.Form):
 
 
 class ChooseNetwork(forms.Form):
-    """What the tasks of a project reach of the network."""
+    """Network access of the tasks of a project."""
 
     network = forms.ChoiceField(
         label="Tasks of this project reach",
@@ -124,7 +124,7 @@ class ConfirmSlug(forms.Form):
         self.fields["confirm"].label = f"Type {slug} to confirm"
 
     def clean_confirm(self) -> str:
-        """Refuse anything but the address itself."""
+        """Reject anything but the address itself."""
         if self.cleaned_data["confirm"].strip() != self.slug:
             raise forms.ValidationError(f"This is not {self.slug}. Type it as it stands above.")
         return self.slug

@@ -35,7 +35,7 @@ _TEXT = {"autocomplete": "off", "spellcheck": "false"}
 
 
 class NewJob(forms.Form):
-    """What to run, on what, how often. `wanted` is the whole of it once the form is valid.
+    """New job: script, hardware, number of tasks. `wanted` has all of it once the form is valid.
 
     Code is a snapshot taken before: an upload is turned into one by the view, so that a form that
     is refused still has it.
@@ -168,7 +168,7 @@ class NewJob(forms.Form):
         return pairs([line for line in lines if line.strip()])
 
     def clean(self) -> dict[str, Any]:
-        """Put it all together; what the schema refuses stands beside its field."""
+        """Build the request. Validation errors of the schema are shown next to their fields."""
         data = super().clean() or {}
         if not data.get("snapshot") and "code" not in self.errors:
             self.add_error("snapshot", "Choose a file or a folder, or the code of an earlier job.")
@@ -185,7 +185,7 @@ class NewJob(forms.Form):
         return data
 
     def _kept(self, digest: str) -> dict[str, Any]:
-        """What a clone keeps though the form does not show it."""
+        """Return the settings that a clone inherits although the form does not show them."""
         source = self.source
         if source is None:
             return {}
@@ -195,12 +195,12 @@ class NewJob(forms.Form):
         return {"hang_after_minutes": hang, "git": git}
 
     def refuse_code(self, error: SlipwayError) -> None:
-        """Put what is wrong with an upload beside the choice of code."""
+        """Show the error of an upload next to the choice of code."""
         self.add_error("snapshot", words_of(error))
 
 
 def pairs(texts: list[str]) -> dict[str, str]:
-    """Read name=value of each text; raises ValidationError."""
+    """Parse name=value of each text, or raise ValidationError."""
     result: dict[str, str] = {}
     for text in texts:
         name, separator, value = text.partition("=")
@@ -211,7 +211,7 @@ def pairs(texts: list[str]) -> dict[str, str]:
 
 
 def _code_of(project: Project, chosen: str) -> Shortlist[Snapshot]:
-    """Return the newest code of the project, and the chosen one wherever it stands."""
+    """Return the newest code of the project, and the chosen one wherever it is."""
     snapshots = Snapshot.objects.filter(project=project).defer("marks").select_related("created_by")
     newest = shortlist(snapshots.order_by("-pk"), RECENT_CODE)
     if chosen and all(code.digest != chosen for code in newest):
@@ -222,7 +222,7 @@ def _code_of(project: Project, chosen: str) -> Shortlist[Snapshot]:
 
 
 def fresh(tier: str) -> dict[str, Any]:
-    """What a new form is filled in with."""
+    """Return the initial values of an empty form."""
     return {
         "tier": tier,
         "nodes": 1,
@@ -234,7 +234,7 @@ def fresh(tier: str) -> dict[str, Any]:
 
 
 def same_as(job: Job) -> dict[str, Any]:
-    """What the form of a clone is filled in with: the job as it was submitted."""
+    """Return the initial values for a clone: the job as it was submitted."""
     workload = job.workload
     return {
         "snapshot": job.snapshot.digest,

@@ -1,4 +1,4 @@
-"""Forms about registered models: register, describe, ask, promote; the rules of a project."""
+"""Forms of registered models: register, describe, request approval, promote, project rules."""
 
 from typing import Any
 
@@ -67,7 +67,7 @@ class VersionBatching(forms.Form):
 
 
 class ModelCard(forms.Form):
-    """What people should know of a model."""
+    """Model card: documentation of a model in Markdown."""
 
     card = forms.CharField(
         label="Model card",
@@ -79,7 +79,7 @@ class ModelCard(forms.Form):
 
 
 class Promotion(forms.Form):
-    """What is sent from the page of a promotion; which of it counts depends on the button."""
+    """Fields of the promotion page. The button that was pressed decides which of them count."""
 
     sequence = forms.IntegerField(min_value=0, required=False, widget=forms.HiddenInput)
     archive_replaced = forms.BooleanField(required=False)
@@ -111,7 +111,7 @@ class ProjectStages(forms.Form):
 
 
 class Gates(forms.Form):
-    """What is asked before a version reaches one stage, or one alias is set to it."""
+    """Promotion gates: conditions for a stage, or for setting an alias."""
 
     kind = forms.ChoiceField(
         label="Before",
@@ -169,7 +169,7 @@ class Gates(forms.Form):
     wanted: TargetGates | None = None
 
     def clean(self) -> dict[str, Any]:
-        """Put the gates together; what the schema refuses stands beside its field."""
+        """Build the gates. Validation errors of the schema are shown next to their fields."""
         data = super().clean() or {}
         if self.errors:
             return data
@@ -206,7 +206,7 @@ class Gates(forms.Form):
 
 
 def gates_as_sent(target: TargetGates) -> dict[str, Any]:
-    """What the form of a target's gates is filled in with."""
+    """Return the initial values of the form for a target's gates."""
     result: dict[str, Any] = {"kind": target.kind.value, "name": target.name}
     for gate in target.gates:
         if gate.kind != "evaluation":

@@ -1,4 +1,4 @@
-"""Forms about watching endpoints: thresholds, where alerts are told, predictions as data."""
+"""Forms for monitoring: thresholds, notification channels, predictions as data."""
 
 from django import forms
 
@@ -18,7 +18,7 @@ TASKS = {
 
 
 class MonitorSettingsForm(forms.Form):
-    """The settings that people change; the API has all of them."""
+    """The commonly changed monitor settings. The API has all of them."""
 
     task = forms.ChoiceField(
         label="Task",
@@ -67,7 +67,7 @@ class MonitorSettingsForm(forms.Form):
 
 
 class NewChannel(forms.Form):
-    """Where alerts are told."""
+    """New notification channel for alerts."""
 
     kind = forms.ChoiceField(
         choices=[("email", "E-mail"), ("webhook", "Webhook"), ("slack", "Slack")]

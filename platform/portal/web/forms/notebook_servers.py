@@ -59,7 +59,7 @@ class ServerTimes(forms.Form):
         return values_by_name
 
     def refuse(self, error: ValidationError) -> None:
-        """Put what a schema refuses beside its field."""
+        """Show validation errors of a schema next to their fields."""
         for fault in error.errors():
             field = str(fault["loc"][0]) if fault["loc"] else ""
             message = f"This {predicate_of_fault(fault)}."
@@ -67,7 +67,7 @@ class ServerTimes(forms.Form):
 
 
 class EditServer(ServerTimes):
-    """What of a server can be changed. `wanted` is the whole of it once the form is valid.
+    """Editable settings of a server. `wanted` has all of them once the form is valid.
 
     `tiers` are the slugs and names to choose from. Of one that runs, the hardware and the longest
     time can be read alone.
@@ -98,7 +98,7 @@ class EditServer(ServerTimes):
                 self.fields[name].help_text = "Stop the server to change this."
 
     def clean(self) -> dict[str, Any]:
-        """Put it together; what is empty takes away what was chosen before."""
+        """Build the change. Empty fields reset earlier choices."""
         data = super().clean() or {}
         if self.errors:
             return data
@@ -112,7 +112,7 @@ class EditServer(ServerTimes):
 
 
 class LaunchServer(ServerTimes):
-    """Where it runs and when it stops. `wanted` is the whole of it once the form is valid."""
+    """New server: hardware and stop rules. `wanted` has all of it once the form is valid."""
 
     name = forms.CharField(
         max_length=48,
@@ -157,7 +157,7 @@ class LaunchServer(ServerTimes):
         return clean_tags
 
     def clean(self) -> dict[str, Any]:
-        """Put it all together; what the schema refuses stands beside its field."""
+        """Build the request. Validation errors of the schema are shown next to their fields."""
         data = super().clean() or {}
         if self.errors:
             return data

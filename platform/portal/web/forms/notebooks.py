@@ -16,7 +16,7 @@ _TEXT = {"autocomplete": "off", "spellcheck": "false"}
 
 
 class NewBranch(forms.Form):
-    """Where the new notebook lies."""
+    """Path of a new notebook."""
 
     path = forms.CharField(
         max_length=500,
@@ -26,7 +26,7 @@ class NewBranch(forms.Form):
 
 
 class RunNotebook(forms.Form):
-    """A notebook as a job. `wish` is the whole of it once the form is valid."""
+    """A notebook as a job. `wish` is the request once the form is valid."""
 
     tier = forms.CharField(max_length=48, error_messages={"required": "Choose a tier."})
     params = forms.CharField(
@@ -71,7 +71,7 @@ class RunNotebook(forms.Form):
         return pairs([line for line in self.cleaned_data["params"].splitlines() if line.strip()])
 
     def clean(self) -> dict[str, Any]:
-        """Put it together; what the schema refuses stands beside its field."""
+        """Build the request. Validation errors of the schema are shown next to their fields."""
         data = super().clean() or {}
         if self.errors:
             return data

@@ -1,10 +1,10 @@
-"""How every form of the portal is drawn, those of libraries included."""
+"""Renderer of all forms of the portal, including those of libraries."""
 
 from django.forms.renderers import TemplatesSetting
 
 
 class Renderer(TemplatesSetting):
-    """Draws forms and fields with our templates: the error stands beside its field."""
+    """Renders forms and fields with our templates: the error is next to its field."""
 
     form_template_name = "web/forms/form.html"
     field_template_name = "web/forms/field.html"

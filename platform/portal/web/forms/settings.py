@@ -124,7 +124,7 @@ class WriteSecret(forms.Form):
 
 
 class HandOver(forms.Form):
-    """Who takes over what a suspended person is the last owner of."""
+    """New owner of everything whose last owner is a suspended person."""
 
     hand_over_to = forms.EmailField(
         label="Hand over to",

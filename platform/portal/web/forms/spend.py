@@ -68,7 +68,7 @@ class SetBudget(forms.Form):
     counts_exempt = forms.BooleanField(label="Stop endpoints too", required=False)
 
     def clean(self) -> dict[str, Any]:
-        """Put together what is asked of the service, as `wanted`."""
+        """Build the request for the service, as `wanted`."""
         data = super().clean() or {}
         if bool(data.get("group")) == bool(data.get("person")):
             self.add_error("group", "Name a project or a team, or a person.")
@@ -101,7 +101,7 @@ class ChangeBudget(forms.Form):
     counts_exempt = forms.BooleanField(label="Stop endpoints too", required=False)
 
     def clean_limit(self) -> int:
-        """Refuse no limit at all."""
+        """Require a limit above zero."""
         limit: int = self.cleaned_data["limit"]
         if limit < 1:
             raise forms.ValidationError("The limit is more than nothing.")

@@ -15,13 +15,13 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Done(Generic[Result]):
-    """The form was carried out; `result` is what the service returned."""
+    """Result of a form that was carried out. `result` is the return value of the service."""
 
     result: Result
 
 
 def sent(request: HttpRequest) -> QueryDict | None:
-    """What a form was sent with; None when the page is only looked at."""
+    """Return the submitted form data, or None unless the request is a POST."""
     return request.POST if request.method == "POST" else None
 
 
@@ -31,7 +31,7 @@ def carry_out(
     """Call `service` with the clean data of a sent form.
 
     Returns None when nothing was sent, or when the form or the service refuses: then the refusal
-    stands in the form, beside its field. What the person may not see raises, as everywhere.
+    is in the form, next to its field. What the person may not see raises, as everywhere.
     """
     if request.method != "POST" or not form.is_valid():
         return None
@@ -45,7 +45,7 @@ def carry_out(
 
 
 def one_click(request: HttpRequest, service: Callable[[], Result]) -> Done[Result] | None:
-    """Call `service` for a button; a refusal becomes a message, as there is no form to hold it."""
+    """Call `service` for a button. Errors become messages, as there is no form to show them."""
     try:
         return Done(service())
     except (NotFound, Unauthenticated):
@@ -56,12 +56,12 @@ def one_click(request: HttpRequest, service: Callable[[], Result]) -> Done[Resul
 
 
 def words_of(error: SlipwayError) -> str:
-    """What happened, and the next step."""
+    """Return the message of an error, followed by its next step."""
     return " ".join(filter(None, (error.message, error.next_step)))
 
 
 def refuse(form: forms.Form, error: SlipwayError) -> None:
-    """Put an error beside its field, or on top of a form that has no such field."""
+    """Show an error next to its field, or on top of a form that has no such field."""
     form.add_error(error.field if error.field in form.fields else None, words_of(error))
 
 

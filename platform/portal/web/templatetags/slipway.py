@@ -1,4 +1,4 @@
-"""Template tags and filters of every page; they are built in, so no page loads them."""
+"""Template tags and filters of every page. They are builtins, so no page loads them."""
 
 import re
 import shlex
@@ -28,19 +28,19 @@ from portal.web.urls_for import address_of
 register = template.Library()
 AVATAR_TINTS = 8
 _MIB = 1024**2
-# As the audit log keeps moments.
+# Time format of the audit log.
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?(\+00:00|Z)")
 
 
 @register.simple_tag
 def icon(name: str, extra: str = "") -> SafeString:
-    """Draw an icon; `extra` adds classes."""
+    """Render an icon. `extra` adds classes."""
     return svg(name, extra)
 
 
 @register.filter
 def when(moment: datetime | None, otherwise: str = "never") -> SafeString:
-    """Show a moment relative to now, with the exact UTC on hover."""
+    """Show a time relative to now, with the exact UTC on hover."""
     if moment is None:
         return format_html('<span class="text-secondary">{}</span>', otherwise)
     return format_html(
@@ -53,7 +53,7 @@ def when(moment: datetime | None, otherwise: str = "never") -> SafeString:
 
 @register.filter
 def initials(user: User) -> str:
-    """The one or two letters that stand for a person."""
+    """Return a person's one or two initials."""
     words = user.display_name.split()
     letters = words[0][:1] + (words[-1][:1] if len(words) > 1 else "") if words else "?"
     return letters.upper()
@@ -67,7 +67,7 @@ def tint(text: str) -> int:
 
 @register.filter
 def sentence(event: AuditEvent) -> str:
-    """What an audit event says happened."""
+    """Return an audit event as a sentence."""
     return sentence_of(event)
 
 
@@ -101,7 +101,7 @@ def _shown(value: Any) -> str:
 
 @register.filter
 def control(field: BoundField) -> SafeString:
-    """Draw a form field's control with the class and the state its kind of widget has."""
+    """Render a form field's control with the class and the state its kind of widget has."""
     kind = field.widget_type
     base = {
         "select": "form-select",
@@ -116,11 +116,10 @@ def control(field: BoundField) -> SafeString:
 
 @register.simple_tag
 def live(topics: str, region: str, also: str = "") -> SafeString:
-    """Make a region fetch itself anew when one of `topics` (separated by commas) rings.
+    """Make a region reload itself when one of `topics` (separated by commas) is notified.
 
-    `region` is the id of the element that carries the attributes; `also` names further regions of
-    the page, separated by commas, that come anew with it. Morphing keeps focus and what is being
-    typed.
+    `region` is the id of the element that has the attributes. `also` names further regions of the
+    page, separated by commas, that reload with it. Morphing preserves focus and input.
     """
     triggers = format_html_join(
         ", ",
@@ -153,7 +152,7 @@ def _anew(triggers: SafeString, region: str, also: str) -> SafeString:
 
 @register.simple_tag
 def filters(region: str) -> SafeString:
-    """Make a filter form narrow its list down while one types, and keep the view in the address."""
+    """Make a filter form update its list while typing, and store the view in the URL."""
     return format_html(
         'hx-get="" hx-trigger="input changed delay:250ms, change, submit" '
         'hx-select="#{0}-rows" hx-target="#{0}-rows" hx-swap="outerHTML" hx-replace-url="true" '
@@ -164,7 +163,7 @@ def filters(region: str) -> SafeString:
 
 @register.simple_tag
 def opens_question(url: str) -> SafeString:
-    """Make a link to a question open it over the page instead of leaving the page."""
+    """Make a link to a confirmation open it as a dialog instead of leaving the page."""
     return format_html(
         'hx-get="{}" hx-target="#question" hx-select="#ask" hx-swap="innerHTML"', url
     )
@@ -178,7 +177,7 @@ def group_url(group: Group, page: str = "", *args: str) -> str:
 
 @register.simple_tag(takes_context=True)
 def sort_header(context: Context, label: str, name: str, classes: str = "") -> SafeString:
-    """Head a column by which the list can be sorted; a second click turns the order round."""
+    """Render the header of a sortable column. A second click reverses the order."""
     query = context["request"].GET.copy()
     sort = context["listing"].sort
     query.pop("cursor", None)
@@ -222,7 +221,7 @@ def money(nano_usd: int) -> SafeString | str:
 
 @register.filter
 def price(nano_usd: int) -> str:
-    """Show a price of one of something, of which many are bought: however small, as digits."""
+    """Show a unit price of something bought in large numbers: however small, as digits."""
     return dollars(nano_usd)
 
 
@@ -252,7 +251,7 @@ def figure(value: float) -> str:
 
 @register.simple_tag
 def counted(standing: JobStatus) -> SafeString:
-    """Show how long a job runs or waits; it counts on in the browser until it ends."""
+    """Show how long a job runs or waits. The browser updates it until the job ends."""
     goes_on = format_html(' data-counts-from="{}"', standing.began.isoformat())
     return format_html(
         '<span class="counted"{}>{}</span>',
@@ -263,7 +262,7 @@ def counted(standing: JobStatus) -> SafeString:
 
 @register.simple_tag
 def costing(standing: JobStatus) -> SafeString:
-    """Show what a job has cost so far; it counts on in the browser while hardware is held."""
+    """Show the cost of a job so far. The browser updates it while hardware is held."""
     goes_on = format_html(
         ' data-cost="{}" data-rate="{}" data-cost-at="{}"',
         standing.cost,

@@ -15,19 +15,19 @@ from portal.web.urls_for import address_of
 
 
 class JoinView(SignupView):
-    """Make the account an invitation was sent for, accept the invitation, land where it leads."""
+    """Create the account of an invitation, accept the invitation, redirect to its target."""
 
     def get_initial(self) -> dict[str, Any]:
         """The address is the invited one, whatever the link says."""
         return {"email": invited_address(self.request)}
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        """Tell the page what the invitation leads to."""
+        """Return the context of the page: the target of the invitation."""
         context: dict[str, Any] = super().get_context_data(**kwargs)
         return context | {"invitation": invitation_in(self.request)}
 
     def form_valid(self, form: Any) -> HttpResponse:
-        """Make the account and sign in, then accept the invitation and go where it leads."""
+        """Create the account and sign in, then accept the invitation and redirect to its target."""
         response: HttpResponse = super().form_valid(form)
         secret = self.request.session.pop(SESSION_INVITATION, None)
         if self.user is None or secret is None:

@@ -23,7 +23,7 @@ FILTERS = ("actor", "verb", "target_kind", "since", "until")
 @guarded_by(SignedIn(Scope.AUDIT_READ))
 @require_safe
 def audit(request: HttpRequest) -> HttpResponse:
-    """The changes the person may see; administrators see all."""
+    """List the changes that the person may see. Administrators see all."""
     user = require_principal(request).user
     events = AuditEvent.objects.visible_to(user)
     where = {"room": "account", "section": "audit", "everything": user.is_administrator}

@@ -40,7 +40,7 @@ _WHERE = {"room": "spend"}
 @guarded_by(SignedIn(Scope.PROJECTS_WRITE))
 @require_http_methods(["GET", "HEAD", "POST"])
 def budgets(request: HttpRequest) -> HttpResponse:
-    """List the budgets that concern the person; set one."""
+    """List the budgets that concern the person, and set one."""
     principal = require_principal(request)
     form = SetBudget(sent(request), initial={"group": request.GET.get("group", "")[:48]})
     done = carry_out(request, form, lambda data: set_budget(by=principal.user, spec=data["wanted"]))
@@ -66,7 +66,7 @@ def budgets(request: HttpRequest) -> HttpResponse:
 @guarded_by(BudgetGate(Scope.PROJECTS_READ))
 @require_http_methods(["GET", "HEAD", "POST"])
 def budget(request: HttpRequest, budget: str) -> HttpResponse:
-    """Show one budget; change it, or let everything pass for a while."""
+    """Show one budget. Change it, or suspend its enforcement for a while."""
     budget_row, user, timestamp = (
         gated_budget(request),
         require_principal(request).user,

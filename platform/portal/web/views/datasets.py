@@ -69,7 +69,7 @@ def project_datasets(request: HttpRequest, project: str) -> HttpResponse:
 @guarded_by(_WRITE)
 @require_http_methods(["GET", "HEAD", "POST"])
 def project_dataset_new(request: HttpRequest, project: str) -> HttpResponse:
-    """Make a dataset and begin its first version."""
+    """Create a dataset and start its first version."""
     project_row, by = gated_project(request), require_principal(request).user
     form = NewDataset(sent(request))
 
@@ -114,7 +114,7 @@ def _drafts_of(dataset: Dataset, viewer: User) -> Shortlist[Version]:
 @guarded_by(DatasetRole(Role.CONTRIBUTOR, Scope.FILES_WRITE))
 @require_POST
 def project_dataset_begin(request: HttpRequest, project: str, dataset: str) -> HttpResponse:
-    """Begin another version."""
+    """Start another version."""
     by = require_principal(request).user
     return redirect(_page(open_draft(dataset=gated_dataset(request), by=by)))
 
@@ -159,7 +159,7 @@ def project_dataset_version(
 def project_dataset_commit(
     request: HttpRequest, project: str, dataset: str, version: str
 ) -> HttpResponse:
-    """Close a draft; its page tells how the check goes."""
+    """Close a draft. Its page shows the progress of the check."""
     version_row = gated_version(request)
     allowed = bool(request.POST.get("allow_bad_rows"))
     one_click(

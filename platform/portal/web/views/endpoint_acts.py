@@ -1,4 +1,4 @@
-"""What people do to an endpoint: promote, roll back, pause, change, delete, try it."""
+"""Actions on an endpoint: promote, roll back, pause, change, delete, try it."""
 
 import json
 
@@ -98,7 +98,7 @@ def project_endpoint_return(
 @guarded_by(CHANGE)
 @require_POST
 def project_endpoint_rollback(request: HttpRequest, project: str, endpoint: str) -> HttpResponse:
-    """Go back to the revision before."""
+    """Roll back to the previous revision."""
     endpoint_row, by = gated_endpoint(request), require_principal(request).user
     if one_click(request, lambda: roll_back(endpoint=endpoint_row, by=by)):
         messages.success(request, "The traffic goes to the revision before.")
@@ -108,7 +108,7 @@ def project_endpoint_rollback(request: HttpRequest, project: str, endpoint: str)
 @guarded_by(CHANGE)
 @require_http_methods(["GET", "HEAD", "POST"])
 def project_endpoint_pause(request: HttpRequest, project: str, endpoint: str) -> HttpResponse:
-    """Say why, then pause."""
+    """Ask for the reason, then pause."""
     endpoint_row, by = gated_endpoint(request), require_principal(request).user
     form = Because(sent(request))
     done = carry_out(
@@ -188,7 +188,7 @@ def project_endpoint_change(request: HttpRequest, project: str, endpoint: str) -
 
 
 def _standing(endpoint: Endpoint) -> dict[str, object]:
-    """What the form of a change is filled in with."""
+    """Return the initial values of the form that changes the endpoint."""
     limits = LimitsIn.model_validate(endpoint.limits)
     rules = RollbackRules.model_validate(endpoint.rules)
     return {

@@ -22,7 +22,7 @@ from portal.web.views.endpoints import CHANGE, WHERE
 @guarded_by(CHANGE)
 @require_http_methods(["GET", "HEAD", "POST"])
 def project_endpoint_key_new(request: HttpRequest, project: str, endpoint: str) -> HttpResponse:
-    """Make a key; the answer is the only place it is shown."""
+    """Create a key. Only this response shows it."""
     endpoint_row, by = gated_endpoint(request), require_principal(request).user
     form = NewKeyForm(sent(request))
     done = carry_out(

@@ -1,4 +1,4 @@
-"""Creating an endpoint: the form, what it would cost, whether there is room."""
+"""Creating an endpoint: the form, its cost, and whether there is capacity."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ _MOST_REPLICAS = 1000
 @guarded_by(_RUN)
 @require_http_methods(["GET", "HEAD", "POST"])
 def project_endpoint_new(request: HttpRequest, project: str) -> HttpResponse:
-    """Fill in an endpoint, see what it costs, create it; the address may name the model."""
+    """Show the form of a new endpoint, quote it, create it. The URL may name the model."""
     project_row, by = gated_project(request), require_principal(request).user
     offered = _offered()
     form = NewEndpoint(sent(request), initial=_initial(request, project_row, offered))
@@ -76,7 +76,7 @@ def _initial(request: HttpRequest, project: Project, offered: list[Tier]) -> dic
 @guarded_by(_RUN)
 @require_POST
 def project_endpoint_quote(request: HttpRequest, project: str) -> HttpResponse:
-    """Say what the form as it stands would cost and whether its first replica would wait."""
+    """Quote the endpoint in the form, and whether its first replica would wait."""
     form = NewEndpoint(request.POST)
     return render(
         request, "web/endpoints/quote.html", {"form": form, **_priced(gated_project(request), form)}

@@ -81,7 +81,7 @@ def project_endpoints(request: HttpRequest, project: str) -> HttpResponse:
 @guarded_by(SEE)
 @require_safe
 def project_endpoint(request: HttpRequest, project: str, endpoint: str) -> HttpResponse:
-    """Show one endpoint: how it stands and why, revisions, replicas, keys, limits, how to ask."""
+    """Show one endpoint: status and reason, revisions, replicas, keys, limits, examples."""
     endpoint_row = gated_endpoint(request)
     standing = standing_of(endpoint_row)
     context = page_of(standing, require_principal(request).user) | {
@@ -137,7 +137,7 @@ def page_of(standing: EndpointStatus, viewer: User) -> dict[str, Any]:
 
 
 def _may_go_back(standing: EndpointStatus) -> bool:
-    """Whether there is a revision to go back to."""
+    """Return whether there is a revision to roll back to."""
     if standing.endpoint.state != "serving":
         return False
     if standing.rollout is not None:
@@ -170,7 +170,7 @@ def project_endpoint_traffic(request: HttpRequest, project: str, endpoint: str) 
 def project_endpoint_replica(
     request: HttpRequest, project: str, endpoint: str, replica: str
 ) -> HttpResponse:
-    """Show one replica: how it stands, what it costs, and its log."""
+    """Show one replica: its status, cost and log."""
     replica_row = replica_of(gated_endpoint(request), replica)
     explainer = Explainer(require_principal(request).user)
     line = replica_line(replica_row, nodes_of([replica_row]), explainer)

@@ -127,7 +127,7 @@ def project_columns(request: HttpRequest, project: str) -> HttpResponse:
 @guarded_by(_CHANGE)
 @require_POST
 def project_runs_delete(request: HttpRequest, project: str) -> HttpResponse:
-    """Put the chosen runs in the bin, and offer to undo it."""
+    """Move the chosen runs to the bin, and offer to undo it."""
     project_row = gated_project(request)
     done = one_click(request, lambda: delete_runs(project=project_row, run_ids=_chosen(request)))
     if done and done.result:
@@ -140,7 +140,7 @@ def project_runs_delete(request: HttpRequest, project: str) -> HttpResponse:
 @guarded_by(_CHANGE)
 @require_POST
 def project_runs_restore(request: HttpRequest, project: str) -> HttpResponse:
-    """Take the chosen runs out of the bin."""
+    """Restore the chosen runs from the bin."""
     project_row = gated_project(request)
     done = one_click(request, lambda: restore_runs(project=project_row, run_ids=_chosen(request)))
     if done:
@@ -180,7 +180,7 @@ def project_experiment_delete(request: HttpRequest, project: str, experiment: in
 @guarded_by(_CHANGE)
 @require_POST
 def project_experiment_restore(request: HttpRequest, project: str, experiment: int) -> HttpResponse:
-    """Take an experiment out of the bin."""
+    """Restore an experiment from the bin."""
     project_row = gated_project(request)
     done = one_click(
         request, lambda: restore_experiment(project=project_row, experiment_id=experiment)
@@ -255,7 +255,7 @@ def _sent_runs(request: HttpRequest) -> list[str]:
 
 
 def _warn_of_others(request: HttpRequest, changed: int, state: str) -> None:
-    """Say how many of the chosen runs were not changed."""
+    """Warn about the number of chosen runs that were not changed."""
     chosen = len(_sent_runs(request))
     if not chosen:
         messages.warning(request, "No run was chosen.")

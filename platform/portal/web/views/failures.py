@@ -23,7 +23,7 @@ class _NoPage(SlipwayError):
 
 
 def error_page(request: HttpRequest, error: SlipwayError) -> HttpResponse:
-    """Show one of our errors as a page, or as a toast when only a part of a page was asked for."""
+    """Show one of our errors as a page, or as a toast when only a part of a page was requested."""
     if request.headers.get("HX-Request") == "true":
         response = HttpResponse(status=error.status)
         words = " ".join(filter(None, (error.message, error.next_step)))
@@ -42,7 +42,7 @@ def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpR
 
 
 def no_page(request: HttpRequest, refused: HttpResponse) -> HttpResponse:
-    """Show that an address only takes what a form sends; it was opened as a page."""
+    """Show that a URL only accepts form submissions, for a request with GET."""
     error = _NoPage(
         "This address only takes what a form sends; it was opened like a page.",
         next_step="Go back to the page with the form and send it from there.",

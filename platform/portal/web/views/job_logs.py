@@ -1,4 +1,4 @@
-"""The log of a job: live, in ranges, searched, whole; and what its tasks use."""
+"""Log of a job: live, in ranges, searched, whole. Also the resource usage of its tasks."""
 
 from typing import Any
 
@@ -49,7 +49,7 @@ def project_job_follow(request: HttpRequest, project: str, job: str) -> EventStr
 
 
 def _resumed_from(request: HttpRequest) -> int | None:
-    """The byte to go on from: what the page heard last, or what it asks for; None is the end."""
+    """Return the byte to resume from: the last event id, or `start`. None is the end."""
     last = request.headers.get("Last-Event-ID", "")
     if last.isascii() and last.isdigit() and len(last) <= len(str(2**53)):
         return int(last)

@@ -29,9 +29,9 @@ from portal.workloads.scheduling import free_places, read_sites
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.training import JobIn, Quote
 
-# Stands for code that has not been chosen yet: a price can be told without it.
+# Placeholder for code that has not been chosen yet: a quote does not need it.
 _NO_CODE = "0" * 64
-# What of the form tells its price.
+# Fields that determine the price.
 _PRICED = (*("name", "script", "tier", "nodes", "procs", "strategy", "backend", "max_hours"),)
 _CHUNK_BYTES = 1024 * 1024
 _RUN = ProjectRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)
@@ -41,7 +41,7 @@ _WHERE = {"room": "projects", "section": "jobs"}
 @guarded_by(_RUN)
 @require_http_methods(["GET", "HEAD", "POST"])
 def project_job_new(request: HttpRequest, project: str) -> HttpResponse:
-    """Fill in a job, see its price, submit it; `?from=` fills it in like an earlier one."""
+    """Show the form of a new job, quote it, submit it. `?from=` copies an earlier job."""
     project_row, by = gated_project(request), require_principal(request).user
     source = _source(request, project_row)
     offered = list(Tier.objects.filter(is_active=True).order_by("nano_usd_per_hour", "slug"))
@@ -84,7 +84,7 @@ def _form(
 def _with_code(
     request: HttpRequest, project: Project
 ) -> tuple[QueryDict | None, SlipwayError | None]:
-    """Take in a file that came with the form; from then on the form speaks of its snapshot."""
+    """Accept an uploaded file and replace it in the form by its snapshot."""
     data, file = sent(request), request.FILES.get("code")
     if data is None or file is None:
         return data, None
@@ -111,7 +111,7 @@ def _submit(project: Project, by: Any, form: NewJob) -> Job:
 @guarded_by(_RUN)
 @require_POST
 def project_job_quote(request: HttpRequest, project: str) -> HttpResponse:
-    """Say what the form as it stands would cost and whether it would wait; nothing is queued."""
+    """Quote the job in the form, and whether it would wait. Nothing is queued."""
     project_row, by = gated_project(request), require_principal(request).user
     form = NewJob(request.POST, project=project_row, source=_source(request, project_row))
     return render(
@@ -167,7 +167,7 @@ def _hours(form: NewJob) -> float | None:
 @guarded_by(_RUN)
 @require_POST
 def project_job_code(request: HttpRequest, project: str) -> JsonResponse:
-    """Take in a file as the body, for a form whose scripts send it before the form is sent."""
+    """Accept a file as the body, for a form whose scripts upload it before the form is sent."""
     try:
         snapshot = take_upload(
             project=gated_project(request),

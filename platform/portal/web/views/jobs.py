@@ -67,7 +67,7 @@ def project_jobs(request: HttpRequest, project: str) -> HttpResponse:
 @guarded_by(_SEE)
 @require_safe
 def project_job(request: HttpRequest, project: str, job: str) -> HttpResponse:
-    """Show one job: how it stands and why, its log, what it uses, exactly what was submitted."""
+    """Show one job: status and reason, log, resource usage, and what was submitted."""
     project_row, viewer = gated_project(request), require_principal(request).user
     standing = standing_of(job_of(project_row, job), viewer)
     context = page_of(standing) | {"may_run": gated_role(request).at_least(Role.CONTRIBUTOR)}
@@ -108,7 +108,7 @@ def page_of(standing: JobStatus) -> dict[str, Any]:
 
 
 def _times_of(job: Job, leases: list[Lease]) -> list[tuple[str, str]]:
-    """Tell how long each part of the way to the first step took."""
+    """Return the duration of each phase up to the first step."""
     workload = job.workload
     came = workload.created_at
     first = min((lease.first_step_at for lease in leases if lease.first_step_at), default=None)

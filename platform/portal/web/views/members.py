@@ -33,28 +33,28 @@ _READ, _WRITE = Scope.PROJECTS_READ, Scope.MEMBERS_WRITE
 @guarded_by(ProjectRole(Role.VIEWER, _READ))
 @require_safe
 def project_members(request: HttpRequest, project: str) -> HttpResponse:
-    """Who belongs to the project, directly or through its team."""
+    """Members of the project, directly or through its team."""
     return _page(request)
 
 
 @guarded_by(TeamRole(Role.VIEWER, _READ))
 @require_safe
 def team_members(request: HttpRequest, team: str) -> HttpResponse:
-    """Who belongs to the team."""
+    """Members of the team."""
     return _page(request)
 
 
 @guarded_by(ProjectRole(Role.MAINTAINER, _WRITE))
 @require_POST
 def project_invite(request: HttpRequest, project: str) -> HttpResponse:
-    """Invite somebody to the project; the answer is the only place the link is shown."""
+    """Invite somebody to the project. Only this response shows the link."""
     return _invite(request)
 
 
 @guarded_by(TeamRole(Role.MAINTAINER, _WRITE))
 @require_POST
 def team_invite(request: HttpRequest, team: str) -> HttpResponse:
-    """Invite somebody to the team; the answer is the only place the link is shown."""
+    """Invite somebody to the team. Only this response shows the link."""
     return _invite(request)
 
 

@@ -72,7 +72,7 @@ def _initial(
 
 
 def _wanted(form: ProjectStages | Gates, rules: ProjectRules) -> RulesIn:
-    """Return the rules as the form changes them; `revision` refuses what was overtaken."""
+    """Return the rules as changed by the form. `revision` detects concurrent changes."""
     declared = [TargetGates.model_validate(written) for written in rules.gates]
     if isinstance(form, ProjectStages):
         stages: list[str] = form.cleaned_data["stages"]

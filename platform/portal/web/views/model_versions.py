@@ -187,7 +187,7 @@ def project_model_batching(
 def project_model_promote(
     request: HttpRequest, project: str, model: str, version: int
 ) -> HttpResponse:
-    """Show what a promotion would change, with its gates; do it, or ask for approval."""
+    """Show the changes of a promotion, with its gates. Promote, or request approval."""
     project_row, by = gated_project(request), Actor.of(require_principal(request))
     target = _target(request)
     form = Promotion(sent(request))
@@ -239,7 +239,7 @@ def _asks_approval(plan: PromotionPlan) -> bool:
 def _asked_for(
     request: HttpRequest, project: Project, model: str, version: int, target: Target, by: Actor
 ) -> Callable[[dict[str, Any]], str]:
-    """Return what the button that was pressed does; it says what it has done."""
+    """Return the action of the button that was pressed. It returns a message about its result."""
 
     def ask(data: dict[str, Any]) -> str:
         ask_approval(

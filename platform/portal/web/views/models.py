@@ -116,7 +116,7 @@ def project_model_card(request: HttpRequest, project: str, model: str) -> HttpRe
 @guarded_by(_WRITE)
 @require_http_methods(["GET", "HEAD", "POST"])
 def project_model_register(request: HttpRequest, project: str) -> HttpResponse:
-    """Register the model of a run; the address may name the run already."""
+    """Register the model of a run. The URL may name the run."""
     project_row = gated_project(request)
     given = {"run": request.GET.get("run", "")[:32], "name": request.GET.get("name", "")[:100]}
     form = RegisterModel(sent(request), initial=given | {"path": "model"})

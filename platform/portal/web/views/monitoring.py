@@ -210,7 +210,7 @@ def _row(request: HttpRequest) -> int:
 
 
 def _one(endpoint: Endpoint, filters: SelectionFilters, row: int) -> PredictionListRow | None:
-    """Return one row of a prediction; its rows come in their order."""
+    """Return one row of a prediction. Its rows are returned in order."""
     rows, _ = search(endpoint, filters, limit=row + 1)
     return next((line for line in lines_of(rows[-1:]) if line.row.row == row), None)
 
@@ -245,7 +245,7 @@ def _predictions(request: HttpRequest, endpoint: Endpoint, form: AsData) -> Http
 def project_endpoint_snooze(
     request: HttpRequest, project: str, endpoint: str, alert: str
 ) -> HttpResponse:
-    """Tell nobody about an alert for a day."""
+    """Mute an alert for a day."""
     endpoint_row, by = gated_endpoint(request), require_principal(request).user
     if one_click(
         request, lambda: snooze_alert(endpoint=endpoint_row, alert_id=alert, by=by, hours=24.0)
@@ -256,7 +256,7 @@ def project_endpoint_snooze(
 
 @guarded_by(_CHANGE)
 def project_endpoint_watching(request: HttpRequest, project: str, endpoint: str) -> HttpResponse:
-    """Change thresholds, and where alerts are told."""
+    """Change thresholds and notification channels."""
     endpoint_row, by = gated_endpoint(request), require_principal(request).user
     watching = MonitorSettingsForm(
         sent(request), initial=MonitorSettingsForm.of(settings_of(endpoint_row))
@@ -277,7 +277,7 @@ def project_endpoint_watching(request: HttpRequest, project: str, endpoint: str)
 @guarded_by(_CHANGE)
 @require_POST
 def project_endpoint_channel_new(request: HttpRequest, project: str, endpoint: str) -> HttpResponse:
-    """Let alerts be told somewhere; the secret of a webhook is shown on the page that follows."""
+    """Add a notification channel. The next page shows the secret of a webhook."""
     endpoint_row, by = gated_endpoint(request), require_principal(request).user
     form = NewChannel(sent(request))
 
@@ -299,7 +299,7 @@ def project_endpoint_channel_new(request: HttpRequest, project: str, endpoint: s
 def project_endpoint_channel_remove(
     request: HttpRequest, project: str, endpoint: str, channel: str
 ) -> HttpResponse:
-    """Tell alerts there no more."""
+    """Remove a notification channel."""
     endpoint_row, by = gated_endpoint(request), require_principal(request).user
     remove_channel(endpoint=endpoint_row, channel_id=channel, by=by)
     return redirect("project_endpoint_watching", project, endpoint)

@@ -57,7 +57,7 @@ class Machine:
 
     @property
     def is_shared(self) -> bool:
-        """Whether some back end cannot keep projects apart."""
+        """True if some back end cannot isolate projects from each other."""
         return any(level.isolation.is_shared for level in self.levels)
 
 
@@ -72,7 +72,7 @@ class Level:
 
 @dataclass(frozen=True)
 class NodeTask:
-    """A task on a node; `url` and the name are empty for projects the person is not in."""
+    """Task on a node. `url` and the name are empty for projects without the person."""
 
     lease: Lease
     words: str
@@ -89,7 +89,7 @@ def nodes(request: HttpRequest) -> HttpResponse:
 @guarded_by(Administrator())
 @require_POST
 def node_join(request: HttpRequest) -> HttpResponse:
-    """Make a one-time token; the answer is the only place it is shown."""
+    """Create a one-time token. Only this response shows it."""
     by = require_principal(request).user
     form = JoinMachine(request.POST)
     done = carry_out(request, form, lambda data: make_join_token(by=by, **data))
@@ -164,7 +164,7 @@ def node(request: HttpRequest, node: str) -> HttpResponse:
 
 
 def _running_on(node: Node, principal: Principal) -> Shortlist[NodeTask]:
-    """Tell what runs on a node; of projects the person is not in, the kind alone."""
+    """Return the tasks on a node. For projects without the person, only their kind."""
     leases = Lease.objects.open().filter(node=node).select_related("workload", "project")
     live = set(principal.projects().live().values_list("pk", flat=True))
     running = shortlist(leases.order_by("granted_at"), RUNNING_SHOWN)

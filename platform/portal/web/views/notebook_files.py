@@ -41,7 +41,7 @@ WHERE = {"room": "projects", "section": "notebook_files"}
 
 
 def may_write(request: HttpRequest) -> bool:
-    """Whether the person may change something here."""
+    """Return whether the person is at least a contributor of the project."""
     return gated_role(request).at_least(Role.CONTRIBUTOR)
 
 
@@ -92,7 +92,7 @@ def project_notebook_file(request: HttpRequest, project: str, notebook: str) -> 
 
 
 def _preview(version: NotebookVersion) -> NotebookPreview | None:
-    """Return what can be looked at here by whoever may not run it; None where it is too much."""
+    """Return a preview for people who may not run the notebook, or None if it is too large."""
     halves = [half.file.blob.size_bytes for half in (version.source, version.outputs) if half]
     return preview_of(read_version(version)) if sum(halves) <= MOST_PREVIEWED_BYTES else None
 
@@ -100,7 +100,7 @@ def _preview(version: NotebookVersion) -> NotebookPreview | None:
 @guarded_by(_SEE)
 @require_safe
 def project_notebook_diff(request: HttpRequest, project: str, notebook: str) -> HttpResponse:
-    """Show how two versions differ, cell by cell; the newest and the one before unless named."""
+    """Show the differences of two versions by cell, by default the newest and the one before."""
     file = gated_notebook(request)
     after = asked_version(request, file, "to")
     since = word(request, "from") or str(max(1, after.number - 1))
@@ -132,7 +132,7 @@ def project_notebook_download(request: HttpRequest, project: str, notebook: str)
 
 
 def as_file(content: bytes, path: str) -> HttpResponse:
-    """Return a notebook as a download; a browser never shows it as a page."""
+    """Return a notebook as a download. Browsers never show it as a page."""
     answer = HttpResponse(content, content_type="application/x-ipynb+json")
     name = path.rpartition("/")[2]
     answer.headers["Content-Disposition"] = content_disposition_header(True, name) or ""
@@ -158,7 +158,7 @@ def project_notebook_restore(request: HttpRequest, project: str, notebook: str) 
 @guarded_by(_CHANGE)
 @require_http_methods(["GET", "HEAD", "POST"])
 def project_notebook_branch(request: HttpRequest, project: str, notebook: str) -> HttpResponse:
-    """Begin a new notebook as a version of this one."""
+    """Create a notebook from a version of this one."""
     file, by = gated_notebook(request), require_principal(request).user
     version = numbered_version(file, request.POST.get("version", "") or word(request, "version"))
     stem = file.path.removesuffix(".ipynb")
@@ -202,7 +202,7 @@ def project_notebook_file_delete(request: HttpRequest, project: str, notebook: s
 def project_notebook_file_undelete(
     request: HttpRequest, project: str, notebook: str
 ) -> HttpResponse:
-    """Take back the deletion of a notebook."""
+    """Undo the deletion of a notebook."""
     file = gated_notebook(request)
     if one_click(request, lambda: undelete_notebook(file=file)):
         messages.success(request, f"{file.path} is back.")

@@ -24,7 +24,7 @@ from portal.workloads.scheduling import free_places, read_sites
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.notebook_servers import ServerIn
 
-# What of the form tells its price.
+# Fields that determine the price.
 _PRICED = ("name", "tier", "max_hours")
 _RUN = ProjectRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)
 _WHERE = {"room": "projects", "section": "notebooks"}
@@ -71,7 +71,7 @@ def _launch(project: Project, by: User, form: LaunchServer) -> Server:
 @guarded_by(_RUN)
 @require_POST
 def project_notebook_quote(request: HttpRequest, project: str) -> HttpResponse:
-    """Say what the form as it stands would cost and whether it would wait; nothing starts."""
+    """Quote the server in the form, and whether it would wait. Nothing starts."""
     project_row, by = gated_project(request), require_principal(request).user
     form = LaunchServer(request.POST)
     return render(request, "web/notebooks/quote.html", _priced(project_row, by, form))

@@ -78,7 +78,7 @@ def project_notebook_run(request: HttpRequest, project: str, notebook: str) -> H
 @guarded_by(_RUN)
 @require_POST
 def project_notebook_run_quote(request: HttpRequest, project: str, notebook: str) -> HttpResponse:
-    """Say what the form as it stands would cost and whether it would wait; nothing is queued."""
+    """Quote the run in the form, and whether it would wait. Nothing is queued."""
     file, by = gated_notebook(request), require_principal(request).user
     version = numbered_version(file, request.POST.get("version", ""))
     form = RunNotebook(request.POST, version=version, tier="")

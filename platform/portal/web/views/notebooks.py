@@ -96,7 +96,7 @@ def _page(request: HttpRequest, standing: ServerStanding) -> dict[str, Any]:
 @guarded_by(_OWN)
 @require_safe
 def project_notebook_open(request: HttpRequest, project: str, server: str) -> HttpResponse:
-    """Go to JupyterLab, or to the page that tells how far it is."""
+    """Go to JupyterLab, or to the page with the progress of the start."""
     server_row = gated_server(request)
     if server_row.status == NotebookState.READY:
         return redirect(url_of(server_row))

@@ -36,7 +36,7 @@ class PaletteItem:
 @guarded_by(SignedIn(Scope.PROJECTS_READ))
 @require_safe
 def palette(request: HttpRequest) -> HttpResponse:
-    """Answer with the lines that match `q`; those of the project in `project` come first."""
+    """Return the lines that match `q`, those of the project in `project` first."""
     principal, text = require_principal(request), word(request, "q")
     slug = word(request, "project")
     here = principal.projects().live().filter(slug=slug).select_related("team").first()
@@ -85,7 +85,7 @@ def _pages_of(principal: Principal, project: Project, text: str) -> list[Palette
 
 
 def _jobs(principal: Principal, here: Project | None, text: str) -> list[PaletteItem]:
-    """Jobs by name; without a word, the newest of the project one is in."""
+    """Return jobs by name, or the newest of the current project without a search term."""
     if not text and here is None:
         return []
     workloads = Workload.objects.visible_to(principal).filter(kind="job", name__icontains=text)
@@ -102,7 +102,7 @@ def _jobs(principal: Principal, here: Project | None, text: str) -> list[Palette
 
 
 def _endpoints(principal: Principal, here: Project | None, text: str) -> list[PaletteItem]:
-    """Endpoints by name; without a word, the newest of the project one is in."""
+    """Return endpoints by name, or the newest of the current project without a search term."""
     if not text and here is None:
         return []
     endpoints = Endpoint.objects.present().filter(project__in=principal.projects().live())

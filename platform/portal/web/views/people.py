@@ -60,7 +60,7 @@ def person(request: HttpRequest, person: str) -> HttpResponse:
 @guarded_by(Administrator())
 @require_http_methods(["GET", "HEAD", "POST"])
 def person_suspend(request: HttpRequest, person: str) -> HttpResponse:
-    """Ask, then suspend; name an heir when the person is the last owner of something."""
+    """Confirm, then suspend. Ask for a new owner if the person is the last owner of something."""
     user = _found(person)
     form = HandOver(sent(request))
     if carry_out(
@@ -85,7 +85,7 @@ def person_suspend(request: HttpRequest, person: str) -> HttpResponse:
 @guarded_by(Administrator())
 @require_POST
 def person_change(request: HttpRequest, person: str) -> HttpResponse:
-    """Reinstate a person; make or unmake an administrator."""
+    """Reinstate a person, or grant or revoke administrator rights."""
     user = _found(person)
     changes = CHANGES.get(request.POST.get("do", ""))
     if changes is None:

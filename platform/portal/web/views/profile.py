@@ -31,7 +31,7 @@ def settings(request: HttpRequest) -> HttpResponse:
 @guarded_by(SignedIn())
 @require_http_methods(["GET", "HEAD", "POST"])
 def profile(request: HttpRequest) -> HttpResponse:
-    """Who one is; change the name."""
+    """Show the person's profile, and change the name."""
     user = require_principal(request).user
     form = Profile(sent(request), initial={"name": user.name})
     if carry_out(request, form, lambda data: rename_self(user=user, name=data["name"])):
@@ -52,7 +52,7 @@ def profile(request: HttpRequest) -> HttpResponse:
 @guarded_by(SignedIn())
 @require_safe
 def sessions(request: HttpRequest) -> HttpResponse:
-    """Where one is signed in."""
+    """List the person's active sessions."""
     user = require_principal(request).user
     alive = Session.objects.filter(expire_date__gt=clock.now()).values("session_key")
     sessions = UserSession.objects.filter(user=user, session_key__in=alive).order_by("-created_at")

@@ -112,7 +112,7 @@ def _first_people(members: QuerySet[Membership]) -> list[Membership]:
 @guarded_by(ProjectRole(Role.MAINTAINER, Scope.PROJECTS_WRITE, archived=True))
 @require_http_methods(["GET", "HEAD", "POST"])
 def project_settings(request: HttpRequest, project: str) -> HttpResponse:
-    """Rename, describe; for owners the way to archive or restore."""
+    """Rename and describe the project. Owners can also archive or restore it."""
     project_row = gated_project(request)
     given = {"name": project_row.name, "description": project_row.description}
     form = EditProject(sent(request), initial=given)

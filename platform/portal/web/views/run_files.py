@@ -47,7 +47,7 @@ _FRAMES = (None, "iframe", "frame")
 @xframe_options_exempt
 @require_safe
 def project_run_file(request: HttpRequest, project: str, run: str) -> HttpResponseBase:
-    """Show one picture or page among the artifacts to whoever holds its link."""
+    """Show one picture or page among the artifacts to anybody with its link."""
     ending = request.GET.get("path", "").rpartition(".")[2].lower()
     kind = PICTURES.get(ending) or PAGES.get(ending)
     if kind is None:

@@ -1,4 +1,4 @@
-"""Project secrets: written, replaced, deleted; never read back."""
+"""Project secrets: created, replaced, deleted, but never shown."""
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse

@@ -1,4 +1,4 @@
-"""Spend: what was spent, by whom, on what; idle waste; exports; prices; rent or buy."""
+"""Spend: by person and purpose, idle waste, exports, prices, rent or buy."""
 
 import json
 from dataclasses import asdict
@@ -76,7 +76,7 @@ def project_spend(request: HttpRequest, project: str) -> HttpResponse:
 @guarded_by(Administrator())
 @require_safe
 def spend_installation(request: HttpRequest) -> HttpResponse:
-    """Show what everything has cost; without single runs, into which administrators do not see."""
+    """Show the spend of the installation, without single runs, which administrators may not see."""
     principal = require_principal(request)
     shown = shown_spend(Whose(), _window(request), with_runs=False)
     context = _page(request, shown) | {
@@ -121,7 +121,7 @@ def _page(request: HttpRequest, shown: SpendOut) -> dict[str, Any]:
 
 
 def _parts(shares: list[ShareOut], total: int) -> list[tuple[ShareOut, int]]:
-    """Return shares with their percentage; those beyond the dearest as one, so that all add up."""
+    """Return shares with their percentage. The rest after the top by cost is one, so all add up."""
     shown, others = shares[:_SHARES_SHOWN], shares[_SHARES_SHOWN:]
     if len(others) > 1:
         rest = sum(share.nano_usd for share in others)
@@ -211,7 +211,7 @@ def _price_all(data: dict[str, Any]) -> int:
 @guarded_by(_MINE)
 @require_safe
 def spend_rent_or_buy(request: HttpRequest) -> HttpResponse:
-    """Compare renting what one uses with owning it; every assumption can be changed."""
+    """Compare renting the present usage with owning it. Every assumption can be changed."""
     start = asdict(_from_use(request))
     given = {name: request.GET.get(name) or value for name, value in start.items()}
     form = RentOrBuy(given)
@@ -230,7 +230,7 @@ def spend_rent_or_buy(request: HttpRequest) -> HttpResponse:
 
 
 def _from_use(request: HttpRequest) -> Assumptions:
-    """Take what was used in the last 7 days on the tier most was spent on, as if for a month."""
+    """Extrapolate the last 7 days on the tier with the highest cost to a month."""
     scope, week = scope_in_sight(require_principal(request)), window_of(WEEK, clock.now())
     used = spending_of(scope, week, with_runs=False).by_tier
     tiers = Tier.objects.filter(pk__in=used, nano_usd_per_hour__gt=0)

@@ -1,4 +1,4 @@
-"""The streams by which open pages hear what has changed."""
+"""Event streams that notify open pages of changes."""
 
 from django.http import HttpRequest
 from django.views.decorators.http import require_safe
@@ -19,21 +19,21 @@ _MOST_DIGITS = 18
 @guarded_by(SignedIn(Scope.PROJECTS_READ))
 @require_safe
 def events(request: HttpRequest) -> EventStream:
-    """What concerns the person: projects, tokens, sessions."""
+    """Stream events for the person: projects, tokens, sessions."""
     return _stream(request, None)
 
 
 @guarded_by(ProjectRole(Role.VIEWER, Scope.PROJECTS_READ, archived=True))
 @require_safe
 def project_events(request: HttpRequest, project: str) -> EventStream:
-    """What concerns the person and one project."""
+    """Stream events for the person and one project."""
     return _stream(request, gated_project(request))
 
 
 @guarded_by(TeamRole(Role.VIEWER, Scope.PROJECTS_READ))
 @require_safe
 def team_events(request: HttpRequest, team: str) -> EventStream:
-    """What concerns the person and one team."""
+    """Stream events for the person and one team."""
     return _stream(request, gated_team(request))
 
 
@@ -48,7 +48,7 @@ def _stream(request: HttpRequest, group: Group | None) -> EventStream:
 
 
 def _resumed_from(request: HttpRequest) -> int:
-    """The last event the page knows of: what it heard, or what was newest when it was drawn."""
+    """Return the last event that the page knows: received, or newest when it was rendered."""
     text = request.headers.get("Last-Event-ID") or request.GET.get("since", "")
     known = text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
     return int(text) if known else 0

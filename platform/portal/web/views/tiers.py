@@ -76,7 +76,7 @@ def _create(data: dict[str, Any]) -> Tier:
 @guarded_by(Administrator())
 @require_http_methods(["GET", "HEAD", "POST"])
 def tier(request: HttpRequest, tier: str) -> HttpResponse:
-    """Show one tier with every price it has had; change the price from now on."""
+    """Show one tier with its price history. Change the price from now on."""
     tier_row = _found(tier)
     form = ChangePrice(
         sent(request), initial={"price": f"{tier_row.nano_usd_per_hour / _NANO:.9f}".rstrip("0")}
@@ -149,7 +149,7 @@ def _found(slug: str) -> Tier:
 @guarded_by(Administrator())
 @require_http_methods(["GET", "HEAD", "POST"])
 def quotas(request: HttpRequest) -> HttpResponse:
-    """List what projects and teams may use at once; set it for one of them."""
+    """List the quotas of projects and teams, and set one."""
     form = SetQuota(sent(request), initial={"group": request.GET.get("group", "")[:48]})
     done = carry_out(request, form, _set)
     if done:

@@ -36,7 +36,7 @@ def tokens(request: HttpRequest) -> HttpResponse:
 @guarded_by(SignedIn(Scope.TOKENS_WRITE))
 @require_http_methods(["GET", "HEAD", "POST"])
 def token_new(request: HttpRequest) -> HttpResponse:
-    """Make a token; the answer is the only place it is shown."""
+    """Create a token. Only this response shows it."""
     principal = require_principal(request)
     form = NewTokenForm(
         sent(request),

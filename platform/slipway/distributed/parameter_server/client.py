@@ -46,16 +46,16 @@ class ParameterClient:
 
     @property
     def is_leader(self) -> bool:
-        """Whether this worker writes checkpoints: the living one with the lowest number."""
+        """True if this worker writes checkpoints, as the live worker with the lowest number."""
         return bool(self.flags & Flag.LEADER)
 
     @property
     def wants_stop(self) -> bool:
-        """Whether any worker was asked to stop."""
+        """True if any worker was asked to stop."""
         return bool(self.flags & Flag.STOP)
 
     def pull(self) -> Mapping[str, torch.Tensor]:
-        """Return the parameters as they are now; they are overwritten by the next call."""
+        """Return the current parameters. The next call overwrites them."""
         self._tell(Frame(Operation.PULL, worker=self._worker))
         return self._take()[0]
 
@@ -68,7 +68,7 @@ class ParameterClient:
         loss: float,
         stop: bool,
     ) -> tuple[Mapping[str, torch.Tensor], float]:
-        """Send gradients; return parameters and loss when the servers let this worker go on."""
+        """Send gradients. Return parameters and loss when the servers let this worker continue."""
         for packed in self._gradients:
             packed.fill(gradients)
         for server, packed in enumerate(self._gradients):
@@ -106,7 +106,7 @@ class ParameterClient:
         self._tell(Frame(Operation.LEAVE, worker=self._worker))
 
     def close(self) -> None:
-        """Say good-bye to the servers that are still there."""
+        """Disconnect from the servers that are still there."""
         for connection in self._sockets:
             try:
                 wire.send(connection, Frame(Operation.BYE, worker=self._worker))

@@ -37,7 +37,7 @@ _SLACK_S = 30.0
 
 
 class WorkerEngine:
-    """Computes gradients on a whole copy of the model; the servers change the parameters."""
+    """Computes gradients on a whole copy of the model. The servers change the parameters."""
 
     batch_multiple = 1
 
@@ -63,11 +63,11 @@ class WorkerEngine:
 
     @property
     def saves(self) -> bool:
-        """Whether this worker writes checkpoints: the living one with the lowest number does."""
+        """True if this worker writes checkpoints, as the live worker with the lowest number."""
         return self._client.is_leader
 
     def step(self, batch: Batch, weight: float, stop: bool) -> Outcome:
-        """Send the gradients of this worker's share; return when it may go on.
+        """Send the gradients of this worker's share, and return when it may continue.
 
         The loss is the mean over all workers when synchronous, else this worker's own.
         """
@@ -99,7 +99,7 @@ class WorkerEngine:
             return (function or self._loss_function)(call(self._module, inputs), target)
 
     def pause(self) -> None:
-        """Let the others go on without this worker until its next step."""
+        """Let the others continue without this worker until its next step."""
         with contextlib.suppress(PeerLost):  # servers that are gone wait for nobody
             self._client.leave()
 
@@ -113,7 +113,7 @@ class WorkerEngine:
     def snapshot(self) -> EngineState:
         """Return the whole model and the optimizer state of all servers.
 
-        All of one step when synchronous; otherwise each server's as it is when asked.
+        All of one step when synchronous. Otherwise each server's as it is when asked.
         """
         self._take(self._client.pull())
         tensors, numbers = self._client.state()
@@ -126,7 +126,7 @@ class WorkerEngine:
         return EngineState(tensors, plain)
 
     def restore(self, stored: StoredState) -> None:
-        """Take over buffers from the checkpoint and parameters from the servers that did."""
+        """Load buffers from the checkpoint, and parameters from the servers, which loaded it."""
         stored.read(
             {
                 f"model.{name}": value
@@ -138,7 +138,7 @@ class WorkerEngine:
         self._take(self._client.pull())
 
     def close(self) -> None:
-        """Say good-bye to the servers."""
+        """Disconnect from the servers."""
         self._client.close()
 
     def _take(self, parameters: Mapping[str, torch.Tensor]) -> None:
@@ -159,7 +159,7 @@ class ServerEngine:
         self._server = server
 
     def serve(self) -> bool:
-        """Return when all workers are done; whether one of them was asked to stop."""
+        """Return once all workers are done. The result is true if one of them was asked to stop."""
         self._shard.wait_until_alone()
         return self._shard.wants_stop()
 
@@ -184,7 +184,7 @@ class ServerEngine:
         return EngineState()
 
     def restore(self, stored: StoredState) -> None:
-        """Take over this server's part of a checkpoint."""
+        """Load this server's part of a checkpoint."""
         self._shard.restore(stored)
         dist.barrier()
 
@@ -256,8 +256,11 @@ def start_role(
 
 
 def _job_secret() -> bytes:
-    """Return the secret of the job: the environment's where every rank has it, so that it never
-    travels; else one that rank 0 makes for this run and tells the others over their group."""
+    """Return the secret of the job.
+
+    It comes from the environment where every rank has it, so that it is never sent. Otherwise
+    rank 0 creates it for this run and sends it to the others over their group.
+    """
     given = os.environ.get(SECRET_VARIABLE, "").encode()
     if all(gather_json(bool(given))):
         return given

@@ -105,7 +105,7 @@ class Server:
             self._shard.gone(worker, said_bye=said_bye)
 
     def _answer(self, connection: socket.socket, frame: Frame, gradient: PackedShard) -> bool:
-        """Do what a frame asks; return whether it was the last."""
+        """Execute the request of a frame, and return whether it was the last."""
         match frame.operation:
             case Operation.PUSH:
                 wire.receive_into(connection, memoryview(gradient.buffer))

@@ -93,7 +93,7 @@ class Shard:
             return self._answer(worker, self._loss)
 
     def push(self, frame: Frame, gradient: PackedShard) -> ShardState:
-        """Take a gradient; return the parameters when the worker may go on."""
+        """Accept a gradient, and return the parameters when the worker may continue."""
         worker = frame.worker
         with self._changed:
             self._stop = self._stop or bool(frame.flags & Flag.STOP)
@@ -132,13 +132,13 @@ class Shard:
             return described, bytes(packed.buffer)
 
     def restore(self, stored: StoredState) -> None:
-        """Take over parameters and optimizer state of a checkpoint."""
+        """Load parameters and optimizer state of a checkpoint."""
         with self._changed:
             restore_into(self._parameters, self._optimizers, stored)
             self._version += 1
 
     def wants_stop(self) -> bool:
-        """Whether any worker was asked to stop."""
+        """True if any worker was asked to stop."""
         with self._changed:
             return self._stop
 

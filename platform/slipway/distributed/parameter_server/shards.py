@@ -1,4 +1,4 @@
-"""How the parameters are divided over servers and laid out in messages."""
+"""Division of the parameters over servers, and their layout in messages."""
 
 import hashlib
 import json
@@ -42,7 +42,7 @@ class PackedShard:
             offset += count * dtype.itemsize
 
     def fill(self, values: Mapping[str, torch.Tensor | None]) -> None:
-        """Copy values in, from any device; a missing one counts as zeros."""
+        """Copy values in, from any device. A missing one counts as zeros."""
         for name, tensor in self.tensors.items():
             value = values.get(name)
             if value is None:
@@ -82,7 +82,7 @@ def describe_state(tensors: Mapping[str, torch.Tensor], plain: object) -> bytes:
 
 
 def read_description(text: bytes) -> tuple[ShardLayout, Mapping[str, object]]:
-    """Return the layout and the numbers in a description; raises ValueError when it is wrong."""
+    """Return the layout and the numbers in a description, or raise ValueError when it is wrong."""
     value = json.loads(text)
     if not isinstance(value, dict) or not isinstance(value.get("plain"), dict):
         raise ValueError("The description of optimizer state is not an object.")

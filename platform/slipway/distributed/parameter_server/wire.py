@@ -1,4 +1,4 @@
-"""What workers and servers say to each other over TCP.
+"""Protocol between workers and servers over TCP.
 
 A connection begins with a handshake in which both sides prove that they know the secret of the
 job, without sending it (HMAC-SHA256 over both sides' nonces, RFC 2104):
@@ -10,7 +10,7 @@ job, without sending it (HMAC-SHA256 over both sides' nonces, RFC 2104):
 Then come frames: a fixed header and raw bytes. Parameters and gradients travel as the bytes of
 their elements in the order both sides computed from the same model, so no name, shape or length
 is taken from the network, nothing is unpickled, and a frame of the wrong length ends the
-connection. The handshake keeps strangers out; like torch's own traffic the frames are neither
+connection. The handshake keeps strangers out. Like torch's own traffic the frames are neither
 encrypted nor signed, so the network between ranks must be trusted.
 """
 
@@ -35,7 +35,7 @@ _VERSION = 1
 
 
 class Operation(IntEnum):
-    """What a frame asks or answers."""
+    """Request or response type of a frame."""
 
     PULL = 1
     """Send me the parameters."""
@@ -98,7 +98,7 @@ def send(connection: socket.socket, frame: Frame, payload: bytes | memoryview = 
 
 
 def receive(connection: socket.socket) -> Frame:
-    """Receive a header; the caller then reads `size` bytes, having checked it."""
+    """Receive a header. The caller validates `size` and then reads as many bytes."""
     fields = _HEADER.unpack(receive_exactly(connection, _HEADER.size))
     magic, version, operation, flags, worker, clock, count, weight, loss, size = fields
     if magic != _MAGIC or version != _VERSION or operation not in list(Operation):
@@ -124,7 +124,7 @@ def receive_into(connection: socket.socket, buffer: memoryview) -> None:
 
 
 def admit(connection: socket.socket, secret: bytes, layout: bytes, *, worker_count: int) -> int:
-    """As a server, check that a worker belongs to the job; return its number."""
+    """As a server, verify that a worker belongs to the job, and return its number."""
     token_bytes = secrets.token_bytes(NONCE_BYTES)
     connection.sendall(token_bytes)
     hello = receive_exactly(connection, _HELLO.size)
