@@ -26,7 +26,7 @@ _AT_ONCE = 50
 
 
 def deliver_pending() -> int:
-    """Tell what is due; returns how many were told."""
+    """Send pending alert notifications. Return the number sent."""
     due = AlertDelivery.objects.filter(
         sent_at=None, attempts__lt=MAX_ATTEMPTS, next_attempt_at__lte=clock.now()
     ).select_related("alert__endpoint__project", "channel")

@@ -1,4 +1,4 @@
-"""How whatever analyses stands back on a machine whose processors predict as well."""
+"""Lower the CPU priority of analysis on machines that also serve predictions."""
 
 import ctypes
 import os

@@ -29,7 +29,7 @@ class NotDelivered(Exception):
 
 
 def checked(url: str) -> SplitResult:
-    """Return the parts of an address that could be one of a webhook; raises Refused."""
+    """Return the parts of an address that could be one of a webhook; raises WebhookRefused."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -109,7 +109,7 @@ def signature_of(secret: str, moment_s: int, body: bytes) -> str:
 def post(
     url: str, body: bytes, headers: dict[str, str], *, transport: httpx.BaseTransport | None = None
 ) -> None:
-    """POST JSON to a webhook; raises Refused or NotDelivered.
+    """POST JSON to a webhook; raises WebhookRefused or NotDelivered.
 
     `transport` replaces the network where only the lookup is looked at.
     """

@@ -58,8 +58,8 @@ class DriftWindow(Row):
     """Predictions of a revision from after `starts_at` to `ends_at`, beside the baseline.
 
     `failed` predictions (5xx) are not among its `rows`. `features` holds a
-    `statistics.judging.Difference` each; `different` those that differ here, `drifted` those that
-    did in the window before as well.
+    `statistics.drift_verdicts.Difference` each. `different` are those that differ here, `drifted`
+    those that differed in the window before as well.
     """
 
     id = IdField("win")
