@@ -42,26 +42,26 @@ def measure(cast: Cast, route: Route, *, everybody: bool) -> table.Table:
     they hear of GET, and of OPTIONS 405 where GET is answered. Pages of which the table says
     something else are asked in the name of everybody.
     """
-    found: table.Table = {}
+    answers: table.Table = {}
     for verb in VERBS:
         if verb in ("HEAD", "OPTIONS") and not route.operations:
-            told = _as_get(found[route.template, "GET"], verb)
+            answers_to_get = _as_get(answers[route.template, "GET"], verb)
             few = _asked(cast, route, verb, ("own", *_few(route, verb)))
-            is_usual = told == table.read().get((route.template, verb))
-            if is_usual and few == {column: told[column] for column in few}:
-                found[route.template, verb] = told
+            is_usual = answers_to_get == table.read().get((route.template, verb))
+            if is_usual and few == {column: answers_to_get[column] for column in few}:
+                answers[route.template, verb] = answers_to_get
                 continue
         if _is_undeclared(route, verb):
             few = _asked(cast, route, verb, _few(route, verb))
             if {few[column] for column in few if column != "csf"} == {"405"}:
-                found[route.template, verb] = dict.fromkeys(COLUMNS, "405") | few
+                answers[route.template, verb] = dict.fromkeys(COLUMNS, "405") | few
                 continue
         reviewed = table.read().get((route.template, verb), {})
         columns = tuple(COLUMNS)
         if not everybody and set(reviewed) == set(COLUMNS):
             columns = _in_turn(route, verb)
-        found[route.template, verb] = reviewed | _asked(cast, route, verb, columns)
-    return found
+        answers[route.template, verb] = reviewed | _asked(cast, route, verb, columns)
+    return answers
 
 
 def _in_turn(route: Route, verb: str) -> tuple[str, ...]:
@@ -108,16 +108,16 @@ def _few(route: Route, verb: str) -> tuple[str, ...]:
 def test_every_verb_answers_every_caller_as_reviewed(
     cast: Cast, route: Route, refresh: bool
 ) -> None:
-    found = measure(cast, route, everybody=refresh or asked_all())
-    faults = [fault for key, row in found.items() for fault in faults_of(route, key[1], row)]
+    answers = measure(cast, route, everybody=refresh or asked_all())
+    faults = [fault for key, row in answers.items() for fault in faults_of(route, key[1], row)]
     assert not faults
     if refresh:
-        _measured.update(found)
+        _measured.update(answers)
         return
     stored = table.read()
     wrong = [
         f"{verb} {template} for {COLUMNS[column]}: {cell}, not {expected}"
-        for (template, verb), row in found.items()
+        for (template, verb), row in answers.items()
         for column, cell in row.items()
         if (expected := stored.get((template, verb), {}).get(column, "in the table")) != cell
     ]

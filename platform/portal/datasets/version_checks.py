@@ -19,7 +19,7 @@ from portal.datasets.tables import MAX_PARTS, Group, tables_in
 from slipway.schemas.datasets import TableProblem, VersionState, key_of
 from slipway.schemas.statistics import TableStatistics
 from slipway.schemas.tables import ReadSettings, TableSchema, matches_pattern
-from slipway.schemas.truncation import shorten
+from slipway.schemas.truncation import shorten, shorten_name
 
 log = structlog.get_logger(__name__)
 # A task may last 300 s. This is what reading all tables of a version may take of it, and for how
@@ -112,7 +112,9 @@ def _check(turn: Turn) -> None:
     collision, digest, files, size_bytes = _walk(turn)
     details: dict[str, Any] = {"digest": digest, "files": files, "size_bytes": size_bytes}
     if collision:
-        _refuse(version, f"{collision[:200]} is a file and a folder at once.", **details)
+        _refuse(
+            version, f"{shorten_name(collision, 200)} is a file and a folder at once.", **details
+        )
         return
     ready = Version.objects.ready().filter(dataset=version.dataset).order_by("-number").first()
     if ready is not None and ready.digest == digest and _settings(ready) == _settings(version):
@@ -139,7 +141,7 @@ def _refusal(check_findings: _CheckFindings) -> str:
         return shorten(first.message, 500)
     place = f", line {first.line}" if first.line else ""
     rows = f"{check_findings.bad_rows} bad {'row' if check_findings.bad_rows == 1 else 'rows'}"
-    return f"{rows}; the first is in {first.path[:200]}{place}. {_PLAIN_FILES}"
+    return f"{rows}; the first is in {shorten_name(first.path, 200)}{place}. {_PLAIN_FILES}"
 
 
 def _settings(version: Version) -> ReadSettings:
@@ -283,7 +285,9 @@ def _require_declared_columns(version: Version, check_findings: _CheckFindings) 
     for name in sorted(_settings(version).types.keys() - names):
         check_findings.bad_rows += 1
         message = "No table has this column, whose type is declared."
-        check_findings.problems.insert(0, TableProblem(path="", column=name[:200], message=message))
+        check_findings.problems.insert(
+            0, TableProblem(path="", column=shorten_name(name, 200), message=message)
+        )
 
 
 def _require_plain_files(turn: Turn, check_findings: _CheckFindings) -> None:
@@ -295,5 +299,6 @@ def _require_plain_files(turn: Turn, check_findings: _CheckFindings) -> None:
             unmatched = [pattern for pattern in unmatched if not matches_pattern(path, pattern)]
     for pattern in unmatched:
         check_findings.bad_rows += 1
-        message = f"No file matches {pattern[:200]}, which is declared as plain (plain_files)."
+        name = shorten_name(pattern, 200)
+        message = f"No file matches {name}, which is declared as plain (plain_files)."
         check_findings.problems.insert(0, TableProblem(path="", message=message))

@@ -71,7 +71,7 @@ class Finding(RequestSchema):
 
 
 class CheckReport(RequestSchema):
-    """What came of running a notebook top to bottom in a clean kernel.
+    """Result of running a notebook from top to bottom in a clean kernel.
 
     `findings_left_out` counts findings beyond those listed; `passed` is about all of them.
     """

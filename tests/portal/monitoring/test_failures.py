@@ -286,22 +286,22 @@ def test_what_analyses_steps_back_behind_what_predicts(traffic: Traffic) -> None
     """Questions of pages run in threads of low priority, passes in a process of low priority."""
     traffic.normal(300)
     traffic.look()
-    before = {one.name for one in Path("/proc/self/task").iterdir()}
+    before = {thread.name for thread in Path("/proc/self/task").iterdir()}
     own = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
 
     def ask(chosen: Flat) -> dict[str, int]:
         chosen._ask("SELECT count(*) FROM range(3000000) WHERE sqrt(range) > 5", [])
-        there = {one.name for one in Path("/proc/self/task").iterdir()} - before
-        return {one: os.getpriority(os.PRIO_PROCESS, int(one)) for one in there}
+        there = {thread.name for thread in Path("/proc/self/task").iterdir()} - before
+        return {thread: os.getpriority(os.PRIO_PROCESS, int(thread)) for thread in there}
 
-    found = retry_if_replaced(traffic.endpoint, SelectionFilters(), ask)
+    priorities = retry_if_replaced(traffic.endpoint, SelectionFilters(), ask)
     # The one that asks, and at least one that DuckDB started for it.
-    assert len(found) >= 2
+    assert len(priorities) >= 2
     # The priority is set: under `nice make test` it is as far back as without.
-    assert set(found.values()) == {max(10, own)}
+    assert set(priorities.values()) == {max(10, own)}
     assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == own
-    with analyst() as asked:
-        asked.ask("own_ids", paths=[], requested=[])
+    with analyst() as process:
+        process.ask("own_ids", paths=[], requested=[])
         pid = analysing_process(os.getpid())
         assert os.getpriority(os.PRIO_PROCESS, pid) == 19
         processors = os.sched_getaffinity(0)

@@ -287,9 +287,9 @@ def test_the_command_line_writes_a_file_and_says_how_many_rows(
             while process.poll() is None:
                 server.handle_request()
             assert process.stderr is not None
-            told = process.stderr.read().decode()
-    assert process.returncode == 0, told
-    assert f"{file}: 3 rows, {file.stat().st_size:,} bytes." in told.replace("\n", " ")
+            message = process.stderr.read().decode()
+    assert process.returncode == 0, message
+    assert f"{file}: 3 rows, {file.stat().st_size:,} bytes." in message.replace("\n", " ")
     assert [json.loads(line)["inputs"]["zip"] for line in file.open()] == ["007"] * 3
 
 

@@ -227,10 +227,10 @@ def test_calibration_is_isotonic_regression(
 ) -> None:
     confidence = np.unique(confidence)
     is_right = is_right[: confidence.size]
-    found = performance_estimate.calibrate(confidence, is_right)
+    calibration = performance_estimate.calibrate(confidence, is_right)
     expected = isotonic.IsotonicRegression().fit_transform(confidence, is_right)
     # Between its steps ours is a line; the steps themselves are those of the regression.
-    assert found.share == pytest.approx(np.unique(np.round(expected, 9)).tolist())
+    assert calibration.share == pytest.approx(np.unique(np.round(expected, 9)).tolist())
 
 
 def test_the_estimate_is_near_the_truth_while_only_inputs_change_and_blind_to_concepts() -> None:
@@ -244,12 +244,12 @@ def test_the_estimate_is_near_the_truth_while_only_inputs_change_and_blind_to_co
     confidence, right = sample(1.0)
     calibration = performance_estimate.calibrate(confidence, right.astype(float))
     harder, right_now = sample(0.0)
-    found = performance_estimate.estimate_accuracy(harder, calibration)
-    assert found is not None
-    assert found.value == pytest.approx(float(right_now.mean()), abs=0.02)
-    assert found.low < found.value < found.high
+    estimate = performance_estimate.estimate_accuracy(harder, calibration)
+    assert estimate is not None
+    assert estimate.value == pytest.approx(float(right_now.mean()), abs=0.02)
+    assert estimate.low < estimate.value < estimate.high
     # Every answer is the other one now, and the model is as sure as before.
-    assert found.value - float((~right_now).mean()) > 0.3
+    assert estimate.value - float((~right_now).mean()) > 0.3
     ups, fps, fns, downs = performance_estimate.expected_confusion(harder, calibration)
     assert ups + fps + fns + downs == pytest.approx(harder.size)
 

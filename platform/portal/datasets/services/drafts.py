@@ -229,7 +229,7 @@ def _check_pieces(file: DataFileIn) -> None:
     checked_path(file.path)
     if len(file.pieces) != pieces_in(file.size_bytes):
         raise InvalidInput(
-            f"{file.path[:200]} has {file.size_bytes} bytes, which makes "
+            f"{shorten_name(file.path, 200)} has {file.size_bytes} bytes, which makes "
             f"{pieces_in(file.size_bytes)} pieces, not {len(file.pieces)}.",
             code="bad_pieces",
             field="files",
@@ -239,7 +239,7 @@ def _check_pieces(file: DataFileIn) -> None:
 
 def _two_sizes(path: str) -> InvalidInput:
     return InvalidInput(
-        f"A piece of {path[:200]} is named with two different sizes.",
+        f"A piece of {shorten_name(path, 200)} is named with two different sizes.",
         code="bad_pieces",
         field="files",
         next_step="Read the files again; one may have changed meanwhile.",
