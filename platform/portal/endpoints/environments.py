@@ -50,7 +50,6 @@ def _is_there(line: str) -> bool:
 
 @cache
 def _default_packages() -> dict[str, str]:
-    """Return the packages of the default environment and their versions."""
     default_packages: dict[str, str] = {}
     for line in Path(settings.SLIPWAY_JOB_REQUIREMENTS).read_text("utf-8").splitlines():
         try:

@@ -106,7 +106,7 @@ def converge(endpoint: Endpoint, revisions: Sequence[Revision], timestamp: datet
         ready = [replica for replica in staying if replica.status == ReplicaState.READY]
         if not requested:
             surplus = alive
-        elif len(ready) >= requested:  # nobody goes before a substitute is ready
+        elif len(ready) >= requested:  # none is released before a substitute is ready
             kept = {
                 replica.pk for replica in sorted(ready, key=lambda replica: replica.pk)[:requested]
             }

@@ -29,11 +29,11 @@ def stand_back(nice: int, *, always: bool) -> None:
 
 
 def stand_apart(nice: int) -> None:
-    """Lower the CPU priority of this process as a whole. It exits with its parent.
+    """Lower the CPU priority of this process as a whole, on kernels with autogroup.
 
-    A desktop kernel gives each session its share of the processors, and a nice value only has an
-    effect within a session (sched(7), autogroup). So this process gets its own session with a nice
-    value. Elsewhere nothing changes.
+    Such a kernel, made for desktops, gives each session its share of the processors, and a nice
+    value only has an effect within a session (sched(7), autogroup). So this process gets its own
+    session with a nice value, and is killed when its parent exits. Elsewhere nothing changes.
     """
     with suppress(OSError):
         if _AUTOGROUP_ON.read_text("ascii").strip() == "1":

@@ -17,7 +17,7 @@ def resolve_source(project_id: str, source: str) -> tuple[str, str]:
 
     `source` is `runs:/RUN/path`, `models:/NAME/VERSION`, `models:/NAME@ALIAS`, `models:/m-ID` or
     `mlflow-artifacts:/path`. Raises InvalidInput for any other, for an object that does not exist,
-    and alike for one of another project.
+    and for one of another project.
     """
     scheme, colon, rest = source.partition(":")
     if colon and scheme == "runs":

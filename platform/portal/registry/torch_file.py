@@ -86,7 +86,7 @@ def _signature_in(archive: zipfile.ZipFile, name: str) -> dict[str, Any] | None:
     try:
         return _signature(orjson.loads(content))
     except (KeyError, TypeError, AttributeError, orjson.JSONDecodeError):
-        return None  # another version of the schema: what is served needs no signature
+        return None  # another version of the schema: serving needs no signature
 
 
 def _signature(program: Any) -> dict[str, Any] | None:

@@ -26,7 +26,7 @@ from slipway.schemas.serving import BatchingMode, BatchingReport, Datatype, Mode
 from slipway.schemas.signatures import ElementType
 
 _MAX_REQUIREMENTS_BYTES = 256 * 1024
-# What loads the model, where its own requirements do not say so.
+# Packages that load the model, in case its own requirements lack them.
 _NEEDS = {
     ModelFormat.MLFLOW: "",
     ModelFormat.TORCHSCRIPT: "torch",
@@ -105,7 +105,7 @@ class RegistryModels:
     def read(self, *, project_id: str, file: ServedFile) -> Iterator[bytes]:
         """Yield the bytes of a file of a version of that project."""
         if not file.place.startswith(f"workspaces/{project_id}/"):
-            raise NotFound  # the store keeps every project's files; a revision reads its own
+            raise NotFound  # the store holds every project's files, and a revision may read its own
         folder = file.place.removesuffix(f"/{file.path}")
         try:
             yield from artifact_files().pieces(folder, file.path)

@@ -66,7 +66,7 @@ def _literal(host: str) -> Address | None:
         return ipaddress.ip_address(host)
     except ValueError:
         pass
-    try:  # 2130706433, 0x7f.1, 0177.1: what the system's resolver takes for an address
+    try:  # 2130706433, 0x7f.1, 0177.1: forms that the system's resolver accepts
         return ipaddress.IPv4Address(socket.inet_aton(host))
     except OSError:
         return None

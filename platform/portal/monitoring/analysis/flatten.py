@@ -135,7 +135,7 @@ def _raw_rows(sources: Sequence[str]) -> Iterator[Row]:
         try:
             file = pq.ParquetFile(source)
         except FileNotFoundError:
-            continue  # merged into another file a moment ago, which the next order names
+            continue  # merged into another file, which the next request names
         with file:
             for batch in file.iter_batches(batch_size=2_000, columns=_RAW):
                 yield from batch.to_pylist()

@@ -17,7 +17,7 @@ from slipway.schemas.monitoring import ErasureIn, SelectionIn
 
 def select_predictions(*, endpoint: Endpoint, by: User, spec: SelectionIn) -> Selection:
     """Request an export of labelled predictions as the next version of a dataset of the project."""
-    condition(endpoint, spec.filters)  # raises for a feature nobody has seen
+    condition(endpoint, spec.filters)  # raises for an unknown feature
     with transaction.atomic():
         dataset = (
             Dataset.objects.current().filter(project=endpoint.project, name=spec.dataset).first()
