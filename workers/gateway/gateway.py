@@ -228,7 +228,7 @@ class Gateway:
         return await shipper.wait()
 
     async def _keep_shipping(self) -> None:
-        """Run the shipper beside us: pyarrow and its work stay out of this process."""
+        """Run the shipper as a separate process, to keep pyarrow and its work out of this one."""
         settings = self._settings
         while True:
             process = await asyncio.create_subprocess_exec(
