@@ -19,7 +19,7 @@ from pytest_django import DjangoDbBlocker
 from portal.config.backends.sqlite.files import allow_creation
 from portal.config.env import env
 from portal.config.tracking_schema import fill_for_tests, forget_connections
-from tests import reruns
+from tests import file_times, reruns
 from tests.folders import PREFIX
 from tests.personas import Api, Personas, make_personas
 from tests.prepared import fill_in_memory, template_of_the_run
@@ -37,7 +37,8 @@ def pytest_configure(config: pytest.Config) -> None:
     ignored here, the programs under test would ignore too, and wait for ever.
     """
     gc.set_threshold(100_000, 10, 10)
-    config.pluginmanager.register(reruns, reruns.__name__)
+    for plugin in (reruns, file_times):
+        config.pluginmanager.register(plugin, plugin.__name__)
     TransactionTestCase.databases = {"default", "tracking"}
     for number, handler in (
         (signal.SIGINT, signal.default_int_handler),
