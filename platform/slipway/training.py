@@ -12,8 +12,8 @@ from slipway.errors import InvalidInput
 from slipway.money import dollars
 from slipway.resources.jobs import job_body
 from slipway.sanitize import visible
+from slipway.schemas.backends import BackendName
 from slipway.schemas.training import JobIn, JobOut
-from slipway.schemas.workloads import BackendName
 from slipway.snapshots import DEFAULT_LIMIT_BYTES, take_snapshot
 from slipway.terminal_text import tame
 

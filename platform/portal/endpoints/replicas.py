@@ -26,6 +26,7 @@ from portal.workloads.retries import LOSSES
 from portal.workloads.services.cancellation import stop_workload
 from portal.workloads.services.submission import WorkloadRequest, submit_workload
 from portal.workloads.specs import spec_from
+from slipway.schemas.backends import DEFAULT_BACKEND
 from slipway.schemas.workloads import ReasonCode
 
 KIND = "endpoint"
@@ -150,7 +151,7 @@ def _start(endpoint: Endpoint, revision: Revision) -> None:
             kind=KIND,
             name=f"{endpoint.name}-{revision.number}",
             tier=endpoint.tier,
-            spec=spec_from(backend="process", argv=_ARGV),
+            spec=spec_from(backend=DEFAULT_BACKEND, argv=_ARGV),
             environment=_environment(endpoint, revision),
         ),
     )

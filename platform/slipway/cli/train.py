@@ -17,8 +17,8 @@ from slipway.cli.watch import first_words, watch
 from slipway.errors import InvalidInput, NotFound
 from slipway.money import dollars
 from slipway.resources.jobs import job_body
+from slipway.schemas.backends import BACKENDS
 from slipway.schemas.training import JobIn, JobOut, Quote
-from slipway.schemas.workloads import BackendName
 from slipway.snapshots import DEFAULT_LIMIT_BYTES, HARD_LIMIT_BYTES, Snapshot, take_snapshot
 from slipway.training import requirements_text
 
@@ -39,9 +39,12 @@ StrategyOption = Annotated[
     str | None, typer.Option("--strategy", help="How ranks share the work: ddp, zero3, auto …")
 ]
 BackendOption = Annotated[
-    BackendName | None,
+    str | None,
     typer.Option(
-        "--backend", help="What keeps its ranks apart: a process of the node, or a container."
+        "--backend",
+        metavar=f"[{'|'.join(BACKENDS)}]",
+        autocompletion=lambda: list(BACKENDS),
+        help="What keeps its ranks apart: a process of the node, or a container.",
     ),
 ]
 TierOption = Annotated[

@@ -41,6 +41,7 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field
 
+from slipway.schemas.backends import DEFAULT_BACKEND, BackendName
 from slipway.schemas.base import (
     AnswerSchema,
     Line,
@@ -54,7 +55,7 @@ from slipway.schemas.base import (
 )
 from slipway.schemas.datasets import DatasetReference
 from slipway.schemas.spend import BudgetLeft, ExpectedCost
-from slipway.schemas.workloads import BackendName, WorkloadOut
+from slipway.schemas.workloads import WorkloadOut
 
 MAX_DIFF_CHARACTERS = 1_000_000
 
@@ -117,7 +118,7 @@ class JobIn(RequestSchema):
     nodes: Whole = Field(default=1, ge=1, le=1024)
     procs: Whole = Field(default=1, ge=1, le=256)
     strategy: Annotated[Line, Field(max_length=200)] | None = None
-    backend: BackendName = "process"
+    backend: BackendName = DEFAULT_BACKEND
     requirements: Annotated[Text, Field(max_length=200_000)] = ""
     datasets: list[DatasetReference] = Field(default=[], max_length=20)
     tags: Tags = {}
@@ -200,7 +201,7 @@ class JobOut(AnswerSchema):
     params: dict[str, str]
     strategy: str | None = None
     strategy_reason: str | None = None
-    backend: str = "process"
+    backend: str = DEFAULT_BACKEND
     snapshot: SnapshotOut
     git: GitFacts | None = None
     environment: str | None = None

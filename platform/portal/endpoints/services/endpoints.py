@@ -16,6 +16,7 @@ from portal.endpoints.services.promotions import begin_rollout, new_revision, re
 from portal.endpoints.tasks import look_after_one
 from portal.endpoints.transitions import add_event, gateways_see, locked, move_endpoint
 from portal.workloads.feasibility import refuse_impossible
+from slipway.schemas.backends import DEFAULT_BACKEND
 from slipway.schemas.endpoints import EndpointChange, EndpointIn, Plan
 
 
@@ -27,7 +28,7 @@ def create_endpoint(*, project: Project, by: User, spec: EndpointIn) -> Endpoint
     require_comparable(spec.plan, None)
     tier = _tier(spec.tier)
     most = _most(spec.min_replicas, spec.max_replicas)
-    refuse_impossible(project=project, tier=tier, tasks=1, backend="process")
+    refuse_impossible(project=project, tier=tier, tasks=1, backend=DEFAULT_BACKEND)
     _require_free(spec.name)
     served = models().find(project_id=project.pk, model=spec.model, version=spec.version)
     try:

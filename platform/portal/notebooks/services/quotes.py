@@ -10,6 +10,7 @@ from portal.workloads.models import Workload
 from portal.workloads.placement import Capacity
 from portal.workloads.ports import AdmissionRequest
 from portal.workloads.scheduling import read_sites
+from slipway.schemas.backends import DEFAULT_BACKEND
 from slipway.schemas.notebook_servers import ServerIn
 from slipway.schemas.training import Quote
 
@@ -19,7 +20,7 @@ def quote_server(*, project: Project, spec: ServerIn) -> Quote:
     tier = tier_called(spec.tier)
     price = tier.nano_usd_per_hour
     try:
-        refuse_impossible(project=project, tier=tier, tasks=1, backend="process")
+        refuse_impossible(project=project, tier=tier, tasks=1, backend=DEFAULT_BACKEND)
     except SlipwayError as error:
         message = f"{error.message} {error.next_step or ''}".strip()
         return Quote(
@@ -51,7 +52,7 @@ def _wait_of(project: Project, tier: Tier) -> tuple[bool, str]:
     if ahead:
         verb = "waits" if ahead == 1 else "wait"
         return True, f"{ahead} of this project {verb} already and would go first."
-    need, room = need_of(project, tier, backend="process"), Capacity(read_sites())
+    need, room = need_of(project, tier, backend=DEFAULT_BACKEND), Capacity(read_sites())
     if room.count_of(need, project=project.pk):
         return False, "It can start at once."
     if room.count_of(need):

@@ -14,6 +14,7 @@ from portal.notebooks.server_transitions import announce
 from portal.notebooks.server_warnings import is_idle_warning, is_schedule_warning
 from portal.notebooks.services.servers import lifetime_of, tier_called
 from portal.workloads.feasibility import refuse_impossible
+from slipway.schemas.backends import DEFAULT_BACKEND
 from slipway.schemas.notebook_servers import ServerEdit, Weekday
 
 _S_A_MINUTE = 60
@@ -66,7 +67,9 @@ def _require_rest(server: Server, after: dict[str, Any]) -> None:
                 next_step="Stop it first, change it, then start it again.",
             )
     if "tier" in after:
-        refuse_impossible(project=server.project, tier=after["tier"], tasks=1, backend="process")
+        refuse_impossible(
+            project=server.project, tier=after["tier"], tasks=1, backend=DEFAULT_BACKEND
+        )
 
 
 def _told(value: Any) -> Any:

@@ -18,6 +18,7 @@ from portal.workloads.feasibility import refuse_impossible
 from portal.workloads.services.cancellation import stop_workload
 from portal.workloads.services.submission import WorkloadRequest, submit_workload
 from portal.workloads.specs import personal_key_of, spec_from
+from slipway.schemas.backends import DEFAULT_BACKEND
 from slipway.schemas.notebook_servers import NotebookState, ServerEdit, ServerIn, Weekday
 from slipway.schemas.truncation import name_some
 from slipway.schemas.workloads import ReasonCode
@@ -38,7 +39,7 @@ def launch_server(*, project: Project, by: User, spec: ServerIn) -> Server:
     require_notebooks()
     tier = tier_called(spec.tier)
     name = clean_slug(spec.name, field="name")
-    refuse_impossible(project=project, tier=tier, tasks=1, backend="process")
+    refuse_impossible(project=project, tier=tier, tasks=1, backend=DEFAULT_BACKEND)
     _require_free(project, by, name)
     environment = environment_of(project=project, by=by, requirements=spec.requirements)
     with transaction.atomic():
@@ -91,7 +92,7 @@ def start_server(*, server: Server, by: User | None = None) -> Server:
     if server.status in ALIVE:
         return server
     owner = by or server.owner
-    refuse_impossible(project=server.project, tier=server.tier, tasks=1, backend="process")
+    refuse_impossible(project=server.project, tier=server.tier, tasks=1, backend=DEFAULT_BACKEND)
     environment = environment_of(project=server.project, by=owner, requirements=server.requirements)
     with transaction.atomic():
         current = Server.objects.select_for_update(of=("self",), no_key=True).get(pk=server.pk)
@@ -120,7 +121,7 @@ def _start(server: Server, by: User, environment: str) -> None:
             name=server.name,
             tier=server.tier,
             spec=spec_from(
-                backend="process",
+                backend=DEFAULT_BACKEND,
                 argv=_ARGV,
                 persistent_key=WORKSPACE,
                 # The owner's, whoever starts it: a schedule, for instance.

@@ -13,6 +13,7 @@ from portal.core.models import IdField, Row
 from portal.workloads.lifecycle import ACTIVE, ENDS, WAITING, StopOutcome
 from portal.workloads.retries import RetryRule
 from slipway.schemas.accounts import NetworkRule
+from slipway.schemas.backends import DEFAULT_BACKEND
 from slipway.schemas.workloads import ReasonCode, WorkloadState
 
 _STATES = [state.value for state in WorkloadState]
@@ -80,7 +81,7 @@ class Workload(Row):
     gpu_model = models.CharField(max_length=64, blank=True)
     labels = models.JSONField(default=dict)
     tags = models.JSONField(default=dict)
-    backend = models.CharField(max_length=16, default="process")
+    backend = models.CharField(max_length=16, default=DEFAULT_BACKEND)
     spec = models.JSONField()
     snapshot = models.CharField(max_length=64, blank=True)
     environment = models.CharField(max_length=64, blank=True)
