@@ -10,8 +10,7 @@ from portal.accounts.principal import Principal
 from portal.core import clock
 from portal.core.errors import NotFound
 from portal.training.models import Job, JobQuerySet
-from portal.training.services.jobs import cost_of, price_of
-from portal.workloads.costs import unix_ms
+from portal.workloads.costs import unix_ms, workload_cost, workload_price
 from portal.workloads.explanations import Explainer
 from portal.workloads.lifecycle import ENDS, WAITING
 from portal.workloads.models import Lease, Workload
@@ -179,7 +178,7 @@ def _standing(job: Job, why: str) -> JobStatus:
         why=why,
         began=workload.waits_since if waits else workload.started_at or workload.created_at,
         until=workload.ended_at,
-        cost=cost_of(workload, until_ms=unix_ms(clock.now())),
-        rate=price_of(workload) if runs else 0,
+        cost=workload_cost(workload, until_ms=unix_ms(clock.now())),
+        rate=workload_price(workload) if runs else 0,
         step=_step(_present(workload)),
     )

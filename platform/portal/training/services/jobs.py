@@ -9,14 +9,12 @@ from django.db import transaction
 from portal.accounts.models import Project, User
 from portal.compute.models import Environment, Tier
 from portal.compute.services.environments import normalised, use_environment
-from portal.core import clock
 from portal.core.errors import Conflict, InvalidInput, SlipwayError
 from portal.datasets.models import Version
 from portal.datasets.services.datasets import resolve
 from portal.datasets.services.uses import record_use
 from portal.training.models import Job
 from portal.training.services.snapshots import require_script, snapshot_of
-from portal.workloads.costs import lease_cost, lease_price, steps_of_tier, unix_ms
 from portal.workloads.feasibility import OTHER_PROJECT, need_of, refuse_impossible
 from portal.workloads.models import Workload
 from portal.workloads.placement import Capacity
@@ -178,29 +176,6 @@ def clone_job(*, job: Job, by: User, edit: JobEdit) -> Job:
         by=by,
         requested=JobIn.model_validate(same | changed),
         cloned_from=job,
-    )
-
-
-def cost_of(workload: Workload, *, until_ms: int) -> int:
-    """Return what the leases of a workload have cost so far, to the millisecond, in nano-USD.
-
-    It is the figure that the pages of spend show: each lease by itself, rounded down.
-    """
-    leases = list(workload.leases.all())
-    steps = steps_of_tier(workload.tier) if leases else ()
-    return sum(lease_cost(lease, steps, until_ms=until_ms) for lease in leases)
-
-
-def price_of(workload: Workload) -> int:
-    """Return nano-USD an hour: what it costs now, or cost when it ended last."""
-    leases = [lease for lease in workload.leases.all() if lease.epoch == workload.epoch]
-    if not leases:
-        return workload.tier.nano_usd_per_hour * workload.nodes
-    steps = steps_of_tier(workload.tier)
-    now_ms = unix_ms(clock.now())
-    return sum(
-        lease_price(lease, steps, at_ms=unix_ms(lease.ended_at) if lease.ended_at else now_ms)
-        for lease in leases
     )
 
 
