@@ -26,7 +26,7 @@ def test_each_back_end_has_an_implementation_of_its_name() -> None:
 
 def test_kinds_of_workload_name_programs_that_nodes_know() -> None:
     kinds = registered_kinds()
-    assert {"job", "notebook"} <= set(kinds)
+    assert {"job", "notebook", "replica"} <= set(kinds)
     assert {kind.warm for kind in kinds.values() if kind.warm} <= set(PLATFORM_PROGRAMS)
 
 

@@ -29,7 +29,7 @@ from portal.workloads.specs import spec_from
 from slipway.schemas.backends import DEFAULT_BACKEND
 from slipway.schemas.workloads import ReasonCode
 
-KIND = "endpoint"
+KIND = "replica"
 # As many failures in a row and the revision is given up, or the one before takes over.
 CRASH_LOOP = 3
 _LONGEST_PAUSE_S = 60

@@ -6,6 +6,7 @@ from datetime import date, datetime
 from typing import Protocol
 
 from portal.core.errors import InvalidInput
+from portal.workloads.presentation import Presentation
 from portal.workloads.retries import RetryRule
 from slipway.schemas.accounts import Scope
 from slipway.schemas.agent import StoredCheckpoint, TaskReport
@@ -171,7 +172,8 @@ class Kind:
     of the token its tasks get, which speaks for who submitted it, in its project alone.
     `warm` names its program in `workers.launcher.platform_programs`, and `keeps_warm` says whether
     nodes should keep a warm process of it now.
-    `grouping` says what its workloads are parts of. Without it they are not added up.
+    `grouping` says what its workloads are parts of. Without it they are not added up. With
+    `has_run` each workload has one MLflow run, which follows its state.
     """
 
     name: str
@@ -195,6 +197,8 @@ class Kind:
     copies: CheckpointCopies = field(default_factory=CheckpointCopies)
     budget: BudgetRule = field(default_factory=BudgetRule)
     grouping: Grouping | None = None
+    presentation: Presentation = field(default_factory=Presentation)
+    has_run: bool = False
 
 
 class _Registry:

@@ -32,6 +32,7 @@ from portal.web.notebook_servers import (
 )
 from portal.web.shortlist import shortlist
 from portal.web.urls_for import address_of
+from portal.web.workloads import log_section
 from portal.workloads.models import WorkloadEvent
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.notebook_servers import NotebookState
@@ -76,8 +77,11 @@ def project_notebooks(request: HttpRequest, project: str) -> HttpResponse:
 def project_notebook(request: HttpRequest, project: str, server: str) -> HttpResponse:
     """Show one server: how far it is, why it is alive, what stopping saves. `?open=1` goes in."""
     viewer = require_principal(request).user
-    standing = standing_of_server(gated_server(request), viewer)
-    return render(request, "web/notebooks/server.html", _page(request, standing) | _WHERE)
+    server_row = gated_server(request)
+    context = _page(request, standing_of_server(server_row, viewer))
+    if server_row.workload is not None and request.headers.get("HX-Request") != "true":
+        context |= log_section(server_row.workload, request)
+    return render(request, "web/notebooks/server.html", context | _WHERE)
 
 
 def _page(request: HttpRequest, standing: ServerStanding) -> dict[str, Any]:
