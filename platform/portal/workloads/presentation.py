@@ -26,7 +26,7 @@ class SearchHit:
     page: PageAddress
 
 
-class Search(Protocol):
+class PaletteSearch(Protocol):
     """Finds what workloads of a kind belong to, by name."""
 
     def __call__(
@@ -62,4 +62,4 @@ class Presentation:
     page_of: Callable[[str], PageAddress | None] = _generic_page
     resume_page: str = ""
     found: str = ""
-    search: Search = _no_hits
+    search: PaletteSearch = _no_hits
