@@ -1,4 +1,4 @@
-"""Sign-in by the portal: while it is away, people get a 503 that says when to come again."""
+"""Sign-in through the portal. While it is unreachable, people get a 503 with Retry-After."""
 
 from http import HTTPStatus
 from typing import Any, Final

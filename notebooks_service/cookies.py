@@ -1,8 +1,8 @@
-"""The Hub's cookies: for the Hub alone, although user code has the same origin.
+"""Restricts the Hub's cookies to the Hub, although user code has the same origin.
 
-JupyterHub gives its session id the path "/" (with subdomains also the whole domain), so that
-servers notice that somebody signed out. OAuthenticator gives the state of a sign-in that path, too.
-Browsers would send both to every server. Servers of Slipway do without: they ask the Hub whether a
+JupyterHub sets its session id with the path "/" (with subdomains also for the whole domain), so
+that servers detect a sign-out. OAuthenticator does the same for the state of a sign-in. Browsers
+would send both to every server. Servers of Slipway do not need them: they ask the Hub whether a
 token is still valid.
 """
 
@@ -12,7 +12,7 @@ from jupyterhub.handlers.base import BaseHandler
 
 
 def cookie_options(url: str) -> dict[str, Any]:
-    """Return what the cookies of a Hub at `url` have in common."""
+    """Return the options of all cookies of a Hub at `url`."""
     options: dict[str, Any] = {"samesite": "Lax"}
     return options | ({"secure": True} if url.startswith("https://") else {})
 

@@ -1,4 +1,4 @@
-"""The addresses at which the Hub answers: the notebooks', and its own port of this machine."""
+"""Host check of the Hub: only the notebooks' addresses and its own local port are allowed."""
 
 from dataclasses import dataclass
 from typing import Any, Final
@@ -11,13 +11,13 @@ from slipway.schemas.hosts import AllowedHosts, HostRefused
 
 @dataclass(frozen=True)
 class Route:
-    """A path, and who may use it."""
+    """A path and its access policy."""
 
     path: str
     policy: str
 
 
-# What it answers itself; all other routes are JupyterHub's.
+# Routes of our own. All others are JupyterHub's.
 ROUTES: Final = (Route(".*", "nobody: refuses requests to other hosts"),)
 
 
@@ -29,7 +29,7 @@ class WrongHostHandler(web.RequestHandler):
         self._refusal = refusal
 
     def check_xsrf_cookie(self) -> None:
-        """Nothing is done here that would need a token."""
+        """Skip the check: the handler changes nothing."""
 
     def prepare(self) -> None:
         """Reject the request, whatever the method."""
@@ -39,14 +39,14 @@ class WrongHostHandler(web.RequestHandler):
 
 
 def refuse_other_hosts(application: Any, allowed: AllowedHosts) -> None:
-    """Have an application answer 400 or 421 to requests that name no allowed host or no path."""
+    """Make an application refuse requests without an allowed host or a path (400 or 421)."""
     find_handler = application.find_handler
 
     def find_allowed(request: HTTPServerRequest, **options: Any) -> Any:
         try:
             allowed.accept(request.headers.get_list("Host"))
             if not (request.uri or "").startswith("/"):
-                # It may have a host of its own.
+                # An absolute-form target may name another host.
                 raise HostRefused(400, "malformed_request", "The request target is not a path.")
         except HostRefused as refusal:
             return application.get_handler_delegate(request, WrongHostHandler, {"refusal": refusal})

@@ -1,4 +1,4 @@
-"""The Hub's application: JupyterHub with our settings, and the follower of the portal in it."""
+"""The Hub's application: JupyterHub with our settings, which follows the portal's servers."""
 
 import asyncio
 import json
@@ -27,13 +27,13 @@ _ANSWERS_WITHIN_S: Final = 30
 _POLL_EVERY_S: Final = 30
 _PROXY_PATIENCE_S: Final = 5.0
 _FORBIDDEN: Final = 403
-# For a whole head, and for a connection that waits for its next request; tornado counts both alike.
+# Limit for a complete head, and for an idle connection: tornado has one timeout for both.
 _HEAD_TIMEOUT_S: Final = 30.0
 _BODY_TIMEOUT_S: Final = 60.0
 
 
 class SlipwayHub(JupyterHub):  # type: ignore[misc]
-    """JupyterHub that keeps itself like the portal's list of servers."""
+    """JupyterHub that syncs with the portal's list of servers."""
 
     portal: Portal
     hub_api: HubApi
@@ -42,14 +42,14 @@ class SlipwayHub(JupyterHub):  # type: ignore[misc]
     _following: list[asyncio.Task[None]]
 
     def init_tornado_application(self) -> None:
-        """Answer at the addresses of notebooks, and to processes of this machine."""
+        """Accept requests to the notebooks' addresses, and from this machine."""
         super().init_tornado_application()
         refuse_other_hosts(self.tornado_application, self.allowed_hosts)
 
     async def start(self) -> None:
-        """Start as ever, then follow the portal."""
+        """Start JupyterHub, then follow the portal."""
         await super().start()
-        # JupyterHub has no settings for them, and tornado's are an hour and none.
+        # JupyterHub has no settings for these. Tornado's defaults are an hour and no limit.
         limits = self.http_server.conn_params
         limits.header_timeout, limits.body_timeout = _HEAD_TIMEOUT_S, _BODY_TIMEOUT_S
         self.follower = Follower(
@@ -73,7 +73,7 @@ class SlipwayHub(JupyterHub):  # type: ignore[misc]
 
 
 def subdomain_of(name: str, domain: str, kind: str) -> str:
-    """Return the host of a person's servers: ids have an underscore, which hosts may not."""
+    """Return the host of a person's servers. Underscores of ids are not allowed in host names."""
     return f"{name.replace('_', '-')}.{domain}"
 
 
@@ -88,14 +88,14 @@ def settings_of(arguments: Namespace, admission: dict[str, str], service_token: 
     hub.db_url = f"sqlite:///{folder / 'hub.sqlite'}"
     hub.cookie_secret_file = str(folder / "cookie_secret")
     hub.pid_file = ""
-    # Servers are workloads: they live on without the Hub and without the proxy.
+    # Servers are workloads: they keep running without the Hub and without the proxy.
     hub.cleanup_servers = False
     hub.cleanup_proxy = False
     hub.allow_named_servers = True
     hub.default_server_name = ""
     hub.oauth_require_pkce = True
     hub.authenticate_prometheus = True
-    # The portal has the pages; the Hub shows none of its own but those of signing in.
+    # The portal has the pages. The Hub only shows those for signing in.
     hub.default_url = f"{arguments.public_portal_url}/projects"
     hub.template_vars = {"announcement": ""}
     hub.log_level = "WARN"
@@ -119,7 +119,7 @@ def settings_of(arguments: Namespace, admission: dict[str, str], service_token: 
 
 
 def _roles() -> list[dict[str, Any]]:
-    """People reach their own servers and can do nothing else here: the portal starts and stops."""
+    """Users may access their own servers and nothing else: the portal starts and stops servers."""
     return [
         {
             "name": "slipway",
@@ -134,7 +134,7 @@ def _roles() -> list[dict[str, Any]]:
 
 
 def _proxy(config: Config, arguments: Namespace, admission: dict[str, str]) -> None:
-    """The proxy is a process of its own, so that a Hub that dies cuts nobody off."""
+    """Configure the proxy as a separate process, so that connections outlive the Hub."""
     config.ConfigurableHTTPProxy.should_start = False
     config.ConfigurableHTTPProxy.api_url = f"http://{_LOOPBACK}:{arguments.proxy_port}"
     config.ConfigurableHTTPProxy.auth_token = admission["proxy_secret"]

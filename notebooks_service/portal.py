@@ -14,7 +14,7 @@ _UNCHANGED: Final = 304
 
 
 class PortalAway(Exception):
-    """The portal did not answer. The message says why."""
+    """The portal did not answer. The message states the reason."""
 
 
 class PortalRefused(Exception):
@@ -26,7 +26,7 @@ class PortalRefused(Exception):
 
 
 class Portal:
-    """The portal's API for Hubs. Everything may be repeated."""
+    """The portal's API for Hubs. All requests are idempotent."""
 
     def __init__(self, url: str, token: str) -> None:
         self._url = f"{url}/api/hub/v1"
@@ -34,7 +34,7 @@ class Portal:
         self._headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
 
     def __deepcopy__(self, _memo: dict[int, Any]) -> Self:
-        """Return itself: settings are copied for each spawner, connections are shared."""
+        """Return itself: settings are copied for each spawner, but connections are shared."""
         return self
 
     async def servers(self, *, seen: int) -> HubServers | None:

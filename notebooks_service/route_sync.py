@@ -28,12 +28,12 @@ _PROXY_EVERY_S: Final = 5.0
 _NO_PROXY: Final = "the proxy, through which browsers reach notebooks, does not answer the Hub"
 _OPEN: Final = (NotebookState.OPENING, NotebookState.READY)
 _CONFLICT: Final = 409
-# What the Hub's REST API says of a server that it has opened, or is opening.
+# Description of a server with an open or pending route, from the Hub's REST API.
 Opened = dict[str, Any]
 
 
 class HubApi:
-    """The Hub's own REST API, asked from inside its process."""
+    """Client of the Hub's own REST API, used within its process."""
 
     def __init__(self, url: str, token: str) -> None:
         self._url = url
@@ -53,7 +53,7 @@ class HubApi:
         return answer.json() if answer.content else None
 
     async def open_servers(self) -> dict[tuple[str, str], Opened]:
-        """Return the servers that the Hub thinks run, by (user, server)."""
+        """Return the servers that are running according to the Hub, by (user, server)."""
         users = await self.ask("GET", "/users?state=active&limit=100000")
         return {
             (user["name"], name): server
@@ -126,7 +126,7 @@ class Follower:
         return done
 
     def _see_to(self, hub_server: HubServer, opened: Opened | None) -> None:
-        """Open the route to a server, each in a task of its own: none waits for another."""
+        """Open the route to a server in a separate task, so that no server waits for another."""
         if hub_server.state == NotebookState.READY and _is_open(hub_server, opened):
             return
         if hub_server.id not in self._opening:

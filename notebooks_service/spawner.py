@@ -1,4 +1,4 @@
-"""The spawner: a server is a workload of Slipway, found and started through its API."""
+"""Spawner of notebook servers, which are workloads of Slipway, started through its API."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -17,10 +17,10 @@ _NOT_FOUND: Final = 404
 
 
 class SlipwaySpawner(Spawner):  # type: ignore[misc]
-    """Asks for the server of this name, waits for its place, and passes on the true steps.
+    """Starts the server of this name through the portal, waits for it, and reports its progress.
 
-    The Hub's own idea of what is running is what the portal says: `start_id` names the start that
-    this spawner has opened the route to.
+    The portal decides whether a server is running: `start_id` is the start that this spawner has
+    opened the route to.
     """
 
     portal = Instance(Portal, config=True)
@@ -41,12 +41,12 @@ class SlipwaySpawner(Spawner):  # type: ignore[misc]
         self.start_id = state.get("start", "")
 
     def clear_state(self) -> None:
-        """Forget the start."""
+        """Clear the start."""
         super().clear_state()
         self.start_id = ""
 
     async def start(self) -> str:
-        """Wait until the server answers, and return its URL."""
+        """Wait until the server responds, and return its URL."""
         try:
             hub_server = await self.portal.start(self._id)
             self._check(hub_server)
@@ -63,7 +63,7 @@ class SlipwaySpawner(Spawner):  # type: ignore[misc]
             raise SpawnException(f"Slipway does not answer: {error}.", reason="away") from error
         self._last = hub_server
         self.start_id = hub_server.start
-        # The server received this token when its workload started; the Hub learns it here.
+        # The server received this token when its workload started. The Hub needs the same one.
         self.api_token = hub_server.token
         return f"http://{hub_server.address}"
 
@@ -72,7 +72,7 @@ class SlipwaySpawner(Spawner):  # type: ignore[misc]
             raise SpawnException(_NO_SUCH, reason="foreign")
 
     async def poll(self) -> int | None:
-        """Return None while it runs. A portal that is away says nothing about servers."""
+        """Return None while it runs, also while the portal is unreachable."""
         try:
             hub_server = await self.portal.show(self._id)
         except PortalAway:
@@ -83,9 +83,9 @@ class SlipwaySpawner(Spawner):  # type: ignore[misc]
         return None if runs and hub_server.start == self.start_id else _GONE
 
     async def stop(self, now: bool = False) -> None:
-        """Leave the server alone: the portal alone stops servers, the Hub only closes routes.
+        """Leave the server alone: only the portal stops servers, the Hub only closes routes.
 
-        The Hub closes one, too, that it could not finish: its proxy was away, for instance.
+        The Hub also closes routes that it could not finish, for instance without its proxy.
         """
 
     async def progress(self) -> AsyncIterator[dict[str, Any]]:

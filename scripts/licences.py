@@ -1,4 +1,4 @@
-"""Write docs/licences.md: under which licence stands what Slipway installs.
+"""Write docs/licences.md, the licences of the packages that Slipway installs.
 
     make licences            # after requirements or npm packages have changed
     .venv/bin/python scripts/licences.py --check
@@ -63,12 +63,12 @@ _READ_BY_HAND = {
 }
 _INTRODUCTION = """# Licences
 
-Slipway stands under the [Apache License 2.0](../LICENSE). It installs the packages below and
-carries none of their code. Written by `make licences`; versions stand in `requirements/` and
-`package-lock.json`.
+Slipway is licensed under the [Apache License 2.0](../LICENSE). It installs the packages below and
+contains none of their code. `make licences` generates this page; versions are in
+`requirements/` and `package-lock.json`.
 
-Allowed at run time: {permissive}; and, used unchanged, {weak}. Tools that only look at our code may
-also stand under {development}. Anything else fails the build."""
+Allowed at run time: {permissive}; and, used unchanged, {weak}. Development
+tools may also use {development}. Anything else fails the build."""
 _PIN = re.compile(r"^([A-Za-z0-9._-]+)(?:\[[^\]]*\])?==", re.MULTILINE)
 _JOINED = re.compile(r"\s+(?:AND|OR)\s+|[()]")
 
@@ -152,7 +152,7 @@ def check(packages: Iterable[Licensed], allowed: frozenset[str]) -> None:
         offered = [one.licence] if "(" in one.licence else one.licence.split(" OR ")
         choices = [parts_of(choice) for choice in offered]
         if not any(set(choice) <= allowed for choice in choices):
-            raise LicenceError(f"{one.name} stands under {one.licence}, which is not allowed here.")
+            raise LicenceError(f"{one.name} has the licence {one.licence}, which is not allowed.")
 
 
 def page() -> str:
@@ -170,8 +170,8 @@ def page() -> str:
             development=_listed(DEVELOPMENT_ONLY),
         ),
         _table("Python packages of an installation", runtime),
-        _table("npm packages that the portal and the proxy of notebooks use", browser),
-        _table("What only developers install", [*development, *tools]),
+        _table("npm packages of the portal and the notebook proxy", browser),
+        _table("Development packages", [*development, *tools]),
     ]
     return "\n\n".join(parts) + "\n"
 

@@ -1,1 +1,1 @@
-"""Room for the data plane: keys, limits, routing, capture."""
+"""Data plane: keys, limits, routing, capture."""

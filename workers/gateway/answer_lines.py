@@ -1,4 +1,4 @@
-"""Answers to predictions as bytes, with the headers that say what answered."""
+"""HTTP responses to predictions as bytes, with the headers about the revision."""
 
 from typing import Final
 
@@ -16,13 +16,13 @@ _FALLBACK: Final = b"x-slipway-fallback: standby\r\n"
 
 
 def named(name: bytes, pending: Prediction) -> bytes:
-    """Return the headers of an answer that is not a good one."""
+    """Return the headers of an error response."""
     lines = b"x-slipway-prediction-id: %b\r\n" % name
     return lines + _FALLBACK if pending.is_fallback else lines
 
 
 def success(route: RevisionRoute, pending: Prediction, answer: ResponseFrame, name: bytes) -> bytes:
-    """Return a good answer of a revision, with all headers that its request calls for."""
+    """Return a successful response of a revision, with all headers of its request format."""
     version = route.model_version.encode("ascii", "replace")
     lines = b"x-slipway-model-version: %b\r\n%b" % (version, named(name, pending))
     if pending.ask.variant:
@@ -33,7 +33,7 @@ def success(route: RevisionRoute, pending: Prediction, answer: ResponseFrame, na
 
 
 def write_all(ready: list[tuple[Caller, bytes]]) -> None:
-    """Write its response to each caller."""
+    """Write the response of each caller."""
     for caller, data in ready:
         caller.finish(data)
 

@@ -1,4 +1,4 @@
-"""HTTP answers as bytes."""
+"""HTTP responses as bytes."""
 
 from http import HTTPStatus
 from typing import Any, Final
@@ -18,7 +18,7 @@ _LINES: Final = {
 
 
 def head_start(status: int, content_type: bytes) -> bytes:
-    """Return the first lines of an answer, up to and with its type."""
+    """Return the first lines of a response, including its content type."""
     return _LINES[status] + b"content-type: " + content_type + b"\r\n"
 
 
@@ -37,7 +37,7 @@ def answer(
 
 
 def json_answer(body: Any, status: int = 200) -> bytes:
-    """Return an answer with JSON."""
+    """Return a JSON response."""
     return answer(status, orjson.dumps(body))
 
 
@@ -51,7 +51,7 @@ def problem(
     close: bool = False,
     headers: bytes = b"",
 ) -> bytes:
-    """Return an error answer that clients of every contract can read."""
+    """Return an error response that clients of every contract can parse."""
     if retry_after_s is not None:
         headers += b"retry-after: %d\r\n" % retry_after_s
     if status == 401:
@@ -66,7 +66,7 @@ def end(length: int) -> bytes:
     return b"\r\ncontent-length: %d\r\n\r\n" % length
 
 
-# Of answers that are not long.
+# Precomputed for short responses.
 ENDS: Final = {length: end(length) for length in range(4096)}
 NOT_FOUND: Final = problem(
     404,

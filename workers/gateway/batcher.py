@@ -16,7 +16,7 @@ LONGEST_S: Final = 0.001
 
 
 class FrameBatcher:
-    """Collects what comes without a pause, for `LONGEST_S` at most, and sends it at once."""
+    """Collects predictions that arrive without a pause, up to `LONGEST_S`, into one batch."""
 
     def __init__(self, send: Callable[[list[Prediction]], None]) -> None:
         self.last = 1
@@ -26,7 +26,7 @@ class FrameBatcher:
         self._loop = asyncio.get_running_loop()
 
     def add(self, pending: Prediction) -> None:
-        """Have it go with those that are here, and with those that come next."""
+        """Add a prediction to the present batch."""
         self._held.append(pending)
         if len(self._held) == 1:
             self._loop.call_soon(self._look)

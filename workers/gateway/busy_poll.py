@@ -20,8 +20,8 @@ LIMIT_S: Final = 0.0002
 class BusyPoll:
     """Keeps the loop awake between requests that follow each other closely.
 
-    Moments are those of `time.monotonic()`. `is_idle` says whether no prediction is under way
-    anywhere: a replica may need the processor.
+    Times are those of `time.monotonic()`. `is_idle` returns whether no prediction is in progress at
+    any endpoint: a replica may need the processor.
     """
 
     def __init__(self, is_idle: Callable[[], bool]) -> None:

@@ -39,7 +39,7 @@ class PredictionIds:
         self._start = b""
 
     def next_ids(self, count: int, unix_ms: int) -> list[bytes]:
-        """Return so many ids of this moment."""
+        """Return this number of ids for the present time."""
         if unix_ms != self._at_ms:
             stamp = b"".join([_PAIRS[(unix_ms >> shift) & 1023] for shift in (40, 30, 20, 10, 0)])
             self._at_ms, self._start = unix_ms, b"prd_" + stamp + self._tail
@@ -133,7 +133,7 @@ class CaptureLog:
         return True
 
     def when_synced(self, then: Callable[[], None]) -> None:
-        """Call `then` in the loop once all that was appended is on the disk."""
+        """Call `then` in the loop once everything that was appended is on the disk."""
         with self._lock:
             self._waiting.append(then)
         self._wake.set()
@@ -171,7 +171,7 @@ class CaptureLog:
             self.counters.reason = ""
 
     def close(self) -> None:
-        """Seal and sync what is there."""
+        """Seal and sync the open segment."""
         self.seal()
         self._stopped = True
         self._wake.set()

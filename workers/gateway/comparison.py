@@ -7,7 +7,7 @@ import orjson
 
 _RELATIVE: Final = 1e-4
 _ABSOLUTE: Final = 1e-6
-# Larger outputs are compared by their bytes alone: the gateway has other things to do.
+# Larger outputs are only compared as bytes, which limits the CPU time of the gateway.
 _LARGEST_BYTES: Final = 64 * 1024
 
 

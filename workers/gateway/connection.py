@@ -1,4 +1,4 @@
-"""One client's connection: bytes to requests, one at a time, slow and hostile ones included."""
+"""Connection of one client: parses requests one at a time, including slow and hostile ones."""
 
 import asyncio
 import socket
@@ -96,9 +96,9 @@ class Connection(asyncio.Protocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Accept a client, or answer that there are too many."""
+        """Accept a client, or answer 503 if there are too many."""
         self._transport = transport = cast(asyncio.Transport, transport)
-        # An answer leaves at once, not when the loop has done all else of its turn.
+        # Write a response immediately, not at the end of the loop's iteration.
         transport.set_write_buffer_limits(high=0)
         extra_info = transport.get_extra_info("socket")
         if extra_info is not None and extra_info.family != socket.AF_UNIX:
@@ -109,7 +109,7 @@ class Connection(asyncio.Protocol):
             self._end(answers.problem(503, "too_many_connections", detail, retry_after_s=1))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the client. Its pending request is still predicted and captured."""
+        """Release the client. Its pending request is still predicted and captured."""
         self._transport = None
         self._clients.open.discard(self)
         if self._clients.is_stopping and not self._clients.open:
@@ -117,7 +117,7 @@ class Connection(asyncio.Protocol):
         self._release()
 
     def eof_received(self) -> bool:
-        """Keep the other half open for an answer that is on its way."""
+        """Keep the write side open for a pending response."""
         return self._busy
 
     def data_received(self, data: bytes) -> None:
@@ -141,7 +141,7 @@ class Connection(asyncio.Protocol):
         if self._rest:
             self._take(self._rest + data)
             return
-        # Nearly always a whole request comes at once, with a head that was seen before.
+        # Fast path: nearly always a complete request arrives at once, with a cached head.
         usual, keeper = self._usual, self._clients.keeper
         if (
             usual is not None
@@ -165,7 +165,7 @@ class Connection(asyncio.Protocol):
         self._pause()
 
     def resume_writing(self) -> None:
-        """It reads again."""
+        """Resume a client that reads again."""
         self._is_blocked = False
         if not self._busy:
             self._go_on()
@@ -208,11 +208,11 @@ class Connection(asyncio.Protocol):
         return transport.write(data)
 
     def sweep(self, now: float) -> None:
-        """Close, if the client is too slow at what it is doing."""
+        """Close a client that is too slow."""
         if self._transport is None or now < self._deadline:
             return
         if self._busy and not self._is_blocked:
-            # Its answer is on its way; the deadline is the endpoint's.
+            # Its prediction is in progress, with the endpoint's own deadline.
             return
         if self._is_blocked or self._is_lingering or self._transport.get_write_buffer_size():
             self._transport.abort()
@@ -223,14 +223,14 @@ class Connection(asyncio.Protocol):
             self._transport.close()
 
     def stop(self) -> None:
-        """Close at once when idle, else after the answer."""
+        """Close at once when idle, else after the response."""
         if not self._busy and self._entry is None and self._transport is not None:
             self._transport.close()
 
     # From bytes to a request
 
     def _take(self, data: bytes) -> None:
-        """Serve the whole requests in `data` one after the other, and keep the rest."""
+        """Serve the complete requests in `data` one after the other, and buffer the rest."""
         self._turning = True
         try:
             while data and not self._busy and not self._is_blocked and not self._is_lingering:
@@ -316,7 +316,7 @@ class Connection(asyncio.Protocol):
         return rest
 
     def _serve(self, entry: RequestHead, body: bytes) -> None:
-        """Answer now, or start to process the request."""
+        """Respond at once, or start to process the request."""
         self._entry = entry
         if entry.refused is not None:
             self.finish(entry.refused)

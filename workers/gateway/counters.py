@@ -35,7 +35,7 @@ class RevisionCount:
     latency_us: int = 0
 
     def answer(self, took_us: list[int], queue_us: int) -> None:
-        """Count answers that came together: how long each took, and all waits in the replica."""
+        """Count the responses of a batch, with their latencies and the sum of replica waits."""
         self.answered += len(took_us)
         self.queue_us += queue_us
         self.took(took_us)
@@ -48,9 +48,9 @@ class RevisionCount:
             self.uncaptured += count
 
     def took(self, took_us: list[int]) -> None:
-        """Count how long each of these took."""
+        """Count the latency of each response."""
         self.latency_us += sum(took_us)
-        # By buckets, not one by one: what came together took about as long.
+        # By buckets, not one by one: responses of one batch have similar latencies.
         left = sorted(took_us)
         place = bisect_left(_BOUNDS_US, left[0]) if left else 0
         at = 0
@@ -60,7 +60,7 @@ class RevisionCount:
             at, place = end, place + 1
 
     def told(self, revision_id: str) -> RevisionCounters:
-        """Return the counts as they go over the wire."""
+        """Return the counts in the schema of the report."""
         return RevisionCounters(
             revision_id=revision_id,
             answered=self.answered,
@@ -92,7 +92,7 @@ class EndpointCount:
     timed_out: int = 0
 
     def told(self, endpoint_id: str, revisions: list[RevisionCounters]) -> EndpointCounters:
-        """Return the counts as they go over the wire."""
+        """Return the counts in the schema of the report."""
         return EndpointCounters(
             endpoint_id=endpoint_id,
             unauthorized=self.unauthorized,

@@ -1,4 +1,4 @@
-"""The whole gateway: what runs in the loop, and when."""
+"""The gateway process: starts all components and their periodic tasks."""
 
 import asyncio
 import gc
@@ -75,7 +75,7 @@ class Gateway:
         )
 
     async def run(self) -> None:
-        """Serve from the disk at once, from the portal when it answers. Raises OSError."""
+        """Serve the snapshot on disk at once, then that of the portal. Raises OSError."""
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._stop.set)
         self._table.revoke(read_revoked(self._settings.revoked_path))
@@ -141,7 +141,7 @@ class Gateway:
         family = socket.AF_INET6 if ":" in self._settings.host else socket.AF_INET
         result = socket.socket(family, socket.SOCK_STREAM)
         result.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # Several gateways of one host share a port; each has a data folder of its own.
+        # Several gateways of one host share a port. Each has its own data folder.
         result.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         result.bind((self._settings.host, self._settings.port))
         return result
@@ -158,7 +158,7 @@ class Gateway:
         )
 
     def _in_loop(self, act: Callable[[], None]) -> None:
-        with suppress(RuntimeError):  # the loop has ended while the thread was asking
+        with suppress(RuntimeError):  # the loop has ended during the call of the thread
             self._loop.call_soon_threadsafe(act)
 
     def _apply(self, snapshot: GatewaySnapshot) -> None:
@@ -228,7 +228,7 @@ class Gateway:
         return await shipper.wait()
 
     async def _keep_shipping(self) -> None:
-        """Run the shipper beside us: pyarrow and its work stay out of this process."""
+        """Run the shipper as a separate process, to keep pyarrow and its work out of this one."""
         settings = self._settings
         while True:
             process = await asyncio.create_subprocess_exec(

@@ -1,9 +1,9 @@
-"""The head of an HTTP/1.1 request, read strictly: what can be read in two ways is refused.
+"""Strict parser of the head of an HTTP/1.1 request: anything ambiguous is refused.
 
-Every line has to be what RFC 9112 writes, ended by CRLF. Refused, among others: a line break that
-is no CRLF, folded lines, blanks before a colon, control characters, a length beside a
-Transfer-Encoding, two lengths, a coding other than `chunked`, a missing or second Host. So no proxy
-in front can be brought to see other borders between requests than the gateway does.
+Every line has to follow RFC 9112 and end with CRLF. Refused, among others: a line break that is not
+CRLF, folded lines, spaces before a colon, control characters, a length beside a Transfer-Encoding,
+two lengths, a coding other than `chunked`, a missing or second Host. This prevents request
+smuggling: no proxy in front can see other borders between requests than the gateway.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Rates: token buckets that cost half a microsecond."""
+"""Rate limits: token buckets that cost half a microsecond."""
 
 import time
 
@@ -6,7 +6,7 @@ from slipway.schemas.serving import Rate
 
 
 class TokenBucket:
-    """So many a second, at most `burst` at once. Starts full."""
+    """Token bucket of a rate per second, with at most `burst` tokens. Starts full."""
 
     __slots__ = ("_at", "_burst", "_left", "_per_s", "rate")
 
@@ -18,7 +18,7 @@ class TokenBucket:
         self._at = time.monotonic()
 
     def take(self, now: float) -> bool:
-        """Take one, or say that there is none."""
+        """Take a token. Returns False if there is none."""
         left = self._left + (now - self._at) * self._per_s
         self._at = now
         if left > self._burst:
@@ -30,7 +30,7 @@ class TokenBucket:
         return True
 
     def give_back(self) -> None:
-        """Return one that was taken for nothing."""
+        """Return an unused token."""
         self._left += 1.0
 
     def wait_s(self) -> float:
@@ -39,7 +39,7 @@ class TokenBucket:
 
 
 def bucket_for(rate: Rate | None, old: TokenBucket | None) -> TokenBucket | None:
-    """Return a bucket of this rate: the old one with what is left in it, if that has the rate."""
+    """Return a bucket of this rate. The old one is reused with its tokens if it has that rate."""
     if rate is None:
         return None
     return old if old is not None and old.rate == rate else TokenBucket(rate)

@@ -20,22 +20,22 @@ _JSON_TYPES: Final = {
 
 
 def alive(_table: RoutingTable) -> bytes:
-    """The process answers."""
+    """Return a response that shows that the process is alive."""
     return answers.answer(200, b"ok\n", b"text/plain; charset=utf-8")
 
 
 def live(_table: RoutingTable) -> bytes:
-    """The same in the words of the Open Inference Protocol."""
+    """Return the liveness response of the Open Inference Protocol."""
     return answers.json_answer({"live": True})
 
 
 def gateway_ready(table: RoutingTable) -> bytes:
-    """There is a configuration, from the portal or from the disk."""
+    """Return 200 if there is a snapshot, from the portal or from the disk, else 503."""
     return answers.json_answer({"ready": table.is_loaded}, 200 if table.is_loaded else 503)
 
 
 def server(_table: RoutingTable) -> bytes:
-    """Metadata of the server."""
+    """Return the metadata of the server."""
     return answers.json_answer(
         {"name": "slipway", "version": __version__, "extensions": ["binary_tensor_data"]}
     )
@@ -47,7 +47,7 @@ def ping(endpoint: Endpoint) -> bytes:
 
 
 def ready(endpoint: Endpoint) -> bytes:
-    """The same in the words of the Open Inference Protocol."""
+    """Return the readiness response of the Open Inference Protocol."""
     is_ready = endpoint.is_ready
     values = {"name": endpoint.route.name, "ready": is_ready}
     return answers.json_answer(values, 200 if is_ready else 503)
@@ -59,7 +59,7 @@ def _signature(endpoint: Endpoint) -> Signature:
 
 
 def model(endpoint: Endpoint) -> bytes:
-    """Metadata of the model, in the words of the Open Inference Protocol."""
+    """Return the metadata of the model in the format of the Open Inference Protocol."""
     signature, current = _signature(endpoint), endpoint.current
     return answers.json_answer(
         {
@@ -159,7 +159,7 @@ def _request_schema(signature: Signature) -> dict[str, Any]:
 
 
 def openapi(endpoint: Endpoint) -> bytes:
-    """The endpoint's OpenAPI description, made from the signature of its model."""
+    """Return the endpoint's OpenAPI description, generated from the signature of its model."""
     name, signature = endpoint.route.name, _signature(endpoint)
     problem = {
         "description": "What was wrong, and the next step",

@@ -17,7 +17,7 @@ _OF_REVISION = ["endpoint", "revision", "model_version"]
 
 
 class GatewayCollector(Collector):
-    """Reads the counters of endpoints at each scrape."""
+    """Prometheus collector that reads the counters of endpoints at each scrape."""
 
     def __init__(
         self, endpoints: Callable[[], Iterable[Endpoint]], capture: CaptureCounters

@@ -171,7 +171,7 @@ class Rules:
 
 
 class Hider:
-    """The rules of all endpoints, read again when the snapshot on the disk has changed."""
+    """The rules of all endpoints, reloaded when the snapshot on the disk has changed."""
 
     def __init__(self, snapshot: Path) -> None:
         self._path = snapshot
@@ -179,7 +179,7 @@ class Hider:
         self._rules: dict[str, Rules] = {}
 
     def rules_of(self, endpoint: str) -> Rules | None:
-        """Return what is hidden of an endpoint, None where nothing is."""
+        """Return the redaction rules of an endpoint, or None without any."""
         return self._rules.get(endpoint)
 
     def refresh(self) -> None:
@@ -187,7 +187,7 @@ class Hider:
         try:
             status = self._path.stat()
         except FileNotFoundError:
-            return  # nothing was ever served from here
+            return  # no snapshot was ever stored here
         stamp = (status.st_mtime_ns, status.st_size)
         if stamp == self._stamp:
             return
@@ -200,7 +200,7 @@ class Hider:
             }
         except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
             raise OSError("the snapshot cannot be read") from error
-        # Predictions of an endpoint that is gone may still wait: what was hidden stays hidden.
+        # Predictions of a deleted endpoint may still wait, so its rules are retained.
         gone = {key: rules for key, rules in self._rules.items() if key not in _ids(document)}
         self._rules, self._stamp = gone | rules_by_id, stamp
 

@@ -1,4 +1,4 @@
-"""The connection to one replica: kept up, authenticated both ways, many requests in a frame."""
+"""Authenticated connection to one replica: reconnects, and sends many requests in a frame."""
 
 import asyncio
 import logging
@@ -50,22 +50,22 @@ class LinkOwner(Protocol):
     """The revision a replica belongs to."""
 
     def link_changed(self) -> None:
-        """A replica came or went."""
+        """Handle a replica that became ready or unavailable."""
 
     def answered(self, pairs: list[tuple[Prediction, ResponseFrame]]) -> None:
-        """Answers came."""
+        """Handle responses."""
 
     def answered_plainly(
         self, pendings: list[Prediction], bodies: list[bytes], queue_us: int
     ) -> None:
-        """Good answers in JSON came, to requests that waited for the model as long."""
+        """Handle successful JSON responses of requests with the same queueing time."""
 
     def lost(self, pendings: list[Prediction]) -> None:
-        """A replica died with these unanswered."""
+        """Handle predictions that a lost replica did not answer."""
 
 
 class ReplicaConnection(asyncio.Protocol):
-    """One replica. `start` connects and stays connected until `close`."""
+    """Connection to one replica. `start` connects and reconnects until `close`."""
 
     def __init__(self, route: ReplicaRoute, owner: LinkOwner) -> None:
         self.route = route
@@ -84,11 +84,11 @@ class ReplicaConnection(asyncio.Protocol):
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to connect."""
+        """Start connecting."""
         self._task = asyncio.get_running_loop().create_task(self._keep_connected())
 
     def close(self) -> None:
-        """Send nothing new, and close once everything sent is answered, or after a minute."""
+        """Send nothing new, and close once all responses have arrived, or after a minute."""
         if not self._is_closing:
             asyncio.get_running_loop().call_later(_LINGER_S, self.abort)
         self._is_closing = True
@@ -174,7 +174,7 @@ class ReplicaConnection(asyncio.Protocol):
         self._nonce = secrets.token_bytes(NONCE_BYTES)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Hand back what was not answered."""
+        """Return unanswered predictions to the owner."""
         self._transport = None
         was, self.state = self.state, "connecting"
         self.reason = f"the connection was lost: {exc or 'closed by the replica'}"
@@ -227,7 +227,7 @@ class ReplicaConnection(asyncio.Protocol):
             if prediction_request is not None
         ]
         if len(pendings) < len(prediction_requests):
-            # Some were given up meanwhile.
+            # Some have expired meanwhile.
             bodies = [
                 body
                 for body, prediction_request in zip(bodies, prediction_requests, strict=True)

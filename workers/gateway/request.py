@@ -1,4 +1,4 @@
-"""A prediction on its way: from the connection it came by to the answer."""
+"""A prediction in progress: from the connection of the client to the response."""
 
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -29,7 +29,7 @@ class Ask:
     is_plain: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        """Work out whether it is plain."""
+        """Set `is_plain`."""
         is_plain = not (self.contract or self.head_len or self.variant)
         object.__setattr__(self, "is_plain", is_plain)
 
@@ -55,13 +55,13 @@ class Prediction:
         self.shadow_of: tuple[bytes, bytes] | None = None
 
     def copied(self, name: bytes, outputs: bytes, now: float) -> "Prediction":
-        """Return a copy for a shadow, of the prediction of that id, which has these outputs."""
+        """Return a copy for the shadow, with the id and the outputs of this prediction."""
         copy = Prediction(None, self.key_id, self.ask, self.body, now)
         copy.shadow_of = (name, outputs)
         return copy
 
     def failed(self, name: bytes, at_ns: int, took: float, status: int) -> Entry:
-        """Return what is kept of it when it failed, after so many seconds."""
+        """Return the capture log entry of a prediction that failed after `took` seconds."""
         # Error details may repeat inputs, including hidden ones, so they are not stored.
         return entry(
             *(name, self.key_id, at_ns, int(took * 1e6), self.body, b""),

@@ -1,4 +1,4 @@
-"""A revision of an endpoint: its replicas, and the constant parts of its answers."""
+"""A revision of an endpoint: its replicas, and the constant parts of its responses."""
 
 from typing import Protocol
 
@@ -13,27 +13,27 @@ from workers.serving.wire import ResponseFrame
 
 
 class RevisionOwner(Protocol):
-    """The endpoint of a revision, which gets what its replicas answer."""
+    """The endpoint of a revision, which handles the responses of its replicas."""
 
     route: EndpointRoute
 
     def choose_again(self) -> None:
-        """Weigh the revisions again: a replica came or went."""
+        """Recompute the traffic shares after replicas changed."""
 
     def answered(self, revision: "Revision", pairs: list[tuple[Prediction, ResponseFrame]]) -> None:
-        """Deliver answers."""
+        """Handle responses."""
 
     def answered_plainly(
         self, revision: "Revision", pendings: list[Prediction], bodies: list[bytes], queue_us: int
     ) -> None:
-        """Deliver good answers in JSON, to requests that waited for the model as long."""
+        """Handle successful JSON responses of requests with the same queueing time."""
 
     def lost(self, revision: "Revision", pendings: list[Prediction]) -> None:
         """Retry requests whose replica died, or answer them with 502."""
 
 
 class Revision:
-    """One revision: its replicas, and the constant parts of its answers."""
+    """One revision: its replicas, and the constant parts of its responses."""
 
     def __init__(self, endpoint: RevisionOwner, route: RevisionRoute) -> None:
         self.endpoint = endpoint
@@ -41,7 +41,7 @@ class Revision:
         self.links: dict[str, ReplicaConnection] = {}
         self.ready: list[ReplicaConnection] = []
         self.count = RevisionCount()
-        # Some of what it has to answer came to it in place of the revisions with traffic.
+        # Some requests in progress were sent to it in place of the revisions with traffic.
         self.has_fallback = False
         self.update(route)
 
@@ -99,7 +99,7 @@ class Revision:
         if len(ready) == 1:
             ready[0].send(pendings)
             return
-        # All that came together go together, as far as replicas are equally busy.
+        # Balance the batch so that replicas are equally busy.
         loads = [len(link.waiting) for link in ready]
         shares: list[list[Prediction]] = [[] for _ in ready]
         for pending in pendings:
@@ -113,23 +113,23 @@ class Revision:
     # LinkOwner
 
     def link_changed(self) -> None:
-        """A replica came or went."""
+        """Update the ready replicas."""
         self.ready = [link for link in self.links.values() if link.state == "ready"]
         self.endpoint.choose_again()
 
     def answered(self, pairs: list[tuple[Prediction, ResponseFrame]]) -> None:
-        """Answers came."""
+        """Forward responses to the endpoint."""
         self.count.in_flight -= len(pairs)
         self.endpoint.answered(self, pairs)
 
     def answered_plainly(
         self, pendings: list[Prediction], bodies: list[bytes], queue_us: int
     ) -> None:
-        """Good answers in JSON came, to requests that waited for the model as long."""
+        """Forward successful JSON responses of requests with the same queueing time."""
         self.count.in_flight -= len(pendings)
         self.endpoint.answered_plainly(self, pendings, bodies, queue_us)
 
     def lost(self, pendings: list[Prediction]) -> None:
-        """A replica died: each request is tried once more, elsewhere, or answered 502."""
+        """Forward predictions of a lost replica, which are retried once or answered with 502."""
         self.count.in_flight -= len(pendings)
         self.endpoint.lost(self, pendings)

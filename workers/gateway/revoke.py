@@ -1,7 +1,7 @@
-"""`python -m workers.gateway.revoke`: refuse a key on this host, at once and with the portal down.
+"""`python -m workers.gateway.revoke`: refuse a key on this host, even without the portal.
 
-The gateway reads the file four times a second and keeps to it across restarts, whatever its
-snapshot says. Revoke the key in the portal as well, once that is back.
+The gateway reads the file four times a second and retains revocations across restarts, whatever its
+snapshot contains. Revoke the key in the portal as well, once that is back.
 """
 
 import argparse

@@ -121,10 +121,10 @@ class RequestHead:
 
 
 class CachedRequestHead:
-    """A request for a prediction as its client sends one after the other.
+    """Cached head of a prediction request, for a client that repeats it.
 
-    What begins with `start`, up to `body_at`, and has `size` bytes is a whole one, as long as the
-    doorkeeper's generation is that of then.
+    A request that begins with `start`, up to `body_at`, and has `size` bytes is complete. Valid
+    while `generation` is that of the routing table.
     """
 
     __slots__ = ("body_at", "entry", "generation", "key", "size", "start")
@@ -143,10 +143,10 @@ class Doorkeeper:
 
     def __init__(self, table: RoutingTable) -> None:
         self.table = table
-        # Which hosts it answers to; set before the gateway listens.
+        # Allowed hosts, set before the gateway listens.
         self.hosts: AllowedHosts | None = None
         self.known: dict[bytes, RequestHead] = {}
-        # Of what was learned of heads: counts up when the table changes.
+        # Version of the cached heads, incremented when the table changes.
         self.generation = 0
 
     def forget(self) -> None:
@@ -175,7 +175,7 @@ class Doorkeeper:
         return entry
 
     def refuse_now(self, key: Key, now: float) -> bytes | None:
-        """Return why a known key may not ask now (monotonic): it is expired or was too fast."""
+        """Return the response if a key is expired or over its rate (monotonic time), else None."""
         endpoint = key.endpoint
         if key.expires != math.inf and key.expires <= time.time():
             endpoint.count.unauthorized += 1
@@ -191,7 +191,7 @@ class Doorkeeper:
         return None
 
     def _check_host(self, head: Head) -> None:
-        """Raise BadRequest for an address that is not the gateway's."""
+        """Raise BadRequest for a host that is not the gateway's."""
         if self.hosts is None:
             return
         host = head.headers.get(b"host")

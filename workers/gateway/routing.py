@@ -1,4 +1,4 @@
-"""Endpoints as the gateway runs them: whom a request goes to, and what its answer looks like."""
+"""Endpoints of the gateway: routing of requests to revisions, and their responses."""
 
 import math
 import time
@@ -110,7 +110,7 @@ class Endpoint:
         return max(self._choices, key=lambda revision: revision.route.weight, default=None)
 
     def refusal(self) -> bytes | None:
-        """Return the answer if nothing more is admitted now, before a body is even read."""
+        """Return the response if nothing more is admitted now, before a body is even read."""
         if self.is_paused:
             self.count.unavailable += 1
             reason = self.route.reason or "The endpoint is paused by its owner."
@@ -146,7 +146,7 @@ class Endpoint:
             revision.has_fallback &= revision.count.in_flight > 0
         spent = now - self._measured
         if self.in_flight < _LEAST_ADMITTED:
-            # Not busy: what was answered says nothing of what could be.
+            # Not busy: the number of responses does not show the possible throughput.
             self._answered, self._measured, self._pace, self._last_pace = 0, now, 0.0, 0.0
             self.admits = self.route.limits.max_in_flight
             return
@@ -159,7 +159,7 @@ class Endpoint:
         self.admits = max(_LEAST_ADMITTED, min(self.route.limits.max_in_flight, in_time))
 
     def expire(self, now: float) -> None:
-        """Answer 504 to what has waited for too long."""
+        """Answer 504 to predictions that exceed the timeout."""
         before = now - self.route.limits.timeout_s
         for revision in self.revisions.values():
             for link in revision.links.values():
@@ -203,7 +203,7 @@ class Endpoint:
                 took_us.append(us)
                 queued_us += queue_us
                 key, sent, head, kind = pending.key_id, pending.body, ask.head_len, ask.contract
-                # As `segments.entry` does, for each of very many.
+                # Inlined `format.entry`, because this runs for each prediction.
                 flags = FALLBACK if pending.is_fallback else 0
                 record = pack(
                     name, key, at_ns, us, len(sent), len(body), head, head_len, kind, flags, 200
@@ -235,7 +235,7 @@ class Endpoint:
         bodies: list[bytes],
         queue_us: int,
     ) -> None:
-        """Do the same for good answers in JSON, in the few steps that these need."""
+        """Do the same for successful JSON responses, on a fast path."""
         callers = [
             pending.caller for pending in pendings if pending.caller and pending.ask.is_plain
         ]
@@ -264,7 +264,7 @@ class Endpoint:
         revision.count.answer(took_us, queue_us * len(pendings))
 
     def lost(self, revision: Revision, pendings: list[Prediction]) -> None:
-        """Try each once more, or answer 502."""
+        """Retry each prediction once, or answer 502."""
         again, given_up = [], []
         for pending in pendings:
             pending.tries += 1
@@ -301,7 +301,7 @@ class Endpoint:
         *,
         retry_after_s: int | None = None,
     ) -> None:
-        """Capture predictions that no replica answered, then answer them with a problem."""
+        """Capture predictions that no replica answered, then send an error response."""
         now, at_ns = time.monotonic(), time.time_ns()
         self.in_flight -= len(pendings)
         names = self._capture.ids.next_ids(len(pendings), at_ns // 1_000_000)
@@ -324,7 +324,7 @@ class Endpoint:
         """Capture, then respond. In strict mode respond only once the capture is on disk."""
         is_wanted = bool(entries) and self.route.capture != CaptureMode.OFF
         is_kept = is_wanted and self._capture.append(revision.context, entries)
-        if is_wanted:  # copies of a shadow are no predictions of their own
+        if is_wanted:  # copies for a shadow do not count
             revision.count.capture(len(ready), is_kept=is_kept)
         self._give(partial(write_all, ready), is_kept=is_kept)
 

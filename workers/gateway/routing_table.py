@@ -1,4 +1,4 @@
-"""The snapshot in force: endpoints by name, keys by hash."""
+"""The active snapshot: endpoints by name, keys by hash."""
 
 import hashlib
 import math
@@ -12,7 +12,7 @@ from workers.gateway.routing import Endpoint
 
 
 class Key:
-    """A key of an endpoint. `scopes` hold `read` where they hold `predict`."""
+    """A key of an endpoint. The scope `predict` includes `read`."""
 
     __slots__ = ("bucket", "endpoint", "expires", "id", "route", "scopes")
 
@@ -28,7 +28,7 @@ class Key:
 
 
 class RoutingTable:
-    """Everything that is served. `apply` replaces it in one turn of the loop."""
+    """Everything that is served. `apply` replaces it in one iteration of the loop."""
 
     def __init__(self, capture: CaptureLog) -> None:
         self.version = 0
@@ -63,7 +63,7 @@ class RoutingTable:
         self._read_keys(snapshot.endpoints)
 
     def revoke(self, revoked: Collection[str]) -> None:
-        """Refuse keys, by id or SHA-256 in hex, whatever any snapshot says."""
+        """Refuse keys, by id or SHA-256 in hex, whatever any snapshot contains."""
         self._revoked = frozenset(revoked)
         self._read_keys([endpoint.route for endpoint in self.by_id.values()])
 

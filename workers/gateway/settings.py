@@ -31,17 +31,17 @@ class GatewaySettings:
 
     @property
     def snapshot_path(self) -> Path:
-        """The last configuration that was good."""
+        """The last valid snapshot."""
         return self.data_dir / "snapshot.json"
 
     @property
     def revoked_path(self) -> Path:
-        """Keys an operator revoked here."""
+        """Keys that an operator revoked on this host."""
         return self.data_dir / "revoked.json"
 
     @property
     def health_token_path(self) -> Path:
-        """The token for details of health and for metrics."""
+        """The token for health details and for metrics."""
         return self.data_dir / "health-token"
 
     @property

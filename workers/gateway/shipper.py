@@ -120,7 +120,7 @@ def _tables_by_folder(
 
 
 def _tables(sources: list[Path]) -> Iterator[pa.Table]:
-    """Yield what is in these files, a piece at a time: an hour may be larger than memory."""
+    """Yield the rows of these files in pieces, because an hour may be larger than memory."""
     held: list[pa.Table] = []
     for path in sources:
         with pq.ParquetFile(path) as file:
@@ -142,7 +142,7 @@ def _whole(table: pa.Table) -> pa.Table:
 
 
 class Draft:
-    """A Parquet file that appears whole, by `finish`, or not at all. Its uses raise OSError."""
+    """A Parquet file that appears complete, by `finish`, or not at all. Methods raise OSError."""
 
     def __init__(
         self,
@@ -184,16 +184,16 @@ class Draft:
         return len(table)
 
     def write_added(self) -> None:
-        """Write what was added and is not a whole group."""
+        """Write the buffered rows as a row group."""
         if self._added:
             self.write(pa.concat_tables(self._added))
         self._added, self._added_bytes = [], 0
 
     def finish(self) -> None:
-        """Let the file appear."""
+        """Make the file visible."""
         self._writer.close()
         self._draft.replace(self._path)
-        # Of a calm thread that was killed, or has given up.
+        # Draft of the idle-priority thread, if it was killed or has given up.
         self._path.with_name(f".{self._path.name}{_CALM}.part").unlink(missing_ok=True)
 
     def __exit__(self, *_: object) -> None:
@@ -288,7 +288,7 @@ class ShipperThreads:
         return True
 
     def finish(self) -> None:
-        """Ship all that is left, without waiting for an idle processor. Raises OSError."""
+        """Ship all remaining segments, without waiting for an idle processor. Raises OSError."""
         for segment, attempt in self._calm_attempts.items():
             if attempt.give_up():
                 del self._under_way[segment]
@@ -392,7 +392,7 @@ def main() -> int:
     os.nice(_NICE)
     threading.Thread(target=_watch_parent, name="parent", daemon=True).start()
     capture.mkdir(parents=True, exist_ok=True, mode=0o700)
-    # One shipper a log: an orphan that still ships what was left is waited for.
+    # One shipper per log: wait for an orphan that still ships the remaining segments.
     lock = os.open(capture / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
     next_merge = 0.0
@@ -413,7 +413,7 @@ def main() -> int:
                 next_merge = time.monotonic() + _MERGE_EVERY_S
                 merge_hours(predictions, before_unix_s=time.time() - _MERGE_AFTER_S)
         except OSError as error:
-            # The log waits on the disk; what does not fit there any more is dropped and counted.
+            # The log stays on the disk. Predictions beyond its limit are dropped and counted.
             log.warning("cannot ship: %s", error)
             pause_s = _AFTER_FAILURE_S
             if is_last:

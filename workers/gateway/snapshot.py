@@ -1,4 +1,4 @@
-"""The configuration: fetched from the portal by long polling, and stored on disk."""
+"""The snapshot: fetched from the portal by long polling, and stored on disk."""
 
 import json
 import logging
@@ -17,11 +17,11 @@ from workers.launcher.atomic_files import write_atomically
 
 log = logging.getLogger(__name__)
 _POLL_S: Final = 1.0
-# The portal holds a question for this long while nothing is new.
+# The portal holds a long poll for this time while nothing is new.
 _HOLD_S: Final = 1.0
 _LOOK_S: Final = 0.05
 _CALM_LOOK_S: Final = 0.25
-# How often the keys that are revoked on this host are read.
+# Interval at which the keys that are revoked on this host are read.
 _REVOKED_S: Final = 0.25
 _PATIENCE_S: Final = 5.0
 _LARGEST_BYTES: Final = 1 << 30
@@ -39,7 +39,7 @@ def read_snapshot(path: Path) -> GatewaySnapshot | None:
 
 
 def read_revoked(path: Path) -> frozenset[str]:
-    """Read which keys an operator revoked on this host, as ids and SHA-256 in hex."""
+    """Read the keys that an operator revoked on this host, as ids and SHA-256 in hex."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -77,12 +77,12 @@ class SnapshotKeeper:
         self.problem = "not asked yet"
 
     def start(self) -> None:
-        """Begin to ask."""
+        """Start the threads."""
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
-        """End the threads."""
+        """Stop the threads."""
         self._stopped.set()
         for thread in self._threads:
             thread.join(_PATIENCE_S)
@@ -146,7 +146,7 @@ class SnapshotKeeper:
         try:
             write_atomically(self._settings.snapshot_path, answer.text)
         except OSError as error:
-            # Better the newest configuration in memory than an old one in both places.
+            # Apply it anyway: a new snapshot in memory is better than an old one in both places.
             log.warning("the snapshot cannot be kept on the disk: %s", error.strerror)
         self._apply(snapshot)
         self._etag = answer.headers.get("ETag", "")

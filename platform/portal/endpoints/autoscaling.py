@@ -1,4 +1,4 @@
-"""Moving the number of replicas with the load that gateways report."""
+"""Scales the number of replicas with the load that gateways report."""
 
 from datetime import datetime
 
@@ -11,7 +11,7 @@ from portal.endpoints.transitions import add_event
 
 
 def load_of(endpoint: Endpoint, timestamp: datetime) -> Load | None:
-    """Return what gateways that report say of the endpoint; None when none does."""
+    """Return the load of the endpoint as active gateways report it, or None if none reports."""
     heard = GatewayProcess.objects.filter(seen_at__gt=timestamp - GATEWAY_SILENT)
     recents = [process.last.get("recent", {}).get(endpoint.pk) for process in heard]
     recent = [item for item in recents if item is not None]
@@ -28,7 +28,7 @@ def load_of(endpoint: Endpoint, timestamp: datetime) -> Load | None:
 
 
 def scale(endpoint: Endpoint, timestamp: datetime) -> None:
-    """Want more or fewer replicas, and say why in the story."""
+    """Change the desired number of replicas, and add the reason to the events."""
     if endpoint.status != EndpointState.SERVING:
         return
     load = load_of(endpoint, timestamp)
@@ -55,7 +55,7 @@ def scale(endpoint: Endpoint, timestamp: datetime) -> None:
 
 
 def _move_cap(endpoint: Endpoint, load: Load, bounds: Bounds, timestamp: datetime) -> None:
-    """Say once that the load needs more replicas than may run, and once that it no longer does."""
+    """Add an event when the load starts or stops needing more replicas than `max_replicas`."""
     before = endpoint.cap
     cap = cap_of(before, endpoint.wanted, load, bounds, timestamp=timestamp)
     if cap == before:

@@ -1,26 +1,26 @@
-"""Whether a revision does well on the traffic it was given. Arithmetic alone: no Django, no I/O."""
+"""Canary analysis: compares a revision's errors and latency with its limits. Pure, no I/O."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from math import sqrt
 
-# Fewer answers than these say nothing about a share of errors, or about the slowest hundredth.
+# Fewer predictions than these are too few to estimate the error rate, or the p99 latency.
 ENOUGH_FOR_ERRORS = 20
 ENOUGH_FOR_LATENCY = 100
-# A revision is not slow while its slowest hundredth stays below this, whatever the other's is.
+# A revision is not slow while its p99 latency stays below this, whatever the other's is.
 _FAST_ENOUGH_MS = 20.0
 _P99 = 99.0
-# How many standard errors the slowest hundredth has to lie above what is allowed: a pause of the
-# machine delays everything under way, which are two or three of the first hundred predictions.
+# Number of standard errors by which p99 has to exceed the allowed value: a pause of the machine
+# delays all requests in flight, which are two or three of the first hundred predictions.
 _STANDARD_ERRORS = 3.0
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """What a revision did: predictions answered and failed, and a histogram of latencies.
+    """Traffic of a revision: predictions answered and failed, and a histogram of latencies.
 
-    `counts[i]` took at most `bounds_ms[i]`; the last, which has no bound, took longer.
+    `counts[i]` predictions took at most `bounds_ms[i]`. The last bucket has no bound.
     """
 
     answered: int = 0
@@ -29,16 +29,16 @@ class Traffic:
 
     @property
     def total(self) -> int:
-        """Predictions that reached the model."""
+        """Number of predictions that reached the model."""
         return self.answered + self.failed
 
     @property
     def error_percent(self) -> float:
-        """The share of failures."""
+        """Percentage of predictions that failed."""
         return 100.0 * self.failed / self.total if self.total else 0.0
 
     def since(self, before: "Traffic") -> "Traffic":
-        """Return what came after `before`, an earlier reading of the same counters."""
+        """Return the traffic since `before`, an earlier reading of the same counters."""
         earlier = (*before.counts, *([0] * (len(self.counts) - len(before.counts))))
         return Traffic(
             max(0, self.answered - before.answered),
@@ -49,9 +49,9 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Rules:
-    """When a revision is taken back. None switches a rule off; `is_on` all of them.
+    """Rollback rules of a rollout. None switches a single rule off, `is_on` all of them.
 
-    `max_latency_factor` is relative to the revision before, in the same time.
+    `max_latency_factor` is relative to the previous revision, in the same time.
     """
 
     is_on: bool = True
@@ -63,9 +63,9 @@ class Rules:
 def percentile_ms(
     counts: Sequence[int], bounds_ms: Sequence[float], percent: float
 ) -> float | None:
-    """Return a percentile of a histogram, interpolated in its bucket; None without counts.
+    """Return a percentile of a histogram, interpolated in its bucket, or None without counts.
 
-    What is slower than every bound counts as the last bound.
+    Values above every bound count as the last bound.
     """
     total = sum(counts)
     if not total:
@@ -83,12 +83,12 @@ def percentile_ms(
 
 
 def surely_above_ms(counts: Sequence[int], bounds_ms: Sequence[float]) -> float | None:
-    """Return what the 99th percentile is nearly surely above; None without counts.
+    """Return a lower confidence bound of the 99th percentile, or None without counts.
 
-    The lower end of a distribution-free confidence interval: the number of values below a quantile
-    is binomial, so the order statistics around n p, some sqrt(n p (1 - p)) away, enclose it (David
-    and Nagaraja, Order Statistics, 2003, section 7.1). Of 100 that is the fourth slowest, of a
-    million the 99th percentile itself.
+    It is the lower end of a distribution-free confidence interval: the number of values below a
+    quantile is binomial, so the order statistics around n p, some sqrt(n p (1 - p)) away, enclose
+    it (David and Nagaraja, Order Statistics, 2003, section 7.1). Of 100 values that is the fourth
+    slowest, of a million the 99th percentile itself.
     """
     total = sum(counts)
     if not total:
@@ -100,9 +100,9 @@ def surely_above_ms(counts: Sequence[int], bounds_ms: Sequence[float]) -> float 
 def trouble_with(
     new: Traffic, old: Traffic | None, rules: Rules, bounds_ms: Sequence[float]
 ) -> str:
-    """Return in a sentence why the new revision has to go back, "" while nothing speaks for it.
+    """Return the reason to roll the new revision back as a sentence, or "" if there is none.
 
-    `old` is what the revision before did in the same time, where there is one.
+    `old` is the traffic of the previous revision in the same time, if there is one.
     """
     if not rules.is_on:
         return ""

@@ -1,8 +1,8 @@
-"""In which environment a model is served: the one every node has, unless it asks for another.
+"""Choice of the environment a model is served in: the default one, or one built for it.
 
-Nodes build one environment from `requirements/jobs.txt` for what names none. A model whose own
-requirements it satisfies is served there, from a warm process; any other gets an environment built
-from its requirements.
+Nodes build the default environment from `requirements/jobs.txt`. A model whose own requirements it
+satisfies is served there, from a warm process. For any other model an environment is built from its
+requirements.
 """
 
 from functools import cache
@@ -14,15 +14,15 @@ from packaging.utils import canonicalize_name
 
 from portal.compute.services.environments import default_python, normalised
 
-# What the model server itself imports, where the model does not say which version.
+# Packages that the model server itself imports. The model's own requirements override them.
 _SERVER = ("httpx>=0.28", "mlflow", "numpy", "orjson", "pandas", "pydantic>=2.12", "uvloop")
 
 
 def environment_for(requirements: str, python: str) -> tuple[str, str]:
-    """Return the requirements and the Python a model is served with; ("", "") for the default.
+    """Return the requirements and the Python of a model's environment, ("", "") for the default.
 
     `requirements` are those that came with the model, `python` its version (empty when unknown).
-    Raises InvalidInput for a line that is no package.
+    Raises InvalidInput for a line that is not a package.
     """
     lines = normalised(requirements).splitlines()
     minor = ".".join(python.split(".")[:2]) or default_python()
@@ -38,7 +38,7 @@ def _package(line: str) -> str:
 
 
 def _is_there(line: str) -> bool:
-    """Whether the default environment satisfies a requirement."""
+    """Return whether the default environment satisfies a requirement."""
     requirement = Requirement(_package(line))
     if requirement.marker is not None and not requirement.marker.evaluate():
         return True
@@ -50,7 +50,6 @@ def _is_there(line: str) -> bool:
 
 @cache
 def _default_packages() -> dict[str, str]:
-    """Return the packages of the default environment and their versions."""
     default_packages: dict[str, str] = {}
     for line in Path(settings.SLIPWAY_JOB_REQUIREMENTS).read_text("utf-8").splitlines():
         try:

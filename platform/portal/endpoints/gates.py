@@ -1,4 +1,4 @@
-"""The policies of this room: the project's for endpoints, and tokens of gateways and replicas."""
+"""Access policies of this app: project roles, gateway tokens and replica tokens."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -33,7 +33,7 @@ class GatewayToken:
     """Gateways of this installation."""
 
     def check(self, request: HttpRequest, path: dict[str, Any]) -> None:
-        """Raise Unauthenticated; leave the gateway on the request."""
+        """Set the gateway on the request. Raises Unauthenticated."""
         secret = bearer_of(request.headers.get("Authorization", ""))
         gateway = None
         if has_gateway_shape(secret):
@@ -51,7 +51,7 @@ class GatewayToken:
 
 
 def gated_gateway(request: HttpRequest) -> Gateway:
-    """Return the gateway the gate recognised."""
+    """Return the gateway that the policy set on this request."""
     gateway: Gateway = request.gated_gateway  # type: ignore[attr-defined]
     return gateway
 
@@ -63,7 +63,7 @@ class ReplicaToken:
     parameter: str = "replica"
 
     def check(self, request: HttpRequest, path: dict[str, Any]) -> None:
-        """Raise Unauthenticated, or NotFound for another's replica; leave it on the request."""
+        """Set the replica on the request. Raises Unauthenticated, or NotFound for another one."""
         principal = principal_of_bearer(request.headers.get("Authorization", ""))
         workload_id = principal.token.pk if principal.token is not None else ""
         replicas = Replica.objects.alive().filter(pk=path[self.parameter], workload=workload_id)
@@ -77,6 +77,6 @@ class ReplicaToken:
 
 
 def gated_replica(request: HttpRequest) -> Replica:
-    """Return the replica the gate recognised."""
+    """Return the replica that the policy set on this request."""
     replica: Replica = request.gated_replica  # type: ignore[attr-defined]
     return replica

@@ -1,7 +1,8 @@
-"""Noting what was not captured or was answered by a standby: one event for each span.
+"""Records spans of uncaptured predictions and of answers by a standby, with one event each.
 
-Gateways report counters every two seconds. The first report with more opens an incident, later ones
-raise its count, and some seconds without more end it. The endpoint has to be locked meanwhile.
+Gateways report counters every two seconds. The first report with an increase opens an incident,
+later ones raise its count, and some seconds without an increase end it. The caller has to hold the
+lock of the endpoint.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -24,7 +25,7 @@ _UNKNOWN_REASON = "the gateway could not write its capture log"
 def note_incidents(
     *, revision: Revision, fallback: int, uncaptured: int, reason: str, since: datetime
 ) -> None:
-    """Add what a gateway counted for a revision between `since` and now."""
+    """Add the counts that a gateway reported for a revision between `since` and now."""
     for kind, count in ((IncidentKind.FALLBACK, fallback), (IncidentKind.UNCAPTURED, uncaptured)):
         if count:
             _note(revision, kind, count, reason, since)
@@ -55,7 +56,7 @@ def _note(revision: Revision, kind: IncidentKind, count: int, reason: str, since
 
 
 def end_incidents(endpoint: Endpoint, now: datetime) -> None:
-    """End what has not gone on for some seconds, and say from when to when it was."""
+    """End incidents without an increase for some seconds, and add the span to their events."""
     over = ServingIncident.objects.open().filter(endpoint=endpoint, last_at__lt=now - _ENDS_AFTER)
     for incident in over.select_related("revision", "endpoint"):
         if over.filter(pk=incident.pk).update(ended_at=F("last_at")):
@@ -64,7 +65,7 @@ def end_incidents(endpoint: Endpoint, now: datetime) -> None:
 
 
 def forget_incidents(now: datetime) -> None:
-    """Delete old incidents; their events stay."""
+    """Delete old incidents. Their events stay."""
     ServingIncident.objects.filter(ended_at__lt=now - _KEPT).delete()
 
 

@@ -1,11 +1,11 @@
-"""The lives of endpoints, revisions, rollouts and replicas: states and allowed moves. No I/O.
+"""State machines of endpoints, revisions, rollouts and replicas: states and transitions. No I/O.
 
-    endpoint   creating → serving ⇄ paused → deleting → deleted; creating → failed → creating
-    revision   preparing → ready → serving ⇄ standby → retired → preparing; or failed
-    rollout    planned → running (step i) → baking → done; any of them → rolling_back → rolled_back
-    replica    starting → loading → warming → ready → draining → stopping → stopped; or failed
+    endpoint   creating → serving ⇄ paused → deleting → deleted, creating → failed → creating
+    revision   preparing → ready → serving ⇄ standby → retired → preparing, or failed
+    rollout    planned → running (step i) → baking → done, any of them → rolling_back → rolled_back
+    replica    starting → loading → warming → ready → draining → stopping → stopped, or failed
 
-A revision that is `standby` is still warm: traffic goes back to it by one change of weights.
+A revision in `standby` is still warm: one change of weights moves traffic back to it.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from typing import TypeVar
 
 
 class EndpointState(StrEnum):
-    """Where an endpoint stands."""
+    """State of an endpoint."""
 
     CREATING = "creating"
     SERVING = "serving"
@@ -25,7 +25,7 @@ class EndpointState(StrEnum):
 
 
 class RevisionState(StrEnum):
-    """Where a revision stands."""
+    """State of a revision."""
 
     PREPARING = "preparing"
     READY = "ready"
@@ -36,7 +36,7 @@ class RevisionState(StrEnum):
 
 
 class RolloutState(StrEnum):
-    """Where a rollout stands. `running` goes through the steps, `baking` is the last of them."""
+    """State of a rollout. `running` covers the steps before the last, `baking` is the last step."""
 
     PLANNED = "planned"
     RUNNING = "running"
@@ -47,7 +47,7 @@ class RolloutState(StrEnum):
 
 
 class ReplicaState(StrEnum):
-    """Where a replica stands; only a `ready` one is given to gateways."""
+    """State of a replica. Only `ready` replicas are in the gateways' snapshot."""
 
     STARTING = "starting"
     LOADING = "loading"
@@ -100,7 +100,7 @@ REPLICA_MOVES: Moves[ReplicaState] = {
     _P.FAILED: frozenset(),
 }
 
-# Revisions whose replicas are wanted, those a gateway is told of, and rollouts under way.
+# Revisions that should have replicas, those in the gateways' snapshot, and active rollouts.
 KEPT = frozenset({_V.PREPARING, _V.READY, _V.SERVING, _V.STANDBY})
 ROUTED = frozenset({_V.READY, _V.SERVING, _V.STANDBY})
 UNDER_WAY = frozenset({_O.PLANNED, _O.RUNNING, _O.BAKING, _O.ROLLING_BACK})
@@ -109,11 +109,14 @@ OVER = frozenset({_P.STOPPED, _P.FAILED})
 
 
 class ForbiddenEndpointTransition(Exception):
-    """The code asked for a move that no table knows: a fault of ours."""
+    """The code requested a transition to a state that no table allows: an internal error."""
 
 
 def sources_of(moves: Moves[State], target: State) -> list[State]:
-    """Return the states from which a row may move to `target`; raises ForbiddenMove for none."""
+    """Return the states from which a row may move to `target`.
+
+    Raises ForbiddenEndpointTransition if there are none.
+    """
     states = [state for state, targets in moves.items() if target in targets]
     if not states:
         raise ForbiddenEndpointTransition(f"nothing becomes {target.value}")

@@ -1,4 +1,4 @@
-"""Revisions of endpoints in the graphs of lineage: what a version came to serve, and back."""
+"""Revisions of endpoints in lineage graphs, downstream and upstream of model versions."""
 
 from portal.accounts.models import Project
 from portal.core.errors import NotFound
@@ -11,7 +11,7 @@ _MOST = 100
 
 
 def revisions_of(*, project_id: str, model: str, version: int, key: str) -> Descendants:
-    """Return the revisions that serve or served a version, and the predictions they gave."""
+    """Return the revisions that serve or served a version, and their predictions, as nodes."""
     value = Revision.objects.filter(
         endpoint__project=project_id, model=model, model_version=str(version)
     )
@@ -33,7 +33,7 @@ def revisions_of(*, project_id: str, model: str, version: int, key: str) -> Desc
 
 
 def version_behind(*, project: Project, name: str) -> tuple[str, int]:
-    """Return the model and version behind `ENDPOINT/REVISION`; raises NotFound."""
+    """Return the model and version behind `ENDPOINT/REVISION`. Raises NotFound."""
     endpoint, _, number = name.rpartition("/")
     if not (number.isascii() and number.isdecimal() and len(number) < 10):
         raise NotFound

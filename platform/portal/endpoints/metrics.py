@@ -1,4 +1,4 @@
-"""Predictions of endpoints for Prometheus: sums over all gateways from the database."""
+"""Prometheus metrics of endpoints: predictions summed over all gateways, from the database."""
 
 from collections.abc import Iterator
 
@@ -18,10 +18,10 @@ _COUNTS = (
 
 
 class EndpointCollector(Collector):
-    """Asks the database when metrics are asked for."""
+    """Prometheus collector that queries the database on each scrape."""
 
     def describe(self) -> list[CounterMetricFamily]:
-        """Return nothing, so that registering does not ask the database."""
+        """Return nothing, so that registering does not query the database."""
         return []
 
     def collect(self) -> Iterator[CounterMetricFamily]:

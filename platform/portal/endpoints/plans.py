@@ -1,4 +1,4 @@
-"""Plans of rollouts: the steps by which traffic moves to a revision. No Django, no I/O."""
+"""Plans of rollouts: the steps by which traffic moves to a revision. Pure, no I/O."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -13,9 +13,10 @@ ALL = 100
 
 @dataclass(frozen=True)
 class TrafficStep:
-    """So much of the traffic goes to the new revision, for so long before the next step.
+    """Share of the traffic that goes to the new revision, and the time before the next step.
 
-    `shadow_percent` of the answered predictions are copied to it and its answers only compared.
+    `shadow_percent` of the answered predictions are copied to it, and its answers are only
+    compared.
     """
 
     percent: int
@@ -24,11 +25,11 @@ class TrafficStep:
 
     @property
     def bake(self) -> timedelta:
-        """How long the step lasts."""
+        """Duration of the step."""
         return timedelta(seconds=self.bake_s)
 
     def words(self) -> str:
-        """Say what the step does, as a part of a sentence."""
+        """Describe the step, as a part of a sentence."""
         if self.shadow_percent:
             return f"{self.shadow_percent:g} % of the predictions are copied to it"
         return f"{self.percent} % of the traffic goes to it"
@@ -47,10 +48,10 @@ def steps_of(plan: Plan) -> list[TrafficStep]:
 
 
 def stored(steps: Sequence[TrafficStep]) -> list[dict[str, Any]]:
-    """Return steps as they stand in the database."""
+    """Return the steps as dicts for the database."""
     return [asdict(step) for step in steps]
 
 
 def step_at(steps: Sequence[dict[str, Any]], index: int) -> TrafficStep:
-    """Return one of the stored steps; the last one for an index beyond."""
+    """Return one of the stored steps, or the last one for an index beyond."""
     return TrafficStep(**steps[min(index, len(steps) - 1)])

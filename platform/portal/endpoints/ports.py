@@ -1,4 +1,4 @@
-"""What this room asks of others: where models come from, and who judges predictions."""
+"""Ports of this app: the source of models, the judge of rollouts, and the hidden columns."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from slipway.schemas.serving import BatchingReport
 
 
 class ServedFile(BaseModel):
-    """A file of a model. `place` is where its source finds it, "" for one that is on the node."""
+    """A file of a model. `place` is its path at the source, or "" for a file on the node."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -23,13 +23,13 @@ class ServedFile(BaseModel):
 
 
 class ServedModel(BaseModel):
-    """What a replica has to know of a model version; `schemas.serving` says what the parts mean.
+    """Everything a replica needs to know of a model version. See `schemas.serving` for the fields.
 
     `model_dir` is the folder with the files, relative to the replica's own unless they are on the
-    node already. `golden` are predictions whose answers are known. `requirements` are those of the
-    environment it is served in, of that version of `python`; empty for the one every node has.
-    `example` is a body of `/invocations` that was logged with the model. `batching` is what its
-    author stated, a `BatchingMode`.
+    node already. `golden` are predictions with known answers. `requirements` are those of the
+    environment it is served in, of that version of `python`. They are empty for the default
+    environment. `example` is a body of `/invocations` that was logged with the model. `batching` is
+    what its author stated, a `BatchingMode`.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -49,10 +49,10 @@ class ServedModel(BaseModel):
 
 
 class ModelSource(Protocol):
-    """Where the model versions of a project come from."""
+    """Source of the model versions of a project."""
 
     def find(self, *, project_id: str, model: str, version: str | None) -> ServedModel:
-        """Return a version, the latest for None; called outside of transactions.
+        """Return a version, the latest for None. Called outside of transactions.
 
         Raises InvalidInput for one the project does not have, Conflict for one that may not be
         served.
@@ -64,7 +64,7 @@ class ModelSource(Protocol):
     def note_batching(
         self, *, project_id: str, served: ServedModel, report: BatchingReport
     ) -> None:
-        """Keep how a ready replica of a version treats requests that wait together."""
+        """Record how a ready replica of a version treats requests that wait together."""
 
 
 @dataclass(frozen=True)
@@ -82,24 +82,24 @@ class Evidence:
 
 
 class RolloutJudge(Protocol):
-    """Judges the quality of predictions, where errors and latency say nothing."""
+    """Judges the quality of predictions, which errors and latency do not show."""
 
     def trouble_with(self, evidence: Evidence) -> str:
-        """Return in a sentence why the revision has to go back, "" while nothing speaks for it.
+        """Return the reason to roll the revision back as a sentence, or "" if there is none.
 
-        Called every few seconds inside a transaction: database work alone.
+        Called every few seconds inside a transaction, so it may only query the database.
         """
 
 
 class Hidings(Protocol):
-    """Knows which columns of captured predictions are dropped or hashed."""
+    """Provides the columns of captured predictions that are dropped or hashed."""
 
     def hidden_of(self, endpoint_ids: Collection[str]) -> Mapping[str, Mapping[str, str]]:
-        """Return by endpoint its hidden columns: `drop` or `hash` by name."""
+        """Return the hidden columns by endpoint: `drop` or `hash` by name."""
 
 
 class _NoHidings:
-    """Nothing is hidden while no room says so."""
+    """Default while no app registers hidden columns."""
 
     def hidden_of(self, endpoint_ids: Collection[str]) -> Mapping[str, Mapping[str, str]]:
         """Return nothing."""
@@ -107,10 +107,10 @@ class _NoHidings:
 
 
 class _NoModels:
-    """The source while no room provides models."""
+    """Default while no app provides models."""
 
     def find(self, *, project_id: str, model: str, version: str | None) -> ServedModel:
-        """Refuse."""
+        """Raise Conflict."""
         raise Conflict(
             "This installation provides no models to endpoints.",
             code="no_models",
@@ -124,19 +124,19 @@ class _NoModels:
     def note_batching(
         self, *, project_id: str, served: ServedModel, report: BatchingReport
     ) -> None:
-        """Keep nothing."""
+        """Do nothing."""
 
 
 class _NoJudge:
-    """The judge while no room judges quality."""
+    """Default while no app judges quality."""
 
     def trouble_with(self, evidence: Evidence) -> str:
-        """Find nothing."""
+        """Return no reason."""
         return ""
 
 
 class _Registry:
-    """What other rooms have registered in this process."""
+    """Implementations that other apps have registered in this process."""
 
     def __init__(self) -> None:
         self.models: ModelSource = _NoModels()
@@ -148,30 +148,30 @@ _registry = _Registry()
 
 
 def register_models(source: ModelSource) -> None:
-    """Let endpoints serve the models of `source`; called once, from a room's wiring."""
+    """Let endpoints serve the models of `source`. Called once, from the wiring of an app."""
     _registry.models = source
 
 
 def models() -> ModelSource:
-    """Return where models come from."""
+    """Return the registered source of models."""
     return _registry.models
 
 
 def register_judge(judge: RolloutJudge) -> None:
-    """Let `judge` take part in every rollout; called once, from a room's wiring."""
+    """Let `judge` take part in every rollout. Called once, from the wiring of an app."""
     _registry.judge = judge
 
 
 def judge() -> RolloutJudge:
-    """Return who judges the quality of predictions."""
+    """Return the registered judge of the quality of predictions."""
     return _registry.judge
 
 
 def register_hidings(hidings: Hidings) -> None:
-    """Let `hidings` say what is hidden of captured predictions; called once, from a wiring."""
+    """Register the provider of hidden columns. Called once, from the wiring of an app."""
     _registry.hidings = hidings
 
 
 def hidings() -> Hidings:
-    """Return who knows what is hidden of captured predictions."""
+    """Return the registered provider of hidden columns."""
     return _registry.hidings

@@ -1,6 +1,6 @@
-"""Comparing what an endpoint should be with what it is, and doing what is missing.
+"""Reconciles the actual state of endpoints with the desired one.
 
-Each endpoint in a transaction of its own, with its row locked; repeating changes nothing.
+Each endpoint is processed in its own transaction, with its row locked. Every step is idempotent.
 """
 
 from datetime import datetime, timedelta
@@ -35,14 +35,14 @@ from portal.endpoints.transitions import (
 )
 
 log = structlog.get_logger(__name__)
-# A replica that has answered for this long makes its revision's failures forgotten.
+# A replica that has been ready for this long resets the failures of its revision.
 _STEADY = timedelta(minutes=1)
 _KEEP_MINUTES = timedelta(days=30)
 _KEEP_PROCESSES = timedelta(hours=1)
 
 
 def reconcile_all() -> None:
-    """Look after every endpoint that has something to look after."""
+    """Reconcile every endpoint that is active, or has replicas or open incidents."""
     idle = Q(state=EndpointState.PAUSED) | Q(state=EndpointState.FAILED)
     present = Endpoint.objects.present()
     with_replicas = Replica.objects.alive().values("endpoint")
@@ -54,13 +54,13 @@ def reconcile_all() -> None:
         try:
             reconcile(endpoint_id)
         except Exception:
-            # One endpoint in trouble must not keep the others waiting; it is looked at again soon.
+            # An error of one endpoint must not delay the others. It is reconciled again soon.
             log.exception("endpoint_not_reconciled", endpoint=endpoint_id)
 
 
 @transaction.atomic
 def reconcile(endpoint_id: str) -> None:
-    """Look after one endpoint."""
+    """Reconcile one endpoint."""
     endpoint = locked(endpoint_id)
     if endpoint is None or endpoint.status == EndpointState.DELETED:
         return
@@ -82,9 +82,9 @@ def reconcile(endpoint_id: str) -> None:
 
 
 def _prepare(endpoint: Endpoint, revision: Revision) -> None:
-    """Let a revision be ready, or failed, by what its replicas are."""
+    """Mark a revision as ready, or as failed, according to its replicas."""
     requested = wanted_of(endpoint, revision)
-    # While nothing answers, one replica is better than none, and there may be no room for more.
+    # While nothing answers, one replica is better than none. There may be no capacity for more.
     enough = min(requested, 1) if endpoint.status == EndpointState.CREATING else requested
     if enough and revision.replicas.ready().count() >= enough:
         if move_revision(endpoint, revision, RevisionState.READY, ready_at=clock.now(), reason=""):
@@ -112,7 +112,7 @@ def _finish_deleting(endpoint: Endpoint) -> None:
 
 
 def forget_old() -> None:
-    """Delete what nobody looks at any more: old minutes, processes that ended, expired keys."""
+    """Delete expired rows: old minutes, processes that ended, expired keys of the portal."""
     timestamp = clock.now()
     TrafficMinute.objects.filter(at__lt=timestamp - _KEEP_MINUTES).delete()
     GatewayProcess.objects.filter(seen_at__lt=timestamp - _KEEP_PROCESSES).delete()

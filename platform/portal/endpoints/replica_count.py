@@ -1,19 +1,19 @@
-"""How many replicas an endpoint needs. Arithmetic alone: no Django, no I/O."""
+"""Autoscaling decisions: the number of replicas an endpoint needs. Pure, no I/O."""
 
 import math
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-# A smaller number is wanted only after the load has stayed low for this long.
+# Scaling down waits until the load has stayed low for this long.
 CALM = timedelta(minutes=2)
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Between how many replicas an endpoint moves, and what each should have to do.
+    """Bounds of the number of replicas of an endpoint, and the targets of each replica.
 
-    `concurrency` is the number of requests in a replica that it should work on at once,
-    `queue_ms` how long a request may wait for the forward pass on average.
+    `concurrency` is the target number of requests in flight in a replica, `queue_ms` the target of
+    the mean time that requests wait for the forward pass.
     """
 
     least: int
@@ -24,9 +24,9 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Load:
-    """What gateways report: requests under way, the mean wait of those just answered.
+    """Load that gateways report: requests in flight, and the mean wait of those just answered.
 
-    `is_growing`: replicas that will take some of it are starting, so waiting says nothing yet.
+    `is_growing`: replicas that will take some of the load are starting, so the wait is ignored.
     """
 
     in_flight: int
@@ -36,9 +36,9 @@ class Load:
 
 @dataclass(frozen=True)
 class ScalingDecision:
-    """How many replicas are wanted from now on, and why, in a sentence ("" for no change).
+    """Desired number of replicas, and the reason as a sentence ("" for no change).
 
-    `calm_since` is since when fewer would do, None while they would not.
+    `calm_since` is the time since when fewer would be enough, None while they would not.
     """
 
     wanted: int
@@ -48,9 +48,10 @@ class ScalingDecision:
 
 @dataclass(frozen=True)
 class Cap:
-    """That the load needs more replicas than the endpoint may run: how many so far, and why.
+    """A load that needs more replicas than the endpoint may run, and the reason.
 
-    `needs` is 0 while those it may run are enough; `eased_at` is since when they would be again.
+    `needs` is the highest number needed so far, or 0 while the allowed replicas are enough.
+    `eased_at` is the time since when they are enough again.
     """
 
     needs: int = 0
@@ -58,7 +59,10 @@ class Cap:
     eased_at: datetime | None = None
 
     def sentence(self, most: int) -> str:
-        """Say so, with the next step, to an endpoint that may run `most`; "" while it does not."""
+        """Describe the cap with the next step, or return "" while there is none.
+
+        `most` is the number of replicas that the endpoint may run.
+        """
         if not self.needs:
             return ""
         return (
@@ -71,7 +75,7 @@ class Cap:
 def step_of(
     requested: int, load: Load, bounds: Bounds, *, calm_since: datetime | None, timestamp: datetime
 ) -> ScalingDecision:
-    """Decide: up at once, by what the load needs; down one step after a calm time."""
+    """Scale up at once to what the load needs, and down by one replica after a calm time."""
     if not bounds.least <= requested <= bounds.most:
         held = min(max(requested, bounds.least), bounds.most)
         return ScalingDecision(held, f"The endpoint runs {_between(bounds)}.")
@@ -92,9 +96,9 @@ def step_of(
 
 
 def cap_of(before: Cap, requested: int, load: Load, bounds: Bounds, *, timestamp: datetime) -> Cap:
-    """Say whether the load needs more than may run, until a calm time or a higher bound ends it.
+    """Return the cap, which lasts until a calm time passes or the bound is raised.
 
-    In between only a greater need changes it, so that it is told once and not with every breath.
+    In between only a greater need changes it, so that short fluctuations add no events.
     """
     needed = _needed(requested, load, bounds)
     if needed > bounds.most:

@@ -1,4 +1,4 @@
-"""What a replica is told when it starts: its model, its files, what it has to answer."""
+"""Specification of a replica: its model, its files and its golden predictions."""
 
 from django.conf import settings
 
@@ -22,12 +22,12 @@ _EVERYWHERE = "0.0.0.0:0"
 
 
 def own_url(replica_id: str) -> str:
-    """Return where a replica asks for its orders, and reports."""
+    """Return the URL where a replica reads its specification and sends its reports."""
     return f"{settings.SLIPWAY_URL}/api/gateway/v1/replicas/{replica_id}"
 
 
 def orders_of(replica: Replica) -> ReplicaSpec:
-    """Return what a replica whose workload has been placed is told."""
+    """Return the specification of a replica whose workload has been placed."""
     workload = replica.workload
     assert workload is not None  # noqa: S101  (it asks with the token of its workload)
     lease = Lease.objects.of_epoch(workload).select_related("node").first()
@@ -36,7 +36,7 @@ def orders_of(replica: Replica) -> ReplicaSpec:
 
 
 def spec_of(replica: Replica, address: str, token: str) -> ReplicaSpec:
-    """Return what a replica on the machine with that address is told."""
+    """Return the specification of a replica on the machine with that address."""
     served = ServedModel.model_validate(replica.revision.served)
     own = own_url(replica.pk)
     is_here = address in ("", _LOOPBACK, "localhost")

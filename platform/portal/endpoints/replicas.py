@@ -1,7 +1,6 @@
-"""Starting, replacing, draining and stopping replicas, until there are as many as wanted.
+"""Starts, replaces, drains and stops replicas, until there are as many as desired.
 
-Everything here runs with the endpoint's row locked, may be repeated, and touches the database
-alone.
+Everything here runs with the endpoint's row locked, is idempotent, and only uses the database.
 """
 
 from collections.abc import Sequence
@@ -30,10 +29,10 @@ from slipway.schemas.backends import DEFAULT_BACKEND
 from slipway.schemas.workloads import ReasonCode
 
 KIND = "replica"
-# As many failures in a row and the revision is given up, or the one before takes over.
+# After this many failures in a row the revision fails, or the previous one takes over.
 CRASH_LOOP = 3
 _LONGEST_PAUSE_S = 60
-# A gateway that has not reported for this long has no say in whether a replica is drained.
+# A gateway that has not reported for this long is ignored when a replica is drained.
 GATEWAY_SILENT = timedelta(seconds=10)
 _DRAIN_AT_LEAST = timedelta(seconds=1)
 _DRAIN_AT_MOST = timedelta(seconds=90)
@@ -41,19 +40,19 @@ _ARGV = ("slipway-model-server",)
 
 
 def cipher() -> Fernet:
-    """Return what seals the secrets of replicas at rest."""
+    """Return the cipher that encrypts the secrets of replicas at rest."""
     return Fernet(settings.SLIPWAY_SECRETS_KEY)
 
 
 def wanted_of(endpoint: Endpoint, revision: Revision) -> int:
-    """Return how many replicas a revision should have now."""
+    """Return the desired number of replicas of a revision."""
     if endpoint.status not in (EndpointState.CREATING, EndpointState.SERVING):
         return 0
     return endpoint.wanted if revision.status in KEPT else 0
 
 
 def follow_workloads(endpoint: Endpoint, timestamp: datetime) -> None:
-    """Note the replicas whose workloads have ended, and why."""
+    """Update the replicas whose workloads have ended or were requeued, with the reason."""
     alive = Replica.objects.alive().filter(endpoint=endpoint)
     for replica in alive.select_related("workload", "revision").order_by("pk"):
         workload = replica.workload
@@ -65,7 +64,7 @@ def follow_workloads(endpoint: Endpoint, timestamp: datetime) -> None:
             ReplicaState.STARTING,
             ReplicaState.STOPPING,
         ):
-            # It was put back into the queue; another one starts in its place.
+            # It was requeued. Another replica starts in its place.
             stop_workload(workload=workload, message="Another replica takes its place.")
             move_replica(
                 endpoint, replica, ReplicaState.STOPPING, reason="Its node was needed elsewhere."
@@ -88,7 +87,7 @@ def _ended(endpoint: Endpoint, replica: Replica, timestamp: datetime) -> None:
 
 
 def _count_failure(revision: Revision, timestamp: datetime) -> None:
-    """Count a failure; the more in a row, the longer until the next start."""
+    """Count a failure. The delay of the next start doubles with each failure in a row."""
     Revision.objects.filter(pk=revision.pk).update(failures=F("failures") + 1)
     revision.refresh_from_db(fields=["failures"])
     pause_s = min(_LONGEST_PAUSE_S, 2 ** max(0, revision.failures - 1))
@@ -97,7 +96,7 @@ def _count_failure(revision: Revision, timestamp: datetime) -> None:
 
 
 def converge(endpoint: Endpoint, revisions: Sequence[Revision], timestamp: datetime) -> None:
-    """Start what is missing and let go of what is too much."""
+    """Start missing replicas and release surplus ones."""
     leaving = _on_leaving_nodes(endpoint)
     for revision in revisions:
         alive = list(revision.replicas.alive().exclude(state__in=["draining", "stopping"]))
@@ -108,7 +107,7 @@ def converge(endpoint: Endpoint, revisions: Sequence[Revision], timestamp: datet
         ready = [replica for replica in staying if replica.status == ReplicaState.READY]
         if not requested:
             surplus = alive
-        elif len(ready) >= requested:  # nobody goes before a substitute is ready
+        elif len(ready) >= requested:  # none is released before a substitute is ready
             kept = {
                 replica.pk for replica in sorted(ready, key=lambda replica: replica.pk)[:requested]
             }
@@ -169,7 +168,7 @@ def endpoint_of(workload_name: str) -> str:
 
 
 def _environment(endpoint: Endpoint, revision: Revision) -> str:
-    """Return the digest of the environment of a revision's model; "" for that of every node."""
+    """Return the digest of the environment of a revision's model, or "" for the default one."""
     served = ServedModel.model_validate(revision.served)
     if not served.requirements:
         return ""
@@ -199,7 +198,7 @@ def _named(revision: Revision) -> str:
 
 
 def let_go(endpoint: Endpoint, replica: Replica, why: str, timestamp: datetime) -> None:
-    """Take a replica out: at once while it only starts, else after what it still works on."""
+    """Release a replica: stop it at once before it is ready, and drain it afterwards."""
     if replica.status == ReplicaState.READY:
         move_replica(endpoint, replica, ReplicaState.DRAINING, reason=why, draining_since=timestamp)
     elif replica.is_coming and move_replica(endpoint, replica, ReplicaState.STOPPING, reason=why):
@@ -216,7 +215,10 @@ def _finish_draining(endpoint: Endpoint, timestamp: datetime) -> None:
 
 
 def is_drained(replica: Replica, timestamp: datetime) -> bool:
-    """Whether no gateway sends there any more, nor waits for an answer from there."""
+    """Return whether no gateway routes to the replica, or waits for a response from it.
+
+    Also True for a replica that has been draining for 90 seconds.
+    """
     since = replica.draining_since
     if since is None or timestamp - since > _DRAIN_AT_MOST:
         return True

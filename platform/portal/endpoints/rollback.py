@@ -1,4 +1,4 @@
-"""Going back at once to a revision that is still warm."""
+"""Rollback to a revision that is still warm."""
 
 from datetime import datetime
 
@@ -15,13 +15,13 @@ from slipway.schemas.endpoints import PlanKind, RollbackRules
 
 
 def serving_of(endpoint: Endpoint) -> Revision | None:
-    """Return the revision that has the traffic, or most of it."""
+    """Return the revision with all of the traffic, or most of it."""
     serving = endpoint.revisions.filter(state=RevisionState.SERVING)
     return serving.order_by("-weight", "-number").first()
 
 
 def warm_before(endpoint: Endpoint) -> Revision | None:
-    """Return the revision that had the traffic before, if it is still warm."""
+    """Return the previous revision, if it is still warm."""
     done = Rollout.objects.filter(endpoint=endpoint, state=RolloutState.DONE)
     warm = Q(state=RevisionState.STANDBY, replicas__state="ready")
     standing = endpoint.revisions.filter(warm).distinct()
@@ -38,7 +38,7 @@ def switch(
     why: str,
     timestamp: datetime,
 ) -> Rollout:
-    """Give all traffic to a warm revision in one step, and keep the present one warm."""
+    """Give all traffic to a warm revision in one step. The present one stays warm."""
     rollout = Rollout.objects.create(
         endpoint=endpoint,
         revision=target,
@@ -59,7 +59,7 @@ def switch(
 
 
 def leave_crash_loop(endpoint: Endpoint, timestamp: datetime) -> None:
-    """Go back when the serving revision keeps failing and the one before is still warm."""
+    """Roll back if the serving revision keeps failing and the previous one is still warm."""
     rules = RollbackRules.model_validate(endpoint.rules)
     if not rules.is_on or Rollout.objects.under_way().filter(endpoint=endpoint).exists():
         return

@@ -1,6 +1,6 @@
-"""Rollouts: traffic moves step by step, and all of it back when something goes wrong.
+"""Rollouts: traffic moves step by step, and all of it back when a rule is violated.
 
-Everything here runs with the endpoint's row locked and may be repeated.
+Everything here runs with the endpoint's row locked and is idempotent.
 """
 
 from datetime import datetime, timedelta
@@ -26,7 +26,7 @@ from slipway.schemas.serving import LATENCY_BOUNDS_MS
 
 
 def advance(endpoint: Endpoint, timestamp: datetime) -> None:
-    """Carry the rollout under way on, if there is one."""
+    """Advance the active rollout, if there is one."""
     rollouts = Rollout.objects.under_way().filter(endpoint=endpoint)
     rollout = rollouts.select_related("revision", "previous", "made_by").first()
     if rollout is None or endpoint.status == EndpointState.PAUSED:
@@ -40,7 +40,7 @@ def advance(endpoint: Endpoint, timestamp: datetime) -> None:
 
 
 def _end_when_drained(rollout: Rollout) -> None:
-    """A rollout has gone back once nothing of its revision is wanted or answers any more."""
+    """Mark a rollout as rolled back once its revision is in standby or has no ready replica."""
     revision = rollout.revision
     answers = revision.replicas.filter(state=ReplicaState.READY).exists()
     if revision.status == RevisionState.STANDBY or not answers:
@@ -59,7 +59,7 @@ def _begin_when_ready(endpoint: Endpoint, rollout: Rollout, timestamp: datetime)
 
 
 def enter_step(endpoint: Endpoint, rollout: Rollout, index: int, timestamp: datetime) -> None:
-    """Move the traffic as a step says; the first one also notes where the counters stand."""
+    """Move the traffic to the share of a step. The first step also stores the counters."""
     step = step_at(rollout.steps, index)
     is_last = index + 1 >= len(rollout.steps)
     changes: dict[str, Any] = {"step": index, "step_since": timestamp}
@@ -91,7 +91,7 @@ def _readings(rollout: Rollout) -> dict[str, Any]:
 
 
 def traffic_since(rollout: Rollout, revision: Revision) -> Traffic:
-    """Return what a revision of the rollout did since that began."""
+    """Return the traffic of a revision since the rollout began."""
     before = rollout.baseline.get(revision.pk, {})
     now = Traffic(revision.answered, revision.failed, tuple(revision.counts))
     return now.since(
@@ -158,10 +158,10 @@ def _finish(endpoint: Endpoint, rollout: Rollout, step: TrafficStep, timestamp: 
 def take_back(
     endpoint: Endpoint, rollout: Rollout, why: str, timestamp: datetime, *, keeps: bool = False
 ) -> bool:
-    """End a rollout by giving all traffic to the revision before; tells whether it did.
+    """Roll back to the previous revision. Returns whether the rollout was ended.
 
-    `keeps`: a person asked for it, so the revision is not marked as failed. Without a revision
-    before, one that answers goes on: a bad answer is better than none.
+    `keeps`: a person requested it, so the revision is not marked as failed. Without a previous
+    revision, one that answers keeps the traffic: bad answers are better than none.
     """
     revision, previous = rollout.revision, rollout.previous
     if previous is None and revision.status == RevisionState.SERVING:
@@ -210,9 +210,9 @@ def _put_aside(
 
 
 def retire_standbys(endpoint: Endpoint, timestamp: datetime) -> None:
-    """Let go of warm revisions: of all but the newest, and of that after its time.
+    """Retire all warm revisions but the newest, and that one after its time.
 
-    It goes sooner where other work waits for its place: nobody asked for it to run.
+    It is retired sooner if it delays other work.
     """
     busy = Rollout.objects.under_way().filter(endpoint=endpoint)
     involved = {key for row in busy for key in (row.revision_id, row.previous_id) if key}
@@ -236,6 +236,6 @@ def _retire(endpoint: Endpoint, revision: Revision, reason: str) -> None:
 
 
 def _is_in_the_way(revision: Revision) -> bool:
-    """Tell whether work is queued that fits on a node only once replicas there are gone."""
+    """Return whether queued work can be placed only after the revision's replicas are gone."""
     workloads = revision.replicas.alive().values("workload")
     return delays_others(Lease.objects.open().filter(workload__in=workloads))

@@ -1,4 +1,4 @@
-"""What gateways serve: everything about every endpoint, put together from the database."""
+"""Snapshot of all endpoints for gateways, read from the database."""
 
 import hashlib
 import hmac
@@ -34,9 +34,9 @@ _WHY_NOT = {
 
 
 def snapshot() -> GatewaySnapshot:
-    """Return what gateways serve now.
+    """Return the present snapshot.
 
-    The version is read first, so what is told may be newer than it says, never older.
+    The version is read first, so the content may be newer than the version, never older.
     """
     version = ServingVersion.objects.current()
     shown = [EndpointState.CREATING, EndpointState.SERVING, EndpointState.PAUSED]
@@ -58,7 +58,7 @@ def snapshot() -> GatewaySnapshot:
 
 
 def _hiding(endpoint: Endpoint, hidden: Mapping[str, str] | None) -> dict[str, object]:
-    """Return what gateways have to know to hide columns; the key is the endpoint's own."""
+    """Return the hidden columns for gateways, with the hash key of the endpoint."""
     if not hidden:
         return {}
     secret = str(settings.SLIPWAY_SECRETS_KEY).encode()

@@ -1,11 +1,11 @@
-"""Doorbells of the room."""
+"""Background tasks of this app."""
 
 from datetime import timedelta
 
 from portal.core.enqueue import doorbell
 from portal.endpoints.reconciler import forget_old, reconcile, reconcile_all
 
-# Task → how often it runs whether or not anybody rings.
+# Task → interval at which it also runs without being enqueued.
 PERIODIC = {
     "endpoints.look_after": timedelta(seconds=1),
     "endpoints.forget_old": timedelta(hours=1),
@@ -14,17 +14,17 @@ PERIODIC = {
 
 @doorbell("endpoints.look_after")
 def look_after() -> None:
-    """Look after every endpoint."""
+    """Reconcile every endpoint."""
     reconcile_all()
 
 
 @doorbell("endpoints.look_after_one")
 def look_after_one(endpoint_id: str) -> None:
-    """Look after one endpoint now."""
+    """Reconcile one endpoint now."""
     reconcile(endpoint_id)
 
 
 @doorbell("endpoints.forget_old")
 def forget() -> None:
-    """Delete what nobody looks at any more."""
+    """Delete expired rows."""
     forget_old()

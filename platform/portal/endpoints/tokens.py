@@ -1,4 +1,4 @@
-"""The secrets of this room: tokens of gateways, keys of endpoints, secrets of replicas."""
+"""Secrets of this app: tokens of gateways, keys of endpoints, secrets of replicas."""
 
 import re
 import secrets
@@ -9,25 +9,25 @@ _GATEWAY = re.compile(r"\Aslg_[A-Za-z0-9_-]{43}\Z")
 
 
 def new_gateway_secret() -> str:
-    """Return a fresh token of a gateway: `slg_` and 256 random bits."""
+    """Return a new token of a gateway: `slg_` and 256 random bits."""
     return "slg_" + secrets.token_urlsafe(32)
 
 
 def has_gateway_shape(text: str) -> bool:
-    """Whether `text` could be the token of a gateway at all."""
+    """Return whether `text` has the form of a gateway token."""
     return _GATEWAY.match(text) is not None
 
 
 def new_key_secret() -> str:
-    """Return a fresh key of an endpoint: `slk_` and 240 random bits."""
+    """Return a new key of an endpoint: `slk_` and 240 random bits."""
     return KEY_PREFIX + secrets.token_urlsafe(30)
 
 
 def shown_prefix(secret: str) -> str:
-    """Return the part of a key that is kept in the clear to recognise it by."""
+    """Return the prefix of a key that is stored in plain text to identify it."""
     return secret[: len(KEY_PREFIX) + SHOWN]
 
 
 def new_replica_secret() -> str:
-    """Return what a replica and its gateways know each other by."""
+    """Return a new secret shared by a replica and its gateways."""
     return secrets.token_urlsafe(32)

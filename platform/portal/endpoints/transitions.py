@@ -1,7 +1,8 @@
-"""Moving endpoints, revisions, rollouts and replicas: the only code that writes their states.
+"""State transitions of endpoints, revisions, rollouts and replicas. No other code writes states.
 
-A move is one guarded UPDATE: whoever lost a race changes nothing and is told so. What gateways see
-of it gets a new version, in the same transaction. Locks are taken in the order endpoint, workload.
+A transition is one guarded UPDATE: the loser of a race changes nothing and returns False. Changes
+that affect gateways raise the version of their snapshot, in the same transaction. Locks are taken
+in the order endpoint, workload.
 """
 
 from typing import Any
@@ -37,7 +38,7 @@ def locked(endpoint_id: str) -> Endpoint | None:
 
 
 def add_event(endpoint: Endpoint, kind: str, message: str) -> EndpointEvent:
-    """Add a line to the history of an endpoint."""
+    """Add an event to the history of an endpoint."""
     event = EndpointEvent.objects.create(
         endpoint=endpoint, kind=kind, message=shorten(message, 2000)
     )
@@ -46,7 +47,7 @@ def add_event(endpoint: Endpoint, kind: str, message: str) -> EndpointEvent:
 
 
 def gateways_see(endpoint: Endpoint) -> int:
-    """Note that what gateways serve of the endpoint has changed; returns the new version."""
+    """Raise the version of the gateways' snapshot after a change. Returns the new version."""
     tell(endpoint.project_id, "endpoints")
     return ServingVersion.objects.raise_version()
 
@@ -54,7 +55,7 @@ def gateways_see(endpoint: Endpoint) -> int:
 def move_endpoint(
     endpoint: Endpoint, target: EndpointState, *, message: str, **changes: Any
 ) -> bool:
-    """Move the endpoint, and add `message` to its story; tells whether it did."""
+    """Move the endpoint, and add `message` to its events. Returns whether it moved."""
     movable = Endpoint.objects.filter(pk=endpoint.pk, state__in=sources_of(ENDPOINT_MOVES, target))
     if not movable.update(state=target, **changes):
         return False
@@ -67,7 +68,7 @@ def move_endpoint(
 def move_revision(
     endpoint: Endpoint, revision: Revision, target: RevisionState, **changes: Any
 ) -> bool:
-    """Move a revision; tells whether it did."""
+    """Move a revision. Returns whether it moved."""
     movable = Revision.objects.filter(pk=revision.pk, state__in=sources_of(REVISION_MOVES, target))
     if not movable.update(state=target, **changes):
         return False
@@ -77,14 +78,14 @@ def move_revision(
 
 
 def weigh(endpoint: Endpoint, revision: Revision, weight: int, shadow_percent: float = 0.0) -> None:
-    """Give a revision its share of the traffic."""
+    """Set a revision's share of the traffic."""
     Revision.objects.filter(pk=revision.pk).update(weight=weight, shadow_percent=shadow_percent)
     _write(revision, weight=weight, shadow_percent=shadow_percent)
     gateways_see(endpoint)
 
 
 def move_rollout(rollout: Rollout, target: RolloutState, **changes: Any) -> bool:
-    """Move a rollout from the step it stands at; tells whether it did."""
+    """Move a rollout from its present step. Returns whether it moved."""
     here = Rollout.objects.filter(
         pk=rollout.pk, step=rollout.step, state__in=sources_of(ROLLOUT_MOVES, target)
     )
@@ -99,7 +100,10 @@ def move_rollout(rollout: Rollout, target: RolloutState, **changes: Any) -> bool
 def move_replica(
     endpoint: Endpoint, replica: Replica, target: ReplicaState, **changes: Any
 ) -> bool:
-    """Move a replica; gateways hear of it when it becomes or was ready. Tells whether it moved."""
+    """Move a replica. Returns whether it moved.
+
+    The gateways' snapshot changes if the replica becomes ready or was ready.
+    """
     movable = Replica.objects.filter(pk=replica.pk, state__in=sources_of(REPLICA_MOVES, target))
     was_ready = replica.status == ReplicaState.READY
     if not movable.update(state=target, **changes):

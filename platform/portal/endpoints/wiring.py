@@ -1,4 +1,4 @@
-"""Makes replicas a kind of workload, serves the registry's models, and tells lineage of both."""
+"""Registers replicas as a workload kind, the registry's models, and endpoints in lineage."""
 
 from collections.abc import Mapping
 
@@ -25,13 +25,13 @@ from slipway.schemas.registry import NodeKind
 
 
 def _surroundings(*, workload_id: str, index: int) -> Mapping[str, str]:
-    """Tell a replica where its orders are; they are too long for a variable, and secret."""
+    """Return the URL of the specification, which is too long and too secret for a variable."""
     replica = Replica.objects.filter(workload=workload_id).values_list("pk", flat=True).first()
     return {} if replica is None else {"SLIPWAY_REPLICA": f"{own_url(replica)}/orders"}
 
 
 def _is_in_use() -> bool:
-    """Tell whether there is a model to serve: a warm process costs half a GiB on each node."""
+    """Return whether there is a model to serve: a warm process costs half a GiB on each node."""
     return VersionRecord.objects.exists() or Endpoint.objects.present().exists()
 
 

@@ -1,1 +1,1 @@
-"""Room for captured predictions, drift, quality and alerts."""
+"""App for captured predictions, drift, quality and alerts."""

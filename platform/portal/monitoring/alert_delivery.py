@@ -1,4 +1,4 @@
-"""Telling alerts: by mail and to webhooks, at least once, signed, with pauses after failures."""
+"""Delivers alerts by mail and to webhooks: at least once, signed, with a backoff on failures."""
 
 from datetime import timedelta
 from typing import Any
@@ -26,7 +26,7 @@ _AT_ONCE = 50
 
 
 def deliver_pending() -> int:
-    """Send pending alert notifications. Return the number sent."""
+    """Send pending alert notifications. Returns the number sent."""
     due = AlertDelivery.objects.filter(
         sent_at=None, attempts__lt=MAX_ATTEMPTS, next_attempt_at__lte=clock.now()
     ).select_related("alert__endpoint__project", "channel")
@@ -63,7 +63,7 @@ def _tell(alert_delivery: AlertDelivery) -> bool:
 
 
 def address_of(alert_delivery: AlertDelivery) -> str:
-    """Return the address of the page that shows the alert."""
+    """Return the URL of the page that shows the alert."""
     endpoint = alert_delivery.alert.endpoint
     return f"{settings.SLIPWAY_URL}/p/{endpoint.project.slug}/endpoints/{endpoint.name}/monitoring"
 
@@ -75,7 +75,7 @@ def _headline(alert_delivery: AlertDelivery) -> str:
 
 
 def _mail(alert_delivery: AlertDelivery) -> bool:
-    """Queue a mail; False, and a word on the channel, where nobody may read it any more."""
+    """Queue a mail. Returns False, and sets an error on the channel, for a former member."""
     endpoint = alert_delivery.alert.endpoint
     member = User.objects.filter(
         email__iexact=alert_delivery.channel.target, is_active=True
@@ -84,7 +84,7 @@ def _mail(alert_delivery: AlertDelivery) -> bool:
         done = AlertDelivery.objects.filter(pk=alert_delivery.pk, sent_at=None).update(
             sent_at=clock.now()
         )
-        # Somebody who left is not told any more.
+        # Skip former members.
         is_member = member is not None and role_in(member, endpoint.project) is not None
         error = "" if is_member else "not sent: no member of the project has this address any more"
         AlertDelivery.objects.filter(pk=alert_delivery.pk).update(last_error=error)

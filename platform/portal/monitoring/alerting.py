@@ -1,6 +1,6 @@
-"""From what was measured to alerts: raised once, renewed while they stand, resolved by themselves.
+"""Evaluates measurements: alerts are raised once, renewed while they hold, then resolved.
 
-Nothing heavy happens here: windows, summaries and traffic are rows.
+Only the database is read: windows, summaries and traffic are rows.
 """
 
 from collections.abc import Iterable
@@ -52,7 +52,7 @@ class AlertReason:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What makes two findings the same alert."""
+        """Identity of the alert: findings with the same key are one alert."""
         return self.kind, self.subject, self.revision_id
 
 
@@ -90,7 +90,7 @@ def _findings(
 
 
 def _incidents(endpoint: Endpoint) -> Iterable[AlertReason]:
-    """Yield lost captures and answers of a standby; an alert outlasts pauses between incidents."""
+    """Yield lost captures and answers of a standby. An alert outlasts pauses between incidents."""
     newest: dict[tuple[str, str], ServingIncident] = {}
     for incident in recent_incidents(endpoint, within=timedelta(minutes=_MINUTES)):
         newest.setdefault((incident.kind, incident.revision_id), incident)
@@ -136,7 +136,7 @@ def _last_window(endpoint: Endpoint, revision_id: str) -> DriftWindow | None:
 def quality_trouble(
     endpoint: Endpoint, revision: Revision, chosen: MonitorSettings
 ) -> Iterable[AlertReason]:
-    """Yield what measured quality of the last 24 hours in which there are labels says."""
+    """Yield quality problems of the last 24 hours that have labels."""
     labelled = HourSummary.objects.filter(
         endpoint=endpoint, revision_id=revision.pk, labelled__gt=0
     ).order_by("-hour")
@@ -227,7 +227,7 @@ def _traffic(endpoint: Endpoint, chosen: MonitorSettings) -> Iterable[AlertReaso
 
 
 def raise_alert(endpoint: Endpoint, finding: AlertReason) -> None:
-    """Raise an alert and note who is to be told; one that fires already stays as it is."""
+    """Raise an alert and queue its notifications. One that fires already stays as it is."""
     with transaction.atomic():
         alert = _created(endpoint, finding)
         if alert is None:
@@ -244,7 +244,7 @@ def raise_alert(endpoint: Endpoint, finding: AlertReason) -> None:
 
 
 def _created(endpoint: Endpoint, finding: AlertReason) -> Alert | None:
-    """Insert an alert; None where the database says that it fires already."""
+    """Insert an alert. Returns None if the database has one that fires already."""
     try:
         with transaction.atomic():
             return Alert.objects.create(
@@ -273,7 +273,7 @@ def _resolve(endpoint: Endpoint, alert: Alert) -> None:
 
 
 def _tell(alert: Alert, news: str) -> None:
-    """Note that every channel has to be told, unless somebody snoozed it; a task looks for it."""
+    """Queue a notification to every channel, unless the alert is snoozed. A task sends them."""
     if alert.snoozed_until is not None and alert.snoozed_until > clock.now():
         return
     for channel in AlertChannel.objects.filter(endpoint=alert.endpoint_id):

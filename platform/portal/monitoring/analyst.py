@@ -1,4 +1,4 @@
-"""The process that analyses: started for a pass, asked in lines of JSON, gone afterwards."""
+"""Client of the analysis process, which is started for a pass and reads JSON lines."""
 
 import os
 import selectors
@@ -21,13 +21,13 @@ _ANSWERS_WITHIN_S = 300.0
 
 
 class AnalysisFailed(Exception):
-    """An order was not carried out; the message says why."""
+    """A request to the analysis process failed. The message states the reason."""
 
 
 class Analyst:
-    """A process that is started with the first order, and again should it have died of one.
+    """The analysis process, started with the first request and restarted after a crash.
 
-    It sees captured predictions and `folder`, where files for it belong.
+    It can access captured predictions and `folder`, which holds files for it.
     """
 
     def __init__(self, folder: str) -> None:
@@ -36,7 +36,7 @@ class Analyst:
         self._rest = b""
 
     def ask(self, verb: str, **details: Any) -> Any:
-        """Return what an order comes to; raises AnalysisFailed."""
+        """Return the result of a request. Raises AnalysisFailed."""
         process = self._running()
         assert process.stdin is not None  # noqa: S101 - asked for below
         line = orjson.dumps({"verb": verb, "facts": details}) + b"\n"
@@ -109,7 +109,7 @@ class Analyst:
 
 @contextmanager
 def analyst() -> Iterator[Analyst]:
-    """An analyst for a pass; nothing is started unless it is asked."""
+    """Provide an analyst for a pass. Its process starts with the first request."""
     with tempfile.TemporaryDirectory() as folder:
         made = Analyst(folder)
         try:

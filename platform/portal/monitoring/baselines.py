@@ -1,4 +1,4 @@
-"""Recording baselines by itself: of what a run logged, or of the dataset version that it read."""
+"""Records baselines automatically, from logged samples or from the dataset version of a run."""
 
 import re
 import tempfile
@@ -43,7 +43,7 @@ SAMPLES_FOLDER = "slipway/data"
 _MOST_BYTES = 256 * 1024**2
 _PER_PASS = 5
 _LOOKS = 12
-# A client that registers with `log_model` has its model predict afterwards.
+# A client that registers with `log_model` computes golden predictions afterwards.
 _LOOKS_FOR_GOLDEN = 4
 _MOST_GOLDEN_BYTES = 8 * 1024**2
 _UUID = re.compile(r"[A-Za-z0-9-]{1,64}")
@@ -52,7 +52,7 @@ _MOST_SAMPLES = 4
 
 
 def record_baselines(analyst: Analyst) -> int:
-    """Look for the baselines of versions that have none yet; returns how many were recorded."""
+    """Look for baselines of versions that have none yet. Returns the number recorded."""
     known = BaselineRecord.objects.exclude(record=None).values("record")
     fresh = VersionRecord.objects.exclude(pk__in=known)
     for record in fresh.order_by("pk")[: 10 * _PER_PASS]:
@@ -110,7 +110,7 @@ def _keep(
 
 
 def _summed_up_anew(project: Project, record: VersionRecord) -> None:
-    """Let hours that were summed up before there was a baseline be compared with it."""
+    """Mark hours as stale that were summarized before there was a baseline."""
     serving = Revision.objects.filter(
         endpoint__project=project, model=record.line.name, model_version=str(record.number)
     )
@@ -145,7 +145,7 @@ def _found(
 
 
 def input_columns(signature: Any) -> list[str]:
-    """Return the names of a table's columns; nothing for tensors."""
+    """Return the names of a table's columns, or nothing for tensors."""
     inputs = (signature or {}).get("inputs") or []
     if any(item.get("shape") is not None or not item.get("name") for item in inputs):
         return []
@@ -153,7 +153,7 @@ def input_columns(signature: Any) -> list[str]:
 
 
 def _samples(project: Project, run: Run, folder: Path) -> Iterator[Path]:
-    """Copy the samples that were logged to the run: by `slipway.track.data` first, of training."""
+    """Copy the samples logged to the run, those of `slipway.track.data` and of training first."""
     store = artifact_files()
     place = folder_of(project.pk, f"{(run.artifact_uri or '').rstrip('/')}/{SAMPLES_FOLDER}")
     paths = [
@@ -169,7 +169,7 @@ def _samples(project: Project, run: Run, folder: Path) -> Iterator[Path]:
 
 
 def _predicted_by_client(project: Project, details: VersionFacts) -> dict[str, Any] | None:
-    """Return what the model predicted where MLflow logged it, as the SDK has kept it."""
+    """Return the golden predictions that the SDK logged with an MLflow model."""
     run = Run.objects.in_projects([project.pk]).filter(run_uuid=details.run_id or "").first()
     if run is None:
         return None
@@ -232,7 +232,7 @@ def _of_version(
 
 
 def _prove(project: Project, record: VersionRecord, golden: dict[str, Any]) -> None:
-    """Record golden predictions of what the run logged, unless somebody did."""
+    """Record golden predictions from the sample of the run, unless there are some."""
     if record.author is None or golden_of(record) is not None:
         return
     try:
@@ -250,7 +250,7 @@ def _prove(project: Project, record: VersionRecord, golden: dict[str, Any]) -> N
 def record_first(
     analyst: Analyst, *, revision_id: str, paths: Sequence[str], enough: int
 ) -> BaselineRecord | None:
-    """Make the baseline of a revision of its own first predictions, once there are enough."""
+    """Create the baseline of a revision from its own first predictions, once there are enough."""
     result = analyst.ask("profile_first", paths=list(paths), revision=revision_id, enough=enough)
     if result is None:
         return None
@@ -273,7 +273,7 @@ def record_first(
 
 
 def _why_no_rows(revision_id: str) -> str:
-    """Say why there is no training data to compare with: MLflow's inputs are columns, not rows."""
+    """Return the reason for missing training data: MLflow's inputs are columns, not rows."""
     unknown = "nothing is known of its training data"
     revision = Revision.objects.select_related("endpoint").filter(pk=revision_id).first()
     if revision is None:

@@ -16,11 +16,11 @@ _PR_SET_PDEATHSIG = 1
 
 
 def stand_back(nice: int, *, always: bool) -> None:
-    """Let this thread, and all that it starts, take what others leave.
+    """Lower the CPU priority of this thread, and of all threads and processes it starts.
 
-    `nice` is how far back it stands. That alone is not enough: a processor is not taken away from
-    who has begun a turn of some milliseconds. So half of the processors are left alone `always`, or
-    as long as something of ordinary priority is at work, and whoever predicts finds a free one.
+    `nice` is the new nice value. That alone is not enough: a process is not preempted during its
+    time slice of some milliseconds. So half of the processors are left free `always`, or as long as
+    normal-priority work uses the machine, and serving processes find an idle one.
     """
     os.nice(max(0, nice - os.getpriority(os.PRIO_PROCESS, 0)))
     processors = sorted(os.sched_getaffinity(0))
@@ -29,17 +29,17 @@ def stand_back(nice: int, *, always: bool) -> None:
 
 
 def stand_apart(nice: int) -> None:
-    """Let this process, which nothing else shares, stand back as a whole; it dies with its parent.
+    """Lower the CPU priority of this process as a whole, on kernels with autogroup.
 
-    A kernel made for desktops gives each session its share of the processors, and how nice a
-    process is counts among those of its own session alone (sched(7), autogroup). So it gets a
-    session of its own that is nice. Elsewhere nothing changes.
+    Such a kernel, made for desktops, gives each session its share of the processors, and a nice
+    value only has an effect within a session (sched(7), autogroup). So this process gets its own
+    session with a nice value, and is killed when its parent exits. Elsewhere nothing changes.
     """
     with suppress(OSError):
         if _AUTOGROUP_ON.read_text("ascii").strip() == "1":
             parent = os.getppid()
             os.setsid()
-            # It is in no process group any more that is ended with the parent's.
+            # It has left the process group that is killed with the parent.
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
             if os.getppid() != parent:
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -47,13 +47,13 @@ def stand_apart(nice: int) -> None:
 
 
 def _used() -> float:
-    """Return how many processors are at work for what has ordinary priority, 1.0 for one."""
+    """Return the number of processors busy with normal-priority work, 1.0 for one."""
     before = _ticks()
     time.sleep(_LOOK_S)
     return (_ticks() - before) / os.sysconf("SC_CLK_TCK") / _LOOK_S
 
 
 def _ticks() -> int:
-    # user nice system idle iowait irq softirq steal: what runs at low priority is in the second.
+    # user nice system idle iowait irq softirq steal: low-priority work counts as nice.
     first = _STAT.read_text("ascii").split("\n", 1)[0].split()
     return int(first[1]) + int(first[3])

@@ -1,11 +1,11 @@
-"""Distances between rows of counts, in plain Python: for pages, which do without numpy."""
+"""Distances between histograms, in plain Python: pages do without numpy."""
 
 import math
 from collections.abc import Sequence
 
 
 def share_moved(base: Sequence[int], window: Sequence[int]) -> float:
-    """Return the share that would have to move to make two rows of counts alike."""
+    """Return the total variation distance of two histograms, from 0 to 1."""
     first, second = sum(base), sum(window)
     if not first or not second:
         return 0.0
@@ -24,7 +24,7 @@ def psi(base: Sequence[int], window: Sequence[int]) -> float:
 
 
 def psi_p_value(base: Sequence[int], window: Sequence[int]) -> float:
-    """Return how likely such a PSI is without drift (chi-square, by Wilson and Hilferty)."""
+    """Return the p-value of the PSI without drift (chi-square, by Wilson and Hilferty)."""
     first, second = sum(base), sum(window)
     there = [(a, b) for a, b in zip(base, window, strict=True) if a or b]
     freedom = len(there) - 1

@@ -1,4 +1,4 @@
-"""Large whole numbers of single predictions, which flat files hold as the doubles next to them."""
+"""Exact values of large integers in single predictions, which flat files store as doubles."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,7 +12,7 @@ from portal.monitoring.paths import raw_files_of
 from portal.monitoring.signature_types import column_types, signatures_of
 
 log = structlog.get_logger(__name__)
-# Below it every whole number is a double.
+# Every integer below this is exact as a double.
 _EXACT: Final = 2**53
 
 
@@ -29,9 +29,9 @@ Row = TypeVar("Row", bound=_Row)
 
 
 def with_sent_integers(endpoint: Endpoint, rows: Sequence[Row]) -> list[Row]:
-    """Return rows whose large whole numbers are those that were sent, read from the bodies.
+    """Return rows with large integers as they were sent, read from the bodies.
 
-    Rows without such numbers cost nothing. Where the bodies are gone the doubles remain.
+    Rows without such numbers cost nothing. If the bodies are deleted, the doubles remain.
     """
     rounded = [row for row in rows if any(map(_is_rounded, row.inputs.values()))]
     if not rounded:

@@ -1,4 +1,4 @@
-"""Captured predictions as a file of CSV or JSON lines, sent while it is written."""
+"""Exports of captured predictions as CSV or JSON lines, streamed while they are written."""
 
 import json
 import re
@@ -48,7 +48,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class _Counts:
-    """Rows that match: those of the file, and those left out because they are being erased."""
+    """Number of matching rows: those in the file, and those left out because of erasures."""
 
     rows: int
     erased: int
@@ -56,9 +56,9 @@ class _Counts:
 
 @contextmanager
 def turn(process: Analyst) -> Iterator[None]:
-    """Have a process run for a part of an export; a client that reads slowly holds none.
+    """Reserve a slot to run a process for a part of an export. Slow clients hold none.
 
-    Raises Unavailable where others have all turns for long.
+    Raises Unavailable if all slots stay taken for 120 seconds.
     """
     if not _turns.acquire(timeout=_PATIENCE_S):
         raise Unavailable("Other exports take all the time.", retry_after_s=_TRY_AGAIN_S)
@@ -70,12 +70,12 @@ def turn(process: Analyst) -> Iterator[None]:
 
 
 class PredictionExport:
-    """The bytes of an export; iterate once."""
+    """The bytes of an export. Iterate once."""
 
     def __init__(
         self, endpoint: Endpoint, filters: SelectionFilters, file_format: ExportFormat
     ) -> None:
-        """Count what matches."""
+        """Count the matching rows."""
         self._endpoint = endpoint
         self._filters = filters
         self._format = file_format
@@ -116,7 +116,7 @@ class PredictionExport:
         return retry_if_replaced(self._endpoint, self._filters, ask)
 
     def _where(self) -> ParquetConditions:
-        """Return the filters, without predictions that somebody asked to erase."""
+        """Return the filters, without predictions that have a pending erasure."""
         where = condition(self._endpoint, self._filters, status=ANY)
         own = [erasure.reference for erasure in self._erasures if erasure.is_own]
         ids = [erasure.reference for erasure in self._erasures if not erasure.is_own]
@@ -155,7 +155,7 @@ class PredictionExport:
         }
 
     def _add_labels(self, lines: Sequence[Row]) -> None:
-        """Add labels as JSON text, as orders of the process know no integers above 64 bits."""
+        """Add labels as JSON text, because the process accepts no integers above 64 bits."""
         labels = labels_of(self._endpoint, sorted({line["prediction_id"] for line in lines}))
         for line in lines:
             label = labels.get((line["prediction_id"], line["row"]))
@@ -165,7 +165,7 @@ class PredictionExport:
     def _written(
         self, process: Analyst, lines: Sequence[Row], details: dict[str, Any]
     ) -> Iterator[bytes]:
-        """Yield some lines; half as many at once where their bodies need too much memory."""
+        """Yield some lines. After a failure, such as a lack of memory, retry with halves."""
         target = Path(process.folder) / "lines"
         done = 0
         while done < len(lines):
@@ -190,7 +190,7 @@ class PredictionExport:
 def export_answer(
     endpoint: Endpoint, filters: SelectionFilters, file_format: ExportFormat
 ) -> ByteStream:
-    """Return an export as a download that is written while it is sent."""
+    """Return an export as a streaming download."""
     export = PredictionExport(endpoint, filters, file_format)
     return download(export, f"{endpoint.name}-predictions", file_format)
 
@@ -203,7 +203,7 @@ class _Export(Protocol):
 
 
 def download(export: _Export, name: str, file_format: ExportFormat) -> ByteStream:
-    """Return an export as an answer, with the numbers of its rows and of those left out."""
+    """Return an export as a response, with the numbers of its rows and of those left out."""
     answer = ByteStream(export, content_type=_KINDS[file_format])
     answer.headers["Cache-Control"] = "private, no-store"
     answer.headers["Content-Disposition"] = f'attachment; filename="{name}.{file_format}"'
@@ -224,7 +224,7 @@ def _find(where: ParquetConditions, chosen: Flat) -> list[Row]:
 
 
 def _column_names(endpoint: Endpoint) -> tuple[list[str], list[str]]:
-    """Return the columns of inputs and outputs in CSV: of signatures, else those seen so far."""
+    """Return the CSV columns of inputs and outputs: of signatures, else those seen so far."""
     inputs: dict[str, None] = {}
     outputs: dict[str, None] = {"prediction": None}
     for revision in endpoint.revisions.order_by("number").defer("served"):

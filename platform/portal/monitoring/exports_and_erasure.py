@@ -1,4 +1,4 @@
-"""Selections that become dataset versions, and predictions that have to go."""
+"""Runs dataset exports and deletions of captured predictions."""
 
 import fcntl
 import os
@@ -41,7 +41,7 @@ _REWRITES = ".rewriting"
 
 
 def carry_out_waiting() -> None:
-    """Carry out what was asked for and waits, oldest first."""
+    """Run pending selections and erasures, oldest first."""
     selections = Selection.objects.filter(done_at=None).select_related("endpoint", "dataset", "by")
     erasures = Erasure.objects.filter(done_at=None).select_related("endpoint")
     with analyst() as analyst_process:
@@ -55,9 +55,10 @@ def carry_out_waiting() -> None:
 
 
 def carry_out_selection(analyst_process: Analyst, selection: Selection) -> None:
-    """Make the version that was asked for, or say why nothing came of it.
+    """Create the requested dataset version, or store the reason for a failure.
 
-    Two workers may be at it: the first to end decides, and the other takes its draft away again.
+    Two workers may run it at the same time: the first to finish wins, and the other deletes its
+    draft.
     """
     try:
         made = _made(analyst_process, selection)
@@ -71,7 +72,7 @@ def carry_out_selection(analyst_process: Analyst, selection: Selection) -> None:
 
 
 def _end(selection: Selection, made: "_Made", reason: str) -> bool:
-    """End a selection and close its draft; False when somebody else has ended it."""
+    """End a selection and commit its draft. Returns False if another worker has ended it."""
     draft = made.draft
     with transaction.atomic():
         done = Selection.objects.filter(pk=selection.pk, done_at=None).update(
@@ -98,7 +99,7 @@ def _end(selection: Selection, made: "_Made", reason: str) -> bool:
 
 @dataclass(frozen=True)
 class _Made:
-    """What came of a selection: nothing, or a draft with all its files."""
+    """Result of a selection: nothing, or a draft with all its files."""
 
     rows: int = 0
     revisions: list[str] = field(default_factory=list)
@@ -162,7 +163,7 @@ def _labels(selection: Selection, ids: list[str]) -> dict[str, list[Any]]:
 
 
 def _erase(analyst_process: Analyst, erasure: Erasure) -> None:
-    """Rewrite what holds the predictions: flat files, then raw ones, then labels."""
+    """Delete predictions from flat files, then from raw ones, then their labels."""
     endpoint = erasure.endpoint
     hours = list(CapturedHour.objects.filter(endpoint=endpoint))
     own = [erasure.reference] if erasure.is_own else []
@@ -203,7 +204,7 @@ def _erase(analyst_process: Analyst, erasure: Erasure) -> None:
 
 @contextmanager
 def no_merging() -> Iterator[None]:
-    """Keep the gateway's shipper from merging raw files meanwhile."""
+    """Prevent the gateway's shipper from merging raw files meanwhile, by a file lock."""
     raw_root().mkdir(parents=True, exist_ok=True)
     lock = os.open(raw_root() / _REWRITES, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

@@ -1,4 +1,4 @@
-"""What monitoring says about a rollout: whether the new revision predicts worse than it should."""
+"""Monitoring's judgement of a rollout: drift of the outputs and measured quality."""
 
 from portal.endpoints.models import Endpoint, Revision
 from portal.endpoints.ports import Evidence
@@ -11,14 +11,14 @@ _SHOWN = 5
 
 
 class MonitoringJudge:
-    """Judges a new revision by what was measured of its predictions: rows of the database alone.
+    """Judges a new revision by measurements of its predictions. Only the database is read.
 
-    Its outputs differing from the baseline speaks against it; so does measured quality. That
-    inputs drift does not: the revision before would get the same.
+    Outputs that differ from the baseline count against it, and so does measured quality. Drifting
+    inputs do not: the previous revision would get the same ones.
     """
 
     def trouble_with(self, evidence: Evidence) -> str:
-        """Return in a sentence why the revision has to go back, "" while nothing speaks for it."""
+        """Return the reason to roll the revision back as a sentence, or "" if there is none."""
         endpoint = Endpoint.objects.get(pk=evidence.endpoint_id)
         chosen = settings_of(endpoint)
         revision = Revision.objects.filter(pk=evidence.revision_id).defer("served").first()

@@ -15,19 +15,19 @@ _MOST_LABELS = 2_000
 
 
 def stored_basis(monitor: Monitor) -> Basis:
-    """Return the task that measures of an endpoint are of now."""
+    """Return the stored task of an endpoint, which its metrics are based on."""
     return Basis.from_json((monitor.basis or {}).get("basis"))
 
 
 def quality_of(hours: Iterable[HourSummary], basis: Basis) -> quality.Sums | None:
-    """Return the sums of quality of hours; those of another task are not computed again yet."""
+    """Return the quality sums of hours. Hours of another task are skipped until recomputed."""
     return quality.add((hour.quality for hour in hours if hour.quality), basis.key)
 
 
 def is_outdated(monitor: Monitor) -> bool:
     """Return whether the declared task is not the one of the stored basis.
 
-    A pass that began before the declaration may have stored what it knew.
+    A pass that began before the declaration may have stored an outdated one.
     """
     basis, settings = stored_basis(monitor), MonitorSettings.model_validate(monitor.settings)
     return (
@@ -44,7 +44,7 @@ def observe_outputs(
     hour: CapturedHour,
     analyst: Analyst,
 ) -> None:
-    """Look at the outputs of an hour, and infer the task again."""
+    """Inspect the outputs of an hour, and infer the task again."""
     monitor.refresh_from_db(fields=["settings", "basis"])
     stored = dict(monitor.basis or {})
     newest = max(revisions.values(), key=lambda revision: revision.number, default=None)
@@ -61,7 +61,7 @@ def observe_outputs(
 
 
 def infer_basis(endpoint: Endpoint, monitor: Monitor, newest: Revision | None) -> Basis:
-    """Infer the task and store it; where it changes, all hours are measured again."""
+    """Infer the task and store it. If it changes, all hours are marked as stale."""
     stored = dict(monitor.basis or {})
     settings = MonitorSettings.model_validate(monitor.settings)
     outputs = stored.get("observed") or {}

@@ -1,10 +1,10 @@
-"""States of alerts, and the moves that are allowed. No Django, no I/O."""
+"""State machine of alerts: states and transitions. No Django, no I/O."""
 
 from enum import StrEnum
 
 
 class AlertState(StrEnum):
-    """`firing` while its reason stands; `resolved` for good. The next one is another alert."""
+    """State of an alert: `firing` while its reason holds, and `resolved`, which is final."""
 
     FIRING = "firing"
     RESOLVED = "resolved"

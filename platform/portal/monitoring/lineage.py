@@ -1,4 +1,4 @@
-"""Predictions that became data, in the graphs of lineage: from a revision to a dataset version."""
+"""Exported predictions in lineage graphs: edges from a revision to a dataset version."""
 
 from portal.accounts.models import Project
 from portal.datasets.models import Version
@@ -9,12 +9,12 @@ from slipway.schemas.datasets import VersionState
 from slipway.schemas.registry import LineageEdge, LineageNode, NodeKind
 
 _MOST = 100
-# As many characters of a digest as MLflow keeps: a run that reads the version names it that way.
+# MLflow stores this many characters of a digest. A run that reads the version has that name.
 _DIGEST = 36
 
 
 def data_of(*, project_id: str, model: str, version: int, key: str) -> Descendants:
-    """Return the dataset versions that predictions of a model version became."""
+    """Return the dataset versions that were created from predictions of a model version."""
     serving = Revision.objects.filter(
         endpoint__project=project_id, model=model, model_version=str(version)
     )
@@ -54,7 +54,7 @@ def _node(version: Version) -> LineageNode:
 
 
 def data_behind(project: Project, name: str) -> Version | None:
-    """Return the dataset version that a node of a graph stands for, if it is one of Slipway's."""
+    """Return the dataset version of a node of a graph, if it is one of Slipway's."""
     title, _, digest = name.rpartition("@")
     ready = Version.objects.filter(
         dataset__project=project, dataset__name=title, state=VersionState.READY
@@ -63,6 +63,6 @@ def data_behind(project: Project, name: str) -> Version | None:
 
 
 def origin_of(version: Version) -> Selection | None:
-    """Return the selection of predictions that a dataset version was made of."""
+    """Return the selection of predictions that a dataset version was created from."""
     selections = Selection.objects.filter(version=version).select_related("endpoint__project")
     return selections.order_by("pk").first()

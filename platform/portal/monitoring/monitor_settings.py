@@ -1,4 +1,4 @@
-"""How an endpoint is watched: what somebody chose, else the defaults."""
+"""Monitoring settings of an endpoint, with defaults."""
 
 from collections.abc import Collection, Mapping
 
@@ -10,9 +10,9 @@ from slipway.schemas.monitoring import MonitorSettings
 
 
 def monitor_of(endpoint: Endpoint) -> Monitor:
-    """Return what we know about watching an endpoint, made when it is not there.
+    """Return the monitor of an endpoint, created if needed.
 
-    With it comes the first channel: alerts are mailed to whoever made the endpoint.
+    A new monitor gets a first channel: alerts are mailed to the creator of the endpoint.
     """
     with transaction.atomic():
         monitor, is_new = Monitor.objects.get_or_create(endpoint=endpoint)
@@ -25,16 +25,16 @@ def monitor_of(endpoint: Endpoint) -> Monitor:
 
 
 def settings_of(endpoint: Endpoint) -> MonitorSettings:
-    """Return how an endpoint is watched."""
+    """Return the monitoring settings of an endpoint."""
     monitor = Monitor.objects.filter(endpoint=endpoint).values_list("settings", flat=True).first()
     return MonitorSettings.model_validate(monitor or {})
 
 
 class HiddenColumns:
-    """Which columns people chose to hide at capture."""
+    """Provides the columns that people chose to hide at capture."""
 
     def hidden_of(self, endpoint_ids: Collection[str]) -> Mapping[str, Mapping[str, str]]:
-        """Return by endpoint its hidden columns."""
+        """Return the hidden columns by endpoint."""
         rows = Monitor.objects.exclude(settings={}).values_list("endpoint_id", "settings")
         requested = set(endpoint_ids)
         return {

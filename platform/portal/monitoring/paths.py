@@ -1,4 +1,4 @@
-"""Where captured predictions lie: raw as gateways wrote them, and flat with a column a feature."""
+"""Paths of captured predictions: raw files of gateways, and flat files with feature columns."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -16,12 +16,12 @@ HOUR = timedelta(hours=1)
 
 
 def raw_root() -> Path:
-    """Where gateways of this machine write Parquet."""
+    """Return the folder where gateways of this machine write Parquet."""
     return Path(settings.DATA_DIR) / "predictions"
 
 
 def raw_folder(endpoint_id: str) -> Path:
-    """Where the captured predictions of an endpoint lie."""
+    """Return the folder of the captured predictions of an endpoint."""
     return raw_root() / f"endpoint={endpoint_id}"
 
 
@@ -31,17 +31,17 @@ def hour_name(hour: datetime) -> str:
 
 
 def raw_hour(endpoint_id: str, hour: datetime) -> Path:
-    """Where the raw files of an hour lie."""
+    """Return the folder of the raw files of an hour."""
     return raw_folder(endpoint_id) / hour_name(hour)
 
 
 def flat_hour(endpoint_id: str, hour: datetime) -> Path:
-    """Where the flat files of an hour lie."""
+    """Return the folder of the flat files of an hour."""
     return Path(_flat_hour(flat_root(), endpoint_id, hour))
 
 
 def flat_root() -> str:
-    """Where the flat files of this machine lie."""
+    """Return the folder of the flat files of this machine."""
     return str(Path(settings.DATA_DIR) / "monitoring")
 
 
@@ -74,7 +74,7 @@ def raw_files_of(endpoint_id: str, ids: Iterable[str]) -> list[str]:
 
 
 def captured_endpoints() -> set[str]:
-    """Return the ids of endpoints of which something is captured."""
+    """Return the ids of endpoints with captured predictions."""
     return {path.name.removeprefix("endpoint=") for path in raw_root().glob("endpoint=*")}
 
 
@@ -89,7 +89,7 @@ def parts_of(hours: Iterable[CapturedHour]) -> list[str]:
 
 
 def parts_between(endpoint: Endpoint, since: datetime, until: datetime) -> list[str]:
-    """Return the flat files that may hold predictions of a span, newest first."""
+    """Return the flat files that may hold predictions of a time range, newest first."""
     hours = CapturedHour.objects.filter(
         endpoint=endpoint, hour__gt=since - HOUR, hour__lt=until
     ).order_by("-hour")
@@ -97,7 +97,7 @@ def parts_between(endpoint: Endpoint, since: datetime, until: datetime) -> list[
 
 
 def hour_of_prediction(prediction_id: str) -> datetime | None:
-    """Return the hour in which a prediction got its id."""
+    """Return the hour in which the id of a prediction was created."""
     stamp = 0
     for character in prediction_id.removeprefix("prd_")[:10]:
         place = _CROCKFORD.find(character)

@@ -1,7 +1,7 @@
-"""Looking at what endpoints predicted: taking in what is new, summing up, comparing, alerting.
+"""Monitoring pipeline: ingests predictions, summarizes them, compares windows, raises alerts.
 
-One pass over everything, repeated by a periodic task of the control worker. Whatever a pass was
-interrupted in, the next one begins where rows say it stands; what is heavy happens in the process
+One pass over all endpoints, repeated by a periodic task of the control worker. After an
+interruption the next pass continues from the state in the database. Heavy work runs in the process
 of an `Analyst`.
 """
 
@@ -60,7 +60,7 @@ _STALE_AT_ONCE = 48
 
 @dataclass(frozen=True)
 class EndpointPass:
-    """An endpoint in one pass, and what stands about its revisions."""
+    """An endpoint in one pass, with the baselines of its revisions."""
 
     endpoint: Endpoint
     monitor: Monitor
@@ -70,7 +70,7 @@ class EndpointPass:
 
 
 def process_all() -> int:
-    """Take in and judge what is new, of all endpoints; returns at how many it looked."""
+    """Ingest and evaluate new predictions of every endpoint. Returns the number processed."""
     known = captured_endpoints()
     looked = 0
     with analyst() as analyst_process:
@@ -84,7 +84,7 @@ def process_all() -> int:
 
 
 def look_at(endpoint: Endpoint, analyst_process: Analyst) -> bool:
-    """Do what is to do about one endpoint; tells whether it went well."""
+    """Process one endpoint. Returns whether it succeeded."""
     monitor = monitor_of(endpoint)
     fault = ""
     try:
@@ -115,7 +115,7 @@ def _looked(endpoint: Endpoint, monitor: Monitor) -> EndpointPass:
 
 
 def baselines_of(endpoint: Endpoint, revisions: Any) -> dict[str, BaselineRecord]:
-    """Return by revision what its predictions are compared with, where there is something."""
+    """Return the baseline of each revision that has one."""
     baselines: dict[str, BaselineRecord] = {}
     listed = list(revisions)
     own = BaselineRecord.objects.filter(revision_id__in=[item.pk for item in listed])
@@ -162,7 +162,7 @@ def _take_in(
             columns=endpoint_pass.monitor.columns,
         )
         row.parts = result["parts"]
-        # Of raw files only those that are there have to be known: merged ones are gone for good.
+        # Only existing raw files have to be remembered: merged ones never come back.
         row.seen = sorted({*row.seen, *some} & set(files))
         row.is_stale, row.is_closed = True, False
         with transaction.atomic():
@@ -174,7 +174,7 @@ def _take_in(
 
 
 def _find_own_ids(endpoint: Endpoint, analyst_process: Analyst) -> None:
-    """Give labels under a client's own id the prediction they belong to."""
+    """Resolve the predictions of labels that were sent with a client's own id."""
     waiting = Label.objects.filter(endpoint=endpoint, is_own=True, prediction_id="")
     items = list(waiting.order_by("-pk").values_list("reference", flat=True)[:_OWN_IDS_AT_ONCE])
     if not items:
@@ -210,7 +210,7 @@ def _sum_up(endpoint_pass: EndpointPass, analyst_process: Analyst) -> None:
             analyst_process,
         )
     for row in stale.order_by("-hour")[:_STALE_AT_ONCE]:
-        # First, so that what comes meanwhile makes it stale again.
+        # First, so that concurrent changes mark it as stale again.
         CapturedHour.objects.filter(pk=row.pk).update(is_stale=False)
         try:
             _sum_up_hour(endpoint_pass, analyst_process, row)
@@ -252,7 +252,7 @@ def _sum_up_hour(endpoint_pass: EndpointPass, analyst_process: Analyst, row: Cap
 
 
 def _labels_near(endpoint: Endpoint, hour: datetime) -> list[list[Any]]:
-    """Return the labels that count for predictions of an hour; ids are some seconds older."""
+    """Return the current labels for predictions of an hour. Ids are some seconds older."""
     near = Label.objects.filter(
         endpoint=endpoint, hour__in=(hour - HOUR, hour), is_current=True
     ).exclude(prediction_id="")
@@ -338,7 +338,7 @@ def _cut(
 
 
 def _close(endpoint: Endpoint, analyst_process: Analyst) -> None:
-    """Make one file of the parts of hours that are over."""
+    """Merge the parts of finished hours into one file."""
     over = CapturedHour.objects.filter(
         endpoint=endpoint, is_closed=False, hour__lt=clock.now() - HOUR - _CLOSE_AFTER
     )

@@ -1,4 +1,4 @@
-"""Finding single predictions: by id, time, version, caller, the client's own id, a value."""
+"""Search for single predictions: by id, time, version, caller, the client's own id, a value."""
 
 import json
 import math
@@ -49,7 +49,7 @@ _FACTS = frozenset(
 
 @dataclass(frozen=True)
 class PredictionRow:
-    """One row of a prediction; `label` is None while nobody said what is true."""
+    """One row of a prediction. `label` is None without a label."""
 
     prediction_id: str
     row: int
@@ -75,7 +75,7 @@ class Ids:
 
 
 def kept_filters(given: Mapping[str, Any]) -> SelectionFilters:
-    """Read filters of a page or of the database, where a moment without an offset is one of UTC.
+    """Parse filters of a page or of the database. A time without an offset is in UTC.
 
     Raises ValidationError.
     """
@@ -84,14 +84,14 @@ def kept_filters(given: Mapping[str, Any]) -> SelectionFilters:
 
 
 def _in_utc_text(timestamp: object) -> object:
-    """Say what fields of pages mean: they know no offset, and are labelled (UTC)."""
+    """Append the UTC offset: fields of pages have none, and are labelled (UTC)."""
     return (
         f"{timestamp}Z" if isinstance(timestamp, str) and _NO_OFFSET.match(timestamp) else timestamp
     )
 
 
 def filters_of(given: Mapping[str, Any]) -> SelectionFilters:
-    """Read filters out of an address, where empty ones are none; raises InvalidInput."""
+    """Parse filters of a query string, ignoring empty ones. Raises InvalidInput."""
     values_by_name = {name: value for name, value in given.items() if value not in (None, "")}
     if "feature" not in values_by_name or "value" not in values_by_name:
         values_by_name = {name: item for name, item in values_by_name.items() if name not in _SLICE}
@@ -108,7 +108,7 @@ def filters_of(given: Mapping[str, Any]) -> SelectionFilters:
 
 
 def in_calendar(timestamp: datetime) -> datetime:
-    """Return a moment, or the nearest one of a span that every calendar holds."""
+    """Return a time, clamped to the range that every calendar supports."""
     return min(max(timestamp, _EARLIEST), _LATEST)
 
 
@@ -117,7 +117,7 @@ def search(
 ) -> tuple[list[PredictionRow], str | None]:
     """Return a page of predictions, newest first, and the cursor of the next one.
 
-    Those that failed are among them, unless the filters say otherwise.
+    Failed ones are included, unless the filters exclude them.
     """
     where = condition(endpoint, filters, status=ANY)
     if cursor:
@@ -138,10 +138,10 @@ def search(
 
 
 def retry_if_replaced(endpoint: Endpoint, filters: SelectionFilters, ask: Callable[[Flat], T]) -> T:
-    """Ask the files of a span, once more where one was replaced meanwhile.
+    """Query the files of a time range, once more if one was replaced meanwhile.
 
-    `ask` runs in another thread, which must not touch the database. Raises InvalidInput where this
-    takes more memory than a question may have.
+    `ask` runs in another thread, which must not use the database. Raises InvalidInput if the query
+    exceeds the memory limit.
     """
     try:
         try:
@@ -159,13 +159,13 @@ def retry_if_replaced(endpoint: Endpoint, filters: SelectionFilters, ask: Callab
 
 
 def paths_of(endpoint: Endpoint, filters: SelectionFilters) -> list[str]:
-    """Return the flat files in which predictions that match can be."""
+    """Return the flat files that can contain matching predictions."""
     until = in_calendar(filters.until) if filters.until else clock.now() + HOUR
     since = in_calendar(filters.since) if filters.since else until - _ALL_TIME
     hours = [hour_of_prediction(prediction_id) for prediction_id in filters.prediction_ids or ()]
     known = [hour for hour in hours if hour is not None]
     if known:
-        # A prediction has its id before it is answered, at most some minutes later.
+        # A prediction gets its id before it is answered, which takes at most some minutes.
         since, until = max(since, min(known)), min(until, max(known) + 2 * HOUR)
     return parts_between(endpoint, since, until)
 
@@ -173,9 +173,9 @@ def paths_of(endpoint: Endpoint, filters: SelectionFilters) -> list[str]:
 def condition(
     endpoint: Endpoint, filters: SelectionFilters, *, status: str = ANSWERED
 ) -> ParquetConditions:
-    """Return filters as a condition; raises InvalidInput for a feature nobody has seen.
+    """Return filters as a condition. Raises InvalidInput for an unknown feature.
 
-    `status` counts where the filters name none.
+    `status` applies if the filters have none.
     """
     where = ParquetConditions(filters.status or status)
     if filters.prediction_ids:
@@ -281,7 +281,7 @@ def _plain(value: Any) -> Any:
 
 
 def labels_of(endpoint: Endpoint, ids: Sequence[str]) -> dict[tuple[str, int], Any]:
-    """Return what is true of predictions, by prediction and row."""
+    """Return the labels of predictions, by prediction and row."""
     labels: dict[tuple[str, int], Any] = {}
     for start in range(0, len(ids), 500):
         rows = Label.objects.filter(
@@ -293,7 +293,7 @@ def labels_of(endpoint: Endpoint, ids: Sequence[str]) -> dict[tuple[str, int], A
 
 
 def ids_of(endpoint: Endpoint, filters: SelectionFilters) -> Ids:
-    """Return all predictions that match; raises InvalidInput for more than 200,000 rows."""
+    """Return all matching predictions. Raises InvalidInput for more than 200,000 rows."""
     where = condition(endpoint, filters)
 
     def ask(chosen: Flat) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Measured quality for pages and the API: of hours, revisions and slices, with the reasons."""
+"""Measured quality for pages and the API: by hour, revision and slice, with reasons."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -41,7 +41,7 @@ def quality_of_rows(
     positive: str | None,
     basis: Basis,
 ) -> QualityPoint:
-    """Return the quality of the predictions of a slice that have labels, of `total` rows."""
+    """Return the quality of the labelled predictions of a slice of `total` rows."""
     there = [row for row in rows if (row["prediction_id"], row["row"]) in labels]
     outputs = [
         {name.removeprefix(_OUT): cell for name, cell in row.items() if name.startswith(_OUT)}
@@ -110,7 +110,7 @@ def _measured(point: QualityPoint, sums: quality.Sums | None, *, is_detailed: bo
 
 
 def by_hour(hours: Sequence[HourSummary], basis: Basis) -> list[QualityPoint]:
-    """Return the quality of each hour, of each day where there are many."""
+    """Return the quality of each hour, or of each day if there are more than 72 hours."""
     values: defaultdict[datetime, list[HourSummary]] = defaultdict(list)
     is_long = len({hour.hour for hour in hours}) > 72
     for hour in hours:

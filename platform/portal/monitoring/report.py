@@ -1,4 +1,4 @@
-"""How an endpoint did in a span: put together from hours and windows; of a slice, from rows."""
+"""Monitoring report of an endpoint: from hours and windows, or from rows for a slice."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -73,7 +73,7 @@ _ORDER = [
 
 @dataclass(frozen=True)
 class ReportQuery:
-    """What a view is of: a span, of one revision if it is given, of rows that match if they are."""
+    """Query of a report: time range, optional revision, optional row filter."""
 
     endpoint: Endpoint
     since: datetime
@@ -83,7 +83,7 @@ class ReportQuery:
 
     @property
     def words(self) -> str:
-        """The slice as a person wrote it."""
+        """The slice as the person entered it."""
         if self.slice is None or self.slice.feature is None:
             return ""
         return f"{self.slice.feature} {self.slice.operator} {self.slice.value}"
@@ -99,7 +99,7 @@ def asked_of(
     operator: str = "=",
     value: str | None = None,
 ) -> ReportQuery:
-    """Return what a view is of; raises InvalidInput, and NotFound for a revision."""
+    """Return the query of a report. Raises InvalidInput, and NotFound for a revision."""
     end = in_calendar(until) if until else clock.now()
     begin = in_calendar(since) if since else end - _SPAN
     if not begin < end or end - begin > _LONGEST:
@@ -134,7 +134,7 @@ def asked_of(
 
 
 def view(report_query: ReportQuery) -> MonitoringOut:
-    """Return how an endpoint did."""
+    """Return the monitoring report of an endpoint."""
     endpoint = report_query.endpoint
     monitor = Monitor.objects.filter(endpoint=endpoint).first() or Monitor(endpoint=endpoint)
     settings = MonitorSettings.model_validate(monitor.settings)
@@ -212,15 +212,15 @@ def _hours(report_query: ReportQuery) -> list[HourSummary]:
     if report_query.revision is not None:
         hour_summaries = hour_summaries.filter(revision_id=report_query.revision.pk)
     if report_query.slice is not None:
-        # What they sum up is of all predictions: of a slice only which revisions predicted counts.
+        # Summaries cover all predictions. A slice only needs the revisions that predicted.
         hour_summaries = hour_summaries.only("hour", "revision_id")
     return list(hour_summaries.order_by("hour"))
 
 
 def _newest(hours: Sequence[HourSummary], revisions: Mapping[str, Revision]) -> str | None:
-    """Return the revision whose baseline counts: the newest that predicted in the span.
+    """Return the revision whose baseline is used: the newest that predicted in the time range.
 
-    Before the first prediction it is the newest that serves.
+    Before the first prediction it is the newest that is serving.
     """
     there = [revisions[hour.revision_id] for hour in hours if hour.revision_id in revisions]
     there = there or [
@@ -292,7 +292,7 @@ def _feature(
 
 
 def bins_of(base: Mapping[str, Any]) -> list[str]:
-    """Return how the bins of a baseline are called."""
+    """Return the labels of the bins of a baseline."""
     if base["kind"] != "number":
         return [*base["categories"], "other", "unseen", "missing"]
     edges = [f"{edge:.4g}" for edge in base["edges"]]
@@ -332,7 +332,7 @@ class _Sliced:
 
 @dataclass
 class _SliceData:
-    """What the files tell of a slice; `said` are the outputs of predictions that have a label."""
+    """Data of a slice from the files. `said` holds the outputs of labelled predictions."""
 
     rows: int = 0
     sampled: int = 0
@@ -349,7 +349,7 @@ def _slice(
     positive: str | None,
     basis: Basis,
 ) -> _Sliced:
-    """Count the rows of a slice in the bins of the baseline; of many, those of a fair sample."""
+    """Count the rows of a slice in the bins of the baseline, or those of a random sample."""
     features = base.features[:_MOST_FEATURES] if base is not None else []
     labels, labels_left_out = _labels_between(report_query)
 
@@ -395,7 +395,7 @@ def _where(
 
 
 def _both(seen: _SliceData) -> list[HourPoint]:
-    """Return hours with what was answered in them and what failed."""
+    """Return the hours with the numbers of answered and of failed predictions."""
     hour_points_by_hour = {
         failure["hour"]: HourPoint(**failure, failed=0, refused=0) for failure in seen.hours
     }
@@ -444,7 +444,7 @@ def _judged(
 
 
 def _labels_between(report_query: ReportQuery) -> tuple[dict[tuple[str, int], Any], int]:
-    """Return the newest labels of the span, and how many older ones are left out."""
+    """Return the newest labels of the time range, and the number of older ones left out."""
     rows = Label.objects.filter(
         endpoint=report_query.endpoint,
         is_current=True,

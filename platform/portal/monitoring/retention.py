@@ -1,4 +1,4 @@
-"""How long captured predictions are kept."""
+"""Retention of captured predictions."""
 
 import shutil
 from datetime import timedelta
@@ -23,7 +23,7 @@ _TOLD = timedelta(days=30)
 
 
 def forget_old() -> int:
-    """Remove what is older than its endpoint keeps; returns how many hours went."""
+    """Delete data beyond the retention time of its endpoint. Returns the number of hours."""
     gone = 0
     for endpoint in Endpoint.objects.all():
         before = clock.now() - timedelta(days=settings_of(endpoint).keep_days) - HOUR

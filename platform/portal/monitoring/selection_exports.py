@@ -1,4 +1,4 @@
-"""A selection of predictions as CSV or JSON lines: the rows of its dataset version."""
+"""Export of a selection of predictions as CSV or JSON lines, from its dataset version."""
 
 import threading
 from collections.abc import Iterator
@@ -16,17 +16,17 @@ from portal.monitoring.exports import download, pieces_of, turn
 from portal.monitoring.models import Erasure, Selection
 from slipway.schemas.monitoring import ExportFormat
 
-# Each holds a copy of its rows on the disk until its client has read all.
+# Each export has a copy of its rows on the disk until its client has read all.
 _COPIES: Final = 4
 _TRY_AGAIN_S: Final = 10
 _copies = threading.BoundedSemaphore(_COPIES)
 
 
 class SelectionExport:
-    """The bytes of an export; iterate once, and close it afterwards."""
+    """The bytes of an export. Iterate once, and close it afterwards."""
 
     def __init__(self, selection: Selection, version: Version, file_format: ExportFormat) -> None:
-        """Count the rows; raises Unavailable where they cannot be read now."""
+        """Count the rows. Raises Unavailable if they cannot be read now."""
         self._format = file_format
         self._stack = ExitStack()
         if not _copies.acquire(blocking=False):
@@ -61,7 +61,7 @@ class SelectionExport:
         self._groups: int = details["groups"]
 
     def close(self) -> None:
-        """End the process, remove its files, and let another export begin."""
+        """Stop the process, delete its files, and release the slot."""
         self._stack.close()
 
     def __iter__(self) -> Iterator[bytes]:
@@ -80,7 +80,7 @@ class SelectionExport:
 
 
 def _erased_ids(selection: Selection) -> list[str]:
-    """Return the predictions that are erased, or are to be, of the endpoint."""
+    """Return the predictions of the endpoint with a completed or pending erasure."""
     ids: set[str] = set()
     for erasure in Erasure.objects.filter(endpoint=selection.endpoint_id).iterator():
         ids.update(erasure.prediction_ids)
@@ -92,7 +92,7 @@ def _erased_ids(selection: Selection) -> list[str]:
 def selection_answer(
     endpoint: Endpoint, selection_id: str, file_format: ExportFormat
 ) -> ByteStream:
-    """Return the rows of a selection as a download; raises NotFound, Conflict."""
+    """Return the rows of a selection as a download. Raises NotFound, Conflict."""
     selection = (
         Selection.objects.filter(endpoint=endpoint, pk=selection_id)
         .select_related("dataset")

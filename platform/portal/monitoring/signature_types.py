@@ -19,12 +19,12 @@ _TYPES = {
 
 
 def signatures_of(endpoint: Endpoint) -> dict[str, Any]:
-    """Return the signatures of revisions, as gateways know them."""
+    """Return the signatures of revisions, in the gateways' format."""
     return dict(endpoint.revisions.values_list("pk", "signature"))
 
 
 def column_types(endpoint: Endpoint) -> dict[str, str]:
-    """Return types by column, of the newest revision that has it; `datetime` is one of them.
+    """Return types by column, of the newest revision that has it, including `datetime`.
 
     Types are those of `slipway.schemas.tables`.
     """

@@ -1,4 +1,4 @@
-"""Doorbells of the room."""
+"""Background tasks of this app."""
 
 from datetime import timedelta
 
@@ -8,7 +8,7 @@ from portal.monitoring.exports_and_erasure import carry_out_waiting
 from portal.monitoring.pipeline import process_all
 from portal.monitoring.retention import forget_old
 
-# Task → how often it runs whether or not anybody rings.
+# Task → interval at which it also runs without being enqueued.
 PERIODIC = {
     "monitoring.look": timedelta(seconds=10),
     "monitoring.tell": timedelta(seconds=5),
@@ -19,23 +19,23 @@ PERIODIC = {
 
 @doorbell("monitoring.look")
 def look() -> None:
-    """Look at what endpoints predicted since the last time."""
+    """Process new predictions of every endpoint."""
     process_all()
 
 
 @doorbell("monitoring.tell")
 def tell() -> None:
-    """Tell the alerts that are due."""
+    """Send pending alert notifications."""
     deliver_pending()
 
 
 @doorbell("monitoring.carry_out")
 def carry_out() -> None:
-    """Turn selections into dataset versions and erase what has to go."""
+    """Export selections to dataset versions and run erasures."""
     carry_out_waiting()
 
 
 @doorbell("monitoring.forget_old")
 def forget() -> None:
-    """Remove captured predictions whose time is over."""
+    """Delete captured predictions beyond their retention time."""
     forget_old()

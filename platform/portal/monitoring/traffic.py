@@ -1,4 +1,4 @@
-"""Volume, latency and errors by hour: as gateways count them, captured or not."""
+"""Volume, latency and errors by hour, as gateways count them, captured or not."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -18,13 +18,13 @@ _ERRORS = ("failed", "refused", "turned_away", "unauthorized")
 def minutes_of(
     endpoint: Endpoint, since: datetime, until: datetime, revision: Revision | None
 ) -> QuerySet[TrafficMinute]:
-    """Return what gateways counted in a span, of a revision if it is given."""
+    """Return the gateways' counts in a time range, optionally of one revision."""
     rows = TrafficMinute.objects.filter(endpoint=endpoint, at__gte=since, at__lt=until)
     return rows if revision is None else rows.filter(revision_id=revision.pk)
 
 
 def points_of(minutes: QuerySet[TrafficMinute], hours: Iterable[HourSummary]) -> list[HourPoint]:
-    """Return hours with what was answered in them and what failed."""
+    """Return the hours with the numbers of answered and of failed predictions."""
     errors = _errors(minutes)
     values: defaultdict[datetime, list[HourSummary]] = defaultdict(list)
     for hour in hours:
@@ -51,16 +51,16 @@ def _errors(minutes: QuerySet[TrafficMinute]) -> dict[datetime, dict[str, int]]:
         Q(failed__gt=0) | Q(refused__gt=0) | Q(turned_away__gt=0) | Q(unauthorized__gt=0)
     ).order_by()
     by_hour = rows.annotate(hour=TruncHour("at")).values("hour")
-    # What is summed up must not be called as the column is.
+    # A sum must not have the name of a column.
     sums = {f"all_{name}": Sum(name) for name in _ERRORS}
     summed: Iterable[dict[str, Any]] = by_hour.annotate(**sums).values("hour", *sums)
     return {item["hour"]: {name: item[f"all_{name}"] for name in _ERRORS} for item in summed}
 
 
 def captures_of(minutes: QuerySet[TrafficMinute]) -> dict[str, int]:
-    """Return how many predictions were captured, were not, and were answered by a standby."""
+    """Return the numbers of captured and uncaptured predictions, and of answers by a standby."""
     names = {"captured": "captured", "uncaptured": "uncaptured", "answered_as_standby": "fallback"}
-    # What is summed up must not be called as the column is.
+    # A sum must not have the name of a column.
     sums = minutes.aggregate(**{f"all_{name}": Sum(column) for name, column in names.items()})
     return {name: sums[f"all_{name}"] or 0 for name in names}
 
@@ -68,9 +68,9 @@ def captures_of(minutes: QuerySet[TrafficMinute]) -> dict[str, int]:
 def error_rate_of(
     points: Sequence[HourPoint], minutes: QuerySet[TrafficMinute] | None
 ) -> float | None:
-    """Return which share of what a model was asked for failed; None when nothing was asked.
+    """Return the share of failed predictions, or None without any.
 
-    With `minutes` all that was answered counts, captured or not.
+    With `minutes` all answered predictions count, captured or not.
     """
     failed = sum(hour_point.failed or 0 for hour_point in points)
     answered = sum(hour_point.predictions for hour_point in points)

@@ -1,4 +1,4 @@
-"""Windows of an endpoint, as people see them: what differed in each, the latest first."""
+"""Drift windows of an endpoint for display: the differences in each, the latest first."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -13,7 +13,7 @@ _NAMES = 20
 
 @dataclass(frozen=True)
 class Windows:
-    """The latest windows of a span, and the number of earlier ones."""
+    """The latest windows of a time range, and the number of earlier ones."""
 
     shown: list[WindowOut] = field(default_factory=list)
     left_out: int = 0
@@ -22,7 +22,7 @@ class Windows:
 def windows_of(
     endpoint: Endpoint, revision_id: str | None, since: datetime, until: datetime
 ) -> Windows:
-    """Return the windows of a revision that a span touches, at most 50."""
+    """Return the windows of a revision that overlap a time range, at most 50."""
     drift_windows = DriftWindow.objects.filter(
         endpoint=endpoint, revision_id=revision_id, ends_at__gt=since, starts_at__lt=until
     )

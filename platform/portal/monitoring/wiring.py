@@ -1,4 +1,4 @@
-"""Lets what was measured take part in rollouts and lineage, and hides what is to be hidden."""
+"""Registers monitoring with endpoints and lineage: rollout judge, hidden columns, graph nodes."""
 
 from portal.endpoints.lineage import version_behind
 from portal.endpoints.ports import register_hidings, register_judge

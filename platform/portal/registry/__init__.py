@@ -1,1 +1,1 @@
-"""Room for registered models, versions, aliases, stages, gates and lineage."""
+"""App of registered models, versions, aliases, stages, gates and lineage."""

@@ -1,4 +1,4 @@
-"""Where the files of a version rest: a source that a client named, resolved within its project."""
+"""Resolves the source of a version to the location of its files, within its project."""
 
 from urllib.parse import unquote, urlsplit
 
@@ -13,11 +13,11 @@ _ROOT = "workspaces"
 
 
 def resolve_source(project_id: str, source: str) -> tuple[str, str]:
-    """Return where the files of `source` rest and the run it came of (may be empty).
+    """Return the location of the files of `source` and its run ("" if unknown).
 
     `source` is `runs:/RUN/path`, `models:/NAME/VERSION`, `models:/NAME@ALIAS`, `models:/m-ID` or
-    `mlflow-artifacts:/path`. Raises InvalidInput for any other, for an object that is not there,
-    and alike for one of another project.
+    `mlflow-artifacts:/path`. Raises InvalidInput for any other, for an object that does not exist,
+    and for one of another project.
     """
     scheme, colon, rest = source.partition(":")
     if colon and scheme == "runs":
@@ -59,8 +59,8 @@ def require_files(project_id: str, source: str, location: str) -> None:
 def folder_of(project_id: str, location: str) -> str:
     """Return the folder below the artifacts of the installation, such as `workspaces/prj_…/1/…`.
 
-    Raises InvalidInput for what is no place of this project. A version that came from elsewhere may
-    have `runs:/…` as its location; MLflow stores it so.
+    Raises InvalidInput for a location outside this project. A version from elsewhere may have
+    `runs:/…` as its location, because MLflow stores it so.
     """
     if location.startswith("runs:"):
         location, _ = _of_run(project_id, location, location.removeprefix("runs:"))

@@ -1,4 +1,4 @@
-"""Whether requests to a version are merged: what its author stated, and what a replica proved."""
+"""Request batching of a version: the mode its author stated, and the one a replica proved."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -27,14 +27,14 @@ _NOT_YET = (
 
 @dataclass(frozen=True)
 class BatchingStatement:
-    """The mode an author stated, and where."""
+    """The mode that an author stated, and where."""
 
     mode: BatchingMode
     place: Literal["registration", "metadata"]
 
 
 def statement_of(record: VersionRecord) -> BatchingStatement | None:
-    """Return what was stated of a version; at its registration or later outweighs its metadata."""
+    """Return the stated mode of a version. A later statement overrides the model's metadata."""
     if record.given_batching:
         return BatchingStatement(BatchingMode(record.given_batching), "registration")
     if record.noted_batching in list(BatchingMode):
@@ -43,7 +43,7 @@ def statement_of(record: VersionRecord) -> BatchingStatement | None:
 
 
 def describe_batching(record: VersionRecord, *, has_golden: bool) -> BatchingOut:
-    """Return the mode of a version, the reason, and what merging would gain."""
+    """Return the mode of a version, the reason, and the gain of merging requests."""
     stated = statement_of(record)
     report = _report_of(record) or _expected(stated, has_golden=has_golden)
     return BatchingOut(
@@ -69,7 +69,7 @@ def _report_of(record: VersionRecord) -> BatchingReport | None:
 
 
 def _expected(stated: BatchingStatement | None, *, has_golden: bool) -> BatchingReport:
-    """Return what a replica would work in before any has reported."""
+    """Return the expected mode of a replica before any has reported."""
     mode, reason = BatchingMode.REQUESTS, _NOT_YET if has_golden else _NO_GOLDEN
     if stated is not None:
         place = "" if stated.place == "registration" else " in the metadata of the model"
@@ -80,7 +80,7 @@ def _expected(stated: BatchingStatement | None, *, has_golden: bool) -> Batching
 
 
 def _gain(report: BatchingReport) -> str | None:
-    """Return in a sentence what merging gains, or would gain."""
+    """Return a sentence about the gain of merging, measured or possible."""
     if not report.alone_us or not report.merged_us or report.merged_rows is None:
         return None
     factor = report.alone_us / report.merged_us
@@ -101,9 +101,9 @@ def _milliseconds(microseconds: float) -> str:
 def state_batching(
     *, project: Project, model: str, number: int, mode: BatchingMode | None
 ) -> VersionRecord:
-    """Keep what an author states of a version; None leaves it to the golden rows.
+    """Store the mode that an author states. None leaves it to the golden rows.
 
-    Endpoints follow with the next revision of the version: a revision never changes.
+    Endpoints use it from the next revision of the version on: a revision never changes.
     """
     details = find_model(project.pk, model)
     record = ensure_record(project, details, find_version(project.pk, model, number))
@@ -133,7 +133,7 @@ def note_batching(
     stated: BatchingMode | None,
     report: BatchingReport,
 ) -> None:
-    """Keep what a replica reported; nothing where something else has been stated since."""
+    """Store the report of a replica, unless another mode has been stated since."""
     details = find_model(project.pk, model)
     record = ensure_record(project, details, find_version(project.pk, model, number))
     now = statement_of(record)

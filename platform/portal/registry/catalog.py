@@ -1,7 +1,7 @@
 """Registered models and versions of a project, read from MLflow's tables.
 
-Every question names the project, because names repeat between projects. Prompts, which MLflow
-keeps in the same tables, are left out.
+Every query filters by project, because names repeat between projects. Prompts, which MLflow stores
+in the same tables, are left out.
 """
 
 import json
@@ -44,7 +44,7 @@ class ModelFacts:
 
 @dataclass(frozen=True)
 class VersionFacts:
-    """A version as MLflow has it. `location` is where its files rest."""
+    """A version as MLflow has it. `location` is the location of its files."""
 
     project_id: str
     model: str
@@ -60,7 +60,7 @@ class VersionFacts:
 
 @dataclass(frozen=True)
 class ModelPage:
-    """One page of models, and where the next one begins."""
+    """One page of models, and the cursor of the next one."""
 
     items: Sequence[ModelFacts]
     next_cursor: str | None
@@ -68,7 +68,7 @@ class ModelPage:
 
 @dataclass(frozen=True)
 class ListedVersions:
-    """One page of versions, newest first, and where the next one begins."""
+    """One page of versions, newest first, and the cursor of the next one."""
 
     items: Sequence[VersionFacts]
     next_cursor: str | None
@@ -86,7 +86,7 @@ def _versions(project_id: str) -> QuerySet[ModelVersion]:
 
 
 def find_model(project_id: str, name: str) -> ModelFacts:
-    """Return one model of a project; raises NotFound."""
+    """Return one model of a project. Raises NotFound."""
     row = _models(project_id).filter(name=name).first()
     if row is None:
         raise NotFound
@@ -94,13 +94,13 @@ def find_model(project_id: str, name: str) -> ModelFacts:
 
 
 def models_named(project_id: str, names: Iterable[str]) -> list[ModelFacts]:
-    """Return those of the named models that are there."""
+    """Return those of the named models that exist."""
     rows = list(_models(project_id).filter(name__in=list(names)))
     return _with_facts(project_id, rows)
 
 
 def born_at(project_id: str, created_ms: int) -> list[str]:
-    """Return the names of the models of a project made at that millisecond."""
+    """Return the names of the models of a project that were created at that millisecond."""
     models = RegisteredModel.objects.filter(workspace=project_id, creation_time=created_ms)
     return list(models.values_list("name", flat=True))
 
@@ -108,7 +108,7 @@ def born_at(project_id: str, created_ms: int) -> list[str]:
 def list_models(
     project_id: str, *, text: str = "", cursor: str | None = None, limit: int = 50
 ) -> ModelPage:
-    """Return a page of models by name, those whose name holds `text`."""
+    """Return a page of models by name, filtered by names that contain `text`."""
     limit = max(1, min(limit, MAX_LIMIT))
     rows = _models(project_id)
     if text:
@@ -173,7 +173,7 @@ def _with_facts(project_id: str, rows: Sequence[RegisteredModel]) -> list[ModelF
 
 
 def find_version(project_id: str, name: str, number: int) -> VersionFacts:
-    """Return one version of a model; raises NotFound."""
+    """Return one version of a model. Raises NotFound."""
     row = _versions(project_id).filter(name=name, version=number).first()
     if row is None:
         raise NotFound
@@ -198,7 +198,7 @@ def list_versions(
 
 
 def versions_of_runs(project_id: str, run_ids: Iterable[str]) -> tuple[list[VersionFacts], int]:
-    """Return the versions of a project that came of runs, newest first, and how many more."""
+    """Return the newest versions created from runs, newest first, and how many more there are."""
     ids = [run_id for run_id in run_ids if run_id]
     rows = _versions(project_id).filter(run_id__in=ids).order_by("-creation_time", "-version")
     newest = list(rows[:MAX_LIMIT])
@@ -207,7 +207,7 @@ def versions_of_runs(project_id: str, run_ids: Iterable[str]) -> tuple[list[Vers
 
 
 def made_of_runs(project_id: str, run_ids: Iterable[str]) -> list[tuple[str, int, str]]:
-    """Return name, number and run of all versions of a project that came of runs, newest first."""
+    """Return name, number and run of all versions created from runs, newest first."""
     ids = sorted({run_id for run_id in run_ids if run_id})
     versions: list[tuple[str, int, str]] = []
     for start in range(0, len(ids), _RUNS_AT_ONCE):

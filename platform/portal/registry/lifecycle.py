@@ -1,4 +1,4 @@
-"""Requests for promotions: their states and the moves between them."""
+"""State machine of promotion requests: states and transitions."""
 
 from slipway.schemas.registry import RequestState
 
@@ -14,5 +14,5 @@ MOVES: dict[RequestState, frozenset[RequestState]] = {
 
 
 def sources_of(target: RequestState) -> list[RequestState]:
-    """Return the states from which a request may come to `target`."""
+    """Return the states from which a request may move to `target`."""
     return [state for state, targets in MOVES.items() if target in targets]

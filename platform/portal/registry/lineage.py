@@ -1,4 +1,4 @@
-"""What a model version came of and what came of it, both ways and within one project."""
+"""Lineage of model versions: their sources and their uses, within one project."""
 
 from collections.abc import Iterable
 
@@ -15,7 +15,7 @@ _MOST_RUNS = 100
 
 
 class _Graph:
-    """Nodes and edges, each once, in the order in which they were found."""
+    """Nodes and edges, each once, in the order of insertion."""
 
     def __init__(self, project: Project) -> None:
         self.project = project
@@ -24,7 +24,7 @@ class _Graph:
         self.left_out = 0
 
     def node(self, kind: NodeKind, name: str, label: str, detail: str = "") -> str:
-        """Add a node; returns its key."""
+        """Add a node. Returns its key."""
         key = f"{kind.value}:{name}"
         lineage_node = LineageNode(key=key, kind=kind, id=name, label=label, detail=detail)
         self._nodes.setdefault(key, lineage_node)
@@ -35,14 +35,14 @@ class _Graph:
         self._edges.setdefault((source, target), LineageEdge(source=source, target=target))
 
     def take(self, nodes: Iterable[LineageNode], edges: Iterable[LineageEdge]) -> None:
-        """Add what a room above knows."""
+        """Add nodes and edges that another app provides."""
         for node in nodes:
             self._nodes.setdefault(node.key, node)
         for edge in edges:
             self.edge(edge.source, edge.target)
 
     def answer(self) -> LineageOut:
-        """Return all of it."""
+        """Return the whole graph."""
         return LineageOut(
             nodes=list(self._nodes.values()),
             edges=list(self._edges.values()),
@@ -51,7 +51,7 @@ class _Graph:
 
 
 def lineage_of_version(project: Project, model: str, number: int) -> LineageOut:
-    """Return what a version came of and what came of it; raises NotFound."""
+    """Return the sources and the uses of a version. Raises NotFound."""
     graph = _Graph(project)
     version = find_version(project.pk, model, number)
     runs = _add_runs(graph, [version.run_id])
@@ -60,7 +60,7 @@ def lineage_of_version(project: Project, model: str, number: int) -> LineageOut:
 
 
 def lineage_of(project: Project, kind: NodeKind, name: str) -> LineageOut:
-    """Return the lineage around a node of a graph; raises NotFound when it is not there."""
+    """Return the lineage around a node of a graph. Raises NotFound if it does not exist."""
     if kind is NodeKind.VERSION:
         model, _, number = name.rpartition("/")
         if not (number.isascii() and number.isdecimal() and len(number) < 10):
@@ -103,7 +103,7 @@ def _add_version(graph: _Graph, version: VersionFacts, runs: dict[str, str]) -> 
 
 
 def _add_runs(graph: _Graph, run_ids: Iterable[str]) -> dict[str, str]:
-    """Add runs with the jobs they ran in and the data they read; returns their keys by id."""
+    """Add runs with their jobs and the datasets they read. Returns their keys by id."""
     ids = list(dict.fromkeys(run_ids))
     rows = Run.objects.in_projects([graph.project.pk]).filter(run_uuid__in=ids[:_MOST_RUNS])
     graph.left_out += len(ids[_MOST_RUNS:])
@@ -121,7 +121,7 @@ def _add_runs(graph: _Graph, run_ids: Iterable[str]) -> dict[str, str]:
 def _add_jobs(graph: _Graph, runs: dict[str, str]) -> None:
     tags = Tag.objects.filter(run__in=list(runs), key=JOB_TAG)
     tags_by_id = {tag.run_id: tag.value or "" for tag in tags}
-    # A tag is what the run's owner wrote: only a job of this very project is believed.
+    # The run's owner can write any tag: only a job of this project is accepted.
     jobs = Workload.objects.filter(project=graph.project, pk__in=list(tags_by_id.values()))
     known = {job.pk: job for job in jobs}
     for run_id, workload_id in tags_by_id.items():

@@ -1,8 +1,8 @@
-"""Telling MLflow's clients of moves: our history is written first, MLflow's tables follow it.
+"""Syncs moves to MLflow's tables, after they are written to our own history.
 
-They rest in another database, so a crash may fall between the two. It leaves a move without
-`told_at`: whoever looks at the model next tells it, or a sweep does. Telling is safe to do twice,
-because it writes where a target stands now and not what a single move changed.
+MLflow's tables may be in another database, so a crash can separate the two writes. `told_at` of a
+move stays null until it is synced: when the model is read next, or by a periodic task. The sync is
+idempotent, because it writes the present state of a target and not the change of a single move.
 """
 
 from collections.abc import Iterable
@@ -22,18 +22,18 @@ from portal.registry.signals import ModelMoved, model_moved
 from slipway.schemas.registry import TargetKind
 
 log = structlog.get_logger(__name__)
-# What MLflow's own column of stages can say.
+# Values that MLflow's own column of stages allows.
 _OF_MLFLOW = frozenset({"Staging", "Production", "Archived"})
 _LINES_PER_SWEEP = 50
 
 
 def tell_on_commit(line: ModelLine) -> None:
-    """Tell MLflow of the moves of a model once the transaction that writes them has committed."""
+    """Sync the moves of a model to MLflow once the transaction that writes them has committed."""
     transaction.on_commit(partial(tell, line.pk), robust=True)
 
 
 def find_told(project: Project, name: str) -> ModelFacts:
-    """Return a model as MLflow has it once it was told of every move; raises NotFound."""
+    """Return a model from MLflow's tables after all of its moves are synced. Raises NotFound."""
     details = find_model(project.pk, name)
     line = line_of(details)
     if line is None or not Move.objects.untold().filter(line=line).exists():
@@ -43,9 +43,9 @@ def find_told(project: Project, name: str) -> ModelFacts:
 
 
 def tell_waiting() -> int:
-    """Tell what a crash or an outage of MLflow's database left untold; returns of how many models.
+    """Sync moves that a crash or an outage of MLflow's database left. Returns the number of models.
 
-    One that cannot be told does not keep the others waiting.
+    A model that cannot be synced does not delay the others.
     """
     waiting = Move.objects.untold().order_by("pk").values_list("line_id", flat=True)
     lines = list(dict.fromkeys(waiting[:1000]))[:_LINES_PER_SWEEP]
@@ -61,9 +61,9 @@ def tell_waiting() -> int:
 
 
 def tell(line_id: str) -> None:
-    """Write into MLflow's tables where the untold moves of a model have led.
+    """Write the result of a model's unsynced moves to MLflow's tables.
 
-    The lock on the line keeps one that was held up from writing what is no longer true.
+    The lock on the line keeps a delayed process from writing outdated values.
     """
     with transaction.atomic():
         line = ModelLine.objects.select_for_update(no_key=True).filter(pk=line_id).first()
@@ -82,7 +82,7 @@ def tell(line_id: str) -> None:
 
 
 def _name_of(line: ModelLine) -> str | None:
-    """Return the name the model has now; None when MLflow deleted it, or nobody can tell."""
+    """Return the present name of the model, or None if it was deleted or is ambiguous."""
     names = born_at(line.project_id, line.born_ms)
     if line.name in names:
         return line.name

@@ -1,7 +1,7 @@
-"""What an MLmodel file says: flavours, signature, example. It is data from strangers.
+"""Parser of MLmodel files: flavours, signature, example. The content is untrusted.
 
-It is read as plain YAML, its size, depth and number of nodes bounded before anything is built, and
-only text is taken out of it. No object that it names is ever imported or loaded.
+It is read as plain YAML. Its size, depth and number of nodes are checked before anything is built,
+and only text is extracted. No object that it names is ever imported or loaded.
 """
 
 from dataclasses import dataclass, field
@@ -23,12 +23,12 @@ _CLOSING = (yaml.SequenceEndEvent, yaml.MappingEndEvent)
 
 
 class BadModelFile(Exception):
-    """The MLmodel file is not one; the message says why, in words for people."""
+    """The MLmodel file is not valid. The message states the reason, for people."""
 
 
 @dataclass(frozen=True)
 class Description:
-    """What an MLmodel file says. `signature` is shaped as `SignatureOut`."""
+    """Content of an MLmodel file. `signature` is shaped as `SignatureOut`."""
 
     flavors: list[str] = field(default_factory=list)
     signature: dict[str, Any] | None = None
@@ -38,7 +38,7 @@ class Description:
 
 
 def read_mlmodel(content: bytes) -> Description:
-    """Return what an MLmodel file says; raises BadModelFile."""
+    """Return the content of an MLmodel file. Raises BadModelFile."""
     if len(content) > MAX_BYTES:
         raise BadModelFile(f"the MLmodel file has more than {MAX_BYTES // 1024} KiB")
     try:
@@ -60,13 +60,13 @@ def read_mlmodel(content: bytes) -> Description:
 
 
 class _Strings(yaml.BaseLoader):
-    """YAML in which every scalar is text, so that no tag means anything."""
+    """YAML loader that returns every scalar as text, so that tags have no effect."""
 
 
 def _measure(text: str) -> None:
-    """Refuse what would take long, or much memory, to build. The parser itself does not recurse.
+    """Refuse a file that would take much time or memory to build. The parser does not recurse.
 
-    An alias costs nothing here: it is the same object again, and only known places are read.
+    Aliases are harmless: each is the same object again, and only known keys are read.
     """
     depth = 0
     for nodes, event in enumerate(yaml.parse(text, Loader=yaml.BaseLoader)):
@@ -124,17 +124,17 @@ def _example(value: object) -> str | None:
 
 
 def _batching(metadata: object) -> str:
-    """Return the mode that the author stated in the metadata; "" for none or an unknown word."""
+    """Return the mode that the author stated in the metadata, or "" if missing or unknown."""
     stated = metadata.get(BATCHING_KEY) if isinstance(metadata, dict) else None
     return stated if isinstance(stated, str) and stated in list(BatchingMode) else ""
 
 
 def _name(value: object) -> str:
-    """Return the whole name of a column: a part of it may be the name of another."""
+    """Return the full name of a column. A shortened one could equal the name of another."""
     text = value if isinstance(value, str) else orjson.dumps(value, default=str).decode()
     return "".join(c for c in text if c.isprintable())
 
 
 def _short(value: object) -> str:
-    """Return text fit to be stored and shown."""
+    """Return text that is safe to store and show."""
     return shorten(_name(value), _MAX_TEXT)

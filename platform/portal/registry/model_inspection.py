@@ -1,7 +1,7 @@
-"""Reading what the files of a version say: signature, example, the digest of each file.
+"""Inspects the files of a version: signature, example, the digest of each file.
 
-Bytes are read and hashed; nothing is loaded. Small models are read when somebody first looks, the
-digests of large ones are counted by a worker.
+Files are read and hashed, never loaded. Small models are inspected on the first request, the
+digests of large ones are computed by a worker.
 """
 
 import hashlib
@@ -26,16 +26,16 @@ from slipway.schemas.serving import ModelFormat
 
 MAX_FILES = 5_000
 MAX_EXAMPLE_BYTES = 64 * 1024
-# What is hashed while somebody waits for the page: about a tenth of a second.
+# Models up to this size are hashed within the request, which takes about 0.1 s.
 _AT_ONCE_BYTES = 48 * 1024**2
 _TRY_AGAIN_AFTER = timedelta(seconds=20)
 _PER_SWEEP = 20
 
 
 def examine(record: VersionRecord, details: VersionFacts, *, later: CeleryTask) -> VersionRecord:
-    """Return the record with what the files say, read now unless that was done before.
+    """Return the record with the content of its files, read now unless that was done before.
 
-    `later` is rung for the digests of a large model. Call it outside a transaction.
+    The task `later` is enqueued for the digests of a large model. Call it outside a transaction.
     """
     if record.read_at is not None and not (record.fault and _is_due(record)):
         return record
@@ -79,7 +79,7 @@ def _note(record: VersionRecord, **changes: object) -> VersionRecord:
 
 @dataclass(frozen=True)
 class _Said:
-    """What the files of a version say."""
+    """Content of the files of a version."""
 
     format: ModelFormat
     flavors: list[str]
@@ -92,7 +92,7 @@ class _Said:
 def _said(
     record: VersionRecord, folder: str, model_folder_files: Sequence[ModelFolderFile]
 ) -> _Said:
-    """Read what the files of a version say; raises BadModelFile, FilesUnreadable."""
+    """Read the files of a version. Raises BadModelFile, FilesUnreadable."""
     if len(model_folder_files) > MAX_FILES:
         raise BadModelFile(f"there are more than {MAX_FILES} of them")
     model_format = ModelFormat(record.given_format) if record.given_format else None
@@ -115,7 +115,7 @@ def _said(
 def _described(
     folder: str, model_folder_files: Sequence[ModelFolderFile]
 ) -> tuple[Description, str]:
-    """Return what the MLmodel file says, and the recorded example as text."""
+    """Return the content of the MLmodel file, and the recorded example as text."""
     store = artifact_files()
     described = read_mlmodel(store.head(folder, "MLmodel", limit_bytes=MAX_BYTES + 1))
     path = described.example_path
@@ -130,7 +130,7 @@ def _described(
 
 
 def hash_files(record: VersionRecord, details: VersionFacts) -> VersionRecord:
-    """Count the digest of every file of a version; safe to do twice."""
+    """Compute the digest of every file of a version. Idempotent."""
     store = artifact_files()
     try:
         folder = folder_of(details.project_id, details.location)
@@ -141,7 +141,7 @@ def hash_files(record: VersionRecord, details: VersionFacts) -> VersionRecord:
 
 
 def digest_of(record: VersionRecord) -> str | None:
-    """Return what stands for all files of a version; None until all are hashed."""
+    """Return one digest over all files of a version, or None until all are hashed."""
     if record.hashed_at is None:
         return None
     digest = hashlib.sha256()
@@ -151,6 +151,6 @@ def digest_of(record: VersionRecord) -> str | None:
 
 
 def waiting_for_digests() -> list[VersionRecord]:
-    """Return some records whose files were listed and not hashed yet, the oldest first."""
+    """Return some records whose files are listed and not hashed yet, oldest first."""
     waiting = VersionRecord.objects.filter(Q(fault=""), read_at__isnull=False, hashed_at=None)
     return list(waiting.select_related("line").order_by("pk")[:_PER_SWEEP])

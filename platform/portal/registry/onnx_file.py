@@ -1,7 +1,7 @@
-"""What an ONNX file says goes in and comes out. It is data from strangers.
+"""Reads the inputs and outputs of an ONNX file. The content is untrusted.
 
-It is a message of protocol buffers, of which a few fields are read and all others are stepped over:
-neither weights nor code come into this process. How many fields are looked at is bounded.
+It is a protocol buffer message. A few fields are read and all others are skipped: neither weights
+nor code enter this process. The number of fields is bounded.
 """
 
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ _TYPES: Final = {
 
 @dataclass(frozen=True)
 class _Field:
-    """A field of a message: a number, or where its bytes stand."""
+    """A field of a message: a number, or the position of its bytes."""
 
     number: int
     value: int = 0
@@ -43,14 +43,14 @@ class _Field:
 
 
 class _Message:
-    """A file of protocol buffers; `left` fields may still be looked at."""
+    """A protocol buffer file. At most `_left` more fields are read."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self._left = _MAX_FIELDS
 
     def fields(self, start: int, end: int) -> Iterator[_Field]:
-        """Yield the fields of the message between two places; raises BadModelFile."""
+        """Yield the fields of the message between two offsets. Raises BadModelFile."""
         at = start
         while at < end:
             self._left -= 1
@@ -82,7 +82,7 @@ class _Message:
         return fields[-1] if fields else None
 
     def text(self, field: _Field | None) -> str:
-        """Return the bytes of a field as a name; raises BadModelFile."""
+        """Return the bytes of a field as a name. Raises BadModelFile."""
         if field is None or not 0 < field.end - field.start <= _MAX_NAME_BYTES:
             return ""
         self._file.seek(field.start)
@@ -106,7 +106,7 @@ class _Message:
 
 
 def read_onnx(file: BinaryIO, size_bytes: int) -> dict[str, Any] | None:
-    """Return the signature of an ONNX file, None where it holds no tensors alone.
+    """Return the signature of an ONNX file, or None unless all values are tensors.
 
     Raises BadModelFile for a file that is not ONNX.
     """
@@ -124,7 +124,7 @@ def read_onnx(file: BinaryIO, size_bytes: int) -> dict[str, Any] | None:
             (inputs if field.number == 11 else outputs).append(field)
     if not outputs or len(inputs) + len(outputs) > 100 * _MAX_TENSORS:
         raise BadModelFile("the file is not ONNX: nothing comes out of its graph")
-    # Files of old list their weights among the inputs, too.
+    # Old files list their weights among the inputs, too.
     taken = [
         tensor for output in inputs if (tensor := _tensor(message, output))["name"] not in weights
     ]
@@ -137,7 +137,7 @@ def read_onnx(file: BinaryIO, size_bytes: int) -> dict[str, Any] | None:
 
 
 def _tensor(message: _Message, described: _Field) -> dict[str, Any]:
-    """Describe a ValueInfoProto; what is no tensor has no type."""
+    """Describe a ValueInfoProto. The type is "" if it is not a tensor."""
     name = message.text(message.one(described, 1))
     kind = message.one(described, 2)
     tensor = message.one(kind, 1) if kind is not None else None

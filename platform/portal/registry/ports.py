@@ -1,4 +1,4 @@
-"""What the room needs from outside, and what rooms above tell it."""
+"""Ports of this app: files of models, and lineage that other apps provide."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -10,7 +10,7 @@ from slipway.schemas.registry import LineageEdge, LineageNode, NodeKind
 
 
 class FilesUnreadable(Exception):
-    """The files of a version cannot be read now; the message says why."""
+    """The files of a version cannot be read now. The message states the reason."""
 
 
 @dataclass(frozen=True)
@@ -22,30 +22,30 @@ class ModelFolderFile:
 
 
 class ModelFiles(Protocol):
-    """The files of models where MLflow keeps them. They are read as bytes and never loaded."""
+    """The stored files of models. They are read as bytes and never loaded."""
 
     def files(self, folder: str, *, limit: int) -> Sequence[ModelFolderFile]:
-        """Return at most `limit` files below a folder, by path; raises FilesUnreadable."""
+        """Return at most `limit` files below a folder, by path. Raises FilesUnreadable."""
 
     def has_files(self, place: str) -> bool:
-        """Return whether this is a file, or a folder with one below it; raises FilesUnreadable."""
+        """Return whether this is a file, or a folder with one below it. Raises FilesUnreadable."""
 
     def head(self, folder: str, path: str, *, limit_bytes: int) -> bytes:
-        """Return the first bytes of a file; raises FilesUnreadable."""
+        """Return the first bytes of a file. Raises FilesUnreadable."""
 
     def opened(self, folder: str, path: str) -> AbstractContextManager[BinaryIO]:
-        """Open a file to read parts of it wherever they stand; raises FilesUnreadable."""
+        """Open a file for random access. Raises FilesUnreadable."""
 
     def sha256(self, folder: str, path: str) -> str:
-        """Return the SHA-256 of a file, read in constant memory; raises FilesUnreadable."""
+        """Return the SHA-256 of a file, read in constant memory. Raises FilesUnreadable."""
 
     def pieces(self, folder: str, path: str) -> Iterator[bytes]:
-        """Yield the bytes of a file; raises FilesUnreadable."""
+        """Yield the bytes of a file. Raises FilesUnreadable."""
 
 
 @dataclass(frozen=True)
 class Descendants:
-    """What came of a version: nodes and the edges to them, and how many more there are."""
+    """Nodes derived from a version and the edges to them. `left_out` more were omitted."""
 
     nodes: Sequence[LineageNode] = field(default_factory=tuple)
     edges: Sequence[LineageEdge] = field(default_factory=tuple)
@@ -53,17 +53,17 @@ class Descendants:
 
 
 class Downstream(Protocol):
-    """A room above that knows what came of a version: endpoint revisions, predictions."""
+    """Provides the nodes derived from a version: endpoint revisions, predictions."""
 
     def __call__(self, *, project_id: str, model: str, version: int, key: str) -> Descendants:
-        """Return what came of a version, whose node has that `key`."""
+        """Return the nodes derived from a version, whose own node has that `key`."""
 
 
 class LineageSource(Protocol):
-    """A room above that knows which version something of its own came of."""
+    """Provides the version that an object of another app is derived from."""
 
     def __call__(self, *, project: Project, name: str) -> tuple[str, int]:
-        """Return the model and the number of the version behind `name`; raises NotFound."""
+        """Return the model and the number of the version behind `name`. Raises NotFound."""
 
 
 _downstream: list[Downstream] = []
@@ -71,21 +71,21 @@ _upstream: dict[NodeKind, LineageSource] = {}
 
 
 def register_downstream(source: Downstream) -> None:
-    """Add what a room above knows to the graphs of lineage; called from its wiring."""
+    """Add the nodes of another app to lineage graphs. Called from its wiring."""
     if source not in _downstream:
         _downstream.append(source)
 
 
 def downstream() -> Sequence[Downstream]:
-    """Return who knows what came of versions."""
+    """Return the registered providers of derived nodes."""
     return tuple(_downstream)
 
 
 def register_upstream(kind: NodeKind, source: LineageSource) -> None:
-    """Let the graph around a node of that kind be asked for; called from a room's wiring."""
+    """Enable lineage graphs around nodes of that kind. Called from the wiring of an app."""
     _upstream[kind] = source
 
 
 def upstream(kind: NodeKind) -> LineageSource | None:
-    """Return who knows the versions behind nodes of a kind."""
+    """Return the registered provider of the versions behind nodes of a kind."""
     return _upstream.get(kind)

@@ -1,4 +1,4 @@
-"""What is asked of a version before it moves, and how each answer reads."""
+"""Promotion gates: checks of a version before it moves, and their messages."""
 
 import math
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from slipway.schemas.registry import (
 
 @dataclass(frozen=True)
 class Target:
-    """Where a version is to go."""
+    """Target of a promotion: a stage or an alias."""
 
     kind: TargetKind
     name: str
@@ -36,7 +36,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Case:
-    """What gates judge: a version, where it wants to go, and who is there now."""
+    """Input of the gates: a version, its target, and the present version there."""
 
     record: VersionRecord
     target: Target
@@ -45,7 +45,7 @@ class Case:
 
 
 def gates_of(rules: ProjectRules, target: Target) -> list[Gate]:
-    """Return the gates of a target. Capitals in an alias make no way around them."""
+    """Return the gates of a target. Names are compared regardless of case."""
     requested = (target.kind, target.name.lower())
     for written in rules.gates:
         declared = TargetGates.model_validate(written)
@@ -55,7 +55,7 @@ def gates_of(rules: ProjectRules, target: Target) -> list[Gate]:
 
 
 def judge(case: Case, gates: list[Gate]) -> list[GateResult]:
-    """Return how each gate stands, in order."""
+    """Return the result of each gate, in order."""
     return [_judged(case, gate) for gate in gates]
 
 
@@ -98,13 +98,13 @@ def _golden(case: Case) -> GateResult:
 
 
 def _newest(record: VersionRecord, gate: EvaluationGate) -> Evaluation | None:
-    """Return the newest figure that a job measured which really reads the named data."""
+    """Return the newest value that was measured by a job that reads the named dataset."""
     evaluations = record.evaluations.filter(metric=gate.metric, dataset=gate.dataset)
     return evaluations.filter(workload_id__in=_readers(record, gate.dataset)).first()
 
 
 def _readers(record: VersionRecord, dataset: str) -> QuerySet[DatasetUse, str | None]:
-    """Return the ids of the jobs that read a version of a dataset such as `digits:3`."""
+    """Return the ids of the jobs that read a dataset version such as `digits:3`."""
     name, _, number = dataset.rpartition(":")
     data = DataVersion.objects.ready().filter(
         dataset__project=record.line.project_id, dataset__name=name, number=int(number)
@@ -141,7 +141,7 @@ def _evaluation(case: Case, gate: EvaluationGate) -> GateResult:
 
 
 def _why_not(case: Case, gate: EvaluationGate) -> str:
-    """Say why the figures that are there do not count."""
+    """Return the reason why existing values do not count."""
     there = case.record.evaluations.filter(metric=gate.metric, dataset=gate.dataset)
     if there.exclude(workload_id="").exists():
         return f"; the job that reported a figure did not read {gate.dataset}"
@@ -201,5 +201,5 @@ def _closed(kind: GateKind, sentence: str, next_step: str) -> GateResult:
 
 
 def needs_approval(gates: list[Gate]) -> bool:
-    """Whether one of the gates is an approval."""
+    """Return whether one of the gates is an approval."""
     return any(isinstance(gate, ApprovalGate) for gate in gates)

@@ -1,4 +1,4 @@
-"""Our rows beside MLflow's: found, made when first needed, and kept through a renaming."""
+"""Our rows beside MLflow's: created when first needed, and retained after a rename."""
 
 from datetime import UTC, datetime
 
@@ -10,24 +10,24 @@ from portal.registry.models import ModelLine, ProjectRules, VersionRecord
 
 
 def moment_of(milliseconds: int) -> datetime:
-    """Return a time of MLflow's as we write times."""
+    """Return a timestamp of MLflow as a datetime in UTC."""
     return datetime.fromtimestamp(milliseconds / 1000, tz=UTC)
 
 
 def line_of(details: ModelFacts) -> ModelLine | None:
-    """Return our row of a model, also when MLflow has renamed the model since; None without one."""
+    """Return our row of a model, even if MLflow has renamed the model since, or None."""
     born = ModelLine.objects.filter(project_id=details.project_id, born_ms=details.created_ms)
     known = {line.name: line for line in born}
     if not known or details.name in known:
         return known.get(details.name)
     there = set(born_at(details.project_id, details.created_ms))
     left = [line for name, line in known.items() if name not in there]
-    # Two models made in one millisecond and both renamed cannot be told apart: they start anew.
+    # Two models created in the same millisecond and both renamed are ambiguous: they start anew.
     return left[0] if len(left) == 1 else None
 
 
 def ensure_line(project: Project, details: ModelFacts) -> ModelLine:
-    """Return our row of a model, made or renamed where needed."""
+    """Return our row of a model, created or renamed if needed."""
     line = line_of(details)
     if line is None:
         line, _ = ModelLine.objects.get_or_create(
@@ -42,7 +42,7 @@ def ensure_line(project: Project, details: ModelFacts) -> ModelLine:
 def ensure_record(
     project: Project, model: ModelFacts, version: VersionFacts, *, author: User | None = None
 ) -> VersionRecord:
-    """Return our row of a version, made where needed; an author that is known stays."""
+    """Return our row of a version, created if needed. A known author stays."""
     with transaction.atomic():
         line = ensure_line(project, model)
         record, fresh = VersionRecord.objects.select_related("line", "author").get_or_create(
@@ -64,5 +64,5 @@ def records_of(details: ModelFacts) -> dict[int, VersionRecord]:
 
 
 def rules_of(project: Project) -> ProjectRules:
-    """Return the rules of a project; those of one that has none are the defaults, not saved."""
+    """Return the rules of a project, or unsaved defaults if it has none."""
     return ProjectRules.objects.filter(project=project).first() or ProjectRules(project=project)

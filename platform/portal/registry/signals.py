@@ -1,4 +1,4 @@
-"""What happens to models, for rooms above."""
+"""Domain signals of models, for other apps."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from portal.core.events import DomainSignal
 
 @dataclass(frozen=True)
 class ModelMoved:
-    """A version came to a stage, or an alias was set; `version` is None where it was removed."""
+    """A version entered a stage, or an alias changed. `version` is None for a removed alias."""
 
     project_id: str
     model: str

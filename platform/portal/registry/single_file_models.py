@@ -1,7 +1,7 @@
-"""Models that are one file and no MLflow model: TorchScript, torch.export, ONNX.
+"""Single-file models that are not MLflow models: TorchScript, torch.export, ONNX.
 
-Which file of a version that is, which of the formats it has, and the signature where the file tells
-one. Bytes are read; nothing is loaded.
+Finds the model file of a version, its format, and its signature if the file has one. Files are
+read, never loaded.
 """
 
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ def find_bare(
 ) -> BareModel:
     """Return the model among the files of a folder without an MLmodel file.
 
-    `model_format` is what who registered it says it is. Raises BadModelFile, FilesUnreadable.
+    `model_format` is the format stated at its registration. Raises BadModelFile, FilesUnreadable.
     """
     file = _the_one(model_folder_files, model_format)
     with store.opened(folder, file.path) as content:

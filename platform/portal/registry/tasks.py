@@ -1,4 +1,4 @@
-"""Doorbells of the room."""
+"""Background tasks of this app."""
 
 from datetime import timedelta
 
@@ -17,7 +17,7 @@ PERIODIC = {
 
 @doorbell("registry.hash_version")
 def hash_version(record_id: str) -> None:
-    """Count the digests of the files of one version, unless that was done before."""
+    """Compute the digests of the files of one version, unless that was done before."""
     record = VersionRecord.objects.select_related("line").filter(pk=record_id).first()
     if record is None or record.hashed_at is not None:
         return
@@ -30,12 +30,12 @@ def hash_version(record_id: str) -> None:
 
 @doorbell("registry.hash_waiting")
 def hash_waiting() -> None:
-    """Do what a lost ring left undone."""
+    """Compute digests whose task was lost."""
     for record in waiting_for_digests():
         hash_version(record.pk)
 
 
 @doorbell("registry.tell_mlflow")
 def tell_mlflow() -> None:
-    """Tell MLflow's tables of the moves that a crash kept from them."""
+    """Sync moves to MLflow's tables that a crash left unsynced."""
     tell_waiting()

@@ -1,7 +1,7 @@
-"""What a TorchScript or torch.export archive says of itself. It is data from strangers.
+"""Reads the format and signature of a TorchScript or torch.export archive. It is untrusted.
 
 Both are zip files. Their names are listed, and the graph of an exported program is read as JSON.
-The pickles in them, which are code, stay closed. What is read is bounded before it is.
+The pickles in them, which are code, are never opened. Sizes are checked before reading.
 """
 
 import zipfile
@@ -33,14 +33,14 @@ _TYPES: Final = {
 
 
 class _Bounded:
-    """A file that gives no more at once than the list of a large model takes."""
+    """A file that returns no more at once than the name list of a large model takes."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self.seek, self.tell, self.seekable = file.seek, file.tell, file.seekable
 
     def read(self, size: int = -1) -> bytes:
-        """Return so many bytes, or what is left of the file; raises BadModelFile for too many."""
+        """Return `size` bytes, or the rest of the file. Raises BadModelFile for too many."""
         requested = size if size >= 0 else _MAX_LIST_BYTES + 1
         file = self._file.read(requested) if requested <= _MAX_LIST_BYTES + 1 else None
         if file is None or len(file) > _MAX_LIST_BYTES:
@@ -49,9 +49,9 @@ class _Bounded:
 
 
 def read_archive(file: BinaryIO) -> tuple[ModelFormat, dict[str, Any] | None]:
-    """Return which of both formats a file has, and its signature where it tells one.
+    """Return the format of a file, and its signature if it has one.
 
-    Raises BadModelFile for a file that has neither.
+    Raises BadModelFile for a file that has neither format.
     """
     try:
         with zipfile.ZipFile(_Bounded(file)) as archive:
@@ -72,7 +72,7 @@ def read_archive(file: BinaryIO) -> tuple[ModelFormat, dict[str, Any] | None]:
 
 
 def _inner(name: str) -> str:
-    """Return a name without the folder that every archive of torch has on top."""
+    """Return a name without the top folder of every torch archive."""
     return name.partition("/")[2]
 
 
@@ -86,7 +86,7 @@ def _signature_in(archive: zipfile.ZipFile, name: str) -> dict[str, Any] | None:
     try:
         return _signature(orjson.loads(content))
     except (KeyError, TypeError, AttributeError, orjson.JSONDecodeError):
-        return None  # another version of the schema: what is served needs no signature
+        return None  # another version of the schema: serving needs no signature
 
 
 def _signature(program: Any) -> dict[str, Any] | None:
@@ -103,7 +103,7 @@ def _signature(program: Any) -> dict[str, Any] | None:
 
 
 def _named(specs: Any, kind: str, tensors: Mapping[str, Any]) -> list[dict[str, Any]] | None:
-    """Return the tensors of one side; None where something else goes in or comes out."""
+    """Return the tensors of one side, or None if it has values other than tensors."""
     result: list[dict[str, Any]] = []
     for spec in specs[: 100 * _MAX_TENSORS]:
         if kind not in spec:
@@ -130,7 +130,7 @@ def _is_name(name: str) -> bool:
 
 
 def _output_names(module: Any) -> list[str]:
-    """Return how the model names its outputs, where it returns them as a mapping."""
+    """Return the names of the outputs, if the model returns them as a mapping."""
     spec = orjson.loads(module["module_call_graph"][0]["signature"]["out_spec"])[1]
     if spec["type"] != "builtins.dict":
         return []

@@ -1,4 +1,4 @@
-"""Tells datasets which model versions came of the runs and jobs that read them."""
+"""Provides datasets with the model versions created from the runs and jobs that read them."""
 
 from collections.abc import Iterable, Sequence
 
@@ -9,12 +9,12 @@ from portal.registry.catalog import made_of_runs
 
 
 class _Registered:
-    """The registered models, found by the runs they came of."""
+    """Registered models by their source runs."""
 
     def made_of(
         self, *, project_id: str, run_ids: Iterable[str], workload_ids: Iterable[str]
     ) -> Sequence[ModelMade]:
-        """Return the versions that came of the runs, and of all runs of the jobs."""
+        """Return the versions created from the runs, and from all runs of the jobs."""
         tags = Tag.objects.filter(key=JOB_TAG, run__experiment__workspace=project_id)
         of_jobs = tags.filter(value__in=list(workload_ids)).values_list("run_id", "value")
         jobs = {run_id: workload_id or "" for run_id, workload_id in of_jobs}

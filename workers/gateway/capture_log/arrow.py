@@ -29,11 +29,11 @@ SCHEMA: Final = pa.schema(
         ("contract", pa.string()),
         ("latency_us", pa.int64()),
         ("is_shadow", pa.bool_()),
-        # Answered by a standby in place of the revisions with traffic; null in older files.
+        # Answered by a standby in place of the revisions with traffic. Null in older files.
         ("is_fallback", pa.bool_()),
         # 200, or the status of a failed prediction. Null in old files, which lack the column.
         ("status", pa.int16()),
-        # As text (JSON or CSV); tensors that came as bytes are in the columns that follow.
+        # Text (JSON or CSV). Binary tensors are in the columns that follow.
         ("request", pa.string()),
         ("response", pa.string()),
         ("request_bytes", pa.binary()),
@@ -55,7 +55,8 @@ WRITTEN: Final = pa.schema(
 class Part:
     """Predictions of one revision: columns of `(n,)`, and `(n, 2)` lengths of JSON before tensors.
 
-    Those that are None are alike for all: no tensors, scoring in JSON, no shadow, answered.
+    None in an optional column means the default of all rows: no tensors, scoring in JSON, no
+    shadow, answered.
     """
 
     context: dict[str, Any]
@@ -71,7 +72,7 @@ class Part:
     status: np.ndarray[Any, Any] | None = None
 
     def where(self, mask: np.ndarray[Any, Any]) -> "Part":
-        """Return those of them."""
+        """Return the predictions that the mask selects."""
         chosen = pa.array(mask)
         values = {}
         for field in fields(self):
@@ -93,7 +94,7 @@ class Hide(Protocol):
 
 
 def by_hour(part: Part) -> Iterator[tuple[str, Part]]:
-    """Yield the predictions of each hour, and its name."""
+    """Yield the name and the predictions of each hour."""
     hours = part.at_ns // _HOUR_NS
     if not len(hours):
         return
@@ -144,7 +145,7 @@ def _flagged(flags: np.ndarray[Any, Any] | None, flag: int, count: int) -> pa.Ar
 
 
 def names_of(fixed: np.ndarray[Any, Any]) -> pa.Array:
-    """Return ids: as they are where all have their full length, and are ASCII."""
+    """Return ids as strings, without a copy if all have full length and are ASCII."""
     width = fixed.dtype.itemsize
     letters = np.ascontiguousarray(fixed).view(np.uint8)
     if not letters.reshape(-1, width).all() or (letters > 127).any():
@@ -154,7 +155,7 @@ def names_of(fixed: np.ndarray[Any, Any]) -> pa.Array:
 
 
 def text_of(fixed: np.ndarray[Any, Any]) -> pa.Array:
-    # numpy leaves the zeros at the end out.
+    # numpy strips trailing zeros.
     return pa.array(np.ascontiguousarray(fixed), pa.binary()).cast(pa.string())
 
 

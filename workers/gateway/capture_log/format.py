@@ -1,14 +1,14 @@
 """The format of the capture log: blocks of predictions that were answered or failed together.
 
-A block is a header (magic, length of what follows, count, length of the context, CRC-32 of what
-follows), a context as JSON (endpoint, revision, model, version), `count` records of fixed size and
-then the inputs and outputs, one after the other. A block is written whole or it does not count:
-a torn one at the end belongs to answers that never left. `capture_log.reader` reads them.
+A block is a header (magic, length of the rest, count, length of the context, CRC-32 of the rest), a
+context as JSON (endpoint, revision, model, version), `count` records of fixed size and then the
+inputs and outputs, one after the other. An incomplete block is ignored: a torn one at the end
+belongs to responses that never left. `capture_log.reader` reads them.
 
-What nearly all predictions are, good ones of one moment in JSON without tensors, is a plain block,
-by columns: after the context PLAIN (when, and how many keys follow: one, if all came with that),
-then `count` ids, the keys, `count` latencies in microseconds, lengths of inputs and lengths of
-outputs (u32 each), then all inputs and then all outputs.
+Nearly all predictions are successful, in JSON without tensors. Those of the same time form a plain
+block of columns: after the context PLAIN (the time, and the number of keys: one, if all have the
+same), then `count` ids, the keys, `count` latencies in microseconds, lengths of inputs and lengths
+of outputs (u32 each), then all inputs and then all outputs.
 """
 
 import struct
@@ -18,7 +18,7 @@ from functools import cache
 from typing import Final
 
 BLOCK: Final = struct.Struct("<4sIIII")
-# The last two bytes were nothing once: a status of 0 is one of before there was any.
+# The last two bytes were padding in old files: status 0 means "unknown".
 RECORD: Final = struct.Struct("<30s64sQIIIIIBBH")
 PLAIN: Final = struct.Struct("<QI")
 ID_BYTES: Final = 30

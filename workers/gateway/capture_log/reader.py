@@ -1,4 +1,4 @@
-"""Reading segments of the capture log: blocks to the predictions of each revision."""
+"""Reader of capture log segments: parses blocks into the predictions of each revision."""
 
 import os
 import zlib
@@ -23,7 +23,7 @@ from workers.gateway.capture_log.format import (
 
 _BYTES_BETWEEN_PAUSES: Final = 128 << 10
 _MOST_BYTES: Final = 1 << 31
-# `segments.RECORD`, field by field.
+# `format.RECORD`, field by field.
 _RECORD: Final = np.dtype(
     [
         ("name", "S30"),
@@ -50,9 +50,9 @@ class _Blocks(NamedTuple):
 def read_parts(
     segment: BinaryIO, piece_bytes: int, pause: Callable[[], None]
 ) -> Iterator[list[Part]]:
-    """Yield the predictions of a segment, about so many bytes at a time.
+    """Yield the predictions of a segment, about `piece_bytes` at a time.
 
-    It ends before the first block that is not whole. `pause` is called after little work each time.
+    It ends before the first incomplete block. `pause` is called regularly, after little work each.
     """
     left = os.fstat(segment.fileno()).st_size
     at, needed = 0, BLOCK.size
@@ -77,9 +77,9 @@ def read_parts(
 def _whole_blocks(
     piece: bytes, pause: Callable[[], None]
 ) -> tuple[dict[tuple[bytes, bytes], _Blocks], int, int]:
-    """Return the blocks a piece begins with by kind and context, their end, and what is needed.
+    """Return the complete blocks of a piece by kind and context, their end, and the bytes needed.
 
-    That is how many bytes from there are to be read to go on, and 0 where no block is.
+    The latter is the number of bytes to read from there to continue, or 0 after an invalid block.
     """
     values: dict[tuple[bytes, bytes], _Blocks] = {}
     unpack, head = BLOCK.unpack_from, BLOCK.size
@@ -173,7 +173,7 @@ def _plain_part(piece: bytes, context: dict[str, Any], blocks: _Blocks) -> Part:
 
 
 def _keys(items: list[bytes], counts: list[int]) -> pa.Array:
-    """Return the key of each prediction, of blocks that have one each or one for all."""
+    """Return the key of each prediction, from blocks with one key each or one for all."""
     first = items[0]
     if len(first) == KEY_BYTES and items.count(first) == len(items):
         word = pa.array([first.rstrip(b"\0").decode()])

@@ -1,1 +1,1 @@
-"""Foreign systems of this room, one file each."""
+"""Adapters of external systems, one file each."""

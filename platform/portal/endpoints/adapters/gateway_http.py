@@ -1,4 +1,4 @@
-"""Asking the gateway for a prediction, as any client does."""
+"""Sends requests to the gateway, as any client does."""
 
 import ssl
 import time
@@ -11,7 +11,7 @@ from django.conf import settings
 from slipway.schemas.truncation import shorten
 
 _ANSWER_WITHIN_S = 30.0
-# A key that was just made is known to the gateways within this.
+# The gateways know a new key within this time.
 _KNOWN_WITHIN_S = 3.0
 _ASK_AGAIN_S = 0.05
 _UNKNOWN_KEY = 401
@@ -20,7 +20,7 @@ _AWAY = 503
 
 @dataclass(frozen=True)
 class GatewayResponse:
-    """What the gateway answered, and how long that took."""
+    """Response of the gateway, with its latency."""
 
     status: int
     latency_ms: float
@@ -28,7 +28,7 @@ class GatewayResponse:
 
 
 def ask(*, endpoint: str, key: str, body: dict[str, Any]) -> GatewayResponse:
-    """Send a body of `/invocations` to an endpoint; a gateway that is away counts as a 503."""
+    """Send a body of `/invocations` to an endpoint. An unreachable gateway counts as a 503."""
     return _send("POST", f"/v1/{endpoint}/invocations", key, body)
 
 

@@ -1,4 +1,4 @@
-"""Models out of the registry: which version is meant, its files, what it has to answer."""
+"""Serves models of the registry: resolves versions and reads their files and golden rows."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -26,7 +26,7 @@ from slipway.schemas.serving import BatchingMode, BatchingReport, Datatype, Mode
 from slipway.schemas.signatures import ElementType
 
 _MAX_REQUIREMENTS_BYTES = 256 * 1024
-# What loads the model, where its own requirements do not say so.
+# Packages that load the model, in case its own requirements lack them.
 _NEEDS = {
     ModelFormat.MLFLOW: "",
     ModelFormat.TORCHSCRIPT: "torch",
@@ -59,7 +59,7 @@ class RegistryModels:
     """The versions of a project's registered models. Their files are read, never loaded."""
 
     def find(self, *, project_id: str, model: str, version: str | None) -> ServedModel:
-        """Return a version by its number, an alias or a stage; the latest for None."""
+        """Return a version by its number, an alias or a stage, or the latest version for None."""
         project = Project.objects.get(pk=project_id)
         details, value = _version(project, model, version)
         record = examine(ensure_record(project, details, value), value, later=hash_version)
@@ -105,7 +105,7 @@ class RegistryModels:
     def read(self, *, project_id: str, file: ServedFile) -> Iterator[bytes]:
         """Yield the bytes of a file of a version of that project."""
         if not file.place.startswith(f"workspaces/{project_id}/"):
-            raise NotFound  # the store keeps every project's files; a revision reads its own
+            raise NotFound  # the store holds every project's files, and a revision may read its own
         folder = file.place.removesuffix(f"/{file.path}")
         try:
             yield from artifact_files().pieces(folder, file.path)
@@ -119,7 +119,7 @@ class RegistryModels:
     def note_batching(
         self, *, project_id: str, served: ServedModel, report: BatchingReport
     ) -> None:
-        """Keep how a ready replica of a version treats requests that wait together."""
+        """Record how a ready replica of a version treats requests that wait together."""
         with suppress(NotFound):  # the version may have been deleted meanwhile
             note_batching(
                 project=Project.objects.get(pk=project_id),
@@ -174,9 +174,10 @@ def _number(project: Project, details: ModelFacts, requested: str | None) -> int
 
 
 def _tensors(signature: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return the signature of a bare file as its replica reads it, None where a shape is unknown.
+    """Return the signature of a single-file model, or None if a shape is unknown.
 
-    The model of an ONNX file says it itself then; one of torch takes what it is given.
+    In that case the replica reads the signature of an ONNX model from its file. A torch model
+    accepts any input.
     """
     if signature is None:
         return None
@@ -240,7 +241,7 @@ def _request(golden: GoldenIn, signature: dict[str, Any] | None) -> dict[str, An
 
 
 def _column_names(signature: dict[str, Any] | None) -> Sequence[str]:
-    """Return the names of a table's columns; nothing for tensors, which have a shape."""
+    """Return the names of a table's columns, or nothing for tensors, which have a shape."""
     inputs = signature["inputs"] if signature else []
     if not inputs or any(item["shape"] is not None or not item["name"] for item in inputs):
         return ()

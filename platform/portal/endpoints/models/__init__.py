@@ -1,4 +1,4 @@
-"""The tables of the room, one file a noun."""
+"""Models of this app, one file for each noun."""
 
 from portal.endpoints.models.days import AnsweredDay
 from portal.endpoints.models.endpoints import Endpoint, EndpointEvent, Revision

@@ -1,4 +1,4 @@
-"""How many predictions an endpoint has answered, day by day; kept when minutes are forgotten."""
+"""Daily counts of predictions of an endpoint, retained after its minutes are deleted."""
 
 from datetime import datetime
 from typing import ClassVar
@@ -10,16 +10,16 @@ from portal.endpoints.models.endpoints import Endpoint
 
 
 class AnsweredDayQuerySet(models.QuerySet["AnsweredDay"]):
-    """Verbs on days."""
+    """Queries of daily counts."""
 
     def add(self, endpoint_id: str, at: datetime, answered: int) -> None:
-        """Count predictions in; call it in the transaction that counts them elsewhere."""
+        """Add to the count of a day. Call it in the transaction that adds to the other counters."""
         day, _ = self.get_or_create(endpoint_id=endpoint_id, day=at.date())
         self.filter(pk=day.pk).update(answered=F("answered") + answered)
 
 
 class AnsweredDay(models.Model):
-    """What an endpoint has answered on a day, in UTC."""
+    """Number of predictions that an endpoint answered on a day, in UTC."""
 
     endpoint = models.ForeignKey(Endpoint, on_delete=models.CASCADE, related_name="+")
     day = models.DateField()

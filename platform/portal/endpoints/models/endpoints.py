@@ -1,4 +1,4 @@
-"""Endpoints, the revisions they serve, and their story."""
+"""Endpoints, the revisions they serve, and their events."""
 
 from typing import ClassVar
 
@@ -16,23 +16,23 @@ _REVISION_STATES = [state.value for state in RevisionState]
 
 
 class EndpointQuerySet(models.QuerySet["Endpoint"]):
-    """Verbs on endpoints. States change in `portal.endpoints.transitions` alone."""
+    """Queries of endpoints. Only `portal.endpoints.transitions` changes states."""
 
     def present(self) -> "EndpointQuerySet":
         """Endpoints that have not been deleted."""
         return self.exclude(state=EndpointState.DELETED)
 
     def of_project(self, project: Project) -> "EndpointQuerySet":
-        """Endpoints of one project that people see, with what every answer about them needs."""
+        """Endpoints of one project that are not deleted, with the relations that responses need."""
         return self.of_projects(Project.objects.filter(pk=project.pk))
 
     def of_projects(self, projects: models.QuerySet[Project]) -> "EndpointQuerySet":
-        """Endpoints of several projects that people see."""
+        """Endpoints of several projects that are not deleted."""
         endpoints = self.present().filter(project__in=projects)
         return endpoints.select_related("project", "tier", "made_by")
 
     def matching(self, *, state: str = "", text: str = "") -> "EndpointQuerySet":
-        """Narrow down; an empty filter leaves all."""
+        """Filter by state and text. An empty filter matches all endpoints."""
         endpoints = self
         if state:
             endpoints = endpoints.filter(state=state)
@@ -45,14 +45,14 @@ class EndpointQuerySet(models.QuerySet["Endpoint"]):
 
 
 class Endpoint(Row):
-    """A name under which predictions are answered.
+    """A name under which predictions are served.
 
-    `wanted` is how many replicas each live revision should have now, which the autoscaler moves
-    between `min_replicas` and `max_replicas`. A revision that was replaced stays warm for
-    `warm_minutes`, and answers while no other can if `fallback` is `standby`. `rules` say when a
-    rollout goes back, `limits` what gateways admit. `reason` says in a sentence why it stands where
-    it stands. The three columns `capped_` are one value, `cap`: that the load needs more replicas
-    than `max_replicas`.
+    `wanted` is the desired number of replicas of each live revision, which the autoscaler moves
+    between `min_replicas` and `max_replicas`. A replaced revision stays warm for `warm_minutes`,
+    and answers while no other can if `fallback` is `standby`. `rules` are the rollback rules of
+    rollouts, `limits` the limits that gateways enforce. `reason` explains the state in a sentence.
+    The three columns `capped_` are one value, `cap`: the load needs more replicas than
+    `max_replicas`.
     """
 
     id = IdField("ep")
@@ -106,7 +106,7 @@ class Endpoint(Row):
 
     @property
     def cap(self) -> Cap:
-        """Whether the load needs more replicas than it may run; never while it does not serve."""
+        """Excess of the load over `max_replicas`. Always empty unless the endpoint is serving."""
         if self.status != EndpointState.SERVING:
             return Cap()
         return Cap(self.capped_needs, self.capped_why, self.capped_eased_at)
@@ -118,17 +118,17 @@ class Endpoint(Row):
 
     @property
     def short_of_replicas(self) -> str:
-        """The sentence about it, with the next step; "" while it may run enough."""
+        """Sentence about the cap, with the next step, or "" while the replicas are enough."""
         return self.cap.sentence(self.max_replicas)
 
 
 class Revision(Row):
     """A model version as an endpoint serves it.
 
-    `served` is what a replica has to know of the model (`portal.endpoints.ports.ServedModel`).
-    `failures` counts replicas that ended by their own fault since one was last ready; the next one
-    starts at `next_start_at` at the earliest. `answered` and the others count since the beginning,
-    over all gateways.
+    `served` is what a replica needs to know of the model (`portal.endpoints.ports.ServedModel`).
+    `failures` counts replicas that ended by their own fault since one was last ready. The next one
+    starts at `next_start_at` at the earliest. `answered` and the other counters are totals since
+    the revision was created, over all gateways.
     """
 
     id = IdField("rev")
@@ -178,7 +178,7 @@ class Revision(Row):
 
 
 class EndpointEvent(Row):
-    """One line of an endpoint's story."""
+    """One event in the history of an endpoint."""
 
     id = IdField("epe")
     endpoint = models.ForeignKey(Endpoint, on_delete=models.CASCADE, related_name="events")

@@ -1,4 +1,4 @@
-"""Gateways, what they report, and the version of what they are told."""
+"""Gateways, their reports, and the version of their snapshot."""
 
 from typing import ClassVar
 
@@ -13,10 +13,10 @@ _ONLY = 1
 
 
 class ServingVersionQuerySet(models.QuerySet["ServingVersion"]):
-    """Verbs on the one row."""
+    """Queries of the single row."""
 
     def raise_version(self) -> int:
-        """Note a change of what gateways serve; call it in the transaction of the change.
+        """Increment the version of the gateways' snapshot. Call it in the changing transaction.
 
         The row stays locked until that commits, so versions become visible in their order.
         """
@@ -31,7 +31,7 @@ class ServingVersionQuerySet(models.QuerySet["ServingVersion"]):
 
 
 class ServingVersion(models.Model):
-    """How often what gateways serve has changed: one row."""
+    """Version of the gateways' snapshot: a single row that counts changes."""
 
     id = models.PositiveSmallIntegerField(primary_key=True)
     version = models.BigIntegerField(default=0)
@@ -40,7 +40,7 @@ class ServingVersion(models.Model):
 
 
 class Gateway(Row):
-    """A gateway that may ask what to serve, known by its token."""
+    """A gateway that may read the snapshot, identified by its token."""
 
     id = IdField("gw")
     name = models.CharField(max_length=48, unique=True)
@@ -68,7 +68,7 @@ class GatewayProcess(models.Model):
 
 
 class TrafficMinute(models.Model):
-    """What happened in a minute: to a revision, or with `revision_id` "" before any saw it."""
+    """Traffic of a revision in a minute. `revision_id` "" is traffic that reached no revision."""
 
     endpoint = models.ForeignKey(Endpoint, on_delete=models.CASCADE, related_name="+")
     revision_id = models.CharField(max_length=32, blank=True)

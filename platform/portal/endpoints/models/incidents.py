@@ -18,21 +18,21 @@ class IncidentKind(models.TextChoices):
 
 
 class ServingIncidentQuerySet(models.QuerySet["ServingIncident"]):
-    """Verbs on incidents."""
+    """Queries of incidents."""
 
     def open(self) -> "ServingIncidentQuerySet":
         """Incidents that have not ended."""
         return self.filter(ended_at__isnull=True)
 
     def uncaptured_since(self, since: datetime) -> "ServingIncidentQuerySet":
-        """Incidents in which a prediction was lost after that moment."""
+        """Incidents in which a prediction was lost since that time."""
         return self.filter(kind=IncidentKind.UNCAPTURED, last_at__gte=since)
 
 
 class ServingIncident(Row):
-    """One span of one revision, with the number of predictions it is about.
+    """One span of one revision, with the number of affected predictions.
 
-    `event` is its line in the history of the endpoint, which says the same and grows with it.
+    `event` is its event in the history of the endpoint. Its message is updated with the incident.
     """
 
     id = IdField("inc")

@@ -1,4 +1,4 @@
-"""Keys of endpoints: what clients ask for predictions with."""
+"""API keys of endpoints, with which clients request predictions."""
 
 from datetime import datetime
 from typing import ClassVar
@@ -12,23 +12,24 @@ from portal.endpoints.models.endpoints import Endpoint
 
 
 class EndpointKeyQuerySet(models.QuerySet["EndpointKey"]):
-    """Verbs on keys."""
+    """Queries of keys."""
 
     def shown(self) -> "EndpointKeyQuerySet":
-        """Keys people made; those of the portal itself are nobody's business."""
+        """Keys that people created, without those of the portal itself."""
         return self.filter(sealed=b"")
 
     def usable(self, timestamp: datetime) -> "EndpointKeyQuerySet":
-        """Keys neither revoked nor expired."""
+        """Keys that are neither revoked nor expired."""
         return self.filter(revoked_at__isnull=True).filter(
             Q(expires_at__isnull=True) | Q(expires_at__gt=timestamp)
         )
 
 
 class EndpointKey(Row):
-    """A key. Its text is shown once and not kept, but for the portal's own short-lived ones,
+    """An API key. Its text is shown once and not stored.
 
-    which are `sealed` with the key that lives outside the database.
+    The portal's own short-lived keys are the exception: their text is `sealed` with the key that
+    lives outside the database.
     """
 
     id = IdField("epk")

@@ -1,4 +1,4 @@
-"""Replicas: workloads that hold a model ready."""
+"""Replicas: workloads that serve a model."""
 
 from typing import ClassVar
 
@@ -14,22 +14,22 @@ _STATES = [state.value for state in ReplicaState]
 
 
 class ReplicaQuerySet(models.QuerySet["Replica"]):
-    """Verbs on replicas."""
+    """Queries of replicas."""
 
     def alive(self) -> "ReplicaQuerySet":
         """Replicas that have not ended."""
         return self.exclude(state__in=[state.value for state in OVER])
 
     def ready(self) -> "ReplicaQuerySet":
-        """Replicas that gateways are told of."""
+        """Replicas that are in the gateways' snapshot."""
         return self.filter(state=ReplicaState.READY)
 
 
 class Replica(Row):
     """A workload of one revision.
 
-    `secret` is sealed with the key that lives outside the database. `dropped_version` is the
-    version of the gateways' snapshot from which on it is no longer in there.
+    `secret` is encrypted with the key that lives outside the database. `dropped_version` is the
+    first version of the gateways' snapshot that no longer contains the replica.
     """
 
     id = IdField("rpl")
@@ -75,5 +75,5 @@ class Replica(Row):
 
     @property
     def is_coming(self) -> bool:
-        """Whether it has yet to become ready."""
+        """True if the replica has yet to become ready."""
         return self.status in COMING

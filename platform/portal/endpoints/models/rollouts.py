@@ -1,4 +1,4 @@
-"""Rollouts: how traffic moves from one revision to another."""
+"""Rollouts: traffic moves from one revision to another."""
 
 from typing import ClassVar
 
@@ -15,7 +15,7 @@ _UNDER_WAY = sorted(state.value for state in UNDER_WAY)
 
 
 class RolloutQuerySet(models.QuerySet["Rollout"]):
-    """Verbs on rollouts."""
+    """Queries of rollouts."""
 
     def under_way(self) -> "RolloutQuerySet":
         """Rollouts that have not ended."""
@@ -25,8 +25,8 @@ class RolloutQuerySet(models.QuerySet["Rollout"]):
 class Rollout(Row):
     """Moves the traffic of an endpoint from `previous` to `revision`, step by step.
 
-    `steps` are those of `portal.endpoints.plans`; `step` the present one, since `step_since`.
-    `baseline` are the counters of both revisions when it began.
+    `steps` are those of `portal.endpoints.plans`. `step` is the present one, since `step_since`.
+    `baseline` holds the counters of both revisions when the rollout began.
     """
 
     id = IdField("rol")

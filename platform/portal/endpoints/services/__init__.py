@@ -1,1 +1,1 @@
-"""What people, gateways and replicas may ask of this room, a verb-group a file."""
+"""Services of this app for people, gateways and replicas, one file for each group of verbs."""

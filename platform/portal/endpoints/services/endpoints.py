@@ -21,9 +21,9 @@ from slipway.schemas.endpoints import EndpointChange, EndpointIn, Plan
 
 
 def create_endpoint(*, project: Project, by: User, spec: EndpointIn) -> Endpoint:
-    """Make an endpoint that serves a model version; call it outside a transaction.
+    """Create an endpoint that serves a model version. Call it outside a transaction.
 
-    Raises InvalidInput for what can never run, Conflict for a name that is taken.
+    Raises InvalidInput for one that can never run, Conflict for a name that is taken.
     """
     require_comparable(spec.plan, None)
     tier = _tier(spec.tier)
@@ -70,7 +70,7 @@ def _begin(endpoint: Endpoint, by: User, served: ServedModel, plan: Plan) -> Rev
 
 
 def change_endpoint(*, endpoint: Endpoint, by: User, change: EndpointChange) -> Endpoint:
-    """Change what may change while it serves; what is left out stays, in limits and rules too."""
+    """Change the settings of an endpoint. Omitted fields stay, also within limits and rules."""
     with transaction.atomic():
         current = _present(endpoint)
         fields = _changed(current, change)
@@ -95,7 +95,7 @@ def change_endpoint(*, endpoint: Endpoint, by: User, change: EndpointChange) -> 
 
 
 def _changed(current: Endpoint, change: EndpointChange) -> dict[str, Any]:
-    """Return the columns that are named. Within limits and rules a null takes a value away."""
+    """Return the changed columns. Within limits and rules a null removes a value."""
     given = change.model_dump(exclude_unset=True)
     fields = {name: value for name, value in given.items() if value is not None}
     for name in ("limits", "rules"):
@@ -105,7 +105,7 @@ def _changed(current: Endpoint, change: EndpointChange) -> dict[str, Any]:
 
 
 def pause_endpoint(*, endpoint: Endpoint, by: User, reason: str = "") -> Endpoint:
-    """Answer nothing and hold no replicas until it is resumed. Idempotent."""
+    """Stop serving and release all replicas until it is resumed. Idempotent."""
     with transaction.atomic():
         current = _present(endpoint)
         if current.status == EndpointState.PAUSED:
@@ -139,7 +139,7 @@ def resume_endpoint(*, endpoint: Endpoint, by: User) -> Endpoint:
 
 
 def delete_endpoint(*, endpoint: Endpoint, by: User) -> Endpoint:
-    """Stop its replicas and let its name go. Idempotent."""
+    """Stop its replicas and release its name. Idempotent."""
     with transaction.atomic():
         current = _present(endpoint)
         message = f"Deleted by {by.display_name}."

@@ -1,4 +1,4 @@
-"""Letting gateways in."""
+"""Admission of gateways."""
 
 from dataclasses import dataclass
 
@@ -13,14 +13,14 @@ from portal.endpoints.tokens import new_gateway_secret
 
 @dataclass(frozen=True)
 class AdmittedGateway:
-    """A gateway and its token, which is not kept."""
+    """A gateway and its token, which is not stored."""
 
     gateway: Gateway
     secret: str
 
 
 def admit_gateway(*, name: str) -> AdmittedGateway:
-    """Make a token for the gateway of that name; its earlier one ends. Raises InvalidInput."""
+    """Create a token for the gateway of that name. Its earlier token ends. Raises InvalidInput."""
     slug = clean_slug(name, field="name")
     secret = new_gateway_secret()
     with transaction.atomic():

@@ -1,4 +1,4 @@
-"""Keys of endpoints: made, listed, revoked."""
+"""API keys of endpoints: creation and revocation."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -23,14 +23,14 @@ _MOST = 1000
 
 @dataclass(frozen=True)
 class NewKey:
-    """A key and its text, which is not kept."""
+    """A key and its text, which is not stored."""
 
     key: EndpointKey
     secret: str
 
 
 def make_key(*, endpoint: Endpoint, by: User, spec: EndpointKeyIn) -> NewKey:
-    """Make a key; its text is in the answer and nowhere else. Raises Conflict beyond a thousand."""
+    """Create a key. Only this response has its text. Raises Conflict beyond a thousand keys."""
     secret = new_key_secret()
     days = spec.expires_in_days
     with transaction.atomic():
@@ -66,7 +66,7 @@ def make_key(*, endpoint: Endpoint, by: User, spec: EndpointKeyIn) -> NewKey:
 
 
 def revoke_key(*, endpoint: Endpoint, by: User | None, key_id: str) -> EndpointKey:
-    """Let a key count no more. Idempotent; raises NotFound for none of this endpoint.
+    """Revoke a key. Idempotent. Raises NotFound if the endpoint has no such key.
 
     `by` is None for an operator at the command line.
     """
@@ -92,7 +92,7 @@ def revoke_key(*, endpoint: Endpoint, by: User | None, key_id: str) -> EndpointK
 
 
 def own_key(*, endpoint: Endpoint, by: User) -> str:
-    """Return the text of a short-lived key of the portal's own, for trying the endpoint out."""
+    """Return the text of a short-lived key of the portal itself, for trial requests."""
     with transaction.atomic():
         timestamp = clock.now()
         endpoint_keys = EndpointKey.objects.exclude(sealed=b"").filter(endpoint=endpoint)

@@ -1,4 +1,4 @@
-"""How many predictions endpoints have answered in a span of days."""
+"""Counts of the predictions that endpoints answered in a span of days."""
 
 from collections.abc import Collection, Mapping
 from datetime import date
@@ -11,9 +11,10 @@ from portal.endpoints.models import AnsweredDay
 def answered_between(
     *, projects: Collection[str] | None, first: date, last: date
 ) -> Mapping[tuple[str, str], int]:
-    """Return predictions answered from day to day (UTC), by (id of the project, endpoint's name).
+    """Return predictions answered from `first` to `last` (UTC), by (project id, endpoint name).
 
-    Of some projects or of all; endpoints that had one name one after the other count together.
+    `projects` None means all projects. Endpoints that had the same name one after the other count
+    together.
     """
     days = AnsweredDay.objects.filter(day__range=(first, last))
     if projects is not None:

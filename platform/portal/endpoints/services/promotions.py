@@ -1,4 +1,4 @@
-"""Promoting a version to an endpoint, and going back."""
+"""Promotes versions to an endpoint, and rolls back."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ _OPEN = (EndpointState.SERVING, EndpointState.CREATING, EndpointState.FAILED)
 
 
 def new_revision(endpoint: Endpoint, by: User, served: ServedModel) -> Revision:
-    """Make the next revision of an endpoint; call it with the endpoint locked."""
+    """Create the next revision of an endpoint. Call it with the endpoint locked."""
     last = endpoint.revisions.aggregate(last=Max("number"))["last"] or 0
     return Revision.objects.create(
         endpoint=endpoint,
@@ -40,7 +40,7 @@ def new_revision(endpoint: Endpoint, by: User, served: ServedModel) -> Revision:
 def begin_rollout(
     endpoint: Endpoint, by: User, revision: Revision, *, previous: Revision | None, plan: Plan
 ) -> Rollout:
-    """Plan how traffic moves; call it with the endpoint locked and no rollout under way."""
+    """Create a rollout. Call it with the endpoint locked and no rollout active."""
     rollout = Rollout.objects.create(
         endpoint=endpoint,
         revision=revision,
@@ -60,10 +60,10 @@ def begin_rollout(
 
 
 def promote(*, endpoint: Endpoint, by: User, spec: Promote) -> Rollout:
-    """Let an endpoint serve a version, by a plan; call it outside a transaction.
+    """Roll a version out to an endpoint by a plan. Call it outside a transaction.
 
-    Raises InvalidInput for a version that is not there and for a plan that compares with nothing,
-    Conflict while a rollout is under way.
+    Raises InvalidInput for a version that does not exist and for a plan without a revision to
+    compare with, Conflict while a rollout is active.
     """
     served = None if spec.revision is not None else _served(endpoint, spec)
     with transaction.atomic():
@@ -84,7 +84,7 @@ def promote(*, endpoint: Endpoint, by: User, spec: Promote) -> Rollout:
 
 
 def require_comparable(plan: Plan, previous: Revision | None) -> None:
-    """Refuse a canary or a shadow where no revision answers: InvalidInput names `plan`."""
+    """Raise InvalidInput for a canary or a shadow while no revision answers. It names `plan`."""
     if previous is not None or plan.kind == PlanKind.ALL_AT_ONCE:
         return
     raise InvalidInput(
@@ -109,7 +109,7 @@ def _served(endpoint: Endpoint, requested: Promote) -> ServedModel:
 
 
 def _earlier(endpoint: Endpoint, number: int) -> Revision:
-    """Return an earlier revision, brought back from retirement where needed."""
+    """Return an earlier revision. A retired one is prepared again."""
     revision = endpoint.revisions.filter(number=number).first()
     if revision is None or revision.status == RevisionState.FAILED:
         raise InvalidInput(
@@ -133,10 +133,10 @@ def _earlier(endpoint: Endpoint, number: int) -> Revision:
 
 
 def roll_back(*, endpoint: Endpoint, by: User, reason: str = "") -> Endpoint:
-    """Take the rollout under way back; without one, go back to the revision before.
+    """Roll the active rollout back, or return to the previous revision without one.
 
-    At once while that is still warm, else as soon as it has started again. Raises Conflict when
-    there is none.
+    Traffic moves at once while that revision is still warm, else as soon as it has started again.
+    Raises Conflict when there is none.
     """
     timestamp = clock.now()
     message = f"by {by.display_name}" + (f": {reason}" if reason else ".")
@@ -168,7 +168,7 @@ def _go_back(endpoint: Endpoint, by: User, message: str) -> None:
         switch(endpoint, current=current, target=warm, by=by, why=message, timestamp=clock.now())
         return
     done = Rollout.objects.filter(endpoint=endpoint, state=RolloutState.DONE, revision=current)
-    # One that failed meanwhile has been taken back already, and works no better a second time.
+    # A revision that failed meanwhile was rolled back already, and would fail again.
     works = done.exclude(previous__isnull=True).exclude(previous__state=RevisionState.FAILED)
     before = works.select_related("previous").order_by("-pk").first()
     if before is None or before.previous is None:

@@ -1,4 +1,4 @@
-"""Reading how an endpoint stands: its revisions, the rollout under way, replicas, cost."""
+"""Reads the status of an endpoint: its revisions, the active rollout, replicas, cost."""
 
 import json
 from collections import Counter
@@ -21,13 +21,13 @@ from portal.workloads.models import Lease
 
 _SHOWN_REVISIONS = 20
 _SHOWN_REPLICAS = 100
-# What "now" means for the traffic of a list.
+# Period of the recent traffic in a list.
 RECENT = timedelta(minutes=5)
 
 
 @dataclass(frozen=True)
 class EndpointStatus:
-    """How an endpoint stands now. `ready` counts ready replicas by revision.
+    """Present status of an endpoint. `ready` counts ready replicas by revision.
 
     `captured` and `uncaptured` count the predictions of all revisions that were to be captured.
     """
@@ -43,16 +43,16 @@ class EndpointStatus:
 
     @property
     def to_capture(self) -> int:
-        """Predictions that were to be captured."""
+        """Number of predictions that were to be captured."""
         return self.captured + self.uncaptured
 
     def wanted(self, revision: Revision) -> int:
-        """Return how many replicas a revision should have."""
+        """Return the desired number of replicas of a revision."""
         return wanted_of(self.endpoint, revision)
 
 
 def standing_of(endpoint: Endpoint) -> EndpointStatus:
-    """Return how an endpoint stands: its newest revisions and those that are warm."""
+    """Return the status of an endpoint, with its newest revisions and those that are warm."""
     value = endpoint.revisions.select_related("made_by").defer("served")
     newest = value.order_by("-number")[:_SHOWN_REVISIONS]
     warm = value.filter(state__in=[state.value for state in KEPT])
@@ -76,13 +76,13 @@ def standing_of(endpoint: Endpoint) -> EndpointStatus:
 
 
 def rollouts_of(endpoint: Endpoint) -> RolloutQuerySet:
-    """Return the rollouts of an endpoint, newest first, with what answers need."""
+    """Return the rollouts of an endpoint, newest first, with the relations that responses need."""
     rollouts = Rollout.objects.filter(endpoint=endpoint).order_by("-pk")
     return rollouts.select_related("revision", "previous", "made_by")
 
 
 def replicas_of(endpoint: Endpoint) -> Sequence[Replica]:
-    """Return the replicas of an endpoint that live, and the newest that ended, newest first."""
+    """Return the replicas of an endpoint that are alive or newest, in order from the newest."""
     replicas_queryset = Replica.objects.filter(endpoint=endpoint).select_related(
         "revision", "workload"
     )
@@ -92,7 +92,7 @@ def replicas_of(endpoint: Endpoint) -> Sequence[Replica]:
 
 
 def replica_page(endpoint: Endpoint, *, cursor: str | None, limit: int) -> Page[Replica]:
-    """Return the replicas that live and the newest that ended; with a cursor older ended ones."""
+    """Return live replicas and the newest ended ones. A cursor continues with older ended ones."""
     replicas = Replica.objects.filter(endpoint=endpoint).select_related("revision", "workload")
     living = [] if cursor else list(replicas.alive())
     ended = paginate(
@@ -103,7 +103,7 @@ def replica_page(endpoint: Endpoint, *, cursor: str | None, limit: int) -> Page[
 
 
 def why_coming(replica: Replica, explainer: Explainer) -> str:
-    """Say what a replica waits for before it is ready; "" when it does not wait."""
+    """Return what a replica waits for before it is ready, or "" if it does not wait."""
     if not replica.is_coming or replica.workload is None:
         return ""
     if replica.status == ReplicaState.LOADING:
@@ -121,7 +121,7 @@ def nodes_of(replicas: Sequence[Replica]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Summary:
-    """One line about an endpoint. `recent` is what the last minutes brought, all together."""
+    """Summary of an endpoint for a list. `recent` is the traffic of the last minutes, summed."""
 
     endpoint: Endpoint
     recent: Minute
@@ -131,12 +131,12 @@ class Summary:
 
     @property
     def rps(self) -> float:
-        """Requests a second over the last minutes."""
+        """Requests per second over the last minutes."""
         return self.recent.rps * 60 / RECENT.total_seconds()
 
 
 def summaries_of(endpoints: Sequence[Endpoint]) -> list[Summary]:
-    """Return a line about each endpoint, with a fixed number of queries."""
+    """Return a summary of each endpoint, with a fixed number of queries."""
     ids = [endpoint.pk for endpoint in endpoints]
     serving = Revision.objects.filter(endpoint__in=ids, weight__gt=0).defer("served", "counts")
     alive = Replica.objects.alive().filter(endpoint__in=ids)
@@ -170,9 +170,9 @@ def endpoints_serving(*, project_id: str, model: str) -> QuerySet[Endpoint]:
 
 
 def example_of(revision: Revision) -> str:
-    """Return a body of `/invocations` to try a revision with, as text; empty where none is known.
+    """Return a body of `/invocations` to try a revision with, or "" if none is known.
 
-    The example that was logged with the model, else a golden prediction.
+    It is the example that was logged with the model, else a golden prediction.
     """
     served = revision.served
     if served.get("example"):

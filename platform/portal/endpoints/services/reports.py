@@ -1,4 +1,4 @@
-"""Taking in what replicas and gateways report. Repeated and late reports change nothing."""
+"""Ingests reports of replicas and gateways. Repeated and late reports change nothing."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -52,7 +52,7 @@ _TOTALS = (*_OF_MINUTES, "mirrored", "unmirrored", "differed", "shadow_failed")
 
 
 def take_replica_report(*, replica: Replica, report: ReplicaReport) -> None:
-    """Note how a replica stands; gateways are told of it the moment it is ready."""
+    """Update the state of a replica. Gateways get it in their snapshot once it is ready."""
     timestamp = clock.now()
     with transaction.atomic():
         endpoint = locked(replica.endpoint_id)
@@ -111,10 +111,10 @@ def _batching_sentence(batching: BatchingReport) -> str:
 
 
 def _came_back(endpoint: Endpoint, replica: Replica, changes: dict[str, Any]) -> None:
-    """Tell gateways where a ready replica is now, whose workload was started a second time.
+    """Update the address of a ready replica whose workload was started a second time.
 
-    That may happen between two looks at its workload, as when all of Slipway is started again. No
-    report of the first start comes later: its token has ended with it.
+    That may happen between two polls of its workload, as when all of Slipway restarts. No report of
+    the first start can arrive later: its token ended with it.
     """
     ready = Replica.objects.filter(pk=replica.pk, state=ReplicaState.READY)
     if ready.update(**changes):
@@ -123,7 +123,7 @@ def _came_back(endpoint: Endpoint, replica: Replica, changes: dict[str, Any]) ->
 
 
 def _failed(endpoint: Endpoint, replica: Replica, reason: str) -> None:
-    """A replica that says itself that it cannot get ready would not the next time either."""
+    """Fail a replica, and its revision while that is preparing: the next one would fail too."""
     if not move_replica(endpoint, replica, ReplicaState.FAILED, reason=reason):
         return
     add_event(endpoint, "replica_failed", f"A replica of {replica.revision} failed: {reason}")
@@ -132,7 +132,7 @@ def _failed(endpoint: Endpoint, replica: Replica, reason: str) -> None:
 
 
 def read_model_file(*, replica: Replica, number: int) -> tuple[Iterator[bytes], int]:
-    """Return the bytes of a file of the replica's model, and their number; raises NotFound."""
+    """Return the bytes of a file of the replica's model, and its size. Raises NotFound."""
     served = ServedModel.model_validate(replica.revision.served)
     if not 0 <= number < len(served.files) or not served.files[number].place:
         raise NotFound
@@ -141,7 +141,7 @@ def read_model_file(*, replica: Replica, number: int) -> tuple[Iterator[bytes], 
 
 
 def take_gateway_report(*, gateway: Gateway, report: GatewayReport) -> None:
-    """Add what has happened since the last report of the same process."""
+    """Add the increase of the counters since the last report of the same process."""
     timestamp = clock.now()
     with transaction.atomic():
         process, is_new = GatewayProcess.objects.select_for_update(no_key=True).get_or_create(
@@ -155,8 +155,8 @@ def take_gateway_report(*, gateway: Gateway, report: GatewayReport) -> None:
         )
         if not is_new and report.sequence <= process.sequence:
             return
-        # Whoever moves traffic locks the endpoint, then its revisions: so do we, or each would wait
-        # for the other.
+        # Lock order: endpoint, then its revisions, as when traffic moves. Any other order could
+        # deadlock.
         endpoint_ids = [counters.endpoint_id for counters in report.endpoints]
         locked = Endpoint.objects.select_for_update(of=("self",), no_key=True).filter(
             pk__in=endpoint_ids
@@ -182,7 +182,7 @@ def _take_in(
     timestamp: datetime,
     since: datetime,
 ) -> dict[str, Any]:
-    """Add up what happened since then; returns what is kept to compare the next report with."""
+    """Add the increase of all counters. Returns the values to compare the next report with."""
     before = last.get("counters", {})
     kept: dict[str, Any] = {}
     recent: dict[str, Any] = {}
@@ -216,7 +216,7 @@ def _take_in(
             "answered": load["answered"],
             "queue_ms_sum": load["queue_ms_sum"],
         }
-    # After all revisions and in one order, so that no two reports wait for each other.
+    # After all revisions and in a fixed order, so that two reports cannot deadlock.
     for endpoint_id in sorted(recent):
         if recent[endpoint_id]["answered"]:
             AnsweredDay.objects.add(endpoint_id, minute, int(recent[endpoint_id]["answered"]))

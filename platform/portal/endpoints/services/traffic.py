@@ -1,4 +1,4 @@
-"""Reading what endpoints did, for charts: requests a second, latency, errors, by the minute."""
+"""Reads traffic for charts: requests per second, latency and errors by the minute."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ _S_A_MINUTE = 60.0
 
 @dataclass
 class Minute:
-    """What happened in a minute."""
+    """Traffic of one minute."""
 
     at: datetime
     answered: int = 0
@@ -30,12 +30,12 @@ class Minute:
 
     @property
     def rps(self) -> float:
-        """Requests a second that reached the model."""
+        """Requests per second that reached the model."""
         return (self.answered + self.refused + self.failed) / _S_A_MINUTE
 
     @property
     def p95_ms(self) -> float | None:
-        """What 95 of 100 predictions stayed below."""
+        """The p95 latency."""
         return self.percentile_ms(95)
 
     def percentile_ms(self, percent: float) -> float | None:
@@ -44,9 +44,9 @@ class Minute:
 
 
 def traffic_of(*, endpoint: Endpoint, minutes: int, revision_id: str = "") -> list[Minute]:
-    """Return the last minutes in which something happened, oldest first.
+    """Return the minutes with traffic in the last `minutes`, oldest first.
 
-    Of one revision if it is named.
+    `revision_id` limits them to one revision.
     """
     since = clock.now() - timedelta(minutes=minutes)
     rows = TrafficMinute.objects.filter(endpoint=endpoint, at__gte=since)
@@ -59,7 +59,7 @@ def traffic_of(*, endpoint: Endpoint, minutes: int, revision_id: str = "") -> li
 
 
 def sum_of(at: datetime, rows: Iterable[TrafficMinute]) -> Minute:
-    """Return rows added up."""
+    """Return the sum of rows."""
     minute = Minute(at)
     for row in rows:
         minute.answered += row.answered

@@ -1,4 +1,4 @@
-"""Trying an endpoint out, through its gateway."""
+"""Trial requests to an endpoint, through its gateway."""
 
 from typing import Any
 
@@ -10,14 +10,14 @@ from portal.endpoints.services.keys import own_key
 
 
 def try_out(*, endpoint: Endpoint, by: User, body: dict[str, Any]) -> GatewayResponse:
-    """Ask for a prediction with a short-lived key; call it outside a transaction."""
+    """Request a prediction with a short-lived key. Call it outside a transaction."""
     key = own_key(endpoint=endpoint, by=by)
     release_connection()
     return ask(endpoint=endpoint.name, key=key, body=body)
 
 
 def described(*, endpoint: Endpoint, by: User) -> GatewayResponse:
-    """Return the OpenAPI description that the gateway makes from the signature of the model."""
+    """Return the OpenAPI description that the gateway generates from the model's signature."""
     key = own_key(endpoint=endpoint, by=by)
     release_connection()
     return describe(endpoint=endpoint.name, key=key)

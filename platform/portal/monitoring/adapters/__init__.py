@@ -1,1 +1,1 @@
-"""What monitoring reaches outside: Parquet through DuckDB, webhooks."""
+"""Adapters of monitoring: Parquet through DuckDB, webhooks."""

@@ -1,6 +1,6 @@
-"""Questions to captured predictions in Parquet, by DuckDB, with bounded memory and threads.
+"""Queries of captured predictions in Parquet, by DuckDB, with bounded memory and threads.
 
-What strangers choose (columns, operators) comes out of lists, and values are parameters.
+User input that becomes SQL (columns, operators) is taken from lists, and values are parameters.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -30,15 +30,15 @@ T = TypeVar("T")
 
 
 class Gone(Exception):
-    """A file was replaced while it was read; asking again, with the files of now, helps."""
+    """A file was replaced while it was read. Retry with the present list of files."""
 
 
 class QueryTooLarge(Exception):
-    """A question needs more memory than it may have; a smaller one helps."""
+    """A query needs more memory than the limit. A smaller one may succeed."""
 
 
 class Flat:
-    """The flat files of a span. Parameters are kept beside the text they belong to."""
+    """The flat files of a time range. Parameters are stored beside the SQL they belong to."""
 
     def __init__(self, connection: Any, paths: Sequence[str]) -> None:
         self._connection = connection
@@ -52,7 +52,7 @@ class Flat:
             later = {FAILED: "SMALLINT", FALLBACK: "BOOLEAN"}
             missing = {name: kind for name, kind in later.items() if name not in self.columns}
             if missing:
-                # All files are from before these were kept.
+                # All files were written before these columns existed.
                 self.columns |= missing
                 self._from = self._widened(self._paths)
 
@@ -82,7 +82,7 @@ class Flat:
             raise QueryTooLarge(shorten(str(error), 200)) from error
 
     def _ask_some(self, sql: str, paths: Sequence[str], values: list[Any]) -> list[Row]:
-        """Ask some of the files, of which all may lack a column that others have."""
+        """Query some of the files, which may all lack a column that others have."""
         try:
             return self._ask(sql, [paths, *values])
         except import_module("duckdb").BinderException:
@@ -93,7 +93,7 @@ class Flat:
     ) -> list[Row]:
         """Return rows, newest first. Files are in the order of hours, the newest first.
 
-        A few hours are asked first, then more, so that what is found soon is answered soon.
+        A few hours are queried first, then more, so that recent matches return quickly.
         """
         rows: list[Row] = []
         if where.is_impossible(self.columns):
@@ -123,9 +123,9 @@ class Flat:
     def _newest_wide(
         self, names: Sequence[str], where: "ParquetConditions", paths: Sequence[str], limit: int
     ) -> list[Row]:
-        """Find which rows these are, then read their files a few columns at a time.
+        """Find the matching rows, then read their files a few columns at a time.
 
-        Of thousands of columns the buffers alone exceed the memory limit.
+        With thousands of columns the buffers alone exceed the memory limit.
         """
         keys = self._newest(["prediction_id", "row"], where, paths, limit)
         places = {(key["prediction_id"], key["row"]): at for at, key in enumerate(keys)}
@@ -144,7 +144,7 @@ class Flat:
                     break  # as the file holds none of them
                 for row in read:
                     rows[places[row["prediction_id"], row["row"]]] |= row
-        # One that was erased meanwhile is in none of them any more.
+        # A row that was erased meanwhile is in none of the files any more.
         return [{name: row.get(name) for name in names} for row in rows if row]
 
     def _growing(self) -> Iterator[list[str]]:
@@ -161,7 +161,7 @@ class Flat:
             start, size = start + size, 2 * size
 
     def count(self, where: "ParquetConditions") -> int:
-        """Count rows, of which `sample` takes some; returns how many there are."""
+        """Count matching rows, which `sample` samples from. Returns their number."""
         self.total = 0
         if self._paths and not where.is_impossible(self.columns):
             sql = f"SELECT count(*) AS n FROM {self._from} WHERE {where.text}"  # noqa: S608
@@ -169,9 +169,10 @@ class Flat:
         return self.total
 
     def sample(self, where: "ParquetConditions", *, most: int, columns: Sequence[str]) -> int:
-        """Store counted rows for `by_hour`, `numbers` and `names`; returns how many, of `total`.
+        """Store counted rows for `by_hour`, `numbers` and `names`. Returns their number.
 
-        Of many only a fair sample is stored, of whole predictions: the same one for other columns.
+        If `total` exceeds `most`, a random sample of whole predictions is stored: the same one for
+        other columns.
         """
         if not self.total:
             return 0
@@ -187,7 +188,7 @@ class Flat:
         return int(self._ask("SELECT count(*) AS n FROM chosen", [])[0]["n"])
 
     def by_hour(self) -> list[Row]:
-        """Return predictions and latencies of each hour of what was sampled."""
+        """Return the number of predictions and the latencies of each hour in the sample."""
         rows = self._ask(
             'SELECT epoch_us("at") // 3600000000 AS hour, count(DISTINCT prediction_id) AS n, '
             "quantile_cont(latency_us, 0.5) AS half, quantile_cont(latency_us, 0.95) AS slow "
@@ -205,7 +206,7 @@ class Flat:
         ]
 
     def failures(self, where: "ParquetConditions") -> list[Row]:
-        """Return by hour how many predictions failed (5xx) and how many were refused (4xx)."""
+        """Return the number of failed (5xx) and of refused (4xx) predictions by hour."""
         if not self._paths or where.is_impossible(self.columns):
             return []
         number = "count(DISTINCT prediction_id) FILTER"
@@ -255,7 +256,7 @@ def quoted(name: str) -> str:
 
 
 class ParquetConditions:
-    """A condition, grown part by part.
+    """A SQL condition, built part by part.
 
     `status` is `answered`, `failed`, `any` of them, or a status predictions failed with.
     """
@@ -274,11 +275,11 @@ class ParquetConditions:
 
     @property
     def text(self) -> str:
-        """The condition as SQL, with a mark for each value."""
+        """The condition as SQL, with a placeholder for each value."""
         return " AND ".join(self._parts)
 
     def is_impossible(self, columns: dict[str, str]) -> bool:
-        """Tell whether a column that is asked for is in none of the files."""
+        """Return whether a column of the condition is in none of the files."""
         return any(name not in columns for name in self._needed)
 
     def fact(self, name: str, operator: str, value: Any) -> "ParquetConditions":
@@ -310,7 +311,7 @@ class ParquetConditions:
         return self
 
     def moment(self, operator: str, at: datetime) -> "ParquetConditions":
-        """Add a condition on when the prediction was answered."""
+        """Add a condition on the time when the prediction was answered."""
         self._parts.append(f'epoch_us("at") {_OPERATORS[operator]} ?')
         self.values.append(_micros(at))
         return self
@@ -328,7 +329,7 @@ class ParquetConditions:
     def feature(
         self, name: str, operator: str, value: str, *, is_number: bool
     ) -> "ParquetConditions":
-        """Add a condition on an input or output; `is_number` says what its values are."""
+        """Add a condition on an input or output. `is_number` is True if its values are numbers."""
         self._needed.append(name)
         self._parts.append(f"{quoted(name)} {_OPERATORS[operator]} ?")
         self.values.append(float(value) if is_number else value)
@@ -339,7 +340,7 @@ class ParquetConditions:
 
 @contextmanager
 def flat(paths: Sequence[str]) -> Iterator[Flat]:
-    """Open the flat files of a span for questions."""
+    """Open the flat files of a time range for queries."""
     connection = import_module("duckdb").connect(
         ":memory:",
         config={
@@ -348,7 +349,7 @@ def flat(paths: Sequence[str]) -> Iterator[Flat]:
             "enable_external_access": "true",
             "autoinstall_known_extensions": "false",
             "autoload_known_extensions": "false",
-            # What wants an order says so itself; to keep that of files makes copies slow.
+            # Queries that need an order state it. Preserving the order of files slows down copies.
             "preserve_insertion_order": "false",
         },
     )
@@ -359,11 +360,11 @@ def flat(paths: Sequence[str]) -> Iterator[Flat]:
 
 
 def answer_of(paths: Sequence[str], ask: Callable[[Flat], T]) -> T:
-    """Ask the files of a span, in a thread of low priority that the threads of DuckDB inherit.
+    """Query the files of a time range, in a low-priority thread whose priority DuckDB inherits.
 
-    So a long question waits for whoever predicts on this machine, and never the other way round.
+    A long query then waits for predictions on this machine, and never the other way round.
     """
-    # Of Linux a thread steps back by itself, and what it starts stands as far back.
+    # On Linux the priority is per thread, and threads that it starts inherit it.
     step_back = partial(stand_back, _STEP_BACK, always=False)
     with ThreadPoolExecutor(1, "duckdb", initializer=step_back) as own:
         return own.submit(_answer_of, paths, ask).result()

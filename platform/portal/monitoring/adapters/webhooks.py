@@ -1,8 +1,8 @@
-"""POSTs to addresses that strangers chose, so that they reach nothing inside.
+"""POSTs to user-supplied addresses, protected against requests to internal hosts (SSRF).
 
-The name is looked up once, every address it has must be public, and the connection goes to the
-address that was checked: an answer that changes between looking and connecting changes nothing.
-Redirects are not followed and proxies of the environment are not asked.
+The name is resolved once, all of its addresses have to be public, and the connection uses the
+address that was checked, so a changed DNS answer has no effect. Redirects are not followed and
+proxies of the environment are not used.
 """
 
 import hashlib
@@ -21,15 +21,15 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class WebhookRefused(Exception):
-    """The address may not be asked; the message says why, in words for people."""
+    """The address is not allowed. The message states the reason, for people."""
 
 
 class NotDelivered(Exception):
-    """The other side did not take it; the message says why."""
+    """The receiver did not accept the request. The message states the reason."""
 
 
 def checked(url: str) -> SplitResult:
-    """Return the parts of an address that could be one of a webhook; raises WebhookRefused."""
+    """Return the parsed URL of a webhook. Raises WebhookRefused."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -53,7 +53,7 @@ def checked(url: str) -> SplitResult:
 
 
 def is_allowed_inside(host: str, port: int) -> bool:
-    """Tell whether who runs this installation allows a host inside, as `host:port`."""
+    """Return whether the administrator allows an internal host, as `host:port`."""
     return f"{host}:{port}" in settings.SLIPWAY_WEBHOOK_HOSTS
 
 
@@ -66,14 +66,14 @@ def _literal(host: str) -> Address | None:
         return ipaddress.ip_address(host)
     except ValueError:
         pass
-    try:  # 2130706433, 0x7f.1, 0177.1: what the system's resolver takes for an address
+    try:  # 2130706433, 0x7f.1, 0177.1: forms that the system's resolver accepts
         return ipaddress.IPv4Address(socket.inet_aton(host))
     except OSError:
         return None
 
 
 def is_public(address: Address) -> bool:
-    """Tell whether an address is one of the open Internet, in whatever it is wrapped."""
+    """Return whether an address is public, also within IPv6 transition formats."""
     inner: list[Address | None] = []
     if isinstance(address, ipaddress.IPv6Address):
         teredo = address.teredo
@@ -101,7 +101,7 @@ def _resolved(host: str, port: int) -> str:
 
 
 def signature_of(secret: str, moment_s: int, body: bytes) -> str:
-    """Return what proves that we sent a body at a moment."""
+    """Return the HMAC of a body and the time it was sent."""
     signed = f"{moment_s}.".encode() + body
     return "sha256=" + hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest()
 
@@ -109,9 +109,9 @@ def signature_of(secret: str, moment_s: int, body: bytes) -> str:
 def post(
     url: str, body: bytes, headers: dict[str, str], *, transport: httpx.BaseTransport | None = None
 ) -> None:
-    """POST JSON to a webhook; raises WebhookRefused or NotDelivered.
+    """POST JSON to a webhook. Raises WebhookRefused or NotDelivered.
 
-    `transport` replaces the network where only the lookup is looked at.
+    Tests replace the network with `transport`.
     """
     parts = checked(url)
     host = parts.hostname or ""

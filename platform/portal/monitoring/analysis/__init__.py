@@ -1,6 +1,6 @@
-"""What is heavy about predictions: a process of its own, without Django, secrets or environment.
+"""Heavy analysis of predictions: a separate process, without Django, secrets or environment.
 
-`python -m portal.monitoring.analysis` reads orders, a line of JSON each, and answers each with a
-line. It alone imports numpy, scipy and pyarrow, runs at low priority with bounded memory, and may
-die of what it reads.
+`python -m portal.monitoring.analysis` reads requests, one JSON object per line, and answers each
+with a line. Only this process imports numpy, scipy and pyarrow. It runs at low priority with
+bounded memory, and malformed input may crash only it.
 """

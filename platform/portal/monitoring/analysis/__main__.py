@@ -1,4 +1,4 @@
-"""`python -m portal.monitoring.analysis MEMORY_MIB`: carries out orders, a line of JSON each."""
+"""`python -m portal.monitoring.analysis MEMORY_MIB`: executes requests, one JSON line each."""
 
 import resource
 import sys
@@ -45,7 +45,7 @@ def _json(answer: dict[str, Any]) -> bytes:
 
 
 def main() -> int:
-    """Answer orders until there are no more."""
+    """Answer requests until the input ends."""
     limit = int(sys.argv[1]) * 1024 * 1024
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     stand_apart(_STEP_BACK)

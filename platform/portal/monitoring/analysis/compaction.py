@@ -1,4 +1,4 @@
-"""Taking captured predictions out: into a dataset, or out of existence."""
+"""Extracts captured predictions: exports them to a dataset, or erases them."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -27,10 +27,10 @@ def export(
 ) -> dict[str, Any]:
     """Write chosen predictions with their labels as one Parquet file.
 
-    Returns how many rows that are, and which revisions predicted them. `labels` are by
-    `PREDICTION/ROW`. Inputs keep their names and have the types of the signature, so that what
-    trained on the data set before can train on this. `label` holds the truth, and what begins with
-    `slipway_` the rest.
+    Returns the number of rows, and the revisions that predicted them. `labels` are by
+    `PREDICTION/ROW`. Inputs keep their names and have the types of the signature, so that code
+    trained on the original dataset can train on this one. `label` holds the truth, and columns with
+    the prefix `slipway_` the rest.
     """
     if not ids:
         return {"rows": 0, "revisions": []}
@@ -51,9 +51,9 @@ def export(
 
 
 def erase(*, paths: Sequence[str], ids: Sequence[str], own_ids: Sequence[str]) -> dict[str, Any]:
-    """Rewrite files without some predictions; returns how many rows are gone, and by which id.
+    """Rewrite files without some predictions. Returns the number of rows removed, and their ids.
 
-    Raw files know predictions by their own id alone; flat ones also by the client's.
+    Raw files identify predictions by their own id alone. Flat files also by the client's.
     """
     gone: set[str] = set()
     rows = 0

@@ -90,7 +90,7 @@ def sent_inputs(
     signatures: Mapping[str, Any],
     types: Mapping[str, str],
 ) -> list[Row]:
-    """Return the inputs of rows of predictions as they were sent; empty where no file has them."""
+    """Return the inputs of rows of predictions as they were sent, {} where no file has them."""
     bodies = _bodies(raw, {prediction_id for prediction_id, _ in rows}, signatures, types)
     sent = (bodies.get(prediction_id, [])[row : row + 1] for prediction_id, row in rows)
     return [next(iter(inputs), {}) for inputs in sent]
@@ -124,7 +124,7 @@ def _bodies(
 
 
 def cell_of(types: Mapping[str, str]) -> Callable[[str, str], Any]:
-    """Return what makes a value of a cell of CSV, by the type of its column."""
+    """Return a function that parses a CSV cell by the type of its column."""
 
     def cell(name: str, text: str) -> Any:
         kind = types.get(name, "")
@@ -145,7 +145,7 @@ def cell_of(types: Mapping[str, str]) -> Callable[[str, str], Any]:
 
 
 def _array(name: str, values: list[Any], types: Mapping[str, str]) -> pa.Array:
-    """Return a column by the reader of tables: of its declared type, else of one that fits all."""
+    """Return a column of its declared type, or else of a type that fits all values."""
     kind = types.get(name, "")
     if "int" in kind:
         values = [_as_whole(value) for value in values]
@@ -173,7 +173,7 @@ def _as_text(value: Any) -> str | None:
 
 
 def label_array(values: Sequence[Any], basis: Basis) -> pa.Array:
-    """Return labels as a column of their type; as text where one of them is of another type."""
+    """Return labels as a column of their type, or as text if the types are mixed."""
     if basis.task == MULTI_LABEL:
         sets = [None if value is None else set_of(value) for value in values]
         return pa.array(

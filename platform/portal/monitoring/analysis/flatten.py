@@ -1,12 +1,12 @@
-"""From what gateways captured to tables with a column a feature.
+"""Flattens captured predictions into tables with one column for each feature.
 
-A part is one Parquet file of rows in the order of `draw`, a number from 0 to 65,535 that follows
-from the prediction's id. So a sample of a given size is read from the beginning of each file.
-Parts appear whole under names that are never used again, and a prediction that an earlier part of
-the hour has is not taken again: repeating an order changes nothing.
+A part is one Parquet file of rows in the order of `draw`, a number from 0 to 65,535 derived from
+the prediction's id. So a sample of a given size is read from the beginning of each file. Parts
+appear atomically under names that are never used again, and a prediction that is in an earlier part
+of the hour is skipped: repeating a request changes nothing.
 
-Predictions that failed are there too, with the status they failed with and without outputs; only
-columns of answered ones count, so that what a model refuses neither adds nor changes a column.
+Failed predictions are included with their status and without outputs. Only answered ones determine
+the columns, so that refused requests neither add nor change a column.
 """
 
 import hashlib
@@ -36,14 +36,14 @@ from portal.monitoring.statistics.tasks import name_of
 DRAWS: Final = 65_536
 _ROWS_A_PART: Final = 50_000
 _ROWS_A_GROUP: Final = 8_192
-# A sample takes the first rows of each part; of long pages it would unpack all to get at them.
+# A sample reads the first rows of each part. Long pages would have to be unpacked as a whole.
 _ROWS_A_PAGE: Final = 512
 _BYTES_A_PAGE: Final = 8_192
 _RAW: Final = [
     *("prediction_id", "answered_at", "revision", "model_version", "key_id", "latency_us"),
     *("is_shadow", "is_fallback", "request", "response", "status"),
 ]
-# The status a prediction failed with; null of an answered one. Older files lack it.
+# The status a prediction failed with, or null for an answered one. Older files lack it.
 FAILED: Final = "failed_status"
 _ANSWERED: Final = 200
 FACTS: Final = pa.schema(
@@ -68,7 +68,7 @@ Columns = dict[str, str]
 
 
 def draw_of(prediction_id: str) -> int:
-    """Return the number by which a prediction is drawn into samples."""
+    """Return the sampling number of a prediction."""
     return int.from_bytes(hashlib.blake2b(prediction_id.encode(), digest_size=2).digest())
 
 
@@ -81,9 +81,9 @@ def digest(
     signatures: Mapping[str, Any],
     columns: Columns,
 ) -> dict[str, Any]:
-    """Add the predictions of raw files to the parts of an hour; returns what there is then.
+    """Add the predictions of raw files to the parts of an hour. Returns the new state.
 
-    `signatures` are those of revisions; `columns` the types of columns known so far.
+    `signatures` are those of revisions. `columns` are the types of columns known so far.
     """
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
@@ -135,14 +135,14 @@ def _raw_rows(sources: Sequence[str]) -> Iterator[Row]:
         try:
             file = pq.ParquetFile(source)
         except FileNotFoundError:
-            continue  # merged into another file a moment ago, which the next order names
+            continue  # merged into another file, which the next request names
         with file:
             for batch in file.iter_batches(batch_size=2_000, columns=_RAW):
                 yield from batch.to_pylist()
 
 
 def _flattened(raw: Row, named: SignatureColumns) -> tuple[list[Row], bool, bool]:
-    """Return the rows of one prediction, whether both bodies could be read, and all of them."""
+    """Return the rows of one prediction, whether both bodies were readable, and complete."""
     details = {
         "prediction_id": raw["prediction_id"],
         "at": raw["answered_at"],
@@ -230,7 +230,7 @@ def _as_text(value: Any) -> str | None:
 
 
 def write_whole(table: pa.Table, path: Path) -> None:
-    """Write a table so that it appears whole under its name or not at all."""
+    """Write a table atomically: it appears complete under its name or not at all."""
     draft = path.with_name(f".{path.name}.draft")
     try:
         pq.write_table(
@@ -248,7 +248,7 @@ def write_whole(table: pa.Table, path: Path) -> None:
 
 
 def close(*, folder: str, parts: Sequence[str], name: str) -> dict[str, Any]:
-    """Make one part of those of an hour that is over; the old ones are removed by the caller."""
+    """Merge the parts of a finished hour into one. The caller removes the old ones."""
     target = Path(folder)
     if len(parts) < 2:
         return {"parts": list(parts)}
@@ -259,5 +259,5 @@ def close(*, folder: str, parts: Sequence[str], name: str) -> dict[str, Any]:
 
 
 def iso(timestamp: datetime) -> str:
-    """Return a moment as orders carry it."""
+    """Return a timestamp in the format of requests."""
     return timestamp.isoformat()

@@ -1,4 +1,4 @@
-"""Files of labels, read where a hostile one harms nobody."""
+"""Parses label files, isolated because their content is untrusted."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -10,7 +10,7 @@ MOST_LABELS: Final = 200_000
 
 
 def read_labels(*, path: str, name: str) -> dict[str, Any]:
-    """Return the labels of a file with their places, or why it is refused."""
+    """Return the labels of a file with their positions, or the reason it is refused."""
     file = parse_labels(Path(path), name=name)
     if len(file.rows) > MOST_LABELS:
         return {

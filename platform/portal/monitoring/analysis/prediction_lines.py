@@ -1,4 +1,4 @@
-"""Captured predictions as lines of JSON or CSV, with the values of the bodies as they were sent."""
+"""Captured predictions as lines of JSON or CSV, with the values of the bodies as sent."""
 
 import base64
 import json
@@ -28,7 +28,7 @@ Format = Literal["csv", "jsonl"]
 _ROWS_AT_ONCE: Final = 256
 _MOST_BYTES: Final = 64 * 1024**2
 _BODIES: Final = ["prediction_id", "revision", "is_shadow", "request", "response"]
-# Of fewer digits each number is the number that its double is written as.
+# Numbers with fewer digits are represented exactly by the shortest form of their double.
 _LONG_NUMBER: Final = re.compile(r"[0-9][0-9.]{14,}")
 _INTEGERS: Final = range(-(2**63), 2**64)
 _LONGEST_INTEGER: Final = 20
@@ -80,9 +80,9 @@ def write_lines(
     signatures: Mapping[str, Any],
     types: Mapping[str, str],
 ) -> int:
-    """Write rows of predictions with the bodies in raw files; returns how many are done.
+    """Write rows of predictions with the bodies in raw files. Returns the number of rows done.
 
-    It ends after 64 MiB.
+    It stops after 64 MiB.
 
     `inputs` and `outputs` are the columns of CSV, where other values are JSON in a column of their
     own. Rows whose bodies are in no file were erased meanwhile, and are left out.
@@ -108,14 +108,14 @@ def write_lines(
 
 
 def csv_header(*, details: Sequence[str], inputs: Sequence[str], outputs: Sequence[str]) -> str:
-    """Return the first line of the CSV form; `details` are the columns of every prediction."""
+    """Return the header line of the CSV form. `details` are the columns of every prediction."""
     columns = [*details, *(f"in.{name}" for name in inputs), *(f"out.{name}" for name in outputs)]
     columns += ["other_inputs", "other_outputs", "params", "unreadable", "label"]
     return csv_line(columns).decode()
 
 
 def table_facts(*, source: str, erased: Sequence[str]) -> dict[str, int]:
-    """Count the rows of a selection, of those the erased ones, and its groups of rows."""
+    """Count the rows of a selection, the erased ones among them, and its row groups."""
     with pq.ParquetFile(source) as file:
         ids = file.read(["slipway_prediction_id"]).column(0)
         left_out = pc.sum(pc.is_in(ids, pa.array(erased, pa.string()))).as_py() or 0
@@ -125,7 +125,7 @@ def table_facts(*, source: str, erased: Sequence[str]) -> dict[str, int]:
 def write_table(
     *, source: str, group: int, target: str, file_format: Format, erased: Sequence[str]
 ) -> None:
-    """Write a group of rows of a selection, without erased ones."""
+    """Write a row group of a selection, without erased rows."""
     with pq.ParquetFile(source) as file, Path(target).open("wb") as lines:
         if file_format == "csv" and not group:
             lines.write(csv_line(file.schema_arrow.names))
@@ -158,7 +158,7 @@ def _json_value(value: Any) -> Any:
 def csv_line(cells: Sequence[Any]) -> bytes:
     """Return a line of CSV (RFC 4180): text is quoted, and a missing value is an empty cell.
 
-    So `007` and the empty text are told from the number 7 and from a missing value.
+    So `007` and the empty text differ from the number 7 and from a missing value.
     """
     return b",".join(map(_cell, cells)) + b"\r\n"
 
@@ -178,7 +178,7 @@ def _quoted(text: str) -> bytes:
 
 
 def _sent(raw: Sequence[str], ids: Sequence[str]) -> Iterator[Row]:
-    """Yield the bodies of predictions; row groups that hold none of them are not read."""
+    """Yield the bodies of predictions. Row groups without any of them are not read."""
     seen: set[str] = set()
     chosen = pa.array(ids, pa.string())
     for path in raw:
@@ -202,7 +202,7 @@ def _may_hold(file: pq.ParquetFile, group: int, ids: Sequence[str]) -> bool:
 
 
 def parse_exactly(text: str) -> Any:
-    """Return JSON in which each number has all digits of the text; raises JSONDecodeError."""
+    """Return JSON in which each number has all digits of the text. Raises JSONDecodeError."""
     body = orjson.loads(text)
     if _LONG_NUMBER.search(text):
         return json.loads(text, parse_int=_integer, parse_float=_real)

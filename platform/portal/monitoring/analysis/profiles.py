@@ -1,4 +1,4 @@
-"""Baselines: what the data a model was trained on looked like, made of rows or of a table."""
+"""Baselines of training data, computed from rows or from a table."""
 
 import json
 from collections.abc import Sequence
@@ -37,9 +37,10 @@ def profile(
     columns: Sequence[str] = (),
     rows: int = 0,
 ) -> dict[str, Any]:
-    """Return the baselines of rows, and a calibration where predictions and truth are known.
+    """Return the baselines of rows, and a calibration if predictions and truth are known.
 
-    `inputs` are as in a body of a prediction; `rows` how many they are a sample of.
+    `inputs` are as in the body of a prediction. `rows` is the number of rows they were sampled
+    from.
     """
     limiteds = [limited(row) for row in rows_of(inputs, columns)]
     outputs = [limited(row) for row in output_rows(predictions)] if predictions else []
@@ -62,7 +63,7 @@ def _baseline(name: str, values: list[Any]) -> dict[str, Any]:
         isinstance(value, int | float) and not isinstance(value, bool) for value in there
     )
     kind = NUMBER if is_number else CATEGORY
-    # Of inputs, whole numbers with few values stay quantities: an order says more than a name.
+    # Inputs of whole numbers with few values stay numeric, because their order has information.
     if kind == NUMBER and name.startswith(OUT) and is_class(numbers_of(values)):
         kind = CATEGORY
     return baseline_of(name, values, kind=kind).as_json()
@@ -89,11 +90,10 @@ def _calibration(items: Sequence[Row], truth: Sequence[Any] | None) -> dict[str,
 def profile_sample(
     *, path: str, columns: Sequence[str], tensors: bool = False
 ) -> dict[str, Any] | None:
-    """Return the baselines of what a run logged, with rows to prove the model by.
+    """Return the baselines of a sample that a run logged, with golden rows for the model.
 
-    None where the model does not take these rows: they lack all `columns` of its signature, or
-    have names where it takes tensors. What a row has beside the columns, such as the truth, is
-    left out.
+    None if the model does not accept these rows: they lack all `columns` of its signature, or have
+    names although it takes tensors. Other columns of a row, such as the truth, are left out.
     """
     document = json.loads(Path(path).read_bytes())
     if not isinstance(document, dict) or "inputs" not in document:
@@ -133,9 +133,10 @@ def profile_table(
 ) -> dict[str, Any]:
     """Return the baselines of the inputs of a model in a table of a dataset version.
 
-    `schema` is what the page of the version and jobs read the table with, and `names` are those of
-    its files. `columns` are the names of the inputs; without any all columns count. A table that
-    holds none of them, but as many as the model takes, is refused: it would be guessing.
+    `schema` is the stored schema of the table, which jobs read it with, too. `names` are those of
+    its files. `columns` are the names of the inputs. Without any all columns count. A table that
+    lacks some of them is refused, even with as many columns as the model takes: a match would be a
+    guess.
     """
     rows: list[Row] = []
     total = 0
@@ -163,7 +164,7 @@ def profile_table(
 
 
 def profile_first(*, paths: Sequence[str], revision: str, enough: int) -> dict[str, Any] | None:
-    """Return the baselines of the first predictions of a revision; None while there are too few."""
+    """Return the baselines of the first predictions of a revision, or None if there are too few."""
     table, _ = read_rows(paths, where=pc.field("revision") == revision)
     if table.num_rows < enough:
         return None

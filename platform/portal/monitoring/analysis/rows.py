@@ -1,9 +1,9 @@
-"""From the bodies of predictions to rows with names.
+"""Parses the bodies of predictions into rows with named cells.
 
-A body is what a client sent in any of the gateway's languages, or what it was answered; a baseline
-is made of the same bodies, so that both have the same names. A tensor of up to 512 elements a row
-becomes `x[0]`, `x[1]`, …; of a larger one, such as a photograph, its mean, spread, lowest, highest
-and missing elements are kept.
+A body is a request in any format of the gateway, or a response. Baselines are computed from the
+same bodies, so that both have the same names. A tensor of up to 512 elements per row becomes
+`x[0]`, `x[1]`, …. A larger one, such as a photograph, is reduced to its mean, standard deviation,
+minimum, maximum and number of missing elements.
 """
 
 import csv
@@ -32,14 +32,14 @@ MOST_OWN_ID = 200
 
 
 class Unreadable(Exception):
-    """A body that holds no rows we understand."""
+    """A body without rows that can be parsed."""
 
 
 @dataclass(frozen=True)
 class SignatureColumns:
-    """The columns of a model by its signature; empty for tensors and unknown models.
+    """The columns of a model by its signature, empty for tensors and unknown models.
 
-    `texts` are columns of text, times or bytes; those in `required` have no missing values.
+    `texts` are columns of text, times or bytes. Those in `required` have no missing values.
     """
 
     columns: tuple[str, ...] = ()
@@ -64,8 +64,8 @@ def request_rows(
 ) -> tuple[list[Row], str]:
     """Return the rows of a request, and the client's own id of it ("" without one).
 
-    `cell` makes a value of a column and its text in CSV, by default a number where it is one. It is
-    not asked about empty cells, and about columns of text.
+    `cell` parses the text of a CSV cell, given the name of its column. By default numbers are
+    parsed. It is not called for empty cells, and for columns of text.
     """
     try:
         document = orjson.loads(text)
@@ -82,7 +82,7 @@ def request_rows(
 def rows_of_body(
     values: Mapping[str, Any], named: SignatureColumns, *, nested: bool = False
 ) -> list[Row]:
-    """Return the rows of a request in JSON; `nested` values stay as they are."""
+    """Return the rows of a request in JSON. With `nested`, values stay as they are."""
     split = values.get("dataframe_split")
     if isinstance(split, dict) and isinstance(split.get("data"), list):
         columns = split.get("columns") or named.columns
@@ -96,9 +96,9 @@ def rows_of_body(
 def rows_of(
     value: Any, columns: Sequence[str] = (), *, single: str = "x", nested: bool = False
 ) -> list[Row]:
-    """Return rows of what holds some: records, lists, a mapping of columns, or tensors of v2.
+    """Return the rows of records, lists, a mapping of columns, or tensors of the v2 protocol.
 
-    Lists in cells become a cell for each element, unless `nested` keeps them.
+    Lists in cells become a cell for each element, unless `nested` is set.
     """
     if isinstance(value, dict):
         return _from_columns(value, nested)
@@ -236,7 +236,7 @@ def _cell(_name: str, text: str) -> Any:
 
 
 def response_rows(text: str) -> list[Row]:
-    """Return the outputs of an answer, a row each; of scores by class also the class they say."""
+    """Return the outputs of a response, one row each. Class scores also yield the class."""
     try:
         document = orjson.loads(text)
     except orjson.JSONDecodeError as error:
@@ -275,7 +275,7 @@ def _with_class(row: Row) -> Row:
 
 
 def is_too_large(rows: Sequence[Row]) -> bool:
-    """Tell whether rows or cells of a body are left out."""
+    """Return whether rows or cells of a body exceed the limits."""
     return len(rows) > MOST_ROWS or any(len(row) > MOST_COLUMNS for row in rows)
 
 

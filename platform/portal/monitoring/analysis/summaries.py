@@ -1,4 +1,4 @@
-"""What hours and windows of captured predictions come to, beside the baseline of their model."""
+"""Summaries of captured predictions by hour and by window, compared with the baseline."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -36,9 +36,9 @@ def read_rows(
     most: int = MOST_ROWS,
     failed: bool | None = False,
 ) -> tuple[pa.Table, float]:
-    """Return rows of parts, of many only a fair sample, and which share that is.
+    """Return the rows of parts, or a random sample of many, and the share that was read.
 
-    `failed` asks for predictions that failed instead of answered ones, None for both.
+    `failed` selects failed predictions instead of answered ones, None both.
     """
     files = [path for path in paths if Path(path).exists()]
     if not files:
@@ -64,7 +64,7 @@ def read_rows(
 
 
 def values_of(table: pa.Table, name: str) -> Floats | list[Any]:
-    """Return a column, of numbers as an array in which what is missing is NaN."""
+    """Return a column. Numbers are an array in which missing values are NaN."""
     column = table.column(name)
     if pa.types.is_floating(column.type) or pa.types.is_integer(column.type):
         return np.asarray(column.to_numpy(), dtype=np.float64)
@@ -161,7 +161,7 @@ def _quality(
 
 
 def observe(*, paths: Sequence[str], revision: str, before: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the outputs of a revision are like, added to what was seen before."""
+    """Return statistics of the outputs of a revision, added to those seen before."""
     where = pc.field("revision") == revision if revision else None
     table, _ = read_rows(paths, where=where, most=_OBSERVED_ROWS)
     names = [name for name in table.column_names if name.startswith(OUT)]
@@ -206,10 +206,10 @@ def windows(
     at_least_s: float,
     at_most_s: float,
 ) -> list[dict[str, Any]]:
-    """Cut what came in (`since`, `until`] into windows that are full, and compare each.
+    """Split the predictions in (`since`, `until`] into full windows, and compare each.
 
-    A window is full with `window_rows` rows and `at_least_s` seconds, or, where fewer come, with
-    enough rows after `at_most_s`. What is left waits for more.
+    A window is full with `window_rows` rows and `at_least_s` seconds. With less traffic, it is full
+    with enough rows after `at_most_s`. The remaining rows wait for more.
     """
     begin, end = datetime.fromisoformat(since), datetime.fromisoformat(until)
     value = (pc.field("revision") == revision) & (pc.field("at") > begin) & (pc.field("at") <= end)
@@ -255,7 +255,7 @@ def windows(
 
 
 def _failures(paths: Sequence[str], where: pc.Expression) -> list[datetime]:
-    """Return when predictions failed that a model was asked for in vain (5xx)."""
+    """Return the times of predictions that failed in the model or the server (5xx)."""
     table, _ = read_rows(
         paths,
         columns=["prediction_id", "at"],
@@ -287,7 +287,7 @@ def _spans(
     for at, timestamp in enumerate(moments):
         opened = opened or timestamp
         count += 1
-        # Rows of one moment stay together, so that a window begins where the last one ended.
+        # Rows of the same time stay together, so that a window begins where the last one ended.
         if at + 1 < len(moments) and moments[at + 1] == timestamp:
             continue
         if count >= rows and timestamp - opened >= at_least:
@@ -299,7 +299,7 @@ def _spans(
 
 
 def own_ids(*, paths: Sequence[str], requested: Sequence[str]) -> dict[str, str]:
-    """Return the prediction behind each of the clients' own ids, the latest where several are."""
+    """Return the prediction of each of the clients' own ids, the latest if there are several."""
     table, _ = read_rows(
         paths,
         columns=["own_id", "prediction_id", "at"],

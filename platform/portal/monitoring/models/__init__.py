@@ -1,4 +1,4 @@
-"""The tables of the room, one file a noun."""
+"""Models of this app, one file for each noun."""
 
 from portal.monitoring.models.alerts import Alert, AlertChannel, AlertDelivery
 from portal.monitoring.models.hours import CapturedHour, DriftWindow, HourSummary

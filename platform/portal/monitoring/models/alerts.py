@@ -1,4 +1,4 @@
-"""Alerts, where they are told, and what is still to be told."""
+"""Alerts, their channels, and their deliveries."""
 
 from typing import ClassVar
 
@@ -17,10 +17,10 @@ _STATES = [state.value for state in AlertState]
 
 
 class AlertQuerySet(models.QuerySet["Alert"]):
-    """Verbs on alerts. A move is one guarded UPDATE; who loses the race is told by False."""
+    """Queries of alerts. A move is one guarded UPDATE: the loser of a race gets False."""
 
     def firing(self) -> "AlertQuerySet":
-        """Alerts whose reason stands."""
+        """Alerts whose reason still holds."""
         return self.filter(state=AlertState.FIRING)
 
     def move(self, pk: str, target: AlertState, **changes: object) -> bool:
@@ -30,9 +30,9 @@ class AlertQuerySet(models.QuerySet["Alert"]):
 
 
 class Alert(Row):
-    """Something is wrong with an endpoint. `kind` and `subject` say what, `reason` in a sentence.
+    """A problem of an endpoint. `kind` and `subject` identify it, `reason` is a sentence.
 
-    There is one at a time for a kind and subject of a revision; seen again, it is renewed.
+    At most one fires for a kind and subject of a revision. It is renewed when seen again.
     """
 
     id = IdField("alert")
@@ -63,9 +63,9 @@ class Alert(Row):
 
 
 class AlertChannel(Row):
-    """Where alerts of an endpoint are told: an address of a member, or a webhook.
+    """Receiver of the alerts of an endpoint: the address of a member, or a webhook.
 
-    `secret` signs what a webhook is sent, encrypted.
+    `secret` holds the URL of a webhook and the key that signs requests, encrypted.
     """
 
     id = IdField("chan")
@@ -78,14 +78,17 @@ class AlertChannel(Row):
 
     @property
     def undelivered(self) -> int:
-        """Alerts that were not delivered here and will not be."""
+        """Number of alerts that were not delivered to this channel and will not be retried."""
         deliveries = AlertDelivery.objects.filter(channel=self).exclude(last_error="")
         given_up = Q(attempts__gte=MAX_ATTEMPTS) | Q(sent_at__isnull=False)
         return deliveries.filter(given_up).count()
 
 
 class AlertDelivery(Row):
-    """One telling of one alert. `next_attempt_at` in the future is also the claim of who sends."""
+    """Delivery of one alert to one channel.
+
+    `next_attempt_at` in the future is also the claim of the process that sends it.
+    """
 
     id = IdField("tell")
     alert = models.ForeignKey(Alert, on_delete=models.CASCADE, related_name="+")

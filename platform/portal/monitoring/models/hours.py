@@ -9,10 +9,10 @@ from portal.endpoints.models import Endpoint
 
 
 class CapturedHour(Row):
-    """An hour of an endpoint on the disk.
+    """An hour of captured predictions of an endpoint on the disk.
 
-    `seen` are the raw files that were taken in, `parts` the flat files that hold their rows.
-    `is_stale` says that its summaries are older than its rows or labels.
+    `seen` are the raw files that were ingested, `parts` the flat files with their rows. `is_stale`
+    means that its summaries are older than its rows or labels.
     """
 
     id = IdField("hour")
@@ -30,9 +30,9 @@ class CapturedHour(Row):
 
 
 class HourSummary(models.Model):
-    """What an hour of one revision came to: `counts` are those of the baseline's bins, by feature.
+    """Summary of an hour of one revision. `counts` are those of the baseline's bins, by feature.
 
-    `quality` holds sums that add up (`statistics.quality`), `estimate` what CBPE expects.
+    `quality` holds additive sums (`statistics.quality`), `estimate` the accuracy estimated by CBPE.
     """
 
     endpoint = models.ForeignKey(Endpoint, on_delete=models.CASCADE, related_name="+")
@@ -55,7 +55,7 @@ class HourSummary(models.Model):
 
 
 class DriftWindow(Row):
-    """Predictions of a revision from after `starts_at` to `ends_at`, beside the baseline.
+    """Predictions of a revision after `starts_at` up to `ends_at`, compared with the baseline.
 
     `failed` predictions (5xx) are not among its `rows`. `features` holds a
     `statistics.drift_verdicts.Difference` each. `different` are those that differ here, `drifted`

@@ -1,4 +1,4 @@
-"""What turned out to be true of predictions."""
+"""Labels: the ground truth of predictions."""
 
 from typing import ClassVar
 
@@ -11,10 +11,11 @@ from portal.endpoints.models import Endpoint
 
 
 class Label(Row):
-    """The truth about one row of one prediction, as somebody knew it then.
+    """Ground truth of one row of one prediction, as known at that time.
 
-    `reference` is the id of the prediction, or the client's own; `prediction_id` is empty until the
-    latter was found. Another value for the same row is another `version`; the last one counts.
+    `reference` is the id of the prediction, or the client's own. In the latter case `prediction_id`
+    is empty until the prediction is found. Another value for the same row is another `version`. The
+    last one counts.
     """
 
     id = IdField("lab")

@@ -1,4 +1,4 @@
-"""How an endpoint is watched, and what the data of its models looked like in training."""
+"""Monitoring state of an endpoint, and the baselines of its models."""
 
 from typing import ClassVar
 
@@ -12,12 +12,12 @@ from portal.registry.models import VersionRecord
 
 
 class Monitor(Row):
-    """What belongs to one endpoint, made with its first prediction or its first change.
+    """Monitoring state of one endpoint, created with its first prediction or first change.
 
-    `settings` is a `schemas.monitoring.MonitorSettings`; `columns` the type of each column of its
-    captured predictions; `unreadable` counts predictions whose bodies hold no rows we understand,
-    `shortened` those of which rows or columns are left out because there are too many. `basis`
-    holds the task and the type of labels (`statistics.tasks.Basis`), and what outputs are like.
+    `settings` is a `schemas.monitoring.MonitorSettings`. `columns` is the type of each column of
+    its captured predictions. `unreadable` counts predictions whose bodies have no rows that can be
+    parsed, `shortened` those with rows or columns above the limits. `basis` holds the task and the
+    type of labels (`statistics.tasks.Basis`), and statistics of the outputs.
     """
 
     id = IdField("mon")
@@ -32,11 +32,11 @@ class Monitor(Row):
 
 
 class BaselineRecord(Row):
-    """A baseline: of a registered version, or of a revision's own first predictions.
+    """A baseline of a registered version, or of a revision's own first predictions.
 
-    `source` says what it was made of, `words` in a sentence. `features` holds
-    `statistics.baselines.Baseline`s; it is empty while nothing was found, which is tried again at
-    `next_look_at`.
+    `source` is the kind of data it was created from, `words` describes that in a sentence.
+    `features` holds `statistics.baselines.Baseline`s. It is empty while no data was found. The next
+    attempt is at `next_look_at`.
     """
 
     id = IdField("base")

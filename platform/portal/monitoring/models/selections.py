@@ -1,4 +1,4 @@
-"""Predictions that became data again, and predictions that have to go."""
+"""Selections of predictions for datasets, and erasures of predictions."""
 
 from typing import ClassVar
 
@@ -11,10 +11,11 @@ from portal.endpoints.models import Endpoint
 
 
 class Selection(Row):
-    """Predictions with labels on their way into a version of a dataset.
+    """Request to export predictions with labels to a version of a dataset.
 
-    `filters` is what was asked for, `revisions` the ids of those that gave the predictions. It
-    waits while `done_at` is empty; `reason` says why nothing came of it.
+    `filters` is the requested filter, `revisions` the ids of the revisions that gave the
+    predictions. It is pending while `done_at` is empty. `reason` explains why no version was
+    created.
     """
 
     id = IdField("sel")
@@ -38,9 +39,9 @@ class Selection(Row):
 
 
 class Erasure(Row):
-    """A request that all predictions of a key be gone: a prediction's id, or the client's own.
+    """Request to delete all predictions of a key: a prediction's id, or the client's own.
 
-    `prediction_ids` are those it has removed, which exports of earlier selections leave out.
+    `prediction_ids` are the deleted ones, which exports of earlier selections leave out.
     """
 
     id = IdField("gone")

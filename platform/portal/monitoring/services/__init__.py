@@ -1,1 +1,1 @@
-"""What people may ask of monitoring."""
+"""Services of monitoring for people and the API."""

@@ -1,4 +1,4 @@
-"""Files of labels that people upload on a page."""
+"""Label files that people upload on a page."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -74,7 +74,7 @@ def _label(name: str, row: Mapping[str, Any]) -> LabelIn:
 
 
 def _at_place(error: InvalidInput, name: str, rows: Rows, before: int) -> InvalidInput:
-    """Return the error of one label with its place in the file."""
+    """Return the error of one label with its position in the file."""
     match = _FIELD.fullmatch(error.field or "")
     if match is None:
         return error

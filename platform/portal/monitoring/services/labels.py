@@ -1,4 +1,4 @@
-"""Labels: what turned out to be true, late, twice, or otherwise than was said before."""
+"""Labels of predictions, which may arrive late, twice, or be corrected."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ Key = tuple[bool, str, int]
 
 @dataclass
 class LabelCounts:
-    """What became of labels; `empty` ones have no value and are skipped."""
+    """Counts of processed labels. `empty` ones have no value and are skipped."""
 
     added: int = 0
     same: int = 0
@@ -33,11 +33,11 @@ class LabelCounts:
 
 
 def label_predictions(*, endpoint: Endpoint, by: User, labels: Sequence[LabelIn]) -> LabelCounts:
-    """Note what is true of predictions: all of it or nothing.
+    """Store labels of predictions, all of them or none.
 
-    The same value again changes nothing; another one is another version, and counts from now on.
-    Raises InvalidInput where one list says two things of one row, or a value cannot be of the type
-    that labels have.
+    The same value again changes nothing. Another one is a new version, and replaces the old one.
+    Raises InvalidInput if one list has two values for a row, or a value is not of the type that
+    labels have.
     """
     done = LabelCounts(empty=sum(_is_empty(label.value) for label in labels))
     empty = {_key(label) for label in labels if _is_empty(label.value)}
@@ -78,7 +78,7 @@ def label_predictions(*, endpoint: Endpoint, by: User, labels: Sequence[LabelIn]
 
 
 def _lock(endpoint: Endpoint) -> None:
-    """Let lists of labels of one endpoint come one after the other."""
+    """Serialize lists of labels of one endpoint."""
     list(Endpoint.objects.select_for_update(no_key=True).filter(pk=endpoint.pk).values_list("pk"))
 
 
@@ -137,7 +137,7 @@ def _known(endpoint: Endpoint, requested: Collection[Key]) -> dict[Key, Label]:
 
 
 def _update_empty(endpoint: Endpoint, *, empty: set[Key], labelled: Collection[Key]) -> None:
-    """Store which rows have an empty label and no other, each once."""
+    """Store the rows that have an empty label and no other, each once."""
     keys = sorted(empty.difference(labelled, _known(endpoint, empty)))
     now = clock.now()
     rows = [

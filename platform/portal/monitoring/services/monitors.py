@@ -1,4 +1,4 @@
-"""How an endpoint is watched, and who is told."""
+"""Monitoring settings of an endpoint, snoozing of alerts, and alert channels."""
 
 import secrets
 from datetime import timedelta
@@ -25,10 +25,9 @@ _SHOWN_OF_SECRET_URLS = 40
 
 
 def change_watching(*, endpoint: Endpoint, by: User, change: MonitorChange) -> MonitorSettings:
-    """Change how an endpoint is watched.
+    """Change the monitoring settings of an endpoint.
 
-    Another task, type of labels or positive class has quality measured again; windows stay as they
-    were.
+    Another task, label type or positive class recomputes quality. Windows stay as they are.
     """
     fields: dict[str, Any] = change.model_dump(mode="json", exclude_unset=True)
     with transaction.atomic():
@@ -64,7 +63,7 @@ def change_watching(*, endpoint: Endpoint, by: User, change: MonitorChange) -> M
 
 
 def snooze_alert(*, endpoint: Endpoint, alert_id: str, by: User, hours: float) -> Alert:
-    """Tell nobody about an alert for a while; the page still shows it."""
+    """Suppress notifications of an alert for some hours. The page still shows it."""
     with transaction.atomic():
         alert = (
             Alert.objects.select_for_update(no_key=True)
@@ -93,7 +92,7 @@ def snooze_alert(*, endpoint: Endpoint, alert_id: str, by: User, hours: float) -
 
 
 def add_channel(*, endpoint: Endpoint, by: User, spec: AlertChannelIn) -> tuple[AlertChannel, str]:
-    """Let alerts be told to somebody; returns the channel, and the secret that signs."""
+    """Add a receiver of alerts. Returns the channel, and the secret that signs webhooks."""
     target, secret, sealed = spec.target, "", b""
     if spec.kind == "email":
         _require_member(endpoint.project, target)
@@ -150,7 +149,7 @@ def _require_public(url: str) -> None:
 
 
 def remove_channel(*, endpoint: Endpoint, channel_id: str, by: User) -> None:
-    """Tell alerts there no more. Idempotent for one that is gone."""
+    """Remove a receiver of alerts. Raises NotFound."""
     with transaction.atomic():
         alert_channel = AlertChannel.objects.filter(endpoint=endpoint, pk=channel_id).first()
         if alert_channel is None:

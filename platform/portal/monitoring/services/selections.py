@@ -1,4 +1,4 @@
-"""Asking for predictions as a dataset, and for predictions to be gone."""
+"""Requests for exports of predictions to datasets, and for erasures."""
 
 from django.db import transaction
 
@@ -16,8 +16,8 @@ from slipway.schemas.monitoring import ErasureIn, SelectionIn
 
 
 def select_predictions(*, endpoint: Endpoint, by: User, spec: SelectionIn) -> Selection:
-    """Ask for predictions with their labels as the next version of a dataset of the project."""
-    condition(endpoint, spec.filters)  # raises for a feature nobody has seen
+    """Request an export of labelled predictions as the next version of a dataset of the project."""
+    condition(endpoint, spec.filters)  # raises for an unknown feature
     with transaction.atomic():
         dataset = (
             Dataset.objects.current().filter(project=endpoint.project, name=spec.dataset).first()
@@ -58,7 +58,7 @@ def _new_dataset(endpoint: Endpoint, by: User, name: str) -> Dataset:
 
 
 def erase_predictions(*, endpoint: Endpoint, by: User, spec: ErasureIn) -> Erasure:
-    """Ask that predictions of a key be gone from everything that is kept, with their labels."""
+    """Request the erasure of the predictions of a key from all stored data, with their labels."""
     with transaction.atomic():
         made = Erasure.objects.create(
             endpoint=endpoint,

@@ -1,8 +1,8 @@
-"""The baseline of one feature: bins whose edges never move, moments, and a reservoir of values.
+"""Baseline of one feature: bins with fixed edges, moments, and a sample of values.
 
-Of numbers the bins are those between quantiles, then one for missing and one for infinite values;
-of categories one for each of the most frequent, then rarer ones that were seen, unseen ones, and
-missing ones. So a window always falls into the same bins, and nothing falls beside them.
+Numbers have bins between quantiles, then one for missing and one for infinite values. Categories
+have one bin for each of the most frequent, then bins for rarer known ones, unseen ones, and missing
+ones. So a window always uses the same bins, and every value falls into one.
 """
 
 import math
@@ -25,13 +25,13 @@ RESERVOIR: Final = 5_000
 MOST_CATEGORIES: Final = 50
 _MOST_NAMES: Final = 1_000
 _LARGEST: Final = 1e100
-# A whole number with few values, such as a class, is a name and no quantity.
+# Whole numbers with at most this many values, such as classes, are categories.
 _MOST_CLASSES: Final = 20
 
 
 @dataclass(frozen=True)
 class Baseline:
-    """What a feature looked like: `counts` of its bins, `sample` sorted, of finite numbers only."""
+    """Distribution of a feature: `counts` of its bins, `sample` of finite numbers, sorted."""
 
     name: str
     kind: str
@@ -48,24 +48,24 @@ class Baseline:
     sample: list[float] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as JSON carries it."""
+        """Return the baseline as a JSON object."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Baseline":
-        """Read what `as_json` wrote."""
+        """Parse the result of `as_json`."""
         return cls(**values)
 
     @property
     def missing_share(self) -> float:
-        """Which part of the values was missing."""
+        """Share of values that were missing."""
         return self.missing / self.rows if self.rows else 0.0
 
 
 def numbers_of(values: Sequence[Any] | Floats) -> Floats:
-    """Return values as numbers; what is none is missing (NaN).
+    """Return values as numbers. Others are missing (NaN).
 
-    Those of which a sum would not be finite count as infinite.
+    Numbers beyond ±1e100, whose sums might not be finite, count as infinite.
     """
     try:
         array = np.array(values, dtype=np.float64)
@@ -84,7 +84,7 @@ def _number(value: Any) -> float:
 
 
 def texts_of(values: Sequence[Any] | Floats) -> list[str | None]:
-    """Return values as names of categories; None where there is none."""
+    """Return values as names of categories, None for missing ones."""
     return [_text(value) for value in values]
 
 
@@ -95,7 +95,7 @@ def _text(value: Any) -> str | None:
 
 
 def is_class(values: Floats) -> bool:
-    """Tell whether numbers are rather names: whole, and few different ones."""
+    """Return whether numbers are categories: integers with few distinct values."""
     finite = values[np.isfinite(values)]
     if not finite.size or np.any(finite != np.floor(finite)):
         return False
@@ -114,7 +114,7 @@ def _of_numbers(name: str, values: Floats, seed: int) -> Baseline:
     edges: list[float] = []
     if finite.size:
         cuts = np.quantile(finite, np.linspace(0, 1, QUANTILES + 1)[1:-1], method="lower")
-        # The highest value cannot be an edge: nothing would lie above it.
+        # The highest value cannot be an edge: the bin above it would be empty.
         edges = [float(cut) for cut in np.unique(cuts) if cut < finite[-1]]
     sample = finite
     if finite.size > RESERVOIR:

@@ -1,4 +1,4 @@
-"""How far two samples, or two rows of counts, lie apart, and how likely that is by chance."""
+"""Distances between two samples, or two histograms, and their p-values."""
 
 from collections.abc import Sequence
 
@@ -8,12 +8,12 @@ from scipy import special  # scipy.stats takes a second of processor time to imp
 
 Floats = NDArray[np.float64]
 Numbers = Sequence[float] | Sequence[int] | NDArray[np.int64] | Floats
-# Chi-square holds where at least so many are expected in a bin; what has fewer counts together.
+# Chi-square needs this expected count in each bin. Bins with less are merged.
 _EXPECTED = 5.0
 
 
 def psi(base: Numbers, window: Numbers) -> float:
-    """Return the population stability index of two rows of counts.
+    """Return the population stability index of two histograms.
 
     Half a count is added to each bin, so that an empty one does not make it infinite.
     """
@@ -22,10 +22,10 @@ def psi(base: Numbers, window: Numbers) -> float:
 
 
 def psi_p_value(base: Numbers, window: Numbers) -> float:
-    """Return how likely such a PSI is without drift.
+    """Return the p-value of the PSI without drift.
 
-    PSI / (1/n + 1/m) then follows chi-square with one degree of freedom less than there are bins
-    in use.
+    PSI / (1/n + 1/m) then follows a chi-square distribution with one degree of freedom less than
+    there are non-empty bins.
     """
     first, second = np.asarray(base, float), np.asarray(window, float)
     used = int(np.count_nonzero(first + second))
@@ -42,7 +42,7 @@ def _smooth(counts: Numbers) -> Floats:
 
 
 def jensen_shannon(base: Numbers, window: Numbers) -> float:
-    """Return the Jensen-Shannon divergence of two rows of counts in bits: 0 equal, 1 apart."""
+    """Return the Jensen-Shannon divergence of two histograms in bits: 0 equal, 1 disjoint."""
     first, second = _shares(base), _shares(window)
     middle = (first + second) / 2
     return max(0.0, (_kullback_leibler(first, middle) + _kullback_leibler(second, middle)) / 2)
@@ -54,7 +54,7 @@ def _kullback_leibler(first: Floats, second: Floats) -> float:
 
 
 def total_variation(base: Numbers, window: Numbers) -> float:
-    """Return the share that would have to move to make two rows of counts alike."""
+    """Return the total variation distance of two histograms, from 0 to 1."""
     return float(np.abs(_shares(base) - _shares(window)).sum() / 2)
 
 
@@ -67,8 +67,8 @@ def _shares(counts: Numbers) -> Floats:
 def kolmogorov_smirnov(base: Floats, window: Floats) -> tuple[float, float]:
     """Return the largest gap between two distribution functions, and its p-value.
 
-    Both samples are sorted and finite. The p-value is that of large samples, in the form that
-    Stephens (1970) found to hold for small ones too.
+    Both samples are sorted and finite. The p-value is that of large samples, with the correction of
+    Stephens (1970) for small ones.
     """
     if not base.size or not window.size:
         return 0.0, 1.0
@@ -81,7 +81,7 @@ def kolmogorov_smirnov(base: Floats, window: Floats) -> tuple[float, float]:
 
 
 def wasserstein(base: Floats, window: Floats) -> float:
-    """Return how far values have to move on average; both samples are sorted and finite."""
+    """Return the 1-Wasserstein distance of two samples, which are sorted and finite."""
     if not base.size or not window.size:
         return 0.0
     points = np.sort(np.concatenate([base, window]))
@@ -91,9 +91,9 @@ def wasserstein(base: Floats, window: Floats) -> float:
 
 
 def chi_square(base: Numbers, window: Numbers) -> tuple[float, float, int]:
-    """Return statistic, p-value and degrees of freedom of two rows of counts (two samples).
+    """Return statistic, p-value and degrees of freedom of two histograms (two samples).
 
-    Bins in which fewer than five are expected count together.
+    Bins with an expected count below five are merged.
     """
     table = np.array([base, window], dtype=np.float64)
     table = table[:, table.sum(axis=0) > 0]
@@ -114,7 +114,7 @@ def chi_square(base: Numbers, window: Numbers) -> tuple[float, float, int]:
 
 
 def benjamini_hochberg(p_values: Numbers) -> Floats:
-    """Return p-values adjusted for how many questions were asked at once (false discovery rate)."""
+    """Return p-values adjusted for multiple tests (false discovery rate)."""
     array = np.asarray(p_values, dtype=np.float64)
     if not array.size:
         return array

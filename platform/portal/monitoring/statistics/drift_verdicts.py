@@ -1,8 +1,8 @@
-"""Whether a window differs from its baseline: significant, large enough to matter, enough data.
+"""Drift verdict of a window: significance, effect size, and enough data.
 
-A threshold on a distance alone lies: on few rows it fires by chance, on many a hair's breadth is
-significant. So a feature is called different where all three agree, and drifted where it was
-different in two windows in a row.
+A threshold on a distance alone misleads: with few rows it fires by chance, with many a tiny
+difference is significant. So a feature is different if all three criteria are met, and drifted if
+it was different in two windows in a row.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -26,10 +26,11 @@ ENOUGH: Final = 200
 
 @dataclass(frozen=True)
 class DriftThresholds:
-    """From when on a difference counts: `alpha` after Benjamini-Hochberg, and any one effect.
+    """Thresholds of a difference: `alpha` after Benjamini-Hochberg, and any one effect size.
 
-    `share`: of values that would have to move. `shift_sd`: how far they moved on average, in
-    standard deviations of the baseline. `missing`: change of the share of missing values.
+    `share`: total variation, or the Kolmogorov-Smirnov statistic of numbers. `shift_sd`:
+    Wasserstein distance in standard deviations of the baseline. `missing`: change of the share of
+    missing values.
     """
 
     alpha: float = 0.01
@@ -41,7 +42,7 @@ class DriftThresholds:
 
 @dataclass(frozen=True)
 class Difference:
-    """One feature of one window against its baseline; `counts` are those of the baseline's bins."""
+    """One feature of a window and its baseline. `counts` are those of the baseline's bins."""
 
     name: str
     kind: str
@@ -61,7 +62,7 @@ class Difference:
     verdict: str
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as JSON carries it."""
+        """Return the difference as a JSON object."""
         return asdict(self)
 
 
@@ -75,7 +76,7 @@ def compare(
     columns: Mapping[str, Sequence[Any] | Floats],
     limits: DriftThresholds | None = None,
 ) -> list[Difference]:
-    """Compare the columns of a window with their baselines; columns without one are left out."""
+    """Compare the columns of a window with their baselines. Columns without one are left out."""
     used = limits or DriftThresholds()
     measurements = [
         _measure(baseline, columns[baseline.name])
@@ -121,7 +122,7 @@ def _measure(base: Baseline, values: Sequence[Any] | Floats) -> _Measured:
         ks, ks_p = distances.kolmogorov_smirnov(sample, finite)
         moved = _in_sd(distances.wasserstein(sample, finite), base)
         beside, beside_p, _ = distances.chi_square(_tails(first), _tails(counts))
-        # Two questions, of the numbers and of what is none: the smaller p-value counts twice.
+        # Two tests, of finite numbers and of other values: Bonferroni doubles the p-value.
         p = min(1.0, 2 * min(ks_p, beside_p))
         statistic = max(statistic, beside)
         share = max(ks, distances.total_variation(_tails(first), _tails(counts)))
@@ -153,7 +154,7 @@ def _in_sd(moved: float, base: Baseline) -> float:
 
 
 def _tails(counts: Counts) -> Counts:
-    """Return how many are numbers, missing, infinite."""
+    """Return the numbers of finite, missing and infinite values."""
     return np.array([counts[:-2].sum(), counts[-2], counts[-1]])
 
 

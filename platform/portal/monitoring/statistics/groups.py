@@ -1,4 +1,4 @@
-"""Sums of quality of rankings and of sets of labels, which add up like those of `quality`."""
+"""Additive quality sums of rankings and of label sets, like those of `quality`."""
 
 import math
 from collections import defaultdict
@@ -15,8 +15,8 @@ def sums_of_rankings(
 ) -> Sums:
     """Return the sums of rankings: each group is a query, its rows are ranked by their scores.
 
-    Queries with one labelled row, without a relevant one, or with negative relevance cannot be
-    measured, and are counted.
+    Queries with one labelled row, without a relevant one, or with negative relevance are not
+    measurable, and are counted.
     """
     queries: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
     for score, value, group in zip(scores, relevance, groups, strict=True):
@@ -40,7 +40,7 @@ def sums_of_rankings(
 
 
 def _dcg(rows: Sequence[tuple[float, float]]) -> float:
-    """Return the discounted cumulative gain; rows with equal scores share theirs (scikit-learn)."""
+    """Return the discounted cumulative gain. Equal scores share theirs, as in scikit-learn."""
     by_score: defaultdict[float, list[float]] = defaultdict(list)
     for score, value in rows:
         by_score[score].append(value)
@@ -54,7 +54,7 @@ def _dcg(rows: Sequence[tuple[float, float]]) -> float:
 
 
 def _reciprocal_rank(rows: Sequence[tuple[float, float]]) -> float:
-    """Return 1 / the rank of the first relevant row, of equal scores the last rank."""
+    """Return 1 / the rank of the first relevant row. Ties get the last rank."""
     best = max(score for score, value in rows if value > 0)
     return 1 / max(1, sum(score >= best for score, value in rows if value <= 0) + 1)
 
@@ -62,7 +62,7 @@ def _reciprocal_rank(rows: Sequence[tuple[float, float]]) -> float:
 def sums_of_sets(
     predicted: Sequence[Collection[str]], true: Sequence[Collection[str]], known: Collection[str]
 ) -> Sums:
-    """Return the sums of predicted sets of labels; `known` are all labels that there are."""
+    """Return the sums of predicted label sets. `known` are all existing labels."""
     names = {name: [0, 0, 0] for name in sorted(known)}
     exact, shared = 0, []
     for value, fact in zip(predicted, true, strict=True):
@@ -98,7 +98,7 @@ def _summed(parts: Sequence[Sums], names: Sequence[str]) -> Sums:
 
 
 def measures_of_groups(sums: Sums) -> tuple[dict[str, float], dict[str, str]]:
-    """Return measures, and the reasons for those that cannot be right."""
+    """Return measures, and the reasons for undefined ones."""
     if sums["kind"] == RANKINGS:
         if not sums["queries"]:
             reason = (

@@ -1,8 +1,8 @@
-"""Confidence-based estimate of quality (CBPE): what is likely right, before anybody knows.
+"""Confidence-based performance estimation (CBPE): expected quality before labels arrive.
 
-It adds up how sure the model is, after calibrating that on rows whose truth is known. It sees
-changes of the inputs and is blind to concept drift: where the same input has another answer now, a
-model is as sure as before and wrong.
+It averages the model's confidence, after calibration on rows with known truth. It detects changes
+of the inputs but no concept drift: if the same input has another answer now, the model is as
+confident as before and wrong.
 """
 
 import math
@@ -18,7 +18,7 @@ _SIGMAS: Final = 1.96
 
 @dataclass(frozen=True)
 class Calibration:
-    """A rising step function from confidence to the share that is right, as points."""
+    """Isotonic function from confidence to accuracy, as points that are interpolated."""
 
     confidence: list[float]
     share: list[float]
@@ -46,7 +46,7 @@ def calibrate(confidence: Floats, is_right: Floats) -> Calibration:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A figure with the range in which it lies 95 times in 100, if nothing but inputs changed."""
+    """A value with its 95 % interval, if only the inputs changed."""
 
     value: float
     low: float
@@ -55,7 +55,7 @@ class Estimate:
 
 
 def estimate_accuracy(confidence: Floats, calibration: Calibration) -> Estimate | None:
-    """Return the accuracy to be expected of predictions made with these confidences."""
+    """Return the expected accuracy of predictions with these confidences."""
     sure = np.clip(calibration(confidence[np.isfinite(confidence)]), 0.0, 1.0)
     if not sure.size:
         return None
@@ -69,7 +69,8 @@ def expected_confusion(
 ) -> tuple[float, float, float, float]:
     """Return expected true positives, false positives, false negatives and true negatives.
 
-    `score` is that of the positive class, of which `calibration` says how often it is right.
+    `score` is that of the positive class, and `calibration` maps it to the probability of that
+    class.
     """
     sure = np.clip(calibration(score), 0.0, 1.0)
     matches = score >= threshold

@@ -1,7 +1,6 @@
-"""Measured quality as sums that add up: windows, hours and revisions combine without the rows.
+"""Additive quality sums: windows, hours and revisions combine without the rows.
 
-Measures have the definitions of scikit-learn. Those that cannot be right for the data are withheld
-with the reason.
+Measures have the definitions of scikit-learn. Undefined ones are withheld with the reason.
 """
 
 import math
@@ -35,7 +34,7 @@ def sums_of_classes(
 ) -> Sums:
     """Return the sums of classifications: confusion, calibration, and scores of two classes.
 
-    `score` is that of the class `positive`, where there are two.
+    `score` is that of the class `positive`, if there are two classes.
     """
     pairs = Counter(zip(true, items, strict=True))
     stored = dict(pairs.most_common(_MOST_CLASSES**2))
@@ -77,10 +76,10 @@ def sums_of_classes(
 def sums_of_numbers(
     items: Sequence[float], true: Sequence[float], *, is_forecast: bool = False
 ) -> Sums:
-    """Return the sums of predicted numbers; `error` is prediction less truth."""
+    """Return the sums of predicted numbers. `error` is prediction less truth."""
     errors = [error - truth for error, truth in zip(items, true, strict=True)]
-    # A difference to the first value is exact where all are equal, and loses less where they are
-    # large and close together.
+    # Differences to the first value are exact if all are equal, and lose less precision if values
+    # are large and close together.
     pivot = true[0] if true else 0.0
     mean = pivot + math.fsum(truth - pivot for truth in true) / len(true) if true else 0.0
     return {
@@ -103,7 +102,7 @@ def sums_of_numbers(
 def add(parts: Iterable[Sums], basis: str | None = None) -> Sums | None:
     """Return the sums of several windows together, None without any.
 
-    Only those of the same basis add up: of the given one, else of the first part.
+    Only sums of the same basis are added: of the given one, else of the first part.
     """
     there = [part for part in parts if part and part.get("n") is not None]
     if basis is not None:
@@ -166,12 +165,12 @@ def _added_classes(parts: Sequence[Sums]) -> Sums:
 
 
 def figures(sums: Sums) -> dict[str, float]:
-    """Return the measures that sums come to."""
+    """Return the measures of sums."""
     return measures(sums)[0]
 
 
 def measures(sums: Sums) -> tuple[dict[str, float], dict[str, str]]:
-    """Return measures, and by name the reasons for those that cannot be right for the data."""
+    """Return measures, and by name the reasons for those that are undefined for the data."""
     if not sums["n"]:
         return {}, {}
     if sums["kind"] in (RANKINGS, SETS):
@@ -262,7 +261,7 @@ def _calibration_error(rows: Sequence[Sequence[float]]) -> float:
 
 
 def _curve(ups: Mapping[str, int], downs: Mapping[str, int]) -> tuple[float, float] | None:
-    """Return the area under the ROC curve and the average precision, of scores in thousandths.
+    """Return the area under the ROC curve and the average precision, of binned scores.
 
     Scores within a thousandth of each other are ties, which count half in the area.
     """

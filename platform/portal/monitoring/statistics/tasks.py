@@ -38,9 +38,9 @@ _NAMED: Final = {
 
 @dataclass(frozen=True)
 class Basis:
-    """The task that measures are of, and the type of labels; `task` is empty while unknown.
+    """Task and label type that measures are based on. `task` is empty while unknown.
 
-    `is_certain` says that the type of labels is declared or known from the signature, so that
+    `is_certain` means that the type of labels is declared or known from the signature, so that
     labels of another type are refused.
     """
 
@@ -51,22 +51,22 @@ class Basis:
     is_certain: bool = False
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as JSON stores it."""
+        """Return the basis as a JSON object."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any] | None) -> "Basis":
-        """Read what `as_json` wrote."""
+        """Parse the result of `as_json`."""
         return cls(**(stored or {}))
 
     @property
     def key(self) -> str:
-        """Identifies measures that may be added up."""
+        """Key of the basis. Only sums with the same key may be added."""
         return f"{self.task}/{self.label_type}"
 
 
 def name_of(value: Any) -> str | None:
-    """Return a class as labels and outputs write it alike; None where there is none."""
+    """Return the name of a class, alike for labels and outputs, or None if it is missing."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return None
     if isinstance(value, bool):
@@ -77,7 +77,7 @@ def name_of(value: Any) -> str | None:
 
 
 def number_of(value: Any) -> float | None:
-    """Return a value as a finite number, None where it is none."""
+    """Return a value as a finite number, or None if it is not one."""
     if isinstance(value, bool | int | float | str):
         try:
             number = float(value)
@@ -88,7 +88,7 @@ def number_of(value: Any) -> float | None:
 
 
 def canonical(value: Any, label_type: str) -> str | None:
-    """Return a class in the one form that equal values have, None where it is of another type."""
+    """Return the canonical name of a class, or None if it is of another type."""
     if value is None or isinstance(value, list):
         return None
     if label_type == BOOLEAN:
@@ -112,7 +112,7 @@ def _numeric_name(value: Any, label_type: str) -> str | None:
 
 
 def set_of(value: Any) -> frozenset[str] | None:
-    """Return the labels of a multi-label truth: a list, a list in JSON, or texts joined by |."""
+    """Return the labels of a multi-label truth: a list, a JSON list, or texts joined by |."""
     if isinstance(value, str):
         text = value.strip()
         if text.startswith("["):
@@ -131,7 +131,7 @@ def set_of(value: Any) -> frozenset[str] | None:
 
 
 def misfit(value: Any, basis: Basis) -> str:
-    """Return which type a label should have, "" where it fits."""
+    """Return the expected type if a label does not have it, else ""."""
     if basis.task == MULTI_LABEL:
         return "" if set_of(value) is not None else "a list of labels"
     if isinstance(value, list):
@@ -145,7 +145,7 @@ def misfit(value: Any, basis: Basis) -> str:
 
 
 def observe(before: Mapping[str, Any] | None, values: Iterable[Any]) -> dict[str, Any]:
-    """Return what values of an output are like, together with those seen before."""
+    """Return statistics of the values of an output, together with those seen before."""
     seen: dict[str, Any] = dict(
         before or {"text": False, "fractions": False, "low": None, "high": None, "values": []}
     )
@@ -173,9 +173,9 @@ def basis_of(
     outputs: Mapping[str, Mapping[str, Any]],
     labels: Sequence[Any],
 ) -> Basis:
-    """Return the task and the type of labels: what is declared, else what can be inferred.
+    """Return the task and the type of labels: declared, or else inferred.
 
-    `outputs` holds by name of an output what `observe` returned.
+    `outputs` holds the result of `observe` by the name of the output.
     """
     inferred = _inferred(signature, outputs, labels)
     chosen = task or inferred.task

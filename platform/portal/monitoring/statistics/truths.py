@@ -1,4 +1,4 @@
-"""Predictions beside their labels: the outputs that a task compares, and the sums of its measures.
+"""Joins outputs with their labels: selects the outputs of a task, and sums its measures.
 
 Plain Python, because pages measure slices with it and do without numpy.
 """
@@ -35,7 +35,7 @@ Outputs = Mapping[str, Any]
 
 
 def needed(names: Sequence[str], task: str = "") -> list[str]:
-    """Return those of the outputs that it takes to compare a prediction with the truth."""
+    """Return the outputs that are needed to compare a prediction with the truth."""
     if task == MULTI_LABEL:
         return [name for name in names if name not in (CLASS, CONFIDENCE)]
     single = next((item for item in _SINGLE if item in names), None)
@@ -68,11 +68,10 @@ def sums_of(
     basis: Basis | None = None,
     groups: Sequence[str] = (),
 ) -> Sums | None:
-    """Return the sums of quality of predictions, whose `outputs` are by name.
+    """Return the quality sums of predictions, whose `outputs` are by name.
 
     Without a `basis` the task is inferred from these predictions. `positive` is the positive one of
-    two classes. `groups` names for each row the request that it was predicted in. None where
-    nothing can be compared.
+    two classes. `groups` holds the request of each row. None if nothing can be compared.
     """
     if not outputs:
         return None
@@ -182,7 +181,7 @@ def _of_classes(
 
 
 def _predicted_class(item: Outputs, names: Sequence[str]) -> Any:
-    """Return the class of one prediction; of scores that are no probabilities the highest."""
+    """Return the class of one prediction. Of scores that are not probabilities, the highest."""
     for name in _SINGLE:
         if item.get(name) is not None:
             return item[name]
@@ -219,7 +218,7 @@ def _of_sets(outputs: Sequence[Outputs], true: Sequence[Any]) -> Sums:
 
 
 def _predicted_set(item: Outputs) -> tuple[frozenset[str], frozenset[str]] | None:
-    """Return the labels that were predicted, and all that could have been."""
+    """Return the predicted labels, and all possible ones."""
     there = {name: value for name, value in item.items() if value is not None}
     if not there:
         return None

@@ -1,1 +1,1 @@
-"""Where the files of models rest."""
+"""Adapters for the stored files of models."""

@@ -1,4 +1,4 @@
-"""The files of models in MLflow's store of artifacts: a folder of this machine, or a bucket."""
+"""Files of models in MLflow's artifact store: a local folder or a bucket."""
 
 import hashlib
 import os
@@ -14,13 +14,13 @@ from django.conf import settings
 from portal.registry.ports import FilesUnreadable, ModelFolderFile
 
 _CHUNK_BYTES = 1024 * 1024
-# Of a bucket little more is fetched than what is read.
+# Read-ahead block size, so that little more is fetched from a bucket than is read.
 _IN_PARTS = {"block_size": 256 * 1024}
 _PATIENCE = {"connect_timeout": 3, "read_timeout": 10}
 
 
 class ArtifactFiles:
-    """Files below `root` of a file system; nothing outside of it, and no link, is ever read."""
+    """Read-only files below `root` of a file system. Links and paths outside are never read."""
 
     def __init__(self, system: Any, root: str) -> None:
         self._system = system
@@ -72,7 +72,7 @@ class ArtifactFiles:
         return digest.hexdigest()
 
     def pieces(self, folder: str, path: str) -> Iterator[bytes]:
-        """Yield the bytes of a file; raises FilesUnreadable before the first or at any piece."""
+        """Yield the bytes of a file. Raises FilesUnreadable before the first or at any piece."""
         try:
             with self._open(folder, path) as file:
                 while piece := file.read(_CHUNK_BYTES):
@@ -82,7 +82,7 @@ class ArtifactFiles:
 
     @contextmanager
     def opened(self, folder: str, path: str) -> Iterator[BinaryIO]:
-        """Open a file to read parts of it wherever they stand."""
+        """Open a file for random access."""
         try:
             with self._open(folder, path, **_IN_PARTS) as file:
                 yield file
@@ -126,7 +126,7 @@ def _opened(_pid: int, url: str, options: tuple[tuple[str, Any], ...]) -> Artifa
 
 
 def artifact_files() -> ArtifactFiles:
-    """Return the store of this process; a forked child gets one with connections of its own."""
+    """Return the store of this process. A forked child gets one with its own connections."""
     url: str = settings.SLIPWAY_ARTIFACTS_URL
     options = () if url.startswith("file:") else tuple(sorted(_bucket_options().items()))
     return _opened(os.getpid(), url, options)

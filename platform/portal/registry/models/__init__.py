@@ -1,4 +1,4 @@
-"""What MLflow's tables lack: stages, moves, what files say, figures, requests. One file a noun."""
+"""Models of this app, which extend MLflow's tables. One file for each noun."""
 
 from portal.registry.models.lines import ModelLine, ProjectRules
 from portal.registry.models.moves import Move, PromotionRequest

@@ -1,4 +1,4 @@
-"""The rules of a project, and what we keep of each of its registered models."""
+"""The rules of a project, and our row of each of its registered models."""
 
 from typing import ClassVar
 
@@ -11,14 +11,14 @@ from slipway.schemas.registry import DEFAULT_STAGES
 
 
 def default_stages() -> list[str]:
-    """Return the stages of a project that named none."""
+    """Return the default stages of a project."""
     return list(DEFAULT_STAGES)
 
 
 class ProjectRules(Row):
     """The stages of a project in order, and its gates as a list of `TargetGates`.
 
-    `revision` counts changes; a change is guarded by the one it was made from.
+    `revision` counts changes. It guards a change against concurrent ones.
     """
 
     id = IdField("rules")
@@ -29,22 +29,23 @@ class ProjectRules(Row):
 
 
 class ModelLineQuerySet(models.QuerySet["ModelLine"]):
-    """Verbs on lines."""
+    """Queries of lines."""
 
     def advance(self, pk: str, sequence: int) -> bool:
-        """Take the next place in the history of a model; False when somebody else was first.
+        """Take the next place in the history of a model. Returns False if the race was lost.
 
-        The row stays locked until the transaction ends, so what follows in it happens alone.
+        The row stays locked until the transaction ends, so the rest of it runs without concurrency.
         """
         row = self.filter(pk=pk, sequence=sequence)
         return bool(row.update(sequence=F("sequence") + 1))
 
 
 class ModelLine(Row):
-    """A registered model, as far as MLflow's table of them does not tell.
+    """Our row of a registered model, with the values that MLflow's table lacks.
 
-    `born_ms` is when MLflow made it. A model deleted and made again under its name is another one:
-    nothing that was approved for the first holds for the second. `sequence` counts its moves.
+    `born_ms` is the time when MLflow created it. A model that is deleted and created again under
+    its name is another one: no approval of the first is valid for the second. `sequence` counts its
+    moves.
     """
 
     id = IdField("model")

@@ -1,4 +1,4 @@
-"""The history of a model, and requests to make it longer."""
+"""The history of a model, and requests for promotions."""
 
 from typing import Any, ClassVar
 
@@ -15,18 +15,18 @@ from slipway.schemas.registry import RequestState
 
 
 class MoveQuerySet(models.QuerySet["Move"]):
-    """Verbs on moves."""
+    """Queries of moves."""
 
     def untold(self) -> "MoveQuerySet":
-        """Moves that MLflow's tables do not show yet."""
+        """Moves that are not synced to MLflow's tables yet."""
         return self.filter(told_at__isnull=True)
 
 
 class Move(Row):
-    """One step in the one line of a model's history: a stage entered, an alias set or removed.
+    """One event in the linear history of a model: a stage entered, an alias set or removed.
 
-    `gates` are the results it moved by. `replaced` is the version that stood at the target before.
-    `told_at` is when MLflow's tables followed.
+    `gates` are the results at the time of the move. `replaced` is the version that was at the
+    target before. `told_at` is the time of the sync to MLflow's tables.
     """
 
     id = IdField("move")
@@ -54,10 +54,10 @@ class Move(Row):
 
 
 class RequestQuerySet(models.QuerySet["PromotionRequest"]):
-    """Verbs on requests. A move is one guarded UPDATE; who loses the race is told by False."""
+    """Queries of requests. A move is one guarded UPDATE: the loser of a race gets False."""
 
     def complete(self) -> "RequestQuerySet":
-        """With what an answer about them needs."""
+        """With the relations that responses need."""
         return self.select_related("record__line", "requested_by", "decided_by")
 
     def move(self, pk: str, target: RequestState, **changes: Any) -> bool:
@@ -79,7 +79,7 @@ class RequestQuerySet(models.QuerySet["PromotionRequest"]):
 
 
 class PromotionRequest(Row):
-    """Somebody asks that a version may move to a target; `used` once it has."""
+    """Request to approve the promotion of a version to a target. `used` once it was promoted."""
 
     id = IdField("preq")
     record = models.ForeignKey(VersionRecord, on_delete=models.CASCADE, related_name="requests")

@@ -1,4 +1,4 @@
-"""What we know of a version beyond MLflow's row: author, stage, what its files say, figures."""
+"""Our rows of a version beside MLflow's: author, stage, file contents, metrics."""
 
 import math
 from typing import ClassVar
@@ -14,12 +14,12 @@ from portal.storage.models import StoredFile
 class VersionRecord(Row):
     """A version of a model. `stage` is empty for the first stage of the project.
 
-    `author` is who registered it, where that is known, and what is `given` was said then. What
-    follows `read_at` is what its files said then; `fault` says why they said nothing. `format` is a
-    `ModelFormat`, and `entry` the file that is the model, where one is. `files` holds [path, bytes,
-    SHA-256] of each file; the digests are there since `hashed_at`. `given_batching` and
-    `noted_batching` (of its metadata) are each a `BatchingMode` or empty, and `batching_report` is
-    the `BatchingReport` of the replica that was ready last.
+    `author` is the person who registered it, if known. The `given_` columns were stated at the
+    registration. The columns after `read_at` hold what its files contained then. `fault` is the
+    reason if they could not be read. `format` is a `ModelFormat`, and `entry` the model file of a
+    single-file model. `files` holds [path, bytes, SHA-256] of each file. The digests are set since
+    `hashed_at`. `given_batching` and `noted_batching` (from its metadata) are each a `BatchingMode`
+    or empty, and `batching_report` is the `BatchingReport` of the replica that was ready last.
     """
 
     id = IdField("mver")
@@ -55,7 +55,7 @@ class VersionRecord(Row):
 
 
 class GoldenRecord(Row):
-    """Predictions that training saw, as a stored file of `GoldenIn`; the newest one counts."""
+    """Golden predictions of a version, as a stored file of `GoldenIn`. The newest one counts."""
 
     id = IdField("gold")
     record = models.ForeignKey(VersionRecord, on_delete=models.CASCADE, related_name="goldens")
@@ -67,10 +67,10 @@ class GoldenRecord(Row):
 
 
 class Evaluation(Row):
-    """A figure of a version on a dataset version such as `digits:3`.
+    """A metric of a version on a dataset version such as `digits:3`.
 
-    `workload_id` is the job that reported it itself, with the token only it has; without one,
-    somebody else wrote it down, and it does not count for gates. Read `figure`, never `value`.
+    `workload_id` is the job that reported it with its own token. Without one, a person recorded it,
+    and it does not count for gates. Read `figure`, never `value`.
     """
 
     id = IdField("eval")
@@ -90,12 +90,12 @@ class Evaluation(Row):
 
     @property
     def figure(self) -> float:
-        """What was measured, NaN and infinities included."""
+        """The measured value, NaN and infinities included."""
         if self.not_finite:
             return float(self.not_finite)
         return math.nan if self.value is None else self.value
 
     @property
     def is_verified(self) -> bool:
-        """Whether a job of the platform reported it itself."""
+        """True if a job of the platform reported the value itself."""
         return bool(self.workload_id)

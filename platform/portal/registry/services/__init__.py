@@ -1,1 +1,1 @@
-"""What a person, or a job, may ask of the registry."""
+"""Services of the registry for people and jobs."""

@@ -1,4 +1,4 @@
-"""Who acts: a person, or a job in the name of the person who submitted it."""
+"""Actors of a request: a person, or a job on behalf of the person who submitted it."""
 
 from dataclasses import dataclass
 
@@ -13,14 +13,14 @@ _WORKLOAD = "wl_"
 
 @dataclass(frozen=True)
 class Actor:
-    """`workload_id` is empty for a person."""
+    """The user of a request. `workload_id` is empty for a person."""
 
     user: User
     workload_id: str = ""
 
     @classmethod
     def of(cls, principal: Principal) -> "Actor":
-        """Return who is behind a request; what a job holds is a token under the job's own id."""
+        """Return the actor of a request. A job's token has the id of the job."""
         token_id = principal.token.pk if principal.token else ""
         return cls(principal.user, token_id if token_id.startswith(_WORKLOAD) else "")
 

@@ -1,4 +1,4 @@
-"""What is recorded of a version to judge it by: golden predictions and figures."""
+"""Recorded evidence about a version: golden predictions and metrics."""
 
 import io
 import math
@@ -20,7 +20,7 @@ from slipway.schemas.registry import EvaluationIn, GoldenIn
 
 
 def record_of(project: Project, model: str, number: int) -> VersionRecord:
-    """Return our row of a version that is there; raises NotFound."""
+    """Return our row of an existing version. Raises NotFound."""
     details = find_model(project.pk, model)
     return ensure_record(project, details, find_version(project.pk, model, number))
 
@@ -28,7 +28,7 @@ def record_of(project: Project, model: str, number: int) -> VersionRecord:
 def record_golden(
     *, project: Project, model: str, number: int, golden: GoldenIn, by: Actor
 ) -> GoldenRecord:
-    """Keep predictions to be compared with whenever the version is loaded; the newest count."""
+    """Store predictions to verify whenever the version is loaded. The newest ones count."""
     record = record_of(project, model, number)
     content = orjson.dumps(golden.model_dump(), option=orjson.OPT_SORT_KEYS)
     stored = receive_bytes(chunks=iter([content]))
@@ -48,7 +48,7 @@ def record_golden(
                 relative_tolerance=golden.relative_tolerance,
                 recorded_by=by.user,
             )
-            # What replicas proved, they proved by other rows.
+            # The report of the replicas was based on other rows.
             VersionRecord.objects.filter(pk=record.pk).update(batching_report=None)
             audit.record(
                 "model.golden",
@@ -65,12 +65,12 @@ def record_golden(
 
 
 def golden_of(record: VersionRecord) -> GoldenRecord | None:
-    """Return the golden predictions that count, without their rows."""
+    """Return the newest golden predictions, without their rows."""
     return record.goldens.select_related("file__blob").first()
 
 
 def read_golden(record: VersionRecord) -> GoldenIn:
-    """Return the golden predictions of a version; raises NotFound."""
+    """Return the golden predictions of a version. Raises NotFound."""
     newest = golden_of(record)
     if newest is None:
         raise NotFound
@@ -84,7 +84,7 @@ def read_golden(record: VersionRecord) -> GoldenIn:
 def record_evaluation(
     *, project: Project, model: str, number: int, spec: EvaluationIn, by: Actor
 ) -> Evaluation:
-    """Keep a figure. It counts for gates only where a job reported it with its own token."""
+    """Store a metric. It counts for gates only if a job reported it with its own token."""
     record = record_of(project, model, number)
     value = spec.figure if spec.run_id is None else _logged(project, spec)
     finite = value is not None and math.isfinite(value)
@@ -116,7 +116,7 @@ def record_evaluation(
 
 
 def _logged(project: Project, requested: EvaluationIn) -> float:
-    """Return what a run of the project has logged last under the metric."""
+    """Return the last value that a run of the project logged for the metric."""
     runs = Run.objects.in_projects([project.pk]).filter(run_uuid=requested.run_id)
     latest_metric = LatestMetric.objects.filter(run__in=runs, key=requested.metric).first()
     if latest_metric is None:

@@ -1,4 +1,4 @@
-"""Moving versions to stages and aliases to versions: one line of history for each model."""
+"""Moves versions to stages and aliases to versions, with a linear history for each model."""
 
 from dataclasses import dataclass, replace
 
@@ -26,7 +26,7 @@ from slipway.schemas.registry import Gate, GateResult, RequestState, TargetKind
 
 @dataclass(frozen=True)
 class PromotionPlan:
-    """What a promotion would change, and how its gates stand. Good until `sequence` moves on."""
+    """Changes of a promotion, and its gate results. Valid until `sequence` changes."""
 
     model: ModelFacts
     version: VersionFacts
@@ -41,19 +41,19 @@ class PromotionPlan:
 
     @property
     def is_there(self) -> bool:
-        """Whether the version is at the target already."""
+        """True if the version is at the target already."""
         if self.target.kind is TargetKind.STAGE:
             return self.stage_now == self.target.name
         return self.model.aliases.get(self.target.name) == self.version.number
 
     @property
     def may_promote(self) -> bool:
-        """Whether nothing stands in the way."""
+        """True if the version is not at the target yet and all gates passed."""
         return not self.is_there and all(gate.passed for gate in self.gates)
 
     @property
     def sentence(self) -> str:
-        """Say what would change."""
+        """Describe the change."""
         name = f"version {self.version.number} of {self.model.name}"
         if self.is_there:
             return f"{name[0].upper()}{name[1:]} is at the {self.target} already."
@@ -64,22 +64,22 @@ class PromotionPlan:
 
 
 def stage_of(record: VersionRecord | None, rules: ProjectRules) -> str:
-    """Return the stage of a version; one that was never moved is in the first."""
+    """Return the stage of a version. One that was never moved is in the first."""
     return (record.stage if record else "") or str(rules.stages[0])
 
 
 def plan_promotion(*, project: Project, model: str, number: int, target: Target) -> PromotionPlan:
-    """Return what a promotion would change; nothing is changed. Call it outside a transaction.
+    """Return the changes of a promotion without making any. Call it outside a transaction.
 
-    Raises NotFound, and InvalidInput for a stage or an alias that cannot be.
+    Raises NotFound, and InvalidInput for a stage or an alias that is not allowed.
     """
     moved = find_told(project, model)
     line = ensure_line(project, moved)
-    # Read before anything is judged: whatever changes from here on moves it.
+    # Read before the gates are evaluated: any later change increments it.
     sequence = ModelLine.objects.values_list("sequence", flat=True).get(pk=line.pk)
     rules = rules_of(project)
     _require_target(rules, target)
-    # Before MLflow is asked, which may not have been told of the last of them yet.
+    # Read unsynced moves first: MLflow's tables may lag behind them.
     untold = list(Move.objects.untold().filter(line=line).order_by("sequence"))
     moved = _as_moved(find_model(project.pk, model), untold)
     version = find_version(project.pk, model, number)
@@ -103,7 +103,7 @@ def plan_promotion(*, project: Project, model: str, number: int, target: Target)
 
 
 def _as_moved(details: ModelFacts, moves: list[Move]) -> ModelFacts:
-    """Return a model with its aliases where moves have put them."""
+    """Return a model with its aliases after these moves."""
     aliases = dict(details.aliases)
     for move in moves:
         if move.kind == TargetKind.ALIAS:
@@ -138,7 +138,7 @@ def _require_target(rules: ProjectRules, target: Target) -> None:
 
 
 def standing_at(details: ModelFacts, line: ModelLine, target: Target) -> VersionRecord | None:
-    """Return the version that is at the target now: of a stage, the one that came last."""
+    """Return the present version at the target. For a stage, the one that entered last."""
     records = VersionRecord.objects.filter(line=line).select_related("line")
     if target.kind is TargetKind.ALIAS:
         at = details.aliases.get(target.name)
@@ -176,9 +176,9 @@ def promote(
 ) -> Move:
     """Move a version to a stage, or an alias to a version.
 
-    Of promotions of one model at the same time, and of one planned on an older `sequence`, one is
-    done and the others raise Conflict. Closed gates raise Conflict too, unless a maintainer gives a
-    reason, which the audit log keeps.
+    Of concurrent promotions of a model one succeeds and the others raise Conflict, as does one
+    planned on an older `sequence`. Closed gates raise Conflict too, unless a maintainer gives a
+    reason, which the audit log stores.
     """
     plan = plan_promotion(project=project, model=model, number=number, target=target)
     if sequence is not None and sequence != plan.sequence:
@@ -218,7 +218,7 @@ def _refused(plan: PromotionPlan, closed: list[GateResult]) -> Conflict:
 
 
 def _take_place(plan: PromotionPlan, by: Actor, override_reason: str | None) -> Move:
-    """Write the move; everything here happens alone, for whoever else promotes waits or loses."""
+    """Write the move. `advance` serializes this part: concurrent promotions wait or lose."""
     line = plan.record.line
     if not ModelLine.objects.advance(line.pk, plan.sequence):
         raise _moved(plan.model.name)
@@ -262,7 +262,7 @@ def _audit_move(line: ModelLine, move: Move, plan: PromotionPlan) -> None:
 
 
 def _archive(plan: PromotionPlan, by: Actor) -> None:
-    """Move the version that made room to the last stage; a place of its own in the history."""
+    """Move the replaced version to the last stage, as a separate move in the history."""
     line, last = plan.record.line, str(plan.rules.stages[-1])
     if plan.replaces is None or last == plan.target.name:
         return
@@ -284,13 +284,13 @@ def _archive(plan: PromotionPlan, by: Actor) -> None:
 
 
 def remove_alias(*, project: Project, model: str, alias: str, by: Actor) -> Move:
-    """Take an alias away. What reads the model by it fails from then on.
+    """Remove an alias. Clients that load the model by it fail from then on.
 
-    An alias that gates protect is taken away by a maintainer only.
+    Only a maintainer may remove an alias that gates protect.
     """
     details = find_told(project, model)
     line = ensure_line(project, details)
-    # Read before MLflow's table is believed: whatever changes from here on moves it.
+    # Read before MLflow's table: any later change increments it.
     sequence = ModelLine.objects.values_list("sequence", flat=True).get(pk=line.pk)
     at = find_model(project.pk, model).aliases.get(alias)
     if at is None:

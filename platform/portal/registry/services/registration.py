@@ -1,4 +1,4 @@
-"""Making registered models and versions in MLflow's tables, the way MLflow does."""
+"""Creates registered models and versions in MLflow's tables, the way MLflow does."""
 
 from collections.abc import Mapping
 
@@ -33,7 +33,7 @@ def _now_ms() -> int:
 
 
 def register_model(*, project: Project, spec: ModelIn, by: Actor) -> ModelFacts:
-    """Make a registered model; raises Conflict when the name is taken, be it by a prompt."""
+    """Create a registered model. Raises Conflict if a model or a prompt has the name."""
     if not _make_model(project, spec.name, spec.description, spec.tags):
         raise Conflict(
             f"There is a registered model or a prompt named {spec.name} already.",
@@ -48,7 +48,7 @@ def register_model(*, project: Project, spec: ModelIn, by: Actor) -> ModelFacts:
 
 
 def _make_model(project: Project, name: str, note: str, tags: Mapping[str, str]) -> bool:
-    """Insert a model; False when the name is taken."""
+    """Insert a model. Returns False if the name is taken."""
     now = _now_ms()
     try:
         with transaction.atomic(using=DATABASE):
@@ -69,9 +69,9 @@ def _make_model(project: Project, name: str, note: str, tags: Mapping[str, str])
 
 
 def register_version(*, project: Project, model: str, spec: VersionIn, by: Actor) -> VersionFacts:
-    """Make the next version of a model, and the model when it is not there.
+    """Create the next version of a model, and the model if it does not exist.
 
-    Numbers only grow, whoever else registers at the same time, an MLflow client included. Raises
+    Numbers only grow, even if others register at the same time, MLflow clients included. Raises
     InvalidInput for a source or a run that is not this project's, or a source without files.
     """
     location, run_of_source = resolve_source(project.pk, spec.source)
@@ -110,7 +110,7 @@ def register_version(*, project: Project, model: str, spec: VersionIn, by: Actor
 
 
 def _keep_given(record: VersionRecord, requested: VersionIn) -> None:
-    """Keep what was said of the files, which are then read by it whoever has looked before."""
+    """Store the stated format, signature and batching. The files are then read again."""
     if requested.batching is not None:
         VersionRecord.objects.filter(pk=record.pk).update(given_batching=requested.batching.value)
     if requested.format is None and requested.signature is None:
@@ -138,7 +138,7 @@ def _refuse_prompt(project: Project, name: str) -> None:
 def _insert_version(
     project: Project, model: str, requested: VersionIn, location: str, run_id: str
 ) -> int:
-    """Insert a version under the next number. The key decides a race; the loser takes the next."""
+    """Insert a version under the next number. The loser of a race takes the number after it."""
     for _ in range(_TRIES):
         now = _now_ms()
         try:

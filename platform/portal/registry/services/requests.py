@@ -1,4 +1,4 @@
-"""Asking for approval, and giving it."""
+"""Approval requests, and decisions about them."""
 
 from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
@@ -18,7 +18,7 @@ from slipway.schemas.registry import RequestState, Verdict
 def ask_approval(
     *, project: Project, model: str, number: int, target: Target, by: Actor, note: str = ""
 ) -> PromotionRequest:
-    """Ask a maintainer to approve a promotion; raises Conflict when that was asked already."""
+    """Request the approval of a promotion. Raises Conflict if it was requested already."""
     plan = plan_promotion(project=project, model=model, number=number, target=target)
     if plan.is_there:
         raise Conflict(plan.sentence, code="already_there", next_step="Nothing is left to do.")
@@ -55,7 +55,11 @@ def requests_of(
 def decide(
     *, project: Project, model: str, request_id: str, verdict: Verdict, by: Actor, note: str = ""
 ) -> PromotionRequest:
-    """Approve, reject or withdraw. Who decides is a maintainer, and neither author nor asker."""
+    """Approve, reject or withdraw a request.
+
+    Only a maintainer who is neither the author of the version nor the requester may approve or
+    reject. The requester or a maintainer may withdraw it.
+    """
     line = line_of(find_model(project.pk, model))
     rows = PromotionRequest.objects.complete().select_related("record__author")
     request = rows.filter(pk=request_id, record__line=line).first() if line else None

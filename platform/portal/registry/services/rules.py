@@ -12,10 +12,10 @@ from slipway.schemas.registry import RulesIn
 
 
 def change_rules(*, project: Project, spec: RulesIn, by: Actor) -> ProjectRules:
-    """Put other stages and gates in force; audited, because gates are what promotions rest on.
+    """Replace the stages and gates of a project. Audited, because promotions depend on gates.
 
     Raises Conflict when somebody changed them since `spec.revision` was read, InvalidInput when a
-    stage goes in which there are versions.
+    removed stage still has versions.
     """
     require_maintainer(project, by, to="change stages and gates")
     gates = [target.model_dump(mode="json") for target in spec.gates]
@@ -23,7 +23,7 @@ def change_rules(*, project: Project, spec: RulesIn, by: Actor) -> ProjectRules:
         ProjectRules.objects.get_or_create(project=project)
         rows = ProjectRules.objects.filter(project=project, revision=spec.revision)
         before = rules_of(project)
-        # The guarded UPDATE takes the lock, so what is checked after it stays true.
+        # The guarded UPDATE takes the lock, so later checks stay valid.
         if not rows.update(stages=spec.stages, gates=gates, revision=spec.revision + 1):
             raise Conflict(
                 "Somebody has changed the stages or gates of this project meanwhile.",
