@@ -9,10 +9,10 @@ from slipway.client import Client
 from slipway.console import outcome
 from slipway.credentials import default_project
 from slipway.errors import InvalidInput
-from slipway.money import dollars
 from slipway.resources.jobs import job_body
 from slipway.sanitize import visible
 from slipway.schemas.backends import BackendName
+from slipway.schemas.money import dollars
 from slipway.schemas.training import JobIn, JobOut
 from slipway.snapshots import DEFAULT_LIMIT_BYTES, take_snapshot
 from slipway.terminal_text import tame

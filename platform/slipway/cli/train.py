@@ -15,9 +15,9 @@ from slipway.cli.session import Session, command
 from slipway.cli.transfer import progress_bar
 from slipway.cli.watch import first_words, watch
 from slipway.errors import InvalidInput, NotFound
-from slipway.money import dollars
 from slipway.resources.jobs import job_body
 from slipway.schemas.backends import BACKENDS
+from slipway.schemas.money import dollars
 from slipway.schemas.training import JobIn, JobOut, Quote
 from slipway.snapshots import DEFAULT_LIMIT_BYTES, HARD_LIMIT_BYTES, Snapshot, take_snapshot
 from slipway.training import requirements_text

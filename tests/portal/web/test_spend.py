@@ -13,9 +13,9 @@ from portal.spend.holding_sync import sync_holdings
 from portal.spend.meter import meter
 from portal.spend.models import Budget
 from portal.storage.usage import register_stored
-from portal.web.money import dollars
 from portal.workloads.costs import unix_ms, workload_cost
 from portal.workloads.models import Workload
+from slipway.schemas.money import dollars
 from tests.personas import Personas, make_user
 from tests.portal.spend.conftest import node
 from tests.portal.spend.ledgers import make_lease, make_workload

@@ -6,7 +6,7 @@ from django.db import IntegrityError, transaction
 
 from portal.accounts import audit
 from portal.accounts.models import Project, User
-from portal.compute.models import Tier
+from portal.compute.services.tiers import offered_tier
 from portal.core.enqueue import ring
 from portal.core.errors import Conflict, InvalidInput
 from portal.endpoints.lifecycle import EndpointState
@@ -26,7 +26,7 @@ def create_endpoint(*, project: Project, by: User, spec: EndpointIn) -> Endpoint
     Raises InvalidInput for one that can never run, Conflict for a name that is taken.
     """
     require_comparable(spec.plan, None)
-    tier = _tier(spec.tier)
+    tier = offered_tier(spec.tier)
     most = _most(spec.min_replicas, spec.max_replicas)
     refuse_impossible(project=project, tier=tier, tasks=1, backend=DEFAULT_BACKEND)
     _require_free(spec.name)
@@ -196,24 +196,3 @@ def _most(least: int, most: int | None) -> int:
             next_step="Raise it, or lower min_replicas.",
         )
     return result
-
-
-def _tier(slug: str | None) -> Tier:
-    offered = Tier.objects.filter(is_active=True)
-    if slug is not None:
-        offered = offered.filter(slug=slug)
-    tier = offered.order_by("nano_usd_per_hour", "slug").first()
-    if tier is not None:
-        return tier
-    if slug is None:
-        raise Conflict(
-            "No hardware tier is offered yet.",
-            code="no_tiers",
-            next_step="Ask an administrator to join a node or add a tier.",
-        )
-    raise InvalidInput(
-        f"There is no tier {slug}.",
-        code="no_such_tier",
-        field="tier",
-        next_step="List the tiers with `slipway tier list`.",
-    )

@@ -5,7 +5,8 @@ from django.db import IntegrityError, transaction
 from portal.accounts import audit
 from portal.accounts.models import Project, User
 from portal.compute.models import Tier
-from portal.core.errors import Conflict, InvalidInput, NotFound
+from portal.compute.services.tiers import offered_tier
+from portal.core.errors import Conflict, NotFound
 from portal.core.text import clean_slug
 from portal.notebooks.environments import environment_of
 from portal.notebooks.kinds import KIND
@@ -20,7 +21,6 @@ from portal.workloads.services.submission import WorkloadRequest, submit_workloa
 from portal.workloads.specs import personal_key_of, spec_from
 from slipway.schemas.backends import DEFAULT_BACKEND
 from slipway.schemas.notebook_servers import NotebookState, ServerEdit, ServerIn, Weekday
-from slipway.schemas.truncation import name_some
 from slipway.schemas.workloads import ReasonCode
 
 MOST_A_PERSON = 20
@@ -37,7 +37,7 @@ def launch_server(*, project: Project, by: User, spec: ServerIn) -> Server:
     Raises InvalidInput, naming the field, and Conflict where the person has one of that name.
     """
     require_notebooks()
-    tier = tier_called(spec.tier)
+    tier = offered_tier(spec.tier)
     name = clean_slug(spec.name, field="name")
     refuse_impossible(project=project, tier=tier, tasks=1, backend=DEFAULT_BACKEND)
     _require_free(project, by, name)
@@ -208,28 +208,6 @@ def delete_server(*, server: Server) -> None:
 def lifetime_of(requested: ServerIn | ServerEdit) -> int | None:
     """Return the seconds a server may run at most."""
     return max(1, round(requested.max_hours * _S_AN_HOUR)) if requested.max_hours else None
-
-
-def tier_called(slug: str | None) -> Tier:
-    """Return a tier on offer, the cheapest if none is named. Raises InvalidInput or Conflict."""
-    offered = Tier.objects.filter(is_active=True)
-    named = offered.filter(slug=slug) if slug is not None else offered
-    tier = named.order_by("nano_usd_per_hour", "slug").first()
-    if tier is not None:
-        return tier
-    if slug is None:
-        raise Conflict(
-            "No hardware tier is offered yet.",
-            code="no_tiers",
-            next_step="Ask an administrator to join a node or add a tier.",
-        )
-    names = name_some(list(offered.order_by("slug").values_list("slug", flat=True)), 10)
-    raise InvalidInput(
-        f"There is no tier {slug}.",
-        code="no_such_tier",
-        field="tier",
-        next_step=f"Tiers: {names}." if names else "Ask an administrator to add a tier.",
-    )
 
 
 def _require_free(project: Project, by: User, name: str) -> None:

@@ -9,7 +9,8 @@ from django.db import transaction
 from portal.accounts.models import Project, User
 from portal.compute.models import Environment, Tier
 from portal.compute.services.environments import normalised, use_environment
-from portal.core.errors import Conflict, InvalidInput, SlipwayError
+from portal.compute.services.tiers import offered_tier
+from portal.core.errors import InvalidInput, SlipwayError
 from portal.datasets.models import Version
 from portal.datasets.services.datasets import resolve
 from portal.datasets.services.uses import record_use
@@ -27,7 +28,7 @@ from portal.workloads.specs import RunSpec, spec_from
 from slipway.schemas.notebook import SUFFIX
 from slipway.schemas.strategy import StrategyError, parse_strategy
 from slipway.schemas.training import JobEdit, JobIn, Quote
-from slipway.schemas.truncation import name_some, shorten_name
+from slipway.schemas.truncation import shorten_name
 
 _S_AN_HOUR = 3600
 _S_A_MINUTE = 60
@@ -52,7 +53,7 @@ def submit_job(
     if snapshot is None:
         raise _no_snapshot()
     require_script(snapshot, requested.script, ranks=requested.nodes * requested.procs)
-    tier = _tier(requested.tier)
+    tier = offered_tier(requested.tier)
     versions = _versions(project, requested)
     with transaction.atomic():
         workload = submit_workload(
@@ -102,7 +103,7 @@ def quote_job(*, project: Project, spec: JobIn) -> Quote:
     snapshot = snapshot_of(project, spec.snapshot)
     if snapshot is not None:
         require_script(snapshot, spec.script, ranks=spec.nodes * spec.procs)
-    tier = _tier(spec.tier)
+    tier = offered_tier(spec.tier)
     price = tier.nano_usd_per_hour * spec.nodes
     try:
         refuse_impossible(project=project, tier=tier, tasks=spec.nodes, backend=spec.backend)
@@ -119,7 +120,7 @@ def quote_job(*, project: Project, spec: JobIn) -> Quote:
 
 def admission_request(*, project: Project, by: User, spec: JobIn) -> AdmissionRequest:
     """Return what the admission would be asked about such a job. Raises InvalidInput."""
-    tier = _tier(spec.tier)
+    tier = offered_tier(spec.tier)
     return AdmissionRequest(
         workload_id="",
         team_id=project.team_id or "",
@@ -268,29 +269,6 @@ def _no_snapshot() -> InvalidInput:
         field="snapshot",
         next_step="Upload the code first (`slipway train` does).",
     )
-
-
-def _tier(slug: str | None) -> Tier:
-    offered = Tier.objects.filter(is_active=True)
-    if slug is None:
-        cheapest = offered.order_by("nano_usd_per_hour", "slug").first()
-        if cheapest is None:
-            raise Conflict(
-                "No hardware tier is offered yet.",
-                code="no_tiers",
-                next_step="Ask an administrator to join a node or add a tier.",
-            )
-        return cheapest
-    tier = offered.filter(slug=slug).first()
-    if tier is None:
-        names = name_some(list(offered.order_by("slug").values_list("slug", flat=True)), 10)
-        raise InvalidInput(
-            f"There is no tier {slug}.",
-            code="no_such_tier",
-            field="tier",
-            next_step=f"Tiers: {names}." if names else "Ask an administrator to add a tier.",
-        )
-    return tier
 
 
 def _wait_of(project: Project, tier: Tier, requested: JobIn) -> tuple[bool, str]:

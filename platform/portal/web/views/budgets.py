@@ -24,13 +24,14 @@ from portal.spend.services.budgets import (
     set_budget,
 )
 from portal.web.confirmation import Question, ask
-from portal.web.forms.spend import ChangeBudget, Override, SetBudget, dollars_text
+from portal.web.forms.spend import ChangeBudget, Override, SetBudget
 from portal.web.forms.submission import carry_out, sent, status_of
 from portal.web.list_query import listing
 from portal.web.shortlist import Shortlist, shortlist
 from portal.workloads.models import Workload
 from portal.workloads.ports import kind_of, registered_kinds
 from slipway.schemas.accounts import Role, Scope
+from slipway.schemas.money import plain_dollars
 from slipway.schemas.workloads import ReasonCode, WorkloadState
 
 ALERTS_SHOWN = 50
@@ -77,7 +78,7 @@ def budget(request: HttpRequest, budget: str) -> HttpResponse:
     change = ChangeBudget(
         sent(request) if asks != "override" else None,
         initial={
-            "limit": dollars_text(budget_row.limit_nano_usd),
+            "limit": plain_dollars(budget_row.limit_nano_usd),
             "stops": budget_row.stops,
             "counts_exempt": budget_row.counts_exempt,
         },

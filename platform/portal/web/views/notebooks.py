@@ -22,7 +22,6 @@ from portal.web.confirmation import Question, ask
 from portal.web.forms.notebook_servers import EditServer
 from portal.web.forms.submission import carry_out, one_click, sent, status_of
 from portal.web.list_query import listing, word
-from portal.web.money import dollars
 from portal.web.notebook_servers import (
     GROUPS,
     ServerStanding,
@@ -35,6 +34,7 @@ from portal.web.urls_for import address_of
 from portal.web.workloads import log_section
 from portal.workloads.models import WorkloadEvent
 from slipway.schemas.accounts import Role, Scope
+from slipway.schemas.money import dollars
 from slipway.schemas.notebook_servers import NotebookState
 
 STORY_LINES = 100
