@@ -32,6 +32,7 @@ def train(
     datasets: Sequence[str] = (),
     tags: Mapping[str, str] | None = None,
     name: str | None = None,
+    parent: str | None = None,
     priority: int | None = None,
     max_attempts: int | None = None,
     max_hours: float | None = None,
@@ -47,7 +48,8 @@ def train(
 
     The code travels as a snapshot. `params` reach the script as `--name=value` after `args`,
     `strategy` is a word of `slipway.distributed`, `requirements` a file, `datasets` as `digits:3`.
-    Spend is split by `tags`. `project` and `client` default to those in use. `watch` shows the log.
+    Spend is split by `tags`. `parent` is the id of a job that this one is a part of. `project` and
+    `client` default to those in use. `watch` shows the log.
     """
     with contextlib.ExitStack() as stack:
         if client is None:
@@ -61,6 +63,7 @@ def train(
             snapshot=snapshot.digest,
             git=snapshot.git,
             name=name,
+            parent=parent,
             args=args,
             params=params,
             nodes=nodes,

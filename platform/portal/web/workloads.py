@@ -11,13 +11,14 @@ from portal.core import clock
 from portal.web.dates import lasting
 from portal.web.environment_builds import builds_of
 from portal.web.logs import tail_of
-from portal.web.shortlist import shortlist
-from portal.workloads.costs import unix_ms, workload_cost, workload_price
+from portal.web.shortlist import Shortlist, shortlist
+from portal.workloads.costs import cost_of_parts, unix_ms, workload_cost, workload_price
 from portal.workloads.lifecycle import ENDS, WAITING
 from portal.workloads.models import Lease, Workload, WorkloadEvent
 from slipway.schemas.workloads import WorkloadState
 
 STORY_LINES = 200
+PARTS = 50
 _S = WorkloadState
 _WORDS = {
     _S.SUBMITTED: ("held", "warn"),
@@ -117,7 +118,21 @@ def workload_page(status: WorkloadStatus) -> dict[str, Any]:
         "attempts": sorted({lease.epoch for lease in leases}, reverse=True),
         "ranks": range(workload.nodes * workload.procs),
         "took": _times_of(workload, leases),
+        "parts": _parts_of(workload),
+        "cost_with_parts": _cost_with_parts(status),
     }
+
+
+def _parts_of(workload: Workload) -> Shortlist[WorkloadStatus]:
+    """Return the newest parts of a workload."""
+    parts = Workload.objects.parts_of(workload).select_related("tier").order_by("-pk")
+    rows = parts.prefetch_related("leases__node", "tier__prices")
+    shown = shortlist(rows, PARTS)
+    return shown.replaced_by(WorkloadStatus.of(part, part.reason_text) for part in shown)
+
+
+def _cost_with_parts(status: WorkloadStatus) -> int:
+    return status.cost + cost_of_parts(status.workload, until_ms=unix_ms(clock.now()))
 
 
 def log_section(workload: Workload, request: HttpRequest) -> dict[str, Any]:

@@ -91,6 +91,21 @@ def workload_cost(workload: Workload, *, until_ms: int) -> int:
     return sum(lease_cost(lease, steps, until_ms=until_ms) for lease in leases)
 
 
+def cost_of_parts(workload: Workload, *, until_ms: int) -> int:
+    """Return what the workloads within this one have cost so far, in nano-USD, without itself.
+
+    Of an outermost workload all levels count, of another one the parts directly below it.
+    """
+    within = Workload.objects.filter(root=workload)
+    if workload.root_id is not None:
+        within = Workload.objects.parts_of(workload)
+    leases = list(Lease.objects.filter(workload__in=within.values("pk")))
+    steps = price_steps({lease.tier_id for lease in leases}) if leases else {}
+    return sum(
+        lease_cost(lease, steps.get(lease.tier_id, ()), until_ms=until_ms) for lease in leases
+    )
+
+
 def workload_price(workload: Workload) -> int:
     """Return nano-USD an hour: what it costs now, or cost when it ended last."""
     leases = [lease for lease in workload.leases.all() if lease.epoch == workload.epoch]

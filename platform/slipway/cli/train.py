@@ -59,6 +59,14 @@ ParamOption = Annotated[
         "--param", metavar="NAME=VALUE", help="A parameter; the script gets --NAME=VALUE."
     ),
 ]
+ParentOption = Annotated[
+    str | None,
+    typer.Option(
+        "--parent",
+        metavar="JOB",
+        help="Make it a part of this job: it stops with it, and its cost counts there.",
+    ),
+]
 NameOption = Annotated[str | None, typer.Option("--name", help="What people call the job.")]
 AttemptsOption = Annotated[
     int | None,
@@ -134,6 +142,7 @@ def train(
     dataset: DatasetOption = None,
     tag: TagOption = None,
     name: NameOption = None,
+    parent: ParentOption = None,
     priority: PriorityOption = None,
     max_attempts: AttemptsOption = None,
     max_hours: HoursOption = None,
@@ -165,6 +174,7 @@ def train(
             datasets=dataset,
             tags=parse_pairs(tag or (), option="--tag") or None,
             name=name,
+            parent=parent,
             priority=priority,
             max_attempts=max_attempts,
             max_hours=max_hours,

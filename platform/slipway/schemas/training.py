@@ -107,6 +107,8 @@ class JobIn(RequestSchema):
     their node: `process`, which starts at once, or `docker`, a container. `datasets` are versions
     it reads (`digits:3`; without a number the latest at this moment): in the job
     `slipway.dataset("digits")` is that version. `tags` split what is spent, whoever pays it.
+    `parent` is the id of a job or other workload of the project that this job is a part of: it is
+    stopped with it, and its cost counts there.
     """
 
     name: Name | None = None
@@ -123,6 +125,7 @@ class JobIn(RequestSchema):
     datasets: list[DatasetReference] = Field(default=[], max_length=20)
     tags: Tags = {}
     git: GitFacts | None = None
+    parent: Annotated[Line, Field(min_length=1, max_length=32)] | None = None
     priority: Whole = Field(default=0, ge=-100, le=100)
     max_attempts: Whole = Field(default=3, ge=1, le=20)
     hang_after_minutes: Whole | None = Field(default=30, ge=1, le=10_080)

@@ -244,11 +244,13 @@ class WorkloadEventOut(AnswerSchema):
 class WorkloadOut(AnswerSchema):
     """A workload. `explanation` is the sentence a person reads: why it waits, runs or ended.
 
-    `network` is the rule it runs under: what it reaches of the network.
+    `network` is the rule it runs under: what it reaches of the network. `parent` is the id of the
+    workload that it is a part of.
     """
 
     id: str
     project: str
+    parent: str | None = None
     kind: str
     name: str
     state: WorkloadState

@@ -55,6 +55,7 @@ def submit_job(
     require_script(snapshot, requested.script, ranks=requested.nodes * requested.procs)
     tier = offered_tier(requested.tier)
     versions = _versions(project, requested)
+    parent = _parent(project, requested.parent)
     with transaction.atomic():
         workload = submit_workload(
             project=project,
@@ -72,6 +73,7 @@ def submit_job(
                 max_attempts=requested.max_attempts,
                 max_lifetime_s=_lifetime(requested),
                 tags=requested.tags,
+                parent=parent,
             ),
         )
         for version in versions:
@@ -269,6 +271,21 @@ def _no_snapshot() -> InvalidInput:
         field="snapshot",
         next_step="Upload the code first (`slipway train` does).",
     )
+
+
+def _parent(project: Project, workload_id: str | None) -> Workload | None:
+    """Return the workload that a job is a part of. Raises InvalidInput if there is none."""
+    if workload_id is None:
+        return None
+    workload = Workload.objects.filter(project=project, pk=workload_id).first()
+    if workload is None:
+        raise InvalidInput(
+            f"There is no workload {workload_id} in project {project.slug}.",
+            code="no_such_parent",
+            field="parent",
+            next_step="Name the id of a job that waits or runs, as `slipway job list` shows it.",
+        )
+    return workload
 
 
 def _wait_of(project: Project, tier: Tier, requested: JobIn) -> tuple[bool, str]:
