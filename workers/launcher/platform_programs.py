@@ -50,7 +50,7 @@ _LAB: Final = PlatformProgram(
     name="jupyterlab",
     command="slipway-lab",
     module="workers.lab",
-    packages=("lab",),
+    packages=("lab", "portal_client"),
     imports=(
         *("workers.lab.server", "jupyterlab.labapp", "jupyter_server_terminals", "nbconvert"),
         *("jupyter_server.services.contents.handlers", "jupyter_server.services.kernels.handlers"),
@@ -68,7 +68,7 @@ _MODEL_SERVER: Final = PlatformProgram(
     name="serving",
     command="slipway-model-server",
     module="workers.model_server",
-    packages=("model_server", "serving"),
+    packages=("model_server", "portal_client", "serving"),
     imports=(
         *("uvloop", "httpx", "orjson", "numpy", "pandas", "pyarrow", "mlflow", "mlflow.pyfunc"),
         *("workers.model_server.__main__", "workers.model_server.formats.mlflow_model"),
@@ -83,7 +83,9 @@ MODULE_OF_COMMAND: Final = {
     program.command: program.module for program in PLATFORM_PROGRAMS.values() if program.command
 }
 # Packages of `workers` that tasks can read: they start tasks, or tasks run them.
-READABLE_PACKAGES: Final = (
-    "launcher",
-    *(package for program in PLATFORM_PROGRAMS.values() for package in program.packages),
+READABLE_PACKAGES: Final = tuple(
+    sorted(
+        {"launcher"}
+        | {package for program in PLATFORM_PROGRAMS.values() for package in program.packages}
+    )
 )
