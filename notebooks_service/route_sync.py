@@ -16,8 +16,9 @@ from urllib.parse import quote
 
 import httpx
 
-from notebooks_service.portal import Portal, PortalAway, PortalRefused
+from notebooks_service.portal import Portal
 from slipway.schemas.notebook_servers import HubServer, HubServers, NotebookState, hub_name
+from workers.portal_client.client import PortalRefused, PortalUnreachable
 
 log = logging.getLogger(__name__)
 _AGAIN_S: Final = 1.0
@@ -94,7 +95,7 @@ class Follower:
                     seen = hub_servers.version
                 elif hub_servers is not None:
                     await asyncio.sleep(_AGAIN_S)
-            except (PortalAway, PortalRefused, httpx.HTTPError, ValueError) as error:
+            except (PortalUnreachable, PortalRefused, httpx.HTTPError, ValueError) as error:
                 log.warning("the portal cannot be followed now: %s", error)
                 await asyncio.sleep(_AGAIN_S)
 
@@ -150,7 +151,7 @@ class Follower:
             except PortalRefused as error:
                 log.warning("the door to %s is not wanted any more: %s", hub_server.id, error)
                 return
-            except (PortalAway, GaveUp, httpx.HTTPError) as error:
+            except (PortalUnreachable, GaveUp, httpx.HTTPError) as error:
                 log.warning("the door to %s could not be opened: %s", hub_server.id, error)
                 requested, opened = await self._begin_anew(hub_server, _why(error))
 
@@ -183,7 +184,7 @@ class Follower:
         """Report the obstacle to the portal, and return the server if it still needs a route."""
         try:
             stands = await self._portal.trouble(hub_server.id, hub_server.start, why)
-        except PortalAway:
+        except PortalUnreachable:
             return hub_server
         except PortalRefused:
             return None

@@ -7,8 +7,9 @@ from typing import Any, Final
 from jupyterhub.spawner import Spawner, SpawnException
 from traitlets import Instance, Unicode
 
-from notebooks_service.portal import Portal, PortalAway, PortalRefused
+from notebooks_service.portal import Portal
 from slipway.schemas.notebook_servers import HubServer, NotebookState, server_id_of
+from workers.portal_client.client import PortalRefused, PortalUnreachable
 
 _LOOK_EVERY_S: Final = 0.1
 _ANSWERS: Final = (NotebookState.OPENING, NotebookState.READY)
@@ -59,7 +60,7 @@ class SlipwaySpawner(Spawner):  # type: ignore[misc]
         except PortalRefused as error:
             message = str(error) if error.status != _NOT_FOUND else _NO_SUCH
             raise SpawnException(message, reason="refused") from error
-        except PortalAway as error:
+        except PortalUnreachable as error:
             raise SpawnException(f"Slipway does not answer: {error}.", reason="away") from error
         self._last = hub_server
         self.start_id = hub_server.start
@@ -75,7 +76,7 @@ class SlipwaySpawner(Spawner):  # type: ignore[misc]
         """Return None while it runs, also while the portal is unreachable."""
         try:
             hub_server = await self.portal.show(self._id)
-        except PortalAway:
+        except PortalUnreachable:
             return None
         except PortalRefused:
             return _GONE

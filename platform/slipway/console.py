@@ -6,7 +6,7 @@ from collections.abc import Callable
 from slipway.client import Client
 from slipway.errors import SlipwayError
 from slipway.log_stream import News
-from slipway.money import dollars
+from slipway.schemas.money import dollars
 from slipway.schemas.training import JobOut, JobProgress, LogPiece
 from slipway.terminal_text import LineReader, tame
 

@@ -9,11 +9,11 @@ from slipway.client import Client
 from slipway.console import outcome
 from slipway.credentials import default_project
 from slipway.errors import InvalidInput
-from slipway.money import dollars
 from slipway.resources.jobs import job_body
 from slipway.sanitize import visible
+from slipway.schemas.backends import BackendName
+from slipway.schemas.money import dollars
 from slipway.schemas.training import JobIn, JobOut
-from slipway.schemas.workloads import BackendName
 from slipway.snapshots import DEFAULT_LIMIT_BYTES, take_snapshot
 from slipway.terminal_text import tame
 
@@ -32,6 +32,7 @@ def train(
     datasets: Sequence[str] = (),
     tags: Mapping[str, str] | None = None,
     name: str | None = None,
+    parent: str | None = None,
     priority: int | None = None,
     max_attempts: int | None = None,
     max_hours: float | None = None,
@@ -47,7 +48,8 @@ def train(
 
     The code travels as a snapshot. `params` reach the script as `--name=value` after `args`,
     `strategy` is a word of `slipway.distributed`, `requirements` a file, `datasets` as `digits:3`.
-    Spend is split by `tags`. `project` and `client` default to those in use. `watch` shows the log.
+    Spend is split by `tags`. `parent` is the id of a job that this one is a part of. `project` and
+    `client` default to those in use. `watch` shows the log.
     """
     with contextlib.ExitStack() as stack:
         if client is None:
@@ -61,6 +63,7 @@ def train(
             snapshot=snapshot.digest,
             git=snapshot.git,
             name=name,
+            parent=parent,
             args=args,
             params=params,
             nodes=nodes,

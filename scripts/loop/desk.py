@@ -11,7 +11,7 @@ from scripts.loop.data import EXAMPLE, PROJECT
 from scripts.loop.people import Person
 from scripts.loop.telling import DemoError, show, wait_for
 from slipway import Client
-from slipway.money import dollars
+from slipway.schemas.money import dollars
 from slipway.schemas.notebook_servers import NotebookState, ServerOut
 
 NOTEBOOK: Final = "neighbours"

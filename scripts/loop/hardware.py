@@ -5,7 +5,7 @@ from typing import Final
 from scripts.loop.telling import show, wait_for
 from slipway import Client
 from slipway.errors import NotFound
-from slipway.money import dollars
+from slipway.schemas.money import dollars
 from slipway.schemas.workloads import TierOut
 
 REPLICA_TIER: Final = "demo-replica"

@@ -8,9 +8,9 @@ from scripts.loop.data import DATASET, EXAMPLE, PROJECT
 from scripts.loop.telling import DemoError, show, wait_for
 from slipway import Client, train
 from slipway.console import headline, progress_of
-from slipway.money import dollars
 from slipway.schemas.datasets import DatasetVersionOut
 from slipway.schemas.experiments import RunOut
+from slipway.schemas.money import dollars
 from slipway.schemas.training import JobOut
 from slipway.schemas.workloads import WorkloadState
 from slipway.snapshots import take_snapshot

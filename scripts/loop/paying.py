@@ -5,7 +5,7 @@ from typing import Final
 from scripts.loop.data import PROJECT
 from scripts.loop.telling import DemoError, show
 from slipway import Client
-from slipway.money import NANO, dollars
+from slipway.schemas.money import NANO, dollars
 from slipway.schemas.spend import BudgetOut
 
 _LIMIT_NANO_USD: Final = 25 * NANO

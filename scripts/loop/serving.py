@@ -14,8 +14,8 @@ from scripts.loop.learning import MODEL
 from scripts.loop.telling import DemoError, show, wait_for
 from slipway import Client, Endpoint
 from slipway.errors import NotFound, SlipwayError
-from slipway.money import dollars
 from slipway.schemas.endpoints import EndpointOut
+from slipway.schemas.money import dollars
 
 ENDPOINT: Final = "demo-digits"  # no two endpoints of an installation have one name
 _SERVES_WITHIN_S: Final = 600.0

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from slipway import Client
-from slipway.money import dollars
+from slipway.schemas.money import dollars
 
 Found = TypeVar("Found")
 

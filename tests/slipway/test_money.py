@@ -1,10 +1,10 @@
 """Amounts as people read and type them."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from slipway.money import dollars, nano_usd
+from slipway.schemas.money import MAX_NANO_USD, dollars, parse_dollars, plain_dollars
 
 
 @pytest.mark.parametrize(
@@ -29,8 +29,14 @@ def test_no_amount_is_shown_as_nothing(amount: int) -> None:
 
 
 def test_dollars_are_counted_exactly() -> None:
-    assert nano_usd("0.1") == 100_000_000
-    assert nano_usd(" $3 ") == 3_000_000_000
-    for text in ("", "x", "NaN", "inf", "1e-10", "0.0000000001"):
-        with pytest.raises(ValueError, match="not a"):
-            nano_usd(text)
+    assert parse_dollars("0.1") == 100_000_000
+    assert parse_dollars(" $3 ") == 3_000_000_000
+    for text in ("", "x", "NaN", "inf", "1e-10", "0.0000000001", "-1", "1000000.01"):
+        with pytest.raises(ValueError, match="amount"):
+            parse_dollars(text)
+
+
+@given(st.integers(min_value=0, max_value=MAX_NANO_USD))
+@example(999_999_123_456_789)
+def test_an_amount_in_a_form_is_the_same_when_it_is_sent_unchanged(amount: int) -> None:
+    assert parse_dollars(plain_dollars(amount)) == amount

@@ -14,6 +14,7 @@ import pydantic
 from slipway.schemas.serving import GatewayReport, GatewaySnapshot
 from workers.gateway.settings import GatewaySettings
 from workers.launcher.atomic_files import write_atomically
+from workers.portal_client.client import PortalClient, PortalError, PortalRefused
 
 log = logging.getLogger(__name__)
 _POLL_S: Final = 1.0
@@ -95,48 +96,49 @@ class SnapshotKeeper:
         settings = self._settings
         next_poll = 0.0
         pause_s = _LOOK_S
-        # Ignore proxy settings of the environment for calls to the portal.
-        with httpx.Client(timeout=_PATIENCE_S, trust_env=False) as client:
-            while not self._stopped.wait(pause_s):
-                began = time.monotonic()
-                if settings.portal_url is None or began < next_poll:
-                    pause_s = _CALM_LOOK_S
-                    continue
-                pause_s = _LOOK_S
-                next_poll = began + _POLL_S
-                before = self._etag
-                try:
-                    self._poll(client, settings.portal_url)
-                    self._send_report(client, settings.portal_url)
-                except (httpx.HTTPError, OSError) as error:
-                    self._away(f"{type(error).__name__}: {error}")
-                    continue
-                # A held request has waited already. Without holding, poll once a second.
-                if self._etag != before or time.monotonic() - began >= _HOLD_S / 2:
-                    next_poll = 0.0
+        client = PortalClient(timeout_s=_PATIENCE_S)
+        while not self._stopped.wait(pause_s):
+            began = time.monotonic()
+            if settings.portal_url is None or began < next_poll:
+                pause_s = _CALM_LOOK_S
+                continue
+            pause_s = _LOOK_S
+            next_poll = began + _POLL_S
+            before = self._etag
+            try:
+                client.use_token(self._token())
+                self._poll(client, settings.portal_url)
+                self._send_report(client, settings.portal_url)
+            except (PortalError, OSError) as error:
+                self._away(f"{error}")
+                continue
+            # A held request has waited already. Without holding, poll once a second.
+            if self._etag != before or time.monotonic() - began >= _HOLD_S / 2:
+                next_poll = 0.0
+        client.close()
 
     def _away(self, problem: str) -> None:
         if self.is_connected:
             log.warning("the portal is away, serving on: %s", problem)
         self.is_connected, self.problem = False, problem
 
-    def _headers(self) -> dict[str, str]:
+    def _token(self) -> str:
+        """Read the token each time, because an operator may replace its file."""
         path = self._settings.token_file
-        token = path.read_text(encoding="utf-8").strip() if path else ""
-        return {"Authorization": f"Bearer {token}"}
+        return path.read_text(encoding="utf-8").strip() if path else ""
 
-    def _poll(self, client: httpx.Client, url: str) -> None:
-        headers = self._headers()
-        if self._etag:
-            headers["If-None-Match"] = self._etag
-        answer = client.get(
-            f"{url}/api/gateway/v1/snapshot", params={"wait_s": _HOLD_S}, headers=headers
+    def _poll(self, client: PortalClient, url: str) -> None:
+        answer = client.request(
+            "GET",
+            f"{url}/api/gateway/v1/snapshot",
+            params={"wait_s": _HOLD_S},
+            headers={"If-None-Match": self._etag} if self._etag else {},
         )
-        if answer.status_code == 304:
+        if answer.status_code == httpx.codes.NOT_MODIFIED:
             self.is_connected, self.problem = True, ""
             return
-        if answer.status_code != 200 or len(answer.content) > _LARGEST_BYTES:
-            self._away(f"the portal answered {answer.status_code}")
+        if len(answer.content) > _LARGEST_BYTES:
+            self._away("the portal's snapshot is larger than any can be")
             return
         try:
             snapshot = GatewaySnapshot.model_validate_json(answer.content)
@@ -153,17 +155,14 @@ class SnapshotKeeper:
         self.is_connected, self.problem = True, ""
         log.info("serving snapshot %d", snapshot.version)
 
-    def _send_report(self, client: httpx.Client, url: str) -> None:
+    def _send_report(self, client: PortalClient, url: str) -> None:
         report, self._report = self._report, None
         if report is None:
             return
-        answer = client.post(
-            f"{url}/api/gateway/v1/reports",
-            content=report.model_dump_json(),
-            headers=self._headers() | {"Content-Type": "application/json"},
-        )
-        if answer.is_error:
-            log.warning("the portal refused a report: %d", answer.status_code)
+        try:
+            client.request("POST", f"{url}/api/gateway/v1/reports", report)
+        except PortalRefused as error:
+            log.warning("the portal refused a report: %s", error)
 
     def _watch_revocations(self) -> None:
         while not self._stopped.wait(_REVOKED_S):

@@ -6,14 +6,12 @@ import os
 import time
 from typing import Any, Final
 
-import httpx
-
 from workers.lab.activity import Watch, Work
+from workers.portal_client.client import AsyncPortalClient, PortalError
 
 log = logging.getLogger(__name__)
 _LOOK_EVERY_S: Final = 1.0
 _TELL_EVERY_S: Final = 10.0
-_PATIENCE_S: Final = 10.0
 
 
 class Reporter:
@@ -22,7 +20,7 @@ class Reporter:
     def __init__(self, watch: Watch, *, url: str, token: str, address: str) -> None:
         self._watch = watch
         self._url = url
-        self._http = httpx.AsyncClient(headers={"Authorization": f"Bearer {token}"})
+        self._client = AsyncPortalClient("", token)
         self._address = address
         self._attempt = int(os.environ.get("SLIPWAY_ATTEMPT", "0"))
         # Grows over a restart of the same attempt, too.
@@ -77,11 +75,9 @@ class Reporter:
             "open_files": list(work.open_files),
         }
         try:
-            answer = await self._http.post(self._url, json=body, timeout=_PATIENCE_S)
-            answer.raise_for_status()
-        except httpx.HTTPError as error:
-            words = str(error) or type(error).__name__
-            log.warning("the portal did not take the report: %s", words)
+            answer = await self._client.request("POST", self._url, json=body)
+        except PortalError as error:
+            log.warning("the portal did not accept the report: %s", error)
             return False
         self.orders = answer.json()
         return True

@@ -21,12 +21,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from workers.launcher.platform_programs import MODULE_OF_COMMAND
 from workers.launcher.task_socket import VARIABLE, Failure, tell_failure
 
 STACK_SIGNAL: Final = signal.SIGRTMIN + 11
 _INTERPRETERS: Final = ("python", "python3")
-# Programs of the platform itself, by the name a task calls them.
-_OWN: Final = {"slipway-lab": "workers.lab", "slipway-model-server": "workers.model_server"}
 _EXTERNAL_LAUNCHERS: Final = frozenset(
     {
         *("torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec", "horovodrun", "composer"),
@@ -82,8 +81,9 @@ def plan(
 ) -> Program:
     """Decide how to run `argv`. Interpreter options, and what is no Python, run as they are."""
     program, *arguments = argv
-    if program in _OWN:
-        return Program("own", _OWN[program], tuple(arguments), python, root, sdk_dir)
+    if program in MODULE_OF_COMMAND:
+        module = MODULE_OF_COMMAND[program]
+        return Program("own", module, tuple(arguments), python, root, sdk_dir)
     interpreted = program in _INTERPRETERS
     if interpreted and arguments:
         target, *rest = arguments

@@ -15,6 +15,7 @@ from workers.launcher.confinement import Confinement, confine, die_with
 from workers.launcher.launch import Launch
 from workers.launcher.logs import LogWriter
 from workers.launcher.mounts import View, graphics_devices
+from workers.launcher.platform_programs import READABLE_PACKAGES
 from workers.launcher.program import STACK_SIGNAL, Program
 from workers.launcher.rank_env import LISTENER_VARIABLE
 from workers.launcher.sandbox import Sandbox, give_up_privileges
@@ -29,8 +30,6 @@ _LEAST_SHM_BYTES: Final = 64 << 20
 _LISTENER: Final = 3
 _MOST_OPEN_FILES: Final = 1 << 16
 NOT_STARTED: Final = 127
-# Parts of our own code that tasks can read: it starts them, or they run it.
-PARTS: Final = ("lab", "launcher", "model_server", "serving")
 
 
 @dataclass
@@ -161,7 +160,7 @@ def _enter(
 
 def confinement_of(launch: Launch) -> Confinement:
     """Return what a rank may access: its folders to write, the system and environment to read."""
-    ours = (str(Path(launch.root, "workers", name).resolve()) for name in PARTS)
+    ours = (str(Path(launch.root, "workers", name).resolve()) for name in READABLE_PACKAGES)
     places = [launch.root, *ours, *launch.confined.readable]
     if launch.sdk_dir is not None:
         places.extend((launch.sdk_dir, str(Path(launch.sdk_dir, "slipway").resolve())))

@@ -21,7 +21,6 @@ import socket
 import struct
 import sys
 import tempfile
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,8 +28,8 @@ from types import ModuleType
 from typing import Any, Final
 
 from workers.launcher.handover import read_all, receive_descriptor
-from workers.launcher.imports import LAB, SERVING, TRAINING
 from workers.launcher.launch import Launch
+from workers.launcher.platform_programs import PLATFORM_PROGRAMS, PlatformProgram
 from workers.launcher.program import become, register_stack_signal
 from workers.launcher.ranks import InRank
 from workers.launcher.shim import Shim
@@ -63,13 +62,25 @@ def send_message(door: socket.socket, body: dict[str, Any]) -> None:
 
 
 class Warm:
-    """Modules, imported and not yet used."""
+    """Imported modules of one platform program, not yet used.
 
-    def __init__(self, modules: Sequence[str]) -> None:
-        for name in modules:
+    `root` is the folder of the platform's code and `sdk` that of the SDK. Only imports of programs
+    of our own see them.
+    """
+
+    def __init__(self, program: PlatformProgram, root: str, sdk: str) -> None:
+        if program.module:
+            sys.path[:0] = [root]
+            sys.path.append(sdk)
+        for name in program.imports:
             with suppress(ImportError):
                 importlib.import_module(name)
+        sys.path[:] = [entry for entry in sys.path if entry not in (root, sdk)]
         self._torch: Any = sys.modules.get("torch")
+        if program.first_optimizer:
+            # Without torch this ends the process: an environment like that is as fast cold.
+            torch: Any = sys.modules["torch"]
+            torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))])
 
     def serve(self, listening: int, address: str, port: int) -> object:
         """Serve a store on a listening socket.
@@ -98,35 +109,6 @@ class Warm:
             if self._torch is not None:
                 self._torch.set_num_threads(int(threads))
             _set_openblas_threads(int(threads))
-
-
-class WarmTorch(Warm):
-    """Imports for training. Also serves the rendezvous store of single-task gangs."""
-
-    def __init__(self) -> None:
-        super().__init__(TRAINING)
-        torch: Any = sys.modules["torch"]
-        # The first optimizer pulls in torch._dynamo and its family: 1 to 2 s of imports.
-        torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))])
-
-
-class WarmLab(Warm):
-    """Imports for notebook servers, including our own."""
-
-    def __init__(self, root: str, sdk: str) -> None:
-        sys.path[:0] = [root]
-        super().__init__(LAB)
-        sys.path[:] = [entry for entry in sys.path if entry not in (root, sdk)]
-
-
-class WarmServing(Warm):
-    """Imports for replicas of endpoints, including our model server."""
-
-    def __init__(self, root: str, sdk: str) -> None:
-        sys.path[:0] = [root]
-        sys.path.append(sdk)
-        super().__init__(SERVING)
-        sys.path[:] = [entry for entry in sys.path if entry not in (root, sdk)]
 
 
 def _reset_standard_library() -> None:
@@ -194,19 +176,13 @@ def _be_shim(launch: Launch, flavour: Warm) -> InRank | None:
     return Shim(launch, flavour).run()
 
 
-def _flavour(kind: str, root: str, sdk: str) -> Warm:
-    if kind == "serving":
-        return WarmServing(root, sdk)
-    return WarmLab(root, sdk) if kind == "jupyterlab" else WarmTorch()
-
-
 def main() -> None:
     """Serve an agent: `python -c BOOT ROOT DESCRIPTOR FLAVOUR SDK`. DESCRIPTOR is its socket."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     door = socket.socket(fileno=int(sys.argv[2]))
     sys.path[:] = [entry for entry in sys.path if entry != sys.argv[1]]
-    root, kind, sdk = sys.argv[1], sys.argv[3], sys.argv[4]
-    flavour = _flavour(kind, root, sdk)
+    root, name, sdk = sys.argv[1], sys.argv[3], sys.argv[4]
+    flavour = Warm(PLATFORM_PROGRAMS[name], root, sdk)
     check_forkable()
     gc.collect()
     gc.freeze()

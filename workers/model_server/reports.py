@@ -6,14 +6,14 @@ import threading
 import time
 from typing import Any, Final
 
-import httpx
-
 from slipway.schemas.serving import ReplicaReport, ReplicaSpec, ReplicaState
 from slipway.schemas.truncation import shorten
+from workers.portal_client.backoff import Backoff
+from workers.portal_client.client import PortalClient, PortalError
 
 log = logging.getLogger(__name__)
 _AGAIN_S: Final = 10.0
-_RETRY_S: Final = 1.0
+_RETRY_S: Final = 0.5
 _PATIENCE_S: Final = 5.0
 
 
@@ -48,32 +48,32 @@ class Reporter:
 
     def _run(self) -> None:
         spec = self._spec
-        headers = {"Authorization": f"Bearer {spec.token}"} if spec.token else {}
+        client = PortalClient(spec.token or "", timeout_s=_PATIENCE_S)
+        backoff = Backoff(first_s=_RETRY_S, longest_s=_AGAIN_S)
         newest: ReplicaReport | None = None
         pause_s: float | None = None
-        with httpx.Client(timeout=_PATIENCE_S, headers=headers) as client:
-            while True:
-                try:
-                    news = self._news.get(timeout=pause_s)
-                except queue.Empty:
-                    news = newest
-                if news is None:
-                    return
-                newest = news
-                if spec.report_url is not None:
-                    pause_s = _AGAIN_S if self._sent(client, spec.report_url, news) else _RETRY_S
+        while True:
+            try:
+                report = self._news.get(timeout=pause_s)
+            except queue.Empty:
+                report = newest
+            if report is None:
+                client.close()
+                return
+            newest = report
+            if spec.report_url is None:
+                continue
+            if self._sent(client, spec.report_url, report):
+                backoff.reset()
+                pause_s = _AGAIN_S
+            else:
+                pause_s = backoff.pause_s()
 
-    def _sent(self, client: httpx.Client, url: str, report: ReplicaReport) -> bool:
+    def _sent(self, client: PortalClient, url: str, report: ReplicaReport) -> bool:
+        now = report.model_copy(update={"sent_unix_ms": int(time.time() * 1000)})
         try:
-            now = report.model_copy(update={"sent_unix_ms": int(time.time() * 1000)})
-            answer = client.post(
-                url,
-                content=now.model_dump_json(exclude_none=True),
-                headers={"Content-Type": "application/json"},
-            )
-        except httpx.HTTPError as error:
-            log.warning("report not sent: %s", type(error).__name__)
+            client.request("POST", url, now)
+        except PortalError as error:
+            log.warning("report not sent: %s", error)
             return False
-        if answer.is_error:
-            log.warning("report refused: %s", answer.status_code)
-        return not answer.is_error
+        return True

@@ -17,8 +17,8 @@ from workers.launcher.confinement import adopt_orphans
 from workers.launcher.lease import Lease
 from workers.node_agent.attempts import AttemptTable
 from workers.node_agent.backends.base import Backend, PreparedEnvironment
-from workers.node_agent.backends.docker import DockerBackend
 from workers.node_agent.backends.process import ProcessBackend
+from workers.node_agent.backends.registry import BACKEND_CLASSES
 from workers.node_agent.builds import EnvironmentBuilds
 from workers.node_agent.checkpoint_uploader import Copier
 from workers.node_agent.checkpoints import CheckpointStore
@@ -71,9 +71,7 @@ class Agent:
         self._process = ProcessBackend(settings, self._folders, self._isolation)
         self._backends = self._find_backends()
         self._disk = DiskLimits.of(settings, self._folders.root)
-        self._facts = node_facts(
-            settings, self._gpus, sorted(self._backends), self._isolation, self._disk
-        )
+        self._facts = node_facts(settings, self._gpus, self._backends, self._disk)
         self._lease = Lease(self._folders.shared)
         self._shipper = LogShipper(self._portal, self._table, self._backends, self._bell)
         self._builds = EnvironmentBuilds(self._portal, self._folders.root / "builds")
@@ -94,12 +92,12 @@ class Agent:
 
     def _find_backends(self) -> dict[str, Backend]:
         backends: dict[str, Backend] = {}
-        if "process" in self._settings.backends:
-            backends["process"] = self._process
-        if "docker" in self._settings.backends:
-            docker = DockerBackend(self._settings, self._folders, self._isolation)
-            if docker.is_available():
-                backends["docker"] = docker
+        for name in self._settings.backends:
+            backend: Backend = self._process
+            if name != self._process.name:
+                backend = BACKEND_CLASSES[name](self._settings, self._folders, self._isolation)
+            if backend.is_available():
+                backends[name] = backend
         if not backends:
             raise AgentError("None of the back ends asked for is available on this machine.")
         return backends
@@ -180,7 +178,7 @@ class Agent:
 
     async def _keep_default_environment(self) -> None:
         """Prepare the default environment before the first task needs it."""
-        while "process" in self._backends:
+        while self._process.name in self._backends:
             try:
                 self._default = await self._builds.ensure(
                     self._process,
@@ -202,7 +200,10 @@ class Agent:
         bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         bell.bind(str(path))
         # Supervisors in containers run as other users. All they can do is make us look.
-        path.chmod(0o666 if "docker" in self._backends else 0o600)
+        notified_by_others = any(
+            backend.notifies_as_other_user for backend in self._backends.values()
+        )
+        path.chmod(0o666 if notified_by_others else 0o600)
         loop.add_reader(bell, self._on_bell, loop, bell)
 
     def _on_bell(self, loop: asyncio.AbstractEventLoop, bell: socket.socket) -> None:

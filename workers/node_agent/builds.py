@@ -11,10 +11,11 @@ from typing import Final, Literal
 from slipway.schemas.agent import EnvironmentReport, EnvironmentSpec
 from workers.launcher.atomic_files import read_json, write_atomically
 from workers.node_agent.backends.base import Backend, PreparedEnvironment
-from workers.node_agent.errors import PortalError, PortalRefused, PortalUnreachable, StartError
+from workers.node_agent.errors import StartError
 from workers.node_agent.folders import checked_digest, checked_name
 from workers.node_agent.portal import Portal
-from workers.node_agent.retries import Backoff, until_answered
+from workers.portal_client.backoff import Backoff, until_answered
+from workers.portal_client.client import PortalError, PortalRefused, PortalUnreachable
 
 log = logging.getLogger(__name__)
 _PIECE_BYTES: Final = 65_536

@@ -9,10 +9,8 @@ runs.
 from pathlib import Path
 from typing import Final
 
-from workers.launcher.imports import LAB, SERVING, TRAINING
+from workers.launcher.platform_programs import PLATFORM_PROGRAMS
 
-# The first optimizer and the first kernel of a notebook import these.
-_LATER: Final = ("torch._dynamo", "ipykernel.kernelapp", "IPython", "jupyterhub.singleuser")
 _OURS: Final = "workers."
 _FIRST: Final = Path(__file__).with_name("first_modules.py")
 _COMPILE: Final = """\
@@ -27,14 +25,17 @@ def compile_first(base: Path, site_packages: Path) -> list[list[str]]:
 
     They may run in parallel: each compiles much that the others do not.
     """
-    kinds = (TRAINING + _LATER[:1], LAB + _LATER[1:], SERVING)
-    program = _FIRST.read_text("utf-8")
+    compiler = _FIRST.read_text("utf-8")
     return [
         [
-            *(str(base), "-I", "-S", "-c", program, str(site_packages)),
-            *(name for name in kind if not name.startswith(_OURS)),
+            *(str(base), "-I", "-S", "-c", compiler, str(site_packages)),
+            *(
+                name
+                for name in program.imports + program.imported_later
+                if not name.startswith(_OURS)
+            ),
         ]
-        for kind in kinds
+        for program in PLATFORM_PROGRAMS.values()
     ]
 
 

@@ -18,10 +18,11 @@ from typing import Any, Final, TypeVar
 from slipway.schemas.checkpoints import BadCheckpoint, contents_of, folder_name, size_of_tar
 from workers.node_agent.attempts import Attempt, AttemptTable
 from workers.node_agent.checkpoint_reader import manifest_in, opened, opened_place, packed, steps_in
-from workers.node_agent.errors import PortalRefused, PortalUnreachable, StaleEpoch, StartError
+from workers.node_agent.errors import StaleEpoch, StartError
 from workers.node_agent.folders import NodeFolders
 from workers.node_agent.portal import Portal
-from workers.node_agent.retries import Backoff
+from workers.portal_client.backoff import Backoff
+from workers.portal_client.client import PortalRefused, PortalUnreachable
 
 Result = TypeVar("Result")
 log = logging.getLogger(__name__)

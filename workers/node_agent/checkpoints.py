@@ -16,11 +16,12 @@ from typing import Final
 from slipway.schemas.agent import StoredCheckpoint, TaskKey
 from slipway.schemas.checkpoints import MAX_FILES, BadCheckpoint, Receiver, folder_name
 from workers.node_agent.checkpoint_reader import PLACE, looks_whole, opened, steps_in
-from workers.node_agent.errors import PortalRefused, PortalUnreachable, StaleEpoch, StartError
+from workers.node_agent.errors import StaleEpoch, StartError
 from workers.node_agent.folders import NodeFolders
 from workers.node_agent.ownership import give_to
 from workers.node_agent.portal import Portal
-from workers.node_agent.retries import Backoff
+from workers.portal_client.backoff import Backoff
+from workers.portal_client.client import PortalRefused, PortalUnreachable
 
 log = logging.getLogger(__name__)
 _FAULTS: Final = 4

@@ -15,8 +15,7 @@ from typing import Final
 from slipway.schemas.workloads import ReasonCode
 from workers.node_agent.attempts import Attempt, AttemptTable
 from workers.node_agent.backends.base import Backend, Phase
-from workers.node_agent.backends.docker import DockerBackend
-from workers.node_agent.backends.process import ProcessBackend
+from workers.node_agent.backends.registry import BACKEND_CLASSES
 from workers.node_agent.errors import AgentError
 from workers.node_agent.folders import NodeFolders
 from workers.node_agent.settings import AgentSettings
@@ -37,10 +36,12 @@ async def clear(data_dir: Path) -> int:
         return 0
     _wait_for_lock(folders)
     settings = AgentSettings(url="", data_dir=data_dir, token_file=None, name="", labels={})
-    backends: dict[str, Backend] = {"process": ProcessBackend(settings, folders)}
     left = [attempt for attempt in AttemptTable(folders).left_behind() if not _is_over(attempt)]
-    if any(attempt.record.backend == "docker" for attempt in left):
-        backends["docker"] = DockerBackend(settings, folders)
+    backends: dict[str, Backend] = {
+        name: BACKEND_CLASSES[name](settings, folders)
+        for name in {attempt.record.backend for attempt in left}
+        if name in BACKEND_CLASSES
+    }
     await asyncio.gather(*(_end(attempt, backends) for attempt in left))
     return len(left)
 

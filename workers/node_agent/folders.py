@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from slipway.schemas.agent import TaskKey
-from workers.launcher.ranks import PARTS
+from workers.launcher.platform_programs import READABLE_PACKAGES
 from workers.node_agent.errors import AgentError, StartError
 
 # The kernel's limit for the path of a socket, less the names that we append.
@@ -160,7 +160,7 @@ class NodeFolders:
             folder.chmod(0o755)
         self.shared.mkdir(mode=0o755, exist_ok=True)
         self.bell.parent.mkdir(mode=0o755, exist_ok=True)
-        for name in PARTS:
+        for name in READABLE_PACKAGES:
             _link(self.code / "workers" / name, launcher.parent / name)
         _link(self.sdk / "slipway", sdk)
 

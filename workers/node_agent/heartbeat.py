@@ -11,12 +11,12 @@ from workers.launcher.disk import FreeSpace
 from workers.launcher.lease import Lease
 from workers.launcher.processes import uptime_s
 from workers.node_agent.attempts import AttemptTable
-from workers.node_agent.errors import PortalRefused, PortalUnreachable
 from workers.node_agent.folders import NodeFolders
 from workers.node_agent.host_info import CpuLoad, memory_used_bytes
 from workers.node_agent.portal import Portal
-from workers.node_agent.retries import Backoff
 from workers.node_agent.warm_pool import WarmPool
+from workers.portal_client.backoff import Backoff
+from workers.portal_client.client import PortalRefused, PortalUnreachable
 
 log = logging.getLogger(__name__)
 _REFUSED_PAUSE_S: Final = 10.0

@@ -3,18 +3,19 @@
 import contextlib
 import os
 import socket
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from slipway.schemas.agent import DiskFacts, IsolationFacts, NodeFacts
+from slipway.schemas.agent import DiskFacts, NodeFacts
 from slipway.schemas.workloads import Resources
 from slipway.version import __version__
 from workers.launcher.cgroup import own_paths
+from workers.node_agent.backends.base import Backend
 from workers.node_agent.disk_limits import DiskLimits
 from workers.node_agent.gpus import Gpus
-from workers.node_agent.isolation import Isolation
 from workers.node_agent.settings import AgentSettings
 
 _CGROUPS: Final = Path("/sys/fs/cgroup")
@@ -117,8 +118,7 @@ class CpuLoad:
 def node_facts(
     settings: AgentSettings,
     gpus: Gpus,
-    backends: list[str],
-    isolation: Isolation,
+    backends: Mapping[str, Backend],
     disk: DiskLimits,
 ) -> NodeFacts:
     """Everything the portal should know about this machine."""
@@ -127,18 +127,10 @@ def node_facts(
             cpu_millis=cpu_millis(), memory_bytes=memory_bytes(), gpus=len(gpus.facts)
         ),
         gpus=gpus.facts,
-        backends=backends,
+        backends=sorted(backends),
         address=settings.address or address_towards(settings.url),
         labels=settings.labels,
         agent_version=__version__,
-        isolation=[
-            isolation.facts() if backend == "process" else _of_containers(backend)
-            for backend in backends
-        ],
+        isolation=[backends[name].isolation_facts() for name in sorted(backends)],
         disk=DiskFacts(**asdict(disk)),
     )
-
-
-def _of_containers(backend: str) -> IsolationFacts:
-    features = ["mount", "pid", "ipc", "seccomp"]
-    return IsolationFacts(backend=backend, level="containers", features=features)

@@ -9,10 +9,11 @@ from typing import Final
 
 from slipway.schemas.agent import Join, NodeFacts
 from workers.launcher.atomic_files import read_json, write_atomically
-from workers.node_agent.errors import AgentError, PortalRefused, PortalUnreachable
+from workers.node_agent.errors import AgentError
 from workers.node_agent.folders import NodeFolders
 from workers.node_agent.portal import Portal
 from workers.node_agent.settings import AgentSettings
+from workers.portal_client.client import PortalRefused, PortalUnreachable
 
 log = logging.getLogger(__name__)
 _RETRY_S: Final = 0.3

@@ -159,10 +159,10 @@ class Isolation:
         """True if hostile code of one project cannot reach another's."""
         return self.level in ("namespaces", "users")
 
-    def facts(self) -> IsolationFacts:
-        """Return the isolation report of the back end `process` for the portal."""
+    def facts(self, backend: str) -> IsolationFacts:
+        """Return the isolation report of a back end for the portal."""
         return IsolationFacts(
-            backend="process",
+            backend=backend,
             level="shared" if self.level == "none" else self.level,
             features=list(self.features),
             detail=self.detail[:500],

@@ -7,10 +7,11 @@ from typing import Final
 from workers.launcher.processes import uptime_s
 from workers.node_agent.attempts import Attempt, AttemptTable, LogCursor
 from workers.node_agent.backends.base import Backend
-from workers.node_agent.errors import PortalRefused, PortalUnreachable, StaleEpoch
+from workers.node_agent.errors import StaleEpoch
 from workers.node_agent.notifier import News
 from workers.node_agent.portal import Portal
-from workers.node_agent.retries import Backoff
+from workers.portal_client.backoff import Backoff
+from workers.portal_client.client import PortalRefused, PortalUnreachable
 
 log = logging.getLogger(__name__)
 _PIECE_BYTES: Final = 1 << 20

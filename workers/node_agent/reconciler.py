@@ -6,13 +6,14 @@ from typing import Final
 
 from slipway.schemas.agent import DesiredState, DesiredTask, TaskKey
 from workers.node_agent.attempts import Attempt, TaskRecord
-from workers.node_agent.errors import PortalRefused, PortalUnreachable, StartError
+from workers.node_agent.errors import StartError
 from workers.node_agent.folders import handle_of
 from workers.node_agent.gpus import Gpus
 from workers.node_agent.log_shipper import LogShipper
 from workers.node_agent.portal import Portal
-from workers.node_agent.retries import Backoff
 from workers.node_agent.runner import AttemptRunner, NodeRooms, clear_folder
+from workers.portal_client.backoff import Backoff
+from workers.portal_client.client import PortalRefused, PortalUnreachable
 
 log = logging.getLogger(__name__)
 _SWEEP_EVERY_S: Final = 1.0

@@ -11,10 +11,10 @@ from slipway.schemas.base import forbidden_character
 from slipway.schemas.truncation import shorten
 from workers.launcher.journal import JournalEntry
 from workers.node_agent.attempts import Attempt, AttemptTable
-from workers.node_agent.errors import PortalRefused, PortalUnreachable
 from workers.node_agent.notifier import News
 from workers.node_agent.portal import Portal
-from workers.node_agent.retries import Backoff
+from workers.portal_client.backoff import Backoff
+from workers.portal_client.client import PortalRefused, PortalUnreachable
 
 log = logging.getLogger(__name__)
 _BATCH: Final = 500

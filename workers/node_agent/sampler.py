@@ -12,9 +12,9 @@ from slipway.schemas.agent import Sample, Samples
 from workers.launcher.launch import StateFolder
 from workers.launcher.usage import SAMPLE_EVERY_S
 from workers.node_agent.attempts import Attempt, AttemptTable
-from workers.node_agent.errors import PortalError
 from workers.node_agent.gpus import Gpus
 from workers.node_agent.portal import Portal
+from workers.portal_client.client import PortalError
 
 log = logging.getLogger(__name__)
 _BATCH: Final = 1000

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Final
 
 import workers
+from slipway.schemas.backends import BACKENDS
 from workers.launcher.logs import BOUND_BYTES
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)(MiB|GiB|TiB)")
 _UNITS: Final = {"MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,46}[a-z0-9])?")
-_BACKENDS: Final = ("process", "docker")
 DEFAULT_IMAGE: Final = "python:3.11-slim"
 # Default requirements, for tasks that name none.
 DEFAULT_REQUIREMENTS: Final = Path(workers.__path__[0]).parent / "requirements" / "jobs.txt"
@@ -37,7 +37,7 @@ class AgentSettings:
     python: Path | None = None
     requirements: Path = DEFAULT_REQUIREMENTS
     address: str | None = None
-    backends: tuple[str, ...] = _BACKENDS
+    backends: tuple[str, ...] = tuple(BACKENDS)
     isolation: str = "auto"
     hidden: tuple[str, ...] = ()
     user_range: tuple[int, int] | None = None
@@ -112,7 +112,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--label", type=_label, action="append", default=[], help="KEY=VALUE, may be repeated")
     add("--python", type=Path, help="interpreter of tasks that name no environment")
     add("--requirements", type=Path, default=DEFAULT_REQUIREMENTS, help="or what is built for them")
-    add("--backend", choices=_BACKENDS, action="append", help="offer only these; may be repeated")
+    add(
+        "--backend",
+        choices=tuple(BACKENDS),
+        action="append",
+        help="offer only these; may be repeated",
+    )
     add(
         "--isolation",
         choices=("auto", "namespaces", "users", "shared", "none"),
@@ -153,7 +158,7 @@ def read_settings(arguments: Sequence[str]) -> AgentSettings:
         requirements=args.requirements.absolute(),
         labels=dict(args.label),
         address=args.address,
-        backends=tuple(args.backend or _BACKENDS),
+        backends=tuple(args.backend or tuple(BACKENDS)),
         isolation=args.isolation,
         user_range=args.user_range,
         hidden=(*args.hide, *_own_clone()),

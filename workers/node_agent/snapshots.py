@@ -10,10 +10,11 @@ import tarfile
 from pathlib import Path
 from typing import IO, Any, Final
 
-from workers.node_agent.errors import PortalRefused, StartError
+from workers.node_agent.errors import StartError
 from workers.node_agent.folders import NodeFolders, checked_digest
 from workers.node_agent.portal import Portal
-from workers.node_agent.retries import until_answered
+from workers.portal_client.backoff import until_answered
+from workers.portal_client.client import PortalRefused
 
 _GIB: Final = 1024**3
 MAX_ARCHIVE_BYTES: Final = 2 * _GIB

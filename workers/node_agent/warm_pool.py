@@ -16,11 +16,11 @@ from slipway.schemas.agent import WarmFacts
 from workers.launcher.confinement import Confinement
 from workers.launcher.handover import sealed_file, send_descriptor
 from workers.launcher.launch import Launch
+from workers.launcher.platform_programs import PLATFORM_PROGRAMS
 from workers.launcher.processes import uptime_s
 from workers.node_agent.host_info import memory_bytes, memory_used_bytes
 
 log = logging.getLogger(__name__)
-FLAVOURS: Final = frozenset({"jupyterlab", "serving", "torch"})
 # With -I there is no entry of the working folder to replace.
 _ENTER: Final = "from workers.launcher.{module} import main; main()"
 _BOOT: Final = "import sys; sys.path[: sys.path[:1] == ['']] = [sys.argv[1]]; "
@@ -30,9 +30,6 @@ _FORK_WITHIN_S: Final = 5.0
 # A warm process holds about this much; one that would leave the machine short is not started.
 _NEEDS_FREE_BYTES: Final = 1 << 30
 _FAILED_FOR_S: Final = 60.0
-# A replica imports only what its own model needs, so a cold start is sooner there than a warm
-# process that is not ready. That one is started when the replica no longer needs the processors.
-_NEVER_AWAITED: Final = frozenset({"serving"})
 _LATER_S: Final = 20.0
 
 
@@ -137,7 +134,7 @@ class WarmPool:
     def keep(self, python: str, readable: tuple[str, ...], flavours: Sequence[str]) -> None:
         """Keep these flavours of the platform's own environment warm, from now on."""
         self._readable[python] = readable
-        requested = {(python, flavour) for flavour in flavours if flavour in FLAVOURS}
+        requested = {(python, flavour) for flavour in flavours if flavour in PLATFORM_PROGRAMS}
         for key, warm in self._processes.items():
             warm.pinned = key in requested
         for key in sorted(requested):
@@ -149,15 +146,16 @@ class WarmPool:
 
     async def fork(self, launch: Launch, flavour: str) -> int:
         """Fork the shim of a task and return its pid. Raises CannotFork."""
-        if flavour not in FLAVOURS:
-            raise CannotFork(f"there is no warm process of the flavour {flavour}")
+        program = PLATFORM_PROGRAMS.get(flavour)
+        if program is None:
+            raise CannotFork(f"this node knows no program {flavour}")
         if self._only_trusted and launch.python not in self._trusted:
             raise CannotFork("only the node's own environment is kept warm, not a project's")
         key = (launch.python, flavour)
         self._readable[launch.python] = launch.confined.readable
         if self._recently_failed(key):
             raise CannotFork("the warm process failed a moment ago")
-        if flavour in _NEVER_AWAITED and not self._is_ready(key):
+        if not program.is_awaited and not self._is_ready(key):
             self._due_at_s.setdefault(key, uptime_s() + _LATER_S)
             raise CannotFork("no warm process is ready yet")
         warm = self._get(key)

@@ -4,8 +4,9 @@ A gate that lets a request through stores what it fetched on the request, so tha
 fetches by id itself: `gated_project(request)`, `gated_team(request)`, `gated_role(request)`.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from django.conf import settings
 from django.http import HttpRequest
@@ -16,6 +17,8 @@ from portal.accounts.models.tenancy import role_in
 from portal.accounts.principal import Principal, require_principal
 from portal.core.errors import Forbidden, NotFound
 from slipway.schemas.accounts import Role, Scope
+
+T = TypeVar("T")
 
 
 def _require_scope(principal: Principal, scope: Scope | None) -> None:
@@ -123,6 +126,44 @@ class ProjectRole:
 
     def describe(self) -> str:
         return f"project {self.role.value}"
+
+
+@dataclass(frozen=True)
+class ProjectObject(ABC, Generic[T]):
+    """Members of the project in the path, with at least `role`, for an object of that project.
+
+    A subclass finds the object that the path names. What it does not find does not exist, whether
+    it is missing or another project's. Views get the object by `stored`.
+    """
+
+    role: Role
+    scope: Scope
+
+    @abstractmethod
+    def find(self, project: Project, path: dict[str, Any]) -> T | None:
+        """Return the object of the project that the path names, or None."""
+
+    def check(self, request: HttpRequest, path: dict[str, Any]) -> None:
+        """Raise Unauthenticated, NotFound or Forbidden. Store the object on the request."""
+        ProjectRole(self.role, self.scope).check(request, path)
+        target = self.find(gated_project(request), path)
+        if target is None:
+            raise NotFound
+        self.store(request, target)
+
+    def describe(self) -> str:
+        return f"project {self.role.value}"
+
+    @classmethod
+    def store(cls, request: HttpRequest, target: T) -> None:
+        """Store an object that a gate has found on the request."""
+        setattr(request, f"gated_by_{cls.__name__}", target)
+
+    @classmethod
+    def stored(cls, request: HttpRequest) -> T:
+        """Return the object that the gate of this request found."""
+        target: T = getattr(request, f"gated_by_{cls.__name__}")
+        return target
 
 
 @dataclass(frozen=True)

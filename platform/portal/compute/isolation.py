@@ -2,11 +2,12 @@
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final
 
-from slipway.schemas.agent import IsolationFacts, IsolationLevel
+from slipway.schemas.agent import IsolationFacts
+from slipway.schemas.backends import BACKENDS, IsolationLevel
 
-SHARED: Final = "shared"
+SHARED: Final[IsolationLevel] = "shared"
 # The feature of a back end that can restrict tasks to the platform's network.
 NETWORK: Final = "network"
 MIXING_RISK: Final = (
@@ -83,8 +84,9 @@ def isolation_of(
 
 
 def _unreported(backend: str) -> Isolation:
-    level = "containers" if backend == "docker" else SHARED
-    return Isolation(backend, cast("IsolationLevel", level), detail=_UNREPORTED)
+    # The row of a node may name a back end that this version no longer has.
+    level = BACKENDS[backend].unreported_isolation if backend in BACKENDS else SHARED
+    return Isolation(backend, level, detail=_UNREPORTED)
 
 
 def stored_reports(details: Iterable[IsolationFacts]) -> list[dict[str, Any]]:

@@ -6,10 +6,9 @@ from typing import Any
 from django.db.models import F
 from django.http import HttpRequest
 
-from portal.accounts.gates import ProjectRole, gated_project
-from portal.core.errors import NotFound
+from portal.accounts.gates import ProjectObject
+from portal.accounts.models import Project
 from portal.datasets.models import Dataset, Version
-from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.datasets import VersionState
 
 LATEST = "latest"
@@ -17,51 +16,36 @@ _LONGEST_NUMBER = 9
 
 
 @dataclass(frozen=True)
-class DatasetRole:
-    """Members of the project in the path, with at least `role`, for a dataset of that project.
+class DatasetRole(ProjectObject[Dataset]):
+    """Members of the project with at least `role`, for a dataset of that project.
 
-    `deleted` finds one that was deleted too, unless another has its name by now.
+    `deleted` finds a deleted dataset too, unless another has its name by now.
     """
 
-    role: Role
-    scope: Scope
     deleted: bool = False
 
-    def check(self, request: HttpRequest, path: dict[str, Any]) -> None:
-        """Raise Unauthenticated, NotFound or Forbidden. Set the dataset on the request."""
-        ProjectRole(self.role, self.scope).check(request, path)
-        datasets = Dataset.objects.of_project(gated_project(request)).filter(name=path["dataset"])
+    def find(self, project: Project, path: dict[str, Any]) -> Dataset | None:
+        """Return the dataset by its name."""
+        datasets = Dataset.objects.of_project(project).filter(name=path["dataset"])
         datasets = datasets if self.deleted else datasets.current()
-        dataset = datasets.order_by(F("deleted_at").desc(nulls_first=True)).first()
-        if dataset is None:
-            raise NotFound
-        request.gated_dataset = dataset  # type: ignore[attr-defined]
-
-    def describe(self) -> str:
-        return f"project {self.role.value}"
+        return datasets.order_by(F("deleted_at").desc(nulls_first=True)).first()
 
 
 @dataclass(frozen=True)
-class VersionRole:
+class VersionRole(ProjectObject[Version]):
     """As DatasetRole, for a version of the dataset: a number, `latest`, or the id of a draft.
 
-    `deleted` finds one that was deleted too.
+    `deleted` finds a deleted version too.
     """
 
-    role: Role
-    scope: Scope
     deleted: bool = False
 
-    def check(self, request: HttpRequest, path: dict[str, Any]) -> None:
-        """Raise Unauthenticated, NotFound or Forbidden. Set the version on the request."""
-        DatasetRole(self.role, self.scope).check(request, path)
-        version = version_of(gated_dataset(request), path["version"], deleted=self.deleted)
-        if version is None:
-            raise NotFound
-        request.gated_version = version  # type: ignore[attr-defined]
-
-    def describe(self) -> str:
-        return f"project {self.role.value}"
+    def find(self, project: Project, path: dict[str, Any]) -> Version | None:
+        """Return the version of the dataset in the path."""
+        dataset = DatasetRole(self.role, self.scope).find(project, path)
+        if dataset is None:
+            return None
+        return version_of(dataset, path["version"], deleted=self.deleted)
 
 
 def version_of(dataset: Dataset, name: str, *, deleted: bool = False) -> Version | None:
@@ -80,11 +64,9 @@ def version_of(dataset: Dataset, name: str, *, deleted: bool = False) -> Version
 
 def gated_dataset(request: HttpRequest) -> Dataset:
     """Return the dataset the gate let this request reach."""
-    dataset: Dataset = request.gated_dataset  # type: ignore[attr-defined]
-    return dataset
+    return DatasetRole.stored(request)
 
 
 def gated_version(request: HttpRequest) -> Version:
     """Return the version the gate let this request reach."""
-    version: Version = request.gated_version  # type: ignore[attr-defined]
-    return version
+    return VersionRole.stored(request)

@@ -5,41 +5,27 @@ from typing import Any
 
 from django.http import HttpRequest
 
-from portal.accounts.gates import ProjectRole, gated_project
+from portal.accounts.gates import ProjectObject
+from portal.accounts.models import Project
 from portal.accounts.principal import principal_of_bearer
 from portal.accounts.tokens import hash_of
 from portal.compute.tokens import bearer_of
 from portal.core.errors import NotFound, Unauthenticated
 from portal.endpoints.models import Endpoint, Gateway, Replica
 from portal.endpoints.tokens import has_gateway_shape
-from slipway.schemas.accounts import Role, Scope
 
 
-@dataclass(frozen=True)
-class EndpointRole:
-    """Members of the project in the path, with at least `role`, for an endpoint of that project."""
+class EndpointRole(ProjectObject[Endpoint]):
+    """Members of the project with at least `role`, for an endpoint of that project."""
 
-    role: Role
-    scope: Scope
-    parameter: str = "endpoint"
-
-    def check(self, request: HttpRequest, path: dict[str, Any]) -> None:
-        """Set the endpoint on the request. Raises Unauthenticated, NotFound or Forbidden."""
-        ProjectRole(self.role, self.scope).check(request, path)
-        endpoints = Endpoint.objects.of_project(gated_project(request))
-        endpoint = endpoints.filter(name=path[self.parameter]).first()
-        if endpoint is None:
-            raise NotFound
-        request.gated_endpoint = endpoint  # type: ignore[attr-defined]
-
-    def describe(self) -> str:
-        return f"project {self.role.value}"
+    def find(self, project: Project, path: dict[str, Any]) -> Endpoint | None:
+        """Return the endpoint by its name."""
+        return Endpoint.objects.of_project(project).filter(name=path["endpoint"]).first()
 
 
 def gated_endpoint(request: HttpRequest) -> Endpoint:
-    """Return the endpoint that the policy set on this request."""
-    endpoint: Endpoint = request.gated_endpoint  # type: ignore[attr-defined]
-    return endpoint
+    """Return the endpoint the gate let this request reach."""
+    return EndpointRole.stored(request)
 
 
 @dataclass(frozen=True)

@@ -25,9 +25,10 @@ from portal.workloads.retries import LOSSES
 from portal.workloads.services.cancellation import stop_workload
 from portal.workloads.services.submission import WorkloadRequest, submit_workload
 from portal.workloads.specs import spec_from
+from slipway.schemas.backends import DEFAULT_BACKEND
 from slipway.schemas.workloads import ReasonCode
 
-KIND = "endpoint"
+KIND = "replica"
 # After this many failures in a row the revision fails, or the previous one takes over.
 CRASH_LOOP = 3
 _LONGEST_PAUSE_S = 60
@@ -149,7 +150,7 @@ def _start(endpoint: Endpoint, revision: Revision) -> None:
             kind=KIND,
             name=f"{endpoint.name}-{revision.number}",
             tier=endpoint.tier,
-            spec=spec_from(backend="process", argv=_ARGV),
+            spec=spec_from(backend=DEFAULT_BACKEND, argv=_ARGV),
             environment=_environment(endpoint, revision),
         ),
     )

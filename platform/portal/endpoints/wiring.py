@@ -11,6 +11,7 @@ from portal.endpoints.lineage import revisions_of, version_behind
 from portal.endpoints.metrics import EndpointCollector
 from portal.endpoints.models import Endpoint, Replica
 from portal.endpoints.ports import register_models
+from portal.endpoints.presentation import PRESENTATION
 from portal.endpoints.replica_spec import own_url
 from portal.endpoints.replicas import KIND, endpoint_of
 from portal.endpoints.services.prediction_counts import answered_between
@@ -49,7 +50,7 @@ def _when_replica_moved(news: WorkloadChanged) -> None:
 register_kind(
     Kind(
         name=KIND,
-        noun="endpoint",
+        noun="replica",
         retry=RetryRule(max_attempts=1, max_losses=0),
         keeps_on_fence=True,
         stop_grace_s=30.0,
@@ -63,6 +64,7 @@ register_kind(
             work="predictions",
             work_done=answered_between,
         ),
+        presentation=PRESENTATION,
     )
 )
 workload_changed.connect(_when_replica_moved)

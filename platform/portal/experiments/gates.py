@@ -5,7 +5,8 @@ from typing import Any
 
 from django.http import HttpRequest
 
-from portal.accounts.gates import ProjectRole, gated_project
+from portal.accounts.gates import ProjectObject
+from portal.accounts.models import Project
 from portal.accounts.principal import act_as
 from portal.core.errors import NotFound
 from portal.experiments.factories import tracker
@@ -14,24 +15,12 @@ from portal.storage.signing import redeem
 from slipway.schemas.accounts import Role, Scope
 
 
-@dataclass(frozen=True)
-class TrackedRunRole:
-    """Members of the project in the path, with at least `role`, for a run of that project."""
+class TrackedRunRole(ProjectObject[RunDetail]):
+    """Members of the project with at least `role`, for a run of that project."""
 
-    role: Role
-    scope: Scope
-    parameter: str = "run"
-
-    def check(self, request: HttpRequest, path: dict[str, Any]) -> None:
-        """Raise Unauthenticated, NotFound or Forbidden. Set the run on the request."""
-        ProjectRole(self.role, self.scope).check(request, path)
-        run = tracker().run(gated_project(request).pk, path[self.parameter])
-        if run is None:
-            raise NotFound
-        request.gated_run = run  # type: ignore[attr-defined]
-
-    def describe(self) -> str:
-        return f"project {self.role.value}"
+    def find(self, project: Project, path: dict[str, Any]) -> RunDetail | None:
+        """Return the run by its id."""
+        return tracker().run(project.pk, path["run"])
 
 
 @dataclass(frozen=True)
@@ -58,5 +47,4 @@ def link_target(project: str, run_id: str, artifact: str) -> str:
 
 def gated_run(request: HttpRequest) -> RunDetail:
     """Return the run the gate let this request reach."""
-    run: RunDetail = request.gated_run  # type: ignore[attr-defined]
-    return run
+    return TrackedRunRole.stored(request)

@@ -7,6 +7,7 @@ from portal.experiments.services.artifact_usage import measured
 from portal.experiments.services.job_runs import note_state
 from portal.storage.usage import register_stored
 from portal.workloads.lifecycle import ENDS
+from portal.workloads.ports import kind_of
 from portal.workloads.signals import WorkloadChanged, workload_changed
 from slipway.schemas.workloads import WorkloadState
 
@@ -14,7 +15,8 @@ log = structlog.get_logger(__name__)
 
 
 def _follow(news: WorkloadChanged) -> None:
-    if news.kind != "job" or not (news.state in ENDS or news.state == WorkloadState.RUNNING):
+    is_noted = news.state in ENDS or news.state == WorkloadState.RUNNING
+    if not (kind_of(news.kind).has_run and is_noted):
         return
     try:
         note_state(news.workload_id)

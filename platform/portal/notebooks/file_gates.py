@@ -5,7 +5,8 @@ from typing import Any
 
 from django.http import HttpRequest
 
-from portal.accounts.gates import ProjectRole, gated_project
+from portal.accounts.gates import ProjectObject, ProjectRole, gated_project
+from portal.accounts.models import Project
 from portal.accounts.principal import require_principal
 from portal.core.errors import Forbidden, NotFound
 from portal.notebooks.models import NotebookFile, NotebookRun
@@ -14,49 +15,27 @@ from slipway.schemas.accounts import Role, Scope
 
 
 @dataclass(frozen=True)
-class NotebookRole:
-    """Members of the project in the path, with at least `role`, for a notebook of that project.
+class NotebookRole(ProjectObject[NotebookFile]):
+    """Members of the project with at least `role`, for a notebook of that project.
 
-    `deleted` finds one that was deleted, too.
+    `deleted` finds a deleted notebook, too.
     """
 
-    role: Role
-    scope: Scope
-    parameter: str = "notebook"
     deleted: bool = False
 
-    def check(self, request: HttpRequest, path: dict[str, Any]) -> None:
-        """Raise Unauthenticated, NotFound or Forbidden. Set the notebook on the request."""
-        ProjectRole(self.role, self.scope).check(request, path)
-        files = NotebookFile.objects.of_project(gated_project(request))
+    def find(self, project: Project, path: dict[str, Any]) -> NotebookFile | None:
+        """Return the notebook by its id."""
+        files = NotebookFile.objects.of_project(project)
         files = files if self.deleted else files.current()
-        file = files.filter(pk=path[self.parameter]).first()
-        if file is None:
-            raise NotFound
-        request.gated_notebook = file  # type: ignore[attr-defined]
-
-    def describe(self) -> str:
-        return f"project {self.role.value}"
+        return files.filter(pk=path["notebook"]).first()
 
 
-@dataclass(frozen=True)
-class NotebookRunRole:
-    """Members of the project, with at least `role`, for a run of a notebook there."""
+class NotebookRunRole(ProjectObject[NotebookRun]):
+    """Members of the project with at least `role`, for a run of a notebook there."""
 
-    role: Role
-    scope: Scope
-
-    def check(self, request: HttpRequest, path: dict[str, Any]) -> None:
-        """Raise Unauthenticated, NotFound or Forbidden. Set the run on the request."""
-        ProjectRole(self.role, self.scope).check(request, path)
-        runs = NotebookRun.objects.of_project(gated_project(request))
-        run = runs.filter(pk=path["job"]).first()
-        if run is None:
-            raise NotFound
-        request.gated_run = run  # type: ignore[attr-defined]
-
-    def describe(self) -> str:
-        return f"project {self.role.value}"
+    def find(self, project: Project, path: dict[str, Any]) -> NotebookRun | None:
+        """Return the run by the id of its job."""
+        return NotebookRun.objects.of_project(project).filter(pk=path["job"]).first()
 
 
 @dataclass(frozen=True)
@@ -77,7 +56,7 @@ class OwnJob:
                 code="not_the_job",
                 next_step="Start the notebook as a job; it tells by itself.",
             )
-        request.gated_workload = workload  # type: ignore[attr-defined]
+        request.gated_own_job = workload  # type: ignore[attr-defined]
 
     def describe(self) -> str:
         return "the job itself"
@@ -85,17 +64,15 @@ class OwnJob:
 
 def gated_notebook(request: HttpRequest) -> NotebookFile:
     """Return the notebook the gate let this request reach."""
-    file: NotebookFile = request.gated_notebook  # type: ignore[attr-defined]
-    return file
+    return NotebookRole.stored(request)
 
 
 def gated_run(request: HttpRequest) -> NotebookRun:
     """Return the run the gate let this request reach."""
-    run: NotebookRun = request.gated_run  # type: ignore[attr-defined]
-    return run
+    return NotebookRunRole.stored(request)
 
 
 def gated_own_job(request: HttpRequest) -> Workload:
     """Return the workload that speaks for itself."""
-    workload: Workload = request.gated_workload  # type: ignore[attr-defined]
+    workload: Workload = request.gated_own_job  # type: ignore[attr-defined]
     return workload

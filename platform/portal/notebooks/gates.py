@@ -5,7 +5,8 @@ from typing import Any
 
 from django.http import HttpRequest
 
-from portal.accounts.gates import ProjectRole, gated_project, gated_role
+from portal.accounts.gates import ProjectObject, gated_role
+from portal.accounts.models import Project
 from portal.accounts.principal import principal_of_bearer, require_principal
 from portal.accounts.tokens import hash_of
 from portal.compute.tokens import bearer_of
@@ -15,25 +16,12 @@ from portal.notebooks.models import Hub, Server
 from slipway.schemas.accounts import Role, Scope
 
 
-@dataclass(frozen=True)
-class ServerRole:
-    """Members of the project in the path, with at least `role`, for a server of that project."""
+class ServerRole(ProjectObject[Server]):
+    """Members of the project with at least `role`, for a server of that project."""
 
-    role: Role
-    scope: Scope
-    parameter: str = "server"
-
-    def check(self, request: HttpRequest, path: dict[str, Any]) -> None:
-        """Raise Unauthenticated, NotFound or Forbidden. Set the server on the request."""
-        ProjectRole(self.role, self.scope).check(request, path)
-        servers = Server.objects.of_project(gated_project(request))
-        server = servers.filter(pk=path[self.parameter]).first()
-        if server is None:
-            raise NotFound
-        request.gated_server = server  # type: ignore[attr-defined]
-
-    def describe(self) -> str:
-        return f"project {self.role.value}"
+    def find(self, project: Project, path: dict[str, Any]) -> Server | None:
+        """Return the server by its id."""
+        return Server.objects.of_project(project).filter(pk=path["server"]).first()
 
 
 @dataclass(frozen=True)
@@ -64,8 +52,7 @@ class ServerOwner:
 
 def gated_server(request: HttpRequest) -> Server:
     """Return the server the gate let this request reach."""
-    server: Server = request.gated_server  # type: ignore[attr-defined]
-    return server
+    return ServerRole.stored(request)
 
 
 @dataclass(frozen=True)
@@ -88,7 +75,7 @@ class HubToken:
             server = Server.objects.with_all().filter(pk=path[self.parameter]).first()
             if server is None:
                 raise NotFound
-            request.gated_server = server  # type: ignore[attr-defined]
+            ServerRole.store(request, server)
 
     def describe(self) -> str:
         return "the Hub, with its token"
@@ -108,7 +95,7 @@ class LabToken:
         server = servers.select_related("workload", "tier").first()
         if server is None:
             raise NotFound
-        request.gated_server = server  # type: ignore[attr-defined]
+        ServerRole.store(request, server)
 
     def describe(self) -> str:
         return "a notebook server, with the token of its workload"

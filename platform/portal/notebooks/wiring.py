@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from portal.notebooks.culling import warn_of_budget
 from portal.notebooks.kinds import KIND
 from portal.notebooks.models import Hub, Server
+from portal.notebooks.presentation import PRESENTATION
 from portal.notebooks.urls import node_address_of, variables_of
 from portal.notebooks.workload_sync import follow, is_ours
 from portal.workloads.ports import BudgetRule, Grouping, Kind, register_kind
@@ -53,6 +54,7 @@ NOTEBOOK = Kind(
     surroundings=_surroundings,
     budget=BudgetRule(warning_s=_WARNED_S, save=warn_of_budget),
     grouping=Grouping(noun="notebook"),
+    presentation=PRESENTATION,
 )
 register_kind(NOTEBOOK)
 workload_changed.connect(_when_server_moved)

@@ -9,10 +9,11 @@ from portal.core import clock
 from portal.core.errors import Conflict
 from portal.spend.budget_usage import measure, window_name
 from portal.spend.estimates import CostEstimate, expected_cost, to_set_aside
-from portal.spend.formats import dollars, period_words
+from portal.spend.formats import period_words
 from portal.spend.models import Budget, Reservation
 from portal.workloads.models import Lease
 from portal.workloads.ports import AdmissionDeferred, AdmissionGranted, AdmissionRequest, kind_of
+from slipway.schemas.money import dollars
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,14 @@ from portal.accounts.models.tenancy import Membership
 from portal.core import clock
 from portal.spend.budget_usage import measure, scope_of
 from portal.spend.forecasts import forecast_of
-from portal.spend.formats import dollars, period_words
+from portal.spend.formats import period_words
 from portal.spend.models import Budget, BudgetAlert, BudgetStop
 from portal.workloads.lifecycle import WAITING
 from portal.workloads.models import Workload
 from portal.workloads.ports import kind_of
 from portal.workloads.services.cancellation import stop_workload
 from slipway.schemas.accounts import Role
+from slipway.schemas.money import dollars
 from slipway.schemas.spend import BudgetPeriod
 from slipway.schemas.truncation import shorten
 from slipway.schemas.workloads import ReasonCode, WorkloadState

@@ -52,6 +52,8 @@ class Source:
     tier: str = ""
     node: str = ""
     workload: str = ""
+    # The workload whose run it is: the outermost one that `workload` is a part of, or itself.
+    run: str = ""
     # (part, key) of each `LabelTotal` that its lines count in.
     labels: tuple[tuple[str, str], ...] = ()
 
@@ -109,9 +111,9 @@ def post(entries: Sequence[LedgerEntry]) -> None:
         for period in (month, day.isoformat()):
             for label in of.labels:
                 _add(labels, (period, of.project, *label), entry.nano_usd)
-        if of.workload:
+        if of.run:
             for period in (month, day.isoformat()):
-                whole = period, of.project, of.workload, of.person, of.tier, of.kind
+                whole = period, of.project, of.run, of.person, of.tier, of.kind
                 _add(workloads, whole, entry.nano_usd)
         if of.node:
             is_capacity = of.kind == KIND_CAPACITY

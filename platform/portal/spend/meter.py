@@ -101,6 +101,7 @@ def unsettled_leases() -> QuerySet[Lease]:
         *("cpu_millis", "memory_bytes", "gpus", "granted_at", "ended_at"),
         *("billed_to_ms", "billed_nano_usd", "is_settled"),
         *("workload__kind", "workload__submitted_by_id", "workload__name", "workload__tags"),
+        "workload__root_id",
     )
 
 
@@ -141,6 +142,7 @@ def source_of(lease: Lease) -> Source:
         tier=lease.tier_id,
         node=lease.node_id,
         workload=lease.workload_id,
+        run=lease.workload.root_id or lease.workload_id,
         labels=labels_of(lease.workload),
     )
 

@@ -239,7 +239,9 @@ def _add_runs(spend_breakdown: SpendBreakdown, scope: Scope) -> None:
         rows = sums.order_by("-nano_usd").values_list(*names, "nano_usd")[:RUNS_SHOWN]
     for workload, kind, project, person, tier, nano_usd in rows:
         spend_breakdown.by_run[workload] += nano_usd
-        spend_breakdown.runs[workload] = Source("", kind, project, "", person, tier, "", workload)
+        spend_breakdown.runs[workload] = Source(
+            "", kind, project, person=person, tier=tier, workload=workload, run=workload
+        )
 
 
 def _add_live(
@@ -254,9 +256,9 @@ def _add_live(
         of = entry.of
         spend_breakdown.count(of, entry.nano_usd)
         spend_breakdown.by_day[entry.day] += entry.nano_usd
-        if of.workload and with_runs:
-            late[of.workload] += entry.nano_usd
-            spend_breakdown.runs.setdefault(of.workload, of)
+        if of.run and with_runs:
+            late[of.run] += entry.nano_usd
+            spend_breakdown.runs.setdefault(of.run, of)
             for label in labels_of(of):
                 late_labels[label] += entry.nano_usd
     spend_breakdown.nano_usd_per_hour = live.nano_usd_per_hour
@@ -265,7 +267,7 @@ def _add_live(
             running_cost for running_cost in live.running if running_cost.of.kind == KIND_STORAGE
         ]
     for running in live.running:
-        spend_breakdown.run_rates[running.of.workload] += running.nano_usd_per_hour
+        spend_breakdown.run_rates[running.of.run] += running.nano_usd_per_hour
     if late:
         _add_written(
             spend_breakdown,

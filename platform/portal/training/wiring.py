@@ -9,6 +9,7 @@ from django.db.models import Sum
 from portal.experiments.services.job_runs import variables_of
 from portal.storage.usage import count_elsewhere, register_stored
 from portal.training.models import Checkpoint, Job
+from portal.training.presentation import PRESENTATION
 from portal.training.services.checkpoint_copies import (
     limit_bytes,
     newest_copy,
@@ -59,6 +60,8 @@ JOB = Kind(
     copies=CheckpointCopies(limit_bytes=limit_bytes, newest=newest_copy),
     # Jobs of a name log to the experiment of that name; see `variables_of`.
     grouping=Grouping(noun="experiment"),
+    presentation=PRESENTATION,
+    has_run=True,
 )
 register_kind(JOB)
 

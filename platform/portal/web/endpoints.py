@@ -21,8 +21,7 @@ from portal.endpoints.lifecycle import (
 from portal.endpoints.models import Endpoint, Replica, Revision, Rollout
 from portal.endpoints.plans import step_at
 from portal.endpoints.services.queries import EndpointStatus, example_of, why_coming
-from portal.training.services.jobs import cost_of, price_of
-from portal.workloads.costs import unix_ms
+from portal.workloads.costs import unix_ms, workload_cost, workload_price
 from portal.workloads.explanations import Explainer
 from slipway.schemas.endpoints import PlanKind
 
@@ -206,8 +205,8 @@ def replica_line(replica: Replica, nodes: dict[str, str], explainer: Explainer) 
         state=Word(*_REPLICAS[replica.status]),
         why=replica.reason or why_coming(replica, explainer),
         node=nodes.get(replica.workload_id or "", ""),
-        cost=cost_of(workload, until_ms=unix_ms(clock.now())) if workload else 0,
-        rate=price_of(workload) if workload and not ends and workload.leases.all() else 0,
+        cost=workload_cost(workload, until_ms=unix_ms(clock.now())) if workload else 0,
+        rate=workload_price(workload) if workload and not ends and workload.leases.all() else 0,
     )
 
 

@@ -3,18 +3,15 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 
 from portal.accounts.models import Project, User
 from portal.accounts.principal import Principal
-from portal.core import clock
 from portal.core.errors import NotFound
 from portal.training.models import Job, JobQuerySet
-from portal.training.services.jobs import cost_of, price_of
-from portal.workloads.costs import unix_ms
+from portal.web.workloads import WorkloadStatus, present_leases, step_of
 from portal.workloads.explanations import Explainer
-from portal.workloads.lifecycle import ENDS, WAITING
-from portal.workloads.models import Lease, Workload
+from portal.workloads.lifecycle import WAITING
+from portal.workloads.models import Workload
 from slipway.schemas.workloads import WorkloadState
 
 MOST_LOOKED_AT = 2000  # of the queues; those further back wait for many
@@ -27,59 +24,13 @@ GROUPS: dict[str, tuple[str, frozenset[WorkloadState]]] = {
     "failed": ("Failed", frozenset({_S.FAILED, _S.LOST})),
     "stopped": ("Stopped", frozenset({_S.STOPPED})),
 }
-_WORDS = {
-    _S.SUBMITTED: ("held", "warn"),
-    _S.ADMITTED: ("waiting", "warn"),
-    _S.QUEUED: ("waiting", "warn"),
-    _S.PLACED: ("starting", "strong"),
-    _S.STARTING: ("starting", "strong"),
-    _S.RUNNING: ("running", "strong"),
-    _S.STOPPING: ("stopping", "warn"),
-    _S.SUCCEEDED: ("succeeded", "ok"),
-    _S.FAILED: ("failed", "bad"),
-    _S.STOPPED: ("stopped", ""),
-    _S.LOST: ("lost", "bad"),
-}
 
 
-@dataclass(frozen=True)
-class JobStatus:
-    """Status of a job: its state in one word, an explanation, duration and cost so far.
-
-    `began` is when it started to run, or when it was submitted if it has not started. `until` is
-    None while the duration still grows. Money in nano-USD. `rate` is the present cost per hour.
-    """
+@dataclass(frozen=True, kw_only=True)
+class JobStatus(WorkloadStatus):
+    """Status of a job."""
 
     job: Job
-    workload: Workload
-    word: str
-    tone: str
-    why: str
-    began: datetime
-    until: datetime | None
-    cost: int
-    rate: int
-    step: int | None
-
-    @property
-    def is_over(self) -> bool:
-        """True if the job has ended."""
-        return self.workload.status in ENDS
-
-    @property
-    def is_active(self) -> bool:
-        """True if the job holds hardware now."""
-        return not self.is_over and self.workload.status not in WAITING
-
-    @property
-    def is_waiting(self) -> bool:
-        """True if the job waits in the queue."""
-        return self.workload.status in WAITING
-
-    @property
-    def lasted(self) -> timedelta:
-        """Duration of the run, or of the wait so far."""
-        return (self.until or clock.now()) - self.began
 
 
 def jobs_of(project: Project) -> JobQuerySet:
@@ -104,7 +55,8 @@ def job_of(project: Project, job_id: str) -> Job:
 
 def standing_of(job: Job, viewer: User) -> JobStatus:
     """Return the status of one job."""
-    return _standing(job, Explainer(viewer).explain(job.workload))
+    why = Explainer(viewer).explain(job.workload)
+    return JobStatus.of(job.workload, why, job=job)
 
 
 def standings_of(
@@ -117,7 +69,10 @@ def standings_of(
     """
     positions = _positions(jobs)
     explainer = Explainer(viewer) if explains_first else None
-    return [_standing(job, _brief(job.workload, positions, explainer)) for job in jobs]
+    return [
+        JobStatus.of(job.workload, _brief(job.workload, positions, explainer), job=job)
+        for job in jobs
+    ]
 
 
 def _positions(jobs: Sequence[Job]) -> dict[str, int]:
@@ -150,36 +105,9 @@ def _brief(workload: Workload, positions: dict[str, int], explainer: Explainer |
 
 
 def _where(workload: Workload) -> str:
-    leases = _present(workload)
+    leases = present_leases(workload)
     names = sorted({lease.node.name for lease in leases})
     place = f"node {names[0]}" if len(names) == 1 else f"{len(names)} nodes"
     verb = "Running" if workload.status == _S.RUNNING else "Starting"
-    step = _step(leases)
+    step = step_of(leases)
     return f"{verb} on {place}" + (f", at step {step}." if step is not None else ".")
-
-
-def _present(workload: Workload) -> list[Lease]:
-    return [lease for lease in workload.leases.all() if lease.epoch == workload.epoch]
-
-
-def _step(leases: Sequence[Lease]) -> int | None:
-    return min((lease.step for lease in leases if lease.step is not None), default=None)
-
-
-def _standing(job: Job, why: str) -> JobStatus:
-    workload = job.workload
-    word, tone = _WORDS[workload.status]
-    runs = any(lease.is_open for lease in workload.leases.all())
-    waits = workload.status in WAITING
-    return JobStatus(
-        job=job,
-        workload=workload,
-        word=word,
-        tone=tone,
-        why=why,
-        began=workload.waits_since if waits else workload.started_at or workload.created_at,
-        until=workload.ended_at,
-        cost=cost_of(workload, until_ms=unix_ms(clock.now())),
-        rate=price_of(workload) if runs else 0,
-        step=_step(_present(workload)),
-    )

@@ -18,7 +18,7 @@ from typing import Any
 
 from portal.core.errors import RateLimited
 from portal.web.logs import TAIL_BYTES, LogChunk, piece_at
-from portal.web.sse import CUT, HEARTBEAT_S, SseHub, hub
+from portal.web.sse import HEARTBEAT_S, PageHub, PageStream
 from portal.web.sse_auth import PageListener
 from portal.workloads.lifecycle import ENDS
 from portal.workloads.models import Workload
@@ -65,32 +65,32 @@ async def follow(
 ) -> AsyncIterator[bytes]:
     """Stream a log from byte `start`, or from shortly before its end."""
     place = LogPosition(workload_id, attempt, rank, start)
-    house = hub()
+    hub = PageHub.current()
     try:
-        with house.joined(listener) as stream:
-            await house.ready()
+        with hub.joined(PageStream.of(listener)) as stream:
+            await hub.started()
             yield b"retry: 1000\n\n"
-            async for event in _events(house, place):
-                if stream.ended:
+            async for event in _events(hub, place):
+                if stream.is_ended:
                     break
                 if event:
                     yield event
-            if CUT in stream.waiting:
+            if stream.is_cut:
                 yield _written("cut", {})
     except RateLimited as error:
         yield f"retry: {1000 * (error.retry_after_s or 10)}\n\n".encode()
 
 
-async def _events(house: SseHub, place: LogPosition) -> AsyncIterator[bytes]:
+async def _events(hub: PageHub, place: LogPosition) -> AsyncIterator[bytes]:
     """Yield events until the log is complete, or none if there is nothing to send."""
     loop = asyncio.get_running_loop()
     moved_s = spoke_s = loop.time()
-    standing, asked_s = await house.ask(lambda: standing_of(place)), loop.time()
+    standing, asked_s = await hub.ask(lambda: standing_of(place)), loop.time()
     while True:
         if loop.time() - asked_s >= ASK_S:
-            standing, asked_s = await house.ask(lambda: standing_of(place)), loop.time()
+            standing, asked_s = await hub.ask(lambda: standing_of(place)), loop.time()
         log_place = standing.log
-        look = await house.read(lambda log=log_place: look_at(place, log))  # type: ignore[misc]
+        look = await hub.read(lambda log=log_place: look_at(place, log))  # type: ignore[misc]
         if look.gap:
             yield _written("gap", {"start": look.gap[0], "end": look.gap[1]})
         if look.piece is not None and look.piece.text:

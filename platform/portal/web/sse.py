@@ -1,36 +1,29 @@
-"""Fan-out of changes to open pages: one poller per process serves any number of streams.
+"""Changes that open pages are notified of, as server-sent events.
 
-Every `POLL_S` the poller reads the rows of `LiveEvent` that are new and hands them to the streams
-of their topics. Every `CHECK_S`, and at once after a change of rights, it asks the database, in a
-handful of queries for all streams together, who may still listen: a stream whose session has ended,
-whose person was suspended or removed, or whose project was archived gets `live:cut` and ends. When
-the database cannot be asked, streams end without a word and the browsers come back by themselves.
+Every `POLL_S` the hub reads the new rows of `LiveEvent` and notifies the streams of their topics.
+A change of rights has the rights of all streams checked at once. A page that lost its right gets
+`live:cut`.
 
-PostgreSQL hands out numbers before rows commit, so a lower number may appear after a higher one.
+PostgreSQL assigns numbers before rows commit, so a lower number may appear after a higher one.
 Numbers therefore settle for `SETTLE_S`: until then every poll reads them again and skips what was
-delivered, and the id a browser resumes from is the settled one. An event received twice only
+delivered, and the id that a browser resumes from is the settled one. An event received twice only
 makes a page reload twice.
 """
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass, field
-from typing import TypeVar
-from weakref import WeakKeyDictionary
+from typing import cast
 
-import structlog
 from django.db.models import Min
 
 from portal.core.errors import RateLimited
-from portal.core.streams import OwnThread
+from portal.core.event_hub import EventHub, Listener, OpenStream, StreamLimit
 from portal.web.models import LiveEvent
 from portal.web.sse_auth import PageListener, still_allowed
 
-log = structlog.get_logger(__name__)
 POLL_S = 0.5
-CHECK_S = 2.0
 HEARTBEAT_S = 15.0
 SETTLE_S = 10.0
 MOST_ROWS = 1_000
@@ -38,108 +31,66 @@ MOST_WAITING = 100
 STREAMS_A_PERSON = 12
 RETRY_MS = 1_000
 CUT, STALE = "live:cut", "live:stale"
-# Changes after which somebody may have lost the right to listen: asked at once.
+# Kinds of change after which somebody may have lost the right to listen.
 ABOUT_RIGHTS = frozenset({"account", "members", "project", "projects", "sessions"})
-Result = TypeVar("Result")
 
 
 def newest_id() -> int:
-    """The number of the newest event: where a page that is drawn now starts to listen."""
+    """Return the number of the newest event, from which a page that is rendered now listens."""
     newest = LiveEvent.objects.order_by("-pk").values_list("pk", flat=True).first()
     return newest or 0
 
 
 @dataclass(eq=False)
-class Stream:
-    """One open page. `waiting` has its pending events, each once."""
+class PageStream(OpenStream):
+    """The stream of one open page. `waiting` has its pending events, each once."""
 
-    listener: PageListener
+    topics: frozenset[str] = frozenset()
     waiting: dict[str, None] = field(default_factory=dict)
-    rung: asyncio.Event = field(default_factory=asyncio.Event)
-    ended: bool = False
 
-    def ring(self, what: str) -> None:
-        """Notify the page. Pending notifications of the same kind are merged."""
+    @classmethod
+    def of(cls, listener: PageListener) -> "PageStream":
+        """Return the stream of a page."""
+        return cls(listener, topics=listener.topics)
+
+    def queue(self, what: str) -> None:
+        """Notify the page of a kind of change. Pending ones of the same kind are merged."""
         if len(self.waiting) < MOST_WAITING:
             self.waiting[what] = None
         else:
             self.waiting = {STALE: None}
-        self.rung.set()
+        self.notify()
 
     def end(self, *, cut: bool) -> None:
-        """Close the stream. `cut` notifies the page that it may no longer listen."""
+        """End the stream. `cut` tells the page that it may no longer listen."""
         self.waiting = {CUT: None} if cut else {}
-        self.ended = True
-        self.rung.set()
+        super().end(cut=cut)
 
 
-class SseHub:
-    """All streams of one event loop and the task that feeds them. It is idle without listeners."""
+class PageHub(EventHub[PageStream]):
+    """The streams of all open pages, also those that follow a log."""
+
+    name = "pages"
+    poll_s = POLL_S
+    limit = StreamLimit(STREAMS_A_PERSON, "Too many pages of yours are open.")
 
     def __init__(self) -> None:
-        self.streams: set[Stream] = set()
+        super().__init__()
         self.settled = 0
         self._seen: dict[int, float] = {}
-        self._task: asyncio.Task[None] | None = None
-        self._standing = asyncio.Event()
-        # Logs do not wait for queries.
-        self._questions = OwnThread("live-ask")
-        self._files = OwnThread("live-read")
 
-    def room_for(self, user_id: str) -> bool:
-        """Return whether the person may open one more stream in this process."""
-        number = sum(1 for stream in self.streams if stream.listener.user_id == user_id)
-        return number < STREAMS_A_PERSON
+    async def begin(self) -> None:
+        """Start behind the newest event."""
+        self._seen = {}
+        self.settled = await self.ask(newest_id)
 
-    @contextmanager
-    def joined(self, listener: PageListener) -> Iterator[Stream]:
-        """Receive notifications within the block, or raise RateLimited for one stream too many."""
-        if not self.room_for(listener.user_id):
-            raise RateLimited("Too many pages of yours are open.", retry_after_s=10)
-        stream = Stream(listener)
-        self.streams.add(stream)
-        try:
-            yield stream
-        finally:
-            self.streams.discard(stream)
+    async def poll(self) -> bool:
+        """Deliver new events."""
+        return bool(self._deliver(await self.ask(self._new_rows)) & ABOUT_RIGHTS)
 
-    async def ready(self) -> None:
-        """Make sure the poller runs and knows its position."""
-        if self._task is None or self._task.done():
-            self._standing = asyncio.Event()
-            self._task = asyncio.create_task(self._run(), name="sse")
-        await self._standing.wait()
-
-    async def ask(self, question: Callable[[], Result]) -> Result:
-        """Run a question to the database in the thread of the hub."""
-        return await self._questions.run(question)
-
-    async def read(self, reading: Callable[[], Result]) -> Result:
-        """Read files in the thread the hub has for that."""
-        return await self._files.run(reading)
-
-    async def _run(self) -> None:
-        try:
-            self._seen = {}
-            self.settled = await self.ask(newest_id)
-            self._standing.set()
-            await self._feed()
-        except Exception:
-            # Browsers come back by themselves, and the next stream starts the poller again.
-            log.exception("live_updates_rest")
-            for stream in self.streams:
-                stream.end(cut=False)
-        finally:
-            self._standing.set()
-
-    async def _feed(self) -> None:
-        checked_s = time.monotonic()
-        while self.streams:
-            await asyncio.sleep(POLL_S)
-            news = self._deliver(await self.ask(self._new_rows))
-            if news & ABOUT_RIGHTS or time.monotonic() - checked_s >= CHECK_S - POLL_S:
-                checked_s = time.monotonic()
-                await self._cut_the_uninvited()
+    def allowed(self, listeners: Collection[Listener]) -> Collection[Listener]:
+        """Return the listeners whose pages would still open."""
+        return still_allowed(cast("Collection[PageListener]", listeners))
 
     def _new_rows(self) -> list[tuple[int, str, str]]:
         rows = LiveEvent.objects.filter(pk__gt=self.settled).order_by("pk")
@@ -148,17 +99,17 @@ class SseHub:
     def _deliver(self, rows: list[tuple[int, str, str]]) -> set[str]:
         """Notify the pages that show changed objects, and return the kinds of change."""
         now_s = time.monotonic()
-        news = set()
+        kinds = set()
         for number, topic, what in rows:
             if number in self._seen:
                 continue
             self._seen[number] = now_s
-            news.add(what)
+            kinds.add(what)
             for stream in self.streams:
-                if topic in stream.listener.topics:
-                    stream.ring(f"live:{what}")
+                if topic in stream.topics:
+                    stream.queue(f"live:{what}")
         self._settle(now_s, crowded=len(rows) == MOST_ROWS)
-        return news
+        return kinds
 
     def _settle(self, now_s: float, *, crowded: bool) -> None:
         """Forget numbers below which no row can appear any more, sooner when there are many."""
@@ -169,52 +120,36 @@ class SseHub:
             self.settled = max(self.settled, *old)
             self._seen = {n: at for n, at in self._seen.items() if n > self.settled}
 
-    async def _cut_the_uninvited(self) -> None:
-        streams = list(self.streams)
-        listeners = {stream.listener for stream in streams}
-        allowed = await self.ask(lambda: still_allowed(listeners))
-        for stream in streams:
-            if stream.listener not in allowed:
-                stream.end(cut=True)
-
-
-_hubs: WeakKeyDictionary[asyncio.AbstractEventLoop, SseHub] = WeakKeyDictionary()
-
-
-def hub() -> SseHub:
-    """The hub of the running event loop."""
-    return _hubs.setdefault(asyncio.get_running_loop(), SseHub())
-
 
 async def rings_for(listener: PageListener, since: int) -> AsyncIterator[bytes]:
     """Stream server-sent events to one page: first what it missed since event `since`."""
-    house = hub()
+    hub = PageHub.current()
     try:
-        with house.joined(listener) as stream:
-            await house.ready()
-            yield f"retry: {RETRY_MS}\nid: {house.settled}\n\n".encode()
-            for what in await house.ask(lambda: _missed(listener, since)):
-                stream.ring(what)
-            while not stream.ended:
-                yield await _next(stream, house)
-            yield _written(stream, house)
+        with hub.joined(PageStream.of(listener)) as stream:
+            await hub.started()
+            yield f"retry: {RETRY_MS}\nid: {hub.settled}\n\n".encode()
+            for what in await hub.ask(lambda: _missed(listener, since)):
+                stream.queue(what)
+            while not stream.is_ended:
+                yield await _next(stream, hub)
+            yield _written(stream, hub)
     except RateLimited as error:
         yield f"retry: {1000 * (error.retry_after_s or 10)}\n\n".encode()
 
 
-async def _next(stream: Stream, house: SseHub) -> bytes:
+async def _next(stream: PageStream, hub: PageHub) -> bytes:
     try:
         async with asyncio.timeout(HEARTBEAT_S):
-            await stream.rung.wait()
+            await stream.changed.wait()
     except TimeoutError:
         return b": still here\n\n"
-    return b"" if stream.ended else _written(stream, house)
+    return b"" if stream.is_ended else _written(stream, hub)
 
 
-def _written(stream: Stream, house: SseHub) -> bytes:
-    rings, stream.waiting = stream.waiting, {}
-    stream.rung.clear()
-    return "".join(f"event: {what}\nid: {house.settled}\ndata: \n\n" for what in rings).encode()
+def _written(stream: PageStream, hub: PageHub) -> bytes:
+    events, stream.waiting = stream.waiting, {}
+    stream.changed.clear()
+    return "".join(f"event: {what}\nid: {hub.settled}\ndata: \n\n" for what in events).encode()
 
 
 def _missed(listener: PageListener, since: int) -> list[str]:

@@ -14,7 +14,6 @@ from portal.web.views import (
     experiments,
     home,
     invitations,
-    job_logs,
     job_new,
     jobs,
     labels,
@@ -36,6 +35,8 @@ from portal.web.views import (
     teams,
     tiers,
     tokens,
+    workload_logs,
+    workloads,
 )
 
 urlpatterns = [
@@ -73,26 +74,40 @@ urlpatterns = [
         jobs.project_job_resume,
         name="project_job_resume",
     ),
-    path("p/<slug:project>/jobs/<slug:job>/log", job_logs.project_job_log, name="project_job_log"),
     path(
-        "p/<slug:project>/jobs/<slug:job>/log/follow",
-        job_logs.project_job_follow,
-        name="project_job_follow",
+        "p/<slug:project>/workloads/<slug:workload>",
+        workloads.project_workload,
+        name="project_workload",
     ),
     path(
-        "p/<slug:project>/jobs/<slug:job>/log/find",
-        job_logs.project_job_find,
-        name="project_job_find",
+        "p/<slug:project>/workloads/<slug:workload>/stop",
+        workloads.project_workload_stop,
+        name="project_workload_stop",
     ),
     path(
-        "p/<slug:project>/jobs/<slug:job>/log/download",
-        job_logs.project_job_download,
-        name="project_job_download",
+        "p/<slug:project>/workloads/<slug:workload>/log",
+        workload_logs.project_workload_log,
+        name="project_workload_log",
     ),
     path(
-        "p/<slug:project>/jobs/<slug:job>/samples",
-        job_logs.project_job_samples,
-        name="project_job_samples",
+        "p/<slug:project>/workloads/<slug:workload>/log/follow",
+        workload_logs.project_workload_follow,
+        name="project_workload_follow",
+    ),
+    path(
+        "p/<slug:project>/workloads/<slug:workload>/log/find",
+        workload_logs.project_workload_find,
+        name="project_workload_find",
+    ),
+    path(
+        "p/<slug:project>/workloads/<slug:workload>/log/download",
+        workload_logs.project_workload_download,
+        name="project_workload_download",
+    ),
+    path(
+        "p/<slug:project>/workloads/<slug:workload>/samples",
+        workload_logs.project_workload_samples,
+        name="project_workload_samples",
     ),
     path(
         "p/<slug:project>/experiments",

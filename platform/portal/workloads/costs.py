@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 
 from portal.compute.models import Tier, TierPrice
-from portal.workloads.models import Lease
+from portal.core import clock
+from portal.workloads.models import Lease, Workload
 
 MS_AN_HOUR = 3_600_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -78,3 +79,41 @@ def lease_cost(lease: Lease, steps: Steps, *, until_ms: int) -> int:
 def lease_price(lease: Lease, steps: Steps, *, at_ms: int) -> int:
     """Return the hourly cost of a lease at a time, in nano-USD."""
     return price_at(steps, at_ms) if steps else lease.nano_usd_per_hour
+
+
+def workload_cost(workload: Workload, *, until_ms: int) -> int:
+    """Return what the leases of a workload have cost so far, to the millisecond, in nano-USD.
+
+    Each lease is rounded down by itself, as on the pages of spend.
+    """
+    leases = list(workload.leases.all())
+    steps = steps_of_tier(workload.tier) if leases else ()
+    return sum(lease_cost(lease, steps, until_ms=until_ms) for lease in leases)
+
+
+def cost_of_parts(workload: Workload, *, until_ms: int) -> int:
+    """Return what the workloads within this one have cost so far, in nano-USD, without itself.
+
+    Of an outermost workload all levels count, of another one the parts directly below it.
+    """
+    within = Workload.objects.filter(root=workload)
+    if workload.root_id is not None:
+        within = Workload.objects.parts_of(workload)
+    leases = list(Lease.objects.filter(workload__in=within.values("pk")))
+    steps = price_steps({lease.tier_id for lease in leases}) if leases else {}
+    return sum(
+        lease_cost(lease, steps.get(lease.tier_id, ()), until_ms=until_ms) for lease in leases
+    )
+
+
+def workload_price(workload: Workload) -> int:
+    """Return nano-USD an hour: what it costs now, or cost when it ended last."""
+    leases = [lease for lease in workload.leases.all() if lease.epoch == workload.epoch]
+    if not leases:
+        return workload.tier.nano_usd_per_hour * workload.nodes
+    steps = steps_of_tier(workload.tier)
+    now_ms = unix_ms(clock.now())
+    return sum(
+        lease_price(lease, steps, at_ms=unix_ms(lease.ended_at) if lease.ended_at else now_ms)
+        for lease in leases
+    )

@@ -7,6 +7,7 @@ from portal.accounts.models import Project
 from portal.compute.models import Node, Quota, Tier
 from portal.compute.resources import Amount, Need, amount_text, count_noun, cpus_text
 from portal.core.errors import InvalidInput
+from slipway.schemas.backends import BACKENDS, DEFAULT_BACKEND
 
 OTHER_PROJECT = (
     "Nodes with room for it cannot keep projects apart and are running another project's work."
@@ -41,13 +42,12 @@ def refuse_impossible(*, project: Project, tier: Tier, tasks: int, backend: str 
             field="backend",
             next_step="Choose one that is offered, or ask an administrator to set it up on a node.",
         )
-    if backend == "docker" and tasks > 1:
-        # Each engine has networks of its own, and nothing joins them.
+    if tasks > 1 and backend and not BACKENDS[backend].runs_gangs:
         raise InvalidInput(
             "Containers on different nodes do not reach each other.",
             code="one_node_only",
             field="nodes",
-            next_step="Use more processes on one node, or the back end process.",
+            next_step=f"Use more processes on one node, or the back end {DEFAULT_BACKEND}.",
         )
     if need.network != "open" and not any(map(_enforcing(need), nodes)):
         raise InvalidInput(

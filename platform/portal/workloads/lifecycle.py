@@ -71,7 +71,7 @@ class ForbiddenTransition(Exception):
 
 
 def check_move(source: WorkloadState, target: WorkloadState) -> None:
-    """Raise ForbiddenMove unless a workload may go from `source` to `target`."""
+    """Raise ForbiddenTransition unless a workload may go from `source` to `target`."""
     if target not in MOVES[source]:
         raise ForbiddenTransition(f"{source.value} → {target.value}")
 

@@ -3,14 +3,13 @@
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime
-from typing import Literal, Protocol
+from typing import Protocol
 
 from portal.core.errors import InvalidInput
+from portal.workloads.presentation import Presentation
 from portal.workloads.retries import RetryRule
 from slipway.schemas.accounts import Scope
 from slipway.schemas.agent import StoredCheckpoint, TaskReport
-
-Warm = Literal["torch", "jupyterlab", "serving"]
 
 
 @dataclass(frozen=True)
@@ -171,8 +170,10 @@ class Kind:
     `moves_when_drained` lets the platform stop it and queue it again. `keeps_on_fence` lets it run
     on while its node cannot reach the portal, so a second one may run meanwhile. `scopes` are those
     of the token its tasks get, which speaks for who submitted it, in its project alone.
-    `keeps_warm` says whether nodes should hold a process of the flavour `warm` ready now.
-    `grouping` says what its workloads are parts of. Without it they are not added up.
+    `warm` names its program in `workers.launcher.platform_programs`, and `keeps_warm` says whether
+    nodes should keep a warm process of it now.
+    `grouping` says what its workloads are parts of. Without it they are not added up. With
+    `has_run` each workload has one MLflow run, which follows its state.
     """
 
     name: str
@@ -182,7 +183,7 @@ class Kind:
     keeps_on_fence: bool = False
     stop_grace_s: float = 10.0
     hang_after_s: float | None = None
-    warm: Warm | None = None
+    warm: str | None = None
     keeps_warm: Callable[[], bool] = _always
     scopes: tuple[Scope, ...] = (
         Scope.PROJECTS_READ,
@@ -196,6 +197,8 @@ class Kind:
     copies: CheckpointCopies = field(default_factory=CheckpointCopies)
     budget: BudgetRule = field(default_factory=BudgetRule)
     grouping: Grouping | None = None
+    presentation: Presentation = field(default_factory=Presentation)
+    has_run: bool = False
 
 
 class _Registry:
@@ -241,6 +244,11 @@ def kind_of(name: str) -> Kind:
     return _registry.kinds.get(name) or Kind(name=name, noun=name.replace("_", " "))
 
 
+def registered_kinds() -> dict[str, Kind]:
+    """Return the kinds that may be submitted, by name, in the order of registration."""
+    return dict(_registry.kinds)
+
+
 def groupings() -> dict[str, Grouping]:
     """Return how workloads are grouped, by the name of their kind. Kinds without are left out."""
     return {
@@ -248,7 +256,7 @@ def groupings() -> dict[str, Grouping]:
     }
 
 
-def warm_flavours() -> list[Warm]:
-    """Return the flavours of warm process that nodes should hold ready now."""
+def warm_programs() -> list[str]:
+    """Return the names of the programs that nodes should keep warm now."""
     kinds = [kind for kind in _registry.kinds.values() if kind.warm is not None]
     return sorted({kind.warm for kind in kinds if kind.warm is not None and kind.keeps_warm()})

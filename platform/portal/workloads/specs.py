@@ -1,12 +1,13 @@
 """Run specification of a workload: the part of its row that only agents read."""
 
 import re
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from portal.core.errors import InvalidInput
-from slipway.schemas.workloads import BackendName
+from slipway.schemas.agent import ProgramName
+from slipway.schemas.backends import DEFAULT_BACKEND, BackendName
 
 MAX_SPEC_BYTES = 128 * 1024
 _VARIABLE = re.compile(r"\A[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
@@ -25,8 +26,8 @@ class RunSpec(BaseModel):
 
     argv: Annotated[tuple[str, ...], Field(min_length=1, max_length=256)]
     env: dict[str, str] = {}
-    backend: BackendName = "process"
-    warm: Literal["torch", "jupyterlab", "serving"] | None = None
+    backend: BackendName = DEFAULT_BACKEND
+    warm: ProgramName | None = None
     persistent_key: Annotated[str, Field(pattern=_KEY)] | None = None
     personal_key: Annotated[str, Field(pattern=_PERSONAL_KEY)] | None = None
     stop_grace_s: Annotated[float, Field(ge=0, le=3600)] | None = None

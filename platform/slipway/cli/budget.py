@@ -10,7 +10,7 @@ from slipway.cli.prompts import confirm
 from slipway.cli.quantities import parse_price
 from slipway.cli.session import Session, command
 from slipway.cli.tables import Fit, ListColumn
-from slipway.money import dollars
+from slipway.schemas.money import dollars
 from slipway.schemas.spend import BudgetOut, BudgetPeriod
 
 app = typer.Typer(no_args_is_help=True, help="Budgets: list, set, change, override, delete.")

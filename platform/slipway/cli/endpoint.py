@@ -20,10 +20,10 @@ from slipway.cli.transfer import receive_file
 from slipway.cli.watch import PipeScreen, shows_colours
 from slipway.console import LogLines
 from slipway.endpoint import Endpoint
-from slipway.money import dollars
 from slipway.resources.endpoints import plan_of
 from slipway.schemas.endpoints import EndpointOut, PlanKind, RolloutOut
 from slipway.schemas.json_text import read_json
+from slipway.schemas.money import dollars
 from slipway.schemas.training import LogPiece
 
 app = typer.Typer(

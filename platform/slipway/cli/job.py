@@ -38,8 +38,8 @@ from slipway.cli.train import (
 from slipway.cli.transfer import receive_file
 from slipway.cli.watch import PipeScreen, shows_colours, watch
 from slipway.console import LogLines
-from slipway.money import dollars
 from slipway.schemas.base import PageOf
+from slipway.schemas.money import dollars
 from slipway.schemas.training import JobOut, LogPiece
 from slipway.schemas.workloads import WorkloadState
 from slipway.snapshots.limits import size_text

@@ -16,7 +16,7 @@ from slipway.cli.quantities import parse_pairs
 from slipway.cli.session import Session, command
 from slipway.cli.tables import Fit, ListColumn
 from slipway.errors import NotFound
-from slipway.money import dollars
+from slipway.schemas.money import dollars
 from slipway.schemas.notebook_servers import NotebookState, ServerOut
 
 ServerArgument = Annotated[

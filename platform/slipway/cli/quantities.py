@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 
 from slipway.cli.exits import UsageMistake
-from slipway.money import nano_usd
+from slipway.schemas.money import parse_dollars
 
 _MEMORY = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?) *(?P<unit>[kmgt]?)i?b?")
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
@@ -30,7 +30,7 @@ def parse_cpus(text: str) -> int:
 def parse_price(text: str, *, option: str) -> int:
     """Return the nano-USD an hour that 0.04 (dollars) means; raises UsageMistake."""
     try:
-        price = nano_usd(text)
+        price = parse_dollars(text)
     except ValueError:
         price = -1
     if price < 0:

@@ -12,7 +12,7 @@ from slipway.cli.exits import UsageMistake
 from slipway.cli.session import Session, command
 from slipway.cli.tables import Fit, ListColumn
 from slipway.cli.transfer import receive_file
-from slipway.money import dollars
+from slipway.schemas.money import dollars
 from slipway.schemas.spend import ForecastOut, ShareOut, SpendOut
 from slipway.snapshots.limits import size_text
 

@@ -16,8 +16,8 @@ from slipway.cli.quantities import (
 )
 from slipway.cli.session import Session, command
 from slipway.cli.tables import Fit, ListColumn
-from slipway.money import dollars
 from slipway.schemas.base import PageOf
+from slipway.schemas.money import dollars
 from slipway.schemas.workloads import TierOut
 
 app = typer.Typer(no_args_is_help=True, help="Hardware tiers: list, make, price.")

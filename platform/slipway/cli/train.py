@@ -15,10 +15,10 @@ from slipway.cli.session import Session, command
 from slipway.cli.transfer import progress_bar
 from slipway.cli.watch import first_words, watch
 from slipway.errors import InvalidInput, NotFound
-from slipway.money import dollars
 from slipway.resources.jobs import job_body
+from slipway.schemas.backends import BACKENDS
+from slipway.schemas.money import dollars
 from slipway.schemas.training import JobIn, JobOut, Quote
-from slipway.schemas.workloads import BackendName
 from slipway.snapshots import DEFAULT_LIMIT_BYTES, HARD_LIMIT_BYTES, Snapshot, take_snapshot
 from slipway.training import requirements_text
 
@@ -39,9 +39,12 @@ StrategyOption = Annotated[
     str | None, typer.Option("--strategy", help="How ranks share the work: ddp, zero3, auto …")
 ]
 BackendOption = Annotated[
-    BackendName | None,
+    str | None,
     typer.Option(
-        "--backend", help="What keeps its ranks apart: a process of the node, or a container."
+        "--backend",
+        metavar=f"[{'|'.join(BACKENDS)}]",
+        autocompletion=lambda: list(BACKENDS),
+        help="What keeps its ranks apart: a process of the node, or a container.",
     ),
 ]
 TierOption = Annotated[
@@ -54,6 +57,14 @@ ParamOption = Annotated[
     list[str] | None,
     typer.Option(
         "--param", metavar="NAME=VALUE", help="A parameter; the script gets --NAME=VALUE."
+    ),
+]
+ParentOption = Annotated[
+    str | None,
+    typer.Option(
+        "--parent",
+        metavar="JOB",
+        help="Make it a part of this job: it stops with it, and its cost counts there.",
     ),
 ]
 NameOption = Annotated[str | None, typer.Option("--name", help="What people call the job.")]
@@ -131,6 +142,7 @@ def train(
     dataset: DatasetOption = None,
     tag: TagOption = None,
     name: NameOption = None,
+    parent: ParentOption = None,
     priority: PriorityOption = None,
     max_attempts: AttemptsOption = None,
     max_hours: HoursOption = None,
@@ -162,6 +174,7 @@ def train(
             datasets=dataset,
             tags=parse_pairs(tag or (), option="--tag") or None,
             name=name,
+            parent=parent,
             priority=priority,
             max_attempts=max_attempts,
             max_hours=max_hours,

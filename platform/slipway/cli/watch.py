@@ -20,8 +20,8 @@ from slipway.cli.output import console
 from slipway.cli.session import Session
 from slipway.console import LogLines, Narrator, duration, headline, outcome, progress_of
 from slipway.credentials import default_project
-from slipway.money import dollars
 from slipway.sanitize import visible
+from slipway.schemas.money import dollars
 from slipway.schemas.training import JobOut, JobProgress, LogPiece, SampleOut
 
 _HINT = "Ctrl-C stops watching; the job goes on."

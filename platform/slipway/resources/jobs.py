@@ -8,6 +8,7 @@ from slipway.errors import ConnectionFailed
 from slipway.log_stream import News, Trouble, follow, offset_of
 from slipway.pages import Pages
 from slipway.resources.requests import build
+from slipway.schemas.backends import BackendName
 from slipway.schemas.base import PageOf
 from slipway.schemas.training import (
     LOG_READ_BYTES,
@@ -19,7 +20,7 @@ from slipway.schemas.training import (
     Quote,
     SampleOut,
 )
-from slipway.schemas.workloads import BackendName, WorkloadEventOut, WorkloadState
+from slipway.schemas.workloads import WorkloadEventOut, WorkloadState
 
 PATIENCE_S = 300.0
 _LOG_TRIES = 5
@@ -61,6 +62,7 @@ class Jobs:
         snapshot: str,
         git: GitFacts | None = None,
         name: str | None = None,
+        parent: str | None = None,
         args: Sequence[str] = (),
         params: Mapping[str, object] | None = None,
         nodes: int = 1,
@@ -87,6 +89,7 @@ class Jobs:
             snapshot=snapshot,
             git=git,
             name=name,
+            parent=parent,
             args=args,
             params=params,
             nodes=nodes,

@@ -25,8 +25,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from slipway.schemas.backends import BackendName, IsolationLevel
 from slipway.schemas.base import AnswerSchema, Line, Number, RequestSchema, Truth, Whole
-from slipway.schemas.workloads import BackendName, Labels, ReasonCode, Resources
+from slipway.schemas.workloads import Labels, ReasonCode, Resources
 
 Id = Annotated[str, Field(max_length=32)]
 Count = Annotated[Whole, Field(ge=0, le=2**53)]
@@ -35,15 +36,14 @@ Epoch = Annotated[Whole, Field(ge=0, le=2**31 - 1)]
 Status = Annotated[Whole, Field(ge=-(2**31), le=2**31 - 1)]
 Percent = Annotated[Number, Field(ge=0, le=1_000_000)]
 Rank = Annotated[Whole, Field(ge=0, le=65_535)]
+# Name of a program in `workers.launcher.platform_programs`. Nodes start others cold.
+ProgramName = Annotated[Line, Field(min_length=1, max_length=32)]
 
 
 class GpuFacts(AnswerSchema):
     index: Whole = Field(ge=0, le=1023)
     model: Annotated[Line, Field(max_length=64)]
     memory_bytes: Count
-
-
-IsolationLevel = Literal["namespaces", "users", "containers", "shared"]
 
 
 class IsolationFacts(AnswerSchema):
@@ -181,7 +181,7 @@ class TaskSpec(AnswerSchema):
     first_rank: Rank = 0
     resources: Resources
     gpu_indices: list[int] = []
-    warm: Literal["torch", "jupyterlab", "serving"] | None = None
+    warm: ProgramName | None = None
     persistent_key: str
     personal_key: str | None = None
     network: Literal["open", "platform"] = "open"
@@ -211,7 +211,7 @@ class DesiredState(AnswerSchema):
 
     version: int
     tasks: list[DesiredTask]
-    prewarm: list[Literal["torch", "jupyterlab", "serving"]] = []
+    prewarm: list[ProgramName] = []
 
 
 class RankEnd(AnswerSchema):

@@ -41,6 +41,7 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field
 
+from slipway.schemas.backends import DEFAULT_BACKEND, BackendName
 from slipway.schemas.base import (
     AnswerSchema,
     Line,
@@ -54,7 +55,7 @@ from slipway.schemas.base import (
 )
 from slipway.schemas.datasets import DatasetReference
 from slipway.schemas.spend import BudgetLeft, ExpectedCost
-from slipway.schemas.workloads import BackendName, WorkloadOut
+from slipway.schemas.workloads import WorkloadOut
 
 MAX_DIFF_CHARACTERS = 1_000_000
 
@@ -106,6 +107,8 @@ class JobIn(RequestSchema):
     their node: `process`, which starts at once, or `docker`, a container. `datasets` are versions
     it reads (`digits:3`; without a number the latest at this moment): in the job
     `slipway.dataset("digits")` is that version. `tags` split what is spent, whoever pays it.
+    `parent` is the id of a job or other workload of the project that this job is a part of: it is
+    stopped with it, and its cost counts there.
     """
 
     name: Name | None = None
@@ -117,11 +120,12 @@ class JobIn(RequestSchema):
     nodes: Whole = Field(default=1, ge=1, le=1024)
     procs: Whole = Field(default=1, ge=1, le=256)
     strategy: Annotated[Line, Field(max_length=200)] | None = None
-    backend: BackendName = "process"
+    backend: BackendName = DEFAULT_BACKEND
     requirements: Annotated[Text, Field(max_length=200_000)] = ""
     datasets: list[DatasetReference] = Field(default=[], max_length=20)
     tags: Tags = {}
     git: GitFacts | None = None
+    parent: Annotated[Line, Field(min_length=1, max_length=32)] | None = None
     priority: Whole = Field(default=0, ge=-100, le=100)
     max_attempts: Whole = Field(default=3, ge=1, le=20)
     hang_after_minutes: Whole | None = Field(default=30, ge=1, le=10_080)
@@ -200,7 +204,7 @@ class JobOut(AnswerSchema):
     params: dict[str, str]
     strategy: str | None = None
     strategy_reason: str | None = None
-    backend: str = "process"
+    backend: str = DEFAULT_BACKEND
     snapshot: SnapshotOut
     git: GitFacts | None = None
     environment: str | None = None

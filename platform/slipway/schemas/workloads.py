@@ -2,7 +2,7 @@
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 from pydantic.config import JsonDict
@@ -80,8 +80,6 @@ LabelValue = Annotated[Line, Field(max_length=63)]
 # The rule for keys again, for readers of the API's description: pydantic leaves it out of there.
 _KEYS: JsonDict = {"propertyNames": {"minLength": 1, "maxLength": 63, "pattern": LINE_PATTERN}}
 Labels = Annotated[dict[LabelKey, LabelValue], Field(max_length=64, json_schema_extra=_KEYS)]
-# How a task is kept apart: as a confined process of the node, or in a container of its own.
-BackendName = Literal["process", "docker"]
 NanoUsd = Annotated[Whole, Field(ge=0, le=10**15)]
 
 
@@ -246,11 +244,13 @@ class WorkloadEventOut(AnswerSchema):
 class WorkloadOut(AnswerSchema):
     """A workload. `explanation` is the sentence a person reads: why it waits, runs or ended.
 
-    `network` is the rule it runs under: what it reaches of the network.
+    `network` is the rule it runs under: what it reaches of the network. `parent` is the id of the
+    workload that it is a part of.
     """
 
     id: str
     project: str
+    parent: str | None = None
     kind: str
     name: str
     state: WorkloadState

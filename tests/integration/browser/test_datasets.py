@@ -79,7 +79,7 @@ def test_data_is_uploaded_looked_at_compared_and_read_by_a_job(
     _train(lab, slug, tmp_path)
     page.reload()
     page.get_by_role("link", name="train.py").first.click()
-    expect(page.locator("#job-places ~ section", has_text="digits:2").first).to_be_visible()
+    expect(page.locator("#workload-places ~ section", has_text="digits:2").first).to_be_visible()
     window.go(f"/p/{slug}/datasets")
     window.says("digits:2")
     _photograph(window, "list")

@@ -101,14 +101,14 @@ def test_a_job_is_submitted_watched_cancelled_and_cloned(
     window = alice()
     page = window.page
     address = _submit(window, tmp_path, word="step", lines=10_000)
-    expect(page.locator("#job-state")).to_contain_text("Running on node", timeout=60_000)
+    expect(page.locator("#workload-state")).to_contain_text("Running on node", timeout=60_000)
     expect(page.locator("#log-lines")).to_contain_text("step 3 at", timeout=60_000)
     expect(page.locator("#log-lines .ansi-fg-green")).to_have_text("started")
 
     page.get_by_role("link", name="Cancel").click()
     window.says("Its one rank is asked to end")
     page.get_by_role("button", name="Cancel the job").click()
-    expect(page.locator("#job-state")).to_contain_text("Stopped by Alice", timeout=60_000)
+    expect(page.locator("#workload-state")).to_contain_text("Stopped by Alice", timeout=60_000)
     expect(page.locator("#log-state")).to_have_text("The log is complete.", timeout=60_000)
     expect(page.get_by_role("link", name="Cancel", exact=True)).to_have_count(0)
 
@@ -116,7 +116,7 @@ def test_a_job_is_submitted_watched_cancelled_and_cloned(
     expect(page.get_by_label("Parameters")).to_have_value("word=step\nlines=10000")
     page.get_by_label("Parameters").fill("word=again\nlines=2")
     page.get_by_role("button", name="Submit the job").click()
-    expect(page.locator("#job-state")).to_contain_text("succeeded", timeout=60_000)
+    expect(page.locator("#workload-state")).to_contain_text("succeeded", timeout=60_000)
     expect(page.locator("#log-lines")).to_contain_text("all done", timeout=PATIENCE_MS)
     expect(page.locator("#log-lines")).to_contain_text("again 1 at")
     assert page.url.removeprefix(window.url) != address
@@ -209,7 +209,8 @@ def test_no_page_about_jobs_or_machines_has_a_serious_barrier(
     expect(window.page.locator("#log-lines")).to_contain_text("all done", timeout=60_000)
     job, jobs = address, f"{PROJECT}/jobs"
     found = []
-    of_alice = (job, f"{job}/diff", f"{job}/cancel", f"{job}/log/find?q=done", jobs, f"{jobs}/new")
+    search = f"{job.replace('/jobs/', '/workloads/')}/log/find?q=done"
+    of_alice = (job, f"{job}/diff", f"{job}/cancel", search, jobs, f"{jobs}/new")
     for path in of_alice:
         window.go(path)
         found += [*barriers_in_both(window, axe), *overflow(window)]

@@ -93,7 +93,7 @@ def test_a_budget_of_cents_alerts_stops_and_lets_resume_to_the_same_metric(
     page.get_by_role("button", name="Submit the job").click()
     page.wait_for_url(re.compile(r"/jobs/wl_"), timeout=PATIENCE_MS)
     job = page.url.removeprefix(alice.url)
-    expect(page.locator("#job-state")).to_contain_text("Running on node", timeout=60_000)
+    expect(page.locator("#workload-state")).to_contain_text("Running on node", timeout=60_000)
 
     with slipway.Client(lab.url, lab.tokens["alice"]) as client:
         budget_id = budget.rpartition("/")[2]
@@ -106,7 +106,7 @@ def test_a_budget_of_cents_alerts_stops_and_lets_resume_to_the_same_metric(
         expect(page.locator("#budget-now")).to_contain_text("Used up")
         assert barriers(alice, axe) == []
         alice.go(job)
-        expect(page.locator("#job-state")).to_contain_text("Stopped by budget", timeout=60_000)
+        expect(page.locator("#workload-state")).to_contain_text("Stopped by budget", timeout=60_000)
         assert client.budgets.get(budget_id).overshoot_nano_usd < 45 * 1_000_000
 
         alice.go(budget)
@@ -115,7 +115,7 @@ def test_a_budget_of_cents_alerts_stops_and_lets_resume_to_the_same_metric(
         alice.toast("The budget is changed.")
         page.get_by_role("button", name="Resume").click()
         alice.is_at(job)
-        expect(page.locator("#job-state")).to_contain_text("Completed", timeout=120_000)
+        expect(page.locator("#workload-state")).to_contain_text("Completed", timeout=120_000)
         log = wait_for(lambda: _whole_log(client, job.rpartition("/")[2]), "the final metric")
     assert _expected() in (log or "")
     assert re.search(r"begins at step [1-9]", log or "")
@@ -123,7 +123,7 @@ def test_a_budget_of_cents_alerts_stops_and_lets_resume_to_the_same_metric(
     alice.go("/p/cents/spend")
     cost = page.get_by_role("row", name=re.compile("train.py")).locator("td").last.inner_text()
     alice.go(job)
-    expect(page.locator("#job-state")).to_contain_text(cost)
+    expect(page.locator("#workload-state")).to_contain_text(cost)
 
 
 def _whole_log(client: slipway.Client, job: str) -> str:

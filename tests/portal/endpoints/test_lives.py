@@ -44,7 +44,7 @@ def test_an_endpoint_serves_once_its_golden_predictions_came_back(
     assert route["revisions"][0]["replicas"][0]["address"] == "127.0.0.1:9001"
     assert len(route["revisions"][0]["replicas"][0]["secret"]) >= 16
     workload = Workload.objects.get()
-    assert (workload.kind, workload.spec["argv"][-1]) == ("endpoint", "slipway-model-server")
+    assert (workload.kind, workload.spec["argv"][-1]) == ("replica", "slipway-model-server")
     assert lab.story().splitlines()[-1] == "Created by Bob."
 
 

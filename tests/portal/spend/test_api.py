@@ -12,8 +12,7 @@ from portal.core.clock import frozen
 from portal.spend import cost_by_tag, presenters, queries
 from portal.spend.meter import meter
 from portal.spend.models import Line
-from portal.training.services.jobs import cost_of
-from portal.workloads.costs import unix_ms
+from portal.workloads.costs import unix_ms, workload_cost
 from portal.workloads.models import Workload
 from tests.personas import Api, Personas, json_of
 from tests.portal.endpoints.pages import browser_of
@@ -51,7 +50,7 @@ def test_spend_is_split_in_every_way_and_equal_to_what_jobs_show(
 ) -> None:
     with frozen(NOW):
         shown = json_of(Api.of(people.bob).get("spend"))
-        jobs = {one.pk: cost_of(one, until_ms=unix_ms(NOW)) for one in workloads}
+        jobs = {one.pk: workload_cost(one, until_ms=unix_ms(NOW)) for one in workloads}
         whole = json_of(Api.of(people.root).get("spend/installation"))
         other = json_of(Api.of(people.charlie).get("projects/other/spend?window=today"))
     runs = {run["workload"]: run["nano_usd"] for run in shown["runs"]}

@@ -191,11 +191,11 @@ def test_a_kind_is_warned_and_saved_before_it_is_stopped(people: Personas, tier:
         saved.append((workload_id, stops_at))
 
     register_kind(Kind("notebook", "notebook", budget=BudgetRule(warning_s=120, save=save)))
-    register_kind(Kind("endpoint_replica", "replica", budget=BudgetRule(is_exempt=True)))
+    register_kind(Kind("replica", "replica", budget=BudgetRule(is_exempt=True)))
     with frozen(NOW):
         budget = limit(people, USD)
         notebook = submit(people.vision, people.bob, tier, kind="notebook")
-        replica = submit(people.vision, people.bob, tier, kind="endpoint_replica")
+        replica = submit(people.vision, people.bob, tier, kind="replica")
         run_passes()
         run(notebook)
         run(replica)

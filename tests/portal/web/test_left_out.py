@@ -16,7 +16,7 @@ from portal.core import clock
 from portal.datasets.models import Dataset
 from portal.spend.models import Budget
 from portal.training.models import Checkpoint, Job
-from portal.web import activity, environment_builds
+from portal.web import activity, environment_builds, workloads
 from portal.web.forms import jobs as job_forms
 from portal.web.views import datasets, home, jobs, members, nodes, profile, spend, tiers
 from portal.workloads.models import Workload
@@ -121,7 +121,7 @@ def test_events_and_unfinished_jobs_beyond_the_first_are_counted(
     job, *_ = [make_job(people.vision, people.bob) for _ in range(3)]
     run_job(job)
     bob = browse(people.bob)
-    monkeypatch.setattr(jobs, "STORY_LINES", 1)
+    monkeypatch.setattr(workloads, "STORY_LINES", 1)
     page = text_of(bob.get(f"/p/vision/jobs/{job.pk}"))
     assert f"not shown here: slipway job events {job.pk} --project vision" in page
     for address in ("/", "/p/vision"):

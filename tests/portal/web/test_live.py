@@ -125,9 +125,9 @@ def test_asking_for_many_listeners_costs_as_much_as_for_one(
         assert still_allowed(listeners) == set(listeners)
 
 
-def _hub(*topics: str) -> tuple[sse.SseHub, sse.Stream]:
-    hub = sse.SseHub()
-    stream = sse.Stream(PageListener("usr_1", "key", "proof", topics=frozenset(topics)))
+def _hub(*topics: str) -> tuple[sse.PageHub, sse.PageStream]:
+    hub = sse.PageHub()
+    stream = sse.PageStream.of(PageListener("usr_1", "key", "proof", topics=frozenset(topics)))
     hub.streams.add(stream)
     return hub, stream
 
@@ -172,7 +172,7 @@ def test_a_quiet_stream_says_that_it_is_still_there(monkeypatch: pytest.MonkeyPa
 def test_a_stream_that_cannot_keep_up_is_told_to_ask_for_everything() -> None:
     _, stream = _hub()
     for number in range(sse.MOST_WAITING + 1):
-        stream.ring(f"live:{number}")
+        stream.queue(f"live:{number}")
     assert list(stream.waiting) == [sse.STALE]
 
 

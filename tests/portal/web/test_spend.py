@@ -13,10 +13,9 @@ from portal.spend.holding_sync import sync_holdings
 from portal.spend.meter import meter
 from portal.spend.models import Budget
 from portal.storage.usage import register_stored
-from portal.training.services.jobs import cost_of
-from portal.web.money import dollars
-from portal.workloads.costs import unix_ms
+from portal.workloads.costs import unix_ms, workload_cost
 from portal.workloads.models import Workload
+from slipway.schemas.money import dollars
 from tests.personas import Personas, make_user
 from tests.portal.spend.conftest import node
 from tests.portal.spend.ledgers import make_lease, make_workload
@@ -50,7 +49,7 @@ def test_the_pages_of_spend_show_what_the_run_itself_shows(
     people: Personas, browse: Browse, running: Workload
 ) -> None:
     with frozen(NOW):
-        cost = cost_of(running, until_ms=unix_ms(NOW))
+        cost = workload_cost(running, until_ms=unix_ms(NOW))
         assert dollars(cost) == "$7.20"
         for user, address in (
             (people.bob, "/spend"),

@@ -225,7 +225,7 @@ def test_fifty_pages_that_show_a_log_hold_no_threads(portal: RunningPortal, proj
                 guest.post("/invitations/accept", json={"token": link.rpartition("/")[2]})
         visitors = [Visitor.signed_in(portal, one) for one in ("alice", "bob", "charlie", "root")]
         before = threads()
-        path = f"/p/{project}/jobs/{job}/log/follow?start=0"
+        path = f"/p/{project}/workloads/{job}/log/follow?start=0"
         # All that the four of them may have open: 48 streams.
         ears = [pages.enter_context(one.listening(path)) for one in visitors * 12]
         assert {ear.answer.status_code for ear in ears} == {200}

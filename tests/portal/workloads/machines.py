@@ -18,6 +18,7 @@ from portal.compute.services.node_registration import join_node, make_join_token
 from portal.compute.services.tiers import create_tier
 from portal.core import clock
 from portal.core.errors import InvalidInput
+from portal.training.presentation import PRESENTATION
 from portal.workloads.models import Lease, Workload
 from portal.workloads.ports import Grouping, Kind, known_kind, register_kind
 from portal.workloads.retries import RetryRule
@@ -44,9 +45,10 @@ JOB = Kind(
     moves_when_drained=True,
     warm="torch",
     grouping=Grouping(noun="experiment"),
+    presentation=PRESENTATION,
 )
 NOTEBOOK = Kind("notebook", "notebook", warm="jupyterlab")
-REPLICA = Kind("endpoint_replica", "endpoint replica", keeps_on_fence=True)
+REPLICA = Kind("replica", "replica", keeps_on_fence=True)
 APART = {"level": "namespaces", "features": ["user", "mount", "pid", "ipc", "network"]}
 _numbers = count(1)
 

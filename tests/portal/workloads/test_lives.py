@@ -371,7 +371,7 @@ def test_a_requeued_workload_keeps_its_place_before_younger_ones(people: Persona
 def test_a_replica_serves_on_while_the_portal_was_away(people: Personas) -> None:
     """Everything was silent, so it was not the node's fault; one silent node alone is."""
     serving, other = make_machine("serving"), make_machine("other", cpus=0.5)
-    replica = start(people, serving, kind="endpoint_replica")
+    replica = start(people, serving, kind="replica")
     with clock.frozen(after(300)):
         reconcile()
         assert state_of(replica) == "running"
@@ -386,7 +386,7 @@ def test_a_replica_serves_on_while_the_portal_was_away(people: Personas) -> None
 
 def test_a_replica_its_own_node_knows_nothing_of_is_lost(people: Personas) -> None:
     serving = make_machine("serving")
-    replica = start(people, serving, kind="endpoint_replica")
+    replica = start(people, serving, kind="replica")
     serving.running.clear()
     for seconds in range(10, 80, 10):
         with clock.frozen(after(seconds)):

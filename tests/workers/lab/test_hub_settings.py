@@ -39,8 +39,8 @@ if is_warm:
     os._Environ.__getitem__ = noted
 else:
     os.environ.update(start)
-from workers.launcher.imports import LAB
-for name in LAB:
+from workers.launcher.platform_programs import PLATFORM_PROGRAMS
+for name in PLATFORM_PROGRAMS["jupyterlab"].imports:
     with suppress(ImportError):
         importlib.import_module(name)
 os._Environ.__getitem__ = get

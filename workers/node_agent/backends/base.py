@@ -5,7 +5,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
-from slipway.schemas.agent import EnvironmentSpec, TaskKey, TaskSpec
+from slipway.schemas.agent import EnvironmentSpec, IsolationFacts, TaskKey, TaskSpec
 from workers.launcher.launch import MeetingPoint, StopRequest
 from workers.launcher.logs import Chunk
 from workers.node_agent.folders import TaskFolder
@@ -95,6 +95,14 @@ class Backend(Protocol):
     """
 
     name: str
+    # True if shims notify the agent as a user other than the agent's.
+    notifies_as_other_user: bool
+
+    def is_available(self) -> bool:
+        """Return whether tasks can run in it on this machine."""
+
+    def isolation_facts(self) -> IsolationFacts:
+        """Return how it keeps the tasks of different projects apart."""
 
     async def prepare(
         self, spec: EnvironmentSpec | None, log: BuildLog, project: str | None = None

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from slipway.schemas.agent import EnvironmentSpec
+from slipway.schemas.agent import EnvironmentSpec, IsolationFacts
 from workers.launcher.journal import Journal
 from workers.launcher.launch import Launch, SandboxBoundary, StateFolder, StopRequest
 from workers.launcher.logs import Chunk, read_chunk
@@ -56,6 +56,8 @@ class DockerBackend:
     """Runs tasks in containers of a Docker Engine on this machine."""
 
     name = "docker"
+    # Shims in containers run as other users.
+    notifies_as_other_user = True
 
     def __init__(
         self, settings: AgentSettings, folders: NodeFolders, isolation: Isolation | None = None
@@ -70,6 +72,11 @@ class DockerBackend:
     def is_available(self) -> bool:
         """Return whether a Docker engine responds."""
         return self._engine.answers()
+
+    def isolation_facts(self) -> IsolationFacts:
+        """Return what Docker grants every container."""
+        features = ["mount", "pid", "ipc", "seccomp"]
+        return IsolationFacts(backend=self.name, level="containers", features=features)
 
     async def prepare(
         self, spec: EnvironmentSpec | None, log: BuildLog, project: str | None = None

@@ -19,13 +19,14 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Final
 
-from slipway.schemas.agent import EnvironmentSpec, TaskSpec
+from slipway.schemas.agent import EnvironmentSpec, IsolationFacts, TaskSpec
 from workers.launcher.atomic_files import read_json, write_atomically
 from workers.launcher.cgroup import Cgroup, CgroupLimits, CgroupParent
 from workers.launcher.confinement import Confinement
 from workers.launcher.journal import Journal
 from workers.launcher.launch import Launch, SandboxBoundary, StateFolder, StopRequest
 from workers.launcher.logs import Chunk, read_chunk
+from workers.launcher.platform_programs import READABLE_PACKAGES
 from workers.launcher.processes import (
     ProcessMark,
     boot_id,
@@ -35,7 +36,6 @@ from workers.launcher.processes import (
     start_ticks,
 )
 from workers.launcher.rank_env import why_not_warm
-from workers.launcher.ranks import PARTS
 from workers.launcher.service_forwarder import Service
 from workers.launcher.task_socket import VARIABLE
 from workers.node_agent.backends.base import (
@@ -87,6 +87,7 @@ class ProcessBackend:
     """Runs each task through a shim, warm if a warm process is available."""
 
     name = "process"
+    notifies_as_other_user = False
 
     def __init__(
         self, settings: AgentSettings, folders: NodeFolders, isolation: Isolation | None = None
@@ -113,6 +114,14 @@ class ProcessBackend:
         if not self._cgroups.limits_memory:
             log.info("no memory cgroups here: limits are kept by watching, within about a second")
 
+    def is_available(self) -> bool:
+        """Return True: every machine has processes."""
+        return True
+
+    def isolation_facts(self) -> IsolationFacts:
+        """Return the isolation of projects as it was measured when the agent started."""
+        return self._isolation.facts(self.name)
+
     def _outer(self) -> Confinement:
         """Return the confinement of all tasks together. Each task then restricts itself further."""
         folders = self._folders
@@ -124,7 +133,7 @@ class ProcessBackend:
         )
 
     def _code_places(self) -> tuple[Path, ...]:
-        parts = (self._folders.code / "workers" / name for name in PARTS)
+        parts = (self._folders.code / "workers" / name for name in READABLE_PACKAGES)
         links = (*parts, self._folders.sdk / "slipway")
         return (self._folders.code, self._folders.sdk, *(link.resolve() for link in links))
 

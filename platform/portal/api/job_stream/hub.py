@@ -1,172 +1,67 @@
-"""One look a moment for all who follow: a task an event loop, two threads, any number of followers.
+"""Streams of job events: every `LOOK_S` one poll reads how all followed jobs are.
 
-Every `LOOK_S` the hub asks in three queries how all followed jobs stand, and wakes the followers,
-who read what is new for them in its threads. Every `CHECK_S` it asks who may follow on. A follower
-that may not is cut off. When the database cannot be asked, streams end without their last word and
-the clients come back by themselves.
+The streams themselves then read what is new for them, in the threads of the hub.
 """
 
 import asyncio
-import time
-from collections import Counter
-from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from threading import Lock
-from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
-
-import structlog
+from collections.abc import Callable, Collection, Hashable
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
 
 from portal.api.job_stream.authorization import StreamAuthorization, still_allowed
 from portal.api.job_stream.log_reader import Mark, marks_of
-from portal.core.errors import RateLimited
-from portal.core.streams import OwnThread
+from portal.core.event_hub import EventHub, Listener, OpenStream, StreamLimit
 
-log = structlog.get_logger(__name__)
 LOOK_S = 0.2
-CHECK_S = 2.0
 STREAMS_A_PERSON = 50
 Result = TypeVar("Result")
 
 
-class Seats:
-    """How many streams each person has open in this process."""
-
-    def __init__(self) -> None:
-        self._taken: Counter[str] = Counter()
-        self._lock = Lock()
-
-    def check(self, user_id: str) -> None:
-        """Raise RateLimited when the person has too many open already."""
-        with self._lock:
-            if self._taken[user_id] < STREAMS_A_PERSON:
-                return
-        raise RateLimited(
-            f"You follow {STREAMS_A_PERSON} jobs at once already.",
-            next_step="End some of the streams, then follow this one.",
-            retry_after_s=10,
-        )
-
-    @contextmanager
-    def taken(self, user_id: str) -> Iterator[None]:
-        """Count one more for the duration of a block."""
-        with self._lock:
-            self._taken[user_id] += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._taken[user_id] -= 1
-                self._taken += Counter()  # forgets those at zero
-
-
-seats = Seats()
-
-
 @dataclass(eq=False)
-class Follower:
-    """One open stream; `mark` differs when how the job stands has changed."""
+class JobStream(OpenStream):
+    """One open stream. `mark` differs when the state of the job has changed."""
 
-    right: StreamAuthorization
-    job_id: str
+    job_id: str = ""
     mark: Mark | None = None
-    rung: asyncio.Event = field(default_factory=asyncio.Event)
-    is_cut: bool = False
 
-    def ring(self) -> None:
-        """Wake it."""
-        self.rung.set()
-
-    async def next_look(self) -> None:
-        """Wait until the hub has looked again."""
-        await self.rung.wait()
-        self.rung.clear()
-
-    def may_go_on(self) -> bool:
-        """Whether it was not cut off."""
-        return not self.is_cut
-
-    def cut(self) -> None:
-        """End the stream."""
-        self.is_cut = True
-        self.rung.set()
+    async def next_poll(self) -> None:
+        """Wait until the hub has polled again."""
+        await self.changed.wait()
+        self.changed.clear()
 
 
-class JobStreamHub:
-    """All followers of one event loop, and the task that looks for them."""
+class JobStreamHub(EventHub[JobStream]):
+    """All job streams of one event loop."""
+
+    name = "jobs"
+    poll_s = LOOK_S
+    limit = StreamLimit(STREAMS_A_PERSON, f"You follow {STREAMS_A_PERSON} jobs at once already.")
 
     def __init__(self) -> None:
-        self._followers: set[Follower] = set()
-        self._task: asyncio.Task[None] | None = None
-        # One connection to the database however many follow; and logs do not wait for queries.
-        self._questions = OwnThread("follow-ask")
-        self._files = OwnThread("follow-read")
+        super().__init__()
         self._asked: dict[Hashable, asyncio.Future[Any]] = {}
 
-    @contextmanager
-    def joined(self, right: StreamAuthorization, job_id: str) -> Iterator[Follower]:
-        """Follow for the duration of a block; the first follower starts the looking."""
-        follower = Follower(right, job_id)
-        self._followers.add(follower)
-        if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._run(), name="follow")
-        try:
-            with seats.taken(right.user_id):
-                yield follower
-        finally:
-            self._followers.discard(follower)
+    async def begin(self) -> None:
+        """Nothing to prepare: each poll reads everything."""
 
-    async def ask(self, question: Callable[[], Result]) -> Result:
-        """Run a question to the database in the hub's thread for those."""
-        return await self._questions.run(question)
+    async def poll(self) -> bool:
+        """Read the state of all followed jobs and wake every stream."""
+        job_ids = {stream.job_id for stream in self.streams}
+        marks = await self.ask(lambda: marks_of(job_ids))
+        for stream in self.streams:
+            stream.mark = marks.get(stream.job_id, stream.mark)
+            stream.notify()
+        return False
 
-    async def ask_once(self, key: Hashable, question: Callable[[], Result]) -> Result:
-        """Run a question once for all followers who ask the same at the same moment."""
+    def allowed(self, listeners: Collection[Listener]) -> Collection[Listener]:
+        """Return the listeners that the gate of the route would still let in."""
+        return still_allowed(cast("Collection[StreamAuthorization]", listeners))
+
+    async def ask_once(self, key: Hashable, query: Callable[[], Result]) -> Result:
+        """Run a query once for all streams that ask the same at the same time."""
         task = self._asked.get(key)
         if task is None:
-            task = self._asked[key] = asyncio.ensure_future(self.ask(question))
+            task = self._asked[key] = asyncio.ensure_future(self.ask(query))
             task.add_done_callback(lambda _: self._asked.pop(key, None))
-        result: Result = await asyncio.shield(task)  # who goes away takes it from nobody
+        result: Result = await asyncio.shield(task)  # a stream that ends cancels nobody's query
         return result
-
-    async def read(self, reading: Callable[[], Result]) -> Result:
-        """Read files in the hub's thread for those."""
-        return await self._files.run(reading)
-
-    async def _run(self) -> None:
-        try:
-            await self._look_for_ever()
-        except Exception:
-            log.exception("following_rests")
-            for follower in self._followers:
-                follower.cut()
-
-    async def _look_for_ever(self) -> None:
-        checked_s = time.monotonic()
-        while self._followers:
-            job_ids = {follower.job_id for follower in self._followers}
-            marks = await self.ask(lambda ids=job_ids: marks_of(ids))  # type: ignore[misc]
-            for follower in self._followers:
-                follower.mark = marks.get(follower.job_id, follower.mark)
-                follower.ring()
-            if time.monotonic() - checked_s >= CHECK_S:
-                checked_s = time.monotonic()
-                await self._cut_the_uninvited()
-            await asyncio.sleep(LOOK_S)
-
-    async def _cut_the_uninvited(self) -> None:
-        followers = list(self._followers)
-        rights = {follower.right for follower in followers}
-        allowed = await self.ask(lambda: still_allowed(rights))
-        for follower in followers:
-            if follower.right not in allowed:
-                follower.cut()
-
-
-_hubs: WeakKeyDictionary[asyncio.AbstractEventLoop, JobStreamHub] = WeakKeyDictionary()
-
-
-def hub() -> JobStreamHub:
-    """Return the hub of the running event loop."""
-    return _hubs.setdefault(asyncio.get_running_loop(), JobStreamHub())

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from portal.accounts.models import User
 from portal.api.job_stream.authorization import StreamAuthorization
 from portal.api.job_stream.cursor import Bookmark
-from portal.api.job_stream.hub import Follower, JobStreamHub, hub
+from portal.api.job_stream.hub import JobStream, JobStreamHub
 from portal.api.job_stream.log_reader import LogReader, Mark, event, new_samples, progress_for
 from portal.training.models import Job
 from slipway.schemas.training import JobProgress
@@ -35,18 +35,18 @@ class StreamRequest:
 
 async def news_of(wish: StreamRequest) -> AsyncIterator[bytes]:
     """Stream server-sent events until the job has ended and all is told, or the right is lost."""
-    house = hub()
-    with house.joined(wish.right, wish.job.pk) as follower:
+    hub = JobStreamHub.current()
+    with hub.joined(JobStream(wish.right, job_id=wish.job.pk)) as stream:
         yield _HELLO
-        async for data in _EventStream(wish, house, follower).events():
+        async for data in _JobEvents(wish, hub, stream).events():
             yield data
 
 
-class _EventStream:
-    """One stream."""
+class _JobEvents:
+    """The events of one stream."""
 
-    def __init__(self, wish: StreamRequest, house: JobStreamHub, follower: Follower) -> None:
-        self._wish, self._house, self._follower = wish, house, follower
+    def __init__(self, wish: StreamRequest, hub: JobStreamHub, stream: JobStream) -> None:
+        self._wish, self._hub, self._stream = wish, hub, stream
         self._bookmark = Bookmark.read(wish.last_id)
         self._log = LogReader(wish.job, self._bookmark, rank=wish.rank, attempt=wish.attempt)
         self._progress: JobProgress | None = None
@@ -61,12 +61,12 @@ class _EventStream:
     async def events(self) -> AsyncIterator[bytes]:
         """Yield what there is to tell, each time the hub has looked."""
         spoke_s = time.monotonic()
-        await self._follower.next_look()
-        while self._follower.may_go_on():
+        await self._stream.next_poll()
+        while self._stream.is_open():
             items = [*await self._state(), *await self._samples(), *await self._logs()]
             for item in items:
                 yield item
-                if not self._follower.may_go_on():
+                if not self._stream.is_open():
                     return
             if items:
                 spoke_s = time.monotonic()
@@ -79,17 +79,17 @@ class _EventStream:
             if time.monotonic() - spoke_s >= HEARTBEAT_S:
                 spoke_s = time.monotonic()
                 yield _HEARTBEAT
-            await self._follower.next_look()
+            await self._stream.next_poll()
 
     async def _state(self, *, once_more: bool = False) -> list[bytes]:
         now = time.monotonic()
         is_old = now - self._progress_at_s >= REFRESH_S and not self._is_final
-        mark = self._follower.mark
+        mark = self._stream.mark
         if mark == self._mark and not is_old and not once_more:
             return []
         job, viewer = self._wish.job, self._wish.viewer
         key = ("progress", job.pk, viewer.pk)
-        progress = await self._house.ask_once(key, lambda: progress_for(job, viewer))
+        progress = await self._hub.ask_once(key, lambda: progress_for(job, viewer))
         self._mark, self._progress_at_s = mark, now
         if progress == self._progress:
             return []
@@ -102,12 +102,12 @@ class _EventStream:
             return []
         self._samples_at_s = now
         job = self._wish.job
-        return await self._house.ask(lambda: new_samples(job, self._bookmark))
+        return await self._hub.ask(lambda: new_samples(job, self._bookmark))
 
     async def _logs(self) -> list[bytes]:
         if not self._wish.logs:
             return []
         if self._looked_at != self._mark or self._is_final:
             self._looked_at = self._mark
-            await self._house.ask(self._log.look)
-        return await self._house.read(self._log.read)
+            await self._hub.ask(self._log.look)
+        return await self._hub.read(self._log.read)

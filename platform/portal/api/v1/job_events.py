@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 
 from portal.accounts.principal import require_principal
 from portal.api.job_stream.authorization import right_of
-from portal.api.job_stream.hub import seats
+from portal.api.job_stream.hub import JobStreamHub
 from portal.api.job_stream.stream import StreamRequest, news_of
 from portal.api.routing import gate
 from portal.api.v1.job_serializers import checkpoint_out
@@ -83,7 +83,7 @@ def follow_job(
     Without `rank` the logs of the first 512 ranks are sent.
     """
     viewer = require_principal(request).user
-    seats.check(viewer.pk)
+    JobStreamHub.limit.check(viewer.pk)
     wish = StreamRequest(
         job=gated_job(request),
         viewer=viewer,

@@ -2,8 +2,8 @@
 
 from portal.api.v1.workload_serializers import workload_out
 from portal.training.models import Checkpoint, Job, Snapshot
-from portal.training.services.jobs import price_of
 from portal.training.services.progress import progress_of
+from portal.workloads.costs import workload_price
 from portal.workloads.explanations import Explainer
 from slipway.schemas.training import (
     CheckpointOut,
@@ -59,7 +59,7 @@ def job_out(job: Job, explainer: Explainer) -> JobOut:
         datasets=job.datasets,
         tags=job.workload.tags,
         cloned_from=job.cloned_from_id,
-        nano_usd_per_hour=price_of(job.workload),
+        nano_usd_per_hour=workload_price(job.workload),
     )
 
 

@@ -111,6 +111,7 @@ def workload_out(workload: Workload, explainer: Explainer) -> WorkloadOut:
     return WorkloadOut(
         id=workload.pk,
         project=workload.project.slug,
+        parent=workload.parent_id,
         kind=workload.kind,
         name=workload.name,
         state=workload.status,

@@ -58,6 +58,7 @@ class WorkloadsQuery(PageQuery):
 
     state: WorkloadState | None = None
     kind: Annotated[Line, Field(max_length=32)] = ""
+    parent: Annotated[Line, Field(max_length=32)] = ""
     q: Annotated[Line, Field(max_length=100)] = ""
 
 
@@ -93,6 +94,8 @@ def list_workloads(
         workloads = workloads.filter(state=query.state)
     if query.kind:
         workloads = workloads.filter(kind=query.kind)
+    if query.parent:
+        workloads = workloads.filter(parent=query.parent)
     if query.q:
         workloads = workloads.filter(name__icontains=query.q)
     workloads = workloads.select_related("project", "tier", "submitted_by", "team")

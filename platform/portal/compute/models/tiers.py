@@ -10,6 +10,14 @@ from portal.core import clock
 from portal.core.models import IdField, Row
 
 
+class TierQuerySet(models.QuerySet["Tier"]):
+    """Queries of tiers."""
+
+    def offered(self) -> "TierQuerySet":
+        """Return the tiers that new work may use, the cheapest first."""
+        return self.filter(is_active=True).order_by("nano_usd_per_hour", "slug")
+
+
 class Tier(Row):
     """Resources of one task. They never change, because running and past work refers to them.
 
@@ -26,6 +34,8 @@ class Tier(Row):
     labels = models.JSONField(default=dict)
     nano_usd_per_hour = models.BigIntegerField()
     is_active = models.BooleanField(default=True)
+
+    objects: ClassVar[TierQuerySet] = TierQuerySet.as_manager()  # type: ignore[assignment]
 
     class Meta(Row.Meta):
         constraints: ClassVar[list[models.BaseConstraint]] = [

@@ -8,6 +8,7 @@ from portal.compute.resources import GIB, Amount, count_noun
 from portal.core import clock
 from portal.core.errors import Conflict, InvalidInput
 from portal.core.text import clean_name, clean_slug
+from slipway.schemas.truncation import name_some
 
 # Prices of the suggested tiers, in nano-USD an hour. Administrators set their own.
 _CPU_HOUR = 40_000_000
@@ -16,6 +17,28 @@ _GPU_HOUR = 1_200_000_000
 _PRICE_STEP = 1_000_000
 _SMALL_MEMORY = 4 * GIB
 _MEMORY_STEP = GIB // 16
+
+
+def offered_tier(slug: str | None) -> Tier:
+    """Return a tier on offer, the cheapest if none is named. Raises InvalidInput or Conflict."""
+    offered = Tier.objects.offered()
+    named = offered.filter(slug=slug) if slug is not None else offered
+    tier = named.first()
+    if tier is not None:
+        return tier
+    if slug is None:
+        raise Conflict(
+            "No hardware tier is offered yet.",
+            code="no_tiers",
+            next_step="Ask an administrator to join a node or add a tier.",
+        )
+    names = name_some(list(offered.order_by("slug").values_list("slug", flat=True)), 10)
+    raise InvalidInput(
+        f"There is no tier {slug}.",
+        code="no_such_tier",
+        field="tier",
+        next_step=f"Tiers: {names}." if names else "Ask an administrator to add a tier.",
+    )
 
 
 def create_tier(

@@ -6,7 +6,7 @@ from django.db import IntegrityError, transaction
 
 from portal.accounts import audit
 from portal.accounts.models import Project, User
-from portal.compute.models import Tier
+from portal.compute.services.tiers import offered_tier
 from portal.core.enqueue import ring
 from portal.core.errors import Conflict, InvalidInput
 from portal.endpoints.lifecycle import EndpointState
@@ -16,6 +16,7 @@ from portal.endpoints.services.promotions import begin_rollout, new_revision, re
 from portal.endpoints.tasks import look_after_one
 from portal.endpoints.transitions import add_event, gateways_see, locked, move_endpoint
 from portal.workloads.feasibility import refuse_impossible
+from slipway.schemas.backends import DEFAULT_BACKEND
 from slipway.schemas.endpoints import EndpointChange, EndpointIn, Plan
 
 
@@ -25,9 +26,9 @@ def create_endpoint(*, project: Project, by: User, spec: EndpointIn) -> Endpoint
     Raises InvalidInput for one that can never run, Conflict for a name that is taken.
     """
     require_comparable(spec.plan, None)
-    tier = _tier(spec.tier)
+    tier = offered_tier(spec.tier)
     most = _most(spec.min_replicas, spec.max_replicas)
-    refuse_impossible(project=project, tier=tier, tasks=1, backend="process")
+    refuse_impossible(project=project, tier=tier, tasks=1, backend=DEFAULT_BACKEND)
     _require_free(spec.name)
     served = models().find(project_id=project.pk, model=spec.model, version=spec.version)
     try:
@@ -195,24 +196,3 @@ def _most(least: int, most: int | None) -> int:
             next_step="Raise it, or lower min_replicas.",
         )
     return result
-
-
-def _tier(slug: str | None) -> Tier:
-    offered = Tier.objects.filter(is_active=True)
-    if slug is not None:
-        offered = offered.filter(slug=slug)
-    tier = offered.order_by("nano_usd_per_hour", "slug").first()
-    if tier is not None:
-        return tier
-    if slug is None:
-        raise Conflict(
-            "No hardware tier is offered yet.",
-            code="no_tiers",
-            next_step="Ask an administrator to join a node or add a tier.",
-        )
-    raise InvalidInput(
-        f"There is no tier {slug}.",
-        code="no_such_tier",
-        field="tier",
-        next_step="List the tiers with `slipway tier list`.",
-    )

@@ -17,6 +17,7 @@ from portal.experiments.factories import opener, tracker
 from portal.experiments.ports import NewRun, RunDetail
 from portal.workloads.lifecycle import ENDS
 from portal.workloads.models import Workload
+from portal.workloads.ports import registered_kinds
 from portal.workloads.tokens import token_of
 from slipway.schemas.workloads import WorkloadState
 
@@ -111,7 +112,7 @@ def note_state(workload_id: str) -> None:
 def end_forgotten() -> int:
     """End runs of ended workloads whose end was not reported, and return their number."""
     ended = Workload.objects.filter(
-        kind="job",
+        kind__in=[kind.name for kind in registered_kinds().values() if kind.has_run],
         state__in=[state.value for state in ENDS],
         ended_at__gte=clock.now() - _LOOKED_BACK,
     )

@@ -70,7 +70,7 @@ def _baseline(name: str, values: list[Any]) -> dict[str, Any]:
 
 
 def _calibration(items: Sequence[Row], truth: Sequence[Any] | None) -> dict[str, Any] | None:
-    if not items or truth is None or len(truth) != len(items) < _ENOUGH_TO_CALIBRATE:
+    if truth is None or len(truth) != len(items) or len(items) < _ENOUGH_TO_CALIBRATE:
         return None
     if any("confidence" not in row for row in items):
         return None

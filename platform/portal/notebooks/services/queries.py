@@ -6,7 +6,7 @@ from portal.notebooks.models import Server
 from portal.notebooks.server_lifecycle import ALIVE, AT_REST
 from portal.notebooks.services.opening_status import step_of_opening, words_of_opening
 from portal.notebooks.urls import start_of
-from portal.workloads.costs import lease_cost, price_at, steps_of_tier, unix_ms
+from portal.workloads.costs import price_at, steps_of_tier, unix_ms, workload_cost
 from portal.workloads.explanations import Explainer
 from portal.workloads.models import Workload
 from slipway.schemas.notebook_servers import HubServer, NotebookState
@@ -26,12 +26,7 @@ _OPENING, _READY = 85, 100
 def cost_of(server: Server) -> int:
     """Return what all starts of a server have cost so far, to the millisecond, in nano-USD."""
     until_ms = unix_ms(clock.now())
-    total = 0
-    for run in server.runs.all():
-        leases = list(run.workload.leases.all())
-        steps = steps_of_tier(run.workload.tier) if leases else ()
-        total += sum(lease_cost(lease, steps, until_ms=until_ms) for lease in leases)
-    return total
+    return sum(workload_cost(run.workload, until_ms=until_ms) for run in server.runs.all())
 
 
 def price_of(server: Server) -> int:

@@ -2,24 +2,26 @@
 
 from portal.accounts.models import Project, User
 from portal.compute.models import Tier
+from portal.compute.services.tiers import offered_tier
 from portal.core.errors import SlipwayError
 from portal.notebooks.kinds import KIND
-from portal.notebooks.services.servers import lifetime_of, tier_called
+from portal.notebooks.services.servers import lifetime_of
 from portal.workloads.feasibility import OTHER_PROJECT, need_of, refuse_impossible
 from portal.workloads.models import Workload
 from portal.workloads.placement import Capacity
 from portal.workloads.ports import AdmissionRequest
 from portal.workloads.scheduling import read_sites
+from slipway.schemas.backends import DEFAULT_BACKEND
 from slipway.schemas.notebook_servers import ServerIn
 from slipway.schemas.training import Quote
 
 
 def quote_server(*, project: Project, spec: ServerIn) -> Quote:
     """Return what a server costs an hour and whether it would wait. Nothing is queued."""
-    tier = tier_called(spec.tier)
+    tier = offered_tier(spec.tier)
     price = tier.nano_usd_per_hour
     try:
-        refuse_impossible(project=project, tier=tier, tasks=1, backend="process")
+        refuse_impossible(project=project, tier=tier, tasks=1, backend=DEFAULT_BACKEND)
     except SlipwayError as error:
         message = f"{error.message} {error.next_step or ''}".strip()
         return Quote(
@@ -31,7 +33,7 @@ def quote_server(*, project: Project, spec: ServerIn) -> Quote:
 
 def admission_request(*, project: Project, by: User, spec: ServerIn) -> AdmissionRequest:
     """Return what the admission would be asked about such a server. Raises InvalidInput."""
-    tier = tier_called(spec.tier)
+    tier = offered_tier(spec.tier)
     return AdmissionRequest(
         workload_id="",
         team_id=project.team_id or "",
@@ -51,7 +53,7 @@ def _wait_of(project: Project, tier: Tier) -> tuple[bool, str]:
     if ahead:
         verb = "waits" if ahead == 1 else "wait"
         return True, f"{ahead} of this project {verb} already and would go first."
-    need, room = need_of(project, tier, backend="process"), Capacity(read_sites())
+    need, room = need_of(project, tier, backend=DEFAULT_BACKEND), Capacity(read_sites())
     if room.count_of(need, project=project.pk):
         return False, "It can start at once."
     if room.count_of(need):

@@ -6,14 +6,16 @@ from django.db import transaction
 
 from portal.accounts import audit
 from portal.compute.models import Tier
+from portal.compute.services.tiers import offered_tier
 from portal.core import clock
 from portal.core.errors import Conflict
 from portal.notebooks.models import Server
 from portal.notebooks.server_lifecycle import AT_REST
 from portal.notebooks.server_transitions import announce
 from portal.notebooks.server_warnings import is_idle_warning, is_schedule_warning
-from portal.notebooks.services.servers import lifetime_of, tier_called
+from portal.notebooks.services.servers import lifetime_of
 from portal.workloads.feasibility import refuse_impossible
+from slipway.schemas.backends import DEFAULT_BACKEND
 from slipway.schemas.notebook_servers import ServerEdit, Weekday
 
 _S_A_MINUTE = 60
@@ -66,7 +68,9 @@ def _require_rest(server: Server, after: dict[str, Any]) -> None:
                 next_step="Stop it first, change it, then start it again.",
             )
     if "tier" in after:
-        refuse_impossible(project=server.project, tier=after["tier"], tasks=1, backend="process")
+        refuse_impossible(
+            project=server.project, tier=after["tier"], tasks=1, backend=DEFAULT_BACKEND
+        )
 
 
 def _told(value: Any) -> Any:
@@ -84,7 +88,7 @@ def _asked(server: Server, server_edit: ServerEdit) -> dict[str, Any]:
         values_by_name["days"] = [day.value for day in Weekday if day in server_edit.days]
     values_by_name = {name: value for name, value in values_by_name.items() if value is not None}
     if server_edit.tier is not None and server_edit.tier != server.tier.slug:
-        values_by_name["tier"] = tier_called(server_edit.tier)
+        values_by_name["tier"] = offered_tier(server_edit.tier)
     if server_edit.max_hours is not None:
         values_by_name["max_lifetime_s"] = lifetime_of(server_edit)
     return values_by_name

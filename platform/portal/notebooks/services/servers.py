@@ -5,7 +5,8 @@ from django.db import IntegrityError, transaction
 from portal.accounts import audit
 from portal.accounts.models import Project, User
 from portal.compute.models import Tier
-from portal.core.errors import Conflict, InvalidInput, NotFound
+from portal.compute.services.tiers import offered_tier
+from portal.core.errors import Conflict, NotFound
 from portal.core.text import clean_slug
 from portal.notebooks.environments import environment_of
 from portal.notebooks.kinds import KIND
@@ -18,8 +19,8 @@ from portal.workloads.feasibility import refuse_impossible
 from portal.workloads.services.cancellation import stop_workload
 from portal.workloads.services.submission import WorkloadRequest, submit_workload
 from portal.workloads.specs import personal_key_of, spec_from
+from slipway.schemas.backends import DEFAULT_BACKEND
 from slipway.schemas.notebook_servers import NotebookState, ServerEdit, ServerIn, Weekday
-from slipway.schemas.truncation import name_some
 from slipway.schemas.workloads import ReasonCode
 
 MOST_A_PERSON = 20
@@ -36,9 +37,9 @@ def launch_server(*, project: Project, by: User, spec: ServerIn) -> Server:
     Raises InvalidInput, naming the field, and Conflict where the person has one of that name.
     """
     require_notebooks()
-    tier = tier_called(spec.tier)
+    tier = offered_tier(spec.tier)
     name = clean_slug(spec.name, field="name")
-    refuse_impossible(project=project, tier=tier, tasks=1, backend="process")
+    refuse_impossible(project=project, tier=tier, tasks=1, backend=DEFAULT_BACKEND)
     _require_free(project, by, name)
     environment = environment_of(project=project, by=by, requirements=spec.requirements)
     with transaction.atomic():
@@ -91,7 +92,7 @@ def start_server(*, server: Server, by: User | None = None) -> Server:
     if server.status in ALIVE:
         return server
     owner = by or server.owner
-    refuse_impossible(project=server.project, tier=server.tier, tasks=1, backend="process")
+    refuse_impossible(project=server.project, tier=server.tier, tasks=1, backend=DEFAULT_BACKEND)
     environment = environment_of(project=server.project, by=owner, requirements=server.requirements)
     with transaction.atomic():
         current = Server.objects.select_for_update(of=("self",), no_key=True).get(pk=server.pk)
@@ -120,7 +121,7 @@ def _start(server: Server, by: User, environment: str) -> None:
             name=server.name,
             tier=server.tier,
             spec=spec_from(
-                backend="process",
+                backend=DEFAULT_BACKEND,
                 argv=_ARGV,
                 persistent_key=WORKSPACE,
                 # The owner's, whoever starts it: a schedule, for instance.
@@ -207,28 +208,6 @@ def delete_server(*, server: Server) -> None:
 def lifetime_of(requested: ServerIn | ServerEdit) -> int | None:
     """Return the seconds a server may run at most."""
     return max(1, round(requested.max_hours * _S_AN_HOUR)) if requested.max_hours else None
-
-
-def tier_called(slug: str | None) -> Tier:
-    """Return a tier on offer, the cheapest if none is named. Raises InvalidInput or Conflict."""
-    offered = Tier.objects.filter(is_active=True)
-    named = offered.filter(slug=slug) if slug is not None else offered
-    tier = named.order_by("nano_usd_per_hour", "slug").first()
-    if tier is not None:
-        return tier
-    if slug is None:
-        raise Conflict(
-            "No hardware tier is offered yet.",
-            code="no_tiers",
-            next_step="Ask an administrator to join a node or add a tier.",
-        )
-    names = name_some(list(offered.order_by("slug").values_list("slug", flat=True)), 10)
-    raise InvalidInput(
-        f"There is no tier {slug}.",
-        code="no_such_tier",
-        field="tier",
-        next_step=f"Tiers: {names}." if names else "Ask an administrator to add a tier.",
-    )
 
 
 def _require_free(project: Project, by: User, name: str) -> None:

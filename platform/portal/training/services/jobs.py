@@ -9,14 +9,13 @@ from django.db import transaction
 from portal.accounts.models import Project, User
 from portal.compute.models import Environment, Tier
 from portal.compute.services.environments import normalised, use_environment
-from portal.core import clock
-from portal.core.errors import Conflict, InvalidInput, SlipwayError
+from portal.compute.services.tiers import offered_tier
+from portal.core.errors import InvalidInput, SlipwayError
 from portal.datasets.models import Version
 from portal.datasets.services.datasets import resolve
 from portal.datasets.services.uses import record_use
 from portal.training.models import Job
 from portal.training.services.snapshots import require_script, snapshot_of
-from portal.workloads.costs import lease_cost, lease_price, steps_of_tier, unix_ms
 from portal.workloads.feasibility import OTHER_PROJECT, need_of, refuse_impossible
 from portal.workloads.models import Workload
 from portal.workloads.placement import Capacity
@@ -29,7 +28,7 @@ from portal.workloads.specs import RunSpec, spec_from
 from slipway.schemas.notebook import SUFFIX
 from slipway.schemas.strategy import StrategyError, parse_strategy
 from slipway.schemas.training import JobEdit, JobIn, Quote
-from slipway.schemas.truncation import name_some, shorten_name
+from slipway.schemas.truncation import shorten_name
 
 _S_AN_HOUR = 3600
 _S_A_MINUTE = 60
@@ -54,8 +53,9 @@ def submit_job(
     if snapshot is None:
         raise _no_snapshot()
     require_script(snapshot, requested.script, ranks=requested.nodes * requested.procs)
-    tier = _tier(requested.tier)
+    tier = offered_tier(requested.tier)
     versions = _versions(project, requested)
+    parent = _parent(project, requested.parent)
     with transaction.atomic():
         workload = submit_workload(
             project=project,
@@ -73,6 +73,7 @@ def submit_job(
                 max_attempts=requested.max_attempts,
                 max_lifetime_s=_lifetime(requested),
                 tags=requested.tags,
+                parent=parent,
             ),
         )
         for version in versions:
@@ -104,7 +105,7 @@ def quote_job(*, project: Project, spec: JobIn) -> Quote:
     snapshot = snapshot_of(project, spec.snapshot)
     if snapshot is not None:
         require_script(snapshot, spec.script, ranks=spec.nodes * spec.procs)
-    tier = _tier(spec.tier)
+    tier = offered_tier(spec.tier)
     price = tier.nano_usd_per_hour * spec.nodes
     try:
         refuse_impossible(project=project, tier=tier, tasks=spec.nodes, backend=spec.backend)
@@ -121,7 +122,7 @@ def quote_job(*, project: Project, spec: JobIn) -> Quote:
 
 def admission_request(*, project: Project, by: User, spec: JobIn) -> AdmissionRequest:
     """Return what the admission would be asked about such a job. Raises InvalidInput."""
-    tier = _tier(spec.tier)
+    tier = offered_tier(spec.tier)
     return AdmissionRequest(
         workload_id="",
         team_id=project.team_id or "",
@@ -178,29 +179,6 @@ def clone_job(*, job: Job, by: User, edit: JobEdit) -> Job:
         by=by,
         requested=JobIn.model_validate(same | changed),
         cloned_from=job,
-    )
-
-
-def cost_of(workload: Workload, *, until_ms: int) -> int:
-    """Return what the leases of a workload have cost so far, to the millisecond, in nano-USD.
-
-    It is the figure that the pages of spend show: each lease by itself, rounded down.
-    """
-    leases = list(workload.leases.all())
-    steps = steps_of_tier(workload.tier) if leases else ()
-    return sum(lease_cost(lease, steps, until_ms=until_ms) for lease in leases)
-
-
-def price_of(workload: Workload) -> int:
-    """Return nano-USD an hour: what it costs now, or cost when it ended last."""
-    leases = [lease for lease in workload.leases.all() if lease.epoch == workload.epoch]
-    if not leases:
-        return workload.tier.nano_usd_per_hour * workload.nodes
-    steps = steps_of_tier(workload.tier)
-    now_ms = unix_ms(clock.now())
-    return sum(
-        lease_price(lease, steps, at_ms=unix_ms(lease.ended_at) if lease.ended_at else now_ms)
-        for lease in leases
     )
 
 
@@ -295,27 +273,19 @@ def _no_snapshot() -> InvalidInput:
     )
 
 
-def _tier(slug: str | None) -> Tier:
-    offered = Tier.objects.filter(is_active=True)
-    if slug is None:
-        cheapest = offered.order_by("nano_usd_per_hour", "slug").first()
-        if cheapest is None:
-            raise Conflict(
-                "No hardware tier is offered yet.",
-                code="no_tiers",
-                next_step="Ask an administrator to join a node or add a tier.",
-            )
-        return cheapest
-    tier = offered.filter(slug=slug).first()
-    if tier is None:
-        names = name_some(list(offered.order_by("slug").values_list("slug", flat=True)), 10)
+def _parent(project: Project, workload_id: str | None) -> Workload | None:
+    """Return the workload that a job is a part of. Raises InvalidInput if there is none."""
+    if workload_id is None:
+        return None
+    workload = Workload.objects.filter(project=project, pk=workload_id).first()
+    if workload is None:
         raise InvalidInput(
-            f"There is no tier {slug}.",
-            code="no_such_tier",
-            field="tier",
-            next_step=f"Tiers: {names}." if names else "Ask an administrator to add a tier.",
+            f"There is no workload {workload_id} in project {project.slug}.",
+            code="no_such_parent",
+            field="parent",
+            next_step="Name the id of a job that waits or runs, as `slipway job list` shows it.",
         )
-    return tier
+    return workload
 
 
 def _wait_of(project: Project, tier: Tier, requested: JobIn) -> tuple[bool, str]:

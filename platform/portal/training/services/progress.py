@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 from portal.core import clock
 from portal.training.models import Job
-from portal.training.services.jobs import cost_of
-from portal.workloads.costs import unix_ms
+from portal.workloads.costs import unix_ms, workload_cost
 from portal.workloads.services.logs import ranks_with_logs
 
 
@@ -31,7 +30,7 @@ def progress_of(job: Job) -> JobProgress:
     first = [lease.first_step_at for lease in leases if lease.first_step_at]
     steps = [lease.step for lease in leases if lease.epoch == workload.epoch and lease.step]
     return JobProgress(
-        cost_nano_usd=cost_of(workload, until_ms=unix_ms(clock.now())),
+        cost_nano_usd=workload_cost(workload, until_ms=unix_ms(clock.now())),
         first_step_after_s=(min(first) - job.created_at).total_seconds() if first else None,
         step=min(steps) if steps else None,
         resumable_step=max((saved.step for saved in job.checkpoints.all()), default=None),

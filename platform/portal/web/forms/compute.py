@@ -10,7 +10,7 @@ from portal.accounts.models import Project, Team
 from portal.accounts.models.tenancy import Group
 from portal.compute.resources import GIB, Amount
 from portal.core.validation_messages import predicate_of_fault
-from portal.web.money import nano_usd_of
+from slipway.schemas.money import parse_dollars
 from slipway.schemas.workloads import Labels
 
 _TEXT = {"autocomplete": "off", "spellcheck": "false"}
@@ -61,7 +61,7 @@ def _price(**attrs: str) -> forms.CharField:
 
 def _nano_usd(text: str) -> int:
     try:
-        return nano_usd_of(text)
+        return parse_dollars(text)
     except ValueError as error:
         raise forms.ValidationError(str(error)) from error
 

@@ -14,6 +14,7 @@ from portal.training.models import Job, Snapshot
 from portal.web.forms.submission import words_of
 from portal.web.shortlist import Shortlist, shortlist
 from portal.workloads.specs import RunSpec
+from slipway.schemas.backends import BACKENDS, DEFAULT_BACKEND
 from slipway.schemas.training import JobIn
 
 RECENT_CODE = 20
@@ -30,7 +31,6 @@ STRATEGIES = {
     "tensor=2": "Each layer is split across ranks of one machine: for wide layers.",
     "ps=1:async": "A parameter server; workers never wait for each other.",
 }
-BACKENDS = (("process", "A process of the node"), ("docker", "A Docker container"))
 _TEXT = {"autocomplete": "off", "spellcheck": "false"}
 
 
@@ -79,7 +79,7 @@ class NewJob(forms.Form):
     )
     backend = forms.ChoiceField(
         label="Runs in",
-        choices=BACKENDS,
+        choices=[(info.name, info.label) for info in BACKENDS.values()],
         required=False,
         help_text="A container keeps more apart and starts more slowly; its node needs Docker.",
         widget=forms.Select,
@@ -229,7 +229,7 @@ def fresh(tier: str) -> dict[str, Any]:
         "procs": 1,
         "max_attempts": 3,
         "priority": 0,
-        "backend": "process",
+        "backend": DEFAULT_BACKEND,
     }
 
 

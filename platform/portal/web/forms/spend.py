@@ -8,7 +8,7 @@ from django import forms
 from portal.accounts.models import Project, Team
 from portal.spend.rates import RESOURCES
 from portal.spend.rent_vs_buy import Assumptions
-from portal.web.money import NANO, nano_usd_of
+from slipway.schemas.money import parse_dollars
 from slipway.schemas.spend import BudgetIn, BudgetPeriod
 
 _TEXT = {"autocomplete": "off", "spellcheck": "false"}
@@ -34,14 +34,9 @@ class Dollars(forms.CharField):
         if not text:
             return None
         try:
-            return nano_usd_of(text)
+            return parse_dollars(text)
         except ValueError as error:
             raise forms.ValidationError(str(error)) from error
-
-
-def dollars_text(nano_usd: int) -> str:
-    """Write nano-USD as a person types it."""
-    return f"{nano_usd / NANO:.9f}".rstrip("0").rstrip(".")
 
 
 class SetBudget(forms.Form):

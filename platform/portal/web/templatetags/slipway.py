@@ -22,8 +22,8 @@ from portal.web.dates import exact, in_words, lasting
 from portal.web.icons import svg
 from portal.web.jobs import JobStatus
 from portal.web.list_query import NEWEST
-from portal.web.money import dollars, is_tiny, short_dollars
 from portal.web.urls_for import address_of
+from slipway.schemas.money import dollars, is_tiny, short_dollars
 
 register = template.Library()
 AVATAR_TINTS = 8

@@ -24,12 +24,14 @@ from portal.spend.services.budgets import (
     set_budget,
 )
 from portal.web.confirmation import Question, ask
-from portal.web.forms.spend import ChangeBudget, Override, SetBudget, dollars_text
+from portal.web.forms.spend import ChangeBudget, Override, SetBudget
 from portal.web.forms.submission import carry_out, sent, status_of
 from portal.web.list_query import listing
 from portal.web.shortlist import Shortlist, shortlist
 from portal.workloads.models import Workload
+from portal.workloads.ports import kind_of, registered_kinds
 from slipway.schemas.accounts import Role, Scope
+from slipway.schemas.money import plain_dollars
 from slipway.schemas.workloads import ReasonCode, WorkloadState
 
 ALERTS_SHOWN = 50
@@ -76,7 +78,7 @@ def budget(request: HttpRequest, budget: str) -> HttpResponse:
     change = ChangeBudget(
         sent(request) if asks != "override" else None,
         initial={
-            "limit": dollars_text(budget_row.limit_nano_usd),
+            "limit": plain_dollars(budget_row.limit_nano_usd),
             "stops": budget_row.stops,
             "counts_exempt": budget_row.counts_exempt,
         },
@@ -119,10 +121,16 @@ def _override(budget_row: Budget, user: Any, data: dict[str, Any]) -> Budget:
     return override_budget(budget=budget_row, by=user, hours=data["hours"], reason=data["reason"])
 
 
-def _stopped_by(request: HttpRequest, budget_row: Budget) -> Shortlist[Workload]:
-    """Return what budgets have stopped and can be resumed, as far as the person sees it."""
+def _stopped_by(request: HttpRequest, budget_row: Budget) -> Shortlist[tuple[Workload, str]]:
+    """Return workloads that budgets have stopped and the URL that resumes each.
+
+    Only workloads that the person may see.
+    """
+    kinds = registered_kinds().values()
     stopped = Workload.objects.visible_to(require_principal(request)).filter(
-        state=WorkloadState.STOPPED, reason=ReasonCode.BUDGET, kind="job"
+        state=WorkloadState.STOPPED,
+        reason=ReasonCode.BUDGET,
+        kind__in=[kind.name for kind in kinds if kind.presentation.resume_page],
     )
     if budget_row.project_id:
         stopped = stopped.filter(project=budget_row.project_id)
@@ -130,7 +138,17 @@ def _stopped_by(request: HttpRequest, budget_row: Budget) -> Shortlist[Workload]
         stopped = stopped.filter(team=budget_row.team_id)
     else:
         stopped = stopped.filter(submitted_by=budget_row.person_id)
-    return shortlist(stopped.select_related("project").order_by("-pk"), STOPPED_SHOWN)
+    shown = shortlist(stopped.select_related("project").order_by("-pk"), STOPPED_SHOWN)
+    return shown.replaced_by(
+        (
+            workload,
+            reverse(
+                kind_of(workload.kind).presentation.resume_page,
+                args=[workload.project.slug, workload.pk],
+            ),
+        )
+        for workload in shown
+    )
 
 
 @guarded_by(BudgetGate(Scope.PROJECTS_WRITE, change=True))

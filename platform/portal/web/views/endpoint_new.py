@@ -56,8 +56,7 @@ def project_endpoint_new(request: HttpRequest, project: str) -> HttpResponse:
 
 
 def _offered() -> list[Tier]:
-    tiers = Tier.objects.filter(is_active=True)
-    return list(tiers.order_by("nano_usd_per_hour", "slug"))
+    return list(Tier.objects.offered())
 
 
 def _initial(request: HttpRequest, project: Project, offered: list[Tier]) -> dict[str, Any]:
@@ -86,7 +85,7 @@ def project_endpoint_quote(request: HttpRequest, project: str) -> HttpResponse:
 def _priced(project: Project, form: NewEndpoint) -> dict[str, Any]:
     """Price what can be read of the form so far, whatever else is still wrong in it."""
     slug = str(form["tier"].value() or "")
-    tier = Tier.objects.filter(is_active=True, slug=slug[:48]).first()
+    tier = Tier.objects.offered().filter(slug=slug[:48]).first()
     least, most = _count(form, "min_replicas"), _count(form, "max_replicas")
     if tier is None or least is None:
         return {"quote": None}

@@ -40,8 +40,8 @@ from portal.web.endpoints import (
 )
 from portal.web.forms.endpoints import NewKeyForm, Trial
 from portal.web.list_query import listing, word
-from portal.web.logs import tail_of
 from portal.web.shortlist import shortlist
+from portal.web.workloads import log_section
 from portal.workloads.explanations import Explainer
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.endpoints import LimitsIn, RollbackRules
@@ -174,8 +174,8 @@ def project_endpoint_replica(
     replica_row = replica_of(gated_endpoint(request), replica)
     explainer = Explainer(require_principal(request).user)
     line = replica_line(replica_row, nodes_of([replica_row]), explainer)
-    log = tail_of(replica_row.workload, request) if replica_row.workload else {}
-    context = {"endpoint": replica_row.endpoint, "it": line, "workload": replica_row.workload} | log
+    log = log_section(replica_row.workload, request) if replica_row.workload else {}
+    context = {"endpoint": replica_row.endpoint, "it": line} | log
     return render(request, "web/endpoints/replica.html", context | WHERE)
 
 

@@ -44,7 +44,7 @@ def project_job_new(request: HttpRequest, project: str) -> HttpResponse:
     """Show the form of a new job, quote it, submit it. `?from=` copies an earlier job."""
     project_row, by = gated_project(request), require_principal(request).user
     source = _source(request, project_row)
-    offered = list(Tier.objects.filter(is_active=True).order_by("nano_usd_per_hour", "slug"))
+    offered = list(Tier.objects.offered())
     form = _form(request, project_row, source, offered)
     asks_price = request.POST.get("do") == "quote"
     done = None

@@ -17,21 +17,18 @@ from portal.notebooks.models import NotebookRun
 from portal.training.models import Checkpoint, Job
 from portal.training.services.jobs import cancel_job, resume_job
 from portal.web.confirmation import Question, ask
-from portal.web.dates import lasting
-from portal.web.environment_builds import builds_of
 from portal.web.forms.submission import one_click
 from portal.web.jobs import GROUPS, JobStatus, job_of, jobs_of, standing_of, standings_of
 from portal.web.list_query import listing, word
 from portal.web.logs import tail_of
 from portal.web.shortlist import shortlist
 from portal.web.urls_for import address_of
-from portal.workloads.models import Lease, WorkloadEvent
+from portal.web.workloads import workload_page
 from portal.workloads.services.resume import is_resumable
 from slipway.schemas.accounts import Role, Scope
 
 SORTS = {"name": "workload__name", "tier": "workload__tier__slug"}
 FILTERS = ("q", "state", "who", "tier")
-STORY_LINES = 200
 READ_SHOWN = 200
 CHECKPOINTS = 20
 CLONES = 10
@@ -86,44 +83,15 @@ def project_job(request: HttpRequest, project: str, job: str) -> HttpResponse:
 def page_of(standing: JobStatus) -> dict[str, Any]:
     """Collect what the page of a job shows beside its log."""
     job, workload = standing.job, standing.workload
-    leases = sorted(workload.leases.all(), key=lambda lease: (-lease.epoch, lease.index))
-    story = WorkloadEvent.objects.filter(workload=workload).order_by("-pk")
-    places = [lease for lease in leases if lease.epoch == workload.epoch]
-    return {
-        "it": standing,
+    return workload_page(standing) | {
         "job": job,
-        "workload": workload,
-        "story": shortlist(story, STORY_LINES),
-        "places": places,
-        "builds": builds_of(workload, places),
-        "attempts": sorted({lease.epoch for lease in leases}, reverse=True),
-        "ranks": range(workload.nodes * workload.procs),
-        "took": _times_of(job, leases),
+        "story_command": f"slipway job events {workload.pk} --project {workload.project.slug}",
         "environment": Environment.objects.filter(digest=workload.environment).first(),
         "checkpoints": shortlist(Checkpoint.objects.filter(job=job).order_by("-step"), CHECKPOINTS),
         "is_resumable": is_resumable(workload),
         "read": shortlist(read_by(workload=workload), READ_SHOWN),
         "clones": shortlist(Job.objects.filter(cloned_from=job).select_related("workload"), CLONES),
     }
-
-
-def _times_of(job: Job, leases: list[Lease]) -> list[tuple[str, str]]:
-    """Return the duration of each phase up to the first step."""
-    workload = job.workload
-    came = workload.created_at
-    first = min((lease.first_step_at for lease in leases if lease.first_step_at), default=None)
-    placed = min((lease.granted_at for lease in leases), default=None)
-    begun = min((lease.started_at for lease in leases if lease.started_at), default=None)
-    steps = [("Placed", placed), ("Running", begun), ("First training step", first)]
-    return [
-        (label, _precise((timestamp - came).total_seconds()))
-        for label, timestamp in steps
-        if timestamp
-    ]
-
-
-def _precise(seconds: float) -> str:
-    return f"{max(0.0, seconds):.2f} s" if seconds < 10 else lasting(seconds)
 
 
 @guarded_by(_SEE)

@@ -30,6 +30,7 @@ from portal.web.forms.compute import JoinMachine, Reason
 from portal.web.forms.submission import carry_out, one_click, sent, status_of
 from portal.web.list_query import listing, word
 from portal.web.shortlist import Shortlist, shortlist
+from portal.web.urls_for import url_of_workload
 from portal.workloads.models import Lease
 from portal.workloads.ports import kind_of
 
@@ -175,9 +176,7 @@ def _told(lease: Lease, items: set[str]) -> NodeTask:
     noun = kind_of(lease.workload.kind).noun
     if lease.project_id not in items:
         return NodeTask(lease, f"another project's {noun}", "")
-    url = ""
-    if lease.workload.kind == "job":
-        url = reverse("project_job", args=[lease.project.slug, lease.workload_id])
+    url = url_of_workload(lease.project.slug, lease.workload_id)
     return NodeTask(lease, f"{lease.workload.name}, a {noun} of {lease.project.name}", url)
 
 

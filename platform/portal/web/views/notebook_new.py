@@ -36,7 +36,7 @@ _IDLE_MINUTES = 60
 def project_notebook_new(request: HttpRequest, project: str) -> HttpResponse:
     """Choose hardware and limits, see the price, launch."""
     project_row, by = gated_project(request), require_principal(request).user
-    offered = list(Tier.objects.filter(is_active=True).order_by("nano_usd_per_hour", "slug"))
+    offered = list(Tier.objects.offered())
     form = LaunchServer(sent(request), initial=_fresh(project_row, by, offered))
     asks_price = request.POST.get("do") == "quote"
     if not asks_price and (

@@ -54,7 +54,7 @@ def project_notebook_run(request: HttpRequest, project: str, notebook: str) -> H
     """Fill in parameters and hardware, see the price, run a version as a job."""
     file, by = gated_notebook(request), require_principal(request).user
     version = numbered_version(file, request.POST.get("version", "") or word(request, "version"))
-    offered = list(Tier.objects.filter(is_active=True).order_by("nano_usd_per_hour", "slug"))
+    offered = list(Tier.objects.offered())
     form = RunNotebook(sent(request), version=version, tier=offered[0].slug if offered else "")
     asks_price = request.POST.get("do") == "quote"
     done = None

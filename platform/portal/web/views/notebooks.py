@@ -22,7 +22,6 @@ from portal.web.confirmation import Question, ask
 from portal.web.forms.notebook_servers import EditServer
 from portal.web.forms.submission import carry_out, one_click, sent, status_of
 from portal.web.list_query import listing, word
-from portal.web.money import dollars
 from portal.web.notebook_servers import (
     GROUPS,
     ServerStanding,
@@ -32,8 +31,10 @@ from portal.web.notebook_servers import (
 )
 from portal.web.shortlist import shortlist
 from portal.web.urls_for import address_of
+from portal.web.workloads import log_section
 from portal.workloads.models import WorkloadEvent
 from slipway.schemas.accounts import Role, Scope
+from slipway.schemas.money import dollars
 from slipway.schemas.notebook_servers import NotebookState
 
 STORY_LINES = 100
@@ -76,8 +77,11 @@ def project_notebooks(request: HttpRequest, project: str) -> HttpResponse:
 def project_notebook(request: HttpRequest, project: str, server: str) -> HttpResponse:
     """Show one server: how far it is, why it is alive, what stopping saves. `?open=1` goes in."""
     viewer = require_principal(request).user
-    standing = standing_of_server(gated_server(request), viewer)
-    return render(request, "web/notebooks/server.html", _page(request, standing) | _WHERE)
+    server_row = gated_server(request)
+    context = _page(request, standing_of_server(server_row, viewer))
+    if server_row.workload is not None and request.headers.get("HX-Request") != "true":
+        context |= log_section(server_row.workload, request)
+    return render(request, "web/notebooks/server.html", context | _WHERE)
 
 
 def _page(request: HttpRequest, standing: ServerStanding) -> dict[str, Any]:

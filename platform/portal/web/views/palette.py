@@ -13,11 +13,10 @@ from portal.accounts.models import Membership, Project, Team, User
 from portal.accounts.models.tenancy import role_in
 from portal.accounts.principal import Principal, require_principal
 from portal.core.policy import guarded_by
-from portal.endpoints.models import Endpoint
 from portal.web.list_query import word
 from portal.web.navigation import IN_PROJECT, IN_SETTINGS, RAIL
-from portal.web.urls_for import address_of
-from portal.workloads.models import Workload
+from portal.web.urls_for import address_of, url_of_hit
+from portal.workloads.ports import registered_kinds
 from slipway.schemas.accounts import Role, Scope
 
 EACH = 6
@@ -42,8 +41,7 @@ def palette(request: HttpRequest) -> HttpResponse:
     here = principal.projects().live().filter(slug=slug).select_related("team").first()
     pages_of_project = _pages_of(principal, here, text) if here else []
     groups = {
-        "jobs": _jobs(principal, here, text),
-        "endpoints": _endpoints(principal, here, text),
+        **_workloads(principal, here, text),
         "projects": _projects(principal, text),
         "pages": _pages(principal, text),
         "teams": _teams(principal.user, text),
@@ -84,38 +82,21 @@ def _pages_of(principal: Principal, project: Project, text: str) -> list[Palette
     return pages
 
 
-def _jobs(principal: Principal, here: Project | None, text: str) -> list[PaletteItem]:
-    """Return jobs by name, or the newest of the current project without a search term."""
+def _workloads(
+    principal: Principal, here: Project | None, text: str
+) -> dict[str, list[PaletteItem]]:
+    """Return jobs, notebooks, endpoints … by name, or the newest of the project without a text."""
     if not text and here is None:
-        return []
-    workloads = Workload.objects.visible_to(principal).filter(kind="job", name__icontains=text)
-    workloads = workloads if text else workloads.filter(project=here)
-    return [
-        PaletteItem(
-            job.name,
-            f"job of {job.project.name}",
-            "rocket",
-            reverse("project_job", args=[job.project.slug, job.pk]),
-        )
-        for job in workloads.select_related("project").order_by("-pk")[: EACH + 1]
-    ]
-
-
-def _endpoints(principal: Principal, here: Project | None, text: str) -> list[PaletteItem]:
-    """Return endpoints by name, or the newest of the current project without a search term."""
-    if not text and here is None:
-        return []
-    endpoints = Endpoint.objects.present().filter(project__in=principal.projects().live())
-    endpoints = endpoints.filter(name__icontains=text) if text else endpoints.filter(project=here)
-    return [
-        PaletteItem(
-            endpoint.name,
-            f"endpoint of {endpoint.project.name}",
-            "broadcast",
-            reverse("project_endpoint", args=[endpoint.project.slug, endpoint.name]),
-        )
-        for endpoint in endpoints.select_related("project").order_by("-pk")[: EACH + 1]
-    ]
+        return {}
+    within = None if text else here
+    return {
+        shown.found: [
+            PaletteItem(hit.label, f"{hit.noun} of {hit.project.name}", shown.icon, url_of_hit(hit))
+            for hit in shown.search(principal=principal, project=within, text=text, limit=EACH + 1)
+        ]
+        for shown in (kind.presentation for kind in registered_kinds().values())
+        if shown.found
+    }
 
 
 def _projects(principal: Principal, text: str) -> list[PaletteItem]:

@@ -24,11 +24,12 @@ from portal.spend.queries import live_of, spending_of, spent_in
 from portal.spend.rent_vs_buy import HOURS_A_MONTH, Assumptions, compare
 from portal.spend.services.prices import current_rates, price_resource
 from portal.spend.windows import MONTH, TODAY, WEEK, Window, next_month, window_of
-from portal.web.forms.spend import RatesForm, RentOrBuy, dollars_text
+from portal.web.forms.spend import RatesForm, RentOrBuy
 from portal.web.forms.submission import carry_out, sent, status_of
 from portal.web.list_query import word
 from portal.web.shortlist import shortlist
 from slipway.schemas.accounts import Role, Scope
+from slipway.schemas.money import plain_dollars
 from slipway.schemas.spend import GroupCostOut, ShareOut, SpendOut
 
 _MINE = SignedIn(Scope.WORKLOADS_READ)
@@ -191,13 +192,13 @@ def spend_rates(request: HttpRequest) -> HttpResponse:
     rates = current_rates()
     form = RatesForm(
         sent(request),
-        initial={rate.resource: dollars_text(rate.nano_usd_per_hour) for rate in rates},
+        initial={rate.resource: plain_dollars(rate.nano_usd_per_hour) for rate in rates},
     )
     done = carry_out(request, form, _price_all)
     if done:
         messages.success(request, "The prices count from now on.")
         return redirect("spend_rates")
-    tiers = Tier.objects.filter(is_active=True).order_by("slug")
+    tiers = Tier.objects.offered().order_by("slug")
     context = {"form": form, "rates": rates, "tiers": tiers}
     return render(request, "web/spend/rates.html", context | _WHERE, status=status_of(form))
 

@@ -13,6 +13,7 @@ from portal.core.models import IdField, Row
 from portal.workloads.lifecycle import ACTIVE, ENDS, WAITING, StopOutcome
 from portal.workloads.retries import RetryRule
 from slipway.schemas.accounts import NetworkRule
+from slipway.schemas.backends import DEFAULT_BACKEND
 from slipway.schemas.workloads import ReasonCode, WorkloadState
 
 _STATES = [state.value for state in WorkloadState]
@@ -46,6 +47,10 @@ class WorkloadQuerySet(models.QuerySet["Workload"]):
             state=WorkloadState.QUEUED,
         )
 
+    def parts_of(self, workload: "Workload") -> "WorkloadQuerySet":
+        """Return the workloads that are parts of this one."""
+        return self.filter(parent=workload)
+
 
 class Workload(Row):
     """Something that runs somewhere under leases: a job, a notebook, an endpoint replica.
@@ -54,7 +59,9 @@ class Workload(Row):
     for good: spend is split by them. `epoch` counts placements, and `network` is the project's rule
     at the last of them. `plan` says what becomes of it once its last lease is closed. `waits_since`
     is when the present wait began. `failures` and `losses` count ends by its own fault and by that
-    of machines.
+    of machines. `parent` is the workload that it is a part of, such as the search that submitted
+    it, and `root` the outermost one. Parts are stopped with their parent, and spend counts them at
+    the root.
     """
 
     id = IdField("wl")
@@ -64,6 +71,12 @@ class Workload(Row):
     )
     kind = models.CharField(max_length=32)
     name = models.CharField(max_length=100)
+    parent = models.ForeignKey(
+        "self", null=True, blank=True, on_delete=models.PROTECT, related_name="parts"
+    )
+    root = models.ForeignKey(
+        "self", null=True, blank=True, on_delete=models.PROTECT, related_name="+"
+    )
     submitted_by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
     submit_key = models.CharField(max_length=128, null=True, blank=True)  # noqa: DJ001  (unique)
     state = models.CharField(max_length=16, default=WorkloadState.SUBMITTED)
@@ -80,7 +93,7 @@ class Workload(Row):
     gpu_model = models.CharField(max_length=64, blank=True)
     labels = models.JSONField(default=dict)
     tags = models.JSONField(default=dict)
-    backend = models.CharField(max_length=16, default="process")
+    backend = models.CharField(max_length=16, default=DEFAULT_BACKEND)
     spec = models.JSONField()
     snapshot = models.CharField(max_length=64, blank=True)
     environment = models.CharField(max_length=64, blank=True)

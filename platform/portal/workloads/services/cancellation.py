@@ -25,8 +25,8 @@ def stop_workload(
 ) -> Workload:
     """Ask a workload to end: at once while it waits, after its tasks have stopped once it runs.
 
-    Idempotent: one that has ended or is stopping for good stays as it is. `message` is the sentence
-    people read. `by` is who asked, when a person did.
+    Its parts are stopped with it. Idempotent: a workload that has ended or is stopping for good
+    stays as it is. `message` is the sentence people read. `by` is the person who asked, if one did.
     """
     text = message or (f"Stopped by {by.display_name}." if by else "Stopped.")
     with transaction.atomic():
@@ -51,7 +51,22 @@ def stop_workload(
             )
         if changed and by is not None:
             _audit("workload.stop", current, text)
+        if changed:
+            _stop_parts(current, reason)
     return current
+
+
+def _stop_parts(workload: Workload, reason: ReasonCode) -> None:
+    """Stop the parts of a workload, in the transaction that stops it.
+
+    Parents are locked before their parts everywhere, and parts in the order of their ids.
+    """
+    for part in Workload.objects.unfinished().parts_of(workload).order_by("pk"):
+        stop_workload(
+            workload=part,
+            reason=reason,
+            message=f"Stopped with {workload.name}, which it is a part of.",
+        )
 
 
 def requeue_workload(

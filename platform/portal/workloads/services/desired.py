@@ -10,11 +10,12 @@ from portal.accounts.services.secrets import secrets_of
 from portal.compute.models import Node
 from portal.workloads.lifecycle import StopOutcome
 from portal.workloads.models import Lease, Workload
-from portal.workloads.ports import kind_of, warm_flavours
+from portal.workloads.ports import kind_of, warm_programs
 from portal.workloads.specs import RunSpec
 from portal.workloads.tokens import token_of
 from slipway.schemas.accounts import NetworkRule
 from slipway.schemas.agent import DesiredState, DesiredTask, Rendezvous, ServiceAddress, TaskSpec
+from slipway.schemas.backends import BACKENDS
 from slipway.schemas.workloads import ReasonCode, Resources, WorkloadState
 
 
@@ -35,7 +36,7 @@ def desired_for(*, node: Node) -> DesiredState:
         if workload.project_id not in secrets:
             secrets[workload.project_id] = secrets_of(workload.project)
         tasks.append(_start(lease, workload, secrets[workload.project_id]))
-    return DesiredState(version=version, tasks=tasks, prewarm=warm_flavours())
+    return DesiredState(version=version, tasks=tasks, prewarm=warm_programs())
 
 
 def _stop(lease: Lease, workload: Workload) -> DesiredTask:
@@ -94,7 +95,7 @@ def _spec(lease: Lease, workload: Workload, secrets: dict[str, str]) -> TaskSpec
             cpu_millis=lease.cpu_millis, memory_bytes=lease.memory_bytes, gpus=lease.gpus
         ),
         gpu_indices=lease.gpu_indices,
-        warm=spec.warm or kind.warm,
+        warm=spec.warm or kind.warm if BACKENDS[spec.backend].can_warm else None,
         # Within the project, so that no other tenant's workload can name it.
         persistent_key=f"{workload.project_id}/{spec.persistent_key or workload.pk}",
         personal_key=f"{workload.project_id}/{spec.personal_key}" if spec.personal_key else None,

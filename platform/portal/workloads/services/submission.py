@@ -14,12 +14,12 @@ from portal.core import clock
 from portal.core.errors import Conflict, InvalidInput
 from portal.core.text import clean_name
 from portal.workloads.feasibility import refuse_impossible
-from portal.workloads.lifecycle import StopOutcome
+from portal.workloads.lifecycle import ENDS, StopOutcome
 from portal.workloads.models import Share, Task, Workload
 from portal.workloads.ports import AdmissionDeferred, AdmissionRequest, Kind, admission, known_kind
 from portal.workloads.services.snapshots import snapshot_of
 from portal.workloads.specs import RunSpec
-from portal.workloads.transitions import add_event, announce, move
+from portal.workloads.transitions import add_event, announce, locked, move
 from slipway.schemas.truncation import shorten
 from slipway.schemas.workloads import WorkloadState
 
@@ -28,6 +28,8 @@ MAX_PROCS = 256
 MAX_WORLD = 65_536
 MAX_PRIORITY = 100
 MAX_ATTEMPTS = 100
+# Levels of workloads: a schedule, its pipeline, a sweep in it, the jobs of the sweep.
+MAX_DEPTH = 4
 _DIGEST = re.compile(r"\A[0-9a-f]{64}\Z")
 _KEY = re.compile(r"\A[\x21-\x7e]{1,128}\Z")
 
@@ -38,7 +40,8 @@ class WorkloadRequest:
 
     `nodes` is the number of tasks, all placed or none, `procs` the ranks in each. `key` makes the
     submission idempotent within the project: the same key is the same workload. `max_lifetime_s`
-    counts from placement and lets the scheduler fill gaps with it.
+    counts from placement and lets the scheduler fill gaps with it. `parent` is the workload that
+    this one is a part of.
     """
 
     kind: str
@@ -54,6 +57,7 @@ class WorkloadRequest:
     max_lifetime_s: int | None = None
     key: str | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
+    parent: Workload | None = None
 
 
 def submit_workload(*, project: Project, by: User, spec: WorkloadRequest) -> Workload:
@@ -84,6 +88,8 @@ def _submit(
     project: Project, by: User, kind: Kind, name: str, workload_request: WorkloadRequest
 ) -> Workload:
     _open_shares(project)
+    if workload_request.parent is not None:
+        _require_parent(project, workload_request.parent)
     workload = _new(project, by, kind, name, workload_request)
     answer = admission().ask(request_of(workload))
     workload.hold = shorten(answer.why, 300) if isinstance(answer, AdmissionDeferred) else ""
@@ -141,7 +147,7 @@ def enqueue(workload: Workload) -> None:
 def _new(
     project: Project, by: User, kind: Kind, name: str, workload_request: WorkloadRequest
 ) -> Workload:
-    amount = workload_request.tier.amount
+    amount, parent = workload_request.tier.amount, workload_request.parent
     return Workload(
         project=project,
         team_id=project.team_id,
@@ -160,6 +166,8 @@ def _new(
         gpu_model=workload_request.tier.gpu_model,
         labels=workload_request.tier.labels,
         tags=dict(workload_request.tags),
+        parent=parent,
+        root=None if parent is None else parent.root or parent,
         backend=workload_request.spec.backend,
         spec=workload_request.spec.model_dump(mode="json"),
         snapshot=workload_request.snapshot,
@@ -169,6 +177,33 @@ def _new(
         max_lifetime_s=workload_request.max_lifetime_s,
         waits_since=clock.now(),
     )
+
+
+def _require_parent(project: Project, parent: Workload) -> None:
+    """Raise Conflict unless the workload may have parts: it runs or waits in the same project.
+
+    It stays locked, so that it is not stopped between this and the commit of its new part.
+    """
+    current = locked(parent.pk)
+    assert current is not None  # noqa: S101  (workloads are never deleted)
+    assert current.project_id == project.pk  # noqa: S101  (callers look it up in the project)
+    if current.status in ENDS or current.plan == StopOutcome.STOP:
+        raise Conflict(
+            f"{current.name} is {current.state}, so nothing can become a part of it.",
+            code="parent_ended",
+            field="parent",
+            next_step="Leave the parent out, or name a workload that waits or runs.",
+        )
+    depth, above = 1, current
+    while above.parent is not None:
+        depth, above = depth + 1, above.parent
+    if depth >= MAX_DEPTH:
+        raise InvalidInput(
+            f"Parts may be nested {MAX_DEPTH} deep.",
+            code="too_deep",
+            field="parent",
+            next_step=f"Name {above.name} as the parent.",
+        )
 
 
 def _open_shares(project: Project) -> None:
@@ -187,6 +222,7 @@ def _earlier(project: Project, workload_request: WorkloadRequest) -> Workload | 
     same = (
         workload.kind == workload_request.kind
         and workload.tier_id == workload_request.tier.pk
+        and workload.parent_id == (workload_request.parent and workload_request.parent.pk)
         and (workload.nodes, workload.procs) == (workload_request.nodes, workload_request.procs)
         and workload.spec == workload_request.spec.model_dump(mode="json")
         and (workload.snapshot, workload.environment)

@@ -10,7 +10,7 @@ from portal.core.clock import frozen
 from portal.web import logs
 from portal.web.log_stream import LogPosition, Look, look_at, standing_of
 from portal.web.logs import plain
-from portal.web.views import job_logs
+from portal.web.views import workload_logs
 from portal.workloads.models import UsageSample, Workload
 from tests.personas import Personas
 from tests.portal.web.conftest import Browse
@@ -53,7 +53,7 @@ def test_a_range_of_a_log_ends_with_whole_characters(
     people: Personas, browse: Browse, workload: Workload
 ) -> None:
     print_lines(workload, "größe\n", rank=1)
-    address = f"/p/vision/jobs/{workload.pk}/log?rank=1"
+    address = f"/p/vision/workloads/{workload.pk}/log?rank=1"
     told = browse(people.vera).get(f"{address}&bytes=3").json()
     assert (told["start"], told["end"], told["text"]) == (0, 2, "gr")
     rest = browse(people.vera).get(f"{address}&start=2").json()
@@ -65,7 +65,7 @@ def test_a_rank_or_attempt_that_is_not_there_is_not_found(
     people: Personas, browse: Browse, workload: Workload, query: str
 ) -> None:
     for page in ("log", "log/download", "log/find"):
-        answer = browse(people.vera).get(f"/p/vision/jobs/{workload.pk}/{page}?{query}&q=x")
+        answer = browse(people.vera).get(f"/p/vision/workloads/{workload.pk}/{page}?{query}&q=x")
         assert answer.status_code == 404
 
 
@@ -73,7 +73,7 @@ def test_a_rank_or_attempt_that_is_not_there_is_not_found(
 def test_a_number_that_is_none_is_refused(
     people: Personas, browse: Browse, workload: Workload, query: str
 ) -> None:
-    answer = browse(people.vera).get(f"/p/vision/jobs/{workload.pk}/log?{query}")
+    answer = browse(people.vera).get(f"/p/vision/workloads/{workload.pk}/log?{query}")
     assert answer.status_code == 422
 
 
@@ -81,7 +81,7 @@ def test_a_search_finds_lines_in_whatever_case_and_shows_them_as_text(
     people: Personas, browse: Browse, workload: Workload
 ) -> None:
     print_lines(workload, "first\n\x1b[31mLoss\x1b[0m <b>0.5</b>\nlast loss")
-    address = f"/p/vision/jobs/{workload.pk}/log/find?q="
+    address = f"/p/vision/workloads/{workload.pk}/log/find?q="
     page = browse(people.vera).get(f"{address}LOSS")
     assert "2 lines with “LOSS”" in text_of(page)
     assert "Loss &lt;b&gt;0.5&lt;/b&gt;" in html_of(page)
@@ -93,7 +93,7 @@ def test_a_search_says_how_far_it_went(
     people: Personas, browse: Browse, workload: Workload, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     print_lines(workload, "loss 1\n" * 10 + "gain 2\n")
-    address = f"/p/vision/jobs/{workload.pk}/log/find?q="
+    address = f"/p/vision/workloads/{workload.pk}/log/find?q="
     vera = browse(people.vera)
     assert "1 line with “gain”." in text_of(vera.get(f"{address}gain"))
     monkeypatch.setattr(logs, "MOST_SEARCHED_BYTES", 28)
@@ -108,7 +108,7 @@ def test_a_download_is_the_log_byte_for_byte(
     people: Personas, browse: Browse, workload: Workload
 ) -> None:
     print_lines(workload, "\x1b[31mred\x1b[0m\r\n" * 50_000)
-    answer: Any = browse(people.vera).get(f"/p/vision/jobs/{workload.pk}/log/download")
+    answer: Any = browse(people.vera).get(f"/p/vision/workloads/{workload.pk}/log/download")
     assert b"".join(answer.streaming_content) == b"\x1b[31mred\x1b[0m\r\n" * 50_000
     assert f'filename="{workload.pk}-attempt1-rank0.log"' in answer.headers["Content-Disposition"]
 
@@ -123,7 +123,7 @@ def test_samples_are_told_for_each_node(
         cpu_percent=87.6543,
         memory_bytes=5,
     )
-    told = browse(people.vera).get(f"/p/vision/jobs/{workload.pk}/samples").json()
+    told = browse(people.vera).get(f"/p/vision/workloads/{workload.pk}/samples").json()
     assert [point[1:] for point in told["tasks"][0]["points"]] == [[87.7, 5, None]]
     assert told["cpu_limit_percent"] == 100
     assert told["is_over"] is False
@@ -137,13 +137,14 @@ def test_samples_that_a_chart_does_not_draw_are_counted(
         UsageSample.objects.create(
             lease=lease, measured_ms=second, at=after(second), cpu_percent=second, memory_bytes=5
         )
-    vera, address = browse(people.vera), f"/p/vision/jobs/{workload.pk}"
+    vera, address = browse(people.vera), f"/p/vision/workloads/{workload.pk}"
     assert vera.get(f"{address}/samples").json()["left_out"] == 0
-    monkeypatch.setattr(job_logs, "SAMPLES", 2)
+    monkeypatch.setattr(workload_logs, "SAMPLES", 2)
     facts = vera.get(f"{address}/samples").json()
     assert [point[1] for point in facts["tasks"][0]["points"]] == [3, 4]
     assert facts["left_out"] == 3
-    assert 'id="usage-left-out"' in vera.get(address).content.decode()
+    page = vera.get(f"/p/vision/jobs/{workload.pk}")
+    assert 'id="usage-left-out"' in page.content.decode()
 
 
 def test_a_stream_goes_on_from_a_byte_and_knows_when_the_log_is_complete(

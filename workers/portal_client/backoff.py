@@ -6,7 +6,7 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-from workers.node_agent.errors import PortalUnreachable
+from workers.portal_client.client import PortalUnreachable
 
 Answer = TypeVar("Answer")
 log = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""Log of a job: live, in ranges, searched, whole. Also the resource usage of its tasks."""
+"""Log of a workload: live, in ranges, searched, whole. Also the resource usage of its tasks."""
 
 from typing import Any
 
@@ -6,31 +6,30 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from portal.accounts.gates import ProjectRole, gated_project
+from portal.accounts.gates import gated_project
 from portal.accounts.principal import require_principal
 from portal.core.errors import Forbidden
 from portal.core.policy import guarded_by
 from portal.core.streams import ByteStream, EventStream
-from portal.web.jobs import job_of
 from portal.web.list_query import word
 from portal.web.log_stream import follow
 from portal.web.logs import matches_in, number, piece_of
 from portal.web.sse_auth import listener_of
-from portal.workloads.models import Workload
+from portal.workloads.gates import WorkloadRole, gated_workload
 from portal.workloads.services.logs import log_of, read_log
 from portal.workloads.services.samples import samples_of
 from slipway.schemas.accounts import Role, Scope
 
 RANGE_BYTES = 256 * 1024
 SAMPLES = 1500
-_SEE = ProjectRole(Role.VIEWER, Scope.WORKLOADS_READ)
+_SEE = WorkloadRole(Role.VIEWER, Scope.WORKLOADS_READ)
 
 
 @guarded_by(_SEE)
 @require_safe
-def project_job_follow(request: HttpRequest, project: str, job: str) -> EventStream:
+def project_workload_follow(request: HttpRequest, project: str, workload: str) -> EventStream:
     """Stream the log of one rank from a byte on, as it grows."""
-    workload = _workload(request, job)
+    workload_row = gated_workload(request)
     principal = require_principal(request)
     if principal.token is not None or not request.session.session_key:
         raise Forbidden(
@@ -40,8 +39,8 @@ def project_job_follow(request: HttpRequest, project: str, job: str) -> EventStr
     listener = listener_of(principal.user, request.session.session_key, gated_project(request))
     pieces = follow(
         listener,
-        workload_id=workload.pk,
-        attempt=number(request, "attempt", workload.epoch),
+        workload_id=workload_row.pk,
+        attempt=number(request, "attempt", workload_row.epoch),
         rank=number(request, "rank"),
         start=_resumed_from(request),
     )
@@ -58,12 +57,12 @@ def _resumed_from(request: HttpRequest) -> int | None:
 
 @guarded_by(_SEE)
 @require_safe
-def project_job_log(request: HttpRequest, project: str, job: str) -> JsonResponse:
+def project_workload_log(request: HttpRequest, project: str, workload: str) -> JsonResponse:
     """Return a range of the log as text, for a page that scrolls back."""
-    workload = _workload(request, job)
+    workload_row = gated_workload(request)
     piece = piece_of(
-        workload,
-        attempt=number(request, "attempt", workload.epoch),
+        workload_row,
+        attempt=number(request, "attempt", workload_row.epoch),
         rank=number(request, "rank"),
         start=number(request, "start"),
         most_bytes=min(RANGE_BYTES, number(request, "bytes", RANGE_BYTES)),
@@ -74,33 +73,34 @@ def project_job_log(request: HttpRequest, project: str, job: str) -> JsonRespons
 
 @guarded_by(_SEE)
 @require_safe
-def project_job_find(request: HttpRequest, project: str, job: str) -> HttpResponse:
+def project_workload_find(request: HttpRequest, project: str, workload: str) -> HttpResponse:
     """List the lines of the log that hold some words."""
-    workload, words = _workload(request, job), word(request, "q")
-    attempt, rank = number(request, "attempt", workload.epoch), number(request, "rank")
-    matches = matches_in(workload, attempt=attempt, rank=rank, words=words) if words else None
+    workload_row, words = gated_workload(request), word(request, "q")
+    attempt, rank = number(request, "attempt", workload_row.epoch), number(request, "rank")
+    matches = matches_in(workload_row, attempt=attempt, rank=rank, words=words) if words else None
     context = {
-        "workload": workload,
+        "workload": workload_row,
         "words": words,
         "found": matches,
         "attempt": attempt,
         "rank": rank,
         "room": "projects",
-        "section": "jobs",
     }
-    return render(request, "web/jobs/found.html", context)
+    return render(request, "web/workloads/found.html", context)
 
 
 @guarded_by(_SEE)
 @require_safe
-def project_job_download(request: HttpRequest, project: str, job: str) -> ByteStream:
+def project_workload_download(request: HttpRequest, project: str, workload: str) -> ByteStream:
     """Hand out the log of one rank, byte for byte."""
-    workload = _workload(request, job)
-    attempt, rank = number(request, "attempt", workload.epoch), number(request, "rank")
-    log = log_of(workload=workload, attempt=attempt, rank=rank)
-    pieces = read_log(workload=workload, attempt=attempt, rank=rank, start=0, length=log.size_bytes)
+    workload_row = gated_workload(request)
+    attempt, rank = number(request, "attempt", workload_row.epoch), number(request, "rank")
+    log = log_of(workload=workload_row, attempt=attempt, rank=rank)
+    pieces = read_log(
+        workload=workload_row, attempt=attempt, rank=rank, start=0, length=log.size_bytes
+    )
     response = ByteStream(pieces, content_type="text/plain; charset=utf-8")
-    name = f"{workload.pk}-attempt{attempt}-rank{rank}.log"
+    name = f"{workload_row.pk}-attempt{attempt}-rank{rank}.log"
     response.headers["Content-Disposition"] = f'attachment; filename="{name}"'
     response.headers["Cache-Control"] = "no-store"
     return response
@@ -108,12 +108,12 @@ def project_job_download(request: HttpRequest, project: str, job: str) -> ByteSt
 
 @guarded_by(_SEE)
 @require_safe
-def project_job_samples(request: HttpRequest, project: str, job: str) -> JsonResponse:
+def project_workload_samples(request: HttpRequest, project: str, workload: str) -> JsonResponse:
     """Return what the tasks of one attempt have used: a line for each, times in Unix ms."""
-    workload = _workload(request, job)
-    attempt = number(request, "attempt", workload.epoch)
+    workload_row = gated_workload(request)
+    attempt = number(request, "attempt", workload_row.epoch)
     lines: dict[int, list[list[Any]]] = {}
-    samples = samples_of(workload=workload, attempt=attempt)
+    samples = samples_of(workload=workload_row, attempt=attempt)
     newest = samples.reverse()[:SAMPLES]
     for sample in reversed(newest):
         lines.setdefault(sample.lease.index, []).append(
@@ -126,16 +126,12 @@ def project_job_samples(request: HttpRequest, project: str, job: str) -> JsonRes
         )
     details = {
         "tasks": [{"index": index, "points": points} for index, points in sorted(lines.items())],
-        "cpu_limit_percent": workload.cpu_millis / 10,
-        "memory_limit_bytes": workload.memory_bytes,
-        "is_over": workload.status.is_final,
+        "cpu_limit_percent": workload_row.cpu_millis / 10,
+        "memory_limit_bytes": workload_row.memory_bytes,
+        "is_over": workload_row.status.is_final,
         "left_out": samples.count() - len(newest) if len(newest) == SAMPLES else 0,
     }
     return _fresh(JsonResponse(details))
-
-
-def _workload(request: HttpRequest, job: str) -> Workload:
-    return job_of(gated_project(request), job).workload
 
 
 def _fresh(response: JsonResponse) -> JsonResponse:

@@ -1,0 +1,62 @@
+"""Back ends: the ways in which a node runs a task, and their capabilities.
+
+The one table of them. The portal reads the capabilities, a node has an implementation by the same
+name (`workers.node_agent.backends`).
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Final, Literal
+
+from pydantic import AfterValidator, Field
+
+IsolationLevel = Literal["namespaces", "users", "containers", "shared"]
+
+
+@dataclass(frozen=True)
+class BackendInfo:
+    """Capabilities of one back end.
+
+    `label` is shown in forms. `runs_gangs` is True if tasks on several nodes can reach each other.
+    `can_warm` is True if tasks can be forked from a warm process. `unreported_isolation` is the
+    isolation of projects that is assumed of a node that does not report it.
+    """
+
+    name: str
+    label: str
+    runs_gangs: bool
+    can_warm: bool
+    unreported_isolation: IsolationLevel
+
+
+BACKENDS: Final = {
+    info.name: info
+    for info in (
+        BackendInfo(
+            name="process",
+            label="A process of the node",
+            runs_gangs=True,
+            can_warm=True,
+            unreported_isolation="shared",
+        ),
+        # Each engine has networks of its own, and nothing joins them.
+        BackendInfo(
+            name="docker",
+            label="A Docker container",
+            runs_gangs=False,
+            can_warm=False,
+            unreported_isolation="containers",
+        ),
+    )
+}
+DEFAULT_BACKEND: Final = "process"
+
+
+def _known(name: str) -> str:
+    if name not in BACKENDS:
+        raise ValueError(f"must be {' or '.join(BACKENDS)}")
+    return name
+
+
+BackendName = Annotated[
+    str, AfterValidator(_known), Field(json_schema_extra={"enum": list(BACKENDS)})
+]

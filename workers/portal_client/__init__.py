@@ -1,0 +1,1 @@
+"""The HTTP client with which agents, gateways, replicas, labs and the Hub call the portal."""
