@@ -16,7 +16,7 @@ _PATH = "/checkpoints/{task_id}/{int:epoch}/{int:step}"
 
 
 @router.put(_PATH, auth=agent_gate(NodeToken()), response={204: None})
-def put_checkpoint(request: HttpRequest, task_id: str, epoch: int, step: int) -> Status[None]:
+def upload_checkpoint(request: HttpRequest, task_id: str, epoch: int, step: int) -> Status[None]:
     """Keep a checkpoint; the body is the tar of `slipway.schemas.checkpoints`."""
     length = request.META.get("CONTENT_LENGTH") or ""
     take_copy(
@@ -37,7 +37,7 @@ def _arriving(request: HttpRequest) -> Iterator[bytes]:
 
 
 @router.get(_PATH, auth=agent_gate(NodeToken()), response=None)
-def get_checkpoint(request: HttpRequest, task_id: str, epoch: int, step: int) -> ByteStream:
+def download_checkpoint(request: HttpRequest, task_id: str, epoch: int, step: int) -> ByteStream:
     """Stream a checkpoint the task goes on from, as it was sent."""
     pieces, size = copy_for(node=gated_node(request), task_id=task_id, epoch=epoch, step=step)
     response = ByteStream(pieces, content_type="application/x-tar")

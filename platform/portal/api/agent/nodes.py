@@ -27,19 +27,19 @@ class DesiredQuery(BaseModel):
     auth=agent_gate(Public("the one-time join token in the body is the proof")),
     response={201: Joined},
 )
-def join(request: HttpRequest, payload: Join) -> Status[Joined]:
+def register_node(request: HttpRequest, payload: Join) -> Status[Joined]:
     """Become a node of this installation."""
     made = join_node(secret=payload.join_token, name=payload.name, details=payload.facts)
     return Status(201, Joined(node_id=made.node.pk, node_token=made.secret))
 
 
 @router.post("/heartbeat", auth=agent_gate(NodeToken()), response=HeartbeatAnswer)
-def beat(request: HttpRequest, payload: Heartbeat) -> HeartbeatAnswer:
+def report_heartbeat(request: HttpRequest, payload: Heartbeat) -> HeartbeatAnswer:
     """Renew the leases of what the node runs."""
     return heartbeat(node=gated_node(request), beat=payload)
 
 
 @router.get("/desired", auth=agent_gate(NodeToken()), response=DesiredState)
-def desired(request: HttpRequest, query: Query[DesiredQuery]) -> DesiredState:
+def get_desired_state(request: HttpRequest, query: Query[DesiredQuery]) -> DesiredState:
     """Return what the node should run, after the long poll of `portal.api.agent.long_poll`."""
     return desired_for(node=gated_node(request))

@@ -34,7 +34,7 @@ class OffsetQuery(BaseModel):
 
 
 @router.post("/reports", auth=agent_gate(NodeToken()), response=ReportsAnswer)
-def report(request: HttpRequest, payload: Reports) -> ReportsAnswer:
+def report_tasks(request: HttpRequest, payload: Reports) -> ReportsAnswer:
     """Take in what has become of tasks."""
     return accept_reports(
         node=gated_node(request), reports=payload.reports, sent_unix_ms=payload.sent_unix_ms
@@ -44,7 +44,7 @@ def report(request: HttpRequest, payload: Reports) -> ReportsAnswer:
 @router.put(
     "/logs/{task_id}/{int:epoch}/{int:rank}", auth=agent_gate(NodeToken()), response=LogAnswer
 )
-def put_log(
+def upload_log(
     request: HttpRequest, task_id: str, epoch: int, rank: int, query: Query[OffsetQuery]
 ) -> LogAnswer:
     """Append bytes to the log of a rank; the body is the bytes as they are."""
@@ -67,7 +67,7 @@ def _arriving(request: HttpRequest) -> Iterator[bytes]:
 
 
 @router.get("/snapshots/{digest}", auth=agent_gate(NodeToken()), response=None)
-def get_snapshot(request: HttpRequest, digest: str) -> ByteStream:
+def download_snapshot(request: HttpRequest, digest: str) -> ByteStream:
     """Stream the code of a task this node is to run, as a tar."""
     pieces, size = snapshot_for(node=gated_node(request), digest=digest)
     response = ByteStream(pieces, content_type="application/x-tar")
@@ -95,7 +95,7 @@ def report_build(request: HttpRequest, digest: str, payload: EnvironmentReport) 
 
 
 @router.post("/samples", auth=agent_gate(NodeToken()), response={204: None})
-def sample(request: HttpRequest, payload: Samples) -> Status[None]:
+def report_samples(request: HttpRequest, payload: Samples) -> Status[None]:
     """Take in what tasks use."""
     accept_samples(
         node=gated_node(request), samples=payload.samples, sent_unix_ms=payload.sent_unix_ms

@@ -46,7 +46,7 @@ def _etag(version: int) -> str:
 
 
 @router.post("/reports", auth=agent_gate(GatewayToken()), response={204: None})
-def report(request: HttpRequest, payload: GatewayReport) -> Status[None]:
+def report_gateway(request: HttpRequest, payload: GatewayReport) -> Status[None]:
     """Take in what a gateway did."""
     take_gateway_report(gateway=gated_gateway(request), report=payload)
     return Status(204, None)
@@ -60,7 +60,7 @@ def report_replica(request: HttpRequest, replica: str, payload: ReplicaReport) -
 
 
 @router.get("/replicas/{replica}/orders", auth=agent_gate(ReplicaToken()), response=ReplicaSpec)
-def get_orders(request: HttpRequest, replica: str) -> ReplicaSpec:
+def get_replica_spec(request: HttpRequest, replica: str) -> ReplicaSpec:
     """Tell a replica what it serves and how, with the secret that gateways know it by."""
     return orders_of(gated_replica(request))
 
@@ -68,7 +68,7 @@ def get_orders(request: HttpRequest, replica: str) -> ReplicaSpec:
 @router.get(
     "/replicas/{replica}/files/{int:number}", auth=agent_gate(ReplicaToken()), response=None
 )
-def get_model_file(request: HttpRequest, replica: str, number: int) -> ByteStream:
+def download_model_file(request: HttpRequest, replica: str, number: int) -> ByteStream:
     """Stream a file of the replica's model."""
     pieces, size = read_model_file(replica=gated_replica(request), number=number)
     release_connection()

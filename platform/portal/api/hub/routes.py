@@ -50,33 +50,33 @@ def list_servers(
 
 
 @router.get("/servers/{server}", auth=_OF_ONE, response=HubServer)
-def show_server(request: HttpRequest, server: str) -> HubServer:
+def get_server(request: HttpRequest, server: str) -> HubServer:
     """Tell how one server stands."""
     return hub_view(gated_server(request))
 
 
 @router.post("/servers/{server}/start", auth=_OF_ONE, response=HubServer)
-def start(request: HttpRequest, server: str) -> HubServer:
+def start_hub_server(request: HttpRequest, server: str) -> HubServer:
     """Start a server again, for its owner; one that runs is left alone."""
     return _shown(start_server(server=gated_server(request)))
 
 
 @router.post("/servers/{server}/routed", auth=_OF_ONE, response=HubServer)
-def routed(request: HttpRequest, server: str, payload: HubNote) -> HubServer:
+def report_route(request: HttpRequest, server: str, payload: HubNote) -> HubServer:
     """Take note that browsers reach one start of a server."""
     note_routed(server=gated_server(request), start=payload.start)
     return _shown(gated_server(request))
 
 
 @router.post("/servers/{server}/trouble", auth=_OF_ONE, response=HubServer)
-def trouble(request: HttpRequest, server: str, payload: HubTrouble) -> HubServer:
+def report_failure(request: HttpRequest, server: str, payload: HubTrouble) -> HubServer:
     """Take note of why browsers do not reach one start of a server yet."""
     note_trouble(server=gated_server(request), start=payload.start, why=payload.why)
     return _shown(gated_server(request))
 
 
 @router.post("/labs/{server}/reports", auth=agent_gate(LabToken()), response=LabOrders)
-def report(request: HttpRequest, server: str, payload: LabReport) -> LabOrders:
+def report_lab(request: HttpRequest, server: str, payload: LabReport) -> LabOrders:
     """Take in how a server stands; tell it what is to come."""
     return take_lab_report(server=gated_server(request), report=payload)
 

@@ -18,15 +18,15 @@ from portal.core.pagination import paginate
 from portal.core.streams import release_connection
 from portal.notebooks.file_gates import NotebookRole, gated_notebook
 from portal.notebooks.models import NotebookFile, NotebookVersion
+from portal.notebooks.services import files as file_services
+from portal.notebooks.services import files_deletion
 from portal.notebooks.services.files import (
     branch_version,
     bytes_of,
     read_version,
     restore_version,
-    save_notebook,
     version_of,
 )
-from portal.notebooks.services.files_deletion import delete_notebook, undelete_notebook
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.base import PageOf
 from slipway.schemas.notebook_files import (
@@ -90,7 +90,7 @@ def shown(file: NotebookFile) -> NotebookFileOut:
     response=NotebookFileOut,
     openapi_extra=_UP,
 )
-def save(request: HttpRequest, project: str, query: Query[PathQuery]) -> NotebookFileOut:
+def save_notebook(request: HttpRequest, project: str, query: Query[PathQuery]) -> NotebookFileOut:
     """Keep a notebook as its newest version: the .ipynb as it is, of at most 20 MiB.
 
     What the newest version says already makes no new one, so that sending it twice is harmless.
@@ -98,7 +98,9 @@ def save(request: HttpRequest, project: str, query: Query[PathQuery]) -> Noteboo
     project_row, by = gated_project(request), require_principal(request).user
     release_connection()
     content = bytes_of(body_of(request))
-    saved = save_notebook(project=project_row, by=by, path=query.path, content=content)
+    saved = file_services.save_notebook(
+        project=project_row, by=by, path=query.path, content=content
+    )
     return shown(saved.version.file)
 
 
@@ -119,7 +121,7 @@ def list_notebooks(
 @router.get(
     "/projects/{project}/notebook-files/{notebook}", auth=gate(_SEE), response=NotebookFileOut
 )
-def show_notebook(request: HttpRequest, project: str, notebook: str) -> NotebookFileOut:
+def get_notebook(request: HttpRequest, project: str, notebook: str) -> NotebookFileOut:
     """Show one notebook."""
     return notebook_out(gated_notebook(request))
 
@@ -127,12 +129,12 @@ def show_notebook(request: HttpRequest, project: str, notebook: str) -> Notebook
 @router.delete(
     "/projects/{project}/notebook-files/{notebook}", auth=gate(_CHANGE), response={204: None}
 )
-def remove_notebook(request: HttpRequest, project: str, notebook: str) -> Status[None]:
+def delete_notebook(request: HttpRequest, project: str, notebook: str) -> Status[None]:
     """Delete a notebook with its versions; that can be taken back for three days.
 
     A file of it in a workspace stays, and its next save begins another history.
     """
-    delete_notebook(file=gated_notebook(request))
+    files_deletion.delete_notebook(file=gated_notebook(request))
     return Status(204, None)
 
 
@@ -141,9 +143,9 @@ def remove_notebook(request: HttpRequest, project: str, notebook: str) -> Status
     auth=gate(_TAKE_BACK),
     response=NotebookFileOut,
 )
-def bring_notebook_back(request: HttpRequest, project: str, notebook: str) -> NotebookFileOut:
+def undelete_notebook(request: HttpRequest, project: str, notebook: str) -> NotebookFileOut:
     """Take back the deletion of a notebook."""
-    return shown(undelete_notebook(file=gated_notebook(request)))
+    return shown(files_deletion.undelete_notebook(file=gated_notebook(request)))
 
 
 @router.get(
@@ -165,7 +167,7 @@ def list_notebook_versions(
     response=None,
     openapi_extra=DOWN,
 )
-def version_content(
+def download_notebook_version(
     request: HttpRequest,
     project: str,
     notebook: str,
@@ -186,7 +188,7 @@ def version_content(
     auth=gate(_CHANGE),
     response=NotebookVersionOut,
 )
-def restore(
+def restore_notebook_version(
     request: HttpRequest, project: str, notebook: str, payload: RestoreIn
 ) -> NotebookVersionOut:
     """Make an old version the newest again; the versions between stay."""
@@ -200,7 +202,7 @@ def restore(
     auth=gate(_CHANGE),
     response={201: NotebookFileOut},
 )
-def branch(
+def branch_notebook(
     request: HttpRequest, project: str, notebook: str, payload: BranchIn
 ) -> Status[NotebookFileOut]:
     """Begin a new notebook as a version of this one."""

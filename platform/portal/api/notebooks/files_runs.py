@@ -56,7 +56,7 @@ def _started(
     auth=gate(_RUN),
     response={201: NotebookRunOut},
 )
-def verify(
+def verify_notebook(
     request: HttpRequest, project: str, notebook: str, payload: VerifyIn
 ) -> Status[NotebookRunOut]:
     """Run a version top to bottom in a clean kernel, as a job, and report what differs."""
@@ -71,7 +71,7 @@ def verify(
     auth=gate(_RUN),
     response={201: NotebookRunOut},
 )
-def run(
+def run_notebook(
     request: HttpRequest, project: str, notebook: str, payload: RunIn
 ) -> Status[NotebookRunOut]:
     """Run a version as a job, with values for its cell tagged `parameters`."""
@@ -91,7 +91,7 @@ def run(
     auth=gate(NotebookRole(Role.VIEWER, Scope.WORKLOADS_READ)),
     response=PageOf[NotebookRunOut],
 )
-def list_runs(
+def list_notebook_runs(
     request: HttpRequest, project: str, notebook: str, page: PageParameters
 ) -> PageOf[NotebookRunOut]:
     """List the verifications and runs of a notebook, newest first."""
@@ -103,7 +103,7 @@ def list_runs(
 
 
 @router.get("/projects/{project}/notebook-runs/{job}", auth=gate(_SEE_RUN), response=NotebookRunOut)
-def show_notebook_run(request: HttpRequest, project: str, job: str) -> NotebookRunOut:
+def get_notebook_run(request: HttpRequest, project: str, job: str) -> NotebookRunOut:
     """Show how a notebook fares as a job, and what a verification found."""
     return run_out(gated_run(request), Explainer(require_principal(request).user))
 
@@ -114,7 +114,7 @@ def show_notebook_run(request: HttpRequest, project: str, job: str) -> NotebookR
     response=None,
     openapi_extra=DOWN,
 )
-def run_output(request: HttpRequest, project: str, job: str) -> HttpResponse:
+def download_notebook_output(request: HttpRequest, project: str, job: str) -> HttpResponse:
     """Download the output notebook: at the end whole, before it as far as it has come."""
     notebook_run = gated_run(request)
     if notebook_run.output is None:
@@ -128,7 +128,7 @@ def run_output(request: HttpRequest, project: str, job: str) -> HttpResponse:
     response=NotebookRunOut,
     openapi_extra=_UP,
 )
-def send_output(
+def upload_notebook_output(
     request: HttpRequest, project: str, job: str, query: Query[PathQuery]
 ) -> NotebookRunOut:
     """Keep the output notebook of a job, in place of what it sent before; the job alone may."""
@@ -143,7 +143,7 @@ def send_output(
     auth=gate(OwnJob()),
     response=NotebookRunOut,
 )
-def send_report(
+def upload_verification_report(
     request: HttpRequest, project: str, job: str, payload: CheckReport
 ) -> NotebookRunOut:
     """Say what a verification found; the job alone may, once."""

@@ -78,7 +78,7 @@ def list_notebook_servers(
 
 
 @router.post(_ALL, auth=gate(_RUN), response={201: ServerOut})
-def launch_notebook_server(
+def create_notebook_server(
     request: HttpRequest, project: str, payload: ServerIn
 ) -> Status[ServerOut]:
     """Launch a notebook server. What can never run is refused here, before anything starts."""
@@ -96,14 +96,14 @@ def quote_notebook_server(request: HttpRequest, project: str, payload: ServerIn)
 
 
 @router.get(_ONE, auth=gate(_SEE_ONE), response=ServerOut)
-def show_notebook_server(request: HttpRequest, project: str, server: str) -> ServerOut:
+def get_notebook_server(request: HttpRequest, project: str, server: str) -> ServerOut:
     """Show one notebook server."""
     viewer = require_principal(request).user
     return server_out(gated_server(request), viewer, Explainer(viewer))
 
 
 @router.patch(_ONE, auth=gate(_OWN), response=ServerOut)
-def edit_notebook_server(
+def update_notebook_server(
     request: HttpRequest, project: str, server: str, payload: ServerEdit
 ) -> ServerOut:
     """Change your server; its tier and its longest time only while it is stopped."""
@@ -126,7 +126,7 @@ def stop_notebook_server(request: HttpRequest, project: str, server: str) -> Ser
 
 
 @router.post(f"{_ONE}/key", auth=gate(_OWN), response=ServerKeyOut)
-def give_notebook_server_key(
+def create_notebook_server_key(
     request: HttpRequest, response: HttpResponse, project: str, server: str
 ) -> ServerKeyOut:
     """Give what lets your programs into your server: the address of Jupyter's API, and a token."""

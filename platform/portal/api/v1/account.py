@@ -6,7 +6,7 @@ from ninja import Router, Status
 from portal.accounts.gates import SignedIn
 from portal.accounts.models import ApiToken
 from portal.accounts.principal import require_principal
-from portal.accounts.services.tokens import create_token, revoke_token
+from portal.accounts.services import tokens
 from portal.api.routing import gate
 from portal.api.v1.serializers import PageParameters, page_of, token_out, user_out
 from portal.core.errors import InvalidInput
@@ -38,7 +38,7 @@ def list_tokens(request: HttpRequest, page: PageParameters) -> PageOf[TokenOut]:
 
 
 @router.post("/tokens", auth=gate(SignedIn(Scope.TOKENS_WRITE)), response={201: TokenCreated})
-def make_token(request: HttpRequest, payload: TokenIn) -> Status[TokenCreated]:
+def create_token(request: HttpRequest, payload: TokenIn) -> Status[TokenCreated]:
     """Make a token; the answer is the only place its secret is ever shown."""
     principal = require_principal(request)
     project = None
@@ -51,7 +51,7 @@ def make_token(request: HttpRequest, payload: TokenIn) -> Status[TokenCreated]:
                 field="project",
                 next_step="List your projects, or leave the project out.",
             )
-    made = create_token(
+    made = tokens.create_token(
         by=principal,
         name=payload.name,
         scopes=payload.scopes,
@@ -62,7 +62,7 @@ def make_token(request: HttpRequest, payload: TokenIn) -> Status[TokenCreated]:
 
 
 @router.delete("/tokens/{token_id}", auth=gate(SignedIn(Scope.TOKENS_WRITE)), response={204: None})
-def delete_token(request: HttpRequest, token_id: str) -> Status[None]:
+def revoke_token(request: HttpRequest, token_id: str) -> Status[None]:
     """Revoke a token at once."""
-    revoke_token(by=require_principal(request).user, token_id=token_id)
+    tokens.revoke_token(by=require_principal(request).user, token_id=token_id)
     return Status(204, None)

@@ -63,7 +63,7 @@ def _matching(events: AuditQuerySet, query: AuditFilters) -> AuditQuerySet:
 
 
 @router.get("/audit", auth=gate(SignedIn(Scope.AUDIT_READ)), response=PageOf[AuditOut])
-def list_audit(request: HttpRequest, query: Query[AuditQuery]) -> PageOf[AuditOut]:
+def list_audit_events(request: HttpRequest, query: Query[AuditQuery]) -> PageOf[AuditOut]:
     """List the changes you may see: your own, those in what you maintain; administrators: all."""
     events = AuditEvent.objects.visible_to(require_principal(request).user)
     page = paginate(_matching(events, query), cursor=query.cursor, limit=query.limit)
@@ -71,7 +71,7 @@ def list_audit(request: HttpRequest, query: Query[AuditQuery]) -> PageOf[AuditOu
 
 
 @router.get("/audit/export", auth=gate(SignedIn(Scope.AUDIT_READ)), response=None)
-def export_audit(request: HttpRequest, query: Query[ExportQuery]) -> StreamingHttpResponse:
+def export_audit_events(request: HttpRequest, query: Query[ExportQuery]) -> StreamingHttpResponse:
     """Stream the matching changes as CSV or JSON lines, newest first."""
     events = AuditEvent.objects.visible_to(require_principal(request).user)
     rows = _matching(events, query).order_by("-pk").iterator(chunk_size=500)
@@ -88,7 +88,7 @@ def export_audit(request: HttpRequest, query: Query[ExportQuery]) -> StreamingHt
     auth=gate(ProjectRole(Role.MAINTAINER, Scope.AUDIT_READ)),
     response=PageOf[AuditOut],
 )
-def list_project_audit(
+def list_project_audit_events(
     request: HttpRequest, project: str, query: Query[AuditQuery]
 ) -> PageOf[AuditOut]:
     """List the changes in one project."""

@@ -11,9 +11,9 @@ from portal.core import clock
 from portal.core.pagination import paginate
 from portal.spend.gates import BudgetGate, gated_budget
 from portal.spend.models import Budget
+from portal.spend.services import budgets as budget_services
 from portal.spend.services.budgets import (
     change_budget,
-    override_budget,
     remove_budget,
     set_budget,
 )
@@ -66,20 +66,20 @@ def list_budgets(request: HttpRequest, page: PageParameters) -> PageOf[BudgetOut
 
 
 @router.post("/budgets", auth=gate(SignedIn(Scope.PROJECTS_WRITE)), response={201: BudgetOut})
-def make_budget(request: HttpRequest, payload: BudgetIn) -> Status[BudgetOut]:
+def create_budget(request: HttpRequest, payload: BudgetIn) -> Status[BudgetOut]:
     """Limit a project or team you own; administrators limit any of them, and people."""
     made = set_budget(by=require_principal(request).user, spec=payload)
     return Status(201, budget_out(made))
 
 
 @router.get("/budgets/{budget}", auth=gate(_SEE), response=BudgetOut)
-def show_budget(request: HttpRequest, budget: str) -> BudgetOut:
+def get_budget(request: HttpRequest, budget: str) -> BudgetOut:
     """Show one budget."""
     return budget_out(gated_budget(request))
 
 
 @router.patch("/budgets/{budget}", auth=gate(_CHANGE), response=BudgetOut)
-def edit_budget(request: HttpRequest, budget: str, payload: BudgetChange) -> BudgetOut:
+def update_budget(request: HttpRequest, budget: str, payload: BudgetChange) -> BudgetOut:
     """Change a budget; what it had stopped can be resumed once it has room again."""
     changed = change_budget(
         budget=gated_budget(request),
@@ -99,9 +99,9 @@ def delete_budget(request: HttpRequest, budget: str) -> Status[None]:
 
 
 @router.post("/budgets/{budget}/override", auth=gate(_CHANGE), response=BudgetOut)
-def let_pass(request: HttpRequest, budget: str, payload: OverrideIn) -> BudgetOut:
+def override_budget(request: HttpRequest, budget: str, payload: OverrideIn) -> BudgetOut:
     """Let everything pass for some hours, with the reason in the audit log; 0 hours end it."""
-    changed = override_budget(
+    changed = budget_services.override_budget(
         budget=gated_budget(request),
         by=require_principal(request).user,
         hours=payload.hours,

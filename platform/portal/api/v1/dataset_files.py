@@ -78,7 +78,9 @@ class SinceQuery(BaseModel):
     response=None,
     openapi_extra=_answer("application/x-ndjson"),
 )
-def stream_manifest(request: HttpRequest, project: str, dataset: str, version: str) -> ByteStream:
+def download_dataset_manifest(
+    request: HttpRequest, project: str, dataset: str, version: str
+) -> ByteStream:
     """Stream every file with its digest and pieces, a line of JSON each, in the order of keys."""
     return _streamed(manifest(gated_version(request)), "application/x-ndjson")
 
@@ -89,7 +91,7 @@ def stream_manifest(request: HttpRequest, project: str, dataset: str, version: s
     response=None,
     openapi_extra=_answer("application/octet-stream"),
 )
-def stream_content(
+def download_dataset_file(
     request: HttpRequest,
     project: str,
     dataset: str,
@@ -115,7 +117,7 @@ def stream_content(
 @router.get(
     f"{_AT}/archive", auth=gate(_SEE), response=None, openapi_extra=_answer("application/x-tar")
 )
-def stream_archive(
+def download_dataset_archive(
     request: HttpRequest, project: str, dataset: str, version: str, query: Query[ArchiveQuery]
 ) -> ByteStream:
     """Download the files as a tar, in the order of their keys; go on with `after`."""
@@ -131,7 +133,7 @@ def _streamed(chunks: Iterable[bytes], kind: str) -> ByteStream:
 
 
 @router.get(f"{_AT}/tables", auth=gate(_SEE), response=list[DataTableOut])
-def list_tables(
+def list_dataset_tables(
     request: HttpRequest, project: str, dataset: str, version: str
 ) -> list[DataTableOut]:
     """List the tables of a version with their schema and statistics."""
@@ -140,7 +142,7 @@ def list_tables(
 
 
 @router.get(f"{_AT}/preview", auth=gate(_SEE), response=PreviewOut)
-def preview_table(
+def preview_dataset_table(
     request: HttpRequest, project: str, dataset: str, version: str, query: Query[PreviewQuery]
 ) -> PreviewOut:
     """Show the first rows of a table; the first 200 are kept."""
@@ -156,7 +158,7 @@ def preview_table(
 
 
 @router.get(f"{_AT}/changes", auth=gate(_SEE), response=DifferenceOut)
-def show_changes(
+def compare_dataset_versions(
     request: HttpRequest, project: str, dataset: str, version: str, query: Query[SinceQuery]
 ) -> DifferenceOut:
     """Compare a version with an earlier one: files, tables, columns, how values shifted."""
@@ -180,7 +182,7 @@ def since_of(version: Version, number: int | None) -> Version:
 
 
 @router.get(f"{_AT}/uses", auth=gate(_SEE), response=list[UseOut])
-def list_uses(
+def list_dataset_uses(
     request: HttpRequest,
     response: HttpResponse,
     project: str,
@@ -199,7 +201,7 @@ def list_uses(
 
 
 @router.post(f"{_AT}/uses", auth=gate(_USE), response=UseOut)
-def note_use(
+def record_dataset_use(
     request: HttpRequest, project: str, dataset: str, version: str, payload: UseIn
 ) -> UseOut:
     """Note that a version is read: by the job whose token this is, by an MLflow run, or both."""

@@ -16,12 +16,10 @@ from portal.core.pagination import paginate, paginate_sorted
 from portal.core.streams import release_connection
 from portal.datasets.gates import DatasetRole, VersionRole, gated_dataset, gated_version
 from portal.datasets.models import Dataset, Version
+from portal.datasets.services import datasets as dataset_services
 from portal.datasets.services.datasets import (
-    create_dataset,
-    delete_dataset,
     delete_version,
     describe_dataset,
-    restore_dataset,
     restore_version,
 )
 from portal.datasets.services.drafts import (
@@ -89,9 +87,9 @@ def list_datasets(
 
 
 @router.post("/projects/{project}/datasets", auth=gate(_WRITE), response={201: DatasetOut})
-def make_dataset(request: HttpRequest, project: str, payload: DatasetIn) -> Status[DatasetOut]:
+def create_dataset(request: HttpRequest, project: str, payload: DatasetIn) -> Status[DatasetOut]:
     """Make an empty dataset."""
-    made = create_dataset(
+    made = dataset_services.create_dataset(
         project=gated_project(request),
         by=require_principal(request).user,
         name=payload.name,
@@ -101,7 +99,7 @@ def make_dataset(request: HttpRequest, project: str, payload: DatasetIn) -> Stat
 
 
 @router.get("/projects/{project}/datasets/{dataset}", auth=gate(_SEE_DATASET), response=DatasetOut)
-def show_dataset(request: HttpRequest, project: str, dataset: str) -> DatasetOut:
+def get_dataset(request: HttpRequest, project: str, dataset: str) -> DatasetOut:
     """Show one dataset."""
     return _shown(gated_dataset(request))
 
@@ -109,7 +107,7 @@ def show_dataset(request: HttpRequest, project: str, dataset: str) -> DatasetOut
 @router.patch(
     "/projects/{project}/datasets/{dataset}", auth=gate(_WRITE_DATASET), response=DatasetOut
 )
-def edit_dataset(
+def update_dataset(
     request: HttpRequest, project: str, dataset: str, payload: DatasetEdit
 ) -> DatasetOut:
     """Change the description."""
@@ -120,9 +118,9 @@ def edit_dataset(
 @router.delete(
     "/projects/{project}/datasets/{dataset}", auth=gate(_WRITE_DATASET), response={204: None}
 )
-def remove_dataset(request: HttpRequest, project: str, dataset: str) -> Status[None]:
+def delete_dataset(request: HttpRequest, project: str, dataset: str) -> Status[None]:
     """Delete a dataset with its versions; it can be brought back for three days."""
-    delete_dataset(dataset=gated_dataset(request))
+    dataset_services.delete_dataset(dataset=gated_dataset(request))
     return Status(204, None)
 
 
@@ -131,9 +129,9 @@ def remove_dataset(request: HttpRequest, project: str, dataset: str) -> Status[N
     auth=gate(_RESTORE_DATASET),
     response=DatasetOut,
 )
-def bring_dataset_back(request: HttpRequest, project: str, dataset: str) -> DatasetOut:
+def restore_dataset(request: HttpRequest, project: str, dataset: str) -> DatasetOut:
     """Bring back a dataset that was deleted."""
-    return _shown(restore_dataset(dataset=gated_dataset(request)))
+    return _shown(dataset_services.restore_dataset(dataset=gated_dataset(request)))
 
 
 @router.post(
@@ -142,7 +140,7 @@ def bring_dataset_back(request: HttpRequest, project: str, dataset: str) -> Data
     response=PiecesKept,
     openapi_extra=_OCTETS,
 )
-def upload_pieces(request: HttpRequest, project: str, dataset: str) -> PiecesKept:
+def upload_dataset_pieces(request: HttpRequest, project: str, dataset: str) -> PiecesKept:
     """Send pieces that drafts of the project miss, as frames, at most 32 MiB of them.
 
     A frame is the 32 bytes of a piece's SHA-256, its length as 8 bytes (big endian), its bytes.
@@ -158,7 +156,7 @@ def upload_pieces(request: HttpRequest, project: str, dataset: str) -> PiecesKep
     auth=gate(_SEE_DATASET),
     response=PageOf[DatasetVersionOut],
 )
-def list_versions(
+def list_dataset_versions(
     request: HttpRequest, project: str, dataset: str, query: PageParameters
 ) -> PageOf[DatasetVersionOut]:
     """List the versions that are ready, newest first."""
@@ -171,7 +169,7 @@ def list_versions(
     auth=gate(_WRITE_DATASET),
     response={201: DatasetVersionOut},
 )
-def begin_version(
+def create_dataset_version(
     request: HttpRequest, project: str, dataset: str, payload: DraftIn
 ) -> Status[DatasetVersionOut]:
     """Begin a version: a draft that is seen by its id alone until it is committed and checked."""
@@ -185,7 +183,7 @@ def begin_version(
     auth=gate(_SEE_VERSION),
     response=DatasetVersionOut,
 )
-def show_data_version(
+def get_dataset_version(
     request: HttpRequest, project: str, dataset: str, version: str
 ) -> DatasetVersionOut:
     """Show a version: by its number, `latest`, or the id of a draft."""
@@ -197,7 +195,9 @@ def show_data_version(
     auth=gate(_WRITE_VERSION),
     response={204: None},
 )
-def remove_version(request: HttpRequest, project: str, dataset: str, version: str) -> Status[None]:
+def delete_dataset_version(
+    request: HttpRequest, project: str, dataset: str, version: str
+) -> Status[None]:
     """Delete a version, which can be brought back for three days; a draft goes at once."""
     delete_version(version=gated_version(request))
     return Status(204, None)
@@ -208,7 +208,7 @@ def remove_version(request: HttpRequest, project: str, dataset: str, version: st
     auth=gate(_RESTORE_VERSION),
     response=DatasetVersionOut,
 )
-def bring_version_back(
+def restore_dataset_version(
     request: HttpRequest, project: str, dataset: str, version: str
 ) -> DatasetVersionOut:
     """Bring back a version that was deleted."""
@@ -220,7 +220,7 @@ def bring_version_back(
     auth=gate(_SEE_VERSION),
     response=PageOf[DataFileOut],
 )
-def list_data_files(
+def list_dataset_files(
     request: HttpRequest, project: str, dataset: str, version: str, query: SearchParameters
 ) -> PageOf[DataFileOut]:
     """List the files of a version by path; `q` is looked for in the paths."""
@@ -236,7 +236,7 @@ def list_data_files(
     auth=gate(_WRITE_VERSION),
     response=MissingPieces,
 )
-def name_files(
+def add_dataset_files(
     request: HttpRequest, project: str, dataset: str, version: str, payload: FilesIn
 ) -> MissingPieces:
     """Add files to a draft, and learn which of their pieces have to be sent."""
@@ -250,7 +250,7 @@ def name_files(
     response=UploadProgress,
     openapi_extra=_OCTETS,
 )
-def append_to_file(
+def append_to_dataset_file(
     request: HttpRequest, project: str, dataset: str, version: str, query: Query[AppendQuery]
 ) -> UploadProgress:
     """Send the next 16 MiB of a file of a draft, without knowing its digest beforehand.
@@ -274,7 +274,7 @@ def append_to_file(
     auth=gate(_WRITE_VERSION),
     response=DatasetVersionOut,
 )
-def close_draft(
+def commit_dataset_version(
     request: HttpRequest, project: str, dataset: str, version: str, payload: CommitIn
 ) -> DatasetVersionOut:
     """Close a draft; it is checked and then gets its number, or is refused with the reason."""

@@ -39,7 +39,7 @@ def list_endpoint_keys(
     auth=gate(_CHANGE),
     response={201: EndpointKeyCreated},
 )
-def make_endpoint_key(
+def create_endpoint_key(
     request: HttpRequest, project: str, endpoint: str, payload: EndpointKeyIn
 ) -> Status[EndpointKeyCreated]:
     """Make a key. Its text is in this answer and can never be shown again.

@@ -26,12 +26,9 @@ from portal.api.v1.serializers import (
 from portal.core.pagination import paginate
 from portal.endpoints.gates import EndpointRole, gated_endpoint
 from portal.endpoints.models import Endpoint, EndpointEvent
+from portal.endpoints.services import endpoints as endpoint_services
 from portal.endpoints.services.endpoints import (
     change_endpoint,
-    create_endpoint,
-    delete_endpoint,
-    pause_endpoint,
-    resume_endpoint,
 )
 from portal.endpoints.services.promotions import promote, roll_back
 from portal.endpoints.services.queries import nodes_of, replica_page, rollouts_of
@@ -100,21 +97,21 @@ def list_endpoints(
     auth=gate(ProjectRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)),
     response={201: EndpointOut},
 )
-def make_endpoint(request: HttpRequest, project: str, payload: EndpointIn) -> Status[EndpointOut]:
+def create_endpoint(request: HttpRequest, project: str, payload: EndpointIn) -> Status[EndpointOut]:
     """Create an endpoint that serves a model version. What can never run is refused here."""
     user = require_principal(request).user
-    made = create_endpoint(project=gated_project(request), by=user, spec=payload)
+    made = endpoint_services.create_endpoint(project=gated_project(request), by=user, spec=payload)
     return Status(201, shown(made))
 
 
 @router.get(_ONE, auth=gate(_SEE), response=EndpointOut)
-def show_endpoint(request: HttpRequest, project: str, endpoint: str) -> EndpointOut:
+def get_endpoint(request: HttpRequest, project: str, endpoint: str) -> EndpointOut:
     """Show one endpoint: where it stands and why, its revisions, the rollout under way."""
     return endpoint_out(gated_endpoint(request))
 
 
 @router.patch(_ONE, auth=gate(_CHANGE), response=EndpointOut)
-def edit_endpoint(
+def update_endpoint(
     request: HttpRequest, project: str, endpoint: str, payload: EndpointChange
 ) -> EndpointOut:
     """Change replicas, limits, rules of rollback or capture while it serves."""
@@ -123,14 +120,16 @@ def edit_endpoint(
 
 
 @router.delete(_ONE, auth=gate(_CHANGE), response={202: EndpointOut})
-def remove_endpoint(request: HttpRequest, project: str, endpoint: str) -> Status[EndpointOut]:
+def delete_endpoint(request: HttpRequest, project: str, endpoint: str) -> Status[EndpointOut]:
     """Delete an endpoint: its replicas finish what they work on, then its name is free."""
     user = require_principal(request).user
-    return Status(202, shown(delete_endpoint(endpoint=gated_endpoint(request), by=user)))
+    return Status(
+        202, shown(endpoint_services.delete_endpoint(endpoint=gated_endpoint(request), by=user))
+    )
 
 
 @router.post(f"{_ONE}/promote", auth=gate(_CHANGE), response={202: RolloutOut})
-def roll_out_version(
+def promote_endpoint(
     request: HttpRequest, project: str, endpoint: str, payload: Promote
 ) -> Status[RolloutOut]:
     """Serve another version, by a plan. It goes back by itself when it does badly."""
@@ -140,7 +139,7 @@ def roll_out_version(
 
 
 @router.post(f"{_ONE}/rollback", auth=gate(_CHANGE), response=EndpointOut)
-def take_version_back(
+def roll_back_endpoint(
     request: HttpRequest, project: str, endpoint: str, payload: Reason
 ) -> EndpointOut:
     """Go back to the revision before, at once while that is still warm."""
@@ -149,21 +148,27 @@ def take_version_back(
 
 
 @router.post(f"{_ONE}/pause", auth=gate(_CHANGE), response=EndpointOut)
-def pause(request: HttpRequest, project: str, endpoint: str, payload: Reason) -> EndpointOut:
+def pause_endpoint(
+    request: HttpRequest, project: str, endpoint: str, payload: Reason
+) -> EndpointOut:
     """Stop the replicas and answer 503 with the reason, until it is resumed."""
     user = require_principal(request).user
-    return shown(pause_endpoint(endpoint=gated_endpoint(request), by=user, reason=payload.reason))
+    return shown(
+        endpoint_services.pause_endpoint(
+            endpoint=gated_endpoint(request), by=user, reason=payload.reason
+        )
+    )
 
 
 @router.post(f"{_ONE}/resume", auth=gate(_CHANGE), response=EndpointOut)
-def resume(request: HttpRequest, project: str, endpoint: str) -> EndpointOut:
+def resume_endpoint(request: HttpRequest, project: str, endpoint: str) -> EndpointOut:
     """Start the replicas again."""
     user = require_principal(request).user
-    return shown(resume_endpoint(endpoint=gated_endpoint(request), by=user))
+    return shown(endpoint_services.resume_endpoint(endpoint=gated_endpoint(request), by=user))
 
 
 @router.post(f"{_ONE}/try", auth=gate(_CHANGE), response=TryOut)
-def try_endpoint(request: HttpRequest, project: str, endpoint: str, payload: TryIn) -> TryOut:
+def invoke_endpoint(request: HttpRequest, project: str, endpoint: str, payload: TryIn) -> TryOut:
     """Ask for a prediction through the gateway; `request` is a body of `/invocations`."""
     user = require_principal(request).user
     answered = try_out(endpoint=gated_endpoint(request), by=user, body=payload.request)
@@ -207,7 +212,7 @@ def list_endpoint_events(
 
 
 @router.get(f"{_ONE}/traffic", auth=gate(_SEE), response=list[TrafficPoint])
-def show_traffic(
+def get_endpoint_traffic(
     request: HttpRequest, project: str, endpoint: str, query: Query[TrafficQuery]
 ) -> list[TrafficPoint]:
     """Show requests a second, latency and errors by the minute, oldest first."""

@@ -68,7 +68,7 @@ def list_environments(
     auth=gate(ProjectRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)),
     response={201: EnvironmentOut},
 )
-def add_environment(
+def create_environment(
     request: HttpRequest, project: str, payload: EnvironmentIn
 ) -> Status[EnvironmentOut]:
     """Make an environment of requirements; the same requirements are the same environment."""
@@ -82,7 +82,7 @@ def add_environment(
 
 
 @router.get("/projects/{project}/environments/{digest}", auth=gate(_SEE), response=EnvironmentOut)
-def show_environment(request: HttpRequest, project: str, digest: str) -> EnvironmentOut:
+def get_environment(request: HttpRequest, project: str, digest: str) -> EnvironmentOut:
     """Show an environment and how it stands on each node that was asked to run something in it."""
     own = gated_project(request)
     environment = _environment(own, digest)

@@ -24,13 +24,13 @@ from portal.api.v1.serializers import SearchParameters, page_of, user_out
 from portal.core.errors import InvalidInput, SlipwayError
 from portal.core.pagination import paginate
 from portal.core.streams import ByteStream, release_connection
+from portal.storage import services
 from portal.storage.digests import sha256_from, structured
 from portal.storage.gates import LINK_PARAMETER, FileRole, UploadLink, gated_file, gated_grant
 from portal.storage.models import StoredFile
 from portal.storage.ports import StoredBytes, UploadDeclaration
 from portal.storage.services import (
     clean_file_name,
-    delete_file,
     discard_bytes,
     keep_file,
     link_to_download,
@@ -177,7 +177,9 @@ def list_files(request: HttpRequest, project: str, query: SearchParameters) -> P
     auth=gate(ProjectRole(Role.CONTRIBUTOR, Scope.FILES_WRITE)),
     response={201: LinkOut},
 )
-def make_upload_link(request: HttpRequest, project: str, payload: UploadLinkIn) -> Status[LinkOut]:
+def create_upload_link(
+    request: HttpRequest, project: str, payload: UploadLinkIn
+) -> Status[LinkOut]:
     """Make a link that uploads one file, once, without a token."""
     link = link_to_upload(
         project=gated_project(request),
@@ -191,7 +193,7 @@ def make_upload_link(request: HttpRequest, project: str, payload: UploadLinkIn) 
 @router.get(
     "/files/{file_id}", auth=gate(FileRole(Role.VIEWER, Scope.FILES_READ)), response=FileOut
 )
-def show_file(request: HttpRequest, file_id: str) -> FileOut:
+def get_file(request: HttpRequest, file_id: str) -> FileOut:
     """Show one file."""
     return file_out(gated_file(request))
 
@@ -201,9 +203,9 @@ def show_file(request: HttpRequest, file_id: str) -> FileOut:
     auth=gate(FileRole(Role.CONTRIBUTOR, Scope.FILES_WRITE)),
     response={204: None},
 )
-def remove_file(request: HttpRequest, file_id: str) -> Status[None]:
+def delete_file(request: HttpRequest, file_id: str) -> Status[None]:
     """Delete a file. Its bytes are freed a day later, when no other file has them."""
-    delete_file(file=gated_file(request))
+    services.delete_file(file=gated_file(request))
     return Status(204, None)
 
 
@@ -212,7 +214,7 @@ def remove_file(request: HttpRequest, file_id: str) -> Status[None]:
     auth=gate(FileRole(Role.VIEWER, Scope.FILES_READ)),
     response={201: LinkOut},
 )
-def make_download_link(
+def create_download_link(
     request: HttpRequest, file_id: str, payload: DownloadLinkIn
 ) -> Status[LinkOut]:
     """Make a link that downloads the file without a token."""
@@ -270,7 +272,9 @@ def download_file(
     response={201: FileOut},
     openapi_extra=_BODY,
 )
-def upload_by_link(request: HttpRequest, file_id: str, query: Query[ContentQuery]) -> HttpResponse:
+def upload_file_by_link(
+    request: HttpRequest, file_id: str, query: Query[ContentQuery]
+) -> HttpResponse:
     """Upload the file a link was made for."""
     return _take(request, gated_project(request), gated_grant(request).name, file_id)
 

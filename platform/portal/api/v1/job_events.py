@@ -99,7 +99,7 @@ def follow_job(
 @router.get(
     "/projects/{project}/jobs/{job}/events", auth=gate(_SEE), response=PageOf[WorkloadEventOut]
 )
-def job_events(
+def list_job_events(
     request: HttpRequest, project: str, job: str, page: PageParameters
 ) -> PageOf[WorkloadEventOut]:
     """Tell the job's story, newest line first."""
@@ -110,7 +110,9 @@ def job_events(
 @router.get(
     "/projects/{project}/jobs/{job}/logs", auth=gate(_SEE), response=None, openapi_extra=_LOG
 )
-def job_log(request: HttpRequest, project: str, job: str, query: Query[JobLogQuery]) -> ByteStream:
+def get_job_log(
+    request: HttpRequest, project: str, job: str, query: Query[JobLogQuery]
+) -> ByteStream:
     """Return bytes of one rank's log, as they are.
 
     `X-Log-Attempt` says of which attempt, `X-Log-Offset` where the first byte stands, `X-Log-Size`
@@ -156,7 +158,7 @@ def _log_of(workload: Workload, attempt: int | None, rank: int) -> RankLog:
 
 
 @router.get("/projects/{project}/jobs/{job}/samples", auth=gate(_SEE), response=list[SampleOut])
-def job_samples(
+def list_job_samples(
     request: HttpRequest, response: HttpResponse, project: str, job: str, query: ListParameters
 ) -> list[SampleOut]:
     """Return the use of CPU, memory and GPU of the present attempt, oldest first."""
@@ -170,7 +172,7 @@ def job_samples(
 @router.get(
     "/projects/{project}/jobs/{job}/checkpoints", auth=gate(_SEE), response=list[CheckpointOut]
 )
-def job_checkpoints(
+def list_job_checkpoints(
     request: HttpRequest, response: HttpResponse, project: str, job: str, query: ListParameters
 ) -> list[CheckpointOut]:
     """Return the checkpoints that are whole and in their place, newest step first.

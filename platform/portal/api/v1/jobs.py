@@ -21,12 +21,9 @@ from portal.spend.presenters import with_cost
 from portal.storage.services import open_file
 from portal.training.gates import JobRole, gated_job
 from portal.training.models import Job
+from portal.training.services import jobs as job_services
 from portal.training.services.jobs import (
     admission_request,
-    cancel_job,
-    clone_job,
-    quote_job,
-    resume_job,
     submit_job,
 )
 from portal.training.services.snapshots import snapshot_of, take_in
@@ -113,7 +110,7 @@ def list_jobs(request: HttpRequest, project: str, query: Query[JobsQuery]) -> Pa
 
 
 @router.post("/projects/{project}/jobs", auth=gate(_RUN), response={201: JobOut})
-def make_job(request: HttpRequest, project: str, payload: JobIn) -> Status[JobOut]:
+def create_job(request: HttpRequest, project: str, payload: JobIn) -> Status[JobOut]:
     """Submit a job. What can never run is refused here, before anything is queued."""
     user = require_principal(request).user
     job = submit_job(project=gated_project(request), by=user, requested=payload)
@@ -121,13 +118,13 @@ def make_job(request: HttpRequest, project: str, payload: JobIn) -> Status[JobOu
 
 
 @router.post("/projects/{project}/jobs/quote", auth=gate(_RUN), response=Quote)
-def tell_price(request: HttpRequest, project: str, payload: JobIn) -> Quote:
+def quote_job(request: HttpRequest, project: str, payload: JobIn) -> Quote:
     """Say what a job would cost and whether it could start now; nothing is queued.
 
     The snapshot need not be uploaded yet.
     """
     project_row, by = gated_project(request), require_principal(request).user
-    quote = quote_job(project=project_row, spec=payload)
+    quote = job_services.quote_job(project=project_row, spec=payload)
     return with_cost(quote, admission_request(project=project_row, by=by, spec=payload))
 
 
@@ -136,7 +133,7 @@ def tell_price(request: HttpRequest, project: str, payload: JobIn) -> Quote:
     auth=gate(JobRole(Role.VIEWER, Scope.WORKLOADS_READ)),
     response=JobOut,
 )
-def show_job(request: HttpRequest, project: str, job: str) -> JobOut:
+def get_job(request: HttpRequest, project: str, job: str) -> JobOut:
     """Show one job."""
     return job_out(gated_job(request), Explainer(require_principal(request).user))
 
@@ -146,10 +143,10 @@ def show_job(request: HttpRequest, project: str, job: str) -> JobOut:
     auth=gate(JobRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)),
     response=JobOut,
 )
-def end_job(request: HttpRequest, project: str, job: str) -> JobOut:
+def cancel_job(request: HttpRequest, project: str, job: str) -> JobOut:
     """End a job; its ranks may save a checkpoint first. One that has ended stays as it is."""
     user = require_principal(request).user
-    return shown(cancel_job(job=gated_job(request), by=user), user)
+    return shown(job_services.cancel_job(job=gated_job(request), by=user), user)
 
 
 @router.post(
@@ -157,10 +154,10 @@ def end_job(request: HttpRequest, project: str, job: str) -> JobOut:
     auth=gate(JobRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)),
     response=JobOut,
 )
-def carry_on(request: HttpRequest, project: str, job: str) -> JobOut:
+def resume_job(request: HttpRequest, project: str, job: str) -> JobOut:
     """Carry on a job that a budget has stopped, from its newest checkpoint."""
     user = require_principal(request).user
-    return shown(resume_job(job=gated_job(request), by=user), user)
+    return shown(job_services.resume_job(job=gated_job(request), by=user), user)
 
 
 @router.post(
@@ -168,8 +165,8 @@ def carry_on(request: HttpRequest, project: str, job: str) -> JobOut:
     auth=gate(JobRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)),
     response={201: JobOut},
 )
-def submit_again(request: HttpRequest, project: str, job: str, payload: JobEdit) -> Status[JobOut]:
+def clone_job(request: HttpRequest, project: str, job: str, payload: JobEdit) -> Status[JobOut]:
     """Submit the same again, with changes; `params` and `args` replace all of theirs."""
     user = require_principal(request).user
-    made = clone_job(job=gated_job(request), by=user, edit=payload)
+    made = job_services.clone_job(job=gated_job(request), by=user, edit=payload)
     return Status(201, shown(made, user))

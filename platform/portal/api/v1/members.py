@@ -104,7 +104,7 @@ def list_project_members(
     auth=gate(ProjectRole(Role.MAINTAINER, _WRITE)),
     response=MemberOut,
 )
-def change_project_member(
+def update_project_member(
     request: HttpRequest, project: str, user_id: str, payload: MemberChange
 ) -> MemberOut:
     """Change a direct member's role."""
@@ -138,7 +138,7 @@ def list_project_invitations(
     auth=gate(ProjectRole(Role.MAINTAINER, _WRITE)),
     response={201: InvitationCreated},
 )
-def invite_to_project(
+def create_project_invitation(
     request: HttpRequest, project: str, payload: InvitationIn
 ) -> Status[InvitationCreated]:
     """Invite an e-mail address; the answer is the only place the link is shown."""
@@ -171,7 +171,7 @@ def list_team_members(request: HttpRequest, team: str, page: PageParameters) -> 
     auth=gate(TeamRole(Role.MAINTAINER, _WRITE)),
     response=MemberOut,
 )
-def change_team_member(
+def update_team_member(
     request: HttpRequest, team: str, user_id: str, payload: MemberChange
 ) -> MemberOut:
     """Change a member's role."""
@@ -205,7 +205,7 @@ def list_team_invitations(
     auth=gate(TeamRole(Role.MAINTAINER, _WRITE)),
     response={201: InvitationCreated},
 )
-def invite_to_team(
+def create_team_invitation(
     request: HttpRequest, team: str, payload: InvitationIn
 ) -> Status[InvitationCreated]:
     """Invite an e-mail address; the answer is the only place the link is shown."""

@@ -14,11 +14,11 @@ from portal.endpoints.gates import EndpointRole, gated_endpoint
 from portal.monitoring.models import Alert, AlertChannel
 from portal.monitoring.monitor_settings import settings_of
 from portal.monitoring.report import alert_out, asked_of, view
+from portal.monitoring.services import monitors
 from portal.monitoring.services.monitors import (
     add_channel,
     change_watching,
     remove_channel,
-    snooze_alert,
 )
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.base import Line, PageOf
@@ -52,7 +52,7 @@ class MonitoringQuery(BaseModel):
 
 
 @router.get(_ALL, auth=gate(_SEE), response=MonitoringOut)
-def show_monitoring(
+def get_monitoring_report(
     request: HttpRequest, project: str, endpoint: str, query: Query[MonitoringQuery]
 ) -> MonitoringOut:
     """Show how an endpoint did: volume, latency, errors, features, quality, alerts."""
@@ -60,13 +60,13 @@ def show_monitoring(
 
 
 @router.get(f"{_ALL}/settings", auth=gate(_SEE), response=MonitorSettings)
-def show_monitor_settings(request: HttpRequest, project: str, endpoint: str) -> MonitorSettings:
+def get_monitor_settings(request: HttpRequest, project: str, endpoint: str) -> MonitorSettings:
     """Show how the endpoint is watched, with the defaults that nobody changed."""
     return settings_of(gated_endpoint(request))
 
 
 @router.patch(f"{_ALL}/settings", auth=gate(_CHANGE), response=MonitorSettings)
-def edit_monitor_settings(
+def update_monitor_settings(
     request: HttpRequest, project: str, endpoint: str, payload: MonitorChange
 ) -> MonitorSettings:
     """Change how the endpoint is watched; what was measured before stays."""
@@ -87,19 +87,21 @@ def list_alerts(
 
 
 @router.post(f"{_ALL}/alerts/{{alert}}/snooze", auth=gate(_CHANGE), response=AlertOut)
-def snooze(
+def snooze_alert(
     request: HttpRequest, project: str, endpoint: str, alert: str, payload: SnoozeIn
 ) -> AlertOut:
     """Tell nobody about an alert for some hours."""
     endpoint_row, user = gated_endpoint(request), require_principal(request).user
-    done = snooze_alert(endpoint=endpoint_row, alert_id=alert, by=user, hours=payload.hours)
+    done = monitors.snooze_alert(
+        endpoint=endpoint_row, alert_id=alert, by=user, hours=payload.hours
+    )
     return alert_out(
         done, {revision.pk: revision for revision in endpoint_row.revisions.defer("served")}
     )
 
 
 @router.get(f"{_ALL}/channels", auth=gate(_SEE), response=list[AlertChannelOut])
-def list_channels(request: HttpRequest, project: str, endpoint: str) -> list[AlertChannelOut]:
+def list_alert_channels(request: HttpRequest, project: str, endpoint: str) -> list[AlertChannelOut]:
     """List where alerts are told, without secrets."""
     rows = AlertChannel.objects.filter(endpoint=gated_endpoint(request))
     return [
@@ -109,7 +111,7 @@ def list_channels(request: HttpRequest, project: str, endpoint: str) -> list[Ale
 
 
 @router.post(f"{_ALL}/channels", auth=gate(_CHANGE), response={201: AlertChannelCreated})
-def make_channel(
+def create_alert_channel(
     request: HttpRequest, project: str, endpoint: str, payload: AlertChannelIn
 ) -> Status[AlertChannelCreated]:
     """Let alerts be told by mail or to a webhook. Its secret is in this answer alone."""
@@ -120,7 +122,9 @@ def make_channel(
 
 
 @router.delete(f"{_ALL}/channels/{{channel}}", auth=gate(_CHANGE), response={204: None})
-def drop_channel(request: HttpRequest, project: str, endpoint: str, channel: str) -> Status[None]:
+def delete_alert_channel(
+    request: HttpRequest, project: str, endpoint: str, channel: str
+) -> Status[None]:
     """Tell alerts there no more."""
     user = require_principal(request).user
     remove_channel(endpoint=gated_endpoint(request), channel_id=channel, by=user)

@@ -10,13 +10,11 @@ from portal.api.routing import gate
 from portal.api.v1.serializers import PageParameters, page_of
 from portal.api.v1.workload_serializers import node_out
 from portal.compute.models import Node
+from portal.compute.services import nodes as node_services
 from portal.compute.services.node_registration import make_join_token
 from portal.compute.services.nodes import (
-    cordon_node,
-    drain_node,
     remove_node,
     set_project_mixing,
-    uncordon_node,
 )
 from portal.core.errors import NotFound
 from portal.core.pagination import paginate
@@ -47,7 +45,7 @@ def list_nodes(request: HttpRequest, page: PageParameters) -> PageOf[NodeOut]:
 
 
 @router.post("/nodes/join-tokens", auth=gate(Administrator()), response={201: JoinTokenCreated})
-def make_token_to_join(request: HttpRequest, payload: JoinTokenIn) -> Status[JoinTokenCreated]:
+def create_join_token(request: HttpRequest, payload: JoinTokenIn) -> Status[JoinTokenCreated]:
     """Make a one-time token to join a machine with; it is shown here alone."""
     made = make_join_token(
         by=require_principal(request).user,
@@ -62,13 +60,13 @@ def make_token_to_join(request: HttpRequest, payload: JoinTokenIn) -> Status[Joi
 
 
 @router.get("/nodes/{node}", auth=gate(Administrator()), response=NodeOut)
-def show_node(request: HttpRequest, node: str) -> NodeOut:
+def get_node(request: HttpRequest, node: str) -> NodeOut:
     """Show one machine."""
     return node_out(_node(node))
 
 
 @router.patch("/nodes/{node}", auth=gate(Administrator()), response=NodeOut)
-def edit_node(request: HttpRequest, node: str, payload: NodeChange) -> NodeOut:
+def update_node(request: HttpRequest, node: str, payload: NodeChange) -> NodeOut:
     """Change the settings of a machine.
 
     With `mixes_projects` code of one project can read files, memory and secrets of other projects
@@ -81,25 +79,25 @@ def edit_node(request: HttpRequest, node: str, payload: NodeChange) -> NodeOut:
 
 
 @router.post("/nodes/{node}/cordon", auth=gate(Administrator()), response=NodeOut)
-def cordon(request: HttpRequest, node: str, payload: NodeReason) -> NodeOut:
+def cordon_node(request: HttpRequest, node: str, payload: NodeReason) -> NodeOut:
     """Give the machine no new work; what runs there runs on."""
-    return node_out(cordon_node(node=_node(node), reason=payload.reason))
+    return node_out(node_services.cordon_node(node=_node(node), reason=payload.reason))
 
 
 @router.post("/nodes/{node}/uncordon", auth=gate(Administrator()), response=NodeOut)
-def uncordon(request: HttpRequest, node: str) -> NodeOut:
+def uncordon_node(request: HttpRequest, node: str) -> NodeOut:
     """Open the machine for work again."""
-    return node_out(uncordon_node(node=_node(node)))
+    return node_out(node_services.uncordon_node(node=_node(node)))
 
 
 @router.post("/nodes/{node}/drain", auth=gate(Administrator()), response=NodeOut)
-def drain(request: HttpRequest, node: str, payload: NodeReason) -> NodeOut:
+def drain_node(request: HttpRequest, node: str, payload: NodeReason) -> NodeOut:
     """Give the machine no new work, and run elsewhere what can be moved."""
-    return node_out(drain_node(node=_node(node), reason=payload.reason))
+    return node_out(node_services.drain_node(node=_node(node), reason=payload.reason))
 
 
 @router.delete("/nodes/{node}", auth=gate(Administrator()), response={204: None})
-def remove(request: HttpRequest, node: str) -> Status[None]:
+def delete_node(request: HttpRequest, node: str) -> Status[None]:
     """Take an empty machine out of the installation."""
     remove_node(node=_node(node))
     return Status(204, None)

@@ -147,7 +147,9 @@ def prediction_out(prediction_row: PredictionRow, numbers: dict[str, int]) -> Pr
 
 
 @router.post(f"{_ONE}/labels", auth=gate(_CHANGE), response=LabelsOut)
-def post_labels(request: HttpRequest, project: str, endpoint: str, payload: LabelsIn) -> LabelsOut:
+def create_labels(
+    request: HttpRequest, project: str, endpoint: str, payload: LabelsIn
+) -> LabelsOut:
     """Say what turned out to be true of predictions, one or 10,000; late and again is fine."""
     user = require_principal(request).user
     done = label_predictions(endpoint=gated_endpoint(request), by=user, labels=payload.labels)
@@ -179,7 +181,7 @@ def label_out(label: Label) -> LabelOut:
 
 
 @router.post(f"{_ONE}/selections", auth=gate(_CHANGE), response={202: SelectionOut})
-def make_selection(
+def create_selection(
     request: HttpRequest, project: str, endpoint: str, payload: SelectionIn
 ) -> Status[SelectionOut]:
     """Turn predictions with their labels into the next version of a dataset."""
@@ -215,7 +217,7 @@ def selection_out(selection: Selection) -> SelectionOut:
 
 
 @router.post(f"{_ONE}/erasures", auth=gate(_CHANGE), response={202: ErasureOut})
-def make_erasure(
+def create_erasure(
     request: HttpRequest, project: str, endpoint: str, payload: ErasureIn
 ) -> Status[ErasureOut]:
     """Erase the predictions of a key, and their labels, from everything that is kept."""

@@ -45,7 +45,7 @@ def _target(named: TargetIn) -> Target:
 
 
 @router.get(f"{_VERSION}/plan", auth=gate(_SEE), response=PlanOut)
-def show_plan(
+def get_promotion_plan(
     request: HttpRequest, project: str, model: str, version: int, query: Query[TargetIn]
 ) -> PlanOut:
     """Say what a promotion would change, and how each gate stands; nothing is changed."""
@@ -54,7 +54,7 @@ def show_plan(
 
 
 @router.post(f"{_VERSION}/promote", auth=gate(_MOVE), response={201: MoveOut})
-def promote_version(
+def promote_model_version(
     request: HttpRequest, project: str, model: str, version: int, payload: PromoteIn
 ) -> Status[MoveOut]:
     """Move a version to a stage, or an alias to it. Of two at the same time one gets a 409."""
@@ -72,7 +72,7 @@ def promote_version(
 
 
 @router.get(f"{_ONE}/history", auth=gate(_SEE), response=PageOf[MoveOut])
-def show_history(
+def list_model_history(
     request: HttpRequest, project: str, model: str, query: PageParameters
 ) -> PageOf[MoveOut]:
     """List every move of a model, newest first: one line, in which nothing happens twice."""
@@ -83,14 +83,16 @@ def show_history(
 
 
 @router.delete(f"{_ONE}/aliases/{{alias}}", auth=gate(_MOVE), response=MoveOut)
-def drop_alias(request: HttpRequest, project: str, model: str, alias: Path[AliasName]) -> MoveOut:
+def delete_model_alias(
+    request: HttpRequest, project: str, model: str, alias: Path[AliasName]
+) -> MoveOut:
     """Take an alias away; one that gates protect, as a maintainer."""
     project_row, by = gated_project(request), _actor(request)
     return move_out(remove_alias(project=project_row, model=model, alias=alias, by=by))
 
 
 @router.post(f"{_VERSION}/requests", auth=gate(_MOVE), response={201: RequestOut})
-def ask(
+def create_promotion_request(
     request: HttpRequest, project: str, model: str, version: int, payload: RequestIn
 ) -> Status[RequestOut]:
     """Ask for the approval of a promotion."""
@@ -106,7 +108,7 @@ def ask(
 
 
 @router.get(f"{_VERSION}/requests", auth=gate(_SEE), response=list[RequestOut])
-def show_requests(
+def list_promotion_requests(
     request: HttpRequest,
     response: HttpResponse,
     project: str,
@@ -126,7 +128,7 @@ def show_requests(
 
 
 @router.post(f"{_ONE}/requests/{{request_id}}/decision", auth=gate(_MOVE), response=RequestOut)
-def say(
+def decide_promotion_request(
     request: HttpRequest, project: str, model: str, request_id: str, payload: DecisionIn
 ) -> RequestOut:
     """Approve or reject, as a maintainer who neither registered nor asked; or withdraw."""

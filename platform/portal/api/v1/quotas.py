@@ -41,7 +41,7 @@ def _set(group: Group | None, payload: QuotaIn) -> QuotaOut:
     auth=gate(ProjectRole(Role.VIEWER, Scope.WORKLOADS_READ)),
     response=QuotaOut,
 )
-def show_project_quota(request: HttpRequest, project: str) -> QuotaOut:
+def get_project_quota(request: HttpRequest, project: str) -> QuotaOut:
     """Show what the project may use at once, and what it uses."""
     return _shown(gated_project(request))
 
@@ -51,18 +51,18 @@ def show_project_quota(request: HttpRequest, project: str) -> QuotaOut:
     auth=gate(TeamRole(Role.VIEWER, Scope.WORKLOADS_READ)),
     response=QuotaOut,
 )
-def show_team_quota(request: HttpRequest, team: str) -> QuotaOut:
+def get_team_quota(request: HttpRequest, team: str) -> QuotaOut:
     """Show what the team's projects may use at once, and what they use."""
     return _shown(gated_team(request))
 
 
 @router.put("/quotas/projects/{project}", auth=gate(Administrator()), response=QuotaOut)
-def put_project_quota(request: HttpRequest, project: str, payload: QuotaIn) -> QuotaOut:
+def set_project_quota(request: HttpRequest, project: str, payload: QuotaIn) -> QuotaOut:
     """Replace the quota of a project; what runs already runs on."""
     return _set(Project.objects.filter(slug=project).first(), payload)
 
 
 @router.put("/quotas/teams/{team}", auth=gate(Administrator()), response=QuotaOut)
-def put_team_quota(request: HttpRequest, team: str, payload: QuotaIn) -> QuotaOut:
+def set_team_quota(request: HttpRequest, team: str, payload: QuotaIn) -> QuotaOut:
     """Replace the quota of a team; what runs already runs on."""
     return _set(Team.objects.filter(slug=team).first(), payload)

@@ -21,8 +21,8 @@ from portal.experiments.factories import tracker
 from portal.experiments.filters import MAX_LENGTH
 from portal.experiments.gates import TrackedRunRole, gated_run
 from portal.experiments.ports import Stage
+from portal.experiments.services import deletion
 from portal.experiments.services.artifacts import artifact_of, artifacts_of, read_artifact
-from portal.experiments.services.deletion import delete_runs, restore_runs
 from portal.experiments.services.queries import MOST_COLUMNS, compare, search_of
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.base import Line, PageOf, Text
@@ -122,7 +122,9 @@ def compare_runs(request: HttpRequest, project: str, query: Query[CompareQuery])
 
 
 @router.get("/projects/{project}/runs/curves", auth=gate(_SEE), response=list[CurveOut])
-def curves_of_runs(request: HttpRequest, project: str, query: Query[CurvesQuery]) -> list[CurveOut]:
+def get_metric_curves(
+    request: HttpRequest, project: str, query: Query[CurvesQuery]
+) -> list[CurveOut]:
     """Return metrics of runs in use over time.
 
     Of long curves the lowest and highest points of each stretch are kept, and `total` says how many
@@ -139,19 +141,23 @@ def curves_of_runs(request: HttpRequest, project: str, query: Query[CurvesQuery]
 
 
 @router.post("/projects/{project}/runs/delete", auth=gate(_CHANGE), response=RunsMoved)
-def remove_runs(request: HttpRequest, project: str, payload: RunIds) -> RunsMoved:
+def delete_runs(request: HttpRequest, project: str, payload: RunIds) -> RunsMoved:
     """Put runs in the bin, from where they can be taken back for thirty days."""
-    return RunsMoved(runs=delete_runs(project=gated_project(request), run_ids=payload.runs))
+    return RunsMoved(
+        runs=deletion.delete_runs(project=gated_project(request), run_ids=payload.runs)
+    )
 
 
 @router.post("/projects/{project}/runs/restore", auth=gate(_CHANGE), response=RunsMoved)
-def bring_back_runs(request: HttpRequest, project: str, payload: RunIds) -> RunsMoved:
+def restore_runs(request: HttpRequest, project: str, payload: RunIds) -> RunsMoved:
     """Take runs out of the bin; those whose experiment is in it stay there."""
-    return RunsMoved(runs=restore_runs(project=gated_project(request), run_ids=payload.runs))
+    return RunsMoved(
+        runs=deletion.restore_runs(project=gated_project(request), run_ids=payload.runs)
+    )
 
 
 @router.get("/projects/{project}/runs/{run}", auth=gate(_SEE_RUN), response=RunDetailOut)
-def show_run(request: HttpRequest, project: str, run: str) -> RunDetailOut:
+def get_run(request: HttpRequest, project: str, run: str) -> RunDetailOut:
     """Show one run, in use or in the bin."""
     return run_detail_out(gated_run(request))
 
@@ -159,7 +165,7 @@ def show_run(request: HttpRequest, project: str, run: str) -> RunDetailOut:
 @router.get(
     "/projects/{project}/runs/{run}/artifacts", auth=gate(_SEE_RUN), response=list[ArtifactOut]
 )
-def list_artifacts(
+def list_run_artifacts(
     request: HttpRequest, project: str, run: str, query: Query[FolderQuery]
 ) -> list[ArtifactOut]:
     """List a folder of the run's artifacts, folders first."""
@@ -175,7 +181,7 @@ def list_artifacts(
     response=None,
     openapi_extra=_BYTES,
 )
-def download_artifact(
+def download_run_artifact(
     request: HttpRequest, project: str, run: str, query: Query[FolderQuery]
 ) -> ByteStream:
     """Download one file of the run's artifacts."""

@@ -6,7 +6,8 @@ from ninja import Router, Status
 from portal.accounts.gates import ProjectRole, gated_project
 from portal.accounts.models import ProjectSecret
 from portal.accounts.principal import require_principal
-from portal.accounts.services.secrets import delete_secret, write_secret
+from portal.accounts.services import secrets
+from portal.accounts.services.secrets import write_secret
 from portal.api.routing import gate
 from portal.api.v1.serializers import PageParameters, page_of, secret_out
 from portal.core.pagination import paginate
@@ -33,7 +34,7 @@ def list_secrets(request: HttpRequest, project: str, page: PageParameters) -> Pa
     auth=gate(ProjectRole(Role.MAINTAINER, Scope.SECRETS_WRITE)),
     response=SecretOut,
 )
-def put_secret(request: HttpRequest, project: str, name: str, payload: SecretIn) -> SecretOut:
+def set_secret(request: HttpRequest, project: str, name: str, payload: SecretIn) -> SecretOut:
     """Create or replace a secret."""
     secret = write_secret(
         project=gated_project(request),
@@ -49,7 +50,7 @@ def put_secret(request: HttpRequest, project: str, name: str, payload: SecretIn)
     auth=gate(ProjectRole(Role.MAINTAINER, Scope.SECRETS_WRITE)),
     response={204: None},
 )
-def remove_secret(request: HttpRequest, project: str, name: str) -> Status[None]:
+def delete_secret(request: HttpRequest, project: str, name: str) -> Status[None]:
     """Delete a secret."""
-    delete_secret(project=gated_project(request), name=name)
+    secrets.delete_secret(project=gated_project(request), name=name)
     return Status(204, None)

@@ -44,19 +44,19 @@ class PriceQuery(BaseModel):
 
 
 @router.get("/spend", auth=gate(_MINE), response=SpendOut)
-def show_spend(request: HttpRequest, query: Query[WindowQuery]) -> SpendOut:
+def get_spend(request: HttpRequest, query: Query[WindowQuery]) -> SpendOut:
     """Show what all projects in sight have cost, live."""
     return shown_spend(scope_in_sight(require_principal(request)), query.window)
 
 
 @router.get("/spend/installation", auth=gate(Administrator()), response=SpendOut)
-def show_installation(request: HttpRequest, query: Query[WindowQuery]) -> SpendOut:
+def get_installation_spend(request: HttpRequest, query: Query[WindowQuery]) -> SpendOut:
     """Show what everything has cost; without single runs, into which administrators do not see."""
     return shown_spend(Whose(), query.window, with_runs=False)
 
 
 @router.get("/spend/idle", auth=gate(_MINE), response=PageOf[IdleOut])
-def list_idle(request: HttpRequest, query: Query[WindowQuery]) -> PageOf[IdleOut]:
+def list_idle_resources(request: HttpRequest, query: Query[WindowQuery]) -> PageOf[IdleOut]:
     """List what is paid for and hardly used, by cause; nodes for administrators alone."""
     return PageOf[IdleOut](items=shown_idle(require_principal(request), query.window))
 
@@ -68,7 +68,7 @@ def export_spend(request: HttpRequest, query: Query[WindowQuery]) -> StreamingHt
 
 
 @router.get("/projects/{project}/spend", auth=gate(_PROJECT), response=SpendOut)
-def show_project_spend(request: HttpRequest, project: str, query: Query[WindowQuery]) -> SpendOut:
+def get_project_spend(request: HttpRequest, project: str, query: Query[WindowQuery]) -> SpendOut:
     """Show what one project has cost, live."""
     return shown_spend(Whose(projects=(gated_project(request).pk,)), query.window)
 
@@ -82,19 +82,19 @@ def export_project_spend(
 
 
 @router.get("/spend/rates", auth=gate(_MINE), response=PageOf[RateOut])
-def list_rates(request: HttpRequest) -> PageOf[RateOut]:
+def list_resource_rates(request: HttpRequest) -> PageOf[RateOut]:
     """List the prices of bare resources: idle capacity and stored bytes are priced at them."""
     return PageOf[RateOut](items=current_rates())
 
 
 @router.put("/spend/rates/{resource}", auth=gate(Administrator()), response=RateOut)
-def put_rate(request: HttpRequest, resource: str, payload: RateIn) -> RateOut:
+def set_resource_rate(request: HttpRequest, resource: str, payload: RateIn) -> RateOut:
     """Price a bare resource from now on."""
     return price_resource(resource=resource, nano_usd_per_hour=payload.nano_usd_per_hour)
 
 
 @router.get("/tiers/{tier}/price-effect", auth=gate(Administrator()), response=PriceEffect)
-def show_price_effect(request: HttpRequest, tier: str, query: Query[PriceQuery]) -> PriceEffect:
+def preview_price_change(request: HttpRequest, tier: str, query: Query[PriceQuery]) -> PriceEffect:
     """Say what a new price of a tier would change, before it is set."""
     tier_row = Tier.objects.filter(slug=tier).first()
     if tier_row is None:

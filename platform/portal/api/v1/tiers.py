@@ -9,7 +9,8 @@ from portal.api.v1.serializers import PageParameters, page_of
 from portal.api.v1.workload_serializers import price_out, tier_out
 from portal.compute.models import Tier, TierPrice
 from portal.compute.resources import Amount
-from portal.compute.services.tiers import change_tier, create_tier
+from portal.compute.services import tiers
+from portal.compute.services.tiers import change_tier
 from portal.core.errors import NotFound
 from portal.core.pagination import paginate
 from portal.workloads.placement import Capacity
@@ -38,10 +39,10 @@ def list_tiers(request: HttpRequest, page: PageParameters) -> PageOf[TierOut]:
 
 
 @router.post("/tiers", auth=gate(Administrator()), response={201: TierOut})
-def make_tier(request: HttpRequest, payload: TierIn) -> Status[TierOut]:
+def create_tier(request: HttpRequest, payload: TierIn) -> Status[TierOut]:
     """Offer a new tier."""
     resources = payload.resources
-    made = create_tier(
+    made = tiers.create_tier(
         name=payload.name,
         slug=payload.slug,
         amount=Amount(resources.cpu_millis, resources.memory_bytes, resources.gpus),
@@ -53,14 +54,14 @@ def make_tier(request: HttpRequest, payload: TierIn) -> Status[TierOut]:
 
 
 @router.get("/tiers/{tier}", auth=gate(_SEE), response=TierOut)
-def show_tier(request: HttpRequest, tier: str) -> TierOut:
+def get_tier(request: HttpRequest, tier: str) -> TierOut:
     """Show one tier, on offer or not."""
     tier_row = _tier(tier)
     return tier_out(tier_row, Capacity(read_sites()).count_of(tier_row.need))
 
 
 @router.patch("/tiers/{tier}", auth=gate(Administrator()), response=TierOut)
-def edit_tier(request: HttpRequest, tier: str, payload: TierChange) -> TierOut:
+def update_tier(request: HttpRequest, tier: str, payload: TierChange) -> TierOut:
     """Rename, withdraw or price a tier. A new price counts from now on."""
     changed = change_tier(
         tier=_tier(tier),
@@ -72,7 +73,7 @@ def edit_tier(request: HttpRequest, tier: str, payload: TierChange) -> TierOut:
 
 
 @router.get("/tiers/{tier}/prices", auth=gate(_SEE), response=PageOf[TierPriceOut])
-def list_prices(request: HttpRequest, tier: str, page: PageParameters) -> PageOf[TierPriceOut]:
+def list_tier_prices(request: HttpRequest, tier: str, page: PageParameters) -> PageOf[TierPriceOut]:
     """List every price the tier has had, newest first."""
     tier_prices = TierPrice.objects.filter(tier=_tier(tier))
     return page_of(paginate(tier_prices, cursor=page.cursor, limit=page.limit), price_out)

@@ -24,7 +24,7 @@ def list_users(request: HttpRequest, query: SearchParameters) -> PageOf[AccountO
 
 
 @router.patch("/users/{user_id}", auth=gate(Administrator()), response=AccountOut)
-def change_user(request: HttpRequest, user_id: str, payload: AccountChange) -> AccountOut:
+def update_user(request: HttpRequest, user_id: str, payload: AccountChange) -> AccountOut:
     """Suspend or reinstate a person; make or unmake an administrator."""
     changed = change_account(
         user_id=user_id,

@@ -22,7 +22,7 @@ from portal.core.streams import ByteStream
 from portal.workloads.explanations import Explainer
 from portal.workloads.gates import WorkloadRole, gated_workload
 from portal.workloads.models import Lease, Workload, WorkloadEvent
-from portal.workloads.services.cancellation import stop_workload
+from portal.workloads.services import cancellation
 from portal.workloads.services.logs import log_of, logs_of, read_log, tasks_without_logs
 from portal.workloads.services.samples import page_of_samples
 from slipway.schemas.accounts import Role, Scope
@@ -102,7 +102,7 @@ def list_workloads(
 
 
 @router.get("/projects/{project}/workloads/{workload}", auth=gate(_SEE), response=WorkloadDetailOut)
-def show_workload(request: HttpRequest, project: str, workload: str) -> WorkloadDetailOut:
+def get_workload(request: HttpRequest, project: str, workload: str) -> WorkloadDetailOut:
     """Show one workload: where it stands and why, its tasks, its story, its logs."""
     workload_row = gated_workload(request)
     shown = workload_out(workload_row, Explainer(require_principal(request).user))
@@ -123,13 +123,13 @@ def show_workload(request: HttpRequest, project: str, workload: str) -> Workload
 @router.post(
     "/projects/{project}/workloads/{workload}/stop", auth=gate(_CHANGE), response=WorkloadOut
 )
-def end_workload(
+def stop_workload(
     request: HttpRequest, project: str, workload: str, payload: WorkloadStop
 ) -> WorkloadOut:
     """Ask a workload to end. Asking again changes nothing."""
     user = require_principal(request).user
     workload_row = gated_workload(request)
-    stop_workload(workload=workload_row, by=user, message=payload.message)
+    cancellation.stop_workload(workload=workload_row, by=user, message=payload.message)
     workload_row.refresh_from_db()
     return workload_out(workload_row, Explainer(user))
 
@@ -153,7 +153,7 @@ def list_workload_events(
     response=None,
     openapi_extra=_BYTES,
 )
-def get_log(
+def get_workload_log(
     request: HttpRequest, project: str, workload: str, query: Query[LogQuery]
 ) -> ByteStream:
     """Read a range of a rank's log.
