@@ -1,4 +1,4 @@
-"""What stands around every API request: problem+json, rate limits, idempotency keys."""
+"""Middleware of all API requests: problem+json, rate limits, idempotency keys."""
 
 from collections.abc import Callable
 
@@ -44,7 +44,7 @@ _OF_DJANGO = (Http404, PermissionDenied, SuspiciousOperation, BadRequest, MultiP
 
 
 class ProblemMiddleware:
-    """Every failure below /api/ is problem+json, also those Django answers before a view."""
+    """Converts every error below /api/ to problem+json, also those of Django itself."""
 
     def __init__(self, get_response: GetResponse) -> None:
         self.get_response = get_response
@@ -68,9 +68,9 @@ class ProblemMiddleware:
         return answer
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
-        """Map what a view below /api/ raised; pages have their own error pages.
+        """Map exceptions of views below /api/. Pages have their own error pages.
 
-        What Django itself turns into a 400, 403 or 404 becomes a problem on the way out.
+        Django's own 400, 403 and 404 responses become problems on the way out.
         """
         if not request.path.startswith(API_PREFIX) or isinstance(error, _OF_DJANGO):
             return None
@@ -97,7 +97,7 @@ class RateLimitMiddleware:
 
 
 def _caller(request: HttpRequest) -> str:
-    """Return whom a request is counted for: the token, the person, or else the address."""
+    """Return the rate limit key: the token, the person, or the address."""
     try:
         principal = principal_of(request)
     except Unauthenticated:
@@ -106,7 +106,7 @@ def _caller(request: HttpRequest) -> str:
 
 
 def _count_machine(request: HttpRequest) -> None:
-    """Count a machine by its token, unread: whether it is good, the gate will say."""
+    """Count a machine by its token, unverified. The gate verifies it later."""
     secret = bearer_of(request.headers.get("Authorization", ""))
     shapes = (has_node_shape, has_gateway_shape, has_hub_shape, has_workload_shape)
     if any(has_shape(secret) for has_shape in shapes):
@@ -116,7 +116,7 @@ def _count_machine(request: HttpRequest) -> None:
 
 
 class IdempotencyMiddleware:
-    """Run a POST with an Idempotency-Key in one transaction with the record of its answer."""
+    """Runs a POST with an Idempotency-Key in one transaction with its record."""
 
     def __init__(self, get_response: GetResponse) -> None:
         self.get_response = get_response

@@ -356,7 +356,7 @@ def export(
     yes: Yes = False,
     project: ProjectOption = None,
 ) -> None:
-    """Export captured predictions to a file, newest first, with unrounded values."""
+    """Export captured predictions to a file, newest first, exactly as sent."""
     if output is None and (session.output.as_json or sys.stdout.isatty()):
         raise UsageMistake(
             "The export needs an output file.",

@@ -1,4 +1,4 @@
-"""What every wire schema shares: strict shapes and text that is fit to be stored and shown."""
+"""Base classes of all wire schemas: strict fields, and text that is safe to store and show."""
 
 import re
 import unicodedata
@@ -21,7 +21,7 @@ SLUG_PATTERN = r"[a-z0-9](?:[a-z0-9-]{0,46}[a-z0-9])?"
 def forbidden_character(text: str, *, multiline: bool = False) -> str | None:
     """Return the first character of `text` that may not be stored, or None.
 
-    Control characters (NUL included), lone surrogates and text-direction marks are refused;
+    Control characters (including NUL), lone surrogates and text-direction marks are refused.
     `multiline` allows tab and line breaks.
     """
     for character in text:
@@ -97,7 +97,7 @@ Truth = Annotated[bool, Strict()]
 
 
 def _clean_json(value: Any) -> Any:
-    """Refuse what parsers of JSON take and no writer gives back as it came."""
+    """Refuse values that JSON parsers accept but no writer returns unchanged."""
     left = [value]
     while left:
         item = left.pop()
@@ -122,7 +122,7 @@ JsonObject = Annotated[dict[str, Any], AfterValidator(_clean_json)]
 
 
 class WholeNumbers(BaseModel):
-    """What takes 3.0 for the 3 that it is in JSON."""
+    """Mixin that accepts 3.0 as the integer 3, as JSON does."""
 
     @model_validator(mode="before")
     @classmethod
@@ -134,14 +134,14 @@ class WholeNumbers(BaseModel):
 
 
 class RequestSchema(WholeNumbers):
-    """Body of a request: an unknown field is an error, so that a typing slip is not ignored."""
+    """Body of a request. An unknown field is an error, so that typing mistakes are noticed."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
 @cache
 def _whole_fields(schema: type[BaseModel]) -> frozenset[str]:
-    """Return the fields that take whole numbers, alone or in a list."""
+    """Return the integer fields, alone or in a list."""
     fields = schema.model_fields.items()
     return frozenset(name for name, field in fields if _takes_int(field.annotation))
 
@@ -152,24 +152,24 @@ def _takes_int(annotation: Any) -> bool:
 
 
 def _as_whole(value: Any) -> Any:
-    """Return 3.0 as the 3 that it is in JSON, and everything else as it came."""
+    """Return 3.0 as the integer 3, and everything else unchanged."""
     if isinstance(value, list):
         return [_as_whole(item) for item in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 class AnswerSchema(BaseModel):
-    """Body of an answer; clients ignore fields they do not know yet."""
+    """Body of a response. Clients ignore unknown fields."""
 
     model_config = ConfigDict(extra="ignore", from_attributes=True)
 
 
 class PartSchema(AnswerSchema, WholeNumbers):
-    """A part of answers that people send in their requests, too."""
+    """A part of responses that clients also send in requests."""
 
 
 class PageOf(AnswerSchema, Generic[Item]):
-    """One page of a list, newest first. Hand `next_cursor` back as `cursor` for the next page."""
+    """One page of a list, newest first. Pass `next_cursor` as `cursor` to get the next page."""
 
     items: list[Item]
     next_cursor: str | None = None

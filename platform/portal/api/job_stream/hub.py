@@ -1,9 +1,9 @@
-"""One look a moment for all who follow: a task an event loop, two threads, any number of followers.
+"""Fan-out of job events: one poller per event loop serves every open stream.
 
-Every `LOOK_S` the hub asks in three queries how all followed jobs stand, and wakes the followers,
-who read what is new for them in its threads. Every `CHECK_S` it asks who may follow on. A follower
-that may not is cut off. When the database cannot be asked, streams end without their last word and
-the clients come back by themselves.
+Every `LOOK_S` seconds, the hub queries the state of all streamed jobs with three queries, and wakes
+the streams, which read their news in its threads. Every `CHECK_S` seconds it checks authorization,
+and closes streams that lost it. If the database is unavailable, streams end without their last
+event, and the clients reconnect.
 """
 
 import asyncio
@@ -31,26 +31,26 @@ Result = TypeVar("Result")
 
 
 class Seats:
-    """How many streams each person has open in this process."""
+    """Number of open streams per person in this process."""
 
     def __init__(self) -> None:
         self._taken: Counter[str] = Counter()
         self._lock = Lock()
 
     def check(self, user_id: str) -> None:
-        """Raise RateLimited when the person has too many open already."""
+        """Raise RateLimited if the person has too many open streams."""
         with self._lock:
             if self._taken[user_id] < STREAMS_A_PERSON:
                 return
         raise RateLimited(
             f"You follow {STREAMS_A_PERSON} jobs at once already.",
-            next_step="End some of the streams, then follow this one.",
+            next_step="Close some of the streams, then follow this one.",
             retry_after_s=10,
         )
 
     @contextmanager
     def taken(self, user_id: str) -> Iterator[None]:
-        """Count one more for the duration of a block."""
+        """Count one more stream for the duration of a block."""
         with self._lock:
             self._taken[user_id] += 1
         try:
@@ -66,7 +66,7 @@ seats = Seats()
 
 @dataclass(eq=False)
 class Follower:
-    """One open stream; `mark` differs when how the job stands has changed."""
+    """One open stream. `mark` changes with the state of the job."""
 
     right: StreamAuthorization
     job_id: str
@@ -75,16 +75,16 @@ class Follower:
     is_cut: bool = False
 
     def ring(self) -> None:
-        """Wake it."""
+        """Wake the stream."""
         self.rung.set()
 
     async def next_look(self) -> None:
-        """Wait until the hub has looked again."""
+        """Wait for the next poll of the hub."""
         await self.rung.wait()
         self.rung.clear()
 
     def may_go_on(self) -> bool:
-        """Whether it was not cut off."""
+        """Return whether the stream was not cut off."""
         return not self.is_cut
 
     def cut(self) -> None:
@@ -94,7 +94,7 @@ class Follower:
 
 
 class JobStreamHub:
-    """All followers of one event loop, and the task that looks for them."""
+    """All streams of one event loop, and the task that polls for them."""
 
     def __init__(self) -> None:
         self._followers: set[Follower] = set()
@@ -106,7 +106,7 @@ class JobStreamHub:
 
     @contextmanager
     def joined(self, right: StreamAuthorization, job_id: str) -> Iterator[Follower]:
-        """Follow for the duration of a block; the first follower starts the looking."""
+        """Stream for the duration of a block. The first stream starts the polling."""
         follower = Follower(right, job_id)
         self._followers.add(follower)
         if self._task is None or self._task.done():
@@ -118,11 +118,11 @@ class JobStreamHub:
             self._followers.discard(follower)
 
     async def ask(self, question: Callable[[], Result]) -> Result:
-        """Run a question to the database in the hub's thread for those."""
+        """Run a database query in the hub's thread for queries."""
         return await self._questions.run(question)
 
     async def ask_once(self, key: Hashable, question: Callable[[], Result]) -> Result:
-        """Run a question once for all followers who ask the same at the same moment."""
+        """Run a query once for all streams that request it at the same time."""
         task = self._asked.get(key)
         if task is None:
             task = self._asked[key] = asyncio.ensure_future(self.ask(question))
@@ -131,7 +131,7 @@ class JobStreamHub:
         return result
 
     async def read(self, reading: Callable[[], Result]) -> Result:
-        """Read files in the hub's thread for those."""
+        """Read files in the hub's thread for files."""
         return await self._files.run(reading)
 
     async def _run(self) -> None:

@@ -26,7 +26,7 @@ _BRACKET = re.compile(r"[()]")
 
 
 def check_searches(content: dict[str, Any], query: Iterable[tuple[str, str]]) -> None:
-    """Raise Refusal for a filter, an order or a list that is too long, deep or many-parted."""
+    """Raise Refusal for a filter, an order or a list that is too long, deep or complex."""
     for name, value in content.items():
         if name.endswith("_ids") and isinstance(value, list) and len(value) > MAX_IDS:
             raise invalid(

@@ -1,4 +1,4 @@
-"""Passing a request on to MLflow's own server, and its answer back, in pieces."""
+"""Streaming proxy to MLflow's own server."""
 
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
@@ -34,7 +34,7 @@ LARGEST_FILE = 1 << 40
 
 
 class _Attempt:
-    """The progress of a request that was sent, by the events of httpcore."""
+    """Progress of a sent request, by the events of httpcore."""
 
     def __init__(self, body: bytes | AsyncIterator[bytes]) -> None:
         self._body = body
@@ -43,14 +43,14 @@ class _Attempt:
         self.is_body_begun = False
 
     async def trace(self, event: str, _info: Mapping[str, Any]) -> None:
-        """Note an event."""
+        """Record an event."""
         if event == "connection.connect_unix_socket.started":
             self.is_connection_reused = False
         elif event == "http11.send_request_headers.complete":
             self.is_head_sent = True
 
     async def body(self) -> AsyncIterator[bytes]:
-        """Yield the body, and note that it is being read."""
+        """Yield the body, and record that it is being read."""
         self.is_body_begun = True
         if isinstance(self._body, bytes):
             yield self._body
@@ -59,7 +59,7 @@ class _Attempt:
                 yield part
 
     def may_be_repeated(self, *, is_idempotent: bool) -> bool:
-        """Return whether the request can be sent again without doing anything twice."""
+        """Return whether the request can be repeated without a second effect."""
         if not self.is_connection_reused:
             return False
         if not self.is_head_sent:
@@ -68,14 +68,14 @@ class _Attempt:
 
 
 class MlflowServer:
-    """MLflow's server behind its Unix socket. One for each event loop."""
+    """MLflow's server behind its Unix socket. One per event loop."""
 
     def __init__(self) -> None:
         self._pooled: httpx.AsyncClient | None = None
         self._unpooled: httpx.AsyncClient | None = None
 
     def _clients(self) -> tuple[httpx.AsyncClient, httpx.AsyncClient]:
-        """Return a client that reuses connections, and another that never does."""
+        """Return a client that reuses connections, and one that never does."""
         if self._pooled is None or self._unpooled is None:
             self._pooled, self._unpooled = _client(_LIMITS), _client(_NO_REUSE)
         return self._pooled, self._unpooled
@@ -83,7 +83,7 @@ class MlflowServer:
     async def _send(
         self, method: str, url: str, headers: Mapping[str, str], body: Any, *, is_idempotent: bool
     ) -> httpx.Response:
-        """Send a request, and once more if it was lost with a connection that was open before.
+        """Send a request, and once more if a reused connection was lost.
 
         The server may close a connection at the moment when a request is sent on it.
         """
@@ -116,11 +116,10 @@ class MlflowServer:
         more: Mapping[str, str] | None = None,
         changes_nothing: bool = False,
     ) -> int:
-        """Ask MLflow in the name of a project and hand its answer back; returns the status.
+        """Send a request to MLflow in the name of a project, and stream its response.
 
-        `more` are headers beyond those that every request may bring, looked at before. Requests
-        that change nothing may be repeated whatever their method. Raises Refusal when it cannot be
-        reached.
+        Returns the status. `more` are additional, already checked headers. Requests that change
+        nothing may be repeated whatever their method. Raises Refusal if MLflow cannot be reached.
         """
         given = dict(scope["headers"])
         headers = {
@@ -210,7 +209,7 @@ async def _hand_back_error(answer: httpx.Response, send: Any, target: str) -> in
 
 
 async def _read_and_close(answer: httpx.Response) -> bytes:
-    """Return the body of a failure, and close its connection.
+    """Return the body of an error, and close its connection.
 
     The server drops a connection after an exception. In the pool it would fail the next request.
     """
@@ -226,7 +225,7 @@ async def _read_and_close(answer: httpx.Response) -> bytes:
 
 
 async def arriving(receive: Any, *, most: int) -> AsyncIterator[bytes]:
-    """Yield a body as it arrives; raises Refusal once it is larger than `most` bytes."""
+    """Yield a body as it arrives. Raises Refusal once it is larger than `most` bytes."""
     size = 0
     while True:
         event = await receive()

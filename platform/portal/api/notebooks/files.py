@@ -1,4 +1,4 @@
-"""Notebook files: saved, listed, read, restored, branched."""
+"""Operations on notebook files and their versions."""
 
 from typing import Annotated
 
@@ -49,19 +49,19 @@ DOWN = {"responses": {200: {"description": "The notebook", "content": {NOTEBOOK_
 
 
 class PathQuery(BaseModel):
-    """Where the notebook lies in the project, such as `reports/churn.ipynb`."""
+    """Path of the notebook in the project, such as `reports/churn.ipynb`."""
 
     path: NotebookPath
 
 
 class NotebookContentQuery(BaseModel):
-    """`outputs=false` leaves the results out."""
+    """`outputs=false` omits the outputs."""
 
     outputs: bool = True
 
 
 class FilesQuery(SearchQuery):
-    """`deleted` lists those instead whose deletion can still be taken back."""
+    """`deleted` lists deleted notebooks that can still be restored."""
 
     deleted: bool = False
 
@@ -70,7 +70,7 @@ Number = Annotated[int, Field(ge=1, le=2**31 - 1)]
 
 
 def notebook_answer(content: bytes, path: str) -> HttpResponse:
-    """Return a notebook as a file; a browser never shows it as a page."""
+    """Return a notebook as a download, so that a browser never renders it as a page."""
     answer = HttpResponse(content, content_type=NOTEBOOK_TYPE)
     name = path.rpartition("/")[2]
     answer.headers["Content-Disposition"] = content_disposition_header(True, name) or ""
@@ -80,7 +80,7 @@ def notebook_answer(content: bytes, path: str) -> HttpResponse:
 
 
 def shown(file: NotebookFile) -> NotebookFileOut:
-    """Describe a notebook as it stands after a change."""
+    """Serialize a notebook after a change."""
     return notebook_out(NotebookFile.objects.of_project(file.project).get(pk=file.pk))
 
 
@@ -91,9 +91,9 @@ def shown(file: NotebookFile) -> NotebookFileOut:
     openapi_extra=_UP,
 )
 def save_notebook(request: HttpRequest, project: str, query: Query[PathQuery]) -> NotebookFileOut:
-    """Keep a notebook as its newest version: the .ipynb as it is, of at most 20 MiB.
+    """Save a notebook as its newest version. The body is the .ipynb, at most 20 MiB.
 
-    What the newest version says already makes no new one, so that sending it twice is harmless.
+    Content equal to the newest version creates no new one, so repeating the request is harmless.
     """
     project_row, by = gated_project(request), require_principal(request).user
     release_connection()
@@ -110,7 +110,7 @@ def save_notebook(request: HttpRequest, project: str, query: Query[PathQuery]) -
 def list_notebooks(
     request: HttpRequest, project: str, query: Query[FilesQuery]
 ) -> PageOf[NotebookFileOut]:
-    """List the project's notebooks, newest first, each by its newest version."""
+    """List the project's notebooks, newest first, each with its newest version."""
     files_queryset = NotebookFile.objects.of_project(gated_project(request))
     files = (
         files_queryset.can_be_taken_back() if query.deleted else files_queryset.current()
@@ -122,7 +122,7 @@ def list_notebooks(
     "/projects/{project}/notebook-files/{notebook}", auth=gate(_SEE), response=NotebookFileOut
 )
 def get_notebook(request: HttpRequest, project: str, notebook: str) -> NotebookFileOut:
-    """Show one notebook."""
+    """Get a notebook."""
     return notebook_out(gated_notebook(request))
 
 
@@ -130,9 +130,9 @@ def get_notebook(request: HttpRequest, project: str, notebook: str) -> NotebookF
     "/projects/{project}/notebook-files/{notebook}", auth=gate(_CHANGE), response={204: None}
 )
 def delete_notebook(request: HttpRequest, project: str, notebook: str) -> Status[None]:
-    """Delete a notebook with its versions; that can be taken back for three days.
+    """Delete a notebook with its versions. It can be restored for three days.
 
-    A file of it in a workspace stays, and its next save begins another history.
+    Its file in a workspace remains, and the next save starts a new history.
     """
     files_deletion.delete_notebook(file=gated_notebook(request))
     return Status(204, None)
@@ -144,7 +144,7 @@ def delete_notebook(request: HttpRequest, project: str, notebook: str) -> Status
     response=NotebookFileOut,
 )
 def undelete_notebook(request: HttpRequest, project: str, notebook: str) -> NotebookFileOut:
-    """Take back the deletion of a notebook."""
+    """Restore a deleted notebook."""
     return shown(files_deletion.undelete_notebook(file=gated_notebook(request)))
 
 
@@ -191,7 +191,7 @@ def download_notebook_version(
 def restore_notebook_version(
     request: HttpRequest, project: str, notebook: str, payload: RestoreIn
 ) -> NotebookVersionOut:
-    """Make an old version the newest again; the versions between stay."""
+    """Restore an old version as the newest one. Versions in between remain."""
     version = version_of(gated_notebook(request), payload.version)
     made = restore_version(version=version, by=require_principal(request).user)
     return version_out(made)
@@ -205,7 +205,7 @@ def restore_notebook_version(
 def branch_notebook(
     request: HttpRequest, project: str, notebook: str, payload: BranchIn
 ) -> Status[NotebookFileOut]:
-    """Begin a new notebook as a version of this one."""
+    """Create a notebook from a version of this one."""
     version = version_of(gated_notebook(request), payload.version)
     by = require_principal(request).user
     made = branch_version(version=version, path=payload.path, by=by)

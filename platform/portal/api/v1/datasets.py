@@ -1,4 +1,4 @@
-"""Datasets: made, described, deleted; drafts filled and closed."""
+"""Datasets and drafts of versions."""
 
 from typing import Annotated
 
@@ -64,7 +64,7 @@ _OCTETS = {
 
 
 class AppendQuery(BaseModel):
-    """Which piece comes: that of `path`, a file of `size_bytes`, from `offset` on."""
+    """Offset of the next bytes of `path`, a file of `size_bytes`."""
 
     path: Annotated[Line, Field(min_length=1, max_length=1000)]
     offset: int = Field(ge=0, le=MAX_FILE_BYTES)
@@ -88,7 +88,7 @@ def list_datasets(
 
 @router.post("/projects/{project}/datasets", auth=gate(_WRITE), response={201: DatasetOut})
 def create_dataset(request: HttpRequest, project: str, payload: DatasetIn) -> Status[DatasetOut]:
-    """Make an empty dataset."""
+    """Create an empty dataset."""
     made = dataset_services.create_dataset(
         project=gated_project(request),
         by=require_principal(request).user,
@@ -100,7 +100,7 @@ def create_dataset(request: HttpRequest, project: str, payload: DatasetIn) -> St
 
 @router.get("/projects/{project}/datasets/{dataset}", auth=gate(_SEE_DATASET), response=DatasetOut)
 def get_dataset(request: HttpRequest, project: str, dataset: str) -> DatasetOut:
-    """Show one dataset."""
+    """Get a dataset."""
     return _shown(gated_dataset(request))
 
 
@@ -110,7 +110,7 @@ def get_dataset(request: HttpRequest, project: str, dataset: str) -> DatasetOut:
 def update_dataset(
     request: HttpRequest, project: str, dataset: str, payload: DatasetEdit
 ) -> DatasetOut:
-    """Change the description."""
+    """Change the description of a dataset."""
     changed = describe_dataset(dataset=gated_dataset(request), description=payload.description)
     return _shown(changed)
 
@@ -119,7 +119,7 @@ def update_dataset(
     "/projects/{project}/datasets/{dataset}", auth=gate(_WRITE_DATASET), response={204: None}
 )
 def delete_dataset(request: HttpRequest, project: str, dataset: str) -> Status[None]:
-    """Delete a dataset with its versions; it can be brought back for three days."""
+    """Delete a dataset with its versions. It can be restored for three days."""
     dataset_services.delete_dataset(dataset=gated_dataset(request))
     return Status(204, None)
 
@@ -130,7 +130,7 @@ def delete_dataset(request: HttpRequest, project: str, dataset: str) -> Status[N
     response=DatasetOut,
 )
 def restore_dataset(request: HttpRequest, project: str, dataset: str) -> DatasetOut:
-    """Bring back a dataset that was deleted."""
+    """Restore a deleted dataset."""
     return _shown(dataset_services.restore_dataset(dataset=gated_dataset(request)))
 
 
@@ -141,7 +141,7 @@ def restore_dataset(request: HttpRequest, project: str, dataset: str) -> Dataset
     openapi_extra=_OCTETS,
 )
 def upload_dataset_pieces(request: HttpRequest, project: str, dataset: str) -> PiecesKept:
-    """Send pieces that drafts of the project miss, as frames, at most 32 MiB of them.
+    """Upload pieces that drafts of the project miss, as frames, at most 32 MiB.
 
     A frame is the 32 bytes of a piece's SHA-256, its length as 8 bytes (big endian), its bytes.
     """
@@ -159,7 +159,7 @@ def upload_dataset_pieces(request: HttpRequest, project: str, dataset: str) -> P
 def list_dataset_versions(
     request: HttpRequest, project: str, dataset: str, query: PageParameters
 ) -> PageOf[DatasetVersionOut]:
-    """List the versions that are ready, newest first."""
+    """List the ready versions, newest first."""
     versions = Version.objects.ready().complete().filter(dataset=gated_dataset(request))
     return page_of(paginate(versions, cursor=query.cursor, limit=query.limit), version_out)
 
@@ -172,7 +172,7 @@ def list_dataset_versions(
 def create_dataset_version(
     request: HttpRequest, project: str, dataset: str, payload: DraftIn
 ) -> Status[DatasetVersionOut]:
-    """Begin a version: a draft that is seen by its id alone until it is committed and checked."""
+    """Create a draft of a version. It has only an id until it is committed and checked."""
     by = require_principal(request).user
     draft = open_draft(dataset=gated_dataset(request), by=by, note=payload.note)
     return Status(201, version_out(draft))
@@ -186,7 +186,7 @@ def create_dataset_version(
 def get_dataset_version(
     request: HttpRequest, project: str, dataset: str, version: str
 ) -> DatasetVersionOut:
-    """Show a version: by its number, `latest`, or the id of a draft."""
+    """Get a version by its number, `latest`, or the id of a draft."""
     return version_out(gated_version(request))
 
 
@@ -198,7 +198,7 @@ def get_dataset_version(
 def delete_dataset_version(
     request: HttpRequest, project: str, dataset: str, version: str
 ) -> Status[None]:
-    """Delete a version, which can be brought back for three days; a draft goes at once."""
+    """Delete a version, which can be restored for three days, or a draft for good."""
     delete_version(version=gated_version(request))
     return Status(204, None)
 
@@ -211,7 +211,7 @@ def delete_dataset_version(
 def restore_dataset_version(
     request: HttpRequest, project: str, dataset: str, version: str
 ) -> DatasetVersionOut:
-    """Bring back a version that was deleted."""
+    """Restore a deleted version."""
     return version_out(restore_version(version=gated_version(request)))
 
 
@@ -223,7 +223,7 @@ def restore_dataset_version(
 def list_dataset_files(
     request: HttpRequest, project: str, dataset: str, version: str, query: SearchParameters
 ) -> PageOf[DataFileOut]:
-    """List the files of a version by path; `q` is looked for in the paths."""
+    """List the files of a version by path. `q` searches in the paths."""
     files = gated_version(request).entries.files()
     if query.q:
         files = files.filter(path__icontains=query.q)
@@ -239,7 +239,7 @@ def list_dataset_files(
 def add_dataset_files(
     request: HttpRequest, project: str, dataset: str, version: str, payload: FilesIn
 ) -> MissingPieces:
-    """Add files to a draft, and learn which of their pieces have to be sent."""
+    """Add files to a draft. The response lists the pieces to upload."""
     missing = declare_files(draft=gated_version(request), files=payload.files)
     return MissingPieces(missing=missing)
 
@@ -253,9 +253,9 @@ def add_dataset_files(
 def append_to_dataset_file(
     request: HttpRequest, project: str, dataset: str, version: str, query: Query[AppendQuery]
 ) -> UploadProgress:
-    """Send the next 16 MiB of a file of a draft, without knowing its digest beforehand.
+    """Upload the next 16 MiB of a file of a draft, without knowing its digest in advance.
 
-    Offset 0 begins the file anew. 409 `wrong_offset` says where the file goes on.
+    Offset 0 starts the file again. A 409 `wrong_offset` contains the expected offset.
     """
     draft, user = gated_version(request), require_principal(request).user
     arrived = append_piece(
@@ -277,7 +277,7 @@ def append_to_dataset_file(
 def commit_dataset_version(
     request: HttpRequest, project: str, dataset: str, version: str, payload: CommitIn
 ) -> DatasetVersionOut:
-    """Close a draft; it is checked and then gets its number, or is refused with the reason."""
+    """Commit a draft. After checks it gets its number, or is refused with the reason."""
     draft = commit_draft(
         draft=gated_version(request),
         allow_bad_rows=payload.allow_bad_rows,

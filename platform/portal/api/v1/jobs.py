@@ -1,4 +1,4 @@
-"""Training jobs: code taken in, jobs submitted, shown, cancelled, cloned."""
+"""Operations on training jobs and code snapshots."""
 
 from typing import Annotated
 
@@ -47,7 +47,7 @@ Short = Annotated[Line, Field(max_length=254)]
 
 
 class JobsQuery(PageQuery):
-    """Filters; all that are given must match."""
+    """Filters, all of which must match."""
 
     state: WorkloadState | None = None
     q: Annotated[Line, Field(max_length=100)] = ""
@@ -56,7 +56,7 @@ class JobsQuery(PageQuery):
 
 
 def shown(job: Job, viewer: User) -> JobOut:
-    """Describe a job as it stands after a change."""
+    """Serialize a job after a change."""
     fresh = Job.objects.of_project(job.workload.project).get(pk=job.pk)
     return job_out(fresh, Explainer(viewer))
 
@@ -68,10 +68,10 @@ def shown(job: Job, viewer: User) -> JobOut:
     openapi_extra=_TAR_UP,
 )
 def upload_snapshot(request: HttpRequest, project: str) -> Status[SnapshotOut]:
-    """Upload code as a tar, streamed, of type application/octet-stream and at most 500 MiB.
+    """Upload code as a tar, of type application/octet-stream and at most 500 MiB.
 
-    Declare the SHA-256 in X-Slipway-Sha256 (hex), and bytes that arrive changed are refused. The
-    same bytes again are the same snapshot.
+    Declare the SHA-256 in X-Slipway-Sha256 (hex) to have the bytes verified. The same bytes give
+    the same snapshot.
     """
     project_row, user = gated_project(request), require_principal(request).user
     promised = promised_by(request)
@@ -87,7 +87,7 @@ def upload_snapshot(request: HttpRequest, project: str) -> Status[SnapshotOut]:
     openapi_extra=_TAR_DOWN,
 )
 def download_snapshot(request: HttpRequest, project: str, digest: str) -> ByteStream:
-    """Download the code a job ran, as the tar that was uploaded; verified on the way."""
+    """Download the code of a job, as the tar that was uploaded. It is verified."""
     snapshot = snapshot_of(gated_project(request), digest)
     if snapshot is None:
         raise NotFound
@@ -100,7 +100,7 @@ def download_snapshot(request: HttpRequest, project: str, digest: str) -> ByteSt
 
 @router.get("/projects/{project}/jobs", auth=gate(_SEE), response=PageOf[JobOut])
 def list_jobs(request: HttpRequest, project: str, query: Query[JobsQuery]) -> PageOf[JobOut]:
-    """List the project's jobs, newest first. Filters add up."""
+    """List the project's jobs, newest first."""
     jobs = Job.objects.of_project(gated_project(request)).matching(
         state=query.state or "", text=query.q, submitted_by=query.submitted_by, tier=query.tier
     )
@@ -111,7 +111,7 @@ def list_jobs(request: HttpRequest, project: str, query: Query[JobsQuery]) -> Pa
 
 @router.post("/projects/{project}/jobs", auth=gate(_RUN), response={201: JobOut})
 def create_job(request: HttpRequest, project: str, payload: JobIn) -> Status[JobOut]:
-    """Submit a job. What can never run is refused here, before anything is queued."""
+    """Submit a job. Requests that can never run are refused before anything is queued."""
     user = require_principal(request).user
     job = submit_job(project=gated_project(request), by=user, requested=payload)
     return Status(201, shown(job, user))
@@ -119,7 +119,7 @@ def create_job(request: HttpRequest, project: str, payload: JobIn) -> Status[Job
 
 @router.post("/projects/{project}/jobs/quote", auth=gate(_RUN), response=Quote)
 def quote_job(request: HttpRequest, project: str, payload: JobIn) -> Quote:
-    """Say what a job would cost and whether it could start now; nothing is queued.
+    """Get the price of a job, and whether it could start now. Nothing is queued.
 
     The snapshot need not be uploaded yet.
     """
@@ -134,7 +134,7 @@ def quote_job(request: HttpRequest, project: str, payload: JobIn) -> Quote:
     response=JobOut,
 )
 def get_job(request: HttpRequest, project: str, job: str) -> JobOut:
-    """Show one job."""
+    """Get a job."""
     return job_out(gated_job(request), Explainer(require_principal(request).user))
 
 
@@ -144,7 +144,7 @@ def get_job(request: HttpRequest, project: str, job: str) -> JobOut:
     response=JobOut,
 )
 def cancel_job(request: HttpRequest, project: str, job: str) -> JobOut:
-    """End a job; its ranks may save a checkpoint first. One that has ended stays as it is."""
+    """Cancel a job. Its ranks may save a checkpoint first. An ended job stays unchanged."""
     user = require_principal(request).user
     return shown(job_services.cancel_job(job=gated_job(request), by=user), user)
 
@@ -155,7 +155,7 @@ def cancel_job(request: HttpRequest, project: str, job: str) -> JobOut:
     response=JobOut,
 )
 def resume_job(request: HttpRequest, project: str, job: str) -> JobOut:
-    """Carry on a job that a budget has stopped, from its newest checkpoint."""
+    """Resume a job that a budget stopped, from its latest checkpoint."""
     user = require_principal(request).user
     return shown(job_services.resume_job(job=gated_job(request), by=user), user)
 
@@ -166,7 +166,7 @@ def resume_job(request: HttpRequest, project: str, job: str) -> JobOut:
     response={201: JobOut},
 )
 def clone_job(request: HttpRequest, project: str, job: str, payload: JobEdit) -> Status[JobOut]:
-    """Submit the same again, with changes; `params` and `args` replace all of theirs."""
+    """Submit a copy of a job, with changes. `params` and `args` replace all of its own."""
     user = require_principal(request).user
     made = job_services.clone_job(job=gated_job(request), by=user, edit=payload)
     return Status(201, shown(made, user))

@@ -1,4 +1,4 @@
-"""Nodes, for administrators: who has joined, how they are, and taking them out of use."""
+"""Nodes, for administrators: list, settings, cordon and drain."""
 
 from django.conf import settings
 from django.http import HttpRequest
@@ -46,7 +46,7 @@ def list_nodes(request: HttpRequest, page: PageParameters) -> PageOf[NodeOut]:
 
 @router.post("/nodes/join-tokens", auth=gate(Administrator()), response={201: JoinTokenCreated})
 def create_join_token(request: HttpRequest, payload: JoinTokenIn) -> Status[JoinTokenCreated]:
-    """Make a one-time token to join a machine with; it is shown here alone."""
+    """Create a one-time token for a machine to join. Only this response contains it."""
     made = make_join_token(
         by=require_principal(request).user,
         node=payload.node,
@@ -61,7 +61,7 @@ def create_join_token(request: HttpRequest, payload: JoinTokenIn) -> Status[Join
 
 @router.get("/nodes/{node}", auth=gate(Administrator()), response=NodeOut)
 def get_node(request: HttpRequest, node: str) -> NodeOut:
-    """Show one machine."""
+    """Get a machine."""
     return node_out(_node(node))
 
 
@@ -69,7 +69,7 @@ def get_node(request: HttpRequest, node: str) -> NodeOut:
 def update_node(request: HttpRequest, node: str, payload: NodeChange) -> NodeOut:
     """Change the settings of a machine.
 
-    With `mixes_projects` code of one project can read files, memory and secrets of other projects
+    With `mixes_projects`, code of one project can read files, memory and secrets of other projects
     that run on this node.
     """
     machine = _node(node)
@@ -80,24 +80,24 @@ def update_node(request: HttpRequest, node: str, payload: NodeChange) -> NodeOut
 
 @router.post("/nodes/{node}/cordon", auth=gate(Administrator()), response=NodeOut)
 def cordon_node(request: HttpRequest, node: str, payload: NodeReason) -> NodeOut:
-    """Give the machine no new work; what runs there runs on."""
+    """Stop scheduling work on the machine. Running work continues."""
     return node_out(node_services.cordon_node(node=_node(node), reason=payload.reason))
 
 
 @router.post("/nodes/{node}/uncordon", auth=gate(Administrator()), response=NodeOut)
 def uncordon_node(request: HttpRequest, node: str) -> NodeOut:
-    """Open the machine for work again."""
+    """Schedule work on the machine again."""
     return node_out(node_services.uncordon_node(node=_node(node)))
 
 
 @router.post("/nodes/{node}/drain", auth=gate(Administrator()), response=NodeOut)
 def drain_node(request: HttpRequest, node: str, payload: NodeReason) -> NodeOut:
-    """Give the machine no new work, and run elsewhere what can be moved."""
+    """Stop scheduling work on the machine, and move its workloads elsewhere if possible."""
     return node_out(node_services.drain_node(node=_node(node), reason=payload.reason))
 
 
 @router.delete("/nodes/{node}", auth=gate(Administrator()), response={204: None})
 def delete_node(request: HttpRequest, node: str) -> Status[None]:
-    """Take an empty machine out of the installation."""
+    """Remove an empty machine from the installation."""
     remove_node(node=_node(node))
     return Status(204, None)

@@ -23,7 +23,7 @@ router = Router(tags=["Projects"])
 
 
 class ProjectsQuery(SearchQuery):
-    """`archived` lists the archived projects one owns instead of the live ones."""
+    """`archived` lists your archived projects instead of the active ones."""
 
     archived: bool = False
 
@@ -73,7 +73,7 @@ def create_project(request: HttpRequest, payload: ProjectIn) -> Status[ProjectOu
     response=ProjectOut,
 )
 def get_project(request: HttpRequest, project: str) -> ProjectOut:
-    """Show one project."""
+    """Get a project."""
     return project_out(gated_project(request), gated_role(request))
 
 
@@ -83,7 +83,7 @@ def get_project(request: HttpRequest, project: str) -> ProjectOut:
     response=ProjectOut,
 )
 def update_project(request: HttpRequest, project: str, payload: ProjectChange) -> ProjectOut:
-    """Change name or description; for owners the network rule, too."""
+    """Change the name or description, and as an owner the network rule."""
     role = gated_role(request)
     if payload.network is not None and role != Role.OWNER:
         raise Forbidden(
@@ -107,7 +107,7 @@ def update_project(request: HttpRequest, project: str, payload: ProjectChange) -
     response={204: None},
 )
 def delete_project(request: HttpRequest, project: str) -> Status[None]:
-    """Archive the project: hidden from everyone but its owners, and restorable."""
+    """Archive the project. Only its owners see it then, and can restore it."""
     archive_project(project=gated_project(request))
     return Status(204, None)
 
@@ -118,7 +118,7 @@ def delete_project(request: HttpRequest, project: str) -> Status[None]:
     response=ProjectOut,
 )
 def restore_project(request: HttpRequest, project: str) -> ProjectOut:
-    """Bring an archived project back."""
+    """Restore an archived project."""
     restored = gated_project(request)
     project_services.restore_project(project=restored)
     restored.archived_at = None

@@ -1,4 +1,4 @@
-"""Promotions: planned, asked for, approved, done, remembered."""
+"""Promotions: plans, requests, approvals, history."""
 
 from django.http import HttpRequest, HttpResponse
 from ninja import Path, Query, Router, Status
@@ -48,7 +48,7 @@ def _target(named: TargetIn) -> Target:
 def get_promotion_plan(
     request: HttpRequest, project: str, model: str, version: int, query: Query[TargetIn]
 ) -> PlanOut:
-    """Say what a promotion would change, and how each gate stands; nothing is changed."""
+    """Get what a promotion would change, and the result of each gate. Nothing is changed."""
     project_row, target = gated_project(request), _target(query)
     return plan_out(plan_promotion(project=project_row, model=model, number=version, target=target))
 
@@ -57,7 +57,7 @@ def get_promotion_plan(
 def promote_model_version(
     request: HttpRequest, project: str, model: str, version: int, payload: PromoteIn
 ) -> Status[MoveOut]:
-    """Move a version to a stage, or an alias to it. Of two at the same time one gets a 409."""
+    """Move a version to a stage, or an alias to it. Of two concurrent moves one gets 409."""
     move = promote(
         project=gated_project(request),
         model=model,
@@ -75,7 +75,7 @@ def promote_model_version(
 def list_model_history(
     request: HttpRequest, project: str, model: str, query: PageParameters
 ) -> PageOf[MoveOut]:
-    """List every move of a model, newest first: one line, in which nothing happens twice."""
+    """List the promotions of a model in order, newest first."""
     line = line_of(find_model(gated_project(request).pk, model))
     moves = Move.objects.filter(line=line).select_related("by")
     page: Page[Move] = paginate(moves, cursor=query.cursor, limit=query.limit)
@@ -86,7 +86,7 @@ def list_model_history(
 def delete_model_alias(
     request: HttpRequest, project: str, model: str, alias: Path[AliasName]
 ) -> MoveOut:
-    """Take an alias away; one that gates protect, as a maintainer."""
+    """Delete an alias. A protected one requires a maintainer."""
     project_row, by = gated_project(request), _actor(request)
     return move_out(remove_alias(project=project_row, model=model, alias=alias, by=by))
 
@@ -95,7 +95,7 @@ def delete_model_alias(
 def create_promotion_request(
     request: HttpRequest, project: str, model: str, version: int, payload: RequestIn
 ) -> Status[RequestOut]:
-    """Ask for the approval of a promotion."""
+    """Request the approval of a promotion."""
     made = ask_approval(
         project=gated_project(request),
         model=model,
@@ -116,9 +116,9 @@ def list_promotion_requests(
     version: int,
     query: ListParameters,
 ) -> list[RequestOut]:
-    """List the requests about a version, newest first.
+    """List the promotion requests of a version, newest first.
 
-    The header `X-Slipway-Next-Cursor` is there while there are more; send it back as `cursor`.
+    The header `X-Slipway-Next-Cursor` is present if there are more. Pass it as `cursor`.
     """
     project_row = gated_project(request)
     find_version(project_row.pk, model, version)
@@ -131,7 +131,7 @@ def list_promotion_requests(
 def decide_promotion_request(
     request: HttpRequest, project: str, model: str, request_id: str, payload: DecisionIn
 ) -> RequestOut:
-    """Approve or reject, as a maintainer who neither registered nor asked; or withdraw."""
+    """Approve or reject as an independent maintainer, or withdraw your own request."""
     decided = decide(
         project=gated_project(request),
         model=model,

@@ -1,4 +1,4 @@
-"""Project secrets: written, listed by name, deleted; never read back."""
+"""Write-only secrets of projects."""
 
 from django.http import HttpRequest
 from ninja import Router, Status
@@ -23,7 +23,7 @@ router = Router(tags=["Secrets"])
     response=PageOf[SecretOut],
 )
 def list_secrets(request: HttpRequest, project: str, page: PageParameters) -> PageOf[SecretOut]:
-    """List names and dates; values are never shown."""
+    """List names and dates. Values are never shown."""
     project_secrets = ProjectSecret.objects.filter(project=gated_project(request))
     project_secrets = project_secrets.select_related("updated_by").defer("ciphertext")
     return page_of(paginate(project_secrets, cursor=page.cursor, limit=page.limit), secret_out)

@@ -41,7 +41,7 @@ def create_team(request: HttpRequest, payload: TeamIn) -> Status[TeamOut]:
     "/teams/{team}", auth=gate(TeamRole(Role.VIEWER, Scope.PROJECTS_READ)), response=TeamOut
 )
 def get_team(request: HttpRequest, team: str) -> TeamOut:
-    """Show one team."""
+    """Get a team."""
     return team_out(gated_team(request), gated_role(request))
 
 
@@ -49,7 +49,7 @@ def get_team(request: HttpRequest, team: str) -> TeamOut:
     "/teams/{team}", auth=gate(TeamRole(Role.MAINTAINER, Scope.PROJECTS_WRITE)), response=TeamOut
 )
 def update_team(request: HttpRequest, team: str, payload: TeamChange) -> TeamOut:
-    """Change the name."""
+    """Change the name of a team."""
     team_row = gated_team(request)
     if payload.name is not None:
         team_row = rename_team(team=team_row, name=payload.name)
