@@ -332,8 +332,8 @@ def promote(
     _show_move(session, move)
 
 
-@command(app, "ask")
-def ask(
+@command(app, "request")
+def request(
     session: Session,
     model: ModelArgument,
     version: VersionArgument,
@@ -344,7 +344,7 @@ def ask(
     """Request the approval of a promotion."""
     place = session.project(project)
     where = target_of(session.client, place, target)
-    made = session.client.models.ask(model, version, project=place, note=note, **where)
+    made = session.client.models.request_approval(model, version, project=place, note=note, **where)
     _show_request(session, made)
 
 
