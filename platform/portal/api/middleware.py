@@ -37,8 +37,7 @@ from portal.workloads.tokens import has_workload_shape
 
 GetResponse = Callable[[HttpRequest], HttpResponse]
 API_PREFIX = "/api/"
-# Agents of nodes, gateways, replicas, the Hub and its servers: no person is behind them, and they
-# have limits of their own.
+# Node agents, gateways, replicas, the Hub and its servers are machines with their own limits.
 MACHINE_PREFIXES = ("/api/agent/", "/api/gateway/", "/api/hub/")
 _OF_DJANGO = (Http404, PermissionDenied, SuspiciousOperation, BadRequest, MultiPartParserError)
 
@@ -57,7 +56,7 @@ class ProblemMiddleware:
             return response
         if response.status_code == 404:
             return error_response(request, NotFound())
-        # What was raised before any view, or at the commit; Django has logged it.
+        # Raised before any view, or at the commit. Django has logged it.
         if response.status_code == 503:
             return error_response(request, getattr(response, "problem", database_busy()))
         if response.status_code >= 500:
@@ -124,17 +123,17 @@ class IdempotencyMiddleware:
     def __call__(self, request: HttpRequest) -> HttpResponse:
         if request.method != "POST" or not request.path.startswith(API_PREFIX):
             return self.get_response(request)
-        if request.path.startswith(MACHINE_PREFIXES):  # all they ask is idempotent
+        if request.path.startswith(MACHINE_PREFIXES):  # their requests are idempotent
             return self.get_response(request)
         try:
             key = idempotency.key_of(request)
             principal = principal_of(request) if key else None
-            # Uploads stream their bodies and keep the promise of the key themselves.
+            # Uploads stream their bodies and handle the key themselves.
             streams = is_upload(request.method, request.path, request.content_type or "")
             if key is None or principal is None or streams:
                 return self.get_response(request)
             return self._once(request, principal.key, key)
-        except DatabaseFault as error:  # of the commit, above all
+        except DatabaseFault as error:  # mainly of the commit
             return unexpected(request, error)
         except RequestDataTooBig:
             return error_response(request, body_too_large())
@@ -146,7 +145,7 @@ class IdempotencyMiddleware:
         with transaction.atomic():
             record, fresh = idempotency.claim(principal, key, fingerprint)
             if not fresh:
-                # Whoever lost access since must not read the answer again: the gate is asked first.
+                # Check the gate first: a caller that lost access must not read the stored response.
                 answer_behind_the_gate(request, idempotency.replay(record))
                 return self.get_response(request)
             response = self.get_response(request)

@@ -82,7 +82,7 @@ def plain_problem(request: HttpRequest, status: int, detail: str | None = None) 
 
 def _fault(entry: dict[str, Any]) -> FieldFault:
     places = [str(part) for part in entry.get("loc", ())]
-    # ("body", "payload", "name") → "name"; the argument's own name means nothing to a client.
+    # ("body", "payload", "name") → "name". The name of the argument is internal.
     shown = places[2:] if places[:1] == ["body"] else places[1:]
     return FieldFault(
         field=".".join(shown) or ".".join(places), message=describe_validation_error(entry)
@@ -142,7 +142,7 @@ def register(api: NinjaAPI) -> None:
         return plain_problem(request, 400)
 
     def http(request: HttpRequest, error: HttpError) -> HttpResponse:
-        # Ninja wraps whatever our parser raised; the person should read the original.
+        # Ninja wraps errors of our parser. Report the original.
         if isinstance(error.__cause__, SlipwayError):
             return error_response(request, error.__cause__)
         return plain_problem(request, error.status_code, str(error))

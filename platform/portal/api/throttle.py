@@ -140,7 +140,7 @@ class Bundles:
 
 
 api_throttle = Throttle(settings.SLIPWAY_REDIS_URL, settings.SLIPWAY_API_REQUESTS_PER_MINUTE)
-# An agent speaks for everything on its node: logs alone are several requests a second.
+# An agent reports for its whole node: logs alone are several requests per second.
 agent_throttle = Throttle(settings.SLIPWAY_REDIS_URL, settings.SLIPWAY_API_REQUESTS_PER_MINUTE * 10)
 # A training script logs a hundred times a second, and all ranks of a job share its token.
 tracking_throttle = Bundles(

@@ -67,11 +67,11 @@ def _asked(
             with Client(url, timeout_s=LIMIT_S, retries=Retries(attempts=1)) as client:
                 items.extend(names(client))
         except SlipwayError:
-            return  # completion stays silent; the command itself will tell
+            return  # completion stays silent, the command itself reports it
 
-    # A thread, because a timeout of the network does not bound a server that drips.
+    # A thread, because a network timeout does not bound a server that sends slowly.
     asking = Thread(target=ask, daemon=True)
     asking.start()
     asking.join(LIMIT_S)
-    # Shells evaluate what they are given, so nothing but plain slugs and ids may pass.
+    # Shells evaluate completions, so only plain slugs and ids may pass.
     return [name for name in list(items) if name.startswith(incomplete) and _PLAIN.fullmatch(name)]

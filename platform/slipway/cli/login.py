@@ -24,7 +24,7 @@ from slipway.credentials import (
 from slipway.errors import SlipwayError, Unauthenticated
 from slipway.schemas.accounts import Scope, WhoAmI
 
-# Everything a person does with the command; never the administration of the installation.
+# All scopes that the command needs, without administration.
 DEFAULT_SCOPES = tuple(scope for scope in Scope if scope is not Scope.ADMIN)
 STDIN = "-"
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})

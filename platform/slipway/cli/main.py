@@ -54,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
         write_error(error, as_json=as_json)
         return exit_code_for(error)
     except typer.TyperException as error:
-        # Without words it is the help, which a noun without a verb has written already.
+        # Without a message it is the help, which a bare group has printed already.
         if error.format_message():
             write_error(_mistake(error), as_json=as_json)
         return ExitCode.USAGE
@@ -107,7 +107,7 @@ def _nothing(mode: str) -> TextIO:
 
 def run() -> None:
     """Run the command line of this process."""
-    # A stream that was closed beforehand is None; the command then reads or writes nothing.
+    # A closed stream is None. The command then reads or writes nothing.
     sys.stdin = sys.stdin or _nothing("r")
     sys.stdout = sys.stdout or _nothing("w")
     sys.stderr = sys.stderr or _nothing("w")

@@ -260,7 +260,7 @@ def _places_of_agent() -> list[str]:
     with contextlib.suppress(ModuleNotFoundError):
         if importlib.util.find_spec(f"{AGENT}.__main__") is not None:
             return [str(sdk), *filter(None, sys.path)]
-    # Run from a clone, the SDK lies in platform/ and the agent beside that.
+    # In a clone, the SDK is in platform/ and the agent beside it.
     if (sdk.parent / "workers" / "node_agent" / "__main__.py").is_file():
         return [str(sdk), str(sdk.parent)]
     raise UsageMistake(
@@ -294,7 +294,7 @@ def _become_agent(arguments: Sequence[str], places: Sequence[str]) -> None:
     """Replace this process with the agent, to pass on signals and the exit code."""
     sys.stdout.flush()
     sys.stderr.flush()
-    # A person's token for the command line is no business of what runs near other people's code.
+    # Keep the user's CLI token away from processes that run next to other people's code.
     environment = {name: value for name, value in os.environ.items() if not _is_ours(name)}
     environment["PYTHONPATH"] = os.pathsep.join(places)
     command = [sys.executable, "-m", AGENT, *arguments]

@@ -18,7 +18,7 @@ from slipway.client import Client
 from slipway.credentials import chosen_url, clean_url, default_project
 from slipway.retries import Retries
 
-# A person waits before the screen: rather an error that says when to come back than a long silence.
+# Interactive use: prefer an error with a retry time to a long wait.
 RETRIES = Retries(attempts=3, longest_wait_s=10.0)
 
 _COMMON = {

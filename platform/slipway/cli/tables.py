@@ -15,11 +15,11 @@ class Fit(Enum):
     """Handling of cells that are wider than their column."""
 
     WHOLE = "whole"  # never: the column is as wide as its widest cell
-    WRAPPED = "wrapped"  # it goes on in the next line
-    CLIPPED = "clipped"  # its end is left out
+    WRAPPED = "wrapped"  # continues on the next line
+    CLIPPED = "clipped"  # its end is cut
 
 
-# Cells that a column needs at least to be worth its place.
+# Minimum width of a useful column, in cells.
 _LEAST = {Fit.WRAPPED: 16, Fit.CLIPPED: 32}
 
 

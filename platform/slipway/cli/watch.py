@@ -247,7 +247,7 @@ def _interruptible(session: Session, job: JobOut) -> Iterator[None]:
             f"Watch it again: slipway job logs {where} --follow\n"
             f"Stop it: slipway job cancel {where}"
         )
-        # Still deaf to Ctrl-C: the command is ending.
+        # Ctrl-C stays ignored, because the command is ending.
         raise typer.Exit(ExitCode.INTERRUPTED) from None
     signal.signal(signal.SIGINT, before)
 

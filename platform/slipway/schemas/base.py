@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict, model
 from pydantic.config import JsonDict
 
 Item = TypeVar("Item")
-# The header of a bare list that has more items: the cursor of its next part.
+# Header with the cursor of the next part of a bare list.
 NEXT_CURSOR = "X-Slipway-Next-Cursor"
 _DIRECTION_MARKS = frozenset(
     "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
@@ -65,7 +65,7 @@ def _clean_slug(text: str) -> str:
     return text
 
 
-# The same rules for readers of the API's description, as JSON Schema's regular expressions.
+# The same rules for the OpenAPI description, as JSON Schema's regular expressions.
 # REFUSED is the inside of a character class.
 _MARKS = r"\u061C\u200E\u200F\u202A-\u202E\u2066-\u2069"
 REFUSED = rf"\u0000-\u001F\u007F-\u009F{_MARKS}"
@@ -116,7 +116,7 @@ def _clean_json(value: Any) -> Any:
     return value
 
 
-# JSON of any kind, kept and passed on as it came; NUL and control characters are data here.
+# Any JSON, stored and passed on unchanged. NUL and control characters are data here.
 JsonValue = Annotated[Any, AfterValidator(_clean_json)]
 JsonObject = Annotated[dict[str, Any], AfterValidator(_clean_json)]
 

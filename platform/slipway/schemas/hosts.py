@@ -12,7 +12,7 @@ from ipaddress import IPv6Address
 from typing import Final, Self
 from urllib.parse import urlsplit
 
-# The port is None where a Host header leaves it out.
+# The port is None if a Host header omits it.
 Authority = tuple[str, int | None]
 
 LOOPBACK_NAMES: Final = ("localhost", "127.0.0.1", "[::1]")

@@ -44,7 +44,7 @@ TABLE_ENDS = (
         for packed in COMPRESSIONS
     ),
 )
-# What Hive and Spark write for a missing value.
+# Marker of Hive and Spark for a missing value.
 _MISSING_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 _PARTITION = re.compile(r"[^=/]+=")
 # UUIDs are in the names of parts that Spark and Arrow write.

@@ -32,8 +32,8 @@ from portal.endpoints.tokens import has_gateway_shape
 from portal.notebooks.hub_tokens import has_hub_shape
 
 LONGEST_S = 30.0
-# Whoever asks has one request under way; a second may overlap with one that was cut off. A gateway
-# asks from each of its processes.
+# A client has one waiting request, and a second may overlap with an interrupted one. A gateway
+# has one in each of its processes.
 _HELD_A_TOKEN = 64
 
 
@@ -125,7 +125,7 @@ def _asked(scope: HTTPScope, held: HeldRequest) -> tuple[str, int, float] | None
         seen = held.seen_of(headers, query)
         wait_s = float(query.get("wait_s", ["0"])[0])
     except ValueError:
-        return None  # the operation will say what is wrong
+        return None  # the operation reports the error
     if not 0 < wait_s < float("inf"):
         return None
     return hash_of(secret), seen, min(wait_s, LONGEST_S)

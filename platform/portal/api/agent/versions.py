@@ -16,7 +16,7 @@ from portal.core.notify import listener
 log = structlog.get_logger(__name__)
 _AFTER_TROUBLE_S = 1.0
 _IDLE_S = 5.0
-# With more waiting than this it is cheaper to read all nodes than to name them.
+# Above this number of waiting clients it is cheaper to read all nodes than to filter them.
 _MOST_NAMED = 500
 
 
@@ -102,7 +102,7 @@ class VersionWatch:
         for waiter in waiters:
             try:
                 waiter.loop.call_soon_threadsafe(waiter.changed.set)
-            except RuntimeError:  # its event loop has ended, and it with it
+            except RuntimeError:  # its event loop has ended
                 continue
 
 

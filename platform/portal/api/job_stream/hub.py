@@ -58,7 +58,7 @@ class Seats:
         finally:
             with self._lock:
                 self._taken[user_id] -= 1
-                self._taken += Counter()  # forgets those at zero
+                self._taken += Counter()  # removes entries at zero
 
 
 seats = Seats()
@@ -99,7 +99,7 @@ class JobStreamHub:
     def __init__(self) -> None:
         self._followers: set[Follower] = set()
         self._task: asyncio.Task[None] | None = None
-        # One connection to the database however many follow; and logs do not wait for queries.
+        # One database connection for all streams. Logs do not wait for queries.
         self._questions = OwnThread("follow-ask")
         self._files = OwnThread("follow-read")
         self._asked: dict[Hashable, asyncio.Future[Any]] = {}
@@ -127,7 +127,9 @@ class JobStreamHub:
         if task is None:
             task = self._asked[key] = asyncio.ensure_future(self.ask(question))
             task.add_done_callback(lambda _: self._asked.pop(key, None))
-        result: Result = await asyncio.shield(task)  # who goes away takes it from nobody
+        result: Result = await asyncio.shield(
+            task
+        )  # a client that leaves does not cancel it for others
         return result
 
     async def read(self, reading: Callable[[], Result]) -> Result:

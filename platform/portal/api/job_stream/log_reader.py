@@ -17,7 +17,7 @@ from portal.workloads.services.logs import LogPlace, log_places
 from slipway.schemas.training import JobProgress, LogPiece
 
 Mark = tuple[Any, ...]
-# Of a wider job the log of a rank beyond is followed by naming the rank.
+# Logs of further ranks of a wider job are streamed by `rank`.
 MOST_RANKS = 512
 _PIECE_BYTES = 128 * 1024
 _BATCH_BYTES = 512 * 1024

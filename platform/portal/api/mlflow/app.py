@@ -44,9 +44,9 @@ log = structlog.get_logger(__name__)
 PREFIX = "/mlflow"
 _THREADS = 12
 _OPEN = frozenset({"/health", "/version"})
-# What the server is known to be by, without asking it: clients look whether it is recent enough.
+# The reported version of the server: clients check whether it is recent enough.
 _VERSION = "3.17.2"
-# Every server of MLflow lists the experiment that clients mean who name none.
+# Every MLflow server lists a default experiment, for clients that name none.
 _EXPERIMENTS = "/api/2.0/mlflow/experiments/search"
 Result = TypeVar("Result")
 
@@ -58,8 +58,8 @@ class MlflowDoor:
         self.app = app
         self.visitors = Visitors()
         self._upstream = MlflowServer()
-        # Threads of their own: each keeps its connections, and a busy training job never takes a
-        # thread from the pages.
+        # Separate threads with their own connections, so that a busy training job never uses a
+        # thread of the pages.
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="mlflow")
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -118,8 +118,8 @@ class _Visit:
         self.status = 0
         self._patience = Patience()
         self.route: MlflowRoute | None = None
-        # What must be true before the client has its answer, given that answer; until then the
-        # answer is held back.
+        # Runs with the response before the client gets it. Until then the response is held
+        # back.
         self.remember: Callable[[bytes], None] | None = None
         self._held: list[Any] = []
 
@@ -143,7 +143,7 @@ class _Visit:
         remember, self.remember = self.remember, None
         if remember is not None and self._held and self._held[0]["status"] == 200:
             answered = b"".join(event.get("body", b"") for event in self._held)
-            # It is done already, so the answer waits for the database as long as need be.
+            # The change is done already, so the response waits for the database.
             await self.door.in_thread(partial(remember, answered), None)
 
     async def run(self) -> None:
@@ -256,7 +256,7 @@ class _Visit:
         self.remember = remember if route.audit or route.path == CREATE else None
         try:
             await self._pass_on(visitor, target, value[1], value[0])
-        finally:  # MLflow may have changed things and gone before its answer was whole
+        finally:  # MLflow may have made the change and died before its response was complete
             await self._remember()
 
     def _look(

@@ -7,7 +7,7 @@ from portal.api.mlflow.routes import WRITE
 from portal.experiments.services.job_runs import follow_script, run_id_of
 
 BEGIN = "/api/2.0/mlflow/runs/get"
-# What the launcher's plug-in sends when MLflow begins the run that is there already.
+# Sent by the launcher's plug-in when MLflow resumes the existing run.
 _EXPERIMENT = b"x-slipway-experiment"
 _MOST_DIGITS = 9
 

@@ -14,7 +14,7 @@ from slipway.schemas.base import forbidden_character
 from slipway.schemas.json_text import DuplicateKey, read_json
 from slipway.schemas.names import fault_of_path
 
-# A batch is a megabyte at most; the profile of a data set or a page of records may be larger.
+# A batch has at most a megabyte. The profile of a dataset or a page of records may be larger.
 LARGEST_JSON = 20_000_000
 DEEPEST_JSON = 60
 _LONGEST_QUERY = 100_000
@@ -35,14 +35,14 @@ _FILES = "/api/2.0/mlflow-artifacts"
 _ARTIFACTS = tuple(
     f"{_FILES}/{each}/" for each in ("artifacts", "mpu/create", "mpu/complete", "mpu/abort")
 )
-# What people read and type: names of objects, and the keys of metrics, parameters and tags.
+# Text for people: names of objects, and the keys of metrics, parameters and tags.
 _NAMES = frozenset({"name", "new_name", "alias", "key", "run_name", "stage", "tag_key"})
 # Keys of a query that MLflow reads as lists. All others have one value.
 _LISTS = frozenset({"experiment_ids", "order_by", "run_ids", "stages", "trace_ids"})
 # One route has a list under a name that is a single value elsewhere.
 _LISTS_OF = {"/ajax-api/2.0/mlflow/metrics/get-history-bulk": _LISTS | {"run_id"}}
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
-# What a second decoding would turn into another path.
+# Characters that a second decoding would turn into another path.
 _ENCODED = ("%2e", "%2f", "%5c", "%00", "%25")
 
 

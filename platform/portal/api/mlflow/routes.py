@@ -180,7 +180,7 @@ _OTHERS = (
     MlflowRoute("POST", "/ajax-api/2.0/mlflow/experiments/search-datasets", READ),
     MlflowRoute("GET", "/ajax-api/3.0/mlflow/get-trace-artifact", READ),
 )
-# What MLflow takes on trust.
+# Ids that MLflow does not check.
 _CITES = {
     "/logged-models": ("experiment_id", "source_run_id"),
     "/traces/calculate-filter-correlation": ("experiment_ids",),

@@ -15,7 +15,7 @@ SPANS = "/v1/traces"
 _EXPERIMENT = "x-mlflow-experiment-id"
 _RUN = "x-mlflow-run-id"
 _DEFAULT = "0"
-# 32 + the largest window: zlib finds out by itself whether it is gzip's or its own wrapping.
+# 32 + the largest window: zlib detects gzip and zlib headers.
 _ANY_WRAPPING = 47
 
 

@@ -14,10 +14,10 @@ from portal.api.mlflow.upstream_errors import clean_error
 log = structlog.get_logger(__name__)
 WORKSPACE = "x-mlflow-workspace"
 _PATIENCE = httpx.Timeout(120.0, connect=2.0, pool=10.0)
-# An idle connection is left before the server closes it (`workers.tracking` keeps it for longer):
-# who closes at the moment of a request fails it.
+# An idle connection is closed before the server does so (`workers.tracking` keeps it longer):
+# closing it during a request would make that fail.
 _LIMITS = httpx.Limits(max_connections=64, max_keepalive_connections=16, keepalive_expiry=5.0)
-# What of a request reaches MLflow; above all no token, and no workspace but ours.
+# Headers that are passed on to MLflow: no token, and no workspace of the client.
 _PASSED_ON = (b"content-type", b"accept", b"content-encoding", b"user-agent", b"range")
 _HANDED_BACK = frozenset(
     {"content-type", "content-disposition", "content-encoding", "content-range", "etag"}
@@ -29,7 +29,7 @@ _IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE"})
 _LONGEST_FAILURE = 1 << 20
 _HOST = "http://tracking"
 _CHALLENGE = "www-authenticate"
-# The largest artifact taken in one request.
+# The largest artifact of one request.
 LARGEST_FILE = 1 << 40
 
 
@@ -148,15 +148,15 @@ class MlflowServer:
             ) from error
         try:
             if _CHALLENGE in answer.headers:
-                # It refused the portal, not its client: a key was replaced, or users differ.
+                # MLflow refused the portal, not the client: a key was replaced, or users differ.
                 log.error("mlflow_refuses_the_portal", status=answer.status_code)
                 raise unavailable(
                     "MLflow's server does not accept the portal: keys/tracking.key or the user of "
                     "one of them has changed. Ask an administrator to start Slipway again."
                 )
             if answer.status_code >= 500 and _is_page(answer):
-                # Its handlers turn every fault of theirs into JSON; a page means that it stumbled
-                # while it read the request.
+                # Its handlers return every error as JSON. A page means that reading the request
+                # failed.
                 log.warning("mlflow_stumbled", target=target[:200])
                 raise invalid("MLflow cannot make sense of this request.")
             if answer.status_code >= 400:
@@ -214,7 +214,7 @@ async def _read_and_close(answer: httpx.Response) -> bytes:
     The server drops a connection after an exception. In the pool it would fail the next request.
     """
     content = b""
-    # `aread` would hand the connection back to the pool with the last byte.
+    # `aread` would return the connection to the pool with the last byte.
     assert isinstance(answer.stream, httpx.AsyncByteStream)  # noqa: S101  (of an AsyncClient)
     async for part in answer.stream:
         content += part

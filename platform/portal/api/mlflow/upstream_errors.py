@@ -9,8 +9,8 @@ import structlog
 from slipway.schemas.truncation import shorten
 
 log = structlog.get_logger(__name__)
-# What SQLAlchemy, the drivers and the databases write into messages, and what Python says of
-# values that a driver does not take.
+# Messages of SQLAlchemy, drivers and databases, and of Python about values that a driver
+# refuses.
 _DATABASE = re.compile(
     r"\[SQL:|\[parameters:|sqlalche\.me|sqlalchemy|sqlite|psycopg|pg_catalog"
     r"|\(\w+(?:\.\w+)*(?:Error|Warning|Exception|Violation|Canceled)\)"
@@ -31,7 +31,7 @@ _UNIQUE = re.compile(
     r"unique constraint|duplicate key value|UniqueViolation|is not unique", re.IGNORECASE
 )
 _TAKEN = "RESOURCE_ALREADY_EXISTS"
-# What an address is about, and what is taken then.
+# Messages for name conflicts, by part of the path.
 _KINDS = (
     ("/experiments/", "An experiment of that name exists already."),
     ("/registered-models/alias", "An alias of that name exists already."),

@@ -84,7 +84,7 @@ def passphrase_of(path: Path, options: dict[str, Any]) -> str | None:
     """Return the passphrase of an existing backup. Raises BackupError and OSError."""
     if options["unencrypted"]:
         return None
-    # Nobody is asked for the passphrase of a file that has none.
+    # Do not prompt for the passphrase of an unencrypted file.
     return known_passphrase(options["passphrase_file"], _variable()) if is_encrypted(path) else ""
 
 

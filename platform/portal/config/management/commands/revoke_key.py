@@ -64,7 +64,7 @@ class Command(BaseCommand):
         folder = folder_of(env())
         if not folder.is_dir():
             return
-        # By force: what its configuration lacks today, an older copy of it may hold.
+        # By force: an older copy of its configuration may contain keys that are missing today.
         done = subprocess.run(
             [
                 *(sys.executable, "-m", "workers.gateway.revoke", "--force"),
