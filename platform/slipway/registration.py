@@ -220,11 +220,11 @@ class ModelVersion:
                 archive_replaced=archive_replaced,
             )
 
-    def ask(self, target: str, *, note: str | None = None) -> RequestOut:
-        """Ask a maintainer to approve a promotion."""
+    def request_approval(self, target: str, *, note: str | None = None) -> RequestOut:
+        """Request the approval of a promotion by a maintainer."""
         with self._placed() as (client, project):
             where = target_of(client, project, target)
-            return client.models.ask(
+            return client.models.request_approval(
                 self.model.name, self.number, project=project, note=note, **where
             )
 

@@ -90,7 +90,7 @@ def promote(author: Person, colleague: Person, number: int) -> None:
 
 def _approve(author: Person, colleague: Person, number: int) -> None:
     """Ask for the approval, and let the colleague give it."""
-    request = _open_request(author.client, number) or author.client.models.ask(
+    request = _open_request(author.client, number) or author.client.models.request_approval(
         MODEL, number, project=PROJECT, stage=STAGE, note="Trained on two ranks by make demo."
     )
     show("asked", f"{author.name} asks for version {number} to be approved")

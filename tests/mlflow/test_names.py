@@ -209,7 +209,7 @@ def test_every_operation_of_mlflow_refuses_a_key_that_stands_twice(doors: Doors)
             path = path.replace(f"<{name}>", "x").replace(f"<path:{name}>", "1/x/artifacts/x")
         headers = {"Content-Type": "application/json"}
         answer = doors.rest.call(route.method, path, content=body.encode(), headers=headers)
-        if answer.status_code != 400 or "'twice' stands twice" not in answer.text:
+        if answer.status_code != 400 or "'twice' appears twice" not in answer.text:
             accepted[f"{route.method} {path}"] = answer.text[:200]
     assert not accepted
 
@@ -228,7 +228,7 @@ def test_a_notebook_with_a_key_twice_is_refused(doors: Doors) -> None:
     content = b'{"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": [], "cells": []}'
     answer = doors.upload("notebook-files", content, path="twice.ipynb")
     assert answer.status_code == 422, answer.text
-    assert "'cells' stands twice" in answer.json()["detail"]
+    assert "'cells' appears twice" in answer.json()["detail"]
 
 
 def test_archives_and_datasets_refuse_the_same_names(doors: Doors) -> None:

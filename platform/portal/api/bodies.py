@@ -40,7 +40,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def parse_json(body: bytes) -> Any:
-    """Parse a JSON body; raises InvalidInput with the place of the fault."""
+    """Parse a JSON body. Raises InvalidInput with the position of the error."""
     if depth_of(body) > settings.SLIPWAY_MAX_JSON_DEPTH:
         raise InvalidInput(
             f"The JSON is nested deeper than {settings.SLIPWAY_MAX_JSON_DEPTH} levels.",
@@ -53,7 +53,7 @@ def parse_json(body: bytes) -> Any:
         return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=unique_keys)
     except DuplicateKey as error:
         raise InvalidInput(
-            f"The key {error.key!r} stands twice in one object.",
+            f"The key {error.key!r} appears twice in one object.",
             code="duplicate_key",
             field=error.key,
             next_step="Send each key once.",
@@ -85,10 +85,10 @@ def body_too_large() -> TooLarge:
 
 
 class StrictParser(Parser):
-    """Ninja's parser with our reading of JSON."""
+    """Ninja's parser with strict JSON."""
 
     def parse_body(self, request: HttpRequest) -> DictStrAny:
-        """Return the parsed body; raises TooLarge or InvalidInput."""
+        """Return the parsed body. Raises TooLarge or InvalidInput."""
         try:
             body = request.body
         except RequestDataTooBig as error:

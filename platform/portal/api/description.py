@@ -1,9 +1,10 @@
-"""What the OpenAPI description says of every operation: its failures, its Idempotency-Key."""
+"""Additions to the OpenAPI description: operation ids, failures, the Idempotency-Key header."""
 
 from typing import Any
 
 from ninja import NinjaAPI
 from ninja.openapi.schema import OpenAPISchema
+from ninja.operation import Operation
 
 from portal.api.problems import CONTENT_TYPE
 from slipway.schemas.problem import Problem
@@ -11,8 +12,11 @@ from slipway.schemas.problem import Problem
 _REFERENCE = "#/components/schemas/{model}"
 _FAILURE = {CONTENT_TYPE: {"schema": {"$ref": _REFERENCE.format(model=Problem.__name__)}}}
 _FAILURES = {
-    "4XX": {"description": "Refused: what happened, why, what next", "content": _FAILURE},
-    "5XX": {"description": "Our mistake, or a part that is away", "content": _FAILURE},
+    "4XX": {"description": "Refused: what happened, why, and the next step", "content": _FAILURE},
+    "5XX": {
+        "description": "An error of the server, or a component that is unavailable",
+        "content": _FAILURE,
+    },
 }
 _IDEMPOTENCY_KEY = {
     "in": "header",
@@ -24,19 +28,23 @@ _IDEMPOTENCY_KEY = {
 
 
 class PortalApi(NinjaAPI):
-    """Describes itself once: the operations do not change while a process runs."""
+    """An API whose description is built once, because its operations never change at run time."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self._described: OpenAPISchema | None = None
 
     def get_openapi_schema(self, **options: Any) -> OpenAPISchema:
-        """Return the OpenAPI description; the one without options is made on first use."""
+        """Return the OpenAPI description. The one without options is built on first use."""
         if any(options.values()):
             return _complete(super().get_openapi_schema(**options))
         if self._described is None:
             self._described = _complete(super().get_openapi_schema())
         return self._described
+
+    def get_openapi_operation_id(self, operation: Operation) -> str:
+        """Return the function's name, such as `create_job`. A test keeps the names unique."""
+        return str(operation.view_func.__name__)
 
 
 def _complete(schema: OpenAPISchema) -> OpenAPISchema:

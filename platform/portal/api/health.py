@@ -1,4 +1,4 @@
-"""Is the portal alive, is it ready, and its metrics."""
+"""Liveness, readiness and metrics of the portal."""
 
 from typing import Any
 
@@ -22,17 +22,17 @@ _migrated = {"yes": False}
 @guarded_by(Public("a load balancer asks; the answer says nothing about tenants"))
 @require_safe
 def healthz(request: HttpRequest) -> HttpResponse:
-    """Answer 200 as long as the process answers at all."""
+    """Return 200 while the process responds."""
     return HttpResponse("ok\n", content_type="text/plain")
 
 
 @guarded_by(Public("a load balancer asks; the answer says nothing about tenants"))
 @require_safe
 def readyz(request: HttpRequest) -> JsonResponse:
-    """Answer 200 when requests can be served: the database answers and its tables are current.
+    """Return 200 when requests can be served: the database responds, its tables are current.
 
-    `problems` of the installation are listed and decide nothing: without this portal's pages nobody
-    could read about them.
+    `problems` of the installation are listed, but do not affect readiness, because the pages of
+    this portal show them.
     """
     reason = _database()
     checks = {"database": not reason, "migrations": not reason and _migrations()}
@@ -49,7 +49,7 @@ def readyz(request: HttpRequest) -> JsonResponse:
 @guarded_by(MetricsReader())
 @require_safe
 def metrics(request: HttpRequest) -> HttpResponse:
-    """Prometheus text of this process and of the installation."""
+    """Return Prometheus metrics of this process and of the installation."""
     text = generate_latest() + generate_latest(INSTALLATION)
     return HttpResponse(text, content_type=CONTENT_TYPE_LATEST)
 
@@ -62,7 +62,7 @@ def _problems() -> dict[str, str]:
 
 
 def _database() -> str:
-    """Return why the database cannot be used; empty when it answers."""
+    """Return why the database cannot be used, or "" if it responds."""
     try:
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1")
@@ -71,11 +71,11 @@ def _database() -> str:
         problem = database_problem(error)
         log.warning("database_not_ready", reason=str(error)[:300])
         return problem.message
-    return "" if row == (1,) else "The database answers nonsense."
+    return "" if row == (1,) else "The database returned an unexpected result."
 
 
 def _migrations() -> bool:
-    """Whether the tables are current; looked up until they are, then remembered."""
+    """Return whether the tables are current. A positive result is cached."""
     if not _migrated["yes"]:
         try:
             executor = MigrationExecutor(connection)

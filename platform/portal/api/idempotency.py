@@ -1,4 +1,4 @@
-"""Same key, same result: the answer to a keyed POST is stored with the change it answers for.
+"""Idempotency keys: the response to a keyed POST is stored together with its change.
 
 After the draft `draft-ietf-httpapi-idempotency-key-header`. The record commits in the same
 transaction as the change, so a portal killed between the commit and the answer still gives the same
@@ -24,7 +24,7 @@ _KEY = re.compile(r"\A[\x21-\x7e]{1,128}\Z")
 
 
 def key_of(request: HttpRequest) -> str | None:
-    """Return the request's key, or None; raises InvalidInput for a malformed one."""
+    """Return the request's key, or None. Raises InvalidInput for a malformed one."""
     key = request.headers.get(HEADER)
     if key is None:
         return None
@@ -38,7 +38,7 @@ def key_of(request: HttpRequest) -> str | None:
 
 
 def fingerprint_of(request: HttpRequest, body: bytes) -> str:
-    """Return a digest of what the request asks for."""
+    """Return a digest of the request."""
     digest = hashlib.sha256()
     for part in (request.method or "", request.get_full_path(), request.content_type or ""):
         digest.update(part.encode() + b"\0")
@@ -47,10 +47,10 @@ def fingerprint_of(request: HttpRequest, body: bytes) -> str:
 
 
 def claim(principal: str, key: str, fingerprint: str) -> tuple[IdempotencyRecord, bool]:
-    """Insert the record, or return the one that stands; call it inside the transaction.
+    """Insert the record, or return the existing one. Call it inside the transaction.
 
     A concurrent request with the same key waits here until the first has committed. Raises
-    InvalidInput when the key was used for something else.
+    InvalidInput when the key was used for another request.
     """
     IdempotencyRecord.objects.filter(
         principal=principal, key=key, created_at__lt=clock.now() - KEPT
@@ -69,7 +69,7 @@ def claim(principal: str, key: str, fingerprint: str) -> tuple[IdempotencyRecord
 
 
 def remember(record: IdempotencyRecord, response: HttpResponse) -> None:
-    """Store the answer in the record; call it inside the transaction."""
+    """Store the response in the record. Call it inside the transaction."""
     record.status = response.status_code
     record.content_type = response.headers.get("Content-Type", "")
     record.body = _cipher().encrypt(response.content)
@@ -77,7 +77,7 @@ def remember(record: IdempotencyRecord, response: HttpResponse) -> None:
 
 
 def replay(record: IdempotencyRecord) -> HttpResponse:
-    """Give the stored answer again."""
+    """Return the stored response."""
     response = HttpResponse(
         _cipher().decrypt(bytes(record.body)),
         status=record.status,
@@ -88,7 +88,7 @@ def replay(record: IdempotencyRecord) -> HttpResponse:
 
 
 def sweep_expired() -> int:
-    """Delete records older than a day; returns how many."""
+    """Delete records older than a day. Returns their number."""
     deleted, _ = IdempotencyRecord.objects.filter(created_at__lt=clock.now() - KEPT).delete()
     return deleted
 
@@ -98,7 +98,7 @@ def _cipher() -> Fernet:
 
 
 def keep_or_undo(record: IdempotencyRecord, response: HttpResponse) -> None:
-    """Keep a success under its key; undo the transaction of anything else, the key included."""
+    """Commit a success under its key. Roll back everything else, including the key."""
     if 200 <= response.status_code < 300 and not response.streaming:
         remember(record, response)
     else:

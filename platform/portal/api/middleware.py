@@ -1,4 +1,4 @@
-"""What stands around every API request: problem+json, rate limits, idempotency keys."""
+"""Middleware of all API requests: problem+json, rate limits, idempotency keys."""
 
 from collections.abc import Callable
 
@@ -37,14 +37,13 @@ from portal.workloads.tokens import has_workload_shape
 
 GetResponse = Callable[[HttpRequest], HttpResponse]
 API_PREFIX = "/api/"
-# Agents of nodes, gateways, replicas, the Hub and its servers: no person is behind them, and they
-# have limits of their own.
+# Node agents, gateways, replicas, the Hub and its servers are machines with their own limits.
 MACHINE_PREFIXES = ("/api/agent/", "/api/gateway/", "/api/hub/")
 _OF_DJANGO = (Http404, PermissionDenied, SuspiciousOperation, BadRequest, MultiPartParserError)
 
 
 class ProblemMiddleware:
-    """Every failure below /api/ is problem+json, also those Django answers before a view."""
+    """Converts every error below /api/ to problem+json, also those of Django itself."""
 
     def __init__(self, get_response: GetResponse) -> None:
         self.get_response = get_response
@@ -57,7 +56,7 @@ class ProblemMiddleware:
             return response
         if response.status_code == 404:
             return error_response(request, NotFound())
-        # What was raised before any view, or at the commit; Django has logged it.
+        # Raised before any view, or at the commit. Django has logged it.
         if response.status_code == 503:
             return error_response(request, getattr(response, "problem", database_busy()))
         if response.status_code >= 500:
@@ -68,9 +67,9 @@ class ProblemMiddleware:
         return answer
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
-        """Map what a view below /api/ raised; pages have their own error pages.
+        """Map exceptions of views below /api/. Pages have their own error pages.
 
-        What Django itself turns into a 400, 403 or 404 becomes a problem on the way out.
+        Django's own 400, 403 and 404 responses become problems on the way out.
         """
         if not request.path.startswith(API_PREFIX) or isinstance(error, _OF_DJANGO):
             return None
@@ -97,7 +96,7 @@ class RateLimitMiddleware:
 
 
 def _caller(request: HttpRequest) -> str:
-    """Return whom a request is counted for: the token, the person, or else the address."""
+    """Return the rate limit key: the token, the person, or the address."""
     try:
         principal = principal_of(request)
     except Unauthenticated:
@@ -106,7 +105,7 @@ def _caller(request: HttpRequest) -> str:
 
 
 def _count_machine(request: HttpRequest) -> None:
-    """Count a machine by its token, unread: whether it is good, the gate will say."""
+    """Count a machine by its token, unverified. The gate verifies it later."""
     secret = bearer_of(request.headers.get("Authorization", ""))
     shapes = (has_node_shape, has_gateway_shape, has_hub_shape, has_workload_shape)
     if any(has_shape(secret) for has_shape in shapes):
@@ -116,7 +115,7 @@ def _count_machine(request: HttpRequest) -> None:
 
 
 class IdempotencyMiddleware:
-    """Run a POST with an Idempotency-Key in one transaction with the record of its answer."""
+    """Runs a POST with an Idempotency-Key in one transaction with its record."""
 
     def __init__(self, get_response: GetResponse) -> None:
         self.get_response = get_response
@@ -124,17 +123,17 @@ class IdempotencyMiddleware:
     def __call__(self, request: HttpRequest) -> HttpResponse:
         if request.method != "POST" or not request.path.startswith(API_PREFIX):
             return self.get_response(request)
-        if request.path.startswith(MACHINE_PREFIXES):  # all they ask is idempotent
+        if request.path.startswith(MACHINE_PREFIXES):  # their requests are idempotent
             return self.get_response(request)
         try:
             key = idempotency.key_of(request)
             principal = principal_of(request) if key else None
-            # Uploads stream their bodies and keep the promise of the key themselves.
+            # Uploads stream their bodies and handle the key themselves.
             streams = is_upload(request.method, request.path, request.content_type or "")
             if key is None or principal is None or streams:
                 return self.get_response(request)
             return self._once(request, principal.key, key)
-        except DatabaseFault as error:  # of the commit, above all
+        except DatabaseFault as error:  # mainly of the commit
             return unexpected(request, error)
         except RequestDataTooBig:
             return error_response(request, body_too_large())
@@ -146,7 +145,7 @@ class IdempotencyMiddleware:
         with transaction.atomic():
             record, fresh = idempotency.claim(principal, key, fingerprint)
             if not fresh:
-                # Whoever lost access since must not read the answer again: the gate is asked first.
+                # Check the gate first: a caller that lost access must not read the stored response.
                 answer_behind_the_gate(request, idempotency.replay(record))
                 return self.get_response(request)
             response = self.get_response(request)

@@ -1,4 +1,4 @@
-"""What the API remembers: answers given under an Idempotency-Key."""
+"""Stored responses of requests with an Idempotency-Key."""
 
 from typing import ClassVar
 
@@ -8,7 +8,7 @@ from portal.core.models import IdField, Row
 
 
 class IdempotencyRecord(Row):
-    """The answer to one keyed POST, written in the transaction of what the POST did.
+    """The response to one keyed POST, written in the transaction of its change.
 
     The body is encrypted, because it may hold a secret that is shown only once.
     """

@@ -1,4 +1,4 @@
-"""Errors on the wire: problem+json with code, field and next step."""
+"""Error responses: problem+json with code, field and next step."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -25,15 +25,15 @@ _TITLES = {
     400: ("bad_request", "The request is not valid"),
     403: ("forbidden", "Not allowed"),
     404: ("not_found", "Not found"),
-    405: ("method_not_allowed", "This address does not take that method"),
-    406: ("not_acceptable", "No answer in that form"),
+    405: ("method_not_allowed", "Method not allowed"),
+    406: ("not_acceptable", "Response format not available"),
     413: ("too_large", "Too large"),
     415: ("unsupported_media_type", "Send application/json"),
 }
 
 
 def problem_response(request: HttpRequest, problem: Problem, **headers: str) -> HttpResponse:
-    """Turn a problem into an answer."""
+    """Return a problem as a response."""
     problem.request_id = request_id_of(request)
     body = json_bytes(problem.model_dump(exclude_none=True))
     response = HttpResponse(body, status=problem.status, content_type=CONTENT_TYPE)
@@ -43,7 +43,7 @@ def problem_response(request: HttpRequest, problem: Problem, **headers: str) -> 
 
 
 def problem_of(error: SlipwayError, faults: Iterable[FieldFault] = ()) -> Problem:
-    """Describe one of our errors."""
+    """Describe a domain error as a problem."""
     return Problem(
         type=f"urn:slipway:problem:{error.code}",
         title=error.title,
@@ -57,7 +57,7 @@ def problem_of(error: SlipwayError, faults: Iterable[FieldFault] = ()) -> Proble
 
 
 def error_response(request: HttpRequest, error: SlipwayError) -> HttpResponse:
-    """Answer with one of our errors, with Retry-After and WWW-Authenticate where they belong."""
+    """Return an error response, with Retry-After and WWW-Authenticate where required."""
     headers: dict[str, str] = {}
     if error.retry_after_s is not None:
         headers["Retry_After"] = str(error.retry_after_s)
@@ -67,7 +67,7 @@ def error_response(request: HttpRequest, error: SlipwayError) -> HttpResponse:
 
 
 def plain_problem(request: HttpRequest, status: int, detail: str | None = None) -> HttpResponse:
-    """Answer for a status that has no error of ours (405 and the like)."""
+    """Return a problem for a status without an error class (405 and similar)."""
     code, title = _TITLES.get(status, (f"http_{status}", "The request failed"))
     problem = Problem(
         type=f"urn:slipway:problem:{code}",
@@ -82,7 +82,7 @@ def plain_problem(request: HttpRequest, status: int, detail: str | None = None) 
 
 def _fault(entry: dict[str, Any]) -> FieldFault:
     places = [str(part) for part in entry.get("loc", ())]
-    # ("body", "payload", "name") → "name"; the argument's own name means nothing to a client.
+    # ("body", "payload", "name") → "name". The name of the argument is internal.
     shown = places[2:] if places[:1] == ["body"] else places[1:]
     return FieldFault(
         field=".".join(shown) or ".".join(places), message=describe_validation_error(entry)
@@ -95,15 +95,15 @@ def _validation(request: HttpRequest, error: ValidationError) -> HttpResponse:
     invalid = InvalidInput(
         f"{first.field}: {first.message}",
         field=first.field,
-        next_step="Mend the fields listed under errors and send the request again.",
+        next_step="Fix the fields listed under errors, and send the request again.",
     )
     return problem_response(request, problem_of(invalid, faults))
 
 
 def unexpected(request: HttpRequest, error: BaseException) -> HttpResponse:
-    """Log a fault of ours and answer 500 with the request id, and nothing else.
+    """Log an internal error, and return 500 with only the request id.
 
-    What others may have caused at the same moment is logged too, and said as what it is.
+    Errors that concurrent changes may have caused are logged too, and returned as what they are.
     """
     slipway_error = raced(error)
     if slipway_error is not None:
@@ -114,10 +114,10 @@ def unexpected(request: HttpRequest, error: BaseException) -> HttpResponse:
 
 
 def internal(request: HttpRequest) -> HttpResponse:
-    """Answer 500 for a fault of ours that has been logged."""
+    """Return 500 for an internal error that was logged."""
     problem = Problem(
         type="urn:slipway:problem:internal",
-        title="Slipway made a mistake",
+        title="Internal error",
         status=500,
         detail="Something went wrong on our side. It has been logged under the request id.",
         code="internal",
@@ -142,7 +142,7 @@ def register(api: NinjaAPI) -> None:
         return plain_problem(request, 400)
 
     def http(request: HttpRequest, error: HttpError) -> HttpResponse:
-        # Ninja wraps whatever our parser raised; the person should read the original.
+        # Ninja wraps errors of our parser. Report the original.
         if isinstance(error.__cause__, SlipwayError):
             return error_response(request, error.__cause__)
         return plain_problem(request, error.status_code, str(error))

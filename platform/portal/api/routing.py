@@ -1,4 +1,4 @@
-"""How an API operation declares its policy: `auth=gate(ProjectRole(...))`."""
+"""Declaration of the policy of an API operation: `auth=gate(ProjectRole(...))`."""
 
 import difflib
 from copy import copy
@@ -17,7 +17,7 @@ from portal.core.policy import Policy
 
 
 class AnsweredBefore(Exception):
-    """The request may pass, and its answer stands already: give `answer` and run nothing."""
+    """The request is allowed, and a stored response is replayed as `answer`."""
 
     def __init__(self, answer: HttpResponse) -> None:
         super().__init__("answered before")
@@ -25,15 +25,15 @@ class AnsweredBefore(Exception):
 
 
 def answer_behind_the_gate(request: HttpRequest, answer: HttpResponse) -> None:
-    """Let the operation's gate decide about the request, and then give `answer`."""
+    """Let the operation's gate decide about the request, then return `answer`."""
     request.answered_before = answer  # type: ignore[attr-defined]
 
 
 class Gate(AuthBase):
-    """Ninja's `auth` that asks a policy; shown in OpenAPI as a bearer token.
+    """Ninja's `auth` with a policy, shown in OpenAPI as a bearer token.
 
-    `parameters` are the query parameters that the operation takes, `lists` those of them that may
-    have several values; `require_gates` fills them in.
+    `parameters` are the query parameters of the operation, `lists` those that may have several
+    values. `require_gates` sets both.
     """
 
     openapi_type: str = "http"
@@ -46,11 +46,11 @@ class Gate(AuthBase):
         self.lists: frozenset[str] = frozenset()
 
     def __call__(self, request: HttpRequest) -> Any:
-        """Return a truthy value to allow; raises one of our errors to refuse.
+        """Return a truthy value to allow the request, or raise an error to refuse it.
 
-        Raises InvalidInput for a query parameter that the operation does not take, that it takes
-        once and got twice, or whose bytes are no text, AnsweredBefore for a request that may pass
-        and was answered before.
+        Raises InvalidInput for an unknown query parameter, for a single one that is repeated and
+        for one that is not UTF-8. Raises AnsweredBefore for an allowed request with a stored
+        response.
         """
         match = request.resolver_match
         self.policy.check(request, dict(match.kwargs) if match else {})
@@ -71,9 +71,9 @@ class Gate(AuthBase):
 
 
 def _refuse_unknown(request: HttpRequest, taken: frozenset[str]) -> None:
-    """Raise InvalidInput for a query parameter that nobody takes.
+    """Raise InvalidInput for an unknown query parameter.
 
-    If it were ignored, a slip in the name of a filter would list everything.
+    If it were ignored, a mistyped filter would list everything.
     """
     unknown = next((name for name in request.GET if name not in taken), None)
     if unknown is None:
@@ -82,7 +82,7 @@ def _refuse_unknown(request: HttpRequest, taken: frozenset[str]) -> None:
     message = f"Did you mean {near[0]}? " if near else ""
     name = ascii(unknown[:100])[1:-1]  # it is shown on terminals, too
     raise InvalidInput(
-        f"{name}: this operation takes no such parameter.",
+        f"{name}: this operation has no such parameter.",
         code="unknown_parameter",
         field=name,
         next_step=message + _what_it_takes(taken),
@@ -90,7 +90,7 @@ def _refuse_unknown(request: HttpRequest, taken: frozenset[str]) -> None:
 
 
 def _refuse_repeated(request: HttpRequest, lists: frozenset[str]) -> None:
-    """Raise InvalidInput for a single value that was given twice: readers differ in which counts.
+    """Raise InvalidInput for a repeated single value, because parsers differ in which one counts.
 
     Call it after `_refuse_unknown`, so that the name is one of the operation's.
     """
@@ -122,7 +122,7 @@ def _refuse_undecodable(request: HttpRequest) -> None:
 
 
 def _what_it_takes(taken: frozenset[str]) -> str:
-    return f"It takes {', '.join(sorted(taken))}." if taken else "It takes none: leave it out."
+    return f"It accepts {', '.join(sorted(taken))}." if taken else "It accepts none: leave it out."
 
 
 def gate(policy: Policy) -> Gate:
@@ -147,7 +147,7 @@ def lists_of(operation: Operation) -> frozenset[str]:
 
 
 def require_gates(api: NinjaAPI) -> None:
-    """Refuse to start with an operation that declares no policy; tell gates what theirs takes."""
+    """Refuse to start with an operation without a policy, and give gates their parameters."""
     for prefix, router in api._routers:  # noqa: SLF001  (ninja offers no public walk)
         for path, view in router.path_operations.items():
             for operation in view.operations:

@@ -1,4 +1,4 @@
-"""Doorbells of the API."""
+"""Periodic tasks of the API."""
 
 from datetime import timedelta
 
@@ -10,5 +10,5 @@ PERIODIC = {"api.forget_answers": timedelta(hours=1)}
 
 @doorbell("api.forget_answers")
 def forget_answers() -> None:
-    """Delete the answers whose Idempotency-Key may be used again."""
+    """Delete stored responses whose Idempotency-Key has expired."""
     idempotency.sweep_expired()

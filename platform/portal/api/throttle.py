@@ -1,4 +1,4 @@
-"""Rate limits, counted in Redis and, when Redis does not answer, in this process."""
+"""Rate limits, counted in Redis, or in this process while Redis is unavailable."""
 
 import math
 import time
@@ -20,9 +20,9 @@ _MOST_KEYS = 100_000
 
 
 class _CountsHere:
-    """Hits of this process: of each key those of the minute that runs, and of the one before.
+    """Counts of this process: for each key, the current and the previous minute.
 
-    A hit costs as little as the hundredth before it: nothing is kept of each, no thread tidies up.
+    Every hit has a constant cost: no hit is stored, and no thread cleans up.
     """
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class _CountsHere:
         self._lock = Lock()
 
     def hit(self, limit: RateLimitItem, key: str, count: int) -> float:
-        """Count some hits; returns for how many seconds the key has to wait, 0 when it may pass."""
+        """Count some hits. Returns the seconds until the key may continue, 0 if it may now."""
         length_s = limit.get_expiry()
         now = time.time()
         window = int(now // length_s)
@@ -49,7 +49,7 @@ class _CountsHere:
         return 0.0
 
     def _forget(self, window: int) -> None:
-        """Forget who has not come of late; everybody, when all have."""
+        """Drop keys that were not used recently, or all keys if all were."""
         self._counts = {key: kept for key, kept in self._counts.items() if kept[0] >= window - 1}
         if len(self._counts) > _MOST_KEYS:
             self._counts.clear()
@@ -58,7 +58,7 @@ class _CountsHere:
 class Throttle:
     """Counts hits of a key against a limit.
 
-    A Redis that is dead or frozen costs one short timeout every ten seconds, not one a request.
+    An unavailable Redis costs one short timeout every ten seconds, not one per request.
     """
 
     def __init__(self, redis_url: str, per_minute: int) -> None:
@@ -70,7 +70,7 @@ class Throttle:
         self._lock = Lock()
 
     def hit(self, key: str, count: int = 1) -> None:
-        """Count some hits; raises RateLimited when the key has used up its minute."""
+        """Count some hits. Raises RateLimited when the key exceeded the limit of its minute."""
         left_s = self._wait_s(key, count)
         if left_s:
             wait_s = max(1, math.ceil(left_s))
@@ -81,7 +81,7 @@ class Throttle:
             )
 
     def _wait_s(self, key: str, count: int) -> float:
-        """Return for how many seconds the key has to wait, 0 when it may pass."""
+        """Return the seconds until the key may continue, 0 if it may now."""
         if time.monotonic() >= self._down_until:
             try:
                 limiter = self._limiter()
@@ -110,10 +110,10 @@ class Throttle:
 
 
 class Bundles:
-    """Tells a throttle of hits in bundles, where asking it of each would cost more than the work.
+    """Reports hits to a throttle in batches, where one call per hit would cost too much.
 
-    The limit is kept to within one bundle a process, a hundredth of it at most. A key that has used
-    up its minute is refused until the throttle takes the next bundle.
+    The limit is exact to one batch per process, at most a hundredth of it. A key that exceeded
+    its limit is refused until the throttle accepts the next batch.
     """
 
     def __init__(self, throttle: Throttle) -> None:
@@ -121,7 +121,7 @@ class Bundles:
         self._counted: dict[str, int] = {}
 
     def note(self, key: str) -> int:
-        """Count one hit; returns how many are to be told to the throttle now, 0 while few."""
+        """Count one hit. Returns the size of the batch to report now, 0 if it is small."""
         size = max(1, min(_LARGEST_BUNDLE, self.throttle.limit.amount // 100))
         counted = self._counted.get(key, 0) + 1
         if counted < size:
@@ -134,13 +134,13 @@ class Bundles:
         return size
 
     def tell(self, key: str, count: int) -> None:
-        """Tell the throttle; raises RateLimited."""
+        """Report a batch to the throttle. Raises RateLimited."""
         self.throttle.hit(key, count)
         self._counted[key] = 0
 
 
 api_throttle = Throttle(settings.SLIPWAY_REDIS_URL, settings.SLIPWAY_API_REQUESTS_PER_MINUTE)
-# An agent speaks for everything on its node: logs alone are several requests a second.
+# An agent reports for its whole node: logs alone are several requests per second.
 agent_throttle = Throttle(settings.SLIPWAY_REDIS_URL, settings.SLIPWAY_API_REQUESTS_PER_MINUTE * 10)
 # A training script logs a hundred times a second, and all ranks of a job share its token.
 tracking_throttle = Bundles(

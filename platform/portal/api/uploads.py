@@ -1,4 +1,4 @@
-"""Which requests carry a file as their body, and reading it as it comes."""
+"""Requests with a file as their body, and streaming of that body."""
 
 import re
 from collections.abc import Iterator
@@ -30,9 +30,9 @@ class WrongType(SlipwayError):
 
 
 def is_upload(method: str, path: str, content_type: str) -> bool:
-    """Whether this is a file on its way up, whose body must be neither limited nor spooled.
+    """Return whether the body is a file, which is neither limited nor spooled.
 
-    Every other request, whatever it says of its type, is held to the limit of ordinary bodies.
+    Every other request, whatever its type, has the limit of ordinary bodies.
     """
     address = _UPLOADS.get(method)
     is_file = content_type.partition(";")[0].strip().lower() == UPLOAD_TYPE
@@ -40,7 +40,7 @@ def is_upload(method: str, path: str, content_type: str) -> bool:
 
 
 def body_of(request: HttpRequest) -> Iterator[bytes]:
-    """Yield the body in pieces of at most 1 MiB; raises InvalidInput when it stops half-way."""
+    """Yield the body in pieces of at most 1 MiB. Raises InvalidInput if it is truncated."""
     if not is_upload(request.method or "", request.path, request.content_type or ""):
         raise WrongType(
             f"A file is sent as {UPLOAD_TYPE}, not as {request.content_type or 'nothing'}.",

@@ -1,4 +1,4 @@
-"""`slipway audit`: who changed what, from where."""
+"""`slipway audit`: list and export the audit log."""
 
 import json
 import sys
@@ -20,30 +20,28 @@ from slipway.cli.tables import Fit, ListColumn
 from slipway.cli.transfer import receive, receive_file
 from slipway.schemas.accounts import AuditOut
 
-app = typer.Typer(no_args_is_help=True, help="The audit log: who changed what, from where.")
+app = typer.Typer(no_args_is_help=True, help="The audit log: actor, change, address.")
 
-Actor = Annotated[str | None, typer.Option("--actor", help="E-mail address of who did it.")]
-Verb = Annotated[
-    str | None, typer.Option("--verb", help="What was done, for example project.create.")
-]
+Actor = Annotated[str | None, typer.Option("--actor", help="E-mail address of the actor.")]
+Verb = Annotated[str | None, typer.Option("--verb", help="Action, for example project.create.")]
 TargetKind = Annotated[
-    str | None, typer.Option("--target-kind", help="Kind of what was changed, for example token.")
+    str | None, typer.Option("--target-kind", help="Kind of the changed object, for example token.")
 ]
 Since = Annotated[
-    str | None, typer.Option("--since", help="From this moment on: 2026-11-20, or 7d (ago).")
+    str | None, typer.Option("--since", help="From this time on: 2026-11-20, or 7d (ago).")
 ]
-Until = Annotated[str | None, typer.Option("--until", help="Up to this moment.")]
+Until = Annotated[str | None, typer.Option("--until", help="Up to this time.")]
 
 
 class FileFormat(StrEnum):
-    """The form of an exported file."""
+    """Format of an exported file."""
 
     CSV = "csv"
     JSONL = "jsonl"
 
 
 def changes_of(before: dict[str, Any] | None, after: dict[str, Any] | None) -> str:
-    """Return what differs, one `name: before → after` after the other; for a new thing, what is."""
+    """Return the changed fields as `name: before → after`. A new object has only values."""
     old, new = before or {}, after or {}
     parts = []
     for name in dict.fromkeys([*old, *new]):
@@ -76,7 +74,7 @@ def list_audit(
             "--project",
             "-p",
             metavar="PROJECT",
-            help="Only what happened in this project.",
+            help="Only events of this project.",
             autocompletion=complete_project,
         ),
     ] = None,
@@ -112,7 +110,7 @@ def list_audit(
         ],
         row=_row,
         key=lambda event: event.id,
-        nothing="No change fits.",
+        nothing="No event matches.",
     )
 
 
@@ -124,7 +122,7 @@ def export(
         typer.Option("--output", "-o", help="File to write; standard output if left out."),
     ] = None,
     format: Annotated[  # noqa: A002  (the word of the API)
-        FileFormat, typer.Option("--format", help="Form of the file.")
+        FileFormat, typer.Option("--format", help="Format of the file.")
     ] = FileFormat.CSV,
     actor: Actor = None,
     verb: Verb = None,
@@ -136,7 +134,7 @@ def export(
     """Export the changes you may see as one file, newest first."""
     if output is None and (session.output.as_json or sys.stdout.isatty()):
         raise UsageMistake(
-            "The export needs a file to go to.", next_step="Add --output audit.csv to the command."
+            "The export needs an output file.", next_step="Add --output audit.csv to the command."
         )
     if output is not None and output.exists():
         confirm(f"Replace the file {output}?", yes=yes, output=session.output)

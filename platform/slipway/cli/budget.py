@@ -1,4 +1,4 @@
-"""`slipway budget`: what projects, teams and people may spend."""
+"""`slipway budget`: spending limits of projects, teams and people."""
 
 from typing import Annotated
 
@@ -19,14 +19,16 @@ BudgetArgument = Annotated[str, typer.Argument(metavar="BUDGET", help="Id of the
 Stops = Annotated[
     bool | None,
     typer.Option(
-        "--stop/--tell-only", help="At the limit, stop what runs or only tell.", show_default=False
+        "--stop/--notify-only",
+        help="At the limit, stop running work or only notify.",
+        show_default=False,
     ),
 ]
 CountsExempt = Annotated[
     bool | None,
     typer.Option(
         "--with-endpoints/--without-endpoints",
-        help="Whether endpoints stop at the limit too.",
+        help="Also stop endpoints at the limit.",
         show_default=False,
     ),
 ]
@@ -45,13 +47,13 @@ def show(session: Session, budget: BudgetOut) -> None:
                 "Of": budget.name,
                 "Limit": f"{dollars(budget.limit_nano_usd)} ({budget.window})",
                 "Spent": dollars(budget.spent_nano_usd),
-                "Set aside": dollars(budget.reserved_nano_usd),
+                "Reserved": dollars(budget.reserved_nano_usd),
                 "Left": dollars(budget.left_nano_usd),
                 "Overshoot": dollars(budget.overshoot_nano_usd),
-                "At the limit": "stops what runs" if budget.stops else "only tells",
+                "At the limit": "stops running work" if budget.stops else "only notifies",
                 "Endpoints too": budget.counts_exempt,
                 "Overridden until": budget.override_until,
-                "Told": [alert.message for alert in budget.alerts],
+                "Notifications": [alert.message for alert in budget.alerts],
             }
         )
         session.output.left_out(budget.alerts_left_out, "alert")
@@ -59,7 +61,7 @@ def show(session: Session, budget: BudgetOut) -> None:
 
 @command(app, "list")
 def list_budgets(session: Session, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None) -> None:
-    """List the budgets that concern you, and where they stand."""
+    """List the budgets you can see, with what is spent and left."""
     show_list(
         session,
         collect(session.client.budgets.list(), limit=limit, cursor=cursor),
@@ -86,7 +88,7 @@ def list_budgets(session: Session, limit: Limit = DEFAULT_LIMIT, cursor: Cursor 
 
 @command(app, "show")
 def show_budget(session: Session, budget: BudgetArgument) -> None:
-    """Show one budget and what people were told about it."""
+    """Show one budget and its notifications."""
     show(session, session.client.budgets.get(budget))
 
 
@@ -140,10 +142,12 @@ def edit(
 def override(
     session: Session,
     budget: BudgetArgument,
-    hours: Annotated[float, typer.Option("--hours", min=0, help="For how long; 0 ends it.")],
-    reason: Annotated[str, typer.Option("--reason", help="Why; it stands in the audit log.")],
+    hours: Annotated[
+        float, typer.Option("--hours", min=0, help="Duration in hours. 0 ends the override.")
+    ],
+    reason: Annotated[str, typer.Option("--reason", help="Reason, recorded in the audit log.")],
 ) -> None:
-    """Let everything pass for some hours."""
+    """Suspend the limit for some hours."""
     show(session, session.client.budgets.override(budget, hours=hours, reason=reason))
 
 

@@ -1,4 +1,4 @@
-"""Names a shell completes, asked from the server within a second."""
+"""Shell completion of names. The server has one second to respond."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -17,7 +17,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 
 
 def complete_project(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the slugs of projects that start with `incomplete`; none when the server is slow."""
+    """Return slugs of projects that start with `incomplete`, none if the server is slow."""
     return _asked(
         context,
         lambda client: (project.slug for project in client.projects.list().page(limit=MOST).items),
@@ -26,7 +26,7 @@ def complete_project(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def complete_team(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the slugs of teams that start with `incomplete`; none when the server is slow."""
+    """Return slugs of teams that start with `incomplete`, none if the server is slow."""
     return _asked(
         context,
         lambda client: (team.slug for team in client.teams.list().page(limit=MOST).items),
@@ -35,7 +35,7 @@ def complete_team(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def complete_job(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the ids of the newest jobs that start with `incomplete`; none when it takes long."""
+    """Return ids of the newest jobs that start with `incomplete`, none if the server is slow."""
 
     def ids(client: Client) -> Iterable[str]:
         project = context.params.get("project") or default_project(client.url)
@@ -48,7 +48,7 @@ def complete_job(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def complete_tier(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the slugs of tiers that start with `incomplete`; none when the server is slow."""
+    """Return slugs of tiers that start with `incomplete`, none if the server is slow."""
     return _asked(
         context,
         lambda client: (tier.slug for tier in client.tiers.list().page(limit=MOST).items),
@@ -67,11 +67,11 @@ def _asked(
             with Client(url, timeout_s=LIMIT_S, retries=Retries(attempts=1)) as client:
                 items.extend(names(client))
         except SlipwayError:
-            return  # completion stays silent; the command itself will tell
+            return  # completion stays silent, the command itself reports it
 
-    # A thread, because a timeout of the network does not bound a server that drips.
+    # A thread, because a network timeout does not bound a server that sends slowly.
     asking = Thread(target=ask, daemon=True)
     asking.start()
     asking.join(LIMIT_S)
-    # Shells evaluate what they are given, so nothing but plain slugs and ids may pass.
+    # Shells evaluate completions, so only plain slugs and ids may pass.
     return [name for name in list(items) if name.startswith(incomplete) and _PLAIN.fullmatch(name)]

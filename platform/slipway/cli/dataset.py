@@ -1,4 +1,4 @@
-"""`slipway dataset`: versions of data, sent, looked into, fetched."""
+"""`slipway dataset`: push, inspect and pull versions of data."""
 
 import shutil
 from pathlib import Path
@@ -24,17 +24,20 @@ app = typer.Typer(no_args_is_help=True, help="Datasets: push, pull, list, compar
 
 DatasetArgument = Annotated[str, typer.Argument(metavar="DATASET", help="Name of the dataset.")]
 ReferenceArgument = Annotated[
-    str, typer.Argument(metavar="DATASET[:VERSION]", help="Name, and version if not the latest.")
+    str,
+    typer.Argument(
+        metavar="DATASET[:VERSION]", help="Name, with :VERSION unless you mean the latest."
+    ),
 ]
-TableOption = Annotated[
-    str | None, typer.Option("--table", help="Which table; the first if left out.")
-]
+TableOption = Annotated[str | None, typer.Option("--table", help="Table. Default: the first.")]
 
 
 def _parts(reference: str) -> tuple[str, str]:
     name, _, version = reference.partition(":")
     if not name:
-        raise UsageMistake("No dataset is named.", next_step="Name one, for example digits:3.")
+        raise UsageMistake(
+            "The name of a dataset is missing.", next_step="Name one, for example digits:3."
+        )
     return name, version or "latest"
 
 
@@ -65,7 +68,7 @@ def _show(session: Session, version: DatasetVersionOut) -> None:
 def _left_out(version: DatasetVersionOut) -> str:
     """Return a note about tables beyond the limit, "" where there are none."""
     count = version.tables_left_out
-    return f"{count:,} more are beyond the limit of tables and not examined." if count else ""
+    return f"{count:,} more exceed the limit of tables and are not analyzed." if count else ""
 
 
 @command(app, "list")
@@ -73,7 +76,7 @@ def list_datasets(
     session: Session,
     project: ProjectOption = None,
     search: Annotated[
-        str | None, typer.Option("--search", "-s", help="Only those whose name holds this.")
+        str | None, typer.Option("--search", "-s", help="Only names that contain this text.")
     ] = None,
     limit: Limit = DEFAULT_LIMIT,
     cursor: Cursor = None,
@@ -100,7 +103,7 @@ def list_datasets(
             d.created_at,
         ),
         key=lambda d: d.name,
-        nothing="There is no dataset yet. Make one: slipway dataset push digits digits.csv",
+        nothing="There is no dataset yet. Create one: slipway dataset push digits digits.csv",
     )
 
 
@@ -109,12 +112,12 @@ def push(
     session: Session,
     dataset: DatasetArgument,
     sources: Annotated[
-        list[Path], typer.Argument(metavar="FILES", help="Files and folders: all of the version.")
+        list[Path], typer.Argument(metavar="FILES", help="Files and folders of the version.")
     ],
     project: ProjectOption = None,
-    note: Annotated[str, typer.Option("--note", "-m", help="What is new in it.")] = "",
+    note: Annotated[str, typer.Option("--note", "-m", help="Description of the changes.")] = "",
     allow_bad_rows: Annotated[
-        bool, typer.Option("--allow-bad-rows", help="Leave out rows that cannot be read.")
+        bool, typer.Option("--allow-bad-rows", help="Skip rows that cannot be read.")
     ] = False,
     types: Annotated[
         list[str] | None,
@@ -143,10 +146,10 @@ def push(
         ),
     ] = None,
 ) -> None:
-    """Make files a new version of a dataset; interrupted, it goes on where it was."""
+    """Upload files as a new version of a dataset. Repeat it to resume an interrupted push."""
     slug = session.project(project)
     before = _latest(session, dataset, slug)
-    with progress_bar(session, "Sending data", total_bytes=None) as bar:
+    with progress_bar(session, "Uploading data", total_bytes=None) as bar:
         version = session.client.datasets.push(
             dataset,
             *sources,
@@ -172,7 +175,7 @@ def _declared(types: list[str]) -> dict[str, str]:
         column, equals, name = declaration.rpartition("=")
         if not column or not equals:
             raise UsageMistake(
-                f"{declaration} declares no type.", next_step="Write --type COLUMN=TYPE."
+                f"{declaration} is not a type declaration.", next_step="Write --type COLUMN=TYPE."
             )
         declared[column] = name
     return declared
@@ -188,11 +191,11 @@ def pull(
     session: Session,
     dataset: ReferenceArgument,
     to: Annotated[
-        Path | None, typer.Option("--to", metavar="FOLDER", help="Copy the files into it.")
+        Path | None, typer.Option("--to", metavar="FOLDER", help="Folder to copy the files to.")
     ] = None,
     project: ProjectOption = None,
 ) -> None:
-    """Fetch a version, verified; without --to, tell the folder of the cache it is in."""
+    """Download and verify a version. Without --to, print its folder in the cache."""
     _parts(dataset)
     slug = session.project(project)
     value = one_dataset(dataset, project=slug, client=session.client)
@@ -261,7 +264,7 @@ def files(
     dataset: ReferenceArgument,
     project: ProjectOption = None,
     search: Annotated[
-        str | None, typer.Option("--search", "-s", help="Only those whose path holds this.")
+        str | None, typer.Option("--search", "-s", help="Only paths that contain this text.")
     ] = None,
     limit: Limit = DEFAULT_LIMIT,
     cursor: Cursor = None,
@@ -327,7 +330,7 @@ def stats(
 
 
 def _notes(table: DataTableOut) -> list[str]:
-    """Return what decides how the table is read: missing words, encoding, renamed columns."""
+    """Return the read settings of the table: missing values, encoding, renamed columns."""
     schema = table.table_schema
     if schema is None:
         return []
@@ -368,11 +371,12 @@ def diff(
     session: Session,
     dataset: ReferenceArgument,
     since: Annotated[
-        int | None, typer.Option("--since", min=1, help="Compare with it; else the one before.")
+        int | None,
+        typer.Option("--since", min=1, help="Version to compare with. Default: the previous one."),
     ] = None,
     project: ProjectOption = None,
 ) -> None:
-    """Tell what is new in a version since an earlier one."""
+    """Show what changed in a version since an earlier one."""
     name, version = _parts(dataset)
     difference = session.client.datasets.changes(
         name, version, project=session.project(project), since=since
@@ -415,13 +419,13 @@ def _shift(shift: ColumnShift) -> str:
     if shift.mean_before is not None and shift.mean_after is not None:
         return f"{shift.name}: mean {shift.mean_before:g} → {shift.mean_after:g}"
     if shift.share_shift is not None:
-        return f"{shift.name}: shares moved by up to {shift.share_shift:.1%}"
+        return f"{shift.name}: shares changed by up to {shift.share_shift:.1%}"
     return f"{shift.name}: other values"
 
 
 @command(app, "uses")
 def uses(session: Session, dataset: ReferenceArgument, project: ProjectOption = None) -> None:
-    """List the jobs and runs that read a version, and the models that came of them."""
+    """List the jobs and runs that read a version, and the models they produced."""
     name, version = _parts(dataset)
     items = session.client.datasets.uses(name, version, project=session.project(project))
     show_list(
@@ -435,7 +439,7 @@ def uses(session: Session, dataset: ReferenceArgument, project: ProjectOption = 
         ],
         row=_use,
         key=lambda use: use.job or use.run or "",
-        nothing="Nothing has read it yet.",
+        nothing="No job or run has read it yet.",
     )
 
 
@@ -448,7 +452,7 @@ def _use(use: UseOut) -> tuple[str | None, ...]:
 def delete(
     session: Session, dataset: ReferenceArgument, project: ProjectOption = None, yes: Yes = False
 ) -> None:
-    """Delete a dataset, or one version of it (DATASET:VERSION); can be undone for three days."""
+    """Delete a dataset, or one version of it (DATASET:VERSION). Can be undone for three days."""
     slug = session.project(project)
     name, _, version = dataset.partition(":")
     confirm(f"Delete {dataset} of {slug}?", yes=yes, output=session.output)
@@ -461,13 +465,13 @@ def delete(
 
 @command(app, "restore")
 def restore(session: Session, dataset: ReferenceArgument, project: ProjectOption = None) -> None:
-    """Bring back a deleted dataset, or a deleted version of one."""
+    """Restore a deleted dataset, or a deleted version of one."""
     slug = session.project(project)
     name, _, version = dataset.partition(":")
     if version:
         if not version.isdecimal():
-            raise UsageMistake("A version is a number.", next_step=f"For example {name}:3.")
+            raise UsageMistake("A version must be a number.", next_step=f"For example {name}:3.")
         session.client.datasets.restore_version(name, int(version), project=slug)
     else:
         session.client.datasets.restore(name, project=slug)
-    session.output.note(f"{dataset} is back.")
+    session.output.note(f"{dataset} is restored.")

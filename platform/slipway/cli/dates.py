@@ -1,4 +1,4 @@
-"""Moments as people type them."""
+"""Parser for dates and times on the command line."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -10,7 +10,7 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks
 
 
 def parse_moment(text: str | None, *, option: str, now: datetime | None = None) -> datetime | None:
-    """Return the moment `text` means: a date, a date and time (UTC), or 30m, 12h, 7d, 2w ago.
+    """Parse a date, a date and time (UTC), or an age such as 30m, 12h, 7d or 2w.
 
     Raises UsageMistake, naming `option`, for anything else.
     """
@@ -24,7 +24,7 @@ def parse_moment(text: str | None, *, option: str, now: datetime | None = None) 
         parsed = datetime.fromisoformat(text)
     except (ValueError, OverflowError):
         raise UsageMistake(
-            f"{option} {text!r} is not a moment.",
+            f"{option} {text!r} is not a valid time.",
             field=option.lstrip("-"),
             next_step="Write 2026-11-20, 2026-11-20T15:04, or 7d for seven days ago.",
         ) from None

@@ -32,17 +32,19 @@ app = typer.Typer(
 app.add_typer(keys, name="keys")
 app.add_typer(monitoring, name="monitoring")
 
-ReasonOption = Annotated[str | None, typer.Option("--reason", help="Why; it stands in the story.")]
+ReasonOption = Annotated[
+    str | None, typer.Option("--reason", help="Reason, recorded in the events.")
+]
 FallbackOption = Annotated[
     str | None,
     typer.Option(
         "--fallback",
         metavar="WHAT",
-        help="While no replica is ready: standby (a warm former revision) or off (503).",
+        help="While no replica is ready: standby (a warm earlier revision) or off (503).",
     ),
 ]
 _FALLBACKS = {
-    "standby": "a warm former revision answers, marked with x-slipway-fallback",
+    "standby": "a warm earlier revision responds, marked with x-slipway-fallback",
     "off": "503 with Retry-After",
 }
 _PAST = ("retired", "failed")
@@ -69,18 +71,18 @@ def _show(session: Session, endpoint: EndpointOut) -> None:
             if revision.weight or revision.state not in _PAST
         ],
         "Rollout": _progress(rollout) if rollout else None,
-        "Next step at": rollout.next_step_at if rollout else None,
+        "Next step": rollout.next_step_at if rollout else None,
         "Replicas": f"{endpoint.replicas_ready} of {endpoint.replicas_wanted} ready "
         f"(between {endpoint.min_replicas} and {endpoint.max_replicas})",
-        "Short of replicas": endpoint.short_of_replicas or None,
+        "Missing replicas": endpoint.short_of_replicas or None,
         "Without a replica": _FALLBACKS.get(endpoint.fallback, endpoint.fallback),
         "Captured": (
             f"{endpoint.captured:,} of {endpoint.captured + endpoint.uncaptured:,} answered"
         ),
-        "Trouble of the last hour": [revision.message for revision in endpoint.incidents] or None,
+        "Incidents of the last hour": [revision.message for revision in endpoint.incidents] or None,
         "Tier": endpoint.tier,
-        "Price now": f"{dollars(endpoint.nano_usd_per_hour)} an hour",
-        "Made by": endpoint.made_by,
+        "Current cost rate": f"{dollars(endpoint.nano_usd_per_hour)} an hour",
+        "Created by": endpoint.made_by,
         "Created": endpoint.created_at,
         "Page": session.client.endpoints.page(endpoint.name, project=endpoint.project),
     }
@@ -110,16 +112,17 @@ def create(
     endpoint: EndpointArgument,
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A registered model.")],
     version: Annotated[
-        str | None, typer.Option("--version", help="Its number or an alias; else the latest.")
+        str | None,
+        typer.Option("--version", help="Number or alias of the version. Default: the latest."),
     ] = None,
     tier: Annotated[
-        str | None, typer.Option("--tier", help="Hardware of each replica; else the cheapest.")
+        str | None, typer.Option("--tier", help="Hardware of each replica. Default: the cheapest.")
     ] = None,
     min_replicas: Annotated[
-        int | None, typer.Option("--min", min=1, help="Fewest replicas (1 unless told).")
+        int | None, typer.Option("--min", min=1, help="Minimum number of replicas (1).")
     ] = None,
     max_replicas: Annotated[
-        int | None, typer.Option("--max", min=1, help="Most replicas (as many as --min).")
+        int | None, typer.Option("--max", min=1, help="Maximum number of replicas (same as --min).")
     ] = None,
     fallback: FallbackOption = None,
     project: ProjectOption = None,
@@ -144,7 +147,7 @@ def list_endpoints(
     project: ProjectOption = None,
     search: Annotated[
         str | None,
-        typer.Option("--search", "-s", help="Only those whose name or model holds this."),
+        typer.Option("--search", "-s", help="Only names and models that contain this text."),
     ] = None,
     state: Annotated[
         str | None, typer.Option("--state", metavar="STATE", help="Only in this state.")
@@ -184,7 +187,7 @@ def list_endpoints(
 
 @command(app, "show")
 def show(session: Session, endpoint: EndpointArgument, project: ProjectOption = None) -> None:
-    """Show an endpoint: state and why, revisions, the rollout under way, cost."""
+    """Show an endpoint: state and reason, revisions, current rollout, cost."""
     _show(session, session.client.endpoints.get(endpoint, project=session.project(project)))
 
 
@@ -195,9 +198,7 @@ def promote(
     version: Annotated[
         str | None, typer.Argument(metavar="VERSION", help="A number or an alias of the model.")
     ] = None,
-    model: Annotated[
-        str | None, typer.Option("--model", help="Another model than it serves now.")
-    ] = None,
+    model: Annotated[str | None, typer.Option("--model", help="A different model.")] = None,
     revision: Annotated[
         int | None, typer.Option("--revision", min=1, help="An earlier revision instead.")
     ] = None,
@@ -206,19 +207,24 @@ def promote(
     ] = None,
     percent: Annotated[
         list[int] | None,
-        typer.Option("--percent", min=1, max=100, help="A step of a canary; repeat it."),
+        typer.Option(
+            "--percent", min=1, max=100, help="Traffic of a canary step. Repeat for more steps."
+        ),
     ] = None,
     bake_s: Annotated[
-        float | None, typer.Option("--bake", min=0, help="Seconds each step lasts (60).")
+        float | None, typer.Option("--bake", min=0, help="Duration of each step in seconds (60).")
     ] = None,
     shadow_percent: Annotated[
-        float | None, typer.Option("--shadow", min=0.01, max=100, help="How much a shadow copies.")
+        float | None,
+        typer.Option("--shadow", min=0.01, max=100, help="Share of requests that a shadow copies."),
     ] = None,
     project: ProjectOption = None,
 ) -> None:
-    """Serve another version; it goes back by itself when it does badly."""
+    """Roll out another version. Slipway rolls back automatically if it performs badly."""
     if version is not None and revision is not None:
-        raise UsageMistake("A version and a revision are named.", next_step="Name one of them.")
+        raise UsageMistake(
+            "Both a version and a revision are given.", next_step="Give one of them."
+        )
     place = session.project(project)
     made = session.client.endpoints.promote(
         endpoint,
@@ -250,7 +256,7 @@ def rollback(
     reason: ReasonOption = None,
     project: ProjectOption = None,
 ) -> None:
-    """Go back to the revision before, at once while that is still warm."""
+    """Roll back to the previous revision, immediately if it is still warm."""
     place = session.project(project)
     _show(session, session.client.endpoints.rollback(endpoint, project=place, reason=reason))
 
@@ -262,7 +268,7 @@ def pause(
     reason: ReasonOption = None,
     project: ProjectOption = None,
 ) -> None:
-    """Stop the replicas; it answers 503 with the reason until it is resumed."""
+    """Stop the replicas. Requests get 503 with the reason until the endpoint is resumed."""
     place = session.project(project)
     _show(session, session.client.endpoints.pause(endpoint, project=place, reason=reason))
 
@@ -278,12 +284,14 @@ def scale(
     session: Session,
     endpoint: EndpointArgument,
     min_replicas: Annotated[
-        int | None, typer.Option("--min", min=1, help="Fewest replicas.")
+        int | None, typer.Option("--min", min=1, help="Minimum number of replicas.")
     ] = None,
-    max_replicas: Annotated[int | None, typer.Option("--max", min=1, help="Most replicas.")] = None,
+    max_replicas: Annotated[
+        int | None, typer.Option("--max", min=1, help="Maximum number of replicas.")
+    ] = None,
     project: ProjectOption = None,
 ) -> None:
-    """Change between how many replicas it moves."""
+    """Change the minimum and maximum number of replicas."""
     if min_replicas is None and max_replicas is None:
         raise UsageMistake("Nothing would change.", next_step="Give --min or --max.")
     changed = session.client.endpoints.scale(
@@ -305,7 +313,7 @@ def change(
     ] = None,
     project: ProjectOption = None,
 ) -> None:
-    """Change what answers without a replica, and whether predictions are captured."""
+    """Change the fallback without replicas and the capture of predictions."""
     if fallback is None and capture is None:
         raise UsageMistake("Nothing would change.", next_step="Give --fallback or --capture.")
     changed = session.client.endpoints.change(
@@ -318,25 +326,25 @@ def change(
 def delete(
     session: Session, endpoint: EndpointArgument, yes: Yes = False, project: ProjectOption = None
 ) -> None:
-    """Delete an endpoint; its replicas finish what they work on."""
+    """Delete an endpoint. Its replicas finish their current requests."""
     place = session.project(project)
     confirm(
-        f"Delete the endpoint {endpoint} of {place}? Every client of it gets 404 from then on.",
+        f"Delete the endpoint {endpoint} of {place}? Its clients get 404 from then on.",
         yes=yes,
         output=session.output,
     )
     _show(session, session.client.endpoints.delete(endpoint, project=place))
 
 
-@command(app, "story")
-def story(
+@command(app, "events")
+def events(
     session: Session,
     endpoint: EndpointArgument,
     project: ProjectOption = None,
     limit: Limit = DEFAULT_LIMIT,
     cursor: Cursor = None,
 ) -> None:
-    """Tell what happened to an endpoint and why, newest first."""
+    """List the events of an endpoint with their reasons, newest first."""
     pages = session.client.endpoints.events(endpoint, project=session.project(project))
     show_list(
         session,
@@ -344,13 +352,13 @@ def story(
         columns=[ListColumn("When"), ListColumn("What", fit=Fit.WRAPPED)],
         row=lambda event: (event.at, event.message),
         key=lambda event: event.message,
-        nothing="Nothing has happened yet.",
+        nothing="There are no events yet.",
     )
 
 
 @command(app, "replicas")
 def replicas(session: Session, endpoint: EndpointArgument, project: ProjectOption = None) -> None:
-    """List the replicas that live or ended lately, each with its reason."""
+    """List active and recently ended replicas, with their reasons."""
     items = session.client.endpoints.replicas(endpoint, project=session.project(project))
     output = session.output
     if output.as_json:
@@ -387,7 +395,7 @@ def logs(
     session: Session,
     endpoint: EndpointArgument,
     replica: Annotated[
-        str | None, typer.Option("--replica", help="Its workload; else the newest replica.")
+        str | None, typer.Option("--replica", help="Workload of the replica. Default: the newest.")
     ] = None,
     download: Annotated[
         Path | None, typer.Option("--download", metavar="FILE", help="Write the bytes to a file.")
@@ -438,12 +446,12 @@ def predict(
         typer.Option(
             "--key",
             envvar="SLIPWAY_ENDPOINT_KEY",
-            help="A key of the endpoint; without one the portal asks for you.",
+            help="A key of the endpoint. Without one, the portal sends the request for you.",
         ),
     ] = None,
     project: ProjectOption = None,
 ) -> None:
-    """Ask for a prediction: rows, records, columns, or a body of /invocations."""
+    """Request a prediction for rows, records, columns, or a body of /invocations."""
     data = _read_input(source)
     with Endpoint(
         endpoint,
@@ -470,7 +478,7 @@ def _read_input(source: str) -> Any:
         return read_json(text)
     except OSError as error:
         raise UsageMistake(
-            f"{source[1:]} cannot be read: {error.strerror}.", next_step="Name a file that can."
+            f"{source[1:]} cannot be read: {error.strerror}.", next_step="Give a readable file."
         ) from None
     except ValueError as error:
         raise UsageMistake(

@@ -1,4 +1,4 @@
-"""`slipway endpoint keys`: what clients of an endpoint ask for predictions with."""
+"""`slipway endpoint keys`: API keys for clients of an endpoint."""
 
 from typing import Annotated
 
@@ -11,9 +11,9 @@ from slipway.cli.session import Session, command
 from slipway.cli.tables import ListColumn
 from slipway.schemas.endpoints import EndpointKeyCreated
 
-app = typer.Typer(no_args_is_help=True, help="Keys that clients ask for predictions with.")
+app = typer.Typer(no_args_is_help=True, help="API keys for clients of an endpoint.")
 
-EndpointArgument = Annotated[str, typer.Argument(metavar="ENDPOINT", help="Its name.")]
+EndpointArgument = Annotated[str, typer.Argument(metavar="ENDPOINT", help="Name of the endpoint.")]
 
 
 @command(app, "list")
@@ -46,7 +46,7 @@ def list_keys(
             key.revoked_at,
         ),
         key=lambda key: key.id,
-        nothing="There is no key yet. Make one: slipway endpoint keys create ENDPOINT NAME",
+        nothing="There is no key yet. Create one: slipway endpoint keys create ENDPOINT NAME",
     )
 
 
@@ -54,19 +54,20 @@ def list_keys(
 def create_key(
     session: Session,
     endpoint: EndpointArgument,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Who will use it.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the client.")],
     scope: Annotated[
-        list[str] | None, typer.Option("--scope", help="predict (the default) or read; repeat it.")
+        list[str] | None, typer.Option("--scope", help="predict (the default) or read. Repeatable.")
     ] = None,
     expires_in_days: Annotated[
-        int | None, typer.Option("--days", min=1, max=3650, help="Days until it expires (never).")
+        int | None,
+        typer.Option("--days", min=1, max=3650, help="Days until the key expires (never)."),
     ] = None,
     rate: Annotated[
-        float | None, typer.Option("--rate", help="Most requests a second (no limit of its own).")
+        float | None, typer.Option("--rate", help="Maximum requests per second (no limit).")
     ] = None,
     project: ProjectOption = None,
 ) -> None:
-    """Make a key; its text is written once and never again."""
+    """Create a key. Its text is shown only once."""
     made = session.client.endpoints.keys.create(
         endpoint,
         name,
@@ -93,7 +94,7 @@ def _show_key(session: Session, made: EndpointKeyCreated) -> None:
                 "Expires": made.expires_at,
             }
         )
-        session.output.note("Copy the key now: it is shown only this once.")
+        session.output.note("Copy the key now. It is shown only once.")
 
 
 @command(app, "revoke")
@@ -104,10 +105,10 @@ def revoke_key(
     yes: Yes = False,
     project: ProjectOption = None,
 ) -> None:
-    """Revoke a key; gateways refuse it within seconds."""
+    """Revoke a key. Gateways refuse it within seconds."""
     place = session.project(project)
     confirm(
-        f"Revoke the key {key} of {endpoint}? Whoever uses it is refused from then on.",
+        f"Revoke the key {key} of {endpoint}? Its clients are refused from then on.",
         yes=yes,
         output=session.output,
     )

@@ -1,4 +1,4 @@
-"""`slipway endpoint monitoring`: how endpoints do, alerts, predictions, labels, selections."""
+"""`slipway endpoint monitoring`: drift, quality, alerts, predictions, labels, selections."""
 
 import json
 import sys
@@ -22,7 +22,7 @@ from slipway.schemas.monitoring import MonitoringOut
 from slipway.schemas.quality import QualityPoint
 
 app = typer.Typer(
-    no_args_is_help=True, help="How an endpoint does: drift, quality, alerts, single predictions."
+    no_args_is_help=True, help="Monitoring: drift, quality, alerts, captured predictions."
 )
 
 _MOST_FEATURES = 30
@@ -30,20 +30,20 @@ FeatureOption = Annotated[
     str | None, typer.Option("--feature", help="An input or output, with --is and --value.")
 ]
 OperatorOption = Annotated[str | None, typer.Option("--is", help="=, !=, <, <=, > or >=.")]
-ValueOption = Annotated[str | None, typer.Option("--value", help="What to compare with.")]
+ValueOption = Annotated[str | None, typer.Option("--value", help="Value to compare with.")]
 
 
 @command(app, "show")
 def show(
     session: Session,
     endpoint: EndpointArgument,
-    revision: Annotated[int | None, typer.Option("--revision", help="Of one revision.")] = None,
+    revision: Annotated[int | None, typer.Option("--revision", help="Only this revision.")] = None,
     feature: FeatureOption = None,
     operator: OperatorOption = None,
     value: ValueOption = None,
     project: ProjectOption = None,
 ) -> None:
-    """Show how an endpoint did in the last 24 hours: drift, quality, alerts."""
+    """Show drift, quality and alerts of an endpoint over the last 24 hours."""
     monitoring = session.client.endpoints.monitoring.show(
         endpoint,
         project=session.project(project),
@@ -61,7 +61,7 @@ def show(
             ListColumn("Feature", style="bold"),
             ListColumn("Verdict"),
             ListColumn("Rows"),
-            ListColumn("Would move"),
+            ListColumn("Changed"),
             ListColumn("PSI", dispensable=2),
             ListColumn("Missing", dispensable=1),
         ],
@@ -85,8 +85,8 @@ def show(
     session.output.left_out(monitoring.features_left_out, "feature")
     if monitoring.quality.labels_left_out:
         session.output.note(
-            f"{monitoring.quality.labels_left_out:,} older labels of the span are in no measure; "
-            "choose a shorter span."
+            f"{monitoring.quality.labels_left_out:,} older labels of the time range are not "
+            "counted. Choose a shorter time range."
         )
 
 
@@ -100,17 +100,17 @@ def _facts(monitoring: MonitoringOut) -> dict[str, Any]:
         "Captured": (
             f"{monitoring.captured:,} of {monitoring.captured + monitoring.uncaptured:,} answered"
         ),
-        "By a standby": monitoring.answered_as_standby or None,
+        "Served by standby": monitoring.answered_as_standby or None,
         "Task": _task(monitoring),
         "Quality": _quality(monitoring.quality),
-        "Not shown": "; ".join(
+        "Withheld": "; ".join(
             f"{name}: {reason}" for name, reason in monitoring.quality.withheld.items()
         )
         or None,
         "Empty labels": monitoring.empty_labels or None,
         "Alerts": "; ".join(alert.reason for alert in firing) or "none",
-        "Looked at": monitoring.looked_at,
-        "Trouble": monitoring.fault or None,
+        "Evaluated at": monitoring.looked_at,
+        "Last error": monitoring.fault or None,
     }
 
 
@@ -140,13 +140,13 @@ def change(
     ],
     project: ProjectOption = None,
 ) -> None:
-    """Change how an endpoint is watched; `show --json` lists the settings."""
+    """Change the monitoring settings of an endpoint. `show --json` lists them."""
     changes: dict[str, Any] = {}
     for setting in settings:
         name, equals, text = setting.partition("=")
         if not equals:
             raise UsageMistake(
-                f"{visible(setting)} is no NAME=VALUE.",
+                f"{visible(setting)} is not NAME=VALUE.",
                 field="settings",
                 next_step="For example: min_accuracy=0.9, or max_p95_ms=null to switch it off.",
             )
@@ -193,7 +193,7 @@ def alerts(
             alert.reason,
         ),
         key=lambda item: item.id,
-        nothing="Nothing was wrong yet.",
+        nothing="There are no alerts yet.",
     )
 
 
@@ -202,25 +202,27 @@ def snooze(
     session: Session,
     endpoint: EndpointArgument,
     alert: Annotated[str, typer.Argument(metavar="ALERT", help="Id of the alert.")],
-    hours: Annotated[float | None, typer.Option("--hours", help="For how long (24).")] = None,
+    hours: Annotated[float | None, typer.Option("--hours", help="Duration in hours (24).")] = None,
     project: ProjectOption = None,
 ) -> None:
-    """Tell nobody about an alert for some hours."""
+    """Pause the notifications of an alert for some hours."""
     session.client.endpoints.monitoring.snooze(
         endpoint, alert, project=session.project(project), hours=hours
     )
     session.output.note("Snoozed.")
 
 
-@command(app, "tell")
-def tell(
+@command(app, "add-channel")
+def add_channel(
     session: Session,
     endpoint: EndpointArgument,
     kind: Annotated[str, typer.Argument(metavar="KIND", help="email, webhook or slack.")],
-    target: Annotated[str, typer.Argument(metavar="TARGET", help="A member, or an address.")],
+    target: Annotated[
+        str, typer.Argument(metavar="TARGET", help="E-mail address of a member, or a URL.")
+    ],
     project: ProjectOption = None,
 ) -> None:
-    """Let alerts be told there; the secret that signs a webhook is shown once."""
+    """Send alerts to an address. The secret that signs a webhook is shown once."""
     made = session.client.endpoints.monitoring.add_channel(
         endpoint, kind, target, project=session.project(project)
     )
@@ -229,12 +231,12 @@ def tell(
     elif session.output.quiet:
         session.output.line(made.id)
     else:
-        session.output.facts({"Id": made.id, "Told to": made.target, "Secret": made.secret or None})
+        session.output.facts({"Id": made.id, "Target": made.target, "Secret": made.secret or None})
 
 
-@command(app, "told")
-def told(session: Session, endpoint: EndpointArgument, project: ProjectOption = None) -> None:
-    """List where alerts are told."""
+@command(app, "channels")
+def channels(session: Session, endpoint: EndpointArgument, project: ProjectOption = None) -> None:
+    """List the notification channels of alerts."""
     alert_channels = session.client.endpoints.monitoring.channels(
         endpoint, project=session.project(project)
     )
@@ -246,8 +248,8 @@ def told(session: Session, endpoint: EndpointArgument, project: ProjectOption = 
     columns = [
         ListColumn("Id", style="bold"),
         ListColumn("Kind"),
-        ListColumn("Told to"),
-        ListColumn("Trouble"),
+        ListColumn("Target"),
+        ListColumn("Last error"),
     ]
     rows = [
         (alert_channel.id, alert_channel.kind, alert_channel.target, alert_channel.last_error)
@@ -256,14 +258,14 @@ def told(session: Session, endpoint: EndpointArgument, project: ProjectOption = 
     session.output.table(columns, rows)
 
 
-@command(app, "untell")
-def untell(
+@command(app, "remove-channel")
+def remove_channel(
     session: Session,
     endpoint: EndpointArgument,
-    channel: Annotated[str, typer.Argument(metavar="ID", help="Id, as `told` lists it.")],
+    channel: Annotated[str, typer.Argument(metavar="ID", help="Id, as `channels` lists it.")],
     project: ProjectOption = None,
 ) -> None:
-    """Tell alerts there no more."""
+    """Stop sending alerts to a channel."""
     session.client.endpoints.monitoring.remove_channel(
         endpoint, channel, project=session.project(project)
     )
@@ -277,18 +279,18 @@ def predictions(
     prediction: Annotated[str | None, typer.Option("--id", help="One prediction.")] = None,
     own: Annotated[str | None, typer.Option("--own", help="The client's own id.")] = None,
     caller: Annotated[str | None, typer.Option("--caller", help="Id of a key.")] = None,
-    version: Annotated[str | None, typer.Option("--version", help="Of the model.")] = None,
+    version: Annotated[str | None, typer.Option("--version", help="Version of the model.")] = None,
     feature: FeatureOption = None,
     operator: OperatorOption = None,
     value: ValueOption = None,
     status: Annotated[
-        str | None, typer.Option("--status", help="answered, failed, or such as 503.")
+        str | None, typer.Option("--status", help="answered, failed, or a status code such as 503.")
     ] = None,
     project: ProjectOption = None,
     limit: Limit = DEFAULT_LIMIT,
     cursor: Cursor = None,
 ) -> None:
-    """Find captured predictions, newest first; --json shows inputs and outputs whole."""
+    """List captured predictions, newest first. --json shows full inputs and outputs."""
     pages = session.client.endpoints.monitoring.predictions(
         endpoint,
         project=session.project(project),
@@ -308,7 +310,7 @@ def predictions(
             ListColumn("Id", style="bold"),
             ListColumn("When"),
             ListColumn("Version", dispensable=1),
-            ListColumn("Said", fit=Fit.CLIPPED),
+            ListColumn("Output", fit=Fit.CLIPPED),
             ListColumn("Truth"),
         ],
         row=lambda prediction: (
@@ -334,30 +336,30 @@ def export(
         typer.Option("--output", "-o", help="File to write; standard output if left out."),
     ] = None,
     format: Annotated[  # noqa: A002  (the word of the API)
-        FileFormat, typer.Option("--format", help="Form of the file.")
+        FileFormat, typer.Option("--format", help="Format of the file.")
     ] = FileFormat.CSV,
     prediction: Annotated[str | None, typer.Option("--id", help="One prediction.")] = None,
     own: Annotated[str | None, typer.Option("--own", help="The client's own id.")] = None,
     caller: Annotated[str | None, typer.Option("--caller", help="Id of a key.")] = None,
-    version: Annotated[str | None, typer.Option("--version", help="Of the model.")] = None,
+    version: Annotated[str | None, typer.Option("--version", help="Version of the model.")] = None,
     feature: FeatureOption = None,
     operator: OperatorOption = None,
     value: ValueOption = None,
     status: Annotated[
-        str | None, typer.Option("--status", help="answered, failed, or such as 503.")
+        str | None, typer.Option("--status", help="answered, failed, or a status code such as 503.")
     ] = None,
     since: Since = None,
     until: Until = None,
     selection: Annotated[
-        str | None, typer.Option("--selection", help="The rows of one selection, by its id.")
+        str | None, typer.Option("--selection", help="Only rows of this selection.")
     ] = None,
     yes: Yes = False,
     project: ProjectOption = None,
 ) -> None:
-    """Export captured predictions as one file, newest first, with the values that were sent."""
+    """Export captured predictions to a file, newest first, exactly as sent."""
     if output is None and (session.output.as_json or sys.stdout.isatty()):
         raise UsageMistake(
-            "The export needs a file to go to.",
+            "The export needs an output file.",
             next_step="Add --output predictions.csv to the command.",
         )
     if output is not None and output.exists():
@@ -414,13 +416,13 @@ def label(
         Path,
         typer.Argument(
             metavar="FILE",
-            help="CSV, JSON lines or Parquet with prediction_id or own_id, value, and row if need "
-            "be.",
+            help="CSV, JSON lines or Parquet with prediction_id or own_id, value and optionally "
+            "row.",
         ),
     ],
     project: ProjectOption = None,
 ) -> None:
-    """Say what turned out to be true of predictions; the same again changes nothing."""
+    """Upload labels (ground truth) for predictions. Repeating an upload changes nothing."""
     done = session.client.endpoints.monitoring.label_file(
         endpoint, file, project=session.project(project)
     )
@@ -441,16 +443,18 @@ def label(
 def select(
     session: Session,
     endpoint: EndpointArgument,
-    dataset: Annotated[str, typer.Argument(metavar="DATASET", help="Made if it is not there.")],
+    dataset: Annotated[
+        str, typer.Argument(metavar="DATASET", help="Created if it does not exist.")
+    ],
     everything: Annotated[
-        bool, typer.Option("--with-unlabelled", help="Also what nobody labelled.")
+        bool, typer.Option("--with-unlabelled", help="Include unlabelled predictions.")
     ] = False,
     feature: FeatureOption = None,
     operator: OperatorOption = None,
     value: ValueOption = None,
     project: ProjectOption = None,
 ) -> None:
-    """Turn labelled predictions into the next version of a dataset."""
+    """Export labelled predictions as the next version of a dataset."""
     made = session.client.endpoints.monitoring.select(
         endpoint,
         dataset,
@@ -477,7 +481,7 @@ def erase(
     yes: Yes = False,
     project: ProjectOption = None,
 ) -> None:
-    """Erase the predictions of a key and their labels, from everything that is kept."""
+    """Erase predictions and their labels from all stored data."""
     place = session.project(project)
     confirm(
         f"Erase the predictions of {prediction or own} by {endpoint}? It cannot be undone.",
@@ -490,4 +494,4 @@ def erase(
     if session.output.as_json:
         session.output.document(made)
     else:
-        session.output.note("They are gone within a minute.")
+        session.output.note("They are erased within a minute.")

@@ -1,4 +1,4 @@
-"""The exit codes of the `slipway` command; explained in docs/cli.md."""
+"""Exit codes of the `slipway` command, as documented in docs/cli.md."""
 
 from enum import IntEnum
 
@@ -17,14 +17,14 @@ from slipway.schemas.workloads import WorkloadState
 
 
 class UsageMistake(SlipwayError):
-    """The command was typed in a way that cannot be followed; nothing was sent."""
+    """Invalid command line. Nothing was sent."""
 
-    title = "The command cannot be followed"
+    title = "The command is not valid"
     default_code = "usage"
 
 
 class ExitCode(IntEnum):
-    """What a script can tell from `$?`."""
+    """Exit codes for scripts."""
 
     OK = 0
     UNEXPECTED = 1

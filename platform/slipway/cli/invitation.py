@@ -1,4 +1,4 @@
-"""`slipway invitation`: accept a link, or withdraw one that was made."""
+"""`slipway invitation`: accept or withdraw invitations."""
 
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -13,7 +13,7 @@ from slipway.cli.project import Yes
 from slipway.cli.session import Session, command
 from slipway.errors import InvalidInput
 
-app = typer.Typer(no_args_is_help=True, help="Invitations: accept one, withdraw one.")
+app = typer.Typer(no_args_is_help=True, help="Invitations: accept, withdraw.")
 
 
 def token_of(link: str, server: str) -> str:
@@ -26,7 +26,7 @@ def token_of(link: str, server: str) -> str:
     if not link.startswith(f"{server}/"):
         there = urlsplit(link)
         raise InvalidInput(
-            f"This link is one of {there.scheme}://{there.netloc}, not of {server}.",
+            f"This link belongs to {there.scheme}://{there.netloc}, not of {server}.",
             field="link",
             next_step=f"Sign in there: slipway login {there.scheme}://{there.netloc}",
         )
@@ -36,9 +36,9 @@ def token_of(link: str, server: str) -> str:
 @command(app, "accept")
 def accept(
     session: Session,
-    link: Annotated[str, typer.Argument(metavar="LINK", help="The link you were sent.")],
+    link: Annotated[str, typer.Argument(metavar="LINK", help="Link of the invitation.")],
 ) -> None:
-    """Accept an invitation that was made for your address."""
+    """Accept an invitation to your address."""
     accepted = session.client.invitations.accept(token_of(link, session.url))
     if session.output.as_json:
         session.output.document(accepted)
@@ -66,8 +66,8 @@ def withdraw(
     ] = None,
     yes: Yes = False,
 ) -> None:
-    """Make the link of an invitation useless; --team for one into a team."""
+    """Withdraw an invitation to a project, or with --team to a team."""
     if project is not None and team is not None:
-        raise UsageMistake("Both --project and --team are named.", next_step="Name one of the two.")
+        raise UsageMistake("Both --project and --team are given.", next_step="Give one of the two.")
     group = Group(team=team) if team else Group(project=session.project(project))
     members.withdraw(session, group, invitation_id, yes=yes)

@@ -1,4 +1,4 @@
-"""`slipway job`: what runs, how it went, its log."""
+"""`slipway job`: list, inspect and control training jobs."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,7 +52,7 @@ JobArgument = Annotated[
 ]
 RankOption = Annotated[int | None, typer.Option("--rank", min=0, help="Only this rank.")]
 AttemptOption = Annotated[
-    int | None, typer.Option("--attempt", min=1, help="This attempt instead of the latest.")
+    int | None, typer.Option("--attempt", min=1, help="Attempt. Default: the latest.")
 ]
 
 
@@ -79,15 +79,15 @@ def show(session: Session, job: JobOut) -> None:
         "Script": " ".join([job.script, *job.args]),
         "Parameters": [f"{name}={value}" for name, value in job.params.items()],
         "Strategy": job.strategy,
-        "Strategy because": job.strategy_reason,
+        "Strategy reason": job.strategy_reason,
         "Ranks": f"{_ranks(job)} ({workload.nodes} x {workload.procs})",
         "Tier": workload.tier,
         "Back end": job.backend,
         "Network": workload.network,
         "Attempt": workload.attempt,
         "Step": job.step,
-        "Resumable from step": job.resumable_step,
-        "First step after": _seconds(job.first_step_after_s),
+        "Checkpoint step": job.resumable_step,
+        "Time to first step": _seconds(job.first_step_after_s),
         "Price": f"{dollars(job.nano_usd_per_hour)} an hour",
         "Cost": dollars(job.cost_nano_usd),
         "Code": f"{job.snapshot.digest[:12]}, {job.snapshot.files} files, "
@@ -115,13 +115,13 @@ def list_jobs(
     session: Session,
     project: ProjectOption = None,
     search: Annotated[
-        str | None, typer.Option("--search", "-s", help="Only those whose name holds this.")
+        str | None, typer.Option("--search", "-s", help="Only names that contain this text.")
     ] = None,
     state: Annotated[
         WorkloadState | None, typer.Option("--state", metavar="STATE", help="Only in this state.")
     ] = None,
     submitted_by: Annotated[
-        str | None, typer.Option("--by", metavar="EMAIL", help="Only those of this person.")
+        str | None, typer.Option("--by", metavar="EMAIL", help="Only jobs of this person.")
     ] = None,
     tier: TierOption = None,
     limit: Limit = DEFAULT_LIMIT,
@@ -177,25 +177,28 @@ def logs(
     job: JobArgument,
     project: ProjectOption = None,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on until it ends; exit with its outcome.")
+        bool,
+        typer.Option(
+            "--follow", "-f", help="Follow the log until the job ends, and exit with its outcome."
+        ),
     ] = False,
     rank: RankOption = None,
     attempt: AttemptOption = None,
     download: Annotated[
         Path | None,
-        typer.Option("--download", metavar="FILE", help="Write the bytes of one rank's log."),
+        typer.Option("--download", metavar="FILE", help="Write the log of one rank to a file."),
     ] = None,
     yes: Yes = False,
 ) -> None:
     """Show the log of a job, by rank."""
     if follow and (download is not None or session.output.as_json):
         raise UsageMistake(
-            "A log that is followed is written for people, line by line.",
+            "A followed log is text, not JSON.",
             next_step="Leave out --follow for a file or JSON.",
         )
     if session.output.as_json and download is None:
         raise UsageMistake(
-            "With --json a log needs a file to go to.",
+            "With --json, a log needs an output file.",
             next_step="Add --download FILE to the command.",
         )
     slug = session.project(project)
@@ -247,7 +250,7 @@ def _download(
 
 @command(app, "cancel")
 def cancel(session: Session, job: JobArgument, project: ProjectOption = None) -> None:
-    """Stop a job; its ranks may save a checkpoint first."""
+    """Cancel a job. Its ranks may save a checkpoint first."""
     value = session.client.jobs.cancel(job, project=session.project(project))
     if session.output.as_json:
         session.output.document(value)
@@ -261,7 +264,7 @@ def cancel(session: Session, job: JobArgument, project: ProjectOption = None) ->
 
 @command(app, "resume")
 def resume(session: Session, job: JobArgument, project: ProjectOption = None) -> None:
-    """Carry on a job that a budget has stopped, from its newest checkpoint."""
+    """Resume a job that a budget stopped, from its latest checkpoint."""
     value = session.client.jobs.resume(job, project=session.project(project))
     if session.output.as_json:
         session.output.document(value)
@@ -273,7 +276,7 @@ def resume(session: Session, job: JobArgument, project: ProjectOption = None) ->
 def _changed(
     params: dict[str, str], given: list[str] | None, without: list[str] | None
 ) -> dict[str, str]:
-    """Return parameters with some left out and some given."""
+    """Return the parameters with some removed and some replaced."""
     kept = {key: value for key, value in params.items() if key not in (without or ())}
     return kept | parse_pairs(given or (), option="--param")
 
@@ -286,14 +289,14 @@ def clone(
     param: ParamOption = None,
     without_param: Annotated[
         list[str] | None,
-        typer.Option("--without-param", metavar="NAME", help="Leave this parameter out."),
+        typer.Option("--without-param", metavar="NAME", help="Remove this parameter."),
     ] = None,
     script: Annotated[
         str | None, typer.Option("--script", help="Another script of the same code.")
     ] = None,
     code: Annotated[
         str | None,
-        typer.Option("--code", metavar="FOLDER", help="The code of this folder as it is now."),
+        typer.Option("--code", metavar="FOLDER", help="Use the current code of this folder."),
     ] = None,
     include: IncludeOption = None,
     max_mb: MaxMbOption = DEFAULT_MAX_MB,
@@ -308,7 +311,7 @@ def clone(
     project: ProjectOption = None,
     watch_it: WatchOption = False,
 ) -> None:
-    """Submit a job again: the same code, parameters and hardware, with what is given changed."""
+    """Clone a job with the same code, parameters and hardware, except for the given changes."""
     slug = session.project(project)
     params = None
     if param or without_param:
@@ -348,7 +351,7 @@ def events(
     limit: Limit = DEFAULT_LIMIT,
     cursor: Cursor = None,
 ) -> None:
-    """Tell the story of a job, newest first."""
+    """List the events of a job, newest first."""
     pages = session.client.jobs.events(job, project=session.project(project))
     show_list(
         session,
@@ -361,7 +364,7 @@ def events(
         ],
         row=lambda e: (e.at, e.attempt, e.kind, e.message),
         key=lambda e: e.kind,
-        nothing="Nothing has happened yet.",
+        nothing="There are no events yet.",
     )
 
 
@@ -381,7 +384,7 @@ def checkpoints(session: Session, job: JobArgument, project: ProjectOption = Non
         ],
         row=lambda c: (c.step, size_text(c.size_bytes), c.attempt, c.created_at, c.copied_at),
         key=lambda c: str(c.step),
-        nothing="It has no checkpoint yet.",
+        nothing="The job has no checkpoint yet.",
     )
 
 

@@ -1,4 +1,4 @@
-"""Nouns that are loaded when they are typed, so that every command starts as fast as with one."""
+"""Command groups that are imported on first use, to keep the start of every command fast."""
 
 from collections.abc import Iterator, Mapping, MutableMapping
 from importlib import import_module
@@ -18,7 +18,7 @@ VERBS = ("train", "spend")
 
 
 class _Commands(MutableMapping[str, Command]):
-    """Commands by name, in the order of the help; those of other modules come when asked for."""
+    """Commands by name, in help order. Commands of other modules are imported on access."""
 
     def __init__(self, given: Mapping[str, Command]) -> None:
         self._loaded = dict(given)
@@ -47,7 +47,7 @@ class _Commands(MutableMapping[str, Command]):
 
 
 class Root(typer.core.TyperGroup):
-    """The root of the command: its own verbs, and nouns that are loaded when they are needed."""
+    """The root command, with groups that are imported on first use."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)

@@ -1,4 +1,4 @@
-"""`slipway login`, `logout`, `whoami`: which servers this machine is signed in to."""
+"""`slipway login`, `logout`, `whoami`: sign this machine in to servers."""
 
 import os
 import socket
@@ -24,7 +24,7 @@ from slipway.credentials import (
 from slipway.errors import SlipwayError, Unauthenticated
 from slipway.schemas.accounts import Scope, WhoAmI
 
-# Everything a person does with the command; never the administration of the installation.
+# All scopes that the command needs, without administration.
 DEFAULT_SCOPES = tuple(scope for scope in Scope if scope is not Scope.ADMIN)
 STDIN = "-"
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -40,7 +40,7 @@ ServerArgument = Annotated[
 
 
 def token_page(url: str, scopes: list[Scope] | None) -> str:
-    """Return the address of the page on which a token for this machine is made."""
+    """Return the URL of the page that creates a token for this machine."""
     name = f"cli-{socket.gethostname()}"[:100]
     join = ",".join(scopes or DEFAULT_SCOPES)
     return f"{url}/settings/tokens/new?{urlencode({'name': name, 'scopes': join})}"
@@ -65,12 +65,12 @@ def login(
         typer.Option(
             "--scope",
             metavar="SCOPE",
-            help="Ask for these scopes only; once for each.",
+            help="Request only these scopes. Repeatable.",
             show_default=False,
         ),
     ] = None,
     browser: Annotated[
-        bool, typer.Option("--browser/--no-browser", help="Open the page where tokens are made.")
+        bool, typer.Option("--browser/--no-browser", help="Open the page that creates tokens.")
     ] = True,
 ) -> None:
     """Sign this machine in to a server with a token, and make that server the current one."""
@@ -92,9 +92,7 @@ def login(
     session.output.note(f"Signed in to {address} as {me.user.email}.")
     overriding = [name for name in ("SLIPWAY_URL", "SLIPWAY_TOKEN") if os.environ.get(name)]
     if overriding:
-        session.output.note(
-            f"Later commands still follow {' and '.join(overriding)}, which is set."
-        )
+        session.output.note(f"Later commands still use {' and '.join(overriding)}, which is set.")
 
 
 def logout(
@@ -104,12 +102,12 @@ def logout(
         bool | None,
         typer.Option(
             "--revoke/--keep",
-            help="Also revoke the token on the server; asked if left out.",
+            help="Also revoke the token on the server. Default: ask.",
             show_default=False,
         ),
     ] = None,
 ) -> None:
-    """Forget the token of a server on this machine."""
+    """Remove the stored token of a server from this machine."""
     address = clean_url(server) if server else session.url
     logins = read_logins()
     known = logins.servers.get(address)
@@ -132,7 +130,7 @@ def logout(
 
 
 def whoami(session: Session) -> None:
-    """Tell who you are, on which server, and what the token may do."""
+    """Show your account, the server and the scopes of the token."""
     me = session.client.whoami()
     if session.output.as_json:
         session.output.document(_identity(session.url, me))
@@ -148,7 +146,7 @@ def whoami(session: Session) -> None:
             "Administrator": me.is_administrator,
             "Project in use": default_project(session.url),
             "Token": me.token.name if me.token else None,
-            "Token begins": me.token.prefix if me.token else None,
+            "Token prefix": me.token.prefix if me.token else None,
             "Scopes": me.token.scopes if me.token else None,
             "Token expires": me.token.expires_at if me.token else None,
         }
@@ -166,7 +164,7 @@ def _identity(server: str, me: WhoAmI) -> dict[str, object]:
 def _obtain_token(
     server: str, token: str | None, scopes: list[Scope] | None, browser: bool, output: Output
 ) -> str:
-    """Return the token, piped in or pasted; opens the page where one is made."""
+    """Return the token, piped in or pasted. Opens the page that creates one."""
     if token == STDIN:
         return read_piped_secret()
     if token is not None:
@@ -177,34 +175,36 @@ def _obtain_token(
         )
     if not sys.stdin.isatty():
         raise UsageMistake(
-            "There is no terminal to ask for the token on.",
+            "There is no terminal to enter the token.",
             field="token",
             next_step="Pipe it in: slipway login --token - < FILE",
         )
     page = token_page(server, scopes)
     parts = urlsplit(server)
     if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
-        output.note("Careful: this address is not https, so others on the way can read the token.")
-    output.note(f"Make a token here, and copy it:\n  {page}")
+        output.note(
+            "Warning: this address is not https, so others on the network can read the token."
+        )
+    output.note(f"Create a token here and copy it:\n  {page}")
     if browser and has_browser():
         typer.launch(page)
     return read_secret("Paste the token (it stays hidden)")
 
 
 def has_browser() -> bool:
-    """Whether there is a screen for one; without, a text browser would take the terminal over."""
+    """Return whether there is a display. A text browser would take over the terminal."""
     if not sys.platform.startswith("linux"):
         return True
     return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
 def _revoke(server: str, known: ServerLogin, requested: bool | None, output: Output) -> bool:
-    """Revoke the stored token where that is wanted; signing out goes on when it fails."""
+    """Revoke the stored token if requested. A failure does not stop the sign-out."""
     if requested is None:
         if output.as_json or not sys.stdin.isatty():
             return False
         try:
-            confirm("Also revoke the token, so that it works nowhere?", yes=False, output=output)
+            confirm("Also revoke the token on the server?", yes=False, output=output)
         except PromptDeclined:
             return False
     elif not requested:

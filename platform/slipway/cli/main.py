@@ -1,4 +1,4 @@
-"""The `slipway` command: its nouns, and what becomes of errors."""
+"""The `slipway` command: command groups and error handling."""
 
 import os
 import sys
@@ -42,7 +42,7 @@ def root(
         ),
     ] = False,
 ) -> None:
-    """Options that stand before any command."""
+    """Options before any command."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
         write_error(error, as_json=as_json)
         return exit_code_for(error)
     except typer.TyperException as error:
-        # Without words it is the help, which a noun without a verb has written already.
+        # Without a message it is the help, which a bare group has printed already.
         if error.format_message():
             write_error(_mistake(error), as_json=as_json)
         return ExitCode.USAGE
@@ -73,7 +73,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 class CommandInterrupted(SlipwayError):
-    """The person stopped the command or answered no."""
+    """The user interrupted the command or declined."""
 
     title = "Stopped"
     default_code = "interrupted"
@@ -81,33 +81,33 @@ class CommandInterrupted(SlipwayError):
 
 def _mistake(error: typer.TyperException) -> SlipwayError:
     path = getattr(getattr(error, "ctx", None), "command_path", "slipway")
-    return UsageMistake(error.format_message(), next_step=f"See what it takes: {path} --help")
+    return UsageMistake(error.format_message(), next_step=f"See the options: {path} --help")
 
 
 def _no_output(error: OSError) -> SlipwayError:
     return SlipwayError(
         f"The command could not read or write: {error.strerror or error}.",
         code="input_output",
-        next_step="Look at where its output goes, and at the space there.",
+        next_step="Check the output file and its free disk space.",
     )
 
 
 def _bug(error: Exception) -> SlipwayError:
     return SlipwayError(
-        f"This is a fault of the slipway command itself: {type(error).__name__}.",
+        f"This is a bug in the slipway command: {type(error).__name__}.",
         code="unexpected",
-        next_step="Report it with what you typed and the lines above.",
+        next_step="Report it with your command and the lines above.",
     )
 
 
 def _nothing(mode: str) -> TextIO:
-    """Open the null device for as long as the process lives."""
+    """Open the null device for the lifetime of the process."""
     return cast("TextIO", Path(os.devnull).open(mode, encoding="utf-8"))
 
 
 def run() -> None:
     """Run the command line of this process."""
-    # A stream that was closed beforehand is None; the command then reads or writes nothing.
+    # A closed stream is None. The command then reads or writes nothing.
     sys.stdin = sys.stdin or _nothing("r")
     sys.stdout = sys.stdout or _nothing("w")
     sys.stderr = sys.stderr or _nothing("w")

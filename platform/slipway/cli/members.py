@@ -1,4 +1,4 @@
-"""Members and invitations of a project or a team; both nouns offer the same verbs."""
+"""Members and invitations of projects and teams, shared by both command groups."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from slipway.schemas.accounts import InvitationCreated, MemberOut, Role
 
 @dataclass(frozen=True)
 class Group:
-    """The project or the team (its slug) whose members are meant; one of them is None."""
+    """The slug of a project or of a team. The other one is None."""
 
     project: str | None = None
     team: str | None = None
@@ -22,7 +22,7 @@ class Group:
 
 
 def show_members(session: Session, group: Group, *, limit: int, cursor: str | None) -> None:
-    """Write who belongs to the group."""
+    """Print the members of the group."""
     pages = session.client.members.list(project=group.project, team=group.team)
     show_list(
         session,
@@ -37,12 +37,12 @@ def show_members(session: Session, group: Group, *, limit: int, cursor: str | No
         ],
         row=lambda m: (m.user.email, m.user.name, m.role, m.source, m.since, m.user.id),
         key=lambda m: m.user.id,
-        nothing="Nobody belongs to it.",
+        nothing="There are no members.",
     )
 
 
 def set_role(session: Session, group: Group, user: str, role: Role) -> None:
-    """Give a member, named by e-mail address or id, another role."""
+    """Change the role of a member, given by e-mail address or id."""
     member = session.client.members.set_role(
         _user_id(session, group, user), role, project=group.project, team=group.team
     )
@@ -51,7 +51,7 @@ def set_role(session: Session, group: Group, user: str, role: Role) -> None:
 
 
 def remove(session: Session, group: Group, user: str, *, yes: bool) -> None:
-    """Take a member, named by e-mail address or id, out of the group."""
+    """Remove a member, given by e-mail address or id."""
     user_id = _user_id(session, group, user)
     confirm(f"Remove {user} from {group}? Access ends at once.", yes=yes, output=session.output)
     session.client.members.remove(user_id, project=group.project, team=group.team)
@@ -61,7 +61,7 @@ def remove(session: Session, group: Group, user: str, *, yes: bool) -> None:
 
 
 def invite(session: Session, group: Group, email: str, role: Role, days: int) -> None:
-    """Invite an address and write the link, which is shown only now."""
+    """Invite an address and print the link, which is shown only once."""
     invitation: InvitationCreated = session.client.invitations.create(
         email, role=role, expires_in_days=days, project=group.project, team=group.team
     )
@@ -70,13 +70,13 @@ def invite(session: Session, group: Group, email: str, role: Role, days: int) ->
         return
     session.output.note(
         f"{invitation.email} is invited to {group} as {invitation.role}. The link is shown only "
-        f"now and works for {days} days, for that address:"
+        f"once and works for {days} days, for that address:"
     )
     session.output.line(invitation.link)
 
 
 def show_invitations(session: Session, group: Group, *, limit: int, cursor: str | None) -> None:
-    """Write the invitations into the group."""
+    """Print the invitations to the group."""
     pages = session.client.invitations.list(project=group.project, team=group.team)
     show_list(
         session,
@@ -91,12 +91,12 @@ def show_invitations(session: Session, group: Group, *, limit: int, cursor: str 
         ],
         row=lambda i: (i.id, i.email, i.role, i.state, i.invited_by, i.expires_at),
         key=lambda i: i.id,
-        nothing=f"Nobody has been invited to {group}.",
+        nothing=f"There are no invitations to {group}.",
     )
 
 
 def withdraw(session: Session, group: Group, invitation_id: str, *, yes: bool) -> None:
-    """Make the link of an invitation useless."""
+    """Withdraw an invitation."""
     confirm(
         f"Withdraw the invitation {invitation_id} to {group}? Its link stops working.",
         yes=yes,
@@ -109,7 +109,7 @@ def withdraw(session: Session, group: Group, invitation_id: str, *, yes: bool) -
 
 
 def _user_id(session: Session, group: Group, user: str) -> str:
-    """Return the id of `user`, who is looked up among the members when it is an e-mail address."""
+    """Return the id of `user`. An e-mail address is looked up among the members."""
     if "@" not in user:
         return user
     for member in session.client.members.list(project=group.project, team=group.team):

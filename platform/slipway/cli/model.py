@@ -1,4 +1,4 @@
-"""`slipway model`: register, look at gates, ask, approve, promote."""
+"""`slipway model`: register, plan, request, approve, promote."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -23,7 +23,7 @@ app = typer.Typer(no_args_is_help=True, help="Models: register, compare, approve
 
 
 class BareFormat(StrEnum):
-    """The formats in which one file is a model."""
+    """Formats of single-file models."""
 
     ONNX = "onnx"
     TORCH_EXPORT = "torch_export"
@@ -33,10 +33,10 @@ class BareFormat(StrEnum):
 ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="Name of the model.")]
 VersionArgument = Annotated[int, typer.Argument(metavar="VERSION", min=1, help="Its number.")]
 TargetArgument = Annotated[
-    str, typer.Argument(metavar="TARGET", help="A stage of the project, or else an alias.")
+    str, typer.Argument(metavar="TARGET", help="A stage of the project, or an alias.")
 ]
 RequestArgument = Annotated[str, typer.Argument(metavar="REQUEST", help="Id of the request.")]
-NoteOption = Annotated[str | None, typer.Option("--note", help="A word to whom it concerns.")]
+NoteOption = Annotated[str | None, typer.Option("--note", help="Comment.")]
 
 
 def _show_version(session: Session, version: VersionDetail) -> None:
@@ -84,11 +84,11 @@ def _show_move(session: Session, move: MoveOut) -> None:
         session.output.facts(
             {
                 "Version": move.version,
-                "Now at": f"{move.kind.value} {move.target}",
-                "In place of": move.replaced,
+                "Current version": f"{move.kind.value} {move.target}",
+                "Replaces": move.replaced,
                 "Gates": [gate.sentence for gate in move.gates],
-                "In spite of them": move.override_reason,
-                "Place in the history": move.sequence,
+                "Overridden": move.override_reason,
+                "Sequence": move.sequence,
             }
         )
 
@@ -106,7 +106,7 @@ def _show_request(session: Session, request: RequestOut) -> None:
                 "Version": request.version,
                 "To": f"{request.kind.value} {request.target}",
                 "State": request.state.value,
-                "Asked by": request.requested_by.email,
+                "Requested by": request.requested_by.email,
                 "Decided by": request.decided_by.email if request.decided_by else None,
                 "Said": request.decision_note,
             }
@@ -118,7 +118,7 @@ def list_models(
     session: Session,
     project: ProjectOption = None,
     search: Annotated[
-        str | None, typer.Option("--search", "-s", help="Only those whose name holds this.")
+        str | None, typer.Option("--search", "-s", help="Only names that contain this text.")
     ] = None,
     limit: Limit = DEFAULT_LIMIT,
     cursor: Cursor = None,
@@ -197,32 +197,34 @@ def register(
         ),
     ],
     model: ModelArgument,
-    path: Annotated[str, typer.Option("--path", help="Where in the run the model is.")] = "model",
+    path: Annotated[str, typer.Option("--path", help="Path of the model in the run.")] = "model",
     format_: Annotated[
         BareFormat | None,
-        typer.Option("--format", help="What a file that is no MLflow model has to be."),
+        typer.Option("--format", help="Format of a single file."),
     ] = None,
     signature: Annotated[
         Path | None,
         typer.Option(
             "--signature",
             metavar="JSON",
-            help="File with what goes in and comes out, where the model does not tell.",
+            help="File with the signature, if the model has none.",
         ),
     ] = None,
     batching: Annotated[
         BatchingMode | None,
         typer.Option(
             "--batching",
-            help="Merge requests that wait together (rows), or not. Without: as golden rows prove.",
+            help="Merge waiting requests (rows) or not. Default: decided by the golden rows.",
         ),
     ] = None,
-    description: Annotated[str | None, typer.Option("--description", help="What is new.")] = None,
+    description: Annotated[
+        str | None, typer.Option("--description", help="Description of the changes.")
+    ] = None,
     project: ProjectOption = None,
 ) -> None:
     """Register the model of a run, or a file, as the next version.
 
-    A file in ONNX, torch.export or TorchScript may stand by itself.
+    A single file may be ONNX, torch.export or TorchScript.
     """
     place = session.project(project)
     given = read_signature(signature) if signature is not None else None
@@ -245,14 +247,15 @@ def set_batching(
     model: ModelArgument,
     version: VersionArgument,
     mode: Annotated[
-        str, typer.Argument(metavar="rows|requests|off|auto", help="auto: as golden rows prove.")
+        str,
+        typer.Argument(metavar="rows|requests|off|auto", help="auto: decided by the golden rows."),
     ],
     project: ProjectOption = None,
 ) -> None:
-    """State whether requests to a version that wait together may be merged."""
+    """Set whether waiting requests to a version may be merged into a batch."""
     if mode != "auto" and mode not in list(BatchingMode):
         raise UsageMistake(
-            f"{mode} is no way to batch requests.", next_step="Say rows, requests, off or auto."
+            f"{mode} is not a batching mode.", next_step="Use rows, requests, off or auto."
         )
     stated = None if mode == "auto" else BatchingMode(mode)
     place = session.project(project)
@@ -261,9 +264,9 @@ def set_batching(
 
 
 def _sent(session: Session, model: str, source: str, project: str) -> str:
-    """Send files of this machine with a progress bar; returns where they are."""
+    """Upload local files with a progress bar. Returns their location."""
     total_bytes = sum(file.size_bytes for file in model_files(source))
-    with progress_bar(session, "Sending model", total_bytes=total_bytes) as bar:
+    with progress_bar(session, "Uploading model", total_bytes=total_bytes) as bar:
         return session.client.models.upload(model, source, project=project, progress=bar.show)
 
 
@@ -275,7 +278,7 @@ def show_plan(
     target: TargetArgument,
     project: ProjectOption = None,
 ) -> None:
-    """Say what a promotion would change, and how its gates stand."""
+    """Show what a promotion would change, and the state of its gates."""
     place = session.project(project)
     where = target_of(session.client, place, target)
     plan = session.client.models.plan(model, version, project=place, **where)
@@ -305,10 +308,12 @@ def promote(
     target: TargetArgument,
     override: Annotated[
         str | None,
-        typer.Option("--override", metavar="REASON", help="Pass closed gates; it is audited."),
+        typer.Option(
+            "--override", metavar="REASON", help="Override failed gates. The override is audited."
+        ),
     ] = None,
     archive: Annotated[
-        bool, typer.Option("--archive-replaced", help="Archive what it takes the place of.")
+        bool, typer.Option("--archive-replaced", help="Archive the replaced version.")
     ] = False,
     project: ProjectOption = None,
 ) -> None:
@@ -327,8 +332,8 @@ def promote(
     _show_move(session, move)
 
 
-@command(app, "ask")
-def ask(
+@command(app, "request")
+def request(
     session: Session,
     model: ModelArgument,
     version: VersionArgument,
@@ -336,10 +341,10 @@ def ask(
     note: NoteOption = None,
     project: ProjectOption = None,
 ) -> None:
-    """Ask a maintainer to approve a promotion."""
+    """Request the approval of a promotion."""
     place = session.project(project)
     where = target_of(session.client, place, target)
-    made = session.client.models.ask(model, version, project=place, note=note, **where)
+    made = session.client.models.request_approval(model, version, project=place, note=note, **where)
     _show_request(session, made)
 
 
@@ -352,10 +357,10 @@ def decide(
     note: NoteOption = None,
     project: ProjectOption = None,
 ) -> None:
-    """Approve or reject a promotion, as a maintainer; or withdraw what you asked for."""
+    """Approve or reject a promotion, or withdraw your own request."""
     if verdict not in list(Verdict):
         raise UsageMistake(
-            f"{verdict} is no verdict.", next_step="Say approve, reject or withdraw."
+            f"{verdict} is not a decision.", next_step="Use approve, reject or withdraw."
         )
     place = session.project(project)
     decided = session.client.models.decide(
@@ -372,7 +377,7 @@ def history(
     limit: Limit = DEFAULT_LIMIT,
     cursor: Cursor = None,
 ) -> None:
-    """List every move of a model, newest first."""
+    """List the promotions of a model, newest first."""
     pages = session.client.models.history(model, project=session.project(project))
     value: PageOf[MoveOut] = collect(pages, limit=limit, cursor=cursor)
     show_list(
@@ -382,7 +387,7 @@ def history(
             ListColumn("Place", style="bold"),
             ListColumn("Version"),
             ListColumn("To"),
-            ListColumn("In place of"),
+            ListColumn("Replaces"),
             ListColumn("By", dispensable=2),
             ListColumn("When", dispensable=1),
         ],
@@ -395,5 +400,5 @@ def history(
             move.created_at,
         ),
         key=lambda move: move.id,
-        nothing="No version of the model was moved yet.",
+        nothing="No version of the model was promoted yet.",
     )

@@ -1,4 +1,4 @@
-"""`slipway node`: the machines of the installation; for administrators."""
+"""`slipway node`: machines of the installation, for administrators."""
 
 import contextlib
 import importlib.util
@@ -28,12 +28,13 @@ app = typer.Typer(no_args_is_help=True, help="Nodes: list, show, edit, drain, re
 AGENT = "workers.node_agent"
 NodeArgument = Annotated[str, typer.Argument(metavar="NODE", help="Name of the node.")]
 ReasonOption = Annotated[
-    str | None, typer.Option("--reason", help="Why; people whose work waits for it read this.")
+    str | None,
+    typer.Option("--reason", help="Reason, shown to people whose work waits for the node."),
 ]
 
 
 def resources_text(resources: Resources) -> str:
-    """Return what a node has or offers in a few words: 8 CPUs, 32 GiB, 2 GPUs."""
+    """Return resources as text: 8 CPUs, 32 GiB, 2 GPUs."""
     parts = [f"{cpus_text(resources.cpu_millis)} CPUs", memory_text(resources.memory_bytes)]
     if resources.gpus:
         parts.append(f"{resources.gpus} GPUs")
@@ -47,24 +48,24 @@ def _isolation_text(isolation: NodeIsolation) -> str:
 
 
 def _levels_text(node: NodeOut) -> str:
-    """Return the levels of a node in a few words: namespaces, or process shared, docker …"""
+    """Return the isolation levels of a node as text: namespaces, or process shared, docker …"""
     if len({isolation.level for isolation in node.isolation}) == 1:
         return node.isolation[0].level
     return ", ".join(f"{each.backend} {each.level}" for each in node.isolation)
 
 
 def _disk_text(disk: NodeDisk | None) -> str | None:
-    """Return the disk of a node in words: its size, and what a task may hold there."""
+    """Return the disk size of a node and the limit of a task as text."""
     if disk is None:
         return None
     free = "" if disk.free_bytes is None else f", {memory_text(disk.free_bytes)} free"
     size, task = memory_text(disk.capacity_bytes), memory_text(disk.task_bytes)
     reserve = memory_text(disk.reserve_bytes)
-    return f"{size}{free}. A task may hold {task}; {reserve} are kept free."
+    return f"{size}{free}. A task may use {task}, and {reserve} stay free."
 
 
 def show(session: Session, node: NodeOut) -> None:
-    """Write one node."""
+    """Print one node."""
     if session.output.as_json:
         session.output.document(node)
     elif session.output.quiet:
@@ -82,7 +83,7 @@ def show(session: Session, node: NodeOut) -> None:
                 "Labels": [f"{name}={value}" for name, value in node.labels.items()],
                 "Disk": _disk_text(node.disk),
                 "Isolation": [_isolation_text(level) for level in node.isolation],
-                "Mixes projects": node.mixes_projects,
+                "Shared by projects": node.mixes_projects,
                 "Tasks": node.tasks,
                 "Last seen": node.last_seen_at,
                 "Id": node.id,
@@ -92,7 +93,7 @@ def show(session: Session, node: NodeOut) -> None:
 
 @command(app, "list")
 def list_nodes(session: Session, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None) -> None:
-    """List the nodes: what they have, what is free, how busy they are."""
+    """List the nodes with their resources, free capacity and load."""
     show_list(
         session,
         collect(session.client.nodes.list(), limit=limit, cursor=cursor),
@@ -119,13 +120,13 @@ def list_nodes(session: Session, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = 
             n.reason,
         ),
         key=lambda n: n.name,
-        nothing="There is no node. Make a token for a machine: slipway node token",
+        nothing="There is no node. Create a token for a machine: slipway node token",
     )
 
 
 @command(app, "show")
 def show_node(session: Session, node: NodeArgument) -> None:
-    """Show one node: what it has, and how well it keeps projects apart."""
+    """Show one node with its resources and isolation."""
     show(session, session.client.nodes.get(node))
 
 
@@ -137,7 +138,7 @@ def edit(
         bool | None,
         typer.Option(
             "--mix-projects/--no-mix-projects",
-            help="Run several projects at a time where the node cannot keep them apart.",
+            help="Run several projects at a time without isolation between them.",
             show_default=False,
         ),
     ] = None,
@@ -146,8 +147,8 @@ def edit(
     """Change the settings of a node."""
     if mix_projects:
         confirm(
-            f"Let projects mix on {node}? Code of one project can read files, memory and secrets "
-            "of other projects that run on this node.",
+            f"Let several projects share {node}? Code of one project can read files, memory and "
+            "secrets of other projects that run on this node.",
             yes=yes,
             output=session.output,
         )
@@ -156,43 +157,44 @@ def edit(
 
 @command(app, "cordon")
 def cordon(session: Session, node: NodeArgument, reason: ReasonOption = None) -> None:
-    """Give a node no new work; what runs there runs on."""
+    """Stop scheduling work on a node. Running work continues."""
     show(session, session.client.nodes.cordon(node, reason=reason))
 
 
 @command(app, "drain")
 def drain(session: Session, node: NodeArgument, reason: ReasonOption = None) -> None:
-    """Give a node no new work, and move away what can be moved."""
+    """Stop scheduling work on a node, and move its workloads to other nodes if possible."""
     show(session, session.client.nodes.drain(node, reason=reason))
 
 
 @command(app, "uncordon")
 def uncordon(session: Session, node: NodeArgument) -> None:
-    """Open a node for work again."""
+    """Schedule work on a node again."""
     show(session, session.client.nodes.uncordon(node))
 
 
 @command(app, "remove")
 def remove(session: Session, node: NodeArgument, yes: Yes = False) -> None:
-    """Take a node out of the installation; its agent has to join anew."""
+    """Remove a node from the installation. Its agent would have to join again."""
     confirm(f"Remove the node {node}? Its token stops working.", yes=yes, output=session.output)
     session.client.nodes.remove(node)
     if session.output.as_json:
         session.output.document({"removed": node})
-    session.output.note(f"{node} is removed.")
+    session.output.note(f"{node} was removed.")
 
 
 @command(app, "token")
 def token(
     session: Session,
     node: Annotated[
-        str | None, typer.Option("--node", help="Bind it to this name, of a node old or new.")
+        str | None, typer.Option("--node", help="Bind the token to this node name.")
     ] = None,
     minutes: Annotated[
-        int, typer.Option("--minutes", min=1, max=7 * 24 * 60, help="How long it works.")
+        int,
+        typer.Option("--minutes", min=1, max=7 * 24 * 60, help="Minutes until the token expires."),
     ] = 60,
 ) -> None:
-    """Make a token with which one machine joins, once, and write it to standard output."""
+    """Create a one-time join token for a machine, and write it to standard output."""
     made = session.client.nodes.create_join_token(node=node, expires_in_minutes=minutes)
     if session.output.as_json:
         session.output.document(made)
@@ -207,12 +209,10 @@ def token(
 @command(app, "join")
 def join(
     session: Session,
-    server: Annotated[
-        str, typer.Argument(metavar="URL", help="Address of the server this machine works for.")
-    ],
+    server: Annotated[str, typer.Argument(metavar="URL", help="Address of the server.")],
     agent_args: Annotated[
         list[str] | None,
-        typer.Argument(metavar="ARGS", help="Options of the agent itself, after --."),
+        typer.Argument(metavar="ARGS", help="Options for the agent, after --."),
     ] = None,
     token: Annotated[
         str | None,
@@ -227,10 +227,10 @@ def join(
     ] = None,
     data_dir: Annotated[
         Path | None,
-        typer.Option("--data-dir", metavar="FOLDER", help="Where the node keeps its files."),
+        typer.Option("--data-dir", metavar="FOLDER", help="Folder for the files of the node."),
     ] = None,
 ) -> None:
-    """Make this machine a node: start its agent here, in the foreground, until Ctrl-C."""
+    """Make this machine a node. Runs the node agent in the foreground until Ctrl-C."""
     if token not in (None, STDIN):
         raise UsageMistake(
             "A token on the command line can be read by other people on this machine.",
@@ -247,12 +247,12 @@ def join(
         arguments += ["--name", name]
     for pair in label or ():
         arguments += ["--label", pair]
-    session.output.note(f"Starting the node agent; its files are in {folder}.")
+    session.output.note(f"Starting the node agent. Its files are in {folder}.")
     _become_agent([*arguments, *(agent_args or ())], places)
 
 
 def _places_of_agent() -> list[str]:
-    """Return what must be on Python's path for the agent, which is no part of the SDK.
+    """Return the Python path for the agent, which is not part of the SDK.
 
     Raises UsageMistake where it is not installed.
     """
@@ -260,7 +260,7 @@ def _places_of_agent() -> list[str]:
     with contextlib.suppress(ModuleNotFoundError):
         if importlib.util.find_spec(f"{AGENT}.__main__") is not None:
             return [str(sdk), *filter(None, sys.path)]
-    # Run from a clone, the SDK lies in platform/ and the agent beside that.
+    # In a clone, the SDK is in platform/ and the agent beside it.
     if (sdk.parent / "workers" / "node_agent" / "__main__.py").is_file():
         return [str(sdk), str(sdk.parent)]
     raise UsageMistake(
@@ -273,7 +273,7 @@ def _places_of_agent() -> list[str]:
 
 
 def _keep(token: str, folder: Path) -> Path:
-    """Write the join token where only its owner reads it; return the file."""
+    """Write the join token to a file that only its owner can read, and return the file."""
     file = folder / "join-token"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -291,10 +291,10 @@ def _keep(token: str, folder: Path) -> Path:
 
 
 def _become_agent(arguments: Sequence[str], places: Sequence[str]) -> None:
-    """Replace this process by the agent, which thus gets its signals and its exit code."""
+    """Replace this process with the agent, to pass on signals and the exit code."""
     sys.stdout.flush()
     sys.stderr.flush()
-    # A person's token for the command line is no business of what runs near other people's code.
+    # Keep the user's CLI token away from processes that run next to other people's code.
     environment = {name: value for name, value in os.environ.items() if not _is_ours(name)}
     environment["PYTHONPATH"] = os.pathsep.join(places)
     command = [sys.executable, "-m", AGENT, *arguments]

@@ -1,6 +1,6 @@
 """`slipway notebook`: save, files, history, diff, restore, branch, undelete, verify, run, output.
 
-`slipway notebook delete` is that of servers, and deletes a notebook where a path is named.
+`slipway notebook delete` belongs to servers, and deletes a notebook if a path is given.
 """
 
 from collections.abc import Callable, Sequence
@@ -46,7 +46,7 @@ NotebookArgument = Annotated[
     str, typer.Argument(metavar="NOTEBOOK", help="Path of a notebook in the project.")
 ]
 VersionOption = Annotated[
-    int | None, typer.Option("--version", min=1, help="Number of the version; else the newest.")
+    int | None, typer.Option("--version", min=1, help="Number of the version. Default: the newest.")
 ]
 FilesArgument = Annotated[
     list[Path], typer.Argument(metavar="FILE…", help="Notebooks on this machine.")
@@ -54,7 +54,7 @@ FilesArgument = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    """Add the verbs on files to the noun."""
+    """Add the commands for files to the group."""
     verbs: Sequence[tuple[str, Callable[..., None]]] = (
         *(("save", save), ("files", files), ("history", history), ("diff", diff)),
         *(("restore", restore), ("branch", branch), ("verify", verify), ("run", run)),
@@ -68,11 +68,11 @@ def save(
     session: Session,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A notebook on this machine.")],
     path: Annotated[
-        str | None, typer.Option("--path", help="Where it lies in the project; else as named.")
+        str | None, typer.Option("--path", help="Path in the project. Default: the file name.")
     ] = None,
     project: ProjectOption = None,
 ) -> None:
-    """Keep a notebook as its newest version in the project."""
+    """Save a notebook as its newest version in the project."""
     place = path or file.as_posix().removeprefix("./")
     slug = session.project(project)
     saved = session.client.notebook_files.save(place, _bytes_of(file), project=slug)
@@ -81,20 +81,20 @@ def save(
     elif session.output.quiet:
         session.output.line(saved.id)
     else:
-        session.output.line(f"{saved.path} is kept as version {saved.latest.number}.")
+        session.output.line(f"{saved.path} is saved as version {saved.latest.number}.")
 
 
 def files(
     session: Session,
     search: Annotated[str | None, typer.Option("--search", help="Part of the path.")] = None,
     deleted: Annotated[
-        bool, typer.Option("--deleted", help="Those whose deletion can be taken back.")
+        bool, typer.Option("--deleted", help="Deleted notebooks that can be restored.")
     ] = False,
     limit: Limit = DEFAULT_LIMIT,
     cursor: Cursor = None,
     project: ProjectOption = None,
 ) -> None:
-    """List the notebooks of the project, and whether they are known to be reproducible."""
+    """List the notebooks of the project and whether they are reproducible."""
     slug = session.project(project)
     pages = session.client.notebook_files.list(project=slug, search=search, deleted=deleted)
     show_list(
@@ -112,7 +112,7 @@ def files(
             *(file.latest.saved_by, file.latest.created_at),
         ),
         key=lambda item: item.path,
-        nothing="No notebook is kept yet: slipway notebook save FILE",
+        nothing="There is no notebook yet: slipway notebook save FILE",
     )
 
 
@@ -159,14 +159,16 @@ def _origin(version: Any) -> str:
     if version.origin == "save":
         return "a save"
     if version.origin_version is None:
-        return f"{version.origin} of a notebook that is gone"
+        return f"{version.origin} of a deleted notebook"
     where = f" of {version.origin_path}" if version.origin == "branch" else ""
     return f"{version.origin} of version {version.origin_version}{where}"
 
 
 def diff(
     session: Session,
-    item: Annotated[str, typer.Argument(metavar="NOTEBOOK", help="A file, or a path there.")],
+    item: Annotated[
+        str, typer.Argument(metavar="NOTEBOOK", help="A local file, or a path in the project.")
+    ],
     other: Annotated[
         str | None, typer.Argument(metavar="OTHER", help="A second file on this machine.")
     ] = None,
@@ -174,7 +176,8 @@ def diff(
         int | None, typer.Option("--from", min=1, help="Version to compare from.")
     ] = None,
     until: Annotated[
-        int | None, typer.Option("--to", min=1, help="Version to compare with; else the newest.")
+        int | None,
+        typer.Option("--to", min=1, help="Version to compare with. Default: the newest."),
     ] = None,
     project: ProjectOption = None,
 ) -> None:
@@ -192,20 +195,20 @@ def diff(
     if session.output.as_json:
         session.output.document({"is_same": not text, "diff": text})
         return
-    for line in text.splitlines() or ["The two are the same."]:
+    for line in text.splitlines() or ["The two are identical."]:
         session.output.line(line)
 
 
 def restore(
     session: Session,
     notebook: NotebookArgument,
-    version: Annotated[int, typer.Option("--version", min=1, help="Version to bring back.")],
+    version: Annotated[int, typer.Option("--version", min=1, help="Version to restore.")],
     to: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write it to this file here, too.")
+        Path | None, typer.Option("--output", "-o", help="Also write it to this local file.")
     ] = None,
     project: ProjectOption = None,
 ) -> None:
-    """Make an old version the newest again; the ones between stay."""
+    """Restore an old version as the newest one. Later versions remain."""
     slug = session.project(project)
     file = _found(session, notebook, slug)
     made = session.client.notebook_files.restore(file.id, version, project=slug)
@@ -224,7 +227,7 @@ def branch(
     version: VersionOption = None,
     project: ProjectOption = None,
 ) -> None:
-    """Begin a new notebook as a version of another one."""
+    """Create a notebook from a version of another one."""
     slug = session.project(project)
     file = _found(session, notebook, slug)
     made = session.client.notebook_files.branch(file.id, path, project=slug, version=version)
@@ -235,7 +238,7 @@ def branch(
 
 
 def delete_notebook(session: Session, path: str, project: str, *, yes: bool) -> None:
-    """Delete a notebook with its versions, once that is confirmed."""
+    """Delete a notebook and its versions after confirmation."""
     file = _found(session, path, project)
     count = file.latest.number
     confirm(
@@ -245,7 +248,7 @@ def delete_notebook(session: Session, path: str, project: str, *, yes: bool) -> 
     )
     session.client.notebook_files.delete(file.id, project=project)
     session.output.note(
-        f"Deleted {file.path}; its file in the workspace stays. "
+        f"Deleted {file.path}. Its file in the workspace remains. "
         f"Undo it: slipway notebook undelete {file.path}"
     )
 
@@ -257,27 +260,27 @@ def undelete(
     ],
     project: ProjectOption = None,
 ) -> None:
-    """Take back the deletion of a notebook, for three days."""
+    """Restore a notebook that was deleted within the last three days."""
     file = session.client.notebook_files.undelete(notebook, project=session.project(project))
     if session.output.as_json:
         session.output.document(file)
     else:
-        session.output.line(file.id if session.output.quiet else f"{file.path} is back.")
+        session.output.line(file.id if session.output.quiet else f"{file.path} is restored.")
 
 
 def verify(
     session: Session,
     files: FilesArgument,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Fail for cells run out of order or never, too.")
+        bool, typer.Option("--strict", help="Also fail for cells that ran out of order or never.")
     ] = False,
     timeout: Annotated[
-        int | None, typer.Option("--timeout", min=1, help="Most seconds for one cell.")
+        int | None, typer.Option("--timeout", min=1, help="Time limit of a cell in seconds.")
     ] = None,
 ) -> None:
-    """Run notebooks here, each top to bottom in a clean kernel, and tell what comes out otherwise.
+    """Run notebooks locally, each top to bottom in a clean kernel, and report differing outputs.
 
-    Ends with code 11 when one of them is not reproducible.
+    Exits with code 11 if one of them is not reproducible.
     """
     running = _needed("slipway.notebook_execution")
     documents, is_fine = [], True
@@ -291,7 +294,7 @@ def verify(
             raise SlipwayError(
                 f"{file} could not be run: {type(error).__name__}: {error}",
                 code="notebook_not_run",
-                next_step="Run it in JupyterLab to see where its kernel ends.",
+                next_step="Run it in JupyterLab to see where its kernel stops.",
             ) from None
         passed = report.passed and not (strict and report.findings)
         is_fine = is_fine and passed
@@ -306,7 +309,7 @@ def verify(
 
 def _tell(session: Session, file: Path, report: Any, *, passed: bool) -> None:
     word = "reproducible" if passed else "NOT reproducible"
-    session.output.line(f"{file}: {word}; {report.ran} of {report.code_cells} cells of code ran.")
+    session.output.line(f"{file}: {word}; {report.ran} of {report.code_cells} code cells ran.")
     if session.output.quiet:
         return
     for finding in report.findings:
@@ -334,7 +337,7 @@ def run(
     project: ProjectOption = None,
     watch_it: WatchOption = False,
 ) -> None:
-    """Run a notebook with the code of its folder as a job; its output notebook is kept."""
+    """Run a notebook with the code of its folder as a job, and store its output notebook."""
     slug = session.project(project)
     script = _inside(code, file)
     with taken(session, code, None, include, max_mb) as snapshot:
@@ -359,11 +362,11 @@ def output(
     session: Session,
     job: Annotated[str, typer.Argument(metavar="JOB", help="Id of the job.")],
     to: Annotated[
-        Path | None, typer.Option("--output", "-o", help="File to write; else NAME.output.ipynb.")
+        Path | None, typer.Option("--output", "-o", help="Output file. Default: NAME.output.ipynb.")
     ] = None,
     project: ProjectOption = None,
 ) -> None:
-    """Download the output notebook of a job, as far as it has come."""
+    """Download the output notebook of a job, complete or so far."""
     slug = session.project(project)
     known = session.client.notebook_files.run(job, project=slug)
     stem = Path(known.path).name.removesuffix(".ipynb")
@@ -390,9 +393,9 @@ def _inside(folder: str, file: str) -> str:
         return Path(file).resolve().relative_to(Path(folder).resolve()).as_posix()
     except ValueError:
         raise UsageMistake(
-            f"{file} does not lie in {folder}, whose code travels.",
+            f"{file} is not in {folder}, whose code is uploaded.",
             field="file",
-            next_step="Name the folder it lies in with --code.",
+            next_step="Name its folder with --code.",
         ) from None
 
 
@@ -442,11 +445,11 @@ def _readable(running: Any, file: Path) -> Any:
 
 
 def _needed(module: str) -> Any:
-    """Return a module that needs what only the extra `notebooks` brings."""
+    """Return a module that needs the extra `notebooks`."""
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
         raise UsageMistake(
             f"This needs {error.name}, which is not installed here.",
-            next_step=f"Install what notebooks need: {_NEEDED}",
+            next_step=f"Install the requirements of notebooks: {_NEEDED}",
         ) from None

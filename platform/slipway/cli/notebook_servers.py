@@ -1,4 +1,4 @@
-"""`slipway notebook start | list | show | edit | open | stop | delete`: servers of notebooks."""
+"""`slipway notebook start | list | show | edit | open | stop | delete`: notebook servers."""
 
 import time
 from pathlib import Path
@@ -20,7 +20,7 @@ from slipway.schemas.money import dollars
 from slipway.schemas.notebook_servers import NotebookState, ServerOut
 
 ServerArgument = Annotated[
-    str, typer.Argument(metavar="NOTEBOOK", help="Name of a server of yours, or its id.")
+    str, typer.Argument(metavar="NOTEBOOK", help="Name of your server, or an id.")
 ]
 WaitOption = Annotated[
     bool, typer.Option("--wait/--no-wait", help="Wait until it is ready (on by default).")
@@ -28,22 +28,22 @@ WaitOption = Annotated[
 OpenOption = Annotated[bool, typer.Option("--open", help="Open JupyterLab in the browser.")]
 DailyStart = Annotated[
     str | None,
-    typer.Option("--daily-start", metavar="HH:MM", help="Start every day then, in UTC."),
+    typer.Option("--daily-start", metavar="HH:MM", help="Daily start time, in UTC."),
 ]
 DailyStop = Annotated[
     str | None,
-    typer.Option("--daily-stop", metavar="HH:MM", help="Stop every day then, in UTC."),
+    typer.Option("--daily-stop", metavar="HH:MM", help="Daily stop time, in UTC."),
 ]
 DaysOption = Annotated[
     str | None,
-    typer.Option("--days", metavar="DAYS", help="On these days (mon,tue,wed,thu,fri)."),
+    typer.Option("--days", metavar="DAYS", help="Days of the schedule (mon,tue,wed,thu,fri)."),
 ]
 _LOOK_EVERY_S: Final = 0.5
 _OVER: Final = (NotebookState.STOPPED, NotebookState.FAILED)
 
 
 def register(app: typer.Typer) -> None:
-    """Add the verbs of servers to the noun."""
+    """Add the commands for servers to the group."""
     command(app, "start")(start)
     command(app, "list")(list_servers)
     command(app, "show")(show)
@@ -56,26 +56,29 @@ def register(app: typer.Typer) -> None:
 def start(
     session: Session,
     notebook: Annotated[
-        str, typer.Argument(metavar="NOTEBOOK", help="Its name; a stopped one starts again.")
+        str,
+        typer.Argument(
+            metavar="NOTEBOOK", help="Name of the server. A stopped server starts again."
+        ),
     ] = "notebook",
     tier: Annotated[
-        str | None, typer.Option("--tier", help="Hardware of a new one; else the cheapest.")
+        str | None, typer.Option("--tier", help="Hardware of a new server. Default: the cheapest.")
     ] = None,
     requirements: Annotated[
         Path | None,
-        typer.Option("--requirements", "-r", help="A requirements file with its packages."),
+        typer.Option("--requirements", "-r", help="Requirements file with packages to install."),
     ] = None,
     idle: Annotated[
-        int | None, typer.Option("--idle", min=5, help="Stop after so many idle minutes (60).")
+        int | None, typer.Option("--idle", min=5, help="Idle minutes before it stops (60).")
     ] = None,
     max_hours: Annotated[
-        float | None, typer.Option("--max-hours", min=0.01, help="Stop after so many hours.")
+        float | None, typer.Option("--max-hours", min=0.01, help="Hours before it stops.")
     ] = None,
     daily_start: DailyStart = None,
     daily_stop: DailyStop = None,
     days: DaysOption = None,
     tag: Annotated[
-        list[str] | None, typer.Option("--tag", metavar="NAME=VALUE", help="Splits spend.")
+        list[str] | None, typer.Option("--tag", metavar="NAME=VALUE", help="Tag for cost reports.")
     ] = None,
     project: ProjectOption = None,
     wait: WaitOption = True,
@@ -113,7 +116,7 @@ def start(
 def list_servers(
     session: Session,
     project: ProjectOption = None,
-    matches: Annotated[bool, typer.Option("--mine", help="Only yours.")] = False,
+    matches: Annotated[bool, typer.Option("--mine", help="Only your servers.")] = False,
     state: Annotated[
         NotebookState | None, typer.Option("--state", metavar="STATE", help="Only in this state.")
     ] = None,
@@ -151,7 +154,7 @@ def list_servers(
 
 
 def show(session: Session, notebook: ServerArgument, project: ProjectOption = None) -> None:
-    """Show a notebook server: how it stands, why it is alive, what stopping would save."""
+    """Show a notebook server: state, reason it runs, savings when stopped."""
     _write(session, _found(session, notebook, session.project(project)))
 
 
@@ -159,27 +162,27 @@ def edit(
     session: Session,
     notebook: ServerArgument,
     tier: Annotated[
-        str | None, typer.Option("--tier", help="Other hardware; while it is stopped.")
+        str | None, typer.Option("--tier", help="New hardware, only while stopped.")
     ] = None,
     idle: Annotated[
-        int | None, typer.Option("--idle", min=5, help="Stop after so many idle minutes.")
+        int | None, typer.Option("--idle", min=5, help="Idle minutes before it stops.")
     ] = None,
     max_hours: Annotated[
         float | None,
-        typer.Option("--max-hours", min=0, help="Stop after so many hours; 0 for no limit."),
+        typer.Option("--max-hours", min=0, help="Hours before it stops, 0 for no limit."),
     ] = None,
     daily_start: DailyStart = None,
     daily_stop: DailyStop = None,
     days: DaysOption = None,
     unscheduled: Annotated[
-        bool, typer.Option("--unscheduled", help="Neither start nor stop at a time of day.")
+        bool, typer.Option("--unscheduled", help="Remove the schedule.")
     ] = False,
     project: ProjectOption = None,
 ) -> None:
-    """Change a server of yours; its tier and longest time only while it is stopped."""
+    """Change your server. Stop it first to change its tier or time limit."""
     if unscheduled and (daily_start or daily_stop):
         raise UsageMistake(
-            "A server has a schedule or it has none.",
+            "--unscheduled excludes the options of a schedule.",
             field="unscheduled",
             next_step="Leave out --unscheduled, or --daily-start and --daily-stop.",
         )
@@ -209,7 +212,7 @@ def open_server(session: Session, notebook: ServerArgument, project: ProjectOpti
 
 
 def stop(session: Session, notebook: ServerArgument, project: ProjectOption = None) -> None:
-    """Stop a notebook server; its files stay. Maintainers stop others' by their id."""
+    """Stop a notebook server. Its files remain. Maintainers stop other people's servers by id."""
     place = session.project(project)
     server = _found(session, notebook, place)
     _write(session, session.client.notebooks.stop(server.id, project=place))
@@ -220,13 +223,13 @@ def delete(
     notebook: Annotated[
         str,
         typer.Argument(
-            metavar="NOTEBOOK", help="Name of a server of yours, its id, or a notebook's path."
+            metavar="NOTEBOOK", help="Name of your server, an id, or the path of a notebook."
         ),
     ],
     project: ProjectOption = None,
     yes: Yes = False,
 ) -> None:
-    """Forget a server that does not run, whose files stay; or delete a notebook (NAME.ipynb).
+    """Delete a stopped server (its files remain), or a notebook (NAME.ipynb).
 
     The deletion of a notebook can be undone for three days.
     """
@@ -235,13 +238,13 @@ def delete(
         delete_notebook(session, notebook, place, yes=yes)
         return
     server = _found(session, notebook, place)
-    confirm(f"Delete the server {server.name}? Its files stay.", yes=yes, output=session.output)
+    confirm(f"Delete the server {server.name}? Its files remain.", yes=yes, output=session.output)
     session.client.notebooks.delete(server.id, project=place)
     session.output.note(f"Deleted {server.name}.")
 
 
 def _known(session: Session, notebook: str, project: str) -> ServerOut | None:
-    """Return the server of that name that is the person's own, or the one with that id."""
+    """Return the user's own server of that name, or the server with that id."""
     if notebook.startswith("nbs_"):
         return session.client.notebooks.get(notebook, project=project)
     pages = session.client.notebooks.list(project=project, mine=True)
@@ -254,13 +257,13 @@ def _found(session: Session, notebook: str, project: str) -> ServerOut:
         raise NotFound(
             f"You have no notebook server called {notebook} in {project}.",
             code="not_found",
-            next_step="See those of the project: slipway notebook list",
+            next_step="See the servers of the project: slipway notebook list",
         )
     return server
 
 
 def _waited(session: Session, server: ServerOut, project: str) -> ServerOut:
-    """Wait until it is ready or over, and tell each step once."""
+    """Wait until the server is ready or final, and print each step once."""
     explanation = ""
     while server.state not in (NotebookState.READY, NotebookState.STOPPING, *_OVER):
         if server.explanation != explanation:
@@ -280,11 +283,11 @@ def _open(session: Session, server: ServerOut, project: str) -> None:
 
 
 def _require_none(notebook: str, given: tuple[object, ...]) -> None:
-    """Refuse options that would change a server which exists already."""
+    """Refuse options that would change an existing server."""
     if any(option is not None for option in given):
         raise UsageMistake(
-            f"{notebook} exists already, so its hardware and limits stay as they are.",
-            next_step="Leave the options out and change what can be changed: "
+            f"{notebook} already exists, so its hardware and limits do not change.",
+            next_step="Leave the options out, or change the server: "
             f"slipway notebook edit {notebook}. Or launch one with another name.",
         )
 
@@ -316,7 +319,7 @@ def _write(session: Session, server: ServerOut) -> None:
             "Name": server.name,
             "State": server.state.value,
             "Why": server.explanation,
-            "Alive because": server.why_alive,
+            "Running because": server.why_alive,
             "Next step": server.next_step,
             "Stops at": server.stops_at,
             "Stops when idle for": f"{server.idle_minutes_in_force:g} minutes",
@@ -328,7 +331,7 @@ def _write(session: Session, server: ServerOut) -> None:
                 f"{dollars(server.nano_usd_per_hour)} an hour"
             ),
             "Cost": dollars(server.cost_nano_usd),
-            "Last work": server.active_at,
+            "Last activity": server.active_at,
             "Page": session.client.notebooks.page(server.id, project=server.project),
         }
     )

@@ -1,4 +1,4 @@
-"""What the command writes: tables for people, tab-separated text for pipes, JSON for programs.
+"""Output of the command: tables on a terminal, tab-separated text in a pipe, JSON with --json.
 
 Results go to standard output, everything else to standard error. Text from a server is written
 with its control characters escaped, and never read as markup.
@@ -28,12 +28,12 @@ _STATUSES = {"not_logged_in": 401, "connection_failed": 503, "usage": 400, "inte
 
 
 def console(stream: IO[str]) -> Console:
-    """Return a console that takes nothing for markup; it honours NO_COLOR and pipes."""
+    """Return a console without markup that honours NO_COLOR and pipes."""
     return Console(file=stream, markup=False, emoji=False, highlight=False, soft_wrap=False)
 
 
 def shown(value: Cell, *, now: datetime | None = None) -> str:
-    """Return `value` as people read it, on one line; moments as their distance from `now`."""
+    """Return `value` as one line of text. Times are relative to `now`."""
     if value is None or value == "":
         return NOTHING
     if isinstance(value, bool):
@@ -57,13 +57,13 @@ def distance(timestamp: datetime, now: datetime) -> str:
 
 @dataclass(frozen=True)
 class Output:
-    """How this command was asked to write."""
+    """Output options of one command."""
 
     as_json: bool = False
     quiet: bool = False
 
     def document(self, content: BaseModel | Mapping[str, Any]) -> None:
-        """Write one JSON document; non-ASCII is escaped, so nothing in it reaches a terminal."""
+        """Write one JSON document. Non-ASCII is escaped to protect the terminal."""
         plain = content.model_dump(mode="json") if isinstance(content, BaseModel) else content
         sys.stdout.write(json.dumps(plain, indent=2, default=_plain) + "\n")
 
@@ -72,17 +72,17 @@ class Output:
         sys.stdout.write(visible(text) + "\n")
 
     def note(self, text: str) -> None:
-        """Tell a person something beside the result; silent with --json and --quiet."""
+        """Print a note to standard error, unless --json or --quiet is set."""
         if not self.as_json and not self.quiet:
             sys.stderr.write(visible(text, multiline=True) + "\n")
 
     def left_out(self, count: int, noun: str, plural: str | None = None) -> None:
-        """Tell a person how many items the list above lacks; nothing where it is whole."""
+        """Print how many items the list above omits, if any."""
         if count:
             self.note(f"{count:,} more {noun if count == 1 else plural or f'{noun}s'} not shown.")
 
     def table(self, columns: Sequence[ListColumn], rows: Sequence[Sequence[Cell]]) -> None:
-        """Write a table: drawn on a terminal, tab-separated with a heading line in a pipe."""
+        """Write a table, tab-separated with a heading line in a pipe."""
         if not sys.stdout.isatty():
             self._tab_separated([[column.heading.upper() for column in columns], *rows])
         elif rows:
@@ -91,7 +91,7 @@ class Output:
             screen.print(table_of(columns, cells, screen.width))
 
     def facts(self, details: Mapping[str, Cell]) -> None:
-        """Write one object: a line for each fact, its name and its value."""
+        """Write one object, a line with name and value for each field."""
         if not sys.stdout.isatty():
             self._tab_separated(list(details.items()))
             return
@@ -131,7 +131,7 @@ def write_error(error: SlipwayError, *, as_json: bool) -> None:
 
 
 def problem_of(error: SlipwayError) -> Problem:
-    """Return `error` as the document of RFC 9457 that --json writes."""
+    """Return `error` as a problem document (RFC 9457) for --json."""
     return Problem(
         type="about:blank",
         title=error.title,

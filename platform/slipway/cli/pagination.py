@@ -1,4 +1,4 @@
-"""Lists on the screen: as many pages as it takes, and a hint when more exist."""
+"""Printing of paginated lists, with a hint if more items exist."""
 
 from collections.abc import Callable, Sequence
 from typing import Annotated, TypeVar
@@ -15,14 +15,12 @@ Item = TypeVar("Item", bound=AnswerSchema)
 LARGEST_PAGE = 200
 DEFAULT_LIMIT = 50
 
-Limit = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="Most items to show.")]
-Cursor = Annotated[
-    str | None, typer.Option("--cursor", help="Go on where an earlier list has stopped.")
-]
+Limit = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="Maximum number of items.")]
+Cursor = Annotated[str | None, typer.Option("--cursor", help="Continue after an earlier list.")]
 
 
 def collect(pages: Pages[Item], *, limit: int, cursor: str | None) -> PageOf[Item]:
-    """Return up to `limit` items after `cursor`, and where the list goes on."""
+    """Return up to `limit` items after `cursor`, and the next cursor."""
     items: list[Item] = []
     while True:
         page = pages.page(cursor=cursor, limit=min(LARGEST_PAGE, limit - len(items)))
@@ -41,9 +39,9 @@ def show_list(
     key: Callable[[Item], str],
     nothing: str,
 ) -> None:
-    """Write a list as this command was asked to: JSON, ids only, or a table.
+    """Print a list as JSON, ids only, or a table, depending on the options.
 
-    `nothing` is what a person reads when it is empty.
+    `nothing` is the message for an empty list.
     """
     output = session.output
     if output.as_json:
@@ -56,4 +54,4 @@ def show_list(
     if not value.items:
         output.note(nothing)
     if value.next_cursor is not None:
-        output.note(f"More exist: raise --limit, or go on with --cursor {value.next_cursor}")
+        output.note(f"There are more: raise --limit, or continue with --cursor {value.next_cursor}")

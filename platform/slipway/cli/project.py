@@ -1,4 +1,4 @@
-"""`slipway project`: the tenants everything else belongs to."""
+"""`slipway project`: create, edit, archive and share projects."""
 
 from typing import Annotated
 
@@ -15,15 +15,15 @@ from slipway.credentials import ServerLogin, read_logins, write_logins
 from slipway.errors import NotLoggedIn
 from slipway.schemas.accounts import NetworkRule, ProjectOut, Role
 
-app = typer.Typer(no_args_is_help=True, help="Projects: make, edit, archive, share.")
-member_app = typer.Typer(no_args_is_help=True, help="Change who belongs to a project.")
+app = typer.Typer(no_args_is_help=True, help="Projects: create, edit, archive, share.")
+member_app = typer.Typer(no_args_is_help=True, help="Manage the members of a project.")
 app.add_typer(member_app, name="member")
 
 ProjectArgument = Annotated[
     str | None,
     typer.Argument(
         metavar="PROJECT",
-        help="Slug of the project; the one in use if left out.",
+        help="Slug of the project. Default: the one in use.",
         autocompletion=complete_project,
         show_default=False,
     ),
@@ -38,16 +38,16 @@ ProjectOption = Annotated[
         "--project",
         "-p",
         metavar="PROJECT",
-        help="Slug of the project; the one in use if left out.",
+        help="Slug of the project. Default: the one in use.",
         autocompletion=complete_project,
         show_default=False,
     ),
 ]
 UserArgument = Annotated[str, typer.Argument(metavar="USER", help="E-mail address or user id.")]
 RoleArgument = Annotated[Role, typer.Argument(metavar="ROLE", help="The new role.")]
-RoleOption = Annotated[Role, typer.Option("--role", help="What the person may do.")]
+RoleOption = Annotated[Role, typer.Option("--role", help="Role of the person.")]
 DaysOption = Annotated[
-    int, typer.Option("--days", min=1, max=30, help="How many days the link works.")
+    int, typer.Option("--days", min=1, max=30, help="Days until the link expires.")
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
@@ -78,10 +78,10 @@ def show(session: Session, project: ProjectOut) -> None:
 def list_projects(
     session: Session,
     search: Annotated[
-        str | None, typer.Option("--search", "-s", help="Only those whose name holds this.")
+        str | None, typer.Option("--search", "-s", help="Only names that contain this text.")
     ] = None,
     archived: Annotated[
-        bool, typer.Option("--archived", help="The archived ones you own.")
+        bool, typer.Option("--archived", help="Archived projects that you own.")
     ] = False,
     limit: Limit = DEFAULT_LIMIT,
     cursor: Cursor = None,
@@ -91,7 +91,7 @@ def list_projects(
     nothing = (
         "No project was found."
         if search or archived
-        else ("You have no project yet. Make one: slipway project create NAME")
+        else ("You have no project yet. Create one: slipway project create NAME")
     )
     show_list(
         session,
@@ -112,22 +112,23 @@ def list_projects(
 @command(app, "create")
 def create(
     session: Session,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What people call it.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Display name.")],
     slug: Annotated[
-        str | None, typer.Option("--slug", help="Its short name in addresses; made from the name.")
+        str | None,
+        typer.Option("--slug", help="Short name in URLs. Default: derived from the name."),
     ] = None,
     description: Annotated[
-        str | None, typer.Option("--description", "-d", help="What it is about.")
+        str | None, typer.Option("--description", "-d", help="Description.")
     ] = None,
     team: Annotated[
         str | None,
         typer.Option("--team", help="Slug of its team.", autocompletion=complete_team),
     ] = None,
 ) -> None:
-    """Make a project that you own."""
+    """Create a project that you own."""
     project = session.client.projects.create(name, slug=slug, description=description, team=team)
     show(session, project)
-    session.output.note(f"Use it from now on: slipway project use {project.slug}")
+    session.output.note(f"Make it the default: slipway project use {project.slug}")
 
 
 @command(app, "show")
@@ -148,12 +149,12 @@ def edit(
         NetworkRule | None,
         typer.Option(
             "--network",
-            help="What its tasks reach, for owners: everything (open), or the portal and the "
-            "gateways alone (platform).",
+            help="Network access of tasks, set by owners: open (everything) or platform (only the "
+            "portal and gateways).",
         ),
     ] = None,
 ) -> None:
-    """Change the name, the description or the network rule; the slug stays."""
+    """Change the name, description or network rule. The slug never changes."""
     edited = session.client.projects.edit(
         session.project(project),
         name=name,
@@ -165,10 +166,10 @@ def edit(
 
 @command(app, "archive")
 def archive(session: Session, project: NamedProject, yes: Yes = False) -> None:
-    """Put a project away, out of sight of everyone but its owners; it can be restored."""
+    """Archive a project. Only its owners see it then, and can restore it."""
     value = session.client.projects.get(project)
     confirm(
-        f"Archive the project {value.slug} ({value.name})? Only its owners will still see it.",
+        f"Archive the project {value.slug} ({value.name})? Only its owners will see it.",
         yes=yes,
         output=session.output,
     )
@@ -176,13 +177,13 @@ def archive(session: Session, project: NamedProject, yes: Yes = False) -> None:
     if session.output.as_json:
         session.output.document({"archived": value.slug})
     session.output.note(
-        f"{value.slug} is archived. Bring it back: slipway project restore {value.slug}"
+        f"{value.slug} is archived. Restore it: slipway project restore {value.slug}"
     )
 
 
 @command(app, "restore")
 def restore(session: Session, project: NamedProject) -> None:
-    """Bring an archived project back."""
+    """Restore an archived project."""
     show(session, session.client.projects.restore(project))
 
 
@@ -198,9 +199,9 @@ def use(
             show_default=False,
         ),
     ] = None,
-    none: Annotated[bool, typer.Option("--none", help="Use no project any more.")] = False,
+    none: Annotated[bool, typer.Option("--none", help="Clear the default project.")] = False,
 ) -> None:
-    """Choose the project that later commands mean when they name none; without one, tell it."""
+    """Set the default project of later commands. Without PROJECT, show it."""
     chosen = session.project(project) if not none else None
     if project is not None:
         session.client.projects.get(project)
@@ -209,7 +210,7 @@ def use(
         login: ServerLogin | None = logins.servers.get(session.url)
         if login is None:
             raise NotLoggedIn(
-                f"This machine is not signed in to {session.url}, so there is nowhere to keep it.",
+                f"This machine is not signed in to {session.url}, so the choice cannot be stored.",
                 next_step=f"Run `slipway login {session.url}`, or set SLIPWAY_PROJECT.",
             )
         login.project = chosen
@@ -229,7 +230,7 @@ def list_members(
     limit: Limit = DEFAULT_LIMIT,
     cursor: Cursor = None,
 ) -> None:
-    """List who belongs to a project, directly or through its team."""
+    """List the members of a project, direct or through its team."""
     group = Group(project=session.project(project))
     members.show_members(session, group, limit=limit, cursor=cursor)
 
@@ -238,7 +239,7 @@ def list_members(
 def set_member(
     session: Session, user: UserArgument, role: RoleArgument, project: ProjectOption = None
 ) -> None:
-    """Give a member another role."""
+    """Change the role of a member."""
     members.set_role(session, Group(project=session.project(project)), user, role)
 
 
@@ -246,19 +247,19 @@ def set_member(
 def remove_member(
     session: Session, user: UserArgument, project: ProjectOption = None, yes: Yes = False
 ) -> None:
-    """Take a member out; access ends at once."""
+    """Remove a member. Access ends immediately."""
     members.remove(session, Group(project=session.project(project)), user, yes=yes)
 
 
 @command(app, "invite")
 def invite(
     session: Session,
-    email: Annotated[str, typer.Argument(metavar="EMAIL", help="Whom to invite.")],
+    email: Annotated[str, typer.Argument(metavar="EMAIL", help="E-mail address to invite.")],
     role: RoleOption = Role.CONTRIBUTOR,
     days: DaysOption = 7,
     project: ProjectOption = None,
 ) -> None:
-    """Invite somebody by a link that is bound to the address."""
+    """Invite an e-mail address. Only that address can use the link."""
     members.invite(session, Group(project=session.project(project)), email, role, days)
 
 
@@ -269,6 +270,6 @@ def list_invitations(
     limit: Limit = DEFAULT_LIMIT,
     cursor: Cursor = None,
 ) -> None:
-    """List the invitations into a project."""
+    """List the invitations to a project."""
     group = Group(project=session.project(project))
     members.show_invitations(session, group, limit=limit, cursor=cursor)

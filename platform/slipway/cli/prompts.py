@@ -1,4 +1,4 @@
-"""What the command asks a person, and how it reads secrets."""
+"""Confirmation prompts and reading of secrets."""
 
 import sys
 
@@ -12,19 +12,19 @@ MAX_SECRET_CHARACTERS = 1_000_000
 
 
 class PromptDeclined(Exception):
-    """The person answered no; nothing was changed."""
+    """The user declined. Nothing was changed."""
 
 
 def confirm(question: str, *, yes: bool, output: Output) -> None:
     """Ask before something is destroyed, unless `yes`.
 
-    Raises Declined when the answer is no, UsageMistake where nobody can be asked.
+    Raises PromptDeclined on "no", and UsageMistake without a terminal.
     """
     if yes:
         return
     if output.as_json or not sys.stdin.isatty():
         raise UsageMistake(
-            f"This needs your consent: {question}",
+            f"This needs confirmation: {question}",
             next_step="Add --yes to the command.",
         )
     if not typer.confirm(visible(question), err=True):
@@ -42,7 +42,7 @@ def read_secret(prompt: str) -> str:
 
 
 def read_piped_secret() -> str:
-    """Return what stands on standard input without one line break at its end."""
+    """Return standard input without one trailing line break."""
     text = sys.stdin.read(MAX_SECRET_CHARACTERS)
     text = text.removesuffix("\n").removesuffix("\r")
     if not text:

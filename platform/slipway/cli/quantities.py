@@ -1,4 +1,4 @@
-"""CPUs, memory, money and parameters as people type and read them."""
+"""Parsing and formatting of CPUs, memory, money and parameters."""
 
 import re
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ _CPUS = re.compile(r"[0-9]+(?:\.[0-9]{1,3})?")
 
 
 def parse_memory(text: str) -> int:
-    """Return the bytes that 8GiB, 8G (the same) or 512MiB means; raises UsageMistake."""
+    """Parse 8GiB, 8G (the same) or 512MiB into bytes. Raises UsageMistake."""
     match = _MEMORY.fullmatch(text.strip().lower())
     if match is None:
         raise _mistake("--memory", text, "Write it like 8GiB or 512MiB.")
@@ -21,14 +21,14 @@ def parse_memory(text: str) -> int:
 
 
 def parse_cpus(text: str) -> int:
-    """Return the thousandths of a CPU that 2 or 0.5 means; raises UsageMistake."""
+    """Parse 2 or 0.5 into thousandths of a CPU. Raises UsageMistake."""
     if not _CPUS.fullmatch(text.strip()):
         raise _mistake("--cpus", text, "Write it like 2 or 0.5.")
     return int(Decimal(text.strip()) * 1000)
 
 
 def parse_price(text: str, *, option: str) -> int:
-    """Return the nano-USD an hour that 0.04 (dollars) means; raises UsageMistake."""
+    """Parse 0.04 dollars an hour into nano-USD. Raises UsageMistake."""
     try:
         price = parse_dollars(text)
     except ValueError:
@@ -39,7 +39,7 @@ def parse_price(text: str, *, option: str) -> int:
 
 
 def parse_pairs(texts: Sequence[str], *, option: str) -> dict[str, str]:
-    """Return what NAME=VALUE, given any number of times, says; raises UsageMistake."""
+    """Parse repeated NAME=VALUE options. Raises UsageMistake."""
     pairs: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -50,7 +50,7 @@ def parse_pairs(texts: Sequence[str], *, option: str) -> dict[str, str]:
 
 
 def memory_text(size_bytes: int) -> str:
-    """Return memory as people read it: 8 GiB, 1.5 GiB, 512 MiB."""
+    """Format memory: 8 GiB, 1.5 GiB, 512 MiB."""
     for unit, size in (("GiB", 1024**3), ("MiB", 1024**2)):
         if size_bytes >= size:
             return f"{round(size_bytes / size, 1):g} {unit}"
@@ -58,11 +58,11 @@ def memory_text(size_bytes: int) -> str:
 
 
 def cpus_text(cpu_millis: int) -> str:
-    """Return CPUs as people read them: 2, 0.5."""
+    """Format CPUs: 2, 0.5."""
     return f"{cpu_millis / 1000:g}"
 
 
 def _mistake(option: str, text: str, next_step: str) -> UsageMistake:
     return UsageMistake(
-        f"{option} {text!r} cannot be understood.", field=option.lstrip("-"), next_step=next_step
+        f"{option} {text!r} is not valid.", field=option.lstrip("-"), next_step=next_step
     )

@@ -1,4 +1,4 @@
-"""`slipway run`: what was tried, how it went, side by side."""
+"""`slipway run`: list, show, compare, delete and restore tracked runs."""
 
 import math
 from pathlib import Path, PurePosixPath
@@ -43,15 +43,15 @@ def list_runs(
     project: ProjectOption = None,
     filter_text: Annotated[
         str | None,
-        typer.Option("--filter", "-f", help="In MLflow's syntax: metrics.loss < 0.5"),
+        typer.Option("--filter", "-f", help="Filter in MLflow's syntax: metrics.loss < 0.5"),
     ] = None,
     experiment: Annotated[
-        list[int] | None, typer.Option("--experiment", "-e", help="Only of this experiment.")
+        list[int] | None, typer.Option("--experiment", "-e", help="Only this experiment.")
     ] = None,
     order: Annotated[
-        str | None, typer.Option("--order", help="For example metrics.loss, or -metrics.loss.")
+        str | None, typer.Option("--order", help="Sort key, such as metrics.loss or -metrics.loss.")
     ] = None,
-    deleted: Annotated[bool, typer.Option("--deleted", help="Those in the bin.")] = False,
+    deleted: Annotated[bool, typer.Option("--deleted", help="Only runs in the bin.")] = False,
     limit: Limit = DEFAULT_LIMIT,
     cursor: Cursor = None,
 ) -> None:
@@ -88,11 +88,11 @@ def list_experiments(
     session: Session,
     project: ProjectOption = None,
     search: Annotated[
-        str | None, typer.Option("--search", "-s", help="Only those whose name holds this.")
+        str | None, typer.Option("--search", "-s", help="Only names that contain this text.")
     ] = None,
-    deleted: Annotated[bool, typer.Option("--deleted", help="Those in the bin.")] = False,
+    deleted: Annotated[bool, typer.Option("--deleted", help="Only runs in the bin.")] = False,
 ) -> None:
-    """List the experiments of a project, the one used last first."""
+    """List the experiments of a project, most recently used first."""
     experiments = session.client.experiments.list(
         project=session.project(project), search=search, deleted=deleted
     )
@@ -165,10 +165,10 @@ def compare(session: Session, runs: RunsArgument, project: ProjectOption = None)
     missing = len(set(runs)) - len(comparison.runs)
     if missing:
         verb = "is" if missing == 1 else "are"
-        session.output.note(f"{missing} of the {len(set(runs))} runs {verb} not in use here.")
+        session.output.note(f"{missing} of the {len(set(runs))} runs {verb} missing here.")
     if comparison.common_params:
         same = ", ".join(f"{key}={value}" for key, value in comparison.common_params.items())
-        session.output.note(f"The same in all: {same}")
+        session.output.note(f"Identical: {same}")
 
 
 @command(app, "artifacts")
@@ -177,7 +177,7 @@ def artifacts(
     run: RunArgument,
     path: Annotated[str, typer.Argument(metavar="PATH", help="A folder or file.")] = "",
     download: Annotated[
-        Path | None, typer.Option("--download", metavar="FILE", help="Write the file here.")
+        Path | None, typer.Option("--download", metavar="FILE", help="Output file.")
     ] = None,
     yes: Yes = False,
     project: ProjectOption = None,
@@ -213,28 +213,28 @@ def _artifact(artifact: ArtifactOut) -> tuple[str, str]:
 
 @command(app, "delete")
 def delete(session: Session, runs: RunsArgument, project: ProjectOption = None) -> None:
-    """Put runs in the bin; `slipway run restore` takes them back."""
+    """Move runs to the bin. `slipway run restore` restores them."""
     moved = session.client.runs.delete(runs, project=session.project(project))
     _tell(session, [*moved], "in the bin", named=len(set(runs)))
 
 
 @command(app, "restore")
 def restore(session: Session, runs: RunsArgument, project: ProjectOption = None) -> None:
-    """Take runs out of the bin."""
+    """Restore runs from the bin."""
     moved = session.client.runs.restore(runs, project=session.project(project))
-    _tell(session, [*moved], "back in use", named=len(set(runs)))
+    _tell(session, [*moved], "restored", named=len(set(runs)))
 
 
 @command(app, "empty-bin")
 def empty_bin(session: Session, yes: Yes = False, project: ProjectOption = None) -> None:
-    """Destroy the runs in the bin for good, and say how many bytes that freed."""
+    """Permanently delete the runs in the bin, and print the freed bytes."""
     slug = session.project(project)
-    confirm(f"Destroy every run in the bin of {slug} for good?", yes=yes, output=session.output)
+    confirm(f"Permanently delete every run in the bin of {slug}?", yes=yes, output=session.output)
     freed = session.client.experiments.empty_bin(project=slug)
     if session.output.as_json:
         session.output.document(freed)
     session.output.note(
-        f"{freed.runs} runs destroyed, {freed.files} files and {size_text(freed.size_bytes)} freed."
+        f"{freed.runs} runs deleted, {freed.files} files and {size_text(freed.size_bytes)} freed."
     )
 
 

@@ -1,4 +1,4 @@
-"""`slipway secret`: values a project's workloads get and nobody reads back."""
+"""`slipway secret`: write-only values for the workloads of a project."""
 
 from typing import Annotated
 
@@ -10,7 +10,7 @@ from slipway.cli.prompts import confirm, read_secret
 from slipway.cli.session import Session, command
 from slipway.cli.tables import Fit, ListColumn
 
-app = typer.Typer(no_args_is_help=True, help="Secrets of a project: written, never read back.")
+app = typer.Typer(no_args_is_help=True, help="Secrets of a project: set, list, delete.")
 
 NameArgument = Annotated[
     str, typer.Argument(metavar="NAME", help="Name of the secret, for example HF_TOKEN.")
@@ -42,7 +42,7 @@ def list_secrets(
     limit: Limit = DEFAULT_LIMIT,
     cursor: Cursor = None,
 ) -> None:
-    """List names and dates; values are never shown."""
+    """List names and dates. Values are never shown."""
     pages = session.client.secrets.list(project=session.project(project))
     show_list(
         session,
@@ -63,10 +63,10 @@ def list_secrets(
 def delete(
     session: Session, name: NameArgument, project: ProjectOption = None, yes: Yes = False
 ) -> None:
-    """Delete a secret; workloads that start later do not get it."""
+    """Delete a secret. Workloads that start later do not get it."""
     slug = session.project(project)
     confirm(
-        f"Delete the secret {name} of project {slug}? It cannot be brought back.",
+        f"Delete the secret {name} of project {slug}? It cannot be restored.",
         yes=yes,
         output=session.output,
     )

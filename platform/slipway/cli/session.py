@@ -1,4 +1,4 @@
-"""What every command shares: its common options, its client, and the default project."""
+"""State shared by all commands: common options, client, default project."""
 
 import functools
 import inspect
@@ -18,23 +18,23 @@ from slipway.client import Client
 from slipway.credentials import chosen_url, clean_url, default_project
 from slipway.retries import Retries
 
-# A person waits before the screen: rather an error that says when to come back than a long silence.
+# Interactive use: prefer an error with a retry time to a long wait.
 RETRIES = Retries(attempts=3, longest_wait_s=10.0)
 
 _COMMON = {
     "url": (
         str | None,
-        typer.Option("--url", help="Server to talk to instead of the current one."),
+        typer.Option("--url", help="Server. Default: the current login."),
         None,
     ),
     "json": (
         bool,
-        typer.Option("--json", help="Write one JSON document; errors too, to standard error."),
+        typer.Option("--json", help="Print one JSON document. Errors go to standard error."),
         False,
     ),
     "quiet": (
         bool,
-        typer.Option("--quiet", "-q", help="Write ids only, one a line, and no messages."),
+        typer.Option("--quiet", "-q", help="Print only ids, one per line."),
         False,
     ),
 }
@@ -42,7 +42,7 @@ _COMMON = {
 
 @dataclass
 class Session:
-    """One run of a command: where it talks to and how it writes."""
+    """One run of a command, with its client and output."""
 
     given_url: str | None
     output: Output
@@ -54,18 +54,17 @@ class Session:
 
     @cached_property
     def client(self) -> Client:
-        """The client of that server; raises NotLoggedIn."""
+        """The client of that server. Raises NotLoggedIn."""
         return Client(self.url, retries=RETRIES)
 
     def project(self, given: str | None) -> str:
-        """Return the project meant: the one given, or the default; raises UsageMistake."""
+        """Return the given project or the default. Raises UsageMistake if there is none."""
         slug = given or default_project(self.url)
         if slug is None:
             raise UsageMistake(
-                "No project is named and none is in use.",
+                "No project is given, and there is no default.",
                 field="project",
-                next_step="Name one, or choose one for this and later commands with "
-                "`slipway project use PROJECT`.",
+                next_step="Give one, or set the default with `slipway project use PROJECT`.",
             )
         return slug
 
@@ -81,7 +80,7 @@ Body = Callable[Concatenate[Session, ...], None]
 def command(app: typer.Typer, name: str, **settings: Any) -> Callable[[Body], Callable[..., None]]:
     """Register a function as the command `name` of `app`, with --url, --json and --quiet added.
 
-    Its first parameter receives the `Session`; the others are arguments and options of Typer.
+    Its first parameter receives the `Session`. The others are Typer arguments and options.
     """
 
     def register(function: Body) -> Callable[..., None]:
@@ -120,5 +119,5 @@ def command(app: typer.Typer, name: str, **settings: Any) -> Callable[[Body], Ca
 
 
 def _forget_stdout() -> None:
-    """Point standard output at nothing, so that the interpreter's last flush does not fail."""
+    """Redirect standard output to the null device, so the interpreter's last flush succeeds."""
     os.dup2(os.open(Path(os.devnull), os.O_WRONLY), sys.stdout.fileno())

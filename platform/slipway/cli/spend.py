@@ -1,4 +1,4 @@
-"""`slipway spend`: what things cost, live."""
+"""`slipway spend`: current and past cost."""
 
 import sys
 from enum import StrEnum
@@ -20,7 +20,7 @@ app = typer.Typer()
 
 
 class Split(StrEnum):
-    """What a window's spend can be split by."""
+    """Dimension that splits the spend of a window."""
 
     PROJECT = "project"
     PERSON = "person"
@@ -44,15 +44,15 @@ def spend(
         str | None,
         typer.Option("--project", help="Only this project.", autocompletion=complete_project),
     ] = None,
-    by: Annotated[Split, typer.Option("--by", help="What to split it by.")] = Split.PROJECT,
+    by: Annotated[Split, typer.Option("--by", help="Split by.")] = Split.PROJECT,
     everything: Annotated[
-        bool, typer.Option("--installation", help="Everything; for administrators.")
+        bool, typer.Option("--installation", help="The whole installation, for administrators.")
     ] = False,
     csv: Annotated[
-        Path | None, typer.Option("--csv", help="Write the lines to this file, as FOCUS columns.")
+        Path | None, typer.Option("--csv", help="Export to this CSV file, with FOCUS columns.")
     ] = None,
 ) -> None:
-    """Tell what was spent, what it burns now, and what the month will have cost."""
+    """Show the spend, the current cost rate and the forecast of the month."""
     if csv is not None:
         if everything:
             raise UsageMistake("--csv exports projects.", next_step="Leave out --installation.")
@@ -75,7 +75,7 @@ def spend(
             {
                 "Window": f"{installation.window} (UTC)",
                 "Spent": dollars(installation.nano_usd),
-                "Burns now": f"{dollars(installation.nano_usd_per_hour)} an hour",
+                "Current cost rate": f"{dollars(installation.nano_usd_per_hour)} an hour",
                 "Forecast": _forecast_text(installation.forecast),
             }
         )
@@ -85,7 +85,7 @@ def spend(
 
 def _forecast_text(forecast: ForecastOut | None) -> str:
     if forecast is None:
-        return "not before three whole days of this month's kind were seen"
+        return "not before three full days of data"
     return (
         f"{dollars(forecast.nano_usd)} (from {dollars(forecast.low_nano_usd)} to "
         f"{dollars(forecast.high_nano_usd)}, from {forecast.days_seen} days)"
@@ -137,13 +137,13 @@ def _table(session: Session, value: SpendOut, by: Split) -> None:
         rows = [(share.name, dollars(share.nano_usd)) for share in shares]
     session.output.table([ListColumn(by.value.title(), style="bold"), ListColumn("Cost")], rows)
     if not rows:
-        session.output.note("Nothing was spent in this window.")
+        session.output.note("There is no spend in this window.")
     if by is Split.TAG and value.are_tags_left_out:
         session.output.note("More tags, which cost less, are not shown; --csv has all.")
 
 
 def _groups(session: Session, value: SpendOut, by: Split) -> None:
-    """Write what experiments or endpoints have cost, and a thousand predictions of each."""
+    """Print the cost of experiments or endpoints, and per thousand predictions."""
     _group_rows(session, value, by)
     if any(group.kind in value.groups_left_out for group in value.groups if group.noun == by.value):
         session.output.note(f"More {by.value}s, which cost less, are not shown; --csv has all.")

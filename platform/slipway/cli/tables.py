@@ -1,4 +1,4 @@
-"""Tables that fit the terminal: columns that matter less go first, ids are never cut."""
+"""Tables that fit the terminal. Less important columns are dropped first, ids are never cut."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,22 +12,22 @@ GAP = 3
 
 
 class Fit(Enum):
-    """What becomes of a cell that is wider than its column."""
+    """Handling of cells that are wider than their column."""
 
     WHOLE = "whole"  # never: the column is as wide as its widest cell
-    WRAPPED = "wrapped"  # it goes on in the next line
-    CLIPPED = "clipped"  # its end is left out
+    WRAPPED = "wrapped"  # continues on the next line
+    CLIPPED = "clipped"  # its end is cut
 
 
-# Cells that a column needs at least to be worth its place.
+# Minimum width of a useful column, in cells.
 _LEAST = {Fit.WRAPPED: 16, Fit.CLIPPED: 32}
 
 
 @dataclass(frozen=True)
 class ListColumn:
-    """A column: its heading, how its cells fit, and when it is left out on a narrow terminal.
+    """A column with its heading, fit and priority on narrow terminals.
 
-    Columns with a higher `dispensable` are left out before those with a lower one; 0 always stays.
+    Columns with a higher `dispensable` are dropped first. Columns with 0 always stay.
     """
 
     heading: str
@@ -39,7 +39,7 @@ class ListColumn:
 def widths_of(columns: Sequence[ListColumn], natural: Sequence[int], room: int) -> dict[int, int]:
     """Return the width of each column that is shown, by its index, in cells.
 
-    `natural` is how wide each would like to be and `room` the width of the terminal. Columns that
+    `natural` is the preferred width of each and `room` the width of the terminal. Columns that
     always stay are shown even when they do not fit.
     """
     least = [
@@ -60,7 +60,7 @@ def widths_of(columns: Sequence[ListColumn], natural: Sequence[int], room: int) 
 
 
 def table_of(columns: Sequence[ListColumn], rows: Sequence[Sequence[str]], room: int) -> Table:
-    """Return the table of `rows` (text that is safe to show) for a terminal `room` cells wide."""
+    """Return the table of `rows` (sanitized text) for a terminal `room` cells wide."""
     natural = [
         max(cell_len(column.heading), *(cell_len(row[index]) for row in rows), 0)
         for index, column in enumerate(columns)

@@ -1,4 +1,4 @@
-"""`slipway team`: people who share projects."""
+"""`slipway team`: create and edit teams, and manage their members."""
 
 from typing import Annotated
 
@@ -13,8 +13,8 @@ from slipway.cli.session import Session, command
 from slipway.cli.tables import Fit, ListColumn
 from slipway.schemas.accounts import Role, TeamOut
 
-app = typer.Typer(no_args_is_help=True, help="Teams: people who share projects.")
-member_app = typer.Typer(no_args_is_help=True, help="Change who belongs to a team.")
+app = typer.Typer(no_args_is_help=True, help="Teams: create, edit, manage members.")
+member_app = typer.Typer(no_args_is_help=True, help="Manage the members of a team.")
 app.add_typer(member_app, name="member")
 
 TeamArgument = Annotated[
@@ -45,7 +45,7 @@ def show(session: Session, team: TeamOut) -> None:
 def list_teams(
     session: Session,
     search: Annotated[
-        str | None, typer.Option("--search", "-s", help="Only those whose name holds this.")
+        str | None, typer.Option("--search", "-s", help="Only names that contain this text.")
     ] = None,
     limit: Limit = DEFAULT_LIMIT,
     cursor: Cursor = None,
@@ -63,19 +63,20 @@ def list_teams(
         ],
         row=lambda t: (t.slug, t.name, t.role, t.created_at),
         key=lambda t: t.slug,
-        nothing="No team was found. Make one: slipway team create NAME",
+        nothing="No team was found. Create one: slipway team create NAME",
     )
 
 
 @command(app, "create")
 def create(
     session: Session,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What people call it.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Display name.")],
     slug: Annotated[
-        str | None, typer.Option("--slug", help="Its short name in addresses; made from the name.")
+        str | None,
+        typer.Option("--slug", help="Short name in URLs. Default: derived from the name."),
     ] = None,
 ) -> None:
-    """Make a team that you own."""
+    """Create a team that you own."""
     show(session, session.client.teams.create(name, slug=slug))
 
 
@@ -91,7 +92,7 @@ def edit(
     team: TeamArgument,
     name: Annotated[str, typer.Option("--name", help="The new name.")],
 ) -> None:
-    """Change the name; the slug stays."""
+    """Change the name. The slug never changes."""
     show(session, session.client.teams.edit(team, name=name))
 
 
@@ -99,7 +100,7 @@ def edit(
 def list_members(
     session: Session, team: TeamArgument, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
 ) -> None:
-    """List who belongs to a team."""
+    """List the members of a team."""
     members.show_members(session, Group(team=team), limit=limit, cursor=cursor)
 
 
@@ -107,7 +108,7 @@ def list_members(
 def set_member(
     session: Session, team: TeamArgument, user: UserArgument, role: RoleArgument
 ) -> None:
-    """Give a member another role."""
+    """Change the role of a member."""
     members.set_role(session, Group(team=team), user, role)
 
 
@@ -115,7 +116,7 @@ def set_member(
 def remove_member(
     session: Session, team: TeamArgument, user: UserArgument, yes: Yes = False
 ) -> None:
-    """Take a member out; access to the team's projects ends at once."""
+    """Remove a member. Access to the team's projects ends immediately."""
     members.remove(session, Group(team=team), user, yes=yes)
 
 
@@ -123,11 +124,11 @@ def remove_member(
 def invite(
     session: Session,
     team: TeamArgument,
-    email: Annotated[str, typer.Argument(metavar="EMAIL", help="Whom to invite.")],
+    email: Annotated[str, typer.Argument(metavar="EMAIL", help="E-mail address to invite.")],
     role: RoleOption = Role.CONTRIBUTOR,
     days: DaysOption = 7,
 ) -> None:
-    """Invite somebody by a link that is bound to the address."""
+    """Invite an e-mail address. Only that address can use the link."""
     members.invite(session, Group(team=team), email, role, days)
 
 
@@ -135,5 +136,5 @@ def invite(
 def list_invitations(
     session: Session, team: TeamArgument, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None
 ) -> None:
-    """List the invitations into a team."""
+    """List the invitations to a team."""
     members.show_invitations(session, Group(team=team), limit=limit, cursor=cursor)

@@ -1,4 +1,4 @@
-"""`slipway tier`: what hardware there is, and what it costs."""
+"""`slipway tier`: hardware tiers and their prices."""
 
 from typing import Annotated
 
@@ -20,7 +20,7 @@ from slipway.schemas.base import PageOf
 from slipway.schemas.money import dollars
 from slipway.schemas.workloads import TierOut
 
-app = typer.Typer(no_args_is_help=True, help="Hardware tiers: list, make, price.")
+app = typer.Typer(no_args_is_help=True, help="Hardware tiers: list, create, price.")
 
 TierArgument = Annotated[
     str, typer.Argument(metavar="TIER", help="Slug of the tier.", autocompletion=complete_tier)
@@ -51,7 +51,7 @@ def show(session: Session, tier: TierOut) -> None:
 
 @command(app, "list")
 def list_tiers(session: Session, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None) -> None:
-    """List the hardware a task can get, and what an hour of it costs."""
+    """List the hardware tiers with their price per hour."""
     show_list(
         session,
         collect(session.client.tiers.list(), limit=limit, cursor=cursor),
@@ -78,26 +78,28 @@ def list_tiers(session: Session, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = 
             t.is_active,
         ),
         key=lambda t: t.slug,
-        nothing="There is no tier yet. The first node that joins makes some.",
+        nothing="There is no tier yet. The first node that joins creates some.",
     )
 
 
 @command(app, "create")
 def create(
     session: Session,
-    slug: Annotated[str, typer.Argument(metavar="SLUG", help="Its short name.")],
+    slug: Annotated[str, typer.Argument(metavar="SLUG", help="Short name.")],
     cpus: Annotated[str, typer.Option("--cpus", help="CPUs of one task: 2, or 0.5.")],
     memory: Annotated[str, typer.Option("--memory", help="Memory of one task: 8GiB.")],
     price: Annotated[str, typer.Option("--price", help="Dollars an hour of one task: 0.04.")],
     gpus: Annotated[int, typer.Option("--gpus", min=0, help="GPUs of one task.")] = 0,
-    gpu_model: Annotated[str | None, typer.Option("--gpu-model", help="Only GPUs of it.")] = None,
+    gpu_model: Annotated[
+        str | None, typer.Option("--gpu-model", help="Only this GPU model.")
+    ] = None,
     label: Annotated[
         list[str] | None,
-        typer.Option("--label", metavar="NAME=VALUE", help="Only nodes that carry this label."),
+        typer.Option("--label", metavar="NAME=VALUE", help="Only nodes with this label."),
     ] = None,
-    name: Annotated[str | None, typer.Option("--name", help="What people call it.")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="Display name.")] = None,
 ) -> None:
-    """Make a tier; for administrators."""
+    """Create a tier (administrators only)."""
     tier = session.client.tiers.create(
         name or slug,
         slug=slug,
@@ -117,10 +119,10 @@ def price(
     tier: TierArgument,
     dollars_per_hour: Annotated[
         str | None,
-        typer.Argument(metavar="DOLLARS", help="The new price of an hour, from now on: 0.05."),
+        typer.Argument(metavar="DOLLARS", help="New price per hour from now on: 0.05."),
     ] = None,
 ) -> None:
-    """Tell the prices a tier has had, or set a new one, which counts from now on."""
+    """List the prices of a tier, or set a new one that applies from now on."""
     if dollars_per_hour is not None:
         nano = parse_price(dollars_per_hour, option="DOLLARS")
         show(session, session.client.tiers.edit(tier, nano_usd_per_hour=nano))
@@ -131,7 +133,7 @@ def price(
         columns=[ListColumn("From"), ListColumn("An hour")],
         row=lambda p: (p.effective_from, dollars(p.nano_usd_per_hour)),
         key=lambda p: str(p.nano_usd_per_hour),
-        nothing="It has no price.",
+        nothing="The tier has no price.",
     )
 
 
@@ -142,8 +144,8 @@ def edit(
     name: Annotated[str | None, typer.Option("--name", help="The new name.")] = None,
     active: Annotated[
         bool | None,
-        typer.Option("--active/--retired", help="Whether new work may use it.", show_default=False),
+        typer.Option("--active/--retired", help="Allow new work on the tier.", show_default=False),
     ] = None,
 ) -> None:
-    """Rename a tier, retire it, or bring it back; for administrators."""
+    """Rename, retire or reinstate a tier (administrators only)."""
     show(session, session.client.tiers.edit(tier, name=name, is_active=active))

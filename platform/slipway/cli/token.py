@@ -1,4 +1,4 @@
-"""`slipway token`: API tokens of one's own."""
+"""`slipway token`: your API tokens."""
 
 from datetime import UTC, datetime
 from typing import Annotated
@@ -13,13 +13,13 @@ from slipway.cli.session import Session, command
 from slipway.cli.tables import Fit, ListColumn
 from slipway.schemas.accounts import Scope, TokenOut
 
-app = typer.Typer(no_args_is_help=True, help="API tokens: make, list, revoke.")
+app = typer.Typer(no_args_is_help=True, help="API tokens: create, list, revoke.")
 
 SCOPES = ", ".join(Scope)
 
 
 def state_of(token: TokenOut, now: datetime) -> str:
-    """Return whether a token still works, in a word."""
+    """Return the state of a token as one word."""
     if token.revoked_at is not None:
         return "revoked"
     if token.expires_at is not None and token.expires_at <= now:
@@ -29,7 +29,7 @@ def state_of(token: TokenOut, now: datetime) -> str:
 
 @command(app, "list")
 def list_tokens(session: Session, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None) -> None:
-    """List your tokens, those that no longer work included."""
+    """List your tokens, including expired and revoked ones."""
     now = datetime.now(UTC)
     show_list(
         session,
@@ -55,17 +55,17 @@ def list_tokens(session: Session, limit: Limit = DEFAULT_LIMIT, cursor: Cursor =
             t.expires_at,
         ),
         key=lambda t: t.id,
-        nothing="You have no token. Make one: slipway token create NAME --scope projects:read",
+        nothing="You have no token. Create one: slipway token create NAME --scope projects:read",
     )
 
 
 @command(app, "create")
 def create(
     session: Session,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What it is for.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the token.")],
     scope: Annotated[
         list[Scope],
-        typer.Option("--scope", metavar="SCOPE", help=f"What it may do; once for each: {SCOPES}."),
+        typer.Option("--scope", metavar="SCOPE", help=f"Scope. Repeatable: {SCOPES}."),
     ],
     project: Annotated[
         str | None,
@@ -73,20 +73,20 @@ def create(
             "--project",
             "-p",
             metavar="PROJECT",
-            help="Confine it to this project.",
+            help="Restrict the token to this project.",
             autocompletion=complete_project,
         ),
     ] = None,
     days: Annotated[
-        int, typer.Option("--days", min=1, max=365, help="How many days it works.")
+        int, typer.Option("--days", min=1, max=365, help="Days until the token expires.")
     ] = 90,
 ) -> None:
-    """Make a token and write it to standard output; it is shown only now."""
+    """Create a token and write it to standard output. It is shown only once."""
     token = session.client.tokens.create(name, scope, project=project, expires_in_days=days)
     if session.output.as_json:
         session.output.document(token)
         return
-    session.output.note(f"The token {token.name} works for {days} days and is shown only now:")
+    session.output.note(f"The token {token.name} works for {days} days and is shown only once:")
     session.output.line(token.token)
 
 
@@ -98,9 +98,9 @@ def revoke(
     ],
     yes: Yes = False,
 ) -> None:
-    """Make a token useless at once."""
+    """Revoke a token immediately."""
     confirm(
-        f"Revoke the token {token_id}? What uses it stops working at once.",
+        f"Revoke the token {token_id}? Its clients stop working immediately.",
         yes=yes,
         output=session.output,
     )

@@ -1,4 +1,4 @@
-"""`slipway train`: from the code in a folder to a job that runs."""
+"""`slipway train`: submit the code of a folder as a job."""
 
 import contextlib
 from collections.abc import Iterator
@@ -31,12 +31,12 @@ ScriptArgument = Annotated[
 ]
 ArgsArgument = Annotated[
     list[str] | None,
-    typer.Argument(metavar="ARGS", help="What the script is called with, after --."),
+    typer.Argument(metavar="ARGS", help="Arguments of the script, after --."),
 ]
-NodesOption = Annotated[int | None, typer.Option("--nodes", min=1, help="On how many machines.")]
-ProcsOption = Annotated[int | None, typer.Option("--procs", min=1, help="Processes on each.")]
+NodesOption = Annotated[int | None, typer.Option("--nodes", min=1, help="Number of machines.")]
+ProcsOption = Annotated[int | None, typer.Option("--procs", min=1, help="Processes per machine.")]
 StrategyOption = Annotated[
-    str | None, typer.Option("--strategy", help="How ranks share the work: ddp, zero3, auto …")
+    str | None, typer.Option("--strategy", help="Distribution strategy: ddp, zero3, auto …")
 ]
 BackendOption = Annotated[
     str | None,
@@ -44,19 +44,19 @@ BackendOption = Annotated[
         "--backend",
         metavar=f"[{'|'.join(BACKENDS)}]",
         autocompletion=lambda: list(BACKENDS),
-        help="What keeps its ranks apart: a process of the node, or a container.",
+        help="Isolation of ranks: a process of the node, or a container.",
     ),
 ]
 TierOption = Annotated[
     str | None,
     typer.Option(
-        "--tier", help="Hardware of one task; see slipway tier list.", autocompletion=complete_tier
+        "--tier", help="Hardware of one task. See slipway tier list.", autocompletion=complete_tier
     ),
 ]
 ParamOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--param", metavar="NAME=VALUE", help="A parameter; the script gets --NAME=VALUE."
+        "--param", metavar="NAME=VALUE", help="Parameter, passed to the script as --NAME=VALUE."
     ),
 ]
 ParentOption = Annotated[
@@ -67,15 +67,15 @@ ParentOption = Annotated[
         help="Make it a part of this job: it stops with it, and its cost counts there.",
     ),
 ]
-NameOption = Annotated[str | None, typer.Option("--name", help="What people call the job.")]
+NameOption = Annotated[str | None, typer.Option("--name", help="Name of the job.")]
 AttemptsOption = Annotated[
     int | None,
     typer.Option(
         "--max-attempts",
         min=1,
         max=20,
-        help="How often it may fail before it is given up. Starts after a lost node (10 at most) "
-        "or a preemption do not count.",
+        help="Maximum number of attempts. Restarts after a lost node (at most 10) or a preemption "
+        "do not count.",
     ),
 ]
 RequirementsOption = Annotated[
@@ -84,32 +84,32 @@ RequirementsOption = Annotated[
 ]
 DatasetOption = Annotated[
     list[str] | None,
-    typer.Option("--dataset", metavar="NAME:VERSION", help="A version it reads; repeatable."),
+    typer.Option("--dataset", metavar="NAME:VERSION", help="Dataset version to use. Repeatable."),
 ]
 TagOption = Annotated[
     list[str] | None,
-    typer.Option("--tag", metavar="NAME=VALUE", help="Split what is spent by it; repeatable."),
+    typer.Option("--tag", metavar="NAME=VALUE", help="Tag for cost reports. Repeatable."),
 ]
 PriorityOption = Annotated[
     int | None,
-    typer.Option("--priority", min=-100, max=100, help="Before or behind your other jobs."),
+    typer.Option("--priority", min=-100, max=100, help="Priority among your own jobs."),
 ]
-HoursOption = Annotated[
-    float | None, typer.Option("--max-hours", help="Stop it after so many hours.")
-]
+HoursOption = Annotated[float | None, typer.Option("--max-hours", help="Time limit in hours.")]
 HangOption = Annotated[
     int | None,
-    typer.Option("--hang-minutes", min=1, help="End it when no rank moves for so long."),
+    typer.Option(
+        "--hang-minutes", min=1, help="Stop the job if no rank makes progress for this long."
+    ),
 ]
 CodeOption = Annotated[
-    str, typer.Option("--code", metavar="FOLDER", help="Folder whose code travels.")
+    str, typer.Option("--code", metavar="FOLDER", help="Folder of the code to upload.")
 ]
 IncludeOption = Annotated[
     list[str] | None,
     typer.Option(
         "--include",
         metavar="FILE",
-        help="Take a file or folder in although it is ignored or looks like a secret.",
+        help="Include a file or folder that is ignored or looks like a secret.",
     ),
 ]
 MaxMbOption = Annotated[
@@ -118,11 +118,14 @@ MaxMbOption = Annotated[
         "--max-mb",
         min=1,
         max=HARD_LIMIT_BYTES // _MEGABYTE,
-        help="Most megabytes of code to send.",
+        help="Maximum size of the code in megabytes.",
     ),
 ]
 WatchOption = Annotated[
-    bool, typer.Option("--watch", "-w", help="Show its log until it ends; exit with its outcome.")
+    bool,
+    typer.Option(
+        "--watch", "-w", help="Follow the log until the job ends, and exit with its outcome."
+    ),
 ]
 DEFAULT_MAX_MB = DEFAULT_LIMIT_BYTES // _MEGABYTE
 
@@ -152,7 +155,7 @@ def train(
     max_mb: MaxMbOption = DEFAULT_MAX_MB,
     project: ProjectOption = None,
     quote: Annotated[
-        bool, typer.Option("--quote", help="Tell price and waiting only; submit nothing.")
+        bool, typer.Option("--quote", help="Show price and waiting time without submitting.")
     ] = False,
     watch_it: WatchOption = False,
 ) -> None:
@@ -196,7 +199,7 @@ def taken(
     include: list[str] | None,
     max_mb: int,
 ) -> Snapshot:
-    """Take a snapshot, and tell what a person may miss in it."""
+    """Take a snapshot, and print which files were left out."""
     snapshot = take_snapshot(
         folder, script=script, include=include or (), limit_bytes=max_mb * _MEGABYTE
     )
@@ -205,20 +208,20 @@ def taken(
     if len(snapshot.left_out) > _NAMED:
         session.output.note(f"Left out: {len(snapshot.left_out) - _NAMED} more files.")
     if any("secret" in item.why for item in snapshot.left_out):
-        session.output.note("Take one in all the same with --include FILE.")
+        session.output.note("Include a file anyway with --include FILE.")
     if snapshot.note:
         session.output.note(snapshot.note)
     return snapshot
 
 
 def upload(session: Session, snapshot: Snapshot, project: str) -> None:
-    """Send a snapshot with a progress bar."""
-    with progress_bar(session, "Sending code", total_bytes=snapshot.size_bytes) as bar:
+    """Upload a snapshot with a progress bar."""
+    with progress_bar(session, "Uploading code", total_bytes=snapshot.size_bytes) as bar:
         session.client.snapshots.upload(snapshot, project=project, progress=bar.show)
 
 
 def finish(session: Session, job: JobOut, *, watch_it: bool) -> None:
-    """Write a job that was just submitted, or watch it."""
+    """Print a job that was just submitted, or watch it."""
     if watch_it:
         first_words(session, job)
         watch(session, job)
@@ -240,7 +243,7 @@ def finish(session: Session, job: JobOut, *, watch_it: bool) -> None:
 
 
 def show_quote(session: Session, quote: Quote) -> None:
-    """Write what a job would cost and whether it would wait."""
+    """Print the cost of a job and whether it would wait."""
     if session.output.as_json:
         session.output.document(quote)
         return
@@ -254,7 +257,7 @@ def show_quote(session: Session, quote: Quote) -> None:
                 + ("" if budget.would_admit else ", which is too little for this job")
                 for budget in quote.budgets
             ],
-            "Can run": quote.can_ever_run,
+            "Fits": quote.can_ever_run,
             "Would wait": quote.would_wait,
             "Why": quote.explanation,
         }
@@ -262,18 +265,18 @@ def show_quote(session: Session, quote: Quote) -> None:
 
 
 def expected_text(quote: Quote) -> str:
-    """Say what a job will cost, from like ones of the past."""
+    """Return the expected cost of a job, from similar jobs."""
     if quote.expected is None:
         return "no history yet"
     expected_cost = quote.expected
     return (
         f"{dollars(expected_cost.nano_usd)} (from {dollars(expected_cost.low_nano_usd)} to "
-        f"{dollars(expected_cost.high_nano_usd)} in {expected_cost.runs} like runs)"
+        f"{dollars(expected_cost.high_nano_usd)} in {expected_cost.runs} similar jobs)"
     )
 
 
 def _quote(session: Session, snapshot: Snapshot, body: JobIn, project: str) -> Quote:
-    """Ask for a quote; only a server that wants to see the code first gets it."""
+    """Request a quote. The code is uploaded only if the server requires it."""
     try:
         return session.client.jobs.quote(body, project=project)
     except (InvalidInput, NotFound) as error:
@@ -285,9 +288,9 @@ def _quote(session: Session, snapshot: Snapshot, body: JobIn, project: str) -> Q
 
 @contextlib.contextmanager
 def noted_interruption(session: Session) -> Iterator[None]:
-    """Tell a person who interrupts while a job is being submitted that it may exist."""
+    """On an interrupt during submission, print that the job may exist."""
     try:
         yield
     except KeyboardInterrupt:
-        session.output.note("The job may have been submitted. Look: slipway job list")
+        session.output.note("The job may have been submitted. Check: slipway job list")
         raise typer.Exit(ExitCode.INTERRUPTED) from None

@@ -1,4 +1,4 @@
-"""Files on their way: progress on standard error, and nothing half-written under its name."""
+"""File transfers with progress on standard error, written atomically."""
 
 import os
 import sys
@@ -23,14 +23,14 @@ from slipway.cli.session import Session
 
 
 class Bar:
-    """A progress bar; silent where nobody looks."""
+    """A progress bar, hidden without a terminal."""
 
     def __init__(self, progress: Progress, task: TaskID) -> None:
         self._progress = progress
         self._task = task
 
     def show(self, done_bytes: int) -> None:
-        """Say how many bytes are done."""
+        """Update the number of transferred bytes."""
         self._progress.update(self._task, completed=done_bytes)
 
 
@@ -52,7 +52,7 @@ def progress_bar(session: Session, label: str, *, total_bytes: int | None) -> It
 
 
 def receive(session: Session, content: Iterable[bytes], file: BinaryIO, *, label: str) -> int:
-    """Copy `content` to `file` with a progress bar; return its bytes."""
+    """Copy `content` to `file` with a progress bar, and return the number of bytes."""
     received_bytes = 0
     total = getattr(content, "size_bytes", None)
     with progress_bar(session, label, total_bytes=total) as bar:
@@ -66,7 +66,7 @@ def receive(session: Session, content: Iterable[bytes], file: BinaryIO, *, label
 def receive_file(
     session: Session, content: Iterable[bytes], path: Path, *, label: str, option: str = "--output"
 ) -> int:
-    """Write `content` to `path`, which appears only when it is whole; return its bytes."""
+    """Write `content` to `path` atomically, and return the number of bytes."""
     part = path.with_name(f"{path.name}.part-{os.getpid()}")
     try:
         with part.open("wb") as file:

@@ -1,4 +1,4 @@
-"""Watching a job: its log line by line, and how it stands, on a terminal or in a pipe."""
+"""Live view of a job: log lines and status, on a terminal or in a pipe."""
 
 import signal
 import sys
@@ -24,14 +24,14 @@ from slipway.sanitize import visible
 from slipway.schemas.money import dollars
 from slipway.schemas.training import JobOut, JobProgress, LogPiece, SampleOut
 
-_HINT = "Ctrl-C stops watching; the job goes on."
+_HINT = "Ctrl-C stops watching. The job continues."
 
 
 class Screen(Protocol):
-    """Where a job is shown."""
+    """Target of a live view."""
 
     def __enter__(self) -> Self:
-        """Begin to show."""
+        """Start the display."""
 
     def __exit__(
         self,
@@ -39,23 +39,23 @@ class Screen(Protocol):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Leave what is shown as it shall stay."""
+        """Stop the display, and leave its final state on screen."""
 
     def lines(self, lines: Sequence[str]) -> None:
-        """Show lines of the log, which are safe to write."""
+        """Show sanitized log lines."""
 
     def say(self, text: str) -> None:
-        """Say a sentence about the job."""
+        """Show a message about the job."""
 
     def progress(self, progress: JobProgress) -> None:
-        """Take note of how the job stands."""
+        """Record the progress of the job."""
 
     def sample(self, sample: SampleOut) -> None:
-        """Take note of what a task uses."""
+        """Record the resource usage of a task."""
 
 
 class PipeScreen:
-    """Lines of the log on standard output, sentences on standard error."""
+    """Log lines on standard output, messages on standard error."""
 
     def __init__(self, session: Session) -> None:
         self._output = session.output
@@ -67,23 +67,23 @@ class PipeScreen:
         sys.stdout.flush()
 
     def lines(self, lines: Sequence[str]) -> None:
-        """Write lines at once: who reads a pipe wants them now."""
+        """Write lines immediately, because a pipe has a waiting reader."""
         sys.stdout.write("".join(f"{line}\n" for line in lines))
         sys.stdout.flush()
 
     def say(self, text: str) -> None:
-        """Write a sentence."""
+        """Write a message."""
         self._output.note(text)
 
     def progress(self, progress: JobProgress) -> None:
-        """Nothing: each change is said."""
+        """Do nothing, because each change is written as a message."""
 
     def sample(self, sample: SampleOut) -> None:
-        """Nothing: a pipe has no place for what changes every second."""
+        """Do nothing, because a pipe cannot show a value that changes every second."""
 
 
 class _Raw:
-    """Text that is safe as it is, written through Rich without looking at each character."""
+    """Sanitized text that Rich writes without inspecting each character."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -93,7 +93,7 @@ class _Raw:
 
 
 class LiveScreen:
-    """The log above, and at the bottom of the terminal how the job stands, four times a second."""
+    """The log, with a status at the bottom of the terminal that refreshes four times a second."""
 
     def __init__(self, job: JobOut) -> None:
         self.console = console(sys.stdout)
@@ -123,19 +123,19 @@ class LiveScreen:
             self.console.print(_Raw("\n".join([*lines, ""])), soft_wrap=True, end="")
 
     def say(self, text: str) -> None:
-        """Write a sentence among the lines of the log, dim so that it is not taken for one."""
+        """Write a dim message between the log lines."""
         self.console.print(Text(f"· {visible(text)}", style="dim"), soft_wrap=True)
 
     def progress(self, progress: JobProgress) -> None:
-        """Show how the job stands from now on."""
+        """Update the shown progress."""
         self._progress = progress
 
     def sample(self, sample: SampleOut) -> None:
-        """Show what a task uses from now on."""
+        """Update the shown resource usage."""
         self._uses[sample.task] = sample
 
     def _status(self) -> Group:
-        """Return the status: three lines, none wider than the terminal."""
+        """Return the status of three lines, none wider than the terminal."""
         workload = self._progress.workload
         details = [visible(workload.state)]
         if self._progress.step is not None:
@@ -173,9 +173,9 @@ class LiveScreen:
 def watch(
     session: Session, job: JobOut, *, rank: int | None = None, attempt: int | None = None
 ) -> NoReturn:
-    """Show a job until it has ended, and end the command with the code of its outcome.
+    """Show a job until it ends, and exit with the code of its outcome.
 
-    With --json and --quiet it only waits, and writes the job as it ended.
+    With --json and --quiet, only wait and print the final job.
     """
     project, job_id = job.workload.project, job.workload.id
     with _interruptible(session, job):
@@ -216,7 +216,7 @@ def _show(session: Session, job: JobOut, rank: int | None, attempt: int | None) 
 
 
 def _screen(session: Session, job: JobOut) -> tuple[Screen, bool]:
-    """Return where to show the job, and whether there are colours."""
+    """Return the screen for the job, and whether it has colours."""
     colours = shows_colours()
     if sys.stdout.isatty() and not console(sys.stdout).is_dumb_terminal:
         return LiveScreen(job), colours
@@ -224,14 +224,14 @@ def _screen(session: Session, job: JobOut) -> tuple[Screen, bool]:
 
 
 def shows_colours() -> bool:
-    """Whether standard output is a screen that shows colours to somebody who wants them."""
+    """Return whether standard output supports colours and the user did not disable them."""
     screen = console(sys.stdout)
     return screen.is_terminal and screen.color_system is not None and not screen.no_color
 
 
 @contextmanager
 def _interruptible(session: Session, job: JobOut) -> Iterator[None]:
-    """Let the first Ctrl-C end the watching, and further ones do nothing worse."""
+    """Let the first Ctrl-C end the live view, and ignore further ones."""
 
     def first(number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -243,24 +243,24 @@ def _interruptible(session: Session, job: JobOut) -> Iterator[None]:
     except KeyboardInterrupt:
         where = job_arguments(session, job)
         session.output.note(
-            "Stopped watching; the job goes on.\n"
+            "Stopped watching. The job continues.\n"
             f"Watch it again: slipway job logs {where} --follow\n"
             f"Stop it: slipway job cancel {where}"
         )
-        # Still deaf to Ctrl-C: the command is ending.
+        # Ctrl-C stays ignored, because the command is ending.
         raise typer.Exit(ExitCode.INTERRUPTED) from None
     signal.signal(signal.SIGINT, before)
 
 
 def job_arguments(session: Session, job: JobOut) -> str:
-    """Return what names the job on the command line: its id, and its project where needed."""
+    """Return the arguments that identify the job: its id, and its project if needed."""
     project = job.workload.project
     is_usual = project == default_project(session.url)
     return job.workload.id + ("" if is_usual else f" --project {project}")
 
 
 def first_words(session: Session, job: JobOut) -> None:
-    """Tell where the page of a new job is, what it costs, and how it stands."""
+    """Print the page, price and state of a new job."""
     page = session.client.jobs.page(job.workload.id, project=job.workload.project)
     session.output.note(
         f"{job.workload.id}  {page}\n{dollars(job.nano_usd_per_hour)} an hour; "

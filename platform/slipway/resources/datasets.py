@@ -115,8 +115,8 @@ class Datasets:
     ) -> DatasetVersionOut:
         """Upload the files and folders as a new version of the dataset, creating it if necessary.
 
-        Only pieces the project does not have are sent, so a push that was cut off goes on where it
-        was. `progress` receives the number of finished files, and of bytes sent. Files that
+        Only pieces the project does not have are sent, so an interrupted push can be
+        resumed. `progress` receives the number of finished files, and of bytes sent. Files that
         are those of the latest version make no new one: that one is returned. `types` declares
         those of columns (`{"zip": "string", "price": "decimal(18, 2)"}`), `missing` the words that
         mean a missing value, `encoding` and `separator` those of text files, `sheet` the one to

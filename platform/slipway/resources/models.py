@@ -242,7 +242,7 @@ class Models:
         segments = (*_path(project, model, version), "promote")
         return self._connection.fetch(MoveOut, "POST", *segments, body=body)
 
-    def ask(
+    def request_approval(
         self,
         model: str,
         version: int,
@@ -252,13 +252,13 @@ class Models:
         alias: str | None = None,
         note: str | None = None,
     ) -> RequestOut:
-        """Ask a maintainer to approve a promotion."""
+        """Request the approval of a promotion by a maintainer."""
         body = build(RequestIn, stage=stage, alias=alias, note=note)
         segments = (*_path(project, model, version), "requests")
         return self._connection.fetch(RequestOut, "POST", *segments, body=body)
 
     def requests(self, model: str, version: int, *, project: str) -> Sequence[RequestOut]:
-        """Return what was asked about a version, newest first."""
+        """Return the promotion requests of a version, newest first."""
         return self._connection.fetch_list(RequestOut, *_path(project, model, version), "requests")
 
     def decide(

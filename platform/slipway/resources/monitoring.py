@@ -263,7 +263,7 @@ class Monitoring:
         return self._connection.fetch(ErasureOut, "POST", *segments, body=body)
 
     def erasures(self, endpoint: str, *, project: str) -> Pages[ErasureOut]:
-        """List what was asked to be erased, newest first, and whether it is."""
+        """List erasures with their state, newest first."""
         segments = (*_path(project, endpoint), "erasures")
         return Pages(self._connection, segments, PageOf[ErasureOut])
 

@@ -164,7 +164,7 @@ class NotebookFiles:
         return Pages(self._connection, segments, PageOf[NotebookRunOut])
 
     def run(self, job: str, *, project: str) -> NotebookRunOut:
-        """Return how a notebook fares as a job, and what its verification found."""
+        """Return a notebook job, with the result of its verification."""
         segments = ("projects", project, "notebook-runs", job)
         return self._connection.fetch(NotebookRunOut, "GET", *segments)
 

@@ -1,4 +1,4 @@
-"""People, teams, projects, roles, invitations, tokens, secrets and the audit log on the wire."""
+"""Wire schemas of people, teams, projects, invitations, tokens, secrets and the audit log."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -31,7 +31,7 @@ Email = Annotated[
 
 
 class Role(StrEnum):
-    """What a member may do, each role including the ones before it."""
+    """Roles of members. Each role includes the permissions of the ones before it."""
 
     VIEWER = "viewer"
     CONTRIBUTOR = "contributor"
@@ -44,12 +44,12 @@ class Role(StrEnum):
         return list(Role).index(self)
 
     def at_least(self, other: "Role") -> bool:
-        """Whether this role includes `other`."""
+        """Return whether this role includes `other`."""
         return self.rank >= other.rank
 
 
 class Scope(StrEnum):
-    """What a token may be used for; a token has only the scopes it was made with."""
+    """Permissions of a token. A token has only the scopes it was created with."""
 
     PROJECTS_READ = "projects:read"
     PROJECTS_WRITE = "projects:write"
@@ -68,7 +68,7 @@ class Scope(StrEnum):
     ADMIN = "admin"
 
 
-# What the tasks of a project reach: the whole network, or the portal and the gateways alone.
+# Network access of the tasks of a project: everything, or only the portal and the gateways.
 NetworkRule = Literal["open", "platform"]
 
 
@@ -90,7 +90,7 @@ class AccountOut(UserOut):
 
 
 class TokenOut(AnswerSchema):
-    """An API token without its secret. `prefix` is how it starts, to recognise it by."""
+    """An API token without its secret. `prefix` is its beginning, to identify it."""
 
     id: str
     name: str
@@ -104,13 +104,13 @@ class TokenOut(AnswerSchema):
 
 
 class TokenCreated(TokenOut):
-    """The one answer that carries the secret of a new token."""
+    """A new token with its secret, which only this response contains."""
 
     token: str = Field(repr=False)
 
 
 class TokenIn(RequestSchema):
-    """A token to make. `project` (its slug) confines it; at most 365 days."""
+    """A token to create. `project` (a slug) restricts it. It expires after at most 365 days."""
 
     name: Name
     scopes: list[Scope] = Field(min_length=1, max_length=len(Scope))
@@ -136,7 +136,7 @@ class TeamChange(RequestSchema):
 
 
 class TeamOut(AnswerSchema):
-    """A team. `role` is the caller's own."""
+    """A team. `role` is the role of the caller."""
 
     id: str
     slug: str
@@ -146,7 +146,7 @@ class TeamOut(AnswerSchema):
 
 
 class ProjectIn(RequestSchema):
-    """A project to make: in a team (its slug), or on one's own without."""
+    """A project to create, in a team (its slug) or without one."""
 
     name: Name
     slug: Slug | None = None
@@ -155,7 +155,7 @@ class ProjectIn(RequestSchema):
 
 
 class ProjectChange(RequestSchema):
-    """What may change. `network` is for owners: what the project's tasks reach from now on."""
+    """Changes to a project. Only owners may change `network`, the network access of its tasks."""
 
     name: Name | None = None
     description: Annotated[Text, Field(max_length=2000)] | None = None
@@ -163,9 +163,9 @@ class ProjectChange(RequestSchema):
 
 
 class ProjectOut(AnswerSchema):
-    """A project. `role` is the caller's own; `team` the slug of its team.
+    """A project. `role` is the role of the caller, and `team` the slug of its team.
 
-    `network` says what its tasks reach: everything, or the platform alone.
+    `network` is the network access of its tasks: `open`, or `platform` for the platform alone.
     """
 
     id: str
@@ -180,7 +180,7 @@ class ProjectOut(AnswerSchema):
 
 
 class MemberOut(AnswerSchema):
-    """A member and where the role comes from: the project itself or its team."""
+    """A member, and the source of the role: the project itself or its team."""
 
     user: UserOut
     role: Role
@@ -193,7 +193,7 @@ class MemberChange(RequestSchema):
 
 
 class InvitationIn(RequestSchema):
-    """An invitation, bound to one e-mail address; the link works for `expires_in_days` days."""
+    """An invitation for one e-mail address. The link works for `expires_in_days` days."""
 
     email: Email
     role: Role = Role.CONTRIBUTOR
@@ -211,7 +211,7 @@ class InvitationOut(AnswerSchema):
 
 
 class InvitationCreated(InvitationOut):
-    """The one answer that carries the link of a new invitation."""
+    """A new invitation with its link, which only this response contains."""
 
     link: str = Field(repr=False)
 
@@ -221,7 +221,7 @@ class InvitationAccept(RequestSchema):
 
 
 class InvitationAccepted(AnswerSchema):
-    """Where the invitation led: the slug of a project or of a team."""
+    """Target of the accepted invitation: the slug of a project or of a team."""
 
     project: str | None = None
     team: str | None = None
@@ -229,7 +229,7 @@ class InvitationAccepted(AnswerSchema):
 
 
 class SecretIn(RequestSchema):
-    """A secret to write; the value is never shown again."""
+    """A secret to write. The value is never shown again."""
 
     value: Annotated[str, Field(min_length=1, max_length=32_768)] = Field(repr=False)
 
@@ -242,7 +242,7 @@ class SecretOut(AnswerSchema):
 
 
 class AccountChange(RequestSchema):
-    """Suspend or promote. `hand_over_to` takes over what the person is the last owner of."""
+    """Suspend or promote a person. `hand_over_to` becomes owner of what only this person owns."""
 
     is_active: Truth | None = None
     is_administrator: Truth | None = None
@@ -250,7 +250,7 @@ class AccountChange(RequestSchema):
 
 
 class AuditOut(AnswerSchema):
-    """One change: who did what to which object, from where, before and after."""
+    """One audit event: actor, action, object, client address, values before and after."""
 
     id: str
     at: datetime

@@ -1,10 +1,10 @@
-"""What a node agent and the portal say to each other, under `/api/agent/v1`.
+"""Messages between a node agent and the portal, under `/api/agent/v1`.
 
-The agent dials out and authenticates with its node token (`Authorization: Bearer sln_…`). All it
-needs to know comes in `DesiredState`. All it knows goes out in `Heartbeat` and `TaskReport`.
-Everything may be repeated: desired state is level-triggered, reports are idempotent by
+The agent dials out and authenticates with its node token (`Authorization: Bearer sln_…`). It
+receives everything in `DesiredState`, and reports everything in `Heartbeat` and `TaskReport`.
+Every message may be repeated: desired state is level-triggered, reports are idempotent by
 (task, epoch, sequence), log bytes by their offset. Messages of a stale epoch are answered 409 with
-code `stale_epoch` and must make the agent kill what it still runs under that epoch.
+code `stale_epoch` and the agent must kill the tasks of that epoch.
 
 POST join                                   Join → Joined (with a one-time join token in the body)
 POST heartbeat                              Heartbeat → HeartbeatAnswer, every `heartbeat_s`
@@ -16,7 +16,7 @@ GET  snapshots/{digest}                     a tar of the code, streamed
 GET  environments/{digest}                  EnvironmentSpec
 POST environments/{digest}/reports          EnvironmentReport (live build log) → LogAnswer
 PUT  checkpoints/{task_id}/{epoch}/{step}   a checkpoint as `slipway.schemas.checkpoints` packs it,
-                                            application/octet-stream → 204; the newest one is kept
+                                            application/octet-stream → 204; the newest replaces it
 GET  checkpoints/{task_id}/{epoch}/{step}   the same bytes, streamed
 POST samples                                Samples: CPU, memory and GPU use of tasks → 204
 """
@@ -47,7 +47,7 @@ class GpuFacts(AnswerSchema):
 
 
 class IsolationFacts(AnswerSchema):
-    """How one back end of a node keeps the tasks of different projects apart, as measured there.
+    """Isolation between tasks of different projects in one back end of a node, as measured there.
 
     `features` lists what the kernel grants (`user`, `mount`, `pid`, `ipc`, `network`, `seccomp`,
     `landlock` …). `detail` says why no stronger level is available. It is empty for the strongest.
@@ -60,7 +60,7 @@ class IsolationFacts(AnswerSchema):
 
 
 class DiskFacts(AnswerSchema):
-    """The disk of a node: its size, what one task may hold there, and what stays free."""
+    """The disk of a node: its size, the limit of one task, and the reserve that stays free."""
 
     capacity_bytes: Count
     task_bytes: Count
@@ -68,7 +68,7 @@ class DiskFacts(AnswerSchema):
 
 
 class NodeFacts(AnswerSchema):
-    """What a machine is: what it can give to tasks, and how its peers reach it."""
+    """Hardware of a machine that tasks can use, and its address for peers."""
 
     capacity: Resources
     gpus: list[GpuFacts] = Field(default=[], max_length=1024)
@@ -88,14 +88,14 @@ class Join(RequestSchema):
 
 
 class Joined(AnswerSchema):
-    """The only answer that carries the node token."""
+    """The node token of a new node, which only this response contains."""
 
     node_id: str
     node_token: str
 
 
 class WarmFacts(AnswerSchema):
-    """A process the agent keeps warm, and the memory that costs."""
+    """A warm process of the agent, and the memory it uses."""
 
     flavour: Annotated[Line, Field(max_length=32)]
     state: Literal["starting", "ready", "failed"]
@@ -103,7 +103,7 @@ class WarmFacts(AnswerSchema):
 
 
 class Heartbeat(RequestSchema):
-    """Renews the leases of what the node runs. `boot_id` is new with every start of the agent."""
+    """Renews the leases of the node's tasks. `boot_id` is new with every start of the agent."""
 
     boot_id: Annotated[Line, Field(max_length=64)]
     facts: NodeFacts
@@ -120,7 +120,7 @@ class TaskKey(AnswerSchema):
 
 
 class HeartbeatAnswer(AnswerSchema):
-    """`lease_s`: without a successful heartbeat for this long the agent stops its tasks itself."""
+    """Without a successful heartbeat for `lease_s` seconds the agent stops its tasks itself."""
 
     heartbeat_s: float
     lease_s: float
@@ -128,10 +128,10 @@ class HeartbeatAnswer(AnswerSchema):
 
 
 class Rendezvous(AnswerSchema):
-    """Where the ranks of a gang meet. Task 0 opens the port and reports it; the others wait.
+    """Meeting point of the ranks of a gang. Task 0 opens the port and reports it, the others wait.
 
-    `agent_store` says that the store behind it is served by the agent of task 0 and not by rank 0;
-    the portal hands it on as it came.
+    `agent_store` says that the agent of task 0 serves the store, instead of rank 0. The portal
+    passes it on unchanged.
     """
 
     address: Annotated[Line, Field(min_length=1, max_length=253)]
@@ -140,7 +140,7 @@ class Rendezvous(AnswerSchema):
 
 
 class StoredCheckpoint(AnswerSchema):
-    """The newest checkpoint of a workload that is in the portal's store: what to go on from.
+    """The latest checkpoint of a workload in the portal's store, from which it resumes.
 
     `digest` is the SHA-256 of its `size_bytes` as they travel (`slipway.schemas.checkpoints`).
     """
@@ -158,17 +158,16 @@ class ServiceAddress(AnswerSchema):
 
 
 class TaskSpec(AnswerSchema):
-    """How to run one task: `procs` processes of `argv` (ranks) in a fresh working folder.
+    """One task to run: `procs` processes of `argv` (ranks) in a fresh working folder.
 
-    `argv[0]` may be `python`; relative paths are inside the code snapshot. `env` holds the
+    `argv[0]` may be `python`. Relative paths are inside the code snapshot. `env` holds the
     project's secrets and the short-lived token: the agent never logs it and never writes it where
-    user code of another task can read it. `warm` names the flavour of warm process to fork from; an
-    agent that has none starts cold. What outlives an attempt (checkpoints) lives in the folder of
-    `persistent_key`, and what belongs to one person alone in that of `personal_key`.
-    `gpu_indices` are the GPUs of the node this task may see, and no others. `network` is the
-    project's rule: `platform` reaches the `services` and nothing else.
-    Ranks start once that folder has `checkpoint`, or a newer one; the newest it gets, of at most
-    `copy_limit_bytes`, is copied to the portal (0: none is).
+    user code of another task can read it. `warm` names the flavour of warm process to fork from. An
+    agent that has none starts cold. Data that outlives an attempt (checkpoints) is in the folder of
+    `persistent_key`, and data of one person in that of `personal_key`. `gpu_indices` are the GPUs
+    of the node this task may see, and no others. `network` is the project's rule: `platform`
+    reaches only the `services`. Ranks start once that folder has `checkpoint`, or a newer one. The
+    newest one, of at most `copy_limit_bytes`, is copied to the portal (0: none is).
     """
 
     backend: BackendName
@@ -194,7 +193,7 @@ class TaskSpec(AnswerSchema):
 
 
 class DesiredTask(AnswerSchema):
-    """One task this node should be running, or should stop. What is not listed must not run."""
+    """One task this node should run or stop. Tasks that are not listed must not run."""
 
     task_id: str
     workload_id: str
@@ -215,7 +214,7 @@ class DesiredState(AnswerSchema):
 
 
 class RankEnd(AnswerSchema):
-    """How one rank ended; `detail` is what the agent found out (last lines, limits, signals)."""
+    """The exit of one rank. `detail` is the agent's diagnosis (last lines, limits, signals)."""
 
     rank: Rank
     exit_code: Status | None = None
@@ -223,10 +222,10 @@ class RankEnd(AnswerSchema):
 
 
 class SavedCheckpoint(AnswerSchema):
-    """A checkpoint that is whole and in its place.
+    """A complete checkpoint in its final place.
 
-    `kept` are the steps of all checkpoints of the job that can be resumed from now, oldest first;
-    what else was reported before has been removed by the job's retention rule.
+    `kept` are the steps of all checkpoints of the job that can be resumed from now, oldest first.
+    The job's retention rule has removed all others that were reported before.
     """
 
     step: Count
@@ -235,7 +234,7 @@ class SavedCheckpoint(AnswerSchema):
 
 
 class TakenStrategy(AnswerSchema):
-    """How the ranks share the work, as a word of `slipway.schemas.strategy`, and why."""
+    """The distribution strategy, as a word of `slipway.schemas.strategy`, and its reason."""
 
     word: Annotated[Line, Field(max_length=200)]
     reason: Annotated[Line, Field(max_length=2000)] = ""
@@ -244,11 +243,11 @@ class TakenStrategy(AnswerSchema):
 class TaskReport(RequestSchema):
     """One step in the life of a task. `sequence` counts from 1 within (task, epoch).
 
-    `at_unix_ms` is the node's clock at the moment it speaks of; the portal maps it to its own time
-    by `Reports.sent_unix_ms`. A task ended by an order carries that order's `stop_reason` as its
-    reason; one that ran to its end with status 0 carries `completed`.
-    `ended` carries reason and detail; `progress` the step a rank has done (the first one at once),
-    a checkpoint, or once the strategy; `rendezvous` carries the address task 0 opened.
+    `at_unix_ms` is the node's clock at the time of the event. The portal maps it to its own time
+    by `Reports.sent_unix_ms`. A task that was stopped by an order carries that order's
+    `stop_reason` as its reason. One that ran to its end with status 0 carries `completed`.
+    `ended` carries reason and detail. `progress` carries the latest step of a rank (the first one
+    immediately), a checkpoint, or once the strategy. `rendezvous` carries the address of task 0.
     """
 
     task_id: Id
@@ -279,14 +278,14 @@ class Reports(RequestSchema):
 
 
 class ReportsAnswer(AnswerSchema):
-    """`stale` lists tasks whose epoch has moved on: kill them, report no more."""
+    """`stale` lists tasks whose epoch has moved on. Kill them and stop reporting them."""
 
     accepted: int
     stale: list[TaskKey] = []
 
 
 class EnvironmentSpec(AnswerSchema):
-    """How to build an environment, content-addressed by `digest`.
+    """Specification of an environment, content-addressed by `digest`.
 
     `requirements` are the exact versions another node has built already, where one has.
     """
@@ -297,11 +296,11 @@ class EnvironmentSpec(AnswerSchema):
 
 
 class EnvironmentReport(RequestSchema):
-    """A piece of the build log (`log_offset` in bytes of UTF-8) and how the build stands.
+    """A piece of the build log (`log_offset` in bytes of UTF-8) and the state of the build.
 
-    With `ready`, `locked` carries the exact versions of what came as wheels from indexes, so that
-    every other node builds the same. `build` counts the builds of this environment for the
-    `project` on this node from 1; a project's builds and their logs are no other project's.
+    With `ready`, `locked` carries the exact versions of packages that came as wheels from indexes,
+    so that every other node builds the same. `build` counts the builds of this environment for the
+    `project` on this node from 1. Builds and their logs are never shared between projects.
     """
 
     project: Annotated[str, Field(max_length=128)] = ""
@@ -314,13 +313,13 @@ class EnvironmentReport(RequestSchema):
 
 
 class LogAnswer(AnswerSchema):
-    """Where the portal's copy of a log ends: send on from `next_offset`."""
+    """Size of the portal's copy of a log. Continue from `next_offset`."""
 
     next_offset: int
 
 
 class Sample(AnswerSchema):
-    """Use of one task over the last interval."""
+    """Resource usage of one task over the last interval."""
 
     task_id: Id
     epoch: Epoch

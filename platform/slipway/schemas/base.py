@@ -1,4 +1,4 @@
-"""What every wire schema shares: strict shapes and text that is fit to be stored and shown."""
+"""Base classes of all wire schemas: strict fields, and text that is safe to store and show."""
 
 import re
 import unicodedata
@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict, model
 from pydantic.config import JsonDict
 
 Item = TypeVar("Item")
-# The header of a bare list that has more items: the cursor of its next part.
+# Header with the cursor of the next part of a bare list.
 NEXT_CURSOR = "X-Slipway-Next-Cursor"
 _DIRECTION_MARKS = frozenset(
     "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
@@ -21,7 +21,7 @@ SLUG_PATTERN = r"[a-z0-9](?:[a-z0-9-]{0,46}[a-z0-9])?"
 def forbidden_character(text: str, *, multiline: bool = False) -> str | None:
     """Return the first character of `text` that may not be stored, or None.
 
-    Control characters (NUL included), lone surrogates and text-direction marks are refused;
+    Control characters (including NUL), lone surrogates and text-direction marks are refused.
     `multiline` allows tab and line breaks.
     """
     for character in text:
@@ -65,7 +65,7 @@ def _clean_slug(text: str) -> str:
     return text
 
 
-# The same rules for readers of the API's description, as JSON Schema's regular expressions.
+# The same rules for the OpenAPI description, as JSON Schema's regular expressions.
 # REFUSED is the inside of a character class.
 _MARKS = r"\u061C\u200E\u200F\u202A-\u202E\u2066-\u2069"
 REFUSED = rf"\u0000-\u001F\u007F-\u009F{_MARKS}"
@@ -97,7 +97,7 @@ Truth = Annotated[bool, Strict()]
 
 
 def _clean_json(value: Any) -> Any:
-    """Refuse what parsers of JSON take and no writer gives back as it came."""
+    """Refuse values that JSON parsers accept but no writer returns unchanged."""
     left = [value]
     while left:
         item = left.pop()
@@ -116,13 +116,13 @@ def _clean_json(value: Any) -> Any:
     return value
 
 
-# JSON of any kind, kept and passed on as it came; NUL and control characters are data here.
+# Any JSON, stored and passed on unchanged. NUL and control characters are data here.
 JsonValue = Annotated[Any, AfterValidator(_clean_json)]
 JsonObject = Annotated[dict[str, Any], AfterValidator(_clean_json)]
 
 
 class WholeNumbers(BaseModel):
-    """What takes 3.0 for the 3 that it is in JSON."""
+    """Mixin that accepts 3.0 as the integer 3, as JSON does."""
 
     @model_validator(mode="before")
     @classmethod
@@ -134,14 +134,14 @@ class WholeNumbers(BaseModel):
 
 
 class RequestSchema(WholeNumbers):
-    """Body of a request: an unknown field is an error, so that a typing slip is not ignored."""
+    """Body of a request. An unknown field is an error, so that typing mistakes are noticed."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
 @cache
 def _whole_fields(schema: type[BaseModel]) -> frozenset[str]:
-    """Return the fields that take whole numbers, alone or in a list."""
+    """Return the integer fields, alone or in a list."""
     fields = schema.model_fields.items()
     return frozenset(name for name, field in fields if _takes_int(field.annotation))
 
@@ -152,24 +152,24 @@ def _takes_int(annotation: Any) -> bool:
 
 
 def _as_whole(value: Any) -> Any:
-    """Return 3.0 as the 3 that it is in JSON, and everything else as it came."""
+    """Return 3.0 as the integer 3, and everything else unchanged."""
     if isinstance(value, list):
         return [_as_whole(item) for item in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 class AnswerSchema(BaseModel):
-    """Body of an answer; clients ignore fields they do not know yet."""
+    """Body of a response. Clients ignore unknown fields."""
 
     model_config = ConfigDict(extra="ignore", from_attributes=True)
 
 
 class PartSchema(AnswerSchema, WholeNumbers):
-    """A part of answers that people send in their requests, too."""
+    """A part of responses that clients also send in requests."""
 
 
 class PageOf(AnswerSchema, Generic[Item]):
-    """One page of a list, newest first. Hand `next_cursor` back as `cursor` for the next page."""
+    """One page of a list, newest first. Pass `next_cursor` as `cursor` to get the next page."""
 
     items: list[Item]
     next_cursor: str | None = None

@@ -1,4 +1,4 @@
-"""Whether requests to a version of a model are merged, as people state it and see it."""
+"""Wire schemas for batching of requests to a model version."""
 
 from typing import Literal
 
@@ -7,17 +7,17 @@ from slipway.schemas.serving import BatchingMode, BatchingVerdict
 
 
 class BatchingIn(RequestSchema):
-    """The author's statement for a version. Null leaves it to the golden rows."""
+    """The author's batching mode of a version. Null leaves the decision to the golden rows."""
 
     mode: BatchingMode | None
 
 
 class BatchingOut(AnswerSchema):
-    """The treatment of requests to a version that wait together, and its reason.
+    """The batching mode of waiting requests to a version, and its reason.
 
-    `stated` is what its author said, at the registration or in the metadata of an MLflow model.
-    `gain` says what merging gains or would gain, where a replica has measured it: `alone_us` is the
-    time of a row alone, `merged_us` that of each of `merged_rows` rows in one call.
+    `stated` is the mode its author chose, at the registration or in the metadata of an MLflow
+    model. `gain` is the gain of merging, if a replica has measured it: `alone_us` is the time of a
+    single row, `merged_us` that of each of `merged_rows` rows in one call.
     """
 
     mode: BatchingMode

@@ -1,4 +1,4 @@
-"""What a checkpoint folder must contain, and how one travels between nodes and the portal.
+"""Contents of a checkpoint folder, and its format between nodes and the portal.
 
 On its way a checkpoint is a tar of the manifest and then of the files it names, in order of their
 names, with headers that follow from name and size alone. So each byte that is not a file's content
@@ -18,7 +18,7 @@ from slipway.schemas.json_text import read_json
 
 FORMAT: Final = 1
 FILE_NAME: Final = "manifest.json"
-# What may travel; a checkpoint beyond these is not copied.
+# Limits of a transfer. A larger checkpoint is not copied.
 MAX_MANIFEST_BYTES: Final = 32 * 2**20
 MAX_FILES: Final = 10_000
 _FILE = re.compile(r"[A-Za-z0-9_.-]{1,200}\Z")
@@ -31,11 +31,11 @@ _RESERVED: Final = frozenset({".", "..", FILE_NAME})
 
 
 class BadCheckpoint(ValueError):
-    """This is no whole checkpoint; the message says why."""
+    """The checkpoint is not complete or not valid. The message says why."""
 
 
 class CheckpointTooLarge(BadCheckpoint):
-    """It is larger than the limit."""
+    """The checkpoint exceeds the size limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class FileFacts:
 
 @dataclass(frozen=True, slots=True)
 class ManifestContents:
-    """What a manifest says: the step, and the files by name."""
+    """Contents of a manifest: the step, and the files by name."""
 
     step: int
     files: Mapping[str, FileFacts]
@@ -65,17 +65,17 @@ def folder_name(step: int) -> str:
 
 
 def is_file_name(name: str) -> bool:
-    """Tell whether a manifest may name a file so."""
+    """Return whether a manifest may contain this file name."""
     return bool(_FILE.match(name)) and name not in _RESERVED
 
 
 def digest_of(body: Mapping[str, Any]) -> str:
-    """Return the digest of a manifest, of all but the digest itself."""
+    """Return the digest of a manifest, computed over everything but the digest itself."""
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
 def contents_of(manifest: bytes) -> ManifestContents:
-    """Read a manifest that somebody else wrote; raises BadCheckpoint."""
+    """Read an untrusted manifest. Raises BadCheckpoint."""
     try:
         body = read_json(manifest)
         if body.pop("sha256") != digest_of(body):
@@ -116,24 +116,24 @@ def _sha256(value: str) -> str:
 
 
 def header(name: str, size_bytes: int) -> bytes:
-    """Return the block that goes before a file."""
+    """Return the tar header of a file."""
     member = tarfile.TarInfo(name)
     member.size, member.mode = size_bytes, 0o600
     return member.tobuf(format=tarfile.GNU_FORMAT)
 
 
 def padding(size_bytes: int) -> bytes:
-    """Return the zeros that go behind a file of that size."""
+    """Return the zero padding after a file of that size."""
     return bytes(-size_bytes % _BLOCK)
 
 
 def ending() -> bytes:
-    """Return what goes behind the last file."""
+    """Return the end of the tar."""
     return _END
 
 
 def size_of_tar(manifest: bytes, contents: ManifestContents) -> int:
-    """Return how many bytes travel."""
+    """Return the size of the tar in bytes."""
     sizes = [len(manifest), *(file.size_bytes for file in contents.files.values())]
     return sum(_BLOCK + size + -size % _BLOCK for size in sizes) + len(_END)
 
@@ -143,10 +143,10 @@ def _ignore(_name: str, _piece: bytes) -> None:
 
 
 class Receiver:
-    """Checks a checkpoint that arrives, piece by piece, in constant memory.
+    """Verifies an incoming checkpoint piece by piece, in constant memory.
 
-    `write` is given each piece of content with its file's name, before the file is known to be
-    good; all of it is only after `finish`.
+    `write` receives each piece of content with its file's name before the file is verified.
+    Everything is verified only after `finish`.
     """
 
     def __init__(
@@ -161,19 +161,19 @@ class Receiver:
         self._most = next(self._reading)
 
     def feed(self, piece: bytes) -> None:
-        """Take in what has come; raises BadCheckpoint at the first byte that should not be."""
+        """Process received bytes. Raises BadCheckpoint at the first unexpected byte."""
         view = memoryview(piece)
         while view:
             part, view = view[: self._most], view[self._most :]
             self._most = self._reading.send(bytes(part))
 
     def finish(self) -> None:
-        """Raise BadCheckpoint unless everything has come."""
+        """Raise BadCheckpoint unless the checkpoint is complete."""
         if not self._is_whole:
             raise BadCheckpoint("it ends too early")
 
     def _read(self) -> Generator[int, bytes, None]:
-        """Say how many bytes are wanted at most, and get some of them."""
+        """Yield the maximum number of bytes to read, and receive some of them."""
         manifest = yield from self._manifest()
         contents = contents_of(manifest)
         if contents.step != self._step:
@@ -225,7 +225,7 @@ def _exactly(size: int) -> Generator[int, bytes, bytes]:
 
 
 def _size_in(block: bytes) -> int:
-    """Return the size a header tells, if it can be one of a manifest."""
+    """Return the size from a header, if it is plausible for a manifest."""
     try:
         size = int(block[124:135], 8)
     except ValueError:

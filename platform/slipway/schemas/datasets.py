@@ -1,4 +1,4 @@
-"""Datasets on the wire: versions that never change, made of files that are stored once.
+"""Wire schemas of datasets: immutable versions, made of files that are stored once.
 
 Under `/api/v1/projects/{project}/datasets`:
 
@@ -30,8 +30,8 @@ POST   {dataset}/versions/{version}/uses      UseIn → UseOut
 
 A file is sent in pieces of `PIECE_BYTES`, the last one shorter; an empty file has none. Its
 `digest` is the SHA-256 of its one piece, and of the digests (as bytes) of its pieces, one after the
-other, where it has several or none. A piece the project has is never asked for again, so an upload
-that was cut off goes on where it was. A *frame* is the 32 bytes of a piece's SHA-256, its length as
+other, where it has several or none. A piece the project has is never requested again, so an
+interrupted upload can resume. A *frame* is the 32 bytes of a piece's SHA-256, its length as
 8 bytes (big endian), and its bytes.
 """
 
@@ -72,7 +72,7 @@ def pieces_in(size_bytes: int) -> int:
 
 
 def key_of(path: str) -> str:
-    """Return what files of a version are ordered by."""
+    """Return the sort key of a file in a version."""
     return hashlib.sha256(path.encode()).hexdigest()
 
 
@@ -80,7 +80,7 @@ MAX_PATH_BYTES = 1000
 
 
 def checked_path(path: str) -> str:
-    """Return a path inside a version; raises ValueError for one that could lead out of it."""
+    """Return a path inside a version. Raises ValueError for a path that could leave it."""
     fault = fault_of_path(path, max_bytes=MAX_PATH_BYTES)
     if fault is not None:
         raise ValueError(fault)
@@ -95,7 +95,7 @@ RunId = Annotated[str, Field(pattern=r"^[0-9a-zA-Z_-]{1,64}$")]
 
 
 class VersionState(StrEnum):
-    """Where a version is; only a ready one has a number and is seen by others."""
+    """State of a version. Only a ready one has a number and is visible to others."""
 
     DRAFT = "draft"
     CHECKING = "checking"
@@ -106,20 +106,20 @@ class VersionState(StrEnum):
 
 
 class DatasetIn(RequestSchema):
-    """A dataset to make."""
+    """A dataset to create."""
 
     name: DatasetName
     description: Annotated[Text, Field(max_length=2000)] = ""
 
 
 class DatasetEdit(RequestSchema):
-    """What changes of a dataset."""
+    """Changes to a dataset."""
 
     description: Annotated[Text, Field(max_length=2000)]
 
 
 class DatasetOut(AnswerSchema):
-    """A dataset. `latest` is the number of its newest version, None while it has none."""
+    """A dataset. `latest` is the number of its newest version, null if there is none."""
 
     id: str
     project: str
@@ -134,17 +134,17 @@ class DatasetOut(AnswerSchema):
 
 
 class DraftIn(RequestSchema):
-    """A version to make. `note` says what is new in it."""
+    """A version to create. `note` describes the changes."""
 
     note: Annotated[Text, Field(max_length=2000)] = ""
 
 
 class CommitIn(RequestSchema):
-    """All files are there: check them and make them a version.
+    """Check the files of a draft and make it a version.
 
-    With `allow_bad_rows` rows that cannot be read are left out of the tables, on the page and in
-    jobs; without it such a draft is refused, with line and column. `settings` declare types,
-    missing words, encoding and separator; without them those of an earlier commit stay.
+    With `allow_bad_rows`, rows that cannot be read are omitted from the tables, on the page and in
+    jobs. Without it such a draft is refused, with line and column. `settings` declare types,
+    missing values, encoding and separator. Without them the settings of an earlier commit apply.
     """
 
     allow_bad_rows: Truth = False
@@ -152,7 +152,7 @@ class CommitIn(RequestSchema):
 
 
 class TableProblem(AnswerSchema):
-    """Something in a file that cannot be read as what it claims to be. Lines count from 1."""
+    """A part of a file that does not match its format. Lines count from 1."""
 
     path: str
     line: int | None = None
@@ -161,11 +161,11 @@ class TableProblem(AnswerSchema):
 
 
 class DatasetVersionOut(AnswerSchema):
-    """A version. `reference` is how jobs name it; None until it is ready.
+    """A version. `reference` is its name in jobs, null until it is ready.
 
-    `reason` says in a sentence why it was refused; `same_as` names the version it equals then.
-    `settings` are the declarations its tables are read with. `tables_left_out` counts the tables
-    beyond the limit of 50: their files are in the version, and have neither schema nor statistics.
+    `reason` says why it was refused, and `same_as` names the identical version in that case.
+    `settings` are the read settings of its tables. `tables_left_out` counts the tables beyond the
+    limit of 50. Their files are in the version, but have neither schema nor statistics.
     """
 
     id: str
@@ -191,7 +191,7 @@ class DatasetVersionOut(AnswerSchema):
 
 
 class DataFileIn(RequestSchema):
-    """A file of a draft: where it lies, how long it is, and the digests of its pieces."""
+    """A file of a draft: its path, its size, and the digests of its pieces."""
 
     path: DataPath
     size_bytes: Whole = Field(ge=0, le=MAX_FILE_BYTES)
@@ -199,26 +199,26 @@ class DataFileIn(RequestSchema):
 
 
 class FilesIn(RequestSchema):
-    """Files to add to a draft; a path that is there already is replaced."""
+    """Files to add to a draft. An existing path is replaced."""
 
     files: list[DataFileIn] = Field(min_length=1, max_length=FILES_AT_ONCE)
 
 
 class MissingPieces(AnswerSchema):
-    """The digests of the pieces that have to be sent; the project has the others."""
+    """Digests of the pieces to upload. The project already has the others."""
 
     missing: list[str]
 
 
 class PiecesKept(AnswerSchema):
-    """How many of the pieces sent are kept now; nobody asked for the others."""
+    """Number of uploaded pieces that were stored. The others were not requested."""
 
     kept: int
     size_bytes: int
 
 
 class UploadProgress(AnswerSchema):
-    """How much of a file has arrived: where the next piece goes on."""
+    """Received bytes of a file, and the offset of the next piece."""
 
     path: str
     received_bytes: int
@@ -226,7 +226,7 @@ class UploadProgress(AnswerSchema):
 
 
 class DataFileOut(AnswerSchema):
-    """A file of a version. `pieces` are named in the manifest alone."""
+    """A file of a version. Only the manifest contains `pieces`."""
 
     path: str
     size_bytes: int
@@ -235,10 +235,10 @@ class DataFileOut(AnswerSchema):
 
 
 class DataTableOut(AnswerSchema):
-    """A table in a version: one file, or several that are numbered parts of one.
+    """A table in a version: one file, or several numbered parts.
 
-    `note` says why statistics are missing or are those of a part of it. `table_schema` is what both
-    the portal and jobs read it with, None where it was not examined.
+    `note` says why statistics are missing or partial. `table_schema` is the schema that the portal
+    and jobs read it with, null if the table was not analyzed.
     """
 
     name: str
@@ -251,9 +251,9 @@ class DataTableOut(AnswerSchema):
 
 
 class PreviewOut(AnswerSchema):
-    """Some of the first rows of a table, every value as text (None where it is missing).
+    """Some of the first rows of a table, with every value as text (null if it is missing).
 
-    `columns_left_out` counts the columns after those.
+    `columns_left_out` counts the columns that are not shown.
     """
 
     table: str
@@ -265,17 +265,17 @@ class PreviewOut(AnswerSchema):
 
 
 class ChangedFiles(AnswerSchema):
-    """How many files, and the first hundred of their paths."""
+    """Number of files, and the first hundred of their paths."""
 
     count: int
     paths: list[str]
 
 
 class ColumnShift(AnswerSchema):
-    """How a column differs between two versions.
+    """Difference of a column between two versions.
 
-    `mean_shift` is counted in standard deviations of the older one; `share_shift` is the largest
-    change of the share of rows that one frequent value has, from 0 to 1.
+    `mean_shift` is in standard deviations of the older version. `share_shift` is the largest change
+    in the share of rows of one frequent value, from 0 to 1.
     """
 
     name: str
@@ -291,7 +291,7 @@ class ColumnShift(AnswerSchema):
 
 
 class TableDifference(AnswerSchema):
-    """How a table differs: `change` is added, removed, changed or same."""
+    """Difference of a table. `change` is added, removed, changed or same."""
 
     name: str
     change: str
@@ -301,7 +301,7 @@ class TableDifference(AnswerSchema):
 
 
 class DifferenceOut(AnswerSchema):
-    """What is new in a version since another one of the same dataset."""
+    """Changes in a version since another version of the same dataset."""
 
     since: int
     number: int
@@ -314,13 +314,13 @@ class DifferenceOut(AnswerSchema):
 
 
 class UseIn(RequestSchema):
-    """Somebody reads a version; in a job its token says which, `run` is the MLflow run, if any."""
+    """A use of a version. In a job, its token identifies it. `run` is the MLflow run, if any."""
 
     run: RunId | None = None
 
 
 class DerivedModelOut(AnswerSchema):
-    """A model version that came of a use."""
+    """A model version that resulted from a use."""
 
     name: str
     version: str
@@ -328,7 +328,7 @@ class DerivedModelOut(AnswerSchema):
 
 
 class UseOut(AnswerSchema):
-    """A job or run that reads a version, and the models that came of it."""
+    """A job or run that reads a version, and the models it produced."""
 
     job: str | None = None
     job_name: str | None = None

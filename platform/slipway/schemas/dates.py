@@ -1,4 +1,4 @@
-"""A moment in a query or a body, such as `since`: RFC 3339 with its offset."""
+"""Timestamps in a query or a body, such as `since`: RFC 3339 with an offset."""
 
 import re
 from datetime import UTC, datetime
@@ -12,14 +12,14 @@ _RFC3339 = re.compile(r"\A\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d")
 
 
 def _no_bare_number(text: object) -> object:
-    """Pydantic would read `2026` as seconds after 1970."""
+    """Refuse bare numbers. Pydantic would read `2026` as seconds after 1970."""
     if isinstance(text, int | float) or (isinstance(text, str) and not _RFC3339.match(text)):
         raise ValueError("must be a date and time such as 2026-01-31T12:00:00Z")
     return text
 
 
 def _in_utc(timestamp: datetime) -> datetime:
-    """PostgreSQL knows no offsets of 16 hours and more, which Pydantic takes."""
+    """Convert to UTC. PostgreSQL refuses offsets of 16 hours and more, which Pydantic accepts."""
     try:
         return timestamp.astimezone(UTC)
     except OverflowError:

@@ -1,4 +1,4 @@
-"""Endpoints as people ask for and see them; `schemas.serving` is what gateways and replicas say."""
+"""Wire schemas of endpoints for people. `schemas.serving` has those of gateways and replicas."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -24,10 +24,10 @@ Percent = Annotated[Whole, Field(ge=1, le=100)]
 
 
 class PlanKind(StrEnum):
-    """How traffic moves to a new revision.
+    """Rollout strategy of a new revision.
 
-    `all_at_once`; `canary`: a growing share; `shadow`: copies of predictions, whose answers are
-    compared and given to nobody, until somebody promotes the revision for good.
+    `all_at_once` moves all traffic. `canary` moves a growing share. `shadow` mirrors requests and
+    compares the predictions, without returning them, until somebody promotes the revision.
     """
 
     ALL_AT_ONCE = "all_at_once"
@@ -36,9 +36,9 @@ class PlanKind(StrEnum):
 
 
 class Plan(RequestSchema):
-    """How traffic moves. Each step lasts `bake_s` seconds, in which trouble takes it all back.
+    """Rollout plan. Each step lasts `bake_s` seconds, and a failure rolls all traffic back.
 
-    `percents` are the steps of a canary, growing; by default 1, 10, 50 and 100.
+    `percents` are the increasing steps of a canary, by default 1, 10, 50 and 100.
     """
 
     kind: PlanKind = PlanKind.ALL_AT_ONCE
@@ -58,9 +58,9 @@ class Plan(RequestSchema):
 
 
 class RollbackRules(RequestSchema):
-    """When a rollout goes back by itself; null switches one rule off, `is_on` all of them.
+    """Conditions of an automatic rollback. Null disables one rule, `is_on` all of them.
 
-    `max_latency_factor` compares the slowest hundredth with that of the revision before.
+    `max_latency_factor` compares the p99 latency with that of the previous revision.
     """
 
     is_on: Truth = True
@@ -70,14 +70,14 @@ class RollbackRules(RequestSchema):
 
 
 class RequestRate(RequestSchema):
-    """At most so many requests a second, and `burst` of them at once."""
+    """Maximum requests per second, and the `burst` that may arrive at once."""
 
     per_s: Number = Field(gt=0, le=10_000_000)
     burst: Whole = Field(ge=1, le=10_000_000)
 
 
 class LimitsIn(RequestSchema):
-    """What gateways admit: size and time of a request, how many at once, and how fast."""
+    """Limits of gateways: size, time, concurrency and rate of requests."""
 
     max_body_bytes: Whole = Field(default=16 * 1024**2, ge=1, le=1024**3)
     max_in_flight: Whole = Field(default=1024, ge=1, le=100_000)
@@ -93,15 +93,15 @@ Replicas = Annotated[Whole, Field(ge=1, le=1000)]
 
 
 class EndpointIn(RequestSchema):
-    """A new endpoint. `version` is a number, or a name that points at one; the latest unless given.
+    """A new endpoint. `version` is a number or an alias, by default the latest version.
 
-    `tier` is the cheapest unless given. More replicas start when each has more than
-    `target_concurrency` requests to work on, or they wait longer than `target_queue_ms`.
-    The replicas of a revision that was replaced stay for `warm_minutes`, so that a rollback takes
-    less than a second; they cost as much as before, and give way where other work waits.
-    `fallback` says what answers while no revision with traffic has a replica: such a `standby`,
-    each answer marked with `x-slipway-fallback`, or nothing (`off`: 503 with Retry-After).
-    The first revision comes `all_at_once`: a canary and a shadow need one that answers already.
+    `tier` defaults to the cheapest. More replicas start when each has more than
+    `target_concurrency` requests in progress, or requests wait longer than `target_queue_ms`.
+    The replicas of a replaced revision stay for `warm_minutes`, so that a rollback takes less than
+    a second. They cost as much as before, and are stopped when other work waits for their place.
+    `fallback` decides what responds while no revision with traffic has a replica: such a `standby`,
+    each response marked with `x-slipway-fallback`, or nothing (`off`: 503 with Retry-After).
+    The first revision uses `all_at_once`, because a canary and a shadow need a serving revision.
     """
 
     name: Slug
@@ -121,9 +121,9 @@ class EndpointIn(RequestSchema):
 
 
 class EndpointChange(RequestSchema):
-    """What may change while it serves; what is left out stays, within limits and rules too.
+    """Changes to an endpoint. Omitted fields stay unchanged, also within limits and rules.
 
-    A null there takes a value away, such as a rule of rollback or the rate.
+    Null removes a value, such as a rollback rule or the rate.
     """
 
     min_replicas: Replicas | None = None
@@ -138,9 +138,9 @@ class EndpointChange(RequestSchema):
 
 
 class Promote(RequestSchema):
-    """Which version is to be served: of a model, or that of an earlier `revision`.
+    """The version to serve: of a model, or that of an earlier `revision`.
 
-    While no revision answers, the only plan is `all_at_once`.
+    While no revision serves, the only plan is `all_at_once`.
     """
 
     model: ModelName | None = None
@@ -150,7 +150,7 @@ class Promote(RequestSchema):
 
 
 class Reason(RequestSchema):
-    """Why, in the words of whoever does it; it stands in the story."""
+    """Reason for an action, recorded in the events of the endpoint."""
 
     reason: Annotated[Line, Field(max_length=500)] = ""
 
@@ -158,8 +158,9 @@ class Reason(RequestSchema):
 class RevisionOut(AnswerSchema):
     """A revision. `weight` is its share of the traffic in percent.
 
-    `answered_as_standby` are those it answered in place of revisions with traffic, `uncaptured`
-    those that should be captured and are not, `unmirrored` copies for a shadow that were left out.
+    `answered_as_standby` counts requests it served in place of revisions with traffic,
+    `uncaptured` those that should have been captured and were not, and `unmirrored` copies that
+    were not sent to a shadow.
     """
 
     number: int
@@ -184,7 +185,7 @@ class RevisionOut(AnswerSchema):
 
 
 class RolloutOut(AnswerSchema):
-    """A rollout. `step` counts from 1, and the present one began at `step_since`."""
+    """A rollout. `step` counts from 1, and `step_since` is the start of the current step."""
 
     id: str
     revision: int
@@ -202,7 +203,7 @@ class RolloutOut(AnswerSchema):
 
 
 class ReplicaOut(AnswerSchema):
-    """A replica, with the sentence that says why it stands where it stands."""
+    """A replica, with the reason for its state."""
 
     id: str
     revision: int
@@ -218,9 +219,9 @@ class ReplicaOut(AnswerSchema):
 
 
 class IncidentOut(AnswerSchema):
-    """A span in which predictions were not captured, or a standby answered them.
+    """A period in which predictions were not captured, or a standby served them.
 
-    `predictions` is how many; `ended_at` is missing while it goes on.
+    `predictions` is their number. `ended_at` is missing while the incident continues.
     """
 
     kind: Literal["uncaptured", "fallback"]
@@ -233,12 +234,12 @@ class IncidentOut(AnswerSchema):
 
 
 class EndpointOut(AnswerSchema):
-    """An endpoint. `url` is where its gateway answers, `rollout` the one under way.
+    """An endpoint. `url` is its address at the gateway, `rollout` the current rollout.
 
-    `short_of_replicas` says so while the load needs more replicas than it may run. `captured` of
-    `captured` + `uncaptured` predictions are there for monitoring. `incidents` are the newest of
-    the last hour, and `incidents_left_out` counts the others. `revisions` are the newest and those
-    that are warm; `revisions_left_out` counts the others.
+    `short_of_replicas` explains that the load needs more replicas than the maximum. Monitoring has
+    `captured` of `captured` + `uncaptured` predictions. `incidents` are the newest of the last
+    hour, and `incidents_left_out` counts the others. `revisions` are the newest and the warm ones,
+    and `revisions_left_out` counts the others.
     """
 
     id: str
@@ -273,7 +274,7 @@ class EndpointOut(AnswerSchema):
 
 
 class EndpointEventOut(AnswerSchema):
-    """One line of an endpoint's story."""
+    """An event of an endpoint."""
 
     at: datetime
     kind: str
@@ -281,7 +282,7 @@ class EndpointEventOut(AnswerSchema):
 
 
 class EndpointKeyIn(RequestSchema):
-    """A new key. `predict` asks for predictions and all below; `read` for metadata and health."""
+    """A new key. `predict` permits predictions and everything in `read`: metadata and health."""
 
     name: Name
     scopes: Annotated[list[Literal["predict", "read"]], Field(min_length=1, max_length=2)] = [
@@ -292,7 +293,7 @@ class EndpointKeyIn(RequestSchema):
 
 
 class EndpointKeyOut(AnswerSchema):
-    """A key without its text. `prefix` is how it starts, to recognise it by."""
+    """A key without its text. `prefix` is its beginning, to identify it."""
 
     id: str
     name: str
@@ -306,16 +307,16 @@ class EndpointKeyOut(AnswerSchema):
 
 
 class EndpointKeyCreated(EndpointKeyOut):
-    """The one answer that carries the key."""
+    """A new key with its text, which only this response contains."""
 
     key: str = Field(repr=False)
 
 
 class TrafficPoint(AnswerSchema):
-    """A minute of an endpoint: requests a second, milliseconds, and what was not answered well.
+    """One minute of traffic: requests per second, latency in milliseconds, errors.
 
-    `fallback` were answered by a standby; `captured` and `uncaptured` count what monitoring has and
-    lacks of it.
+    `fallback` counts requests served by a standby. `captured` and `uncaptured` count the
+    predictions that monitoring has and lacks.
     """
 
     at: datetime
@@ -334,13 +335,13 @@ class TrafficPoint(AnswerSchema):
 
 
 class TryIn(RequestSchema):
-    """A request to try out: `request` is a body of `/invocations`."""
+    """A test request. `request` is a body of `/invocations`."""
 
     request: JsonObject
 
 
 class TryOut(AnswerSchema):
-    """What the endpoint answered, through its gateway."""
+    """Response of the endpoint, through its gateway."""
 
     status: int
     latency_ms: float

@@ -21,7 +21,7 @@ def _spelled(value: float) -> float | str:
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
-# JSON has no word for what is no finite number; these three are read back as such.
+# JSON has no non-finite numbers. These three strings are parsed as such.
 Number = Annotated[
     float,
     PlainSerializer(_spelled, return_type=float | str),
@@ -37,7 +37,7 @@ Number = Annotated[
 
 
 class ExperimentOut(AnswerSchema):
-    """An experiment of a project. `note` is its description; `deleted_at` is set in the bin."""
+    """An experiment of a project. `note` is its description. `deleted_at` is set in the bin."""
 
     id: int
     name: str
@@ -49,7 +49,7 @@ class ExperimentOut(AnswerSchema):
 
 
 class RunOut(AnswerSchema):
-    """A run with what was logged to it: the last value of each metric."""
+    """A run with its logged values. Metrics have their last value."""
 
     id: str
     experiment_id: int
@@ -65,7 +65,7 @@ class RunOut(AnswerSchema):
 
 
 class DataInputOut(AnswerSchema):
-    """A data set a run has read."""
+    """A dataset that a run has read."""
 
     name: str
     digest: str
@@ -75,7 +75,7 @@ class DataInputOut(AnswerSchema):
 
 
 class RunDetailOut(RunOut):
-    """One run with its experiment, what it read and the job it came from (an id)."""
+    """A run with its experiment, its input datasets and the id of its job."""
 
     experiment: str
     job: str | None = None
@@ -91,7 +91,7 @@ class PointOut(AnswerSchema):
 
 
 class CurveOut(AnswerSchema):
-    """A metric over time. With fewer `points` than `total`, lows and highs are among them."""
+    """A metric over time. If `points` are fewer than `total`, they include minima and maxima."""
 
     run: str
     key: str
@@ -100,7 +100,7 @@ class CurveOut(AnswerSchema):
 
 
 class ComparisonOut(AnswerSchema):
-    """Runs side by side, in the order asked for; the names say what is not the same in all."""
+    """Runs side by side, in the requested order, with the names of values that differ."""
 
     runs: list[RunOut]
     differing_params: list[str]
@@ -117,19 +117,19 @@ class ArtifactOut(AnswerSchema):
 
 
 class RunIds(RequestSchema):
-    """Runs that something is done to."""
+    """Runs to change."""
 
     runs: list[RunId] = Field(min_length=1, max_length=MOST_COMPARED)
 
 
 class RunsMoved(AnswerSchema):
-    """Runs that were put in the bin or taken out of it; the others stood so already."""
+    """Runs that were moved to the bin or restored. Runs already in that state are not listed."""
 
     runs: list[str]
 
 
 class BinEmptied(AnswerSchema):
-    """What was removed for good."""
+    """Permanently deleted runs and files."""
 
     runs: int
     files: int

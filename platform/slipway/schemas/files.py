@@ -13,7 +13,7 @@ Seconds = Annotated[Whole, Field(ge=1, le=900)]
 
 
 class FileOut(AnswerSchema):
-    """A file. `project` is the slug of the project it lies in, `sha256` 64 hex digits."""
+    """A file. `project` is the slug of its project, `sha256` has 64 hex digits."""
 
     id: str
     project: str
@@ -25,22 +25,22 @@ class FileOut(AnswerSchema):
 
 
 class DownloadLinkIn(RequestSchema):
-    """A link to make, for whoever holds it, that works for `expires_in_seconds`."""
+    """A download link to create. Anyone with the link can use it for `expires_in_seconds`."""
 
     expires_in_seconds: Seconds = 300
 
 
 class UploadLinkIn(RequestSchema):
-    """A link to make that uploads one file of that name, once."""
+    """A link to create that uploads one file of that name, once."""
 
     name: FileName
     expires_in_seconds: Seconds = 300
 
 
 class LinkOut(AnswerSchema):
-    """A link: send `method` to `url` before `expires_at`; a token is neither needed nor looked at.
+    """A link: send `method` to `url` before `expires_at`. A token is neither needed nor checked.
 
-    It stops working at once when the person who made it loses access.
+    It stops working immediately when its creator loses access.
     """
 
     url: str

@@ -1,4 +1,4 @@
-"""The hosts and ports at which a server is reached, and the Host headers that name them.
+"""Hosts and ports of a server, and the Host headers that name them.
 
 Portal, gateway, Hub and notebook servers share these rules, so that each answers only under the
 addresses it was configured with. The port counts as well: another program of the same machine is a
@@ -12,7 +12,7 @@ from ipaddress import IPv6Address
 from typing import Final, Self
 from urllib.parse import urlsplit
 
-# The port is None where a Host header leaves it out.
+# The port is None if a Host header omits it.
 Authority = tuple[str, int | None]
 
 LOOPBACK_NAMES: Final = ("localhost", "127.0.0.1", "[::1]")
@@ -22,7 +22,7 @@ _AUTHORITY: Final = re.compile(r"(\[[0-9A-Fa-f:.]{2,45}\]|[0-9A-Za-z._-]{1,254})
 
 
 class HostRefused(Exception):
-    """A request does not name an address of this server; `detail` is the message for people."""
+    """The request does not name an address of this server. `detail` is the message for people."""
 
     def __init__(self, status: int, code: str, detail: str) -> None:
         super().__init__(detail)
@@ -32,7 +32,7 @@ class HostRefused(Exception):
 
 
 def parse_authority(text: str) -> Authority:
-    """Parse `host`, `host:port` or `[address]:port` into its canonical form; raises ValueError.
+    """Parse `host`, `host:port` or `[address]:port` into its canonical form. Raises ValueError.
 
     Case and the dot at the end of a name do not count. An IPv6 address is compressed.
     """
@@ -59,7 +59,7 @@ def format_authority(authority: Authority) -> str:
 
 
 def authorities_of(url: str) -> list[Authority]:
-    """Return what a Host header says of requests to `url`; raises ValueError.
+    """Return the Host header values of requests to `url`. Raises ValueError.
 
     A default port may be left out or written down.
     """
@@ -73,7 +73,7 @@ def authorities_of(url: str) -> list[Authority]:
 
 @dataclass(frozen=True)
 class AllowedHosts:
-    """The addresses of one server. `public` is the one that messages name.
+    """The addresses of one server. `public` is the one used in messages.
 
     `names` are exact, `domains` also allow every name below them.
     """
@@ -92,7 +92,7 @@ class AllowedHosts:
         port: int | None = None,
         listens_on: Iterable[str] = (),
     ) -> Self:
-        """Collect addresses; raises ValueError.
+        """Collect addresses. Raises ValueError.
 
         `urls` are whole addresses beside `public`. `listens_on` are host names at `port`. `extra`
         are names of an operator: `host:port`, or `host` for `port` and the port of `public`, with a
@@ -112,7 +112,7 @@ class AllowedHosts:
 
     @classmethod
     def of_url(cls, url: str, *, with_subdomains: bool = False, urls: Iterable[str] = ()) -> Self:
-        """Return the addresses of `url`, of all names below it if asked, and of `urls`."""
+        """Return the addresses of `url`, optionally of all names below it, and of `urls`."""
         own = frozenset(authorities_of(url))
         others = frozenset(authority for other in urls for authority in authorities_of(other))
         return cls(public=url, names=own | others, domains=own if with_subdomains else frozenset())
@@ -129,7 +129,7 @@ class AllowedHosts:
         return sorted({host for host, _ in self.names} | {f".{host}" for host, _ in self.domains})
 
     def accept(self, hosts: Sequence[str]) -> str:
-        """Return the address that the Host headers of a request name; raises HostRefused."""
+        """Return the address in the Host headers of a request. Raises HostRefused."""
         if len(hosts) != 1:
             many = "more than one Host header" if hosts else "no Host header"
             raise HostRefused(400, "malformed_request", f"The request has {many}.")
@@ -148,7 +148,7 @@ class AllowedHosts:
         return format_authority(authority)
 
     def allows(self, authority: Authority) -> bool:
-        """Whether this is an address of the server."""
+        """Return whether this is an address of the server."""
         if authority in self.names:
             return True
         host, port = authority

@@ -1,4 +1,4 @@
-"""Captured predictions, drift, quality and alerts, as people ask for and see them."""
+"""Wire schemas of captured predictions, drift, quality and alerts."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -49,7 +49,7 @@ class ModelTask(StrEnum):
 
 
 class LabelType(StrEnum):
-    """Types of labels, by which they are compared: `boolean` has true = 1 = "1" = "true"."""
+    """Types of labels, which decide how labels compare. For `boolean`, true = 1 = "1" = "true"."""
 
     BOOLEAN = "boolean"
     INTEGER = "integer"
@@ -58,29 +58,28 @@ class LabelType(StrEnum):
 
 
 class Hiding(StrEnum):
-    """What becomes of a column at capture, before anything of it is kept."""
+    """Treatment of a column at capture, before anything of it is stored."""
 
     DROP = "drop"
     HASH = "hash"
 
 
 class MonitorSettings(RequestSchema):
-    """How an endpoint is watched.
+    """Monitoring settings of an endpoint.
 
-    A window is full with `window_rows` predictions that took `window_at_least_s` seconds, or with
-    200 after `window_at_most_s`. A feature is different in a window when that is significant (below
-    `alpha`, after Benjamini-Hochberg over all features) **and** large: `share` of the values would
-    have to move, or they moved by `shift_sd` standard deviations on average, or the share of
-    missing values changed by `missing`. Two windows in a row raise an alert.
+    A window is full with `window_rows` predictions over at least `window_at_least_s` seconds, or
+    with 200 after `window_at_most_s`. A feature differs from the baseline if the difference is
+    significant (below `alpha`, after Benjamini-Hochberg over all features) **and** large: `share`
+    of the values differ, or the mean moved by `shift_sd` standard deviations, or the share of
+    missing values changed by `missing`. Two such windows in a row raise an alert.
 
-    `min_accuracy` and `max_mean_error` raise one on measured quality; without them it is raised
-    where the measured accuracy lies below the range of its estimate. `max_error_percent` and
-    `max_p95_ms` look at the last 15 minutes. `watch_drift` and `watch_outputs` switch alerts on
-    inputs and outputs. `hidden` are columns that are hashed or dropped at capture. `positive` is
-    the class that is looked for, where there are two. Captured predictions go after `keep_days`.
+    `min_accuracy` and `max_mean_error` raise an alert on measured quality. Without them, an alert
+    is raised if the measured accuracy is below the range of its estimate. `max_error_percent` and
+    `max_p95_ms` cover the last 15 minutes. `watch_drift` and `watch_outputs` enable alerts on
+    inputs and outputs. `hidden` columns are hashed or dropped at capture. `positive` is the
+    positive class of a binary task. Captured predictions are deleted after `keep_days`.
 
-    `task` and `label_type` are inferred unless they are declared; another one has quality measured
-    again.
+    `task` and `label_type` are inferred unless they are declared. Changing them recomputes quality.
     """
 
     window_rows: Whole = Field(default=1000, ge=200, le=1_000_000)
@@ -105,13 +104,13 @@ class MonitorSettings(RequestSchema):
 
 
 class MonitorSettingsOut(MonitorSettings, AnswerSchema):
-    """The same as an answer: settings that this client does not know yet are ignored."""
+    """The settings in a response. Clients ignore settings they do not know."""
 
     model_config = ConfigDict(extra="ignore", from_attributes=True)
 
 
 class MonitorChange(RequestSchema):
-    """What changes about watching an endpoint; what is left out stays."""
+    """Changes to the monitoring settings. Omitted fields stay unchanged."""
 
     window_rows: Whole | None = Field(default=None, ge=200, le=1_000_000)
     window_at_least_s: Number | None = Field(default=None, ge=0, le=86_400)
@@ -135,10 +134,10 @@ class MonitorChange(RequestSchema):
 
 
 class LabelIn(RequestSchema):
-    """What turned out to be true of a prediction: named by its id, or by the client's own.
+    """The true value (ground truth) of a prediction, identified by its id or the client's own id.
 
-    The client's own is the `client_request_id` it sent in the body (`id` in the Open Inference
-    Protocol). `row` is the place in a request of several rows.
+    The client's own id is the `client_request_id` in the body (`id` in the Open Inference
+    Protocol). `row` is the index in a request of several rows.
     """
 
     prediction_id: PredictionId | None = None
@@ -154,15 +153,15 @@ class LabelIn(RequestSchema):
 
 
 class LabelsIn(RequestSchema):
-    """Labels, 10,000 at most."""
+    """At most 10,000 labels."""
 
     labels: Annotated[list[LabelIn], Field(min_length=1, max_length=LABELS_AT_ONCE)]
 
 
 class LabelsOut(AnswerSchema):
-    """What became of labels: new, the same as before, and changed (the old ones are kept).
+    """Number of new, unchanged and changed labels. Old values of changed labels are stored.
 
-    `empty` ones had no value and were skipped.
+    `empty` labels had no value and were skipped.
     """
 
     added: int
@@ -172,7 +171,7 @@ class LabelsOut(AnswerSchema):
 
 
 class LabelOut(AnswerSchema):
-    """One version of one label; `prediction_id` is empty until the client's own id was found."""
+    """One version of a label. `prediction_id` is empty until the client's own id is matched."""
 
     id: str
     prediction_id: str
@@ -186,10 +185,10 @@ class LabelOut(AnswerSchema):
 
 
 class PredictionOut(AnswerSchema):
-    """One row of a captured prediction. `caller` is the id of the key; `label` the truth.
+    """One row of a captured prediction. `caller` is the id of the key, `label` the true value.
 
-    `status` is 200, or what it failed with: then it has no outputs. `is_fallback` ones were
-    answered by a standby in place of revisions with traffic.
+    `status` is 200 or an error status without outputs. `is_fallback` predictions were served by a
+    standby in place of revisions with traffic.
     """
 
     prediction_id: str
@@ -208,14 +207,14 @@ class PredictionOut(AnswerSchema):
 
 
 class PredictionsOut(AnswerSchema):
-    """Predictions, newest first; hand `next_cursor` back as `cursor` for older ones."""
+    """Predictions, newest first. Pass `next_cursor` as `cursor` to get older ones."""
 
     items: list[PredictionOut]
     next_cursor: str | None = None
 
 
 class VerdictName(StrEnum):
-    """How a feature stands: `drifted` in two windows in a row, `different` in the last one."""
+    """Drift verdict of a feature: `drifted` in two windows in a row, `different` in the last."""
 
     NO_BASELINE = "no_baseline"
     NOT_ENOUGH_DATA = "not_enough_data"
@@ -225,10 +224,11 @@ class VerdictName(StrEnum):
 
 
 class FeatureOut(AnswerSchema):
-    """A feature beside its baseline, in the span that was asked for.
+    """A feature compared with its baseline, in the requested time range.
 
-    `share` of the values would have to move; `base` and `window` are the shares of each bin, named
-    by `bins`. `p_adjusted` is of the last window, and empty for slices of fewer than 200 rows.
+    `share` of the values differ from the baseline (total variation). `base` and `window` are the
+    shares of each bin, named by `bins`. `p_adjusted` belongs to the last window, and is empty for
+    slices of fewer than 200 rows.
     """
 
     name: str
@@ -247,10 +247,10 @@ class FeatureOut(AnswerSchema):
 
 
 class HourPoint(AnswerSchema):
-    """An hour of an endpoint: `failed` where the model or its answer did (5xx), `refused` (4xx).
+    """One hour of an endpoint. `failed` counts model errors (5xx), `refused` client errors (4xx).
 
-    Of a slice those count whose inputs were captured and match. `turned_away` (limits, overload, no
-    replica) and `unauthorized` reached no revision: they belong to the endpoint as a whole.
+    A slice counts only captured inputs that match. `turned_away` (limits, overload, no replica) and
+    `unauthorized` requests reached no revision, and belong to the endpoint as a whole.
     """
 
     hour: datetime
@@ -264,10 +264,10 @@ class HourPoint(AnswerSchema):
 
 
 class WindowOut(AnswerSchema):
-    """A window beside the baseline: how many features it has and how many differ, the worst first.
+    """A window compared with the baseline: its features, and how many differ, the worst first.
 
-    `failed` are captured predictions that failed (5xx) meanwhile; they are not among `rows`.
-    `drifted` are those that differed in the window before as well.
+    `failed` counts captured predictions that failed (5xx) meanwhile. They are not among `rows`.
+    `drifted` counts features that also differed in the previous window.
     """
 
     starts_at: datetime
@@ -281,7 +281,7 @@ class WindowOut(AnswerSchema):
 
 
 class AlertOut(AnswerSchema):
-    """Something that is wrong, or was."""
+    """An alert, firing or resolved."""
 
     id: str
     kind: str
@@ -296,15 +296,15 @@ class AlertOut(AnswerSchema):
 
 
 class MonitoringOut(AnswerSchema):
-    """How an endpoint did in a span: volume, latency, errors, features, quality, alerts.
+    """Monitoring report of a time range: volume, latency, errors, features, quality, alerts.
 
-    `verdict` is the worst of its features; `baseline` says what they are compared with.
-    `predictions` and all statistics are of answered ones; `error_rate` is the share of `failed`.
-    Gateways captured `captured` of `captured` + `uncaptured` predictions in the span: the others
-    are in no statistic. Of `shortened` ones rows above 100,000 or columns above 2,000 are left out
-    here; the files of captured predictions have them. `answered_as_standby` were answered in place
-    of revisions with traffic. `features_left_out`, `windows_left_out` and `alerts_left_out` are
-    in no list here; alerts have a list of their own.
+    `verdict` is the worst of its features, and `baseline` names what they are compared with.
+    `predictions` and all statistics cover successful requests. `error_rate` is the share of
+    `failed`. Gateways captured `captured` of `captured` + `uncaptured` predictions in the range,
+    and the others are in no statistic. For `shortened` ones, rows above 100,000 or columns above
+    2,000 are omitted here, but are in the files of captured predictions. `answered_as_standby`
+    were served in place of revisions with traffic. `features_left_out`, `windows_left_out` and
+    `alerts_left_out` count items that are omitted here. Alerts have a list of their own.
     """
 
     endpoint: str
@@ -345,15 +345,15 @@ class MonitoringOut(AnswerSchema):
 
 
 class SnoozeIn(RequestSchema):
-    """For how long an alert is not told again; the page still shows it."""
+    """Hours without notifications of an alert. The page still shows it."""
 
     hours: Number = Field(default=24.0, gt=0, le=2160)
 
 
 class AlertChannelIn(RequestSchema):
-    """Where alerts of an endpoint are told.
+    """A notification channel for alerts of an endpoint.
 
-    `email`: an address of a member of the project. `webhook`: POSTs of JSON, signed with a secret
+    `email`: an address of a member of the project. `webhook`: JSON by POST, signed with a secret
     that is shown once. `slack`: the same in Slack's format. Addresses inside a private network are
     refused.
     """
@@ -363,9 +363,9 @@ class AlertChannelIn(RequestSchema):
 
 
 class AlertChannelOut(AnswerSchema):
-    """A place where alerts are told; of a Slack address only its beginning, as it is a secret.
+    """A notification channel. A Slack URL is shortened, because it is a secret.
 
-    `undelivered` alerts were given up after all attempts, or nobody may read them there any more.
+    `undelivered` counts alerts that failed all attempts, or whose recipient lost access.
     """
 
     id: str
@@ -378,16 +378,16 @@ class AlertChannelOut(AnswerSchema):
 
 
 class AlertChannelCreated(AlertChannelOut):
-    """The one answer that carries the secret."""
+    """A new channel with its secret, which only this response contains."""
 
     secret: str = Field(default="", repr=False)
 
 
 class SelectionFilters(RequestSchema):
-    """Which predictions are meant; all that are given must match.
+    """Filters for predictions. All given filters must match.
 
-    `status` is `answered`, `failed`, `any`, or a status such as 503. Without one a search finds
-    any, and a selection takes answered ones.
+    `status` is `answered`, `failed`, `any`, or a status such as 503. By default a search includes
+    any status, and a selection only answered predictions.
     """
 
     prediction_ids: Annotated[list[PredictionId], Field(max_length=10_000)] | None = None
@@ -412,7 +412,7 @@ ExportFormat = Literal["csv", "jsonl"]
 
 
 class SelectionIn(RequestSchema):
-    """Predictions that are to become a version of a dataset of the project."""
+    """Predictions to export as a version of a dataset of the project."""
 
     dataset: Annotated[Line, Field(min_length=1, max_length=63)]
     filters: SelectionFilters = SelectionFilters()
@@ -420,7 +420,7 @@ class SelectionIn(RequestSchema):
 
 
 class SelectionOut(AnswerSchema):
-    """Predictions on their way into a dataset: `version` when it is there, else `reason`."""
+    """An export of predictions to a dataset: `version` when it is ready, otherwise `reason`."""
 
     id: str
     dataset: str
@@ -435,7 +435,7 @@ class SelectionOut(AnswerSchema):
 
 
 class ErasureIn(RequestSchema):
-    """Predictions that have to go, with their labels: by their id, or by the client's own."""
+    """Predictions to erase with their labels, by prediction id or by the client's own id."""
 
     prediction_id: PredictionId | None = None
     own_id: OwnId | None = None
@@ -448,7 +448,7 @@ class ErasureIn(RequestSchema):
 
 
 class ErasureOut(AnswerSchema):
-    """A request that predictions be gone; done when `done_at` is there."""
+    """A request to erase predictions. It is complete when `done_at` is set."""
 
     id: str
     prediction_id: str = ""

@@ -1,4 +1,4 @@
-"""The rule for names of files and folders that come from outside, the same wherever they arrive.
+"""Validation of names of files and folders from outside.
 
 Artifacts, files in datasets, archives and snapshots, uploads and notebooks are checked by it.
 """
@@ -38,10 +38,10 @@ _DRIVE = re.compile(r"\A[A-Za-z]:")
 
 
 def unfit_character(name: str) -> str | None:
-    """Return the first character that a name of a file may not have, or None.
+    """Return the first character that is not allowed in a file name, or None.
 
-    Besides what no text may have these are invisible ones: formats, line separators, what
-    renderers ignore by default, and blank glyphs.
+    Besides characters that no text may contain, these are invisible ones: formats, line separators,
+    characters that renderers ignore by default, and blank glyphs.
     """
     if name.isascii() and name.isprintable():
         return None
@@ -67,7 +67,7 @@ def _selects_emoji(name: str, index: int) -> bool:
 
 
 def fault_of_path(path: str, *, max_bytes: int = MAX_PATH_BYTES) -> str | None:
-    """Return what is wrong with a relative path, as a predicate such as "has an empty part"."""
+    """Return the fault of a relative path, as a predicate such as "has an empty part"."""
     bad = unfit_character(path)
     if bad is not None:
         return f"has the character U+{ord(bad):04X}, which no name may have"

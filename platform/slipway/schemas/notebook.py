@@ -13,7 +13,7 @@ from slipway.schemas.json_text import read_json
 SUFFIX = ".ipynb"
 # `personal` is another folder in JupyterLab, and `.slipway` has state of the platform's.
 RESERVED_NAMES = ("personal", ".slipway")
-# Commands of a notebook that only concern its screen; a script is the same without them.
+# Commands of a notebook that only affect its display. A script runs the same without them.
 _HARMLESS = re.compile(
     r"%(matplotlib|config|load_ext|reload_ext|autoreload|precision|pylab|xmode|pdb)\b"
 )
@@ -26,9 +26,9 @@ _BETWEEN = {
 
 
 class NotebookError(ValueError):
-    """A file is no notebook that can be run as a script.
+    """The file is not a notebook that can run as a script.
 
-    `fault` goes behind the name of the file ("is not a notebook"), `next_step` says what to do.
+    `fault` follows the name of the file ("is not a notebook"). `next_step` says what to do.
     """
 
     def __init__(self, fault: str, next_step: str) -> None:
@@ -38,17 +38,17 @@ class NotebookError(ValueError):
 
 
 def is_reserved(path: str) -> bool:
-    """Return whether a path begins with a name that no folder of the workspace's users may have."""
+    """Return whether a path begins with a folder name that is reserved in workspaces."""
     return path.partition("/")[0] in RESERVED_NAMES
 
 
 def script_name(notebook: str) -> str:
-    """Return the path of the script made of a notebook; it lies beside it."""
+    """Return the path of the script of a notebook, in the same folder."""
     return f"{notebook}.py"
 
 
 def script_of(content: bytes, *, label: str) -> bytes:
-    """Return the code cells of a notebook as a script; `label` names it there, in one line.
+    """Return the code cells of a notebook as a script. Its first line names `label` as the origin.
 
     Raises NotebookError for a file that is no notebook of Python, or for a cell with a command that
     only a notebook understands (`!pip install …`).
@@ -90,9 +90,10 @@ def _cell(source: str, number: int) -> str:
 
 
 def _has_command(code: str) -> bool:
-    """Whether a statement begins with a command; the same marks inside of one may be Python.
+    """Return whether a statement begins with a command.
 
-    By tokens alone: compiling what a stranger wrote can exhaust the stack of who compiles.
+    Inside a statement, the same characters may be Python. Uses tokens only, because compiling
+    untrusted code can exhaust the stack.
     """
     begins = True
     try:
@@ -104,10 +105,10 @@ def _has_command(code: str) -> bool:
                 return True
             begins = False
     except (tokenize.TokenError, SyntaxError):
-        return True  # no Python, and a line of it looks like a command
+        return True  # not Python, and one line looks like a command
     return False
 
 
 def _shown(text: str) -> str:
-    """Return foreign text as one short line of a message, with nothing in it a terminal obeys."""
+    """Return untrusted text as one short, sanitized line."""
     return "".join(c if c.isprintable() else "\ufffd" for c in text[:_MOST_SHOWN])

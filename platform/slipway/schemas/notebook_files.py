@@ -1,11 +1,11 @@
-"""Wire schemas of notebook files: their versions, what a clean run of them found, runs as jobs.
+"""Wire schemas of notebook files: versions, verifications, runs as jobs.
 
 POST   projects/{project}/notebook-files?path=         the .ipynb itself: NotebookFileOut
 GET    projects/{project}/notebook-files                PageOf[NotebookFileOut]: ?q=&deleted=
 GET    projects/{project}/notebook-files/{file}         NotebookFileOut
 GET    …/{file}/versions                                PageOf[NotebookVersionOut]
 GET    …/{file}/versions/{number}/content               the .ipynb: ?outputs=
-DELETE …/{file}                                         204; taken back for three days by
+DELETE …/{file}                                         204, reversible for three days by
 POST   …/{file}/undelete                                → NotebookFileOut
 POST   …/{file}/restore                                 RestoreIn → NotebookVersionOut
 POST   …/{file}/branch                                  BranchIn → NotebookFileOut
@@ -17,8 +17,8 @@ PUT    projects/{project}/notebook-runs/{workload}/report   CheckReport → Note
 PUT    projects/{project}/notebook-runs/{workload}/output   the output notebook, as it stands
 GET    projects/{project}/notebook-runs/{workload}/output   the same
 
-A version is the source of a notebook and, apart from it, its outputs: either is kept once for all
-versions that have the same. Saving what the newest version says already makes none.
+A version stores the source of a notebook and, separately, its outputs. Equal sources or outputs are
+stored once. Saving content equal to the newest version creates no new version.
 """
 
 from datetime import datetime
@@ -46,7 +46,7 @@ _SHOWN = 2000
 NotebookPath = Annotated[
     Line, Field(min_length=7, max_length=500, json_schema_extra={"pattern": r"^.+\.ipynb$"})
 ]
-# What a version came from, and what is known of a file.
+# Origin of a version, and verification state of a file.
 Origin = Literal["save", "restore", "branch"]
 Badge = Literal["verified", "failed", "changed", "unverified", "checking"]
 Purpose = Literal["verify", "run"]
@@ -55,10 +55,10 @@ VersionNumber = Annotated[Whole, Field(ge=1, le=2**31 - 1)]
 
 
 class Finding(RequestSchema):
-    """What a clean run found in one cell. `cell` counts all cells of the notebook from 1.
+    """A finding of a clean run in one cell. `cell` counts all cells of the notebook from 1.
 
-    `is_problem` tells what makes a notebook not reproducible from what is only worth knowing.
-    `saved` and `fresh` are the two results where they differ, cut short.
+    `is_problem` marks findings that make a notebook not reproducible. The others are informational.
+    `saved` and `fresh` are the two results if they differ, shortened.
     """
 
     kind: FindingKind
@@ -73,7 +73,7 @@ class Finding(RequestSchema):
 class CheckReport(RequestSchema):
     """Result of running a notebook from top to bottom in a clean kernel.
 
-    `findings_left_out` counts findings beyond those listed; `passed` is about all of them.
+    `findings_left_out` counts findings that are not listed. `passed` covers all of them.
     """
 
     passed: Truth
@@ -85,20 +85,20 @@ class CheckReport(RequestSchema):
 
 
 class RestoreIn(RequestSchema):
-    """Which version becomes the newest again; those between stay."""
+    """The version to restore as the newest one. Versions in between remain."""
 
     version: VersionNumber
 
 
 class BranchIn(RequestSchema):
-    """A new notebook that begins as a version of another one."""
+    """A new notebook that starts as a version of another one."""
 
     version: VersionNumber | None = None
     path: NotebookPath
 
 
 class VerifyIn(RequestSchema):
-    """Which version to run in a clean kernel, and on which tier; the newest and the cheapest."""
+    """The version to run in a clean kernel, and the tier. Defaults: the newest and the cheapest."""
 
     version: VersionNumber | None = None
     tier: Slug | None = None
@@ -106,7 +106,7 @@ class VerifyIn(RequestSchema):
 
 
 class RunIn(RequestSchema):
-    """A version of a notebook as a job, with values for its cell tagged `parameters`."""
+    """A version of a notebook to run as a job, with values for its cell tagged `parameters`."""
 
     version: VersionNumber | None = None
     name: Name | None = None
@@ -132,7 +132,7 @@ class NotebookVersionOut(AnswerSchema):
 
 
 class NotebookFileOut(AnswerSchema):
-    """A notebook of a project, by its newest version; `deleted_at` of one that was deleted."""
+    """A notebook of a project with its newest version. `deleted_at` is set if it was deleted."""
 
     id: str
     path: str
@@ -144,7 +144,7 @@ class NotebookFileOut(AnswerSchema):
 
 
 class NotebookRunOut(AnswerSchema):
-    """A notebook on its way as a job. `passed` and `report` are of a verification that is done."""
+    """A notebook that runs as a job. `passed` and `report` belong to a completed verification."""
 
     workload: str
     purpose: Purpose

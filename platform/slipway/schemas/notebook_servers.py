@@ -1,4 +1,4 @@
-"""Notebook servers on the wire: what somebody launches, and what the Hub and the labs are told.
+"""Wire schemas of notebook servers: for people, the Hub and the servers themselves.
 
 Under `/api/v1`:
 
@@ -38,20 +38,20 @@ from slipway.schemas.training import Tags
 
 
 def hub_name(server_id: str) -> str:
-    """Return what the Hub calls a server: its names may have no underscore."""
+    """Return the Hub's name of a server. The Hub's names may not contain underscores."""
     return server_id.replace("_", "-", 1)
 
 
 def server_id_of(name: str) -> str:
-    """Return the id of the server that the Hub calls so."""
+    """Return the id of the server with this name in the Hub."""
     return name.replace("-", "_", 1)
 
 
 class NotebookState(StrEnum):
-    """Where a notebook server stands.
+    """State of a notebook server.
 
-    `starting` covers waiting for a place; `opening` means that it runs and the door is being
-    opened; `ready`, that a browser gets in.
+    `starting` includes waiting for capacity. `opening` means that it runs and its route is being
+    set up. `ready` means that browsers can open it.
     """
 
     STARTING = "starting"
@@ -82,11 +82,11 @@ TimeOrNone = Annotated[str, Field(pattern=r"^(([01][0-9]|2[0-3]):[0-5][0-9])?$")
 class ServerIn(RequestSchema):
     """A notebook server to launch.
 
-    `name` tells a person's servers of a project apart. `requirements` is the text of a requirements
-    file; empty means the environment of the installation. It stops `idle_minutes` after the last
-    work, dear tiers sooner, and after `max_hours` in any case. `daily_start` and `daily_stop` are
-    times such as 08:00, in UTC, at which it starts and stops by itself on `days`. `tags` split what
-    is spent.
+    `name` is unique among a person's servers of a project. `requirements` is the text of a
+    requirements file, and empty means the environment of the installation. The server stops
+    `idle_minutes` after the last activity, expensive tiers sooner, and always after `max_hours`.
+    `daily_start` and `daily_stop` are times such as 08:00, in UTC, at which it starts and stops
+    automatically on `days`. `tags` split the cost.
     """
 
     name: Slug = "notebook"
@@ -101,11 +101,11 @@ class ServerIn(RequestSchema):
 
 
 class ServerEdit(RequestSchema):
-    """What a server is and does from now on; what is left out stays as it is.
+    """Changes to a server. Omitted fields stay unchanged.
 
-    `tier` and `max_hours` change while it is stopped; 0 hours take that limit away. An empty
-    `daily_start` or `daily_stop` takes that time away. Times that have passed today count from
-    their next day on.
+    `tier` and `max_hours` can change only while it is stopped, and 0 hours remove the limit. An
+    empty `daily_start` or `daily_stop` removes that time. Times that have passed today apply from
+    the next day on.
     """
 
     tier: Slug | None = None
@@ -119,10 +119,10 @@ class ServerEdit(RequestSchema):
 class ServerOut(AnswerSchema):
     """A notebook server. Money in nano-USD.
 
-    `explanation` says how it stands and what it waits for, `why_alive` what keeps it from stopping
-    by itself, and `stops_at` when it will, if nobody does anything in it. `nano_usd_per_hour` is
-    what it costs now, so it is what stopping saves. `url` opens it and is given to its owner alone.
-    `network` is the rule it runs under: what it reaches of the network.
+    `explanation` describes its state and what it waits for, `why_alive` what prevents it from
+    stopping automatically, and `stops_at` when it will stop without activity. `nano_usd_per_hour`
+    is the current cost, which stopping saves. Only the owner gets `url`, which opens the server.
+    `network` is its network access.
     """
 
     id: str
@@ -155,10 +155,10 @@ class ServerOut(AnswerSchema):
 
 
 class ServerKeyOut(AnswerSchema):
-    """What lets a program of the owner into a server, where no browser signs in.
+    """Access for the owner's programs, without a browser sign-in.
 
-    `url` is where Jupyter's own API answers (below `api/`), as `Authorization: token TOKEN`. The
-    token ends with this start of the server.
+    `url` is the address of Jupyter's API (below `api/`), with `Authorization: token TOKEN`. The
+    token expires with this start of the server.
     """
 
     url: str
@@ -166,10 +166,10 @@ class ServerKeyOut(AnswerSchema):
 
 
 class HubServer(AnswerSchema):
-    """A server as the Hub knows it: whose it is, where it answers and by which token it speaks.
+    """A server for the Hub: its owner, its address and its token.
 
-    `start` names its present start, of which `token` is. `progress` is how far it has come, of 100;
-    `message` the true step in a sentence. `address` is `host:port` while it answers.
+    `start` identifies its current start, to which `token` belongs. `progress` is in percent, and
+    `message` describes the current step. `address` is `host:port` while the server responds.
     """
 
     id: str
@@ -183,30 +183,30 @@ class HubServer(AnswerSchema):
 
 
 class HubServers(AnswerSchema):
-    """Every server that runs or is about to. `version` is what If-None-Match takes."""
+    """Every server that runs or is about to run. `version` is the value for If-None-Match."""
 
     version: int
     servers: list[HubServer]
 
 
 class HubNote(RequestSchema):
-    """What the Hub says of one start of a server; of an earlier start it changes nothing."""
+    """A message of the Hub about one start of a server. Those about earlier starts are ignored."""
 
     start: Annotated[str, Field(pattern=r"^[a-z0-9_]{1,40}\.[0-9]{1,10}$")]
 
 
 class HubTrouble(HubNote):
-    """Why the Hub could not open the door to one start of a server yet; it tries on."""
+    """The reason why the Hub could not open the route to a server yet. It retries."""
 
     why: Annotated[Line, Field(min_length=1, max_length=300)]
 
 
 class LabReport(RequestSchema):
-    """What a lab reports: at once when it answers, then every few seconds, and when work changes.
+    """Report of a lab: on its first response, every few seconds, and when its activity changes.
 
-    `attempt` is its SLIPWAY_ATTEMPT and `sequence` grows with each report. Counts are of now;
-    `moved` says whether anything worked since the report before: a kernel ran, a terminal moved, a
-    file was saved, its processes used the processor or the network.
+    `attempt` is its SLIPWAY_ATTEMPT, and `sequence` grows with each report. Counts are current.
+    `moved` says whether there was activity since the last report: a kernel ran, a terminal had
+    input or output, a file was saved, or its processes used the CPU or the network.
     """
 
     attempt: Whole = Field(ge=0)
@@ -221,9 +221,9 @@ class LabReport(RequestSchema):
 
 
 class LabOrders(AnswerSchema):
-    """What a lab is told: when it will be stopped and why, and which files to open again.
+    """Instructions for a lab: when and why it will be stopped, and which files to open again.
 
-    `may_keep` says that work in it, or a wish to keep it, takes that back.
+    `may_keep` says that activity, or a request to keep it, cancels the stop.
     """
 
     stops_at: datetime | None = None

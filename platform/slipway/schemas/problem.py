@@ -1,17 +1,17 @@
-"""The error body every door of Slipway answers with: problem+json, RFC 9457."""
+"""The error body of all Slipway APIs: problem+json, RFC 9457."""
 
 from slipway.schemas.base import AnswerSchema
 
 
 class FieldFault(AnswerSchema):
-    """One field that was wrong and what was expected of it."""
+    """One invalid field and what was expected."""
 
     field: str
     message: str
 
 
 class Problem(AnswerSchema):
-    """What happened, why, and what to do next."""
+    """An error: what happened, why, and the next step."""
 
     type: str
     title: str

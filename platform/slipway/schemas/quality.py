@@ -1,4 +1,4 @@
-"""Measured quality of predictions that have labels, on the wire."""
+"""Wire schemas of the measured quality of labelled predictions."""
 
 from slipway.schemas.base import AnswerSchema
 
@@ -22,7 +22,7 @@ class ClassQuality(AnswerSchema):
 
 
 class CalibrationBin(AnswerSchema):
-    """Rows predicted with about the same confidence: its mean, and the share that was right."""
+    """Rows with similar confidence: their mean confidence, and the share that was correct."""
 
     rows: int
     confidence: float
@@ -30,9 +30,9 @@ class CalibrationBin(AnswerSchema):
 
 
 class ModelTaskOut(AnswerSchema):
-    """The task of an endpoint and the type of its labels, and the reason where it is inferred.
+    """The task of an endpoint and the type of its labels, and the reason if they were inferred.
 
-    Both are empty while they are unknown. Correct them by the settings `task` and `label_type`.
+    Both are empty while they are unknown. Correct them with the settings `task` and `label_type`.
     """
 
     task: str = ""
@@ -42,17 +42,17 @@ class ModelTaskOut(AnswerSchema):
 
 
 class QualityPoint(AnswerSchema):
-    """Measured quality of an hour, a day, a revision or all, and how much of it is labelled.
+    """Measured quality of an hour, a day, a revision or all, and the share of labelled predictions.
 
-    `withheld` names measures that cannot be right for these labels, with the reason. `misfits` are
-    labels of another type than the task needs, `unanswered` rows without a prediction to compare:
-    both are in no measure. `confusion`, `classes` and `calibration` are given for all and for a
+    `withheld` names measures that are invalid for these labels, with the reason. `misfits` are
+    labels of another type than the task needs, `unanswered` rows without a prediction to compare.
+    Neither is in any measure. `confusion`, `classes` and `calibration` are given for all and for a
     slice. The classes with the most labels and the largest cells are listed: `classes_left_out`
     and `confusion_left_out` count the others. A slice is measured with the newest labels of the
-    span: `labels_left_out` counts older ones, which are in no measure of it.
+    range: `labels_left_out` counts older ones, which are not included.
 
-    `estimate` is what was to be expected from how sure the model is (CBPE), with its range: an
-    estimate, which cannot see concept drift.
+    `estimate` is the expected accuracy from the model's confidence (CBPE), with its range. It
+    cannot detect concept drift.
     """
 
     name: str

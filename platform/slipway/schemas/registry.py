@@ -1,4 +1,4 @@
-"""Registered models on the wire: versions, stages, gates, approvals, lineage.
+"""Wire schemas of registered models: versions, stages, gates, approvals, lineage.
 
 Under `/api/v1/projects/{project}`:
 
@@ -77,14 +77,14 @@ Note = Annotated[Text, Field(max_length=2000)]
 
 
 class TargetKind(StrEnum):
-    """What a version is moved to."""
+    """Target of a promotion."""
 
     STAGE = "stage"
     ALIAS = "alias"
 
 
 class GateKind(StrEnum):
-    """What may be asked of a version before it moves."""
+    """Kinds of promotion gates."""
 
     SIGNATURE = "signature"
     GOLDEN = "golden"
@@ -93,21 +93,21 @@ class GateKind(StrEnum):
 
 
 class SignatureGate(RequestSchema):
-    """The version says what goes in and what comes out."""
+    """The version must have a signature."""
 
     kind: Literal["signature"]
 
 
 class GoldenGate(RequestSchema):
-    """Inputs with the outputs that training saw are recorded."""
+    """The version must have golden predictions."""
 
     kind: Literal["golden"]
 
 
 class EvaluationGate(RequestSchema):
-    """A job measured `metric` on `dataset`, at least as good as the version now at the target.
+    """A job must have measured `metric` on `dataset`, at least as good as the current version.
 
-    `margin` is by how much it must be better; a negative one says how much worse it may be.
+    `margin` is the minimum improvement. A negative margin permits a worse value.
     """
 
     kind: Literal["evaluation"]
@@ -118,7 +118,7 @@ class EvaluationGate(RequestSchema):
 
 
 class ApprovalGate(RequestSchema):
-    """A maintainer who is not the author has approved."""
+    """A maintainer who is not the author must approve."""
 
     kind: Literal["approval"]
 
@@ -129,7 +129,7 @@ Gate = Annotated[
 
 
 class TargetGates(RequestSchema):
-    """What is asked before a version reaches a stage, or an alias is set to it."""
+    """Gates of a stage or an alias."""
 
     kind: TargetKind
     name: Annotated[str, Field(min_length=1, max_length=99)]
@@ -162,7 +162,7 @@ class RulesIn(RequestSchema):
 
 
 class RulesOut(AnswerSchema):
-    """The rules in force. `revision` counts their changes; hand it back with the next one."""
+    """The current rules. `revision` counts their changes. Pass it with the next change."""
 
     stages: list[str]
     gates: list[TargetGates]
@@ -176,7 +176,7 @@ class ModelIn(RequestSchema):
 
 
 class ModelChange(RequestSchema):
-    """What changes. `tags` sets the named ones; a tag of null is removed."""
+    """Changes to a model. `tags` sets the given tags, and null removes a tag."""
 
     card: Annotated[Text, Field(max_length=100_000)] | None = None
     description: Note | None = None
@@ -200,12 +200,12 @@ class ModelOut(AnswerSchema):
 
 
 class VersionIn(RequestSchema):
-    """A version to register: `source` is `runs:/RUN/path`, `models:/…` or `mlflow-artifacts:/…`.
+    """A version to register. `source` is `runs:/RUN/path`, `models:/…` or `mlflow-artifacts:/…`.
 
     It names a folder with an MLflow model, or with one model in TorchScript, torch.export or ONNX.
-    Of such a file `format` says what it has to be, and `signature` what goes in and comes out,
-    where the file does not tell; an MLflow model tells both itself. `batching` is how requests that
-    wait together are predicted; without it they are merged only if golden rows prove that they may.
+    For such a file `format` is the expected format, and `signature` its inputs and outputs, if the
+    file does not declare them. An MLflow model declares both. `batching` is the batching mode of
+    waiting requests. Without it they are merged only if golden rows prove that this is safe.
     """
 
     source: Annotated[Line, Field(min_length=6, max_length=500)]
@@ -241,10 +241,10 @@ class ModelVersionOut(AnswerSchema):
 
 
 class EvaluationOut(AnswerSchema):
-    """A figure of a version on a dataset version.
+    """A metric of a version on a dataset version.
 
-    `is_verified` tells whether a job of this platform reported it itself; others do not count for
-    gates. `value` is null when the figure is not a finite number, and `note` says what it was.
+    `is_verified` says that a job of this platform reported it. Gates ignore other metrics. `value`
+    is null if the metric is not a finite number, and `note` contains its text.
     """
 
     id: str
@@ -260,7 +260,7 @@ class EvaluationOut(AnswerSchema):
 
 
 class GoldenFacts(AnswerSchema):
-    """The recorded predictions of a version, in short."""
+    """Summary of the golden predictions of a version."""
 
     rows: int
     sha256: str
@@ -270,11 +270,11 @@ class GoldenFacts(AnswerSchema):
 
 
 class VersionDetail(ModelVersionOut):
-    """A version with what its files say. `fault` says why they could not be read.
+    """A version with the contents of its files. `fault` says why they could not be read.
 
-    `digest` stands for all files; it and the digests of `files` are there when `are_files_known`.
-    `format` is what loads it in a replica, null while its files could not be read.
-    `evaluations` are the newest; `evaluations_left_out` counts the others.
+    `digest` covers all files. It and the digests of `files` are present if `are_files_known`.
+    `format` selects the loader in a replica, null while its files could not be read.
+    `evaluations` are the newest, and `evaluations_left_out` counts the others.
     """
 
     format: ModelFormat | None = None
@@ -293,7 +293,7 @@ class VersionDetail(ModelVersionOut):
 
 
 class GoldenIn(RequestSchema):
-    """Rows that went in when the model was registered, and what came out, to be equal again.
+    """Input rows with the outputs at registration, which a replica has to reproduce.
 
     A number is equal within `absolute_tolerance + relative_tolerance * |recorded|`.
     """
@@ -313,9 +313,9 @@ class GoldenIn(RequestSchema):
 
 
 class EvaluationIn(RequestSchema):
-    """A figure to record. Without `value` it is the last one that `run_id` logged under `metric`.
+    """A metric to record. Without `value`, the last value of `metric` in `run_id` is used.
 
-    `not_finite` names what a figure was that JSON cannot carry.
+    `not_finite` names a value that JSON cannot represent.
     """
 
     metric: MetricName
@@ -333,12 +333,12 @@ class EvaluationIn(RequestSchema):
 
     @property
     def figure(self) -> float | None:
-        """The figure that was given, NaN and infinities included; None when a run has it."""
+        """The given value, including NaN and infinities. None if it comes from a run."""
         return float(self.not_finite) if self.not_finite is not None else self.value
 
 
 class GateResult(AnswerSchema):
-    """How one gate stands: in a sentence, and what to do where it is closed."""
+    """Result of one gate, with an explanation and the next step if it failed."""
 
     kind: GateKind
     passed: bool
@@ -347,7 +347,7 @@ class GateResult(AnswerSchema):
 
 
 class PlanOut(AnswerSchema):
-    """What a promotion would change. Hand `sequence` back to promote what was looked at."""
+    """Effect of a promotion. Pass `sequence` to promote exactly this plan."""
 
     model: str
     version: int
@@ -362,7 +362,7 @@ class PlanOut(AnswerSchema):
 
 
 class TargetIn(RequestSchema):
-    """Where to: exactly one of a stage and an alias."""
+    """Target of a promotion: either a stage or an alias."""
 
     stage: StageName | None = None
     alias: AliasName | None = None
@@ -375,20 +375,20 @@ class TargetIn(RequestSchema):
 
     @property
     def kind(self) -> TargetKind:
-        """What the target is."""
+        """Kind of the target."""
         return TargetKind.STAGE if self.stage is not None else TargetKind.ALIAS
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """Name of the target."""
         return self.stage or self.alias or ""
 
 
 class PromoteIn(TargetIn):
-    """Move a version. `sequence` is that of the plan that was looked at.
+    """A promotion. `sequence` is that of the plan.
 
-    `override_reason` passes closed gates; maintainers only, and it stands in the audit log.
-    `archive_replaced` moves the version it takes the place of to the last stage.
+    `override_reason` overrides failed gates. Only maintainers may, and the audit log records it.
+    `archive_replaced` moves the replaced version to the last stage.
     """
 
     sequence: Whole | None = Field(default=None, ge=0, le=2**31 - 1)
@@ -397,7 +397,7 @@ class PromoteIn(TargetIn):
 
 
 class MoveOut(AnswerSchema):
-    """One move in the history of a model. `version` is null where an alias was removed."""
+    """One promotion in the history of a model. `version` is null if an alias was removed."""
 
     id: str
     sequence: int
@@ -413,7 +413,7 @@ class MoveOut(AnswerSchema):
 
 
 class RequestState(StrEnum):
-    """How a request for a promotion stands."""
+    """State of a promotion request."""
 
     OPEN = "open"
     APPROVED = "approved"
@@ -423,13 +423,13 @@ class RequestState(StrEnum):
 
 
 class RequestIn(TargetIn):
-    """Ask a maintainer to approve a promotion."""
+    """A request for a maintainer's approval of a promotion."""
 
     note: Note = ""
 
 
 class Verdict(StrEnum):
-    """What is said to a request: two by a maintainer, the last by who asked."""
+    """Decision about a promotion request. Only the requester may withdraw it."""
 
     APPROVE = "approve"
     REJECT = "reject"
@@ -442,7 +442,7 @@ class DecisionIn(RequestSchema):
 
 
 class RequestOut(AnswerSchema):
-    """A request for a promotion, and what was said to it."""
+    """A promotion request and its decision."""
 
     id: str
     model: str
@@ -459,7 +459,7 @@ class RequestOut(AnswerSchema):
 
 
 class NodeKind(StrEnum):
-    """What stands in a graph of lineage, from data to predictions."""
+    """Kinds of nodes in a lineage graph, from data to predictions."""
 
     DATASET = "dataset"
     JOB = "job"
@@ -470,7 +470,7 @@ class NodeKind(StrEnum):
 
 
 class LineageNode(AnswerSchema):
-    """One thing; `key` is unique within the graph, `id` is what its kind calls it."""
+    """A node of a lineage graph. `key` is unique within the graph, `id` within its kind."""
 
     key: str
     kind: NodeKind
@@ -480,14 +480,14 @@ class LineageNode(AnswerSchema):
 
 
 class LineageEdge(AnswerSchema):
-    """`source` came before `target`, by their keys."""
+    """An edge from `source` to `target`, by their keys."""
 
     source: str
     target: str
 
 
 class LineageOut(AnswerSchema):
-    """What a thing came of, and what came of it. `left_out` counts what is not listed."""
+    """Upstream and downstream lineage of an object. `left_out` counts nodes that are not listed."""
 
     nodes: list[LineageNode]
     edges: list[LineageEdge]
@@ -495,5 +495,5 @@ class LineageOut(AnswerSchema):
 
 
 def spelled(value: float) -> str:
-    """Return a figure as people read it, NaN and infinities included."""
+    """Format a number for people, including NaN and infinities."""
     return f"{value:.6g}" if math.isfinite(value) else str(value)

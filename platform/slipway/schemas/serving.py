@@ -1,28 +1,28 @@
-"""The data plane on the wire: what the portal tells gateways and replicas, and what they tell back.
+"""Wire schemas of the data plane: between the portal, gateways and replicas.
 
 Gateway (`python -m workers.gateway`), with its own token (`Authorization: Bearer …`):
 
 GET  /api/gateway/v1/snapshot   GatewaySnapshot with an `ETag`; 304 for the same `If-None-Match`.
-                                Asked for every second. The whole truth, level-triggered: what is
-                                not in it is not served. It is kept on the gateway's disk (mode
-                                0600) and served from there while the portal is away.
+                                Polled every second. Complete and level-triggered: an endpoint that
+                                is not in it is not served. It is stored on the gateway's disk
+                                (mode 0600) and used from there while the portal is down.
 POST /api/gateway/v1/reports    GatewayReport → 204, every two seconds. Counters count from the
                                 start of the gateway process (`boot_id`), so a lost or repeated
                                 report changes nothing: the portal keeps the newest by `sequence`.
 
 Replica (`python -m workers.model_server`), a workload with its own short-lived token:
 
-SLIPWAY_REPLICA                 the address of its ReplicaSpec, fetched with SLIPWAY_TOKEN; or the
+SLIPWAY_REPLICA                 the address of its ReplicaSpec, fetched with SLIPWAY_TOKEN, or the
                                 path of a file with it, or the JSON itself
-POST {report_url}               ReplicaReport → 204: loading → warming → ready | failed, at once
-                                at each change and again every ten seconds while it lives.
+POST {report_url}               ReplicaReport → 204: loading → warming → ready | failed,
+                                immediately at each change and every ten seconds.
 
-The portal puts a replica into the snapshot when it has reported `ready` with its address. Readiness
-is a golden prediction that came back equal, never an open port. To take one out: drop it from the
-snapshot (the gateway finishes what it sent there), then stop the workload. To roll back: put the
-weight on the revision that is still warm. A key is never in a snapshot, only its SHA-256.
+The portal adds a replica to the snapshot when it has reported `ready` with its address. Readiness
+means that golden predictions were reproduced, never an open port. To remove one: drop it from the
+snapshot (the gateway finishes requests it sent there), then stop the workload. To roll back: move
+the weight to the revision that is still warm. A key is never in a snapshot, only its SHA-256.
 
-Times on the wire are Unix times; durations and sizes carry their unit in the name.
+Times on the wire are Unix times. Durations and sizes carry their unit in the name.
 """
 
 from enum import StrEnum
@@ -39,7 +39,7 @@ Moment = Annotated[Whole, Field(ge=0, le=2**48)]
 EndpointName = Annotated[str, Field(pattern=r"^[a-z0-9](?:[a-z0-9-]{0,46}[a-z0-9])?$")]
 Address = Annotated[str, Field(min_length=1, max_length=300)]
 
-# Upper bounds in milliseconds of the latency histograms; one more bucket holds what is slower.
+# Upper bounds in milliseconds of the latency histograms; one more bucket counts slower ones.
 LATENCY_BOUNDS_MS = (
     *(0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 7.5, 10.0, 15.0, 25.0, 50.0, 75.0, 100.0, 150.0, 250.0),
     *(500.0, 1000.0, 2500.0, 5000.0, 10000.0, 30000.0),
@@ -47,7 +47,7 @@ LATENCY_BOUNDS_MS = (
 
 
 class Datatype(StrEnum):
-    """Types of elements, by the names of the Open Inference Protocol; BYTES is text."""
+    """Types of elements, by the names of the Open Inference Protocol. BYTES is text."""
 
     BOOL = "BOOL"
     UINT8 = "UINT8"
@@ -65,10 +65,10 @@ class Datatype(StrEnum):
 
 
 class FieldSpec(AnswerSchema):
-    """One input, output or parameter: a tensor, or a column when its signature has columns.
+    """One input, output or parameter: a tensor, or a column if its signature has columns.
 
-    `shape` is that of a whole batch: -1 for any length, the first axis being the rows; columns are
-    `[-1]`. `required` false lets a column be left out, which the model then sees as missing.
+    `shape` is that of a whole batch: -1 for any length, with rows as the first axis. Columns are
+    `[-1]`. A column with `required` false may be omitted, and the model then sees missing values.
     """
 
     name: Annotated[Line, Field(max_length=500)]
@@ -78,9 +78,9 @@ class FieldSpec(AnswerSchema):
 
 
 class Signature(AnswerSchema):
-    """What a model takes and gives. `columns`: a table (pandas); `tensors`: named arrays.
+    """Inputs and outputs of a model. `columns`: a table (pandas). `tensors`: named arrays.
 
-    Without inputs nothing is checked before the model sees it.
+    Without inputs nothing is validated before the model.
     """
 
     kind: Literal["columns", "tensors"] = "tensors"
@@ -90,7 +90,7 @@ class Signature(AnswerSchema):
 
 
 class ModelFormat(StrEnum):
-    """How a model is stored, and so what loads it, in a replica and nowhere else."""
+    """Storage format of a model, which selects its loader in a replica."""
 
     MLFLOW = "mlflow"
     TORCHSCRIPT = "torchscript"
@@ -112,10 +112,10 @@ class ModelFile(AnswerSchema):
 
 
 class GoldenPrediction(AnswerSchema):
-    """A request whose answer is known: `predictions` as the scoring door gives them.
+    """A request with a known response: `predictions` in the format of the scoring protocol.
 
     `request` is a body of `/invocations`. Numbers agree when they are within
-    `atol + rtol * |expected|`; everything else has to be equal.
+    `atol + rtol * |expected|`. Everything else has to be equal.
     """
 
     request: dict[str, Any]
@@ -125,7 +125,7 @@ class GoldenPrediction(AnswerSchema):
 
 
 class BatchingMode(StrEnum):
-    """The ways in which requests that wait at the same time reach a model.
+    """Batching modes of requests that wait at the same time.
 
     `rows`: their rows are merged into one call. `requests`: each is a call of its own. `off`: the
     same, and each is answered before the next one is read.
@@ -137,10 +137,10 @@ class BatchingMode(StrEnum):
 
 
 class Batching(AnswerSchema):
-    """The treatment of requests that wait together. Nothing ever waits for others.
+    """Batching of waiting requests. No request ever waits for others to arrive.
 
-    `mode` is what the author of the version stated. Without it requests are merged only when the
-    golden rows prove that no row changes the answer to another. `max_rows` limits a merged call.
+    `mode` is the choice of the version's author. Without it, requests are merged only if the golden
+    rows prove that no row changes the output of another. `max_rows` limits a merged call.
     """
 
     max_rows: int = Field(default=64, ge=1, le=65_536)
@@ -156,10 +156,10 @@ class BatchingVerdict(StrEnum):
 
 
 class BatchingReport(RequestSchema):
-    """The mode a replica works in, and why.
+    """The batching mode of a replica and its reason.
 
-    `alone_us` is the time of a row that is asked alone, `merged_us` the time of each of
-    `merged_rows` rows in one call; they are missing where nothing was measured.
+    `alone_us` is the time of a single row, `merged_us` the time of each of `merged_rows` rows in
+    one call. They are missing if nothing was measured.
     """
 
     mode: BatchingMode
@@ -171,12 +171,12 @@ class BatchingReport(RequestSchema):
 
 
 class ReplicaSpec(AnswerSchema):
-    """Everything a replica needs. `secret` is what gateways have to know to speak with it.
+    """Configuration of a replica. `secret` authenticates gateways.
 
-    `listen` is where it listens: `unix:/path` or `host:port`, port 0 for one of the system's
-    choice; the address that came of it is in its report. `advertise_host` replaces the host there,
-    for machines that are reached by another name than they listen on. `entry` is the file of the
-    model inside its folder; formats that are a folder (mlflow) take none.
+    `listen` is its address: `unix:/path` or `host:port`, with port 0 for any free port. The report
+    contains the resulting address. `advertise_host` replaces the host there, for machines with a
+    different external name. `entry` is the file of the model inside its folder. Formats that are a
+    folder (mlflow) have none.
     """
 
     replica_id: Id
@@ -200,7 +200,7 @@ class ReplicaSpec(AnswerSchema):
 
 
 class ReplicaState(StrEnum):
-    """Where a replica stands. `ready`: every golden prediction came back equal."""
+    """State of a replica. `ready`: every golden prediction was reproduced."""
 
     LOADING = "loading"
     WARMING = "warming"
@@ -210,11 +210,11 @@ class ReplicaState(StrEnum):
 
 
 class ReplicaReport(RequestSchema):
-    """What a replica says of itself. `reason` says in a sentence why it is not ready.
+    """Report of a replica. `reason` says why it is not ready.
 
-    `signature` is what was found in the model where the spec gave none. `load_ms` and `warm_ms` are
-    how long loading and warming took, `forward_ms` a prediction of one row when warm. `batching` is
-    how a ready replica treats requests that wait together.
+    `signature` is the signature of the model file, if the spec had none. `load_ms` and `warm_ms`
+    are the durations of loading and warming, `forward_ms` that of a prediction of one row when
+    warm. `batching` is the batching mode of a ready replica.
     """
 
     replica_id: Id
@@ -234,7 +234,7 @@ class ReplicaReport(RequestSchema):
 
 
 class ReplicaRoute(AnswerSchema):
-    """A ready replica, where it is, and the secret it knows its gateways by."""
+    """A ready replica, its address, and the secret that gateways send."""
 
     id: Id
     address: Address
@@ -244,10 +244,10 @@ class ReplicaRoute(AnswerSchema):
 class RevisionRoute(AnswerSchema):
     """A revision with its share of the traffic.
 
-    `weight` is relative to the other revisions of the endpoint; 0 keeps it connected and warm, so
-    that moving traffic to it takes one snapshot. Should a revision have no replica left, its share
-    goes to the others. `is_standby` revisions had the traffic before: they are what an endpoint
-    falls back to when none with a weight has a replica left.
+    `weight` is relative to the other revisions of the endpoint. 0 keeps it connected and warm, so
+    that moving traffic to it takes one snapshot. If a revision has no replica left, its share goes
+    to the others. `is_standby` revisions had the traffic before. They are the fallback of an
+    endpoint when no revision with a weight has a replica left.
     """
 
     id: Id
@@ -260,7 +260,7 @@ class RevisionRoute(AnswerSchema):
 
 
 class Shadow(AnswerSchema):
-    """A revision that gets a copy of the requests and whose answers nobody is given.
+    """A revision that receives mirrored requests. Its responses are never returned.
 
     `percent` of the answered predictions are mirrored. They are captured with `shadow` set and the
     id of the prediction they copy, and compared with its outputs (`RevisionCounters.differed`).
@@ -271,9 +271,9 @@ class Shadow(AnswerSchema):
 
 
 class Rate(AnswerSchema):
-    """A token bucket: so many requests a second, and at most `burst` at once.
+    """A token bucket: requests per second, and at most `burst` at once.
 
-    Counted in each gateway process by itself.
+    Each gateway process counts separately.
     """
 
     per_s: float = Field(gt=0, le=10_000_000)
@@ -281,7 +281,7 @@ class Rate(AnswerSchema):
 
 
 class KeyScope(StrEnum):
-    """`predict`: ask for predictions, and all below. `read`: metadata, health, OpenAPI."""
+    """`predict`: predictions and everything in `read`. `read`: metadata, health, OpenAPI."""
 
     PREDICT = "predict"
     READ = "read"
@@ -302,12 +302,12 @@ class KeyRoute(AnswerSchema):
 
 
 class EndpointLimits(AnswerSchema):
-    """What one endpoint admits.
+    """Limits of an endpoint.
 
-    More than `max_body_bytes` is 413; above `rate` 429. What waits or runs is bounded: above
-    `max_in_flight` requests, or when the queue ahead would take longer than `max_queue_ms` at the
-    pace of the last second, the request is answered 503 with `Retry-After`. A request that took
-    `timeout_s` is answered 504.
+    A body above `max_body_bytes` gets 413, and a rate above `rate` 429. Waiting and running
+    requests are bounded: above `max_in_flight`, or when the queue would take longer than
+    `max_queue_ms` at the pace of the last second, the response is 503 with `Retry-After`. A request
+    that took `timeout_s` gets 504.
     """
 
     max_body_bytes: int = Field(default=16 * 1024**2, ge=1, le=1024**3)
@@ -318,8 +318,10 @@ class EndpointLimits(AnswerSchema):
 
 
 class CaptureMode(StrEnum):
-    """`on`: in the log before the answer leaves, on the disk ≤ 100 ms later. `strict`: on the disk
-    before the answer leaves. `off`: predictions are not captured."""
+    """`on`: logged before the response is sent, and on disk at most 100 ms later.
+
+    `strict`: on disk before the response is sent. `off`: predictions are not captured.
+    """
 
     ON = "on"
     STRICT = "strict"
@@ -327,9 +329,10 @@ class CaptureMode(StrEnum):
 
 
 class Fallback(StrEnum):
-    """What answers while no revision with traffic has a replica.
+    """Response while no revision with traffic has a replica.
 
-    `standby`: a warm former revision, and each answer says so. `off`: 503 with `Retry-After`.
+    `standby`: a warm earlier revision serves, and each response says so. `off`: 503 with
+    `Retry-After`.
     """
 
     STANDBY = "standby"
@@ -337,7 +340,7 @@ class Fallback(StrEnum):
 
 
 class EndpointRoute(AnswerSchema):
-    """One endpoint. `name` is its part of addresses, unique in the installation.
+    """One endpoint. `name` is its part of URLs, unique in the installation.
 
     A `paused` endpoint answers 503 with the reason. Columns in `hidden` are dropped or hashed
     (HMAC-SHA256 under `hiding_key`) before predictions come into Parquet.
@@ -359,7 +362,7 @@ class EndpointRoute(AnswerSchema):
 
 
 class GatewaySnapshot(AnswerSchema):
-    """Everything a gateway serves, as of `version`, which grows with every change."""
+    """The whole configuration of a gateway, as of `version`, which grows with every change."""
 
     version: Count
     endpoints: Annotated[list[EndpointRoute], Field(max_length=100_000)] = []
@@ -369,9 +372,9 @@ class GatewaySnapshot(AnswerSchema):
 
 
 class Histogram(AnswerSchema):
-    """Counts by latency: `counts[i]` were at most `LATENCY_BOUNDS_MS[i]`, the last were slower.
+    """Latency histogram: `counts[i]` were at most `LATENCY_BOUNDS_MS[i]`, the last were slower.
 
-    `sum_ms` is the sum of them all.
+    `sum_ms` is their sum.
     """
 
     counts: list[Count] = Field(min_length=len(LATENCY_BOUNDS_MS) + 1, max_length=64)
@@ -379,16 +382,15 @@ class Histogram(AnswerSchema):
 
 
 class RevisionCounters(AnswerSchema):
-    """What happened to requests routed to a revision since the gateway started.
+    """Counters of requests routed to a revision since the gateway started.
 
-    `answered`: 200. `refused`: what the client got wrong (4xx of the model server). `failed`: the
-    model or its replica failed (5xx), which is what counts against a rollout. `retried`: sent to
-    another replica because one died. `fallback`: of all these, the ones it answered in place of the
-    revisions with traffic. `captured` were written to the capture log and `uncaptured` should have
-    been. `mirrored`, `differed`, `shadow_failed` count what a shadow was given, how often its
-    outputs were not those of the answer, and its failures; `unmirrored` copies were left out
-    because it was too busy or had no replica. `in_flight` is of this moment; `queue_ms_sum` is time
-    between arrival and forward pass.
+    `answered`: 200. `refused`: client errors (4xx of the model server). `failed`: errors of the
+    model or its replica (5xx), which count against a rollout. `retried`: sent to another replica
+    because one died. `fallback`: those of all these that it served in place of the revisions with
+    traffic. `captured` were written to the capture log, and `uncaptured` should have been.
+    `mirrored`, `differed` and `shadow_failed` count the requests of a shadow, its differing outputs
+    and its failures. `unmirrored` copies were omitted because it was too busy or had no replica.
+    `in_flight` is the current number. `queue_ms_sum` is the time between arrival and forward pass.
     """
 
     revision_id: Id
@@ -409,7 +411,7 @@ class RevisionCounters(AnswerSchema):
 
 
 class EndpointCounters(AnswerSchema):
-    """Requests of an endpoint that no revision saw, by why, and its revisions."""
+    """Requests of an endpoint that reached no revision, by reason, and its revisions."""
 
     endpoint_id: Id
     unauthorized: Count = 0
@@ -422,7 +424,7 @@ class EndpointCounters(AnswerSchema):
 
 
 class ReplicaLink(AnswerSchema):
-    """How a replica looks from a gateway. `reason` says why it is not connected."""
+    """Connection of a gateway to a replica. `reason` says why it is not connected."""
 
     replica_id: Id
     state: Literal["connecting", "ready", "draining"]
@@ -440,7 +442,7 @@ class CaptureCounters(AnswerSchema):
 
 
 class GatewayReport(RequestSchema):
-    """How one gateway process is doing. `gateway` is its name, `boot_id` new with every start."""
+    """State of one gateway process. `gateway` is its name, `boot_id` new with every start."""
 
     gateway: Id
     boot_id: Id

@@ -1,4 +1,4 @@
-"""Signatures on the wire: what goes into a model and what comes out."""
+"""Wire schemas of signatures: inputs and outputs of a model."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -9,7 +9,7 @@ from slipway.schemas.base import AnswerSchema, Line, RequestSchema, Whole
 
 
 class ElementType(StrEnum):
-    """Types of the elements of tensors, by the names NumPy and MLflow have for them."""
+    """Element types of tensors, by their names in NumPy and MLflow."""
 
     BOOL = "bool"
     UINT8 = "uint8"
@@ -27,7 +27,7 @@ class ElementType(StrEnum):
 
 
 class TensorIn(RequestSchema):
-    """One input or output of a model; `shape` is that of a batch, -1 standing for any length."""
+    """One input or output of a model. `shape` is that of a batch, with -1 for any length."""
 
     name: Annotated[Line, Field(min_length=1, max_length=200)]
     type: ElementType
@@ -35,7 +35,7 @@ class TensorIn(RequestSchema):
 
 
 class SignatureIn(RequestSchema):
-    """What goes into a model, in the order it takes them, and what comes out."""
+    """Inputs of a model, in their order, and its outputs."""
 
     inputs: list[TensorIn] = Field(min_length=1, max_length=1000)
     outputs: list[TensorIn] = Field(default=[], max_length=1000)
@@ -50,7 +50,7 @@ class SignatureIn(RequestSchema):
 
 
 class ColumnOut(AnswerSchema):
-    """One input, output or parameter of a signature; `shape` is that of a tensor."""
+    """One input, output or parameter of a signature. `shape` is that of a tensor."""
 
     name: str
     type: str
@@ -59,7 +59,7 @@ class ColumnOut(AnswerSchema):
 
 
 class SignatureOut(AnswerSchema):
-    """What goes into a model and what comes out."""
+    """Inputs and outputs of a model."""
 
     inputs: list[ColumnOut]
     outputs: list[ColumnOut]

@@ -1,4 +1,4 @@
-"""Spend on the wire: what was spent, what is set as a limit, what something will cost.
+"""Wire schemas of spend: cost, budgets and forecasts.
 
 Money is integer nano-USD everywhere.
 """
@@ -17,14 +17,14 @@ Limit = Annotated[Whole, Field(ge=1, le=MOST_NANO_USD)]
 
 
 class BudgetPeriod(StrEnum):
-    """What a budget limits: each calendar month (UTC), or everything ever spent."""
+    """Period of a budget: each calendar month (UTC), or the total."""
 
     MONTH = "month"
     TOTAL = "total"
 
 
 class ShareOut(AnswerSchema):
-    """What one project, person, tier or kind has spent in a window."""
+    """Cost of one project, person, tier or kind in a window."""
 
     id: str
     name: str
@@ -32,14 +32,14 @@ class ShareOut(AnswerSchema):
 
 
 class DayOut(AnswerSchema):
-    """What a day has cost so far, in UTC."""
+    """Cost of a day so far, in UTC."""
 
     day: date
     nano_usd: int
 
 
 class RunCostOut(AnswerSchema):
-    """What one workload has cost in a window; `nano_usd_per_hour` is 0 once it has ended."""
+    """Cost of one workload in a window. `nano_usd_per_hour` is 0 once it has ended."""
 
     workload: str
     name: str
@@ -52,10 +52,10 @@ class RunCostOut(AnswerSchema):
 
 
 class GroupCostOut(AnswerSchema):
-    """What an experiment or an endpoint (`noun`) has cost in a window.
+    """Cost of an experiment or an endpoint (`noun`) in a window.
 
-    `done` counts what came of it, in `work` (predictions of an endpoint, by days in UTC); absent
-    where nothing is counted. `nano_usd_per_1000` is absent until there is something to divide by.
+    `done` counts its results, in `work` (predictions of an endpoint, by days in UTC). It is absent
+    where nothing is counted. `nano_usd_per_1000` is absent if `done` is 0 or absent.
     """
 
     kind: str
@@ -69,7 +69,7 @@ class GroupCostOut(AnswerSchema):
 
 
 class StoredOut(AnswerSchema):
-    """Bytes of one sort that a project stores now, and what an hour of keeping them costs."""
+    """Stored bytes of one kind in a project, and their current cost per hour."""
 
     what: str
     project: str
@@ -78,12 +78,12 @@ class StoredOut(AnswerSchema):
 
     @property
     def nano_usd_per_month(self) -> int:
-        """What 730 hours of keeping them cost."""
+        """Cost of 730 hours of storage."""
         return 730 * self.nano_usd_per_hour
 
 
 class ForecastOut(AnswerSchema):
-    """What the month will have cost: expected, and between low and high four times in five."""
+    """Forecast of the month's cost: expected value, and an 80 % range from low to high."""
 
     nano_usd: int
     low_nano_usd: int
@@ -92,14 +92,14 @@ class ForecastOut(AnswerSchema):
 
 
 class SpendOut(AnswerSchema):
-    """What a window has cost, live: lines of the ledger and what runs, to the millisecond.
+    """Cost of a window, live: ledger entries and running workloads, to the millisecond.
 
-    Each of the four splits adds up to `nano_usd`, and so do the days. `forecast` is absent while
-    fewer than three whole days were seen, and for windows other than the present month. Tags need
-    not add up: a job may have several or none. `runs`, `by_tag` and `groups` are the dearest;
-    `stored` is what lies there now. Runs that are not listed cost `runs_left_out_nano_usd`
-    together; `are_tags_left_out` and `groups_left_out` (by `kind`) say that there are more tags
-    and groups; `stored_left_out` counts the other stores.
+    Each of the four splits adds up to `nano_usd`, and so do the days. `forecast` is absent with
+    fewer than three full days of data, and for windows other than the current month. Tags need
+    not add up: a job may have several or none. `runs`, `by_tag` and `groups` are the top entries by
+    cost, and `stored` is the current storage. Runs that are not listed cost
+    `runs_left_out_nano_usd` together. `are_tags_left_out` and `groups_left_out` (by `kind`) say
+    that there are more tags and groups. `stored_left_out` counts the other stores.
     """
 
     window: str
@@ -125,7 +125,7 @@ class SpendOut(AnswerSchema):
 
 
 class ExpectedCost(AnswerSchema):
-    """What a run will cost, from like ones: the median of `runs`, and the middle 80 % of them."""
+    """Expected cost of a run from similar ones: the median of `runs`, and their middle 80 %."""
 
     nano_usd: int
     low_nano_usd: int
@@ -134,7 +134,7 @@ class ExpectedCost(AnswerSchema):
 
 
 class BudgetLeft(AnswerSchema):
-    """What one of the budgets in question has left."""
+    """Remaining amount of an applicable budget."""
 
     budget: str
     name: str
@@ -144,7 +144,7 @@ class BudgetLeft(AnswerSchema):
 
 
 class BudgetIn(RequestSchema):
-    """Set a limit for exactly one of `project`, `team` and `person` (an e-mail address)."""
+    """A limit for exactly one of `project`, `team` and `person` (an e-mail address)."""
 
     project: Slug | None = None
     team: Slug | None = None
@@ -156,7 +156,7 @@ class BudgetIn(RequestSchema):
 
 
 class BudgetChange(RequestSchema):
-    """Change what is given; raising the limit lets what it stopped be resumed."""
+    """Changes to a budget. After raising the limit, work it stopped can be resumed."""
 
     limit_nano_usd: Limit | None = None
     stops: Truth | None = None
@@ -164,14 +164,14 @@ class BudgetChange(RequestSchema):
 
 
 class OverrideIn(RequestSchema):
-    """Let everything pass for some hours; 0 ends it. It stands in the audit log."""
+    """Suspend the limit for some hours. 0 ends the override. The audit log records it."""
 
     hours: Annotated[Number, Field(ge=0, le=24 * 7)]
     reason: Annotated[Line, Field(min_length=1, max_length=300)]
 
 
 class BudgetAlertOut(AnswerSchema):
-    """That people were told about a budget."""
+    """A notification about a budget."""
 
     level: str
     message: str
@@ -179,9 +179,9 @@ class BudgetAlertOut(AnswerSchema):
 
 
 class BudgetOut(AnswerSchema):
-    """A budget and where it stands; `left_nano_usd` is after what is set aside for what was let in.
+    """A budget and its state. `left_nano_usd` excludes the amounts reserved for admitted work.
 
-    `overshoot_nano_usd` is what was spent beyond the limit. `alerts` are the newest, and
+    `overshoot_nano_usd` is the spend beyond the limit. `alerts` are the newest, and
     `alerts_left_out` counts the others.
     """
 
@@ -205,7 +205,7 @@ class BudgetOut(AnswerSchema):
 
 
 class RateOut(AnswerSchema):
-    """The price of a bare resource: `cpu` (one), `memory` (GiB), `gpu` (one), `storage` (GB)."""
+    """Price of a bare resource: `cpu` (one), `memory` (GiB), `gpu` (one), `storage` (GB)."""
 
     resource: str
     nano_usd_per_hour: int
@@ -213,15 +213,15 @@ class RateOut(AnswerSchema):
 
 
 class RateIn(RequestSchema):
-    """Price a bare resource from now on."""
+    """Price of a bare resource from now on."""
 
     nano_usd_per_hour: Money
 
 
 class PriceEffect(AnswerSchema):
-    """What a new price of a tier would change, before it is set.
+    """Effect of a new price of a tier, before it is set.
 
-    `running_*` is the burn rate of what runs on the tier; `last_30_days_*` what was spent on it.
+    `running_*` is the current cost rate of workloads on the tier, `last_30_days_*` their spend.
     """
 
     tier: str
@@ -235,7 +235,7 @@ class PriceEffect(AnswerSchema):
 
 
 class IdleOut(AnswerSchema):
-    """A waste, its cause in a sentence, and what an hour of stopping it saves."""
+    """An idle resource, its cause, and the savings per hour of stopping it."""
 
     cause: str
     name: str

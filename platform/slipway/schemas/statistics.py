@@ -1,6 +1,6 @@
-"""What a table of data looks like, in numbers: its columns, and how their values are distributed.
+"""Statistics of tables: columns and the distribution of their values.
 
-Of a version of a dataset, and of anything else that is compared with one later.
+Used for dataset versions and for everything that is compared with one later.
 """
 
 from enum import StrEnum
@@ -15,7 +15,7 @@ TOP_VALUES = 20
 
 
 class ColumnKind(StrEnum):
-    """What the values of a column are."""
+    """Kind of the values of a column."""
 
     INTEGER = "integer"
     NUMBER = "number"
@@ -33,7 +33,7 @@ class QuantileOf(AnswerSchema):
 
 
 class Bin(AnswerSchema):
-    """How many values lie from `low` up to, but not at, `high`; the last bin holds its end too."""
+    """Number of values from `low` up to, but excluding, `high`. The last bin includes `high`."""
 
     low: float
     high: float
@@ -41,17 +41,17 @@ class Bin(AnswerSchema):
 
 
 class TopValue(AnswerSchema):
-    """A value, shortened to 100 characters, and how many rows have it."""
+    """A value, shortened to 100 characters, and its number of rows."""
 
     value: str
     count: int
 
 
 class NumberStatistics(AnswerSchema):
-    """Of the finite values; `infinite` counts the others. `std` divides by n.
+    """Statistics of the finite values. `infinite` counts the others. `std` divides by n.
 
-    Quantiles and histogram are of `sampled` values, evenly spread over the rows: of all of them
-    while they fit into memory. `exact_min` and `exact_max` are set for whole numbers and decimals,
+    Quantiles and histogram use `sampled` values, evenly spread over the rows, which are all of
+    them if they fit into memory. `exact_min` and `exact_max` are set for integers and decimals,
     which doubles may round.
     """
 
@@ -68,11 +68,11 @@ class NumberStatistics(AnswerSchema):
 
 
 class ColumnStatistics(AnswerSchema):
-    """One column: `type` as Arrow writes it, `count` values and `missing` ones.
+    """Statistics of a column: `type` in Arrow's notation, `count` values and `missing` ones.
 
-    `distinct` is an estimate unless `distinct_is_exact`; None where values are not told apart
-    (fractions, lists). `top` holds the most frequent values, with counts that may be too low when
-    `distinct_is_exact` is false.
+    `distinct` is an estimate unless `distinct_is_exact`. It is null where values are not
+    distinguished (fractions, lists). `top` holds the most frequent values, with counts that may be
+    too low when `distinct_is_exact` is false.
     """
 
     name: str
@@ -89,7 +89,7 @@ class ColumnStatistics(AnswerSchema):
 
 
 class TableStatistics(AnswerSchema):
-    """All of a table. `is_complete` is false where reading all of it would have taken too long."""
+    """Statistics of a table. `is_complete` is false if a full read would have taken too long."""
 
     rows: int
     is_complete: bool = True

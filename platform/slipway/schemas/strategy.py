@@ -1,16 +1,16 @@
-"""How ranks share the work of training, as one word: the grammar and what a word means for a job.
+"""Distribution strategies of training as one word: the grammar, and its meaning for a job.
 
     word     = "auto" | ps | part { "*" part }
     part     = "ddp" [size] | "zero1" [size] | zero [size] ["+offload"] | "tensor" [size]
              | "pipeline" [size] [":" schedule]
-    zero     = "zero2" | "zero3" | "fsdp"                       fsdp is another name of zero3
+    zero     = "zero2" | "zero3" | "fsdp"                       fsdp is an alias of zero3
     schedule = "gpipe" | "1f1b" | "interleaved"
     ps       = "ps" [size] [":" ("sync" | "async" | "ssp" [size])]
     size     = "=" number
 
-The ranks form a grid with one axis a part. One part may leave its size out and takes what the
-others leave; `tensor` and `pipeline` alone with a size share the rest of the ranks by `ddp`. At
-one rank every word means plain training.
+The ranks form a grid with one axis a part. One part may omit its size and takes the
+remaining ranks. `tensor` and `pipeline` alone with a size combine with `ddp` over the other ranks.
+With one rank every word means plain training.
 """
 
 import difflib
@@ -26,7 +26,7 @@ MAX_WORD_LENGTH = 200
 
 
 class StrategyError(ValueError):
-    """A strategy is not a word of the grammar, or does not fit the number of ranks.
+    """The strategy is not valid, or does not fit the number of ranks.
 
     `message` says what is wrong and why, `next_step` what to do.
     """
@@ -38,7 +38,7 @@ class StrategyError(ValueError):
 
 
 class Sharing(StrEnum):
-    """What ranks that see different samples divide among themselves, the least first."""
+    """State that data-parallel ranks shard among themselves, in ascending order."""
 
     DDP = "ddp"
     ZERO1 = "zero1"
@@ -47,7 +47,7 @@ class Sharing(StrEnum):
 
 
 class Schedule(StrEnum):
-    """In which order the stages of a pipeline work on micro-batches."""
+    """Order in which the stages of a pipeline process micro-batches."""
 
     GPIPE = "gpipe"
     ONE_FORWARD_ONE_BACKWARD = "1f1b"
@@ -55,7 +55,7 @@ class Schedule(StrEnum):
 
 
 class Consistency(StrEnum):
-    """How far workers of a parameter server may run apart."""
+    """Maximum staleness of the workers of a parameter server."""
 
     SYNCHRONOUS = "sync"
     ASYNCHRONOUS = "async"
@@ -64,9 +64,9 @@ class Consistency(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The grid of a job: how many ranks along each axis. Their product is the world size.
+    """The grid of a job: number of ranks along each axis. Their product is the world size.
 
-    `servers` and `workers` are set for a parameter server only; all axes are then 1.
+    `servers` and `workers` are set only for a parameter server, and all axes are then 1.
     """
 
     pipeline: int = 1
@@ -78,13 +78,13 @@ class Layout:
 
     @property
     def data(self) -> int:
-        """Into how many shares a batch is cut."""
+        """Number of shards of a batch."""
         return self.workers or self.replicas * self.shards
 
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """A parameter server: on how many ranks, and how far workers may run apart (in steps)."""
+    """A parameter server: its number of ranks, and the maximum staleness of workers in steps."""
 
     count: int = 1
     consistency: Consistency = Consistency.SYNCHRONOUS
@@ -99,7 +99,7 @@ class Servers:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One part of a word; `size` is None where the word leaves it out."""
+    """One part of a word. `size` is None if the word omits it."""
 
     name: str
     size: int | None = None
@@ -124,19 +124,19 @@ _PART = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """A parsed word. `str()` gives the word back in its usual spelling."""
+    """A parsed word. `str()` returns its canonical spelling."""
 
     parts: tuple[Part, ...] = ()
     servers: Servers | None = None
 
     @property
     def is_auto(self) -> bool:
-        """Whether Slipway chooses when the model and the machines are known."""
+        """Return whether Slipway chooses once the model and the machines are known."""
         return not self.parts and self.servers is None
 
     @property
     def sharing(self) -> Sharing:
-        """What is divided among ranks that see different samples."""
+        """State that data-parallel ranks shard."""
         sharings = [Sharing(part.name) for part in self.parts if part.name in list(Sharing)]
         return max(sharings, key=list(Sharing).index, default=Sharing.DDP)
 
@@ -148,7 +148,7 @@ class Strategy:
 
     @property
     def offload(self) -> bool:
-        """Whether weights, gradients and optimizer state rest in the memory of the host."""
+        """Return whether weights, gradients and optimizer state are offloaded to host memory."""
         return any(part.offload for part in self.parts)
 
     def __str__(self) -> str:
@@ -221,7 +221,7 @@ def _ranks(count: int) -> str:
 
 
 def parse_strategy(word: str) -> Strategy:
-    """Return what a strategy word says; raises StrategyError with what to write instead."""
+    """Parse a strategy word. Raises StrategyError with a suggestion."""
     text = word.strip().lower()
     if not text or len(text) > MAX_WORD_LENGTH:
         raise StrategyError(

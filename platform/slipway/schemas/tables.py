@@ -1,4 +1,4 @@
-"""The schema of a table: types, missing words, encoding and separator, for everybody who reads it.
+"""The schema of a table: types, missing values, encoding and separator, shared by all readers.
 
 The portal determines a `TableSchema` once, when a version is checked, and stores it with the
 version. Jobs read with the same one.
@@ -44,7 +44,7 @@ TABLE_ENDS = (
         for packed in COMPRESSIONS
     ),
 )
-# What Hive and Spark write for a missing value.
+# Marker of Hive and Spark for a missing value.
 _MISSING_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 _PARTITION = re.compile(r"[^=/]+=")
 # UUIDs are in the names of parts that Spark and Arrow write.
@@ -59,7 +59,7 @@ def _table_end(path: str) -> str:
 
 
 def format_of(path: str) -> str | None:
-    """Return the format of a table by the name of its file, None for one that is no table."""
+    """Return the format of a table by its file name, None for other files."""
     end = _table_end(path)
     if not end:
         return None
@@ -67,20 +67,20 @@ def format_of(path: str) -> str | None:
 
 
 def compression_of(path: str) -> str | None:
-    """Return the compression of a file by its name, None for one that is plain."""
+    """Return the compression of a file by its name, None for an uncompressed one."""
     name = path.lower()
     return next((kind for end, kind in COMPRESSIONS.items() if name.endswith(end)), None)
 
 
 def is_partition(folder: str) -> bool:
-    """Return whether the name of a folder holds a value of a column: `year=2026`."""
+    """Return whether the name of a folder contains the value of a column: `year=2026`."""
     return _PARTITION.match(folder) is not None
 
 
 def partition_values(path: str) -> dict[str, str | None]:
-    """Return the values that the folders of a path name, by column.
+    """Return the values in the folder names of a path, by column.
 
-    Raises ValueError for a column that two of them name.
+    Raises ValueError if two folders name the same column.
     """
     values: dict[str, str | None] = {}
     for name, value in _partitions(path):
@@ -106,7 +106,7 @@ def _unescaped(value: str) -> str:
 
 
 def distinct_partitions(paths: Iterable[str]) -> dict[str, list[str | None]]:
-    """Return the columns that folders of these paths name, each with its distinct values."""
+    """Return the columns in the folder names of these paths, each with its distinct values."""
     values: dict[str, dict[str | None, None]] = {}
     for path in paths:
         for name, value in _partitions(path):
@@ -115,9 +115,9 @@ def distinct_partitions(paths: Iterable[str]) -> dict[str, list[str | None]]:
 
 
 def table_key(path: str) -> str:
-    """Return what all parts of a table have in common.
+    """Return the common key of all parts of a table.
 
-    Their names differ in numbers and UUIDs alone, and in the values that folders name.
+    Names of parts differ only in numbers, UUIDs and values of partition folders.
     """
     *folders, name = path.split("/")
     keys = [
@@ -134,7 +134,7 @@ def matches_pattern(path: str, pattern: str) -> bool:
 
 
 def is_plain(path: str, patterns: Iterable[str]) -> bool:
-    """Return whether a file is declared as plain, so that it is part of no table."""
+    """Return whether a file is declared as plain, and so belongs to no table."""
     return any(matches_pattern(path, pattern) for pattern in patterns)
 
 
@@ -165,12 +165,12 @@ FilePattern = Annotated[Line, Field(min_length=1, max_length=1000)]
 
 
 class ReadSettings(RequestSchema):
-    """Declarations about the tables of a version; what is not declared is detected.
+    """Declarations about the tables of a version. Everything else is detected.
 
-    `types` names columns and their types. `missing` replaces the words that mean a missing value,
-    and then applies to text columns too. `encoding` and `separator` are those of text files,
-    `sheet` is the one to read of Excel workbooks. `plain_files` are patterns of files that are
-    stored as they are and not read as tables: `*.xlsx` matches names in all folders, a pattern with
+    `types` declares the types of columns by name. `missing` replaces the words for missing values,
+    and then applies to text columns too. `encoding` and `separator` apply to text files, and
+    `sheet` selects the sheet of Excel workbooks. `plain_files` are patterns of files that are
+    stored unchanged and not read as tables: `*.xlsx` matches names in all folders, a pattern with
     a slash the whole path.
     """
 
@@ -183,7 +183,7 @@ class ReadSettings(RequestSchema):
 
 
 class TableColumn(AnswerSchema):
-    """A column: its Arrow type, and a note where the values could be taken for another one."""
+    """A column: its Arrow type, and a note if its values are ambiguous."""
 
     name: str
     type: str
@@ -191,12 +191,12 @@ class TableColumn(AnswerSchema):
 
 
 class TableSchema(AnswerSchema):
-    """The schema that both the portal and jobs read a table with.
+    """The schema with which the portal and jobs read a table.
 
-    `arrow` is the Arrow schema (IPC, Base64). `missing` are the words that mean a missing value in
-    columns of numbers, times and booleans, `missing_in_text` in columns of text. `encoding` and
-    `separator` are those of the first file. `partitions` are the columns that the names of folders
-    hold. `is_complete` is false where not all rows were read: later rows may widen a type.
+    `arrow` is the Arrow schema (IPC, Base64). `missing` are the words for missing values in columns
+    of numbers, times and booleans, `missing_in_text` in columns of text. `encoding` and
+    `separator` are those of the first file. `partitions` are the columns from folder names.
+    `is_complete` is false if not all rows were read, so that later rows may widen a type.
     """
 
     columns: list[TableColumn] = []

@@ -1,4 +1,4 @@
-"""Training jobs on the wire: what was submitted, exactly, and how it goes.
+"""Wire schemas of training jobs: the submission, and the state of a job.
 
 Under `/api/v1`:
 
@@ -19,20 +19,20 @@ GET    projects/{project}/jobs/{job}/samples   list[SampleOut]
 GET    projects/{project}/jobs/{job}/checkpoints  list[CheckpointOut]
 GET    tiers                                   PageOf[TierOut]
 
-`logs` answers the bytes from `offset` (0) on, at most `limit` (4 MiB, which is also the most), of
-`rank` (0) in `attempt` (the latest). Its headers tell where they stand: X-Log-Attempt; X-Log-Size,
-where the log ends so far; X-Log-Complete, `true` when it will not grow; X-Log-Offset, the place of
-the first byte, where that is later than asked for because a bounded log has lost its middle.
+`logs` returns the bytes from `offset` (0) on, at most `limit` (4 MiB, which is also the most), of
+`rank` (0) in `attempt` (the latest). Its headers are X-Log-Attempt, X-Log-Size (the current
+size of the log), X-Log-Complete (`true` when it will not grow) and X-Log-Offset (the offset of the
+first byte, if that is later than requested because a bounded log has lost its middle).
 
-`follow` answers text/event-stream. `rank` and `attempt` narrow the log, `logs=false` leaves it out.
+`follow` returns text/event-stream. `rank` and `attempt` narrow the log, `logs=false` leaves it out.
 
-event: state    JobProgress: at once, and whenever something of it has changed
-event: log      LogPiece: in the order of offsets within one attempt and rank
+event: state    JobProgress: immediately, and after every change
+event: log      LogPiece: ordered by offset within one attempt and rank
 event: sample   SampleOut
-event: end      {}: the job has ended and all of it was sent; nobody needs to come back
+event: end      {}: the job has ended and everything was sent
 
-Each event has an `id` that stands for everything sent up to it: who comes back with it in
-Last-Event-ID gets what follows, nothing left out. A comment is sent after 15 s of silence.
+Each event has an `id`. A client that reconnects with it in Last-Event-ID continues after that
+event, without gaps. A comment is sent after 15 s of silence.
 """
 
 from base64 import b64decode, b64encode
@@ -61,7 +61,7 @@ MAX_DIFF_CHARACTERS = 1_000_000
 
 
 def _storable(text: str) -> str:
-    """Refuse what no database stores; a diff is kept to the byte, or it would not apply."""
+    """Refuse characters that no database stores. A diff stays byte-exact, or it would not apply."""
     if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
         raise ValueError("holds a NUL character or a lone surrogate")
     return text
@@ -70,7 +70,7 @@ def _storable(text: str) -> str:
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 RelativePath = Annotated[Line, Field(min_length=1, max_length=500)]
 Argument = Annotated[Line, Field(max_length=4096)]
-# What spend is split by: at most ten a job, such as `team=vision`.
+# Tags for cost reports: at most ten per job, such as `team=vision`.
 TagName = Annotated[Line, Field(pattern=r"^[A-Za-z][A-Za-z0-9_.-]{0,39}$")]
 TagValue = Annotated[Line, Field(min_length=1, max_length=60)]
 Tags = Annotated[dict[TagName, TagValue], Field(max_length=10)]
@@ -81,7 +81,7 @@ LOG_READ_BYTES = 4 * 1024**2
 
 
 class GitFacts(AnswerSchema):
-    """The commit a snapshot was taken at; `diff` is what was not committed, as a unified diff."""
+    """The commit of a snapshot. `diff` contains the uncommitted changes as a unified diff."""
 
     commit: Annotated[str, Field(pattern=r"^[0-9a-f]{40,64}$")]
     branch: Annotated[Line, Field(max_length=250)] = ""
@@ -91,7 +91,7 @@ class GitFacts(AnswerSchema):
 
 
 class SnapshotOut(AnswerSchema):
-    """Code as it was: a tar with sorted names and no times, so that equal code is equal bytes."""
+    """A code snapshot: a tar with sorted names and no times, so that equal code has equal bytes."""
 
     digest: Digest
     size_bytes: int
@@ -101,14 +101,14 @@ class SnapshotOut(AnswerSchema):
 class JobIn(RequestSchema):
     """A job to run: `script` of the snapshot on `nodes` times `procs` ranks.
 
-    `params` reach the script as `--name=value` after `args`, and stand on the job. `strategy` is a
-    word of `slipway.distributed`. `requirements` is the text of a requirements file; empty means
-    the environment of the installation. `backend` says what keeps the ranks apart from others on
-    their node: `process`, which starts at once, or `docker`, a container. `datasets` are versions
-    it reads (`digits:3`; without a number the latest at this moment): in the job
-    `slipway.dataset("digits")` is that version. `tags` split what is spent, whoever pays it.
-    `parent` is the id of a job or other workload of the project that this job is a part of: it is
-    stopped with it, and its cost counts there.
+    `params` are passed to the script as `--name=value` after `args`, and shown with the job.
+    `strategy` is a word of `slipway.distributed`. `requirements` is the text of a requirements
+    file, and empty means the environment of the installation. `backend` isolates the ranks from
+    others on their node: `process`, which starts immediately, or `docker`, a container. `datasets`
+    are versions to read (`digits:3`, without a number the latest at submission): in the job
+    `slipway.dataset("digits")` is that version. `tags` split the cost. `parent` is the id of a job
+    or other workload of the project that this job is a part of: it is stopped with it, and its cost
+    counts there.
     """
 
     name: Name | None = None
@@ -133,9 +133,9 @@ class JobIn(RequestSchema):
 
 
 class JobEdit(RequestSchema):
-    """What a clone changes; everything left out stays as it was.
+    """Changes of a clone. Omitted fields are copied.
 
-    `git` belongs to `snapshot`: with another snapshot and without it, nothing is known.
+    `git` belongs to `snapshot`: a new snapshot without `git` has no commit.
     """
 
     name: Name | None = None
@@ -155,10 +155,10 @@ class JobEdit(RequestSchema):
 
 
 class Quote(AnswerSchema):
-    """What a job would cost and whether it could start now. Money in nano-USD.
+    """Cost of a job, and whether it could start now. Money in nano-USD.
 
-    `expected` is what like jobs of the past have cost, absent without history; `budgets` are those
-    that would have to let it in, each of which sets `set_aside_nano_usd` aside for it.
+    `expected` is the cost of similar past jobs, absent without history. `budgets` are those that
+    would have to admit it, each of which reserves `set_aside_nano_usd` for it.
     """
 
     nano_usd_per_hour: int
@@ -173,8 +173,8 @@ class Quote(AnswerSchema):
 class CheckpointOut(AnswerSchema):
     """A verified checkpoint of a job.
 
-    `copied_at` says since when a copy is in the store, from which the job goes on on any node; null
-    where it lies on its node alone.
+    `copied_at` is the time of its copy in the store, from which the job can resume on any node. It
+    is null while the checkpoint is only on its node.
     """
 
     step: int
@@ -185,7 +185,7 @@ class CheckpointOut(AnswerSchema):
 
 
 class SampleOut(AnswerSchema):
-    """Use of one task at one moment."""
+    """Resource usage of one task at a point in time."""
 
     at: datetime
     task: int
@@ -196,7 +196,7 @@ class SampleOut(AnswerSchema):
 
 
 class JobOut(AnswerSchema):
-    """A job: the workload it is, and exactly what was submitted."""
+    """A job: its workload and its exact submission."""
 
     workload: WorkloadOut
     script: str
@@ -220,7 +220,7 @@ class JobOut(AnswerSchema):
 
 
 class JobProgress(AnswerSchema):
-    """How a job stands at one moment: what of `JobOut` changes while it runs."""
+    """The fields of `JobOut` that change while it runs."""
 
     workload: WorkloadOut
     cost_nano_usd: int = 0
@@ -231,10 +231,10 @@ class JobProgress(AnswerSchema):
 
 
 class LogPiece(AnswerSchema):
-    """Bytes of the log of one rank: those from `offset` on, in exactly one of the two fields.
+    """Bytes of a rank's log from `offset` on, in exactly one of the two fields.
 
-    `text` where they are UTF-8 by themselves, `base64` where they are not, for example because the
-    piece ends inside a character.
+    `text` if they are valid UTF-8, otherwise `base64`, for example because the piece ends inside a
+    character.
     """
 
     attempt: int
@@ -254,7 +254,7 @@ class LogPiece(AnswerSchema):
 
     @property
     def data(self) -> bytes:
-        """The bytes themselves; raises ValueError when `base64` is none."""
+        """The bytes. Raises ValueError if `base64` is not valid."""
         if self.text is not None:
             return self.text.encode()
         return b64decode(self.base64 or "", validate=True)

@@ -1,18 +1,18 @@
-"""Shortening text that people read, so that it says how much of it is missing."""
+"""Shortening of text for people, with the number of omitted characters."""
 
 import hashlib
 from collections.abc import Sequence
 
 
 def shorten(text: str, limit: int) -> str:
-    """Return at most `limit` characters of a text, with the number there were where it is cut."""
+    """Return at most `limit` characters of a text, with its original length if it is cut."""
     if len(text) <= limit:
         return text
     return _cut(text, limit, f" … (the beginning of {len(text):,} characters)")
 
 
 def shorten_name(name: str, limit: int) -> str:
-    """Return at most `limit` characters of a name, with a digest that no other long name has."""
+    """Return at most `limit` characters of a name, with a unique digest if it is cut."""
     if len(name) <= limit:
         return name
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:16]
@@ -20,7 +20,7 @@ def shorten_name(name: str, limit: int) -> str:
 
 
 def name_some(names: Sequence[str], most: int) -> str:
-    """Return the first `most` names as a list in a sentence, and how many others there are."""
+    """Return the first `most` names as a list in a sentence, and the number of the others."""
     others = len(names) - most
     return ", ".join(names[:most]) + (f" and {others} more" if others > 0 else "")
 

@@ -1,4 +1,4 @@
-"""Workloads on the wire: what runs, where it stands, why, and how it ended."""
+"""Wire schemas of workloads: state, reason, tasks and outcome."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -23,7 +23,7 @@ from slipway.schemas.base import (
 
 
 class WorkloadState(StrEnum):
-    """Where a workload stands; the last four are final."""
+    """State of a workload. The last four are final."""
 
     SUBMITTED = "submitted"
     ADMITTED = "admitted"
@@ -39,12 +39,12 @@ class WorkloadState(StrEnum):
 
     @property
     def is_final(self) -> bool:
-        """Whether the workload has ended."""
+        """Return whether the workload has ended."""
         return self in (self.SUCCEEDED, self.FAILED, self.STOPPED, self.LOST)
 
 
 class ReasonCode(StrEnum):
-    """Why a workload ended, stopped or was put back into the queue."""
+    """Reasons why a workload ended, stopped or was requeued."""
 
     COMPLETED = "completed"
     EXIT = "exit"
@@ -68,7 +68,7 @@ class ReasonCode(StrEnum):
 
 
 class Resources(PartSchema):
-    """What one task needs, or a node offers. Thousandths of a CPU, bytes, whole GPUs."""
+    """Resources of a task or a node: thousandths of a CPU, bytes, whole GPUs."""
 
     cpu_millis: Whole = Field(ge=0, le=10_000_000)
     memory_bytes: Whole = Field(ge=0, le=2**50)
@@ -77,17 +77,16 @@ class Resources(PartSchema):
 
 LabelKey = Annotated[Line, Field(min_length=1, max_length=63)]
 LabelValue = Annotated[Line, Field(max_length=63)]
-# The rule for keys again, for readers of the API's description: pydantic leaves it out of there.
+# The rule for keys again, for the OpenAPI description, where pydantic omits it.
 _KEYS: JsonDict = {"propertyNames": {"minLength": 1, "maxLength": 63, "pattern": LINE_PATTERN}}
 Labels = Annotated[dict[LabelKey, LabelValue], Field(max_length=64, json_schema_extra=_KEYS)]
 NanoUsd = Annotated[Whole, Field(ge=0, le=10**15)]
 
 
 class TierOut(AnswerSchema):
-    """A hardware tier: what one task gets and what an hour of it costs, in nano-USD.
+    """A hardware tier: the resources of one task and the price per hour in nano-USD.
 
-    `labels` are those a node must carry. `free_tasks` says how many tasks of this tier would fit
-    right now.
+    `labels` are required of nodes. `free_tasks` says how many tasks of this tier fit right now.
     """
 
     id: str
@@ -111,7 +110,7 @@ class TierIn(RequestSchema):
 
 
 class TierChange(RequestSchema):
-    """What an administrator may change. Resources never change: make another tier instead."""
+    """Changes to a tier. Resources never change, so create another tier instead."""
 
     name: Name | None = None
     is_active: Truth | None = None
@@ -119,17 +118,17 @@ class TierChange(RequestSchema):
 
 
 class TierPriceOut(AnswerSchema):
-    """A price and the moment from which it counts; prices are only ever added."""
+    """A price and the time from which it applies. Prices are only ever added."""
 
     nano_usd_per_hour: int
     effective_from: datetime
 
 
 class NodeIsolation(AnswerSchema):
-    """How one back end of a node keeps the tasks of different projects apart.
+    """Isolation between tasks of different projects in one back end of a node.
 
-    `level` is `namespaces`, `users`, `containers` or `shared`, and `meaning` says in plain words
-    what that keeps apart. `detail` says why no stronger level is available there.
+    `level` is `namespaces`, `users`, `containers` or `shared`, and `meaning` explains it in plain
+    words. `detail` says why no stronger level is available there.
     """
 
     backend: str
@@ -140,10 +139,10 @@ class NodeIsolation(AnswerSchema):
 
 
 class NodeDisk(AnswerSchema):
-    """The disk that holds the folders of a node's tasks.
+    """The disk for the folders of a node's tasks.
 
-    A task that holds more than `task_bytes` there ends with the reason `disk_full`. Below
-    `reserve_bytes` of free space the node ends the task that grew most.
+    A task that uses more than `task_bytes` ends with the reason `disk_full`. Below `reserve_bytes`
+    of free space, the node stops the task that grew most.
     """
 
     capacity_bytes: int
@@ -153,9 +152,9 @@ class NodeDisk(AnswerSchema):
 
 
 class NodeOut(AnswerSchema):
-    """A machine of the installation. `reason` says why it takes no new work, if it does not.
+    """A machine of the installation. `reason` says why it accepts no new work, if that is so.
 
-    A back end whose isolation is `shared` runs one project at a time, unless `mixes_projects`.
+    A back end with the isolation `shared` runs one project at a time, unless `mixes_projects`.
     """
 
     id: str
@@ -180,7 +179,7 @@ class NodeOut(AnswerSchema):
 class NodeChange(RequestSchema):
     """Settings of a node.
 
-    `mixes_projects` allows several projects at a time where the node cannot keep them apart: code
+    `mixes_projects` permits several projects at a time without isolation between them: code
     of one project can then read files, memory and secrets of the others that run there.
     """
 
@@ -188,15 +187,15 @@ class NodeChange(RequestSchema):
 
 
 class NodeReason(RequestSchema):
-    """Why a node is taken out of use; users whose work waits for it read this."""
+    """Reason for cordoning or draining a node, shown to users whose work waits for it."""
 
     reason: Annotated[Line, Field(max_length=200)] = ""
 
 
 class JoinTokenIn(RequestSchema):
-    """A one-time token with which one machine joins. `node` binds it to a name.
+    """A one-time token for one machine to join. `node` binds it to a name.
 
-    A token bound to the name of a node that exists lets the machine join again in its place.
+    A token bound to the name of an existing node lets the machine join again in its place.
     """
 
     node: Slug | None = None
@@ -204,7 +203,7 @@ class JoinTokenIn(RequestSchema):
 
 
 class JoinTokenCreated(AnswerSchema):
-    """The one answer that carries the join token."""
+    """A new join token, which only this response contains."""
 
     join_token: str = Field(repr=False)
     command: str = Field(repr=False)
@@ -212,7 +211,7 @@ class JoinTokenCreated(AnswerSchema):
 
 
 class QuotaIn(RequestSchema):
-    """What a project or team may use at once (None: no limit), and its weight in the fair share."""
+    """Concurrent resources of a project or team (null: no limit), and its fair-share weight."""
 
     cpu_millis: Whole | None = Field(default=None, ge=0, le=10**9)
     gpus: Whole | None = Field(default=None, ge=0, le=10**6)
@@ -221,7 +220,7 @@ class QuotaIn(RequestSchema):
 
 
 class QuotaOut(AnswerSchema):
-    """A quota in force. `used_*` is what runs now under it."""
+    """A quota. `used_*` is the current usage."""
 
     cpu_millis: int | None = None
     gpus: int | None = None
@@ -233,7 +232,7 @@ class QuotaOut(AnswerSchema):
 
 
 class WorkloadEventOut(AnswerSchema):
-    """One line of a workload's story."""
+    """An event of a workload."""
 
     at: datetime
     attempt: int
@@ -242,10 +241,9 @@ class WorkloadEventOut(AnswerSchema):
 
 
 class WorkloadOut(AnswerSchema):
-    """A workload. `explanation` is the sentence a person reads: why it waits, runs or ended.
+    """A workload. `explanation` says why it waits, runs or ended.
 
-    `network` is the rule it runs under: what it reaches of the network. `parent` is the id of the
-    workload that it is a part of.
+    `network` is its network access. `parent` is the id of the workload that it is a part of.
     """
 
     id: str
@@ -274,7 +272,7 @@ class WorkloadOut(AnswerSchema):
 
 
 class RankLogOut(AnswerSchema):
-    """The log of one rank of one attempt: fetch it under `attempt` and `rank`."""
+    """The log of one rank of one attempt. Fetch it by `attempt` and `rank`."""
 
     attempt: int
     rank: int
@@ -283,7 +281,7 @@ class RankLogOut(AnswerSchema):
 
 
 class TaskOut(AnswerSchema):
-    """One task of the current attempt: where it runs and how it ended."""
+    """One task of the current attempt: its node and its exit."""
 
     index: int
     node: str | None = None
@@ -298,8 +296,9 @@ class TaskOut(AnswerSchema):
 class WorkloadDetailOut(WorkloadOut):
     """A workload with its tasks, its newest events and its logs.
 
-    `events_left_out` older ones are in its list of events. `tasks_without_logs` counts tasks of
-    earlier attempts whose logs are not in `logs`; each log can be read by attempt and rank.
+    `events_left_out` counts older events, which the list of events contains. `tasks_without_logs`
+    counts tasks of earlier attempts whose logs are not in `logs`. Each log can be read by attempt
+    and rank.
     """
 
     tasks: list[TaskOut] = []
@@ -311,7 +310,7 @@ class WorkloadDetailOut(WorkloadOut):
 
 
 class WorkloadStop(RequestSchema):
-    """Ask a workload to end; `message` is shown on its page."""
+    """Stop a workload. `message` is shown on its page."""
 
     message: Annotated[Line, Field(max_length=200)] = ""
 
@@ -333,7 +332,7 @@ class EnvironmentIn(RequestSchema):
 
 
 class BuildOut(AnswerSchema):
-    """How an environment stands on one node."""
+    """Build of an environment on one node."""
 
     node: str
     state: str

@@ -1,6 +1,7 @@
 """The public surface of the API: a checked-in snapshot, complete and in words."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,12 @@ from portal.api.root import api
 from tests.routes import every_pattern
 
 SNAPSHOT = Path(__file__).parents[2] / "openapi.json"
+_VERBS = re.compile(
+    "(accept|add|append|branch|cancel|clone|commit|compare|cordon|create|decide|delete|download|"
+    "drain|edit|empty|export|follow|get|invoke|list|override|pause|preview|promote|quote|record|"
+    "remove|restore|resume|revoke|roll|run|save|search|set|snooze|start|stop|uncordon|undelete|"
+    "update|upload|verify|whoami)(_|$)"
+)
 REFRESH = "pytest tests/portal/api/test_openapi.py --refresh"
 
 
@@ -42,6 +49,16 @@ def test_the_description_is_openapi_3_1_and_covers_every_operation() -> None:
         for verb in operation.methods
     }
     assert described == served
+
+
+def test_operation_ids_are_unique_names_that_begin_with_a_verb() -> None:
+    ids = [
+        operation["operationId"]
+        for verbs in openapi()["paths"].values()
+        for operation in verbs.values()
+    ]
+    assert len(set(ids)) == len(ids), "two operations share a name"
+    assert not [name for name in ids if not _VERBS.match(name)]
 
 
 def test_every_operation_is_described_for_people() -> None:

@@ -80,7 +80,7 @@ def test_events_of_an_endpoint_that_are_left_out_are_counted(
     monkeypatch.setattr(endpoint_pages, "STORY_LINES", 1)
     page = text_of(browser_of(people.bob).get(ONE))
     words = (
-        "more events not shown here: <code>slipway endpoint story digits --project vision</code>"
+        "more events not shown here: <code>slipway endpoint events digits --project vision</code>"
     )
     assert words in page
 

@@ -53,7 +53,7 @@ def test_a_model_is_registered_with_golden_predictions_and_promoted(
     with pytest.raises(errors.Conflict, match="Nobody has asked") as refused:
         model.promote("production")
     assert "maintainer" in (refused.value.next_step or "")
-    request = model.version(1).ask("production", note="please")
+    request = model.version(1).request_approval("production", note="please")
     with pytest.raises(errors.Forbidden, match="registered this version"):
         alice.models.decide("digits", request.id, project=project, verdict="approve")
     move = model.promote("production", override_reason="alone in this project")
@@ -91,7 +91,7 @@ def test_the_command_line_says_the_same(
     assert "Staging" in run("show", "digits", "1").stdout
     assert "Staging" in run("versions", "digits").stdout
     assert "stage Staging" in run("history", "digits").stdout
-    asked = json.loads(run("ask", "digits", "1", "production", "--json").stdout)
+    asked = json.loads(run("request", "digits", "1", "production", "--json").stdout)
     assert "withdrawn" in run("decide", "digits", asked["id"], "withdraw").stdout
     assert run("decide", "digits", asked["id"], "shrug").returncode == 2
     assert run("register", SOURCE, "digits", "--batching", "rows", "--quiet").returncode == 0

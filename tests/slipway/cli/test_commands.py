@@ -159,7 +159,7 @@ def test_a_token_is_made_for_a_script_and_revoked(
 ) -> None:
     made = alice("token", "create", "ci", "--scope", "projects:read", "-p", project, "--days", "1")
     token = made.out.strip()
-    assert "shown only now" in made.err
+    assert "shown only once" in made.err
     with slipway.Client(portal.url, token) as client:
         assert [found.slug for found in client.projects.list()] == [project]
     listed = alice("token", "list", "--json").document["items"]

@@ -130,7 +130,7 @@ def test_a_fault_of_the_command_itself_says_so(
     assert main(["audit", "list", "--help"]) == 1
     told = capsys.readouterr().err
     assert "Traceback" in told
-    assert "fault of the slipway command itself" in told
+    assert "bug in the slipway command" in told
     assert main(["logout", "http://localhost:1", "--json"]) == 1
     assert json.loads(capsys.readouterr().err)["code"] == "unexpected"
 

@@ -177,12 +177,12 @@ def test_a_node_shows_how_it_keeps_projects_apart(admin: Cli, server: TrainingSe
         "process: shared (landlock). Tasks run as one user; only one project at a time. "
         "The kernel refuses user namespaces., docker: containers. Boxes."
     )
-    assert facts["Mixes projects"] == "no"
+    assert facts["Shared by projects"] == "no"
 
 
 def test_a_node_shows_what_a_task_may_hold_on_its_disk(admin: Cli, server: TrainingServer) -> None:
     facts = dict(admin("node", "show", "n1").rows)
-    assert facts["Disk"] == "100 GiB, 40 GiB free. A task may hold 25 GiB; 2 GiB are kept free."
+    assert facts["Disk"] == "100 GiB, 40 GiB free. A task may use 25 GiB, and 2 GiB stay free."
 
 
 def test_mixing_projects_has_to_be_confirmed(admin: Cli, server: TrainingServer) -> None:

@@ -112,7 +112,7 @@ def test_the_environment_stands_before_the_login(
     monkeypatch.setenv("SLIPWAY_TOKEN", portal.tokens["bob"])
     assert alice("whoami", "-q").out == "bob@example.org\n"
     again = alice("login", portal.url, "--token", "-", stdin=portal.tokens["alice"])
-    assert "still follow SLIPWAY_TOKEN" in again.err
+    assert "still use SLIPWAY_TOKEN" in again.err
     monkeypatch.setenv("SLIPWAY_URL", "http://127.0.0.1:1")
     assert alice("whoami").code == 7
 

@@ -24,7 +24,7 @@ def test_notebooks_are_verified_cell_by_cell_and_the_code_says_how_it_went(
     bad.write_bytes(content)
     fine = cli("notebook", "verify", str(good))
     assert fine.code == 0, fine.err
-    assert "reproducible; 2 of 2 cells of code ran." in fine.out
+    assert "reproducible; 2 of 2 code cells ran." in fine.out
     ran = cli("notebook", "verify", str(good), str(bad), "--json")
     assert ran.code == 11, ran.err
     one, other = ran.document["notebooks"]
@@ -86,7 +86,7 @@ def test_a_notebook_is_deleted_by_its_path_and_brought_back(alice: Cli, tmp_path
     assert "a/report.ipynb" in alice("notebook", "files", "--deleted", "--quiet", *here).out
     assert alice("notebook", "history", "a/report.ipynb", *here).code == ExitCode.NOT_FOUND
     back = alice("notebook", "undelete", "a/report.ipynb", *here)
-    assert (back.code, back.out.strip()) == (0, "a/report.ipynb is back.")
+    assert (back.code, back.out.strip()) == (0, "a/report.ipynb is restored.")
     assert "a/report.ipynb" in alice("notebook", "files", "--quiet", *here).out
     again = alice("notebook", "undelete", "a/report.ipynb", *here)
     assert again.code == ExitCode.NOT_FOUND

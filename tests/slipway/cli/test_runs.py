@@ -47,10 +47,10 @@ def test_runs_are_listed_compared_deleted_and_taken_back(alice: Cli, portal: Liv
     assert alice("run", "show", first, "--json", *here).document["params"]["lr"] == "0.1"
     compared = alice("run", "compare", first, second, *here)
     assert ["first", "RUNNING", "0.1", "0.5"] in compared.rows
-    assert "The same in all: opt=sgd" in compared.err
-    assert "not in use" not in compared.err
+    assert "Identical: opt=sgd" in compared.err
+    assert "missing" not in compared.err
     partial = alice("run", "compare", first, second, "0" * 32, *here)
-    assert "1 of the 3 runs is not in use here." in partial.err
+    assert "1 of the 3 runs is missing here." in partial.err
     (experiment,) = alice("run", "experiments", "--json", *here).document["items"]
     assert experiment["runs"] == 2
     assert "There is no artifact" in alice("run", "artifacts", first, *here).err

@@ -111,7 +111,7 @@ def test_a_quote_submits_and_sends_nothing(here: Cli, server: TrainingServer) ->
         "Price": "$0.08 an hour",
         "Expected": "no history yet",
         "Budget": "-",
-        "Can run": "yes",
+        "Fits": "yes",
         "Would wait": "yes",
         "Why": "Every node that fits is busy.",
     }

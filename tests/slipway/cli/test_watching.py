@@ -123,7 +123,7 @@ def test_ctrl_c_ends_the_watching_and_not_the_job(
     interrupt(terminal)
     assert terminal.finish() == 130
     plain = without_styles(terminal.seen)
-    assert "Stopped watching; the job goes on." in plain
+    assert "Stopped watching. The job continues." in plain
     assert "Stop it: slipway job cancel wl_1\r\n" in plain
     assert "Traceback" not in plain
     assert "/cancel" not in " ".join(path for _, path, _ in server.requests)
@@ -160,5 +160,5 @@ def test_sending_code_shows_how_far_it_is(
     terminal = terminals.run("train", "train.py", "--code", str(tmp_path / "code"))
     assert terminal.finish() == 0
     plain = without_styles(terminal.seen)
-    assert "Sending code" in plain
+    assert "Uploading code" in plain
     assert "wl_1" in plain

@@ -1,1 +1,1 @@
-"""The API of node agents: a contract of its own (`slipway.schemas.agent`), a gate of its own."""
+"""The API of node agents, with its own contract (`slipway.schemas.agent`) and its own gate."""

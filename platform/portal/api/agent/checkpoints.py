@@ -1,4 +1,4 @@
-"""Checkpoints on their way: from the node that saved one to the store, and to the next node."""
+"""Transfer of checkpoints between nodes and the store."""
 
 from collections.abc import Iterator
 
@@ -16,8 +16,8 @@ _PATH = "/checkpoints/{task_id}/{int:epoch}/{int:step}"
 
 
 @router.put(_PATH, auth=agent_gate(NodeToken()), response={204: None})
-def put_checkpoint(request: HttpRequest, task_id: str, epoch: int, step: int) -> Status[None]:
-    """Keep a checkpoint; the body is the tar of `slipway.schemas.checkpoints`."""
+def upload_checkpoint(request: HttpRequest, task_id: str, epoch: int, step: int) -> Status[None]:
+    """Store a checkpoint. The body is the tar of `slipway.schemas.checkpoints`."""
     length = request.META.get("CONTENT_LENGTH") or ""
     take_copy(
         node=gated_node(request),
@@ -31,14 +31,14 @@ def put_checkpoint(request: HttpRequest, task_id: str, epoch: int, step: int) ->
 
 
 def _arriving(request: HttpRequest) -> Iterator[bytes]:
-    """Yield the body as it comes; the database is not kept waiting for a slow network."""
+    """Yield the body as it arrives. No database connection is held meanwhile."""
     release_connection()
     yield from body_of(request)
 
 
 @router.get(_PATH, auth=agent_gate(NodeToken()), response=None)
-def get_checkpoint(request: HttpRequest, task_id: str, epoch: int, step: int) -> ByteStream:
-    """Stream a checkpoint the task goes on from, as it was sent."""
+def download_checkpoint(request: HttpRequest, task_id: str, epoch: int, step: int) -> ByteStream:
+    """Stream the checkpoint from which a task resumes."""
     pieces, size = copy_for(node=gated_node(request), task_id=task_id, epoch=epoch, step=step)
     response = ByteStream(pieces, content_type="application/x-tar")
     response.headers["Content-Length"] = str(size)

@@ -1,8 +1,8 @@
-"""Holds what agents and gateways ask for until there is something new to say.
+"""Long polling for agents and gateways: requests wait until there is a new version.
 
-The wait happens out here, before Django gives the request a thread: a thousand agents that wait
-cost a thousand small objects and one query when something has changed. Who asks and whether they
-may is decided afterwards, by the gate of the operation; a token nobody knows is not held at all.
+The wait happens outside of Django, before a request gets a thread: a thousand waiting agents cost a
+thousand small objects, and one query per change. Authorization follows afterwards, by the gate of
+the operation. Requests with an unknown token do not wait.
 """
 
 import asyncio
@@ -32,16 +32,16 @@ from portal.endpoints.tokens import has_gateway_shape
 from portal.notebooks.hub_tokens import has_hub_shape
 
 LONGEST_S = 30.0
-# Whoever asks has one request under way; a second may overlap with one that was cut off. A gateway
-# asks from each of its processes.
+# A client has one waiting request, and a second may overlap with an interrupted one. A gateway
+# has one in each of its processes.
 _HELD_A_TOKEN = 64
 
 
 @dataclass(frozen=True)
 class HeldRequest:
-    """A request that is held: its path, whose tokens count, what its sender has seen already.
+    """A waiting request: its path, its kind of token, and the version its sender knows.
 
-    `seen_of` returns the version from the headers and the query; raises ValueError.
+    `seen_of` returns the version from the headers and the query. It raises ValueError.
     """
 
     path: str
@@ -64,14 +64,14 @@ SERVERS = HeldRequest("/api/hub/v1/servers", has_hub_shape, _seen_by_etag)
 
 
 def hold(app: ASGI3Application) -> ASGI3Application:
-    """Let agents wait for what they should run, gateways and Hubs for what they should serve."""
+    """Wrap the application with long polling for agents, gateways and Hubs."""
     nodes = LongPoll(app, DESIRED, VersionWatch(versions_of_nodes))
     gateways = LongPoll(nodes, SNAPSHOT, VersionWatch(versions_of_gateways))
     return LongPoll(gateways, SERVERS, VersionWatch(versions_of_hubs))
 
 
 class LongPoll:
-    """An ASGI application around another one, which answers the request after the wait."""
+    """An ASGI application around another one, which handles the request after the wait."""
 
     def __init__(self, app: ASGI3Application, held: HeldRequest, watch: VersionWatch) -> None:
         self.app = app
@@ -100,7 +100,7 @@ class LongPoll:
         receive: ASGIReceiveCallable,
         events: list[ASGIReceiveEvent],
     ) -> bool:
-        """Wait for the change, the client's leaving or the time; False when the client has left."""
+        """Wait for a change, a disconnect or the timeout. Returns False after a disconnect."""
         changed = asyncio.ensure_future(change)
         left = asyncio.ensure_future(receive())
         try:
@@ -115,7 +115,7 @@ class LongPoll:
 
 
 def _asked(scope: HTTPScope, held: HeldRequest) -> tuple[str, int, float] | None:
-    """Return (hash of the token, version seen, seconds to wait), or None if there is no waiting."""
+    """Return (hash of the token, known version, seconds to wait), or None for no wait."""
     headers = dict(scope["headers"])
     secret = bearer_of(headers.get(b"authorization", b"").decode("latin1"))
     if not held.has_shape(secret):
@@ -125,14 +125,14 @@ def _asked(scope: HTTPScope, held: HeldRequest) -> tuple[str, int, float] | None
         seen = held.seen_of(headers, query)
         wait_s = float(query.get("wait_s", ["0"])[0])
     except ValueError:
-        return None  # the operation will say what is wrong
+        return None  # the operation reports the error
     if not 0 < wait_s < float("inf"):
         return None
     return hash_of(secret), seen, min(wait_s, LONGEST_S)
 
 
 def _replaying(events: list[ASGIReceiveEvent], receive: ASGIReceiveCallable) -> Any:
-    """Return a `receive` that gives again what was taken already."""
+    """Return a `receive` that replays the events received so far."""
     remaining = iter(events)
 
     async def again() -> ASGIReceiveEvent:

@@ -1,4 +1,4 @@
-"""A machine joins, beats, and asks what it should run."""
+"""Operations of nodes: join, heartbeat, desired state."""
 
 from django.http import HttpRequest
 from ninja import Query, Router, Status
@@ -16,7 +16,7 @@ router = Router(tags=["Nodes"])
 
 
 class DesiredQuery(BaseModel):
-    """`seen` is the version the agent knows; the answer waits up to `wait_s` for a newer one."""
+    """`seen` is the version the agent knows. The response waits up to `wait_s` for a newer one."""
 
     seen: int = Field(default=0, ge=0, le=2**62)
     wait_s: float = Field(default=0, ge=0, le=60)
@@ -27,19 +27,19 @@ class DesiredQuery(BaseModel):
     auth=agent_gate(Public("the one-time join token in the body is the proof")),
     response={201: Joined},
 )
-def join(request: HttpRequest, payload: Join) -> Status[Joined]:
-    """Become a node of this installation."""
+def register_node(request: HttpRequest, payload: Join) -> Status[Joined]:
+    """Join this installation as a node."""
     made = join_node(secret=payload.join_token, name=payload.name, details=payload.facts)
     return Status(201, Joined(node_id=made.node.pk, node_token=made.secret))
 
 
 @router.post("/heartbeat", auth=agent_gate(NodeToken()), response=HeartbeatAnswer)
-def beat(request: HttpRequest, payload: Heartbeat) -> HeartbeatAnswer:
-    """Renew the leases of what the node runs."""
+def report_heartbeat(request: HttpRequest, payload: Heartbeat) -> HeartbeatAnswer:
+    """Renew the leases of the node's tasks."""
     return heartbeat(node=gated_node(request), beat=payload)
 
 
 @router.get("/desired", auth=agent_gate(NodeToken()), response=DesiredState)
-def desired(request: HttpRequest, query: Query[DesiredQuery]) -> DesiredState:
-    """Return what the node should run, after the long poll of `portal.api.agent.long_poll`."""
+def get_desired_state(request: HttpRequest, query: Query[DesiredQuery]) -> DesiredState:
+    """Return the tasks the node should run, after the long poll (`portal.api.agent.long_poll`)."""
     return desired_for(node=gated_node(request))

@@ -1,4 +1,4 @@
-"""How an operation of the agent API declares who may call it."""
+"""Declaration of the policy of an agent API operation."""
 
 from typing import Any
 
@@ -9,10 +9,10 @@ from portal.core.policy import Policy
 
 
 class AgentGate(Gate):
-    """A gate behind which no person stands: the policy alone decides."""
+    """A gate for machines. Only the policy decides."""
 
     def __call__(self, request: HttpRequest) -> Any:
-        """Return a truthy value to allow; raises one of our errors to refuse."""
+        """Return a truthy value to allow the request, or raise an error to refuse it."""
         match = request.resolver_match
         self.policy.check(request, dict(match.kwargs) if match else {})
         return True

@@ -1,4 +1,4 @@
-"""The agent API, assembled."""
+"""Assembly of the agent API."""
 
 from ninja import NinjaAPI
 
@@ -12,8 +12,8 @@ agent_api = NinjaAPI(
     title="Slipway agents",
     version="1",
     description=(
-        "What node agents and the portal say to each other. Send `Authorization: Bearer <node "
-        "token>`. Everything may be repeated; `slipway.schemas.agent` is the contract."
+        "The API of node agents. Send `Authorization: Bearer <node token>`. "
+        "Every request may be repeated. The schemas are in `slipway.schemas.agent`."
     ),
     urls_namespace="agent",
     renderer=OrjsonRenderer(),

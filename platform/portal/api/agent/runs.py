@@ -1,4 +1,4 @@
-"""Reports, logs, code, environments and samples of what a node runs."""
+"""Reports, logs, code, environments and samples of the tasks of a node."""
 
 from collections.abc import Iterator
 
@@ -27,15 +27,15 @@ router = Router(tags=["Runs"])
 
 
 class OffsetQuery(BaseModel):
-    """Where in the log the first byte of the body belongs; `last` says that it ends there."""
+    """Offset of the first byte of the body in the log. `last` marks the end of the log."""
 
     offset: int = Field(ge=0, le=2**53)
     last: bool = False
 
 
 @router.post("/reports", auth=agent_gate(NodeToken()), response=ReportsAnswer)
-def report(request: HttpRequest, payload: Reports) -> ReportsAnswer:
-    """Take in what has become of tasks."""
+def report_tasks(request: HttpRequest, payload: Reports) -> ReportsAnswer:
+    """Accept reports about tasks."""
     return accept_reports(
         node=gated_node(request), reports=payload.reports, sent_unix_ms=payload.sent_unix_ms
     )
@@ -44,10 +44,10 @@ def report(request: HttpRequest, payload: Reports) -> ReportsAnswer:
 @router.put(
     "/logs/{task_id}/{int:epoch}/{int:rank}", auth=agent_gate(NodeToken()), response=LogAnswer
 )
-def put_log(
+def upload_log(
     request: HttpRequest, task_id: str, epoch: int, rank: int, query: Query[OffsetQuery]
 ) -> LogAnswer:
-    """Append bytes to the log of a rank; the body is the bytes as they are."""
+    """Append bytes to the log of a rank. The body is the raw bytes."""
     end = append_log(
         node=gated_node(request),
         task_id=task_id,
@@ -61,14 +61,14 @@ def put_log(
 
 
 def _arriving(request: HttpRequest) -> Iterator[bytes]:
-    """Yield the body as it comes; the database is not kept waiting for a slow network."""
+    """Yield the body as it arrives. No database connection is held meanwhile."""
     release_connection()
     yield from body_of(request)
 
 
 @router.get("/snapshots/{digest}", auth=agent_gate(NodeToken()), response=None)
-def get_snapshot(request: HttpRequest, digest: str) -> ByteStream:
-    """Stream the code of a task this node is to run, as a tar."""
+def download_snapshot(request: HttpRequest, digest: str) -> ByteStream:
+    """Stream the code of a task of this node, as a tar."""
     pieces, size = snapshot_for(node=gated_node(request), digest=digest)
     response = ByteStream(pieces, content_type="application/x-tar")
     response.headers["Content-Length"] = str(size)
@@ -77,7 +77,7 @@ def get_snapshot(request: HttpRequest, digest: str) -> ByteStream:
 
 @router.get("/environments/{digest}", auth=agent_gate(NodeToken()), response=EnvironmentSpec)
 def get_environment(request: HttpRequest, digest: str) -> EnvironmentSpec:
-    """Tell how to build the environment of a task this node is to run."""
+    """Return the specification of the environment of a task of this node."""
     environment = environment_for(node=gated_node(request), digest=digest)
     return EnvironmentSpec(
         digest=environment.digest,
@@ -88,15 +88,15 @@ def get_environment(request: HttpRequest, digest: str) -> EnvironmentSpec:
 
 @router.post("/environments/{digest}/reports", auth=agent_gate(NodeToken()), response=LogAnswer)
 def report_build(request: HttpRequest, digest: str, payload: EnvironmentReport) -> LogAnswer:
-    """Take in how a build stands, and a piece of its log."""
+    """Accept the state of a build and a piece of its log."""
     node = gated_node(request)
     end = take_build_report(node=node, digest=digest, report=payload)
     return LogAnswer(next_offset=end)
 
 
 @router.post("/samples", auth=agent_gate(NodeToken()), response={204: None})
-def sample(request: HttpRequest, payload: Samples) -> Status[None]:
-    """Take in what tasks use."""
+def report_samples(request: HttpRequest, payload: Samples) -> Status[None]:
+    """Accept resource usage of tasks."""
     accept_samples(
         node=gated_node(request), samples=payload.samples, sent_unix_ms=payload.sent_unix_ms
     )

@@ -1,4 +1,4 @@
-"""One cheap query for all who wait: has what they should run, or serve, changed?"""
+"""One cheap query for all waiting clients: has their desired state changed?"""
 
 import asyncio
 import threading
@@ -16,7 +16,7 @@ from portal.core.notify import listener
 log = structlog.get_logger(__name__)
 _AFTER_TROUBLE_S = 1.0
 _IDLE_S = 5.0
-# With more waiting than this it is cheaper to read all nodes than to name them.
+# Above this number of waiting clients it is cheaper to read all nodes than to filter them.
 _MOST_NAMED = 500
 
 
@@ -28,11 +28,11 @@ class _Waiter:
 
 
 class VersionWatch:
-    """Watches the versions of those somebody waits for, in one thread a process.
+    """Watches the versions for which clients wait, in one thread per process.
 
-    The thread starts with the first who waits and ends soon after the last. They are known by the
-    hash of their token; one that is not known has nothing to wait for. `read` asks the database
-    for the versions of some hashes, when `portal.core.notify` says that they may have changed.
+    The thread starts with the first waiting client and ends soon after the last. Clients are
+    identified by the hash of their token. Unknown ones do not wait. `read` queries the versions of
+    some hashes, when `portal.core.notify` says that they may have changed.
     """
 
     def __init__(self, read: Callable[[Sequence[str]], dict[str, int]]) -> None:
@@ -42,12 +42,12 @@ class VersionWatch:
         self._thread: threading.Thread | None = None
 
     def waiting_for(self, token_hash: str) -> int:
-        """Return how many wait with this token."""
+        """Return how many clients wait with this token."""
         with self._lock:
             return len(self._waiting.get(token_hash, ()))
 
     async def beyond(self, token_hash: str, seen: int) -> None:
-        """Return once the version is greater than `seen`, or nobody has this token."""
+        """Return once the version is greater than `seen`, or the token is unknown."""
         waiter = _Waiter(seen, asyncio.get_running_loop(), asyncio.Event())
         with self._lock:
             self._waiting.setdefault(token_hash, set()).add(waiter)
@@ -81,7 +81,7 @@ class VersionWatch:
         connection.close()
 
     def _look(self, hashes: list[str]) -> None:
-        """Ask the database once."""
+        """Query the database once."""
         try:
             versions = self._read(hashes)
         except DatabaseError as error:
@@ -102,12 +102,12 @@ class VersionWatch:
         for waiter in waiters:
             try:
                 waiter.loop.call_soon_threadsafe(waiter.changed.set)
-            except RuntimeError:  # its event loop has ended, and it with it
+            except RuntimeError:  # its event loop has ended
                 continue
 
 
 def versions_of_nodes(hashes: Sequence[str]) -> dict[str, int]:
-    """Return the version of what each node should run."""
+    """Return the version of the desired state of each node."""
     # By name, because this module is imported before Django has loaded its models.
     node: Any = apps.get_model("compute", "Node")
     nodes = node.objects.present().order_by()
@@ -117,7 +117,7 @@ def versions_of_nodes(hashes: Sequence[str]) -> dict[str, int]:
 
 
 def versions_of_gateways(hashes: Sequence[str]) -> dict[str, int]:
-    """Return the version of what gateways serve, for each gateway."""
+    """Return the version of the snapshot of each gateway."""
     gateway: Any = apps.get_model("endpoints", "Gateway")
     serving: Any = apps.get_model("endpoints", "ServingVersion")
     known = gateway.objects.filter(token_hash__in=hashes).values_list("token_hash", flat=True)
@@ -125,7 +125,7 @@ def versions_of_gateways(hashes: Sequence[str]) -> dict[str, int]:
 
 
 def versions_of_hubs(hashes: Sequence[str]) -> dict[str, int]:
-    """Return the version of what Hubs are told of notebook servers, for each Hub."""
+    """Return the version of the notebook servers of each Hub."""
     hub: Any = apps.get_model("notebooks", "Hub")
     value: Any = apps.get_model("notebooks", "HubVersion")
     known = hub.objects.filter(token_hash__in=hashes).values_list("token_hash", flat=True)

@@ -1,4 +1,4 @@
-"""The API of gateways and replicas, assembled."""
+"""Assembly of the API of gateways and replicas."""
 
 from ninja import NinjaAPI
 
@@ -12,8 +12,8 @@ gateway_api = NinjaAPI(
     title="Slipway gateways",
     version="1",
     description=(
-        "What gateways and replicas say to the portal. Send `Authorization: Bearer <token>`. "
-        "Everything may be repeated; `slipway.schemas.serving` is the contract."
+        "The API of gateways and replicas. Send `Authorization: Bearer <token>`. "
+        "Every request may be repeated. The schemas are in `slipway.schemas.serving`."
     ),
     urls_namespace="gateway",
     renderer=OrjsonRenderer(),

@@ -1,4 +1,4 @@
-"""Gateways ask what to serve and report what they did; replicas report and fetch their model."""
+"""Operations of gateways (snapshot, reports) and replicas (spec, model files, reports)."""
 
 from django.http import HttpRequest, HttpResponse
 from ninja import Query, Router, Status
@@ -21,7 +21,7 @@ router = Router(tags=["Serving"])
 
 
 class SnapshotQuery(BaseModel):
-    """The answer waits up to `wait_s` for something newer than `If-None-Match` names."""
+    """The response waits up to `wait_s` for a version newer than `If-None-Match`."""
 
     wait_s: float = Field(default=0, ge=0, le=60)
 
@@ -32,7 +32,7 @@ class SnapshotQuery(BaseModel):
 def get_snapshot(
     request: HttpRequest, response: HttpResponse, query: Query[SnapshotQuery]
 ) -> Status[GatewaySnapshot | None]:
-    """Tell what to serve (`portal.api.agent.long_poll` has waited before this)."""
+    """Return the snapshot of the gateway, after the long poll (`portal.api.agent.long_poll`)."""
     version = ServingVersion.objects.current()
     if request.headers.get("If-None-Match") == _etag(version):
         return Status(304, None)
@@ -46,29 +46,29 @@ def _etag(version: int) -> str:
 
 
 @router.post("/reports", auth=agent_gate(GatewayToken()), response={204: None})
-def report(request: HttpRequest, payload: GatewayReport) -> Status[None]:
-    """Take in what a gateway did."""
+def report_gateway(request: HttpRequest, payload: GatewayReport) -> Status[None]:
+    """Accept the report of a gateway."""
     take_gateway_report(gateway=gated_gateway(request), report=payload)
     return Status(204, None)
 
 
 @router.post("/replicas/{replica}/reports", auth=agent_gate(ReplicaToken()), response={204: None})
 def report_replica(request: HttpRequest, replica: str, payload: ReplicaReport) -> Status[None]:
-    """Take in how a replica stands."""
+    """Accept the state of a replica."""
     take_replica_report(replica=gated_replica(request), report=payload)
     return Status(204, None)
 
 
 @router.get("/replicas/{replica}/orders", auth=agent_gate(ReplicaToken()), response=ReplicaSpec)
-def get_orders(request: HttpRequest, replica: str) -> ReplicaSpec:
-    """Tell a replica what it serves and how, with the secret that gateways know it by."""
+def get_replica_spec(request: HttpRequest, replica: str) -> ReplicaSpec:
+    """Return the configuration of a replica, with the secret that authenticates gateways."""
     return orders_of(gated_replica(request))
 
 
 @router.get(
     "/replicas/{replica}/files/{int:number}", auth=agent_gate(ReplicaToken()), response=None
 )
-def get_model_file(request: HttpRequest, replica: str, number: int) -> ByteStream:
+def download_model_file(request: HttpRequest, replica: str, number: int) -> ByteStream:
     """Stream a file of the replica's model."""
     pieces, size = read_model_file(replica=gated_replica(request), number=number)
     release_connection()

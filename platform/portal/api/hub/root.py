@@ -1,4 +1,4 @@
-"""The API of the Hub and of notebook servers, assembled."""
+"""Assembly of the API of the Hub and of notebook servers."""
 
 from ninja import NinjaAPI
 
@@ -12,9 +12,8 @@ hub_api = NinjaAPI(
     title="Slipway notebooks",
     version="1",
     description=(
-        "What the Hub and notebook servers say to the portal. Send "
-        "`Authorization: Bearer <token>`. Everything may be repeated; "
-        "`slipway.schemas.notebook_servers` is the contract."
+        "The API of the Hub and of notebook servers. Send `Authorization: Bearer <token>`. "
+        "Every request may be repeated. The schemas are in `slipway.schemas.notebook_servers`."
     ),
     urls_namespace="hub",
     renderer=OrjsonRenderer(),

@@ -1,4 +1,4 @@
-"""The Hub asks which servers there are and tells what it opened; servers report how they stand."""
+"""Operations of the Hub (servers, routes) and of notebook servers (reports)."""
 
 from django.http import HttpRequest, HttpResponse
 from ninja import Query, Router, Status
@@ -30,7 +30,7 @@ _OF_ONE = agent_gate(HubToken(parameter="server"))
 
 
 class HubServersQuery(BaseModel):
-    """The answer waits up to `wait_s` for something newer than `If-None-Match` names."""
+    """The response waits up to `wait_s` for a version newer than `If-None-Match`."""
 
     wait_s: float = Field(default=0, ge=0, le=60)
 
@@ -39,7 +39,7 @@ class HubServersQuery(BaseModel):
 def list_servers(
     request: HttpRequest, response: HttpResponse, query: Query[HubServersQuery]
 ) -> Status[HubServers | None]:
-    """Tell every server that runs (`portal.api.agent.long_poll` has waited before this)."""
+    """List every running server, after the long poll (`portal.api.agent.long_poll`)."""
     note_heard(secret=bearer_of(request.headers.get("Authorization", "")))
     version = HubVersion.objects.current()
     response.headers["ETag"] = f'"{version}"'
@@ -50,34 +50,34 @@ def list_servers(
 
 
 @router.get("/servers/{server}", auth=_OF_ONE, response=HubServer)
-def show_server(request: HttpRequest, server: str) -> HubServer:
-    """Tell how one server stands."""
+def get_server(request: HttpRequest, server: str) -> HubServer:
+    """Return the state of one server."""
     return hub_view(gated_server(request))
 
 
 @router.post("/servers/{server}/start", auth=_OF_ONE, response=HubServer)
-def start(request: HttpRequest, server: str) -> HubServer:
-    """Start a server again, for its owner; one that runs is left alone."""
+def start_hub_server(request: HttpRequest, server: str) -> HubServer:
+    """Start a stopped server for its owner. A running server is left alone."""
     return _shown(start_server(server=gated_server(request)))
 
 
 @router.post("/servers/{server}/routed", auth=_OF_ONE, response=HubServer)
-def routed(request: HttpRequest, server: str, payload: HubNote) -> HubServer:
-    """Take note that browsers reach one start of a server."""
+def report_route(request: HttpRequest, server: str, payload: HubNote) -> HubServer:
+    """Record that browsers reach one start of a server."""
     note_routed(server=gated_server(request), start=payload.start)
     return _shown(gated_server(request))
 
 
 @router.post("/servers/{server}/trouble", auth=_OF_ONE, response=HubServer)
-def trouble(request: HttpRequest, server: str, payload: HubTrouble) -> HubServer:
-    """Take note of why browsers do not reach one start of a server yet."""
+def report_failure(request: HttpRequest, server: str, payload: HubTrouble) -> HubServer:
+    """Record why browsers do not reach one start of a server yet."""
     note_trouble(server=gated_server(request), start=payload.start, why=payload.why)
     return _shown(gated_server(request))
 
 
 @router.post("/labs/{server}/reports", auth=agent_gate(LabToken()), response=LabOrders)
-def report(request: HttpRequest, server: str, payload: LabReport) -> LabOrders:
-    """Take in how a server stands; tell it what is to come."""
+def report_lab(request: HttpRequest, server: str, payload: LabReport) -> LabOrders:
+    """Accept the report of a server, and return its instructions."""
     return take_lab_report(server=gated_server(request), report=payload)
 
 

@@ -1,5 +1,5 @@
-"""Following a job live: its state, logs and use of resources, as server-sent events.
+"""Live stream of a job's state, logs and resource usage, as server-sent events.
 
-`stream` speaks to one follower, `hub` looks for what is new on behalf of all of them, `readings`
-asks database and logs, `bookmark` is what a follower comes back with, `rights` says whether it may.
+`stream` serves one client, `hub` polls for changes on behalf of all of them, `log_reader` reads
+database and logs, `cursor` is the position of a client, and `authorization` checks its access.
 """

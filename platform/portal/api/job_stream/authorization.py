@@ -1,4 +1,4 @@
-"""Whether those who follow still may, as the gate of the route would say now."""
+"""Continuous authorization of open streams."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ from slipway.schemas.accounts import Scope
 
 @dataclass(frozen=True)
 class StreamAuthorization:
-    """By what somebody follows jobs of a project: a token, or the session of a browser.
+    """Credentials of a stream: a token, or the session of a browser.
 
     `proof` is the hash that ties a session to the person's password.
     """
@@ -31,7 +31,7 @@ class StreamAuthorization:
 
 
 def right_of(request: HttpRequest) -> StreamAuthorization:
-    """Describe a request that its gate has just let in."""
+    """Describe the credentials of a request that its gate has admitted."""
     principal = require_principal(request)
     project = gated_project(request)
     if principal.token is not None:
@@ -46,7 +46,7 @@ def right_of(request: HttpRequest) -> StreamAuthorization:
 
 
 def still_allowed(rights: Iterable[StreamAuthorization]) -> set[StreamAuthorization]:
-    """Return the rights that hold now; each is looked at once, however many follow by it."""
+    """Return the credentials that are still valid. Each is checked once for all its streams."""
     return {right for right in set(rights) if _holds(right)}
 
 

@@ -1,4 +1,4 @@
-"""What a follower has been sent so far, as the id of an event: short, and not to be trusted."""
+"""Position of a client in a stream, as the id of an event. Short, and untrusted."""
 
 from dataclasses import dataclass, field
 from typing import Self
@@ -12,8 +12,8 @@ _MOST_DIGITS = 16
 class Bookmark:
     """Everything up to here was sent.
 
-    `places` holds how many bytes of each log, `done` up to which attempt every log was sent whole
-    (those have no place any more), `sample` the key of the last sample.
+    `places` holds the number of bytes of each log, `done` up to which attempt every log was sent
+    completely (those have no place any more), `sample` the key of the last sample.
     """
 
     done: int = 0
@@ -21,11 +21,11 @@ class Bookmark:
     places: dict[Place, int] = field(default_factory=dict)
 
     def offset(self, place: Place) -> int:
-        """Return where to read on in a log."""
+        """Return the offset to continue at in a log."""
         return self.places.get(place, 0)
 
     def finish(self, attempt: int) -> None:
-        """Note that every log up to this attempt was sent whole."""
+        """Record that every log up to this attempt was sent completely."""
         self.done = attempt
         self.places = {place: at for place, at in self.places.items() if place[0] > attempt}
 
@@ -36,7 +36,7 @@ class Bookmark:
 
     @classmethod
     def read(cls, text: str) -> Self:
-        """Return the bookmark of an id; one that is not ours stands for the beginning."""
+        """Parse the bookmark of an id. Invalid ids mean the beginning."""
         if not text or len(text) > _LONGEST:
             return cls()
         try:

@@ -1,4 +1,4 @@
-"""What those who follow are told, read from database and logs. Never call it in an event loop."""
+"""Events of a stream, read from database and logs. Never call it in an event loop."""
 
 from collections import defaultdict
 from collections.abc import Collection
@@ -17,7 +17,7 @@ from portal.workloads.services.logs import LogPlace, log_places
 from slipway.schemas.training import JobProgress, LogPiece
 
 Mark = tuple[Any, ...]
-# Of a wider job the log of a rank beyond is followed by naming the rank.
+# Logs of further ranks of a wider job are streamed by `rank`.
 MOST_RANKS = 512
 _PIECE_BYTES = 128 * 1024
 _BATCH_BYTES = 512 * 1024
@@ -26,14 +26,14 @@ _OLD_SAMPLES = 1000
 
 
 def event(name: str, data: str, bookmark: Bookmark) -> bytes:
-    """Write one server-sent event; `data` is JSON, which has no line breaks."""
+    """Write one server-sent event. `data` is JSON without line breaks."""
     return f"event: {name}\nid: {bookmark}\ndata: {data}\n\n".encode()
 
 
 def marks_of(job_ids: Collection[str]) -> dict[str, Mark]:
-    """Return for each job something that differs when how it stands has changed.
+    """Return a mark for each job that changes with its state.
 
-    Three queries, however many jobs there are.
+    Uses three queries, independent of the number of jobs.
     """
     values: dict[str, list[Any]] = {}
     workloads = Workload.objects.filter(pk__in=job_ids)
@@ -53,15 +53,15 @@ def marks_of(job_ids: Collection[str]) -> dict[str, Mark]:
 
 
 def progress_for(job: Job, viewer: User) -> JobProgress:
-    """Return how a job stands now, in words for one person."""
+    """Return the progress of a job, described for one person."""
     fresh = Job.objects.of_project(job.workload.project).get(pk=job.pk)
     return progress_out(fresh, Explainer(viewer))
 
 
 def new_samples(job: Job, bookmark: Bookmark) -> list[bytes]:
-    """Return events of samples beyond the bookmark, which moves on; some at a time.
+    """Return events of samples after the bookmark and move it, some samples at a time.
 
-    Who has none yet gets those of the last hours.
+    A new client gets the samples of the last hours.
     """
     samples = UsageSample.objects.filter(lease__workload=job.workload)
     if not bookmark.sample:
@@ -76,7 +76,7 @@ def new_samples(job: Job, bookmark: Bookmark) -> list[bytes]:
 
 
 class LogReader:
-    """Reads on in the logs of one job for one follower, whose bookmark it moves on."""
+    """Incremental reader of the logs of one job for one client, whose bookmark it moves."""
 
     def __init__(
         self, job: Job, bookmark: Bookmark, *, rank: int | None, attempt: int | None
@@ -86,7 +86,7 @@ class LogReader:
         self._places: list[LogPlace] = []
 
     def look(self) -> None:
-        """Ask the database which logs there are and which of them will grow."""
+        """Query which logs exist and which of them will grow."""
         self._places = log_places(
             workload=self._job.workload,
             rank=self._rank,
@@ -97,11 +97,11 @@ class LogReader:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every log that the last look has found is complete and was read to its end."""
+        """Return whether every known log is complete and was read to its end."""
         return not self._places
 
     def read(self) -> list[bytes]:
-        """Return events of what is new, a bounded part of it; none means that nothing is."""
+        """Return events for new bytes, up to a limit, or none."""
         events: list[bytes] = []
         left = _BATCH_BYTES
         waiting = self._places
@@ -130,7 +130,7 @@ class LogReader:
         return LogPiece.of(attempt=place.attempt, rank=place.rank, offset=start, data=data)
 
     def _forget_what_is_whole(self) -> None:
-        """Leave out logs that were read to their end; attempts of which all were are done."""
+        """Drop logs that were read to their end. Their attempts are done once all logs are."""
         open_places: dict[int, list[LogPlace]] = defaultdict(list)
         attempts = sorted({place.attempt for place in self._places})
         for place in self._places:
@@ -145,7 +145,7 @@ class LogReader:
 
 
 def _whole_characters(data: bytes) -> bytes:
-    """Return the data without a character of UTF-8 that is cut off at its end, if more remains."""
+    """Return the data without a truncated UTF-8 character at its end, if more bytes follow."""
     for back in range(1, min(4, len(data))):
         byte = data[-back]
         if byte >= 0xC0:

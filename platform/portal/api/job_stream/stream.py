@@ -1,4 +1,4 @@
-"""What one follower is told, in order: how the job stands, its logs, what it uses, its end."""
+"""The stream of one client, in order: state, logs, resource usage, end."""
 
 import time
 from collections.abc import AsyncIterator
@@ -22,7 +22,7 @@ _HEARTBEAT = b": still here\n\n"
 
 @dataclass(frozen=True)
 class StreamRequest:
-    """What somebody wants to follow, and the id of the last event they have."""
+    """The requested stream, and the id of the last event the client received."""
 
     job: Job
     viewer: User
@@ -34,7 +34,7 @@ class StreamRequest:
 
 
 async def news_of(wish: StreamRequest) -> AsyncIterator[bytes]:
-    """Stream server-sent events until the job has ended and all is told, or the right is lost."""
+    """Stream server-sent events until the job has ended and all was sent, or access is lost."""
     hub = JobStreamHub.current()
     with hub.joined(JobStream(wish.right, job_id=wish.job.pk)) as stream:
         yield _HELLO
@@ -59,7 +59,7 @@ class _JobEvents:
         return self._progress is not None and self._progress.workload.state.is_final
 
     async def events(self) -> AsyncIterator[bytes]:
-        """Yield what there is to tell, each time the hub has looked."""
+        """Yield new events after each poll of the hub."""
         spoke_s = time.monotonic()
         await self._stream.next_poll()
         while self._stream.is_open():

@@ -1,1 +1,1 @@
-"""MLflow's REST at `/mlflow`: a door of our own in front of a server nobody else reaches."""
+"""MLflow's REST API at `/mlflow`: a checking proxy in front of a server nobody else reaches."""

@@ -1,4 +1,4 @@
-"""Answers as an MLflow client expects them: JSON, and errors with a code it knows."""
+"""Responses as MLflow clients expect them: JSON, and errors with a known code."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,14 +11,14 @@ RETRY_SOON = (b"retry-after", b"2")
 
 @dataclass(frozen=True)
 class FullResponse:
-    """A whole answer. Headers are ASGI's pairs of bytes."""
+    """A complete response. Headers are ASGI's pairs of bytes."""
 
     status: int
     body: bytes
     headers: tuple[tuple[bytes, bytes], ...] = field(default=(_JSON,))
 
     async def send(self, send: Any) -> None:
-        """Write it to the client."""
+        """Send the response to the client."""
         headers = [*self.headers, (b"content-length", str(len(self.body)).encode())]
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
         await send({"type": "http.response.body", "body": self.body})
@@ -31,9 +31,9 @@ def answer(content: Any) -> FullResponse:
 
 @dataclass
 class Refusal(Exception):
-    """A request that is answered with an error.
+    """A request that gets an error.
 
-    `code` is one of MLflow's: clients repeat what ends in a 5xx or 429 and give up on the rest.
+    `code` is one of MLflow's. Clients retry a 5xx or 429 and give up on the rest.
     """
 
     status: int
@@ -42,21 +42,21 @@ class Refusal(Exception):
     headers: tuple[tuple[bytes, bytes], ...] = ()
 
     def as_answer(self) -> FullResponse:
-        """Return it as the answer to send."""
+        """Return the response to send."""
         body = orjson.dumps({"error_code": self.code, "message": self.message})
         return FullResponse(self.status, body, (_JSON, *self.headers))
 
 
 def invalid(message: str) -> Refusal:
-    """Return the refusal of a request that cannot be right."""
+    """Return the refusal of an invalid request."""
     return Refusal(400, "INVALID_PARAMETER_VALUE", message)
 
 
 def missing(message: str) -> Refusal:
-    """Return the refusal for what is not there, or not this project's, which is the same."""
+    """Return the refusal for an object that does not exist or belongs to another project."""
     return Refusal(404, "RESOURCE_DOES_NOT_EXIST", message)
 
 
 def unavailable(message: str) -> Refusal:
-    """Return the refusal that makes clients wait and repeat."""
+    """Return the refusal that makes clients wait and retry."""
     return Refusal(503, "TEMPORARILY_UNAVAILABLE", message, (RETRY_SOON,))

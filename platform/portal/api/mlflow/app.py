@@ -1,8 +1,8 @@
-"""The public door of MLflow: an ASGI application around the portal's.
+"""The public MLflow API: an ASGI application around the portal's.
 
-A request passes when its address is on the list of routes, its token leads to a project, and the
-route's policy lets that person pass. Then the portal answers it from the tables, or passes it on to
-MLflow's server in the name of that project, whatever the client says of workspaces.
+A request is allowed when its path is a known route, its token leads to a project, and the route's
+policy admits the caller. Then the portal answers it from the tables, or passes it on to MLflow's
+server in the name of that project, whatever workspace the client sends.
 """
 
 import asyncio
@@ -44,26 +44,26 @@ log = structlog.get_logger(__name__)
 PREFIX = "/mlflow"
 _THREADS = 12
 _OPEN = frozenset({"/health", "/version"})
-# What the server is known to be by, without asking it: clients look whether it is recent enough.
+# The reported version of the server: clients check whether it is recent enough.
 _VERSION = "3.17.2"
-# Every server of MLflow lists the experiment that clients mean who name none.
+# Every MLflow server lists a default experiment, for clients that name none.
 _EXPERIMENTS = "/api/2.0/mlflow/experiments/search"
 Result = TypeVar("Result")
 
 
 class MlflowDoor:
-    """Answers what begins with `/mlflow`, and leaves the rest to the portal."""
+    """Handles requests below `/mlflow`, and leaves the rest to the portal."""
 
     def __init__(self, app: Any) -> None:
         self.app = app
         self.visitors = Visitors()
         self._upstream = MlflowServer()
-        # Threads of their own: each keeps its connections, and a busy training job never takes a
-        # thread from the pages.
+        # Separate threads with their own connections, so that a busy training job never uses a
+        # thread of the pages.
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="mlflow")
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Answer one request."""
+        """Handle one request."""
         path = scope.get("path", "")
         if scope["type"] != "http" or not (path == PREFIX or path.startswith(f"{PREFIX}/")):
             await self.app(scope, receive, send)
@@ -71,14 +71,14 @@ class MlflowDoor:
         await _Visit(self, scope, receive, send).run()
 
     async def in_thread(self, work: Callable[[], Result], patience: Patience | None) -> Result:
-        """Do some work with the database in one of the door's threads."""
+        """Run database work in one of the application's threads."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(
             self._threads, partial(_with_database, work, patience, time.monotonic())
         )
 
     async def pass_on(self, scope: Any, send: Any, **what: Any) -> int:
-        """Let MLflow's server answer."""
+        """Pass the request to MLflow's server."""
         return await self._upstream.pass_on(scope, send, **what)
 
 
@@ -98,7 +98,7 @@ def _with_database(
 
 @dataclass
 class _Request:
-    """A request that was read; `location` is where the files of a registered version are."""
+    """A request with its body. `location` is where the files of a registered version are."""
 
     path: str
     query: list[tuple[str, str]]
@@ -108,7 +108,7 @@ class _Request:
 
 
 class _Visit:
-    """One request on its way through the door."""
+    """The processing of one request."""
 
     def __init__(self, door: MlflowDoor, scope: Any, receive: Any, send: Any) -> None:
         self.door = door
@@ -118,13 +118,13 @@ class _Visit:
         self.status = 0
         self._patience = Patience()
         self.route: MlflowRoute | None = None
-        # What must be true before the client has its answer, given that answer; until then the
-        # answer is held back.
+        # Runs with the response before the client gets it. Until then the response is held
+        # back.
         self.remember: Callable[[bytes], None] | None = None
         self._held: list[Any] = []
 
     async def send(self, event: Any) -> None:
-        """Pass an event to the client, and note the status."""
+        """Send an event to the client, and note the status."""
         if self.remember is not None:
             self._held.append(event)
             if event["type"] == "http.response.start" or event.get("more_body"):
@@ -139,15 +139,15 @@ class _Visit:
             await self._send(each)
 
     async def _remember(self) -> None:
-        """Note once what the request changed, if it changed anything."""
+        """Audit the change of the request once, if it changed anything."""
         remember, self.remember = self.remember, None
         if remember is not None and self._held and self._held[0]["status"] == 200:
             answered = b"".join(event.get("body", b"") for event in self._held)
-            # It is done already, so the answer waits for the database as long as need be.
+            # The change is done already, so the response waits for the database.
             await self.door.in_thread(partial(remember, answered), None)
 
     async def run(self) -> None:
-        """Answer, whatever happens, unless an answer has begun."""
+        """Respond in any case, unless a response has begun."""
         began = time.perf_counter()
         try:
             await self._answer()
@@ -195,7 +195,7 @@ class _Visit:
             await self._exchange(visitor, path, target, query)
 
     def _place(self) -> tuple[str, str]:
-        """Return the path as MLflow knows it, and the project it was found under."""
+        """Return MLflow's path, and the project of the URL."""
         rest = self.scope["path"][len(PREFIX) :] or "/"
         method = self.scope["method"]
         self.route = route_of(method, rest)
@@ -225,7 +225,7 @@ class _Visit:
         return known
 
     def _recognised(self, given: str, project: str) -> Caller:
-        """Recognise a visitor; who is none counts against the address, as in the API."""
+        """Authenticate the caller. Failures count toward the per-address rate limit."""
         try:
             return self.door.visitors.recognise(given, project)
         except Refusal as refusal:
@@ -236,7 +236,7 @@ class _Visit:
     async def _exchange(
         self, visitor: Caller, path: str, target: str, query: list[tuple[str, str]]
     ) -> None:
-        """Read the whole request, answer it here if that can be, else pass it on."""
+        """Read the whole request, answer it here if possible, else pass it on."""
         assert self.route is not None  # noqa: S101  (`_answer` has seen to it)
         body = await request_checks.read_body(self.receive, most=request_checks.LARGEST_JSON)
         route, request = self.route, _Request(path, query, body)
@@ -256,13 +256,13 @@ class _Visit:
         self.remember = remember if route.audit or route.path == CREATE else None
         try:
             await self._pass_on(visitor, target, value[1], value[0])
-        finally:  # MLflow may have changed things and gone before its answer was whole
+        finally:  # MLflow may have made the change and died before its response was complete
             await self._remember()
 
     def _look(
         self, visitor: Caller, route: MlflowRoute, request: _Request
     ) -> FullResponse | tuple[bytes, str]:
-        """Return the answer to a request, or the body and the query to pass on."""
+        """Return the response to a request, or the body and the query to pass on."""
         project_id, query = visitor.project_id, request.query
         check_artifact(project_id, route, request.path, query)
         content = request.content = request_checks.parsed_json(request.body)
@@ -290,12 +290,12 @@ class _Visit:
         return passed, request_checks.query_with_default(project_id, query)
 
     async def _stream(self, visitor: Caller, target: str, query: list[tuple[str, str]]) -> None:
-        """Pass a body on as it comes."""
+        """Pass a body on as it arrives."""
         body = arriving(self.receive, most=LARGEST_FILE)
         await self._pass_on(visitor, target, request_checks.joined(query), body)
 
     async def _take_spans(self, visitor: Caller, target: str, query: list[tuple[str, str]]) -> None:
-        """Pass spans on, once it is clear that they belong here."""
+        """Pass spans on after checking that they belong to the project."""
         given = dict(self.scope["headers"])
         project_id = visitor.project_id
         headers = await self._in_thread(partial(checked_headers, project_id, given))
@@ -322,7 +322,7 @@ class _Visit:
 
 
 def _counted(count: Callable[[], None]) -> None:
-    """Count a request; raises Refusal, which clients wait after, for one too many."""
+    """Count a request. Raises Refusal with a delay for one too many."""
     try:
         count()
     except RateLimited as error:

@@ -25,7 +25,7 @@ _UPLOAD = re.compile(r"[0-9a-f]{16}")
 def check_artifact(
     project_id: str, route: MlflowRoute, path: str, query: list[tuple[str, str]]
 ) -> None:
-    """Raise Refusal for a request whose path cannot be that of an artifact."""
+    """Raise Refusal for a request with an invalid artifact path."""
     if not is_checked(route):
         return
     try:
@@ -41,7 +41,7 @@ def check_artifact(
 
 
 def is_checked(route: MlflowRoute) -> bool:
-    """Return whether a route takes the path of an artifact."""
+    """Return whether a route has the path of an artifact."""
     return route.path.startswith(f"{FILES}/") or route.path == _LIST_OF_RUN
 
 
@@ -70,8 +70,8 @@ def _check_list(place: str) -> None:
 def _check_depth(path: str, place: str, *, allow_folder: bool) -> None:
     """Raise Refusal for a path outside of the folders that hold files.
 
-    These are the `artifacts` of a run, a logged model or a trace, and what `slipway.register` has
-    uploaded of a file: `models/NAME/UPLOAD`.
+    These are the `artifacts` of a run, a logged model or a trace, and uploads of
+    `slipway.register`: `models/NAME/UPLOAD`.
     """
     parts = place.split("/")[2:]
     depth = parts.index(_FOLDER) if _FOLDER in parts else 0
@@ -108,7 +108,7 @@ def _place_in_run(project_id: str, query: dict[str, str]) -> str:
 
 
 def _place(project_id: str, path: str) -> str:
-    """Return the place of a path in the store, empty when it is that of another project."""
+    """Return the location of a path in the store, "" if it belongs to another project."""
     parts = path.strip("/").split("/")
     if parts[0] != _ROOT:
         return "/".join([_ROOT, project_id, *parts])

@@ -1,4 +1,4 @@
-"""What was changed through MLflow and others rely on, in the audit log."""
+"""Audit events of relevant changes through MLflow."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +15,7 @@ _MOST = 200
 
 @dataclass(frozen=True)
 class _Target:
-    """What was changed, by the id MLflow has for it."""
+    """The changed object, by its id in MLflow."""
 
     pk: str
 
@@ -23,7 +23,7 @@ class _Target:
 def record(
     visitor: Caller, verb: str, content: dict[str, Any], query: list[tuple[str, str]]
 ) -> None:
-    """Note that a visitor changed something; called once MLflow has said that it is done."""
+    """Record a change of a caller. Called after MLflow has confirmed it."""
     given = {**dict(query), **content}
     short_names_by_name = {
         name: shorten_name(str(given[name]), _MOST) for name in _NAMES if given.get(name)

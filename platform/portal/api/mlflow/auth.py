@@ -1,4 +1,4 @@
-"""Who knocks at `/mlflow`, and which project is meant.
+"""Authentication at `/mlflow`, and selection of the project.
 
 A client can express both without being changed: the token as MLFLOW_TRACKING_TOKEN (or as the
 password of MLFLOW_TRACKING_USERNAME), the project in the address, `…/mlflow/<project>`, or as that
@@ -34,11 +34,11 @@ class Caller:
     role: Role
 
     def may(self, policy: ProjectRole) -> bool:
-        """Whether the policy lets the visitor pass."""
+        """Return whether the policy admits the caller."""
         return self.role.at_least(policy.role) and self.principal.allows(policy.scope)
 
     def check(self, policy: ProjectRole) -> None:
-        """Raise Refusal unless the policy lets the visitor pass."""
+        """Raise Refusal unless the policy admits the caller."""
         if not self.role.at_least(policy.role):
             raise Refusal(
                 403,
@@ -56,22 +56,22 @@ class Caller:
 
 
 class Visitors:
-    """Recognises visitors, and remembers them for a few seconds. Safe between threads."""
+    """Authenticates callers, and caches them for a few seconds. Thread-safe."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[tuple[str, str], tuple[float, Caller]] = OrderedDict()
         self._lock = Lock()
 
     def remembered(self, authorization: str, project: str) -> Caller | None:
-        """Return a visitor who was recognised a moment ago; no database is asked."""
+        """Return a caller from the cache, without a query."""
         items = self._known.get((authorization, project))
         return items[1] if items is not None and items[0] > time.monotonic() else None
 
     def recognise(self, authorization: str, project: str) -> Caller:
-        """Return who stands behind a header, in the project named in the address ("" for none).
+        """Authenticate a header, in the project of the URL ("" for none).
 
-        Raises Refusal: 401 for a bad token, 404 for a project that is not theirs, 400 when they
-        have several and named none.
+        Raises Refusal: 401 for an invalid token, 404 for a project that is not theirs, 400 when
+        they have several and named none.
         """
         caller = _recognised(authorization, project)
         with self._lock:
@@ -81,13 +81,13 @@ class Visitors:
         return caller
 
     def forget(self) -> None:
-        """Forget everybody."""
+        """Clear the cache."""
         with self._lock:
             self._known.clear()
 
 
 def _credentials(authorization: str) -> tuple[str, str]:
-    """Return the token, as a header of its own, and the user name that came with it."""
+    """Return the token as a header of its own, and the user name sent with it."""
     scheme, _, rest = authorization.partition(" ")
     if scheme.lower() != "basic":
         return authorization, ""

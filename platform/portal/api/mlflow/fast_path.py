@@ -1,6 +1,6 @@
-"""The calls that training makes all the time, answered from the tables; MLflow may be down.
+"""Frequent calls of training, answered from the tables, even while MLflow is down.
 
-Each takes what was sent and returns the answer, or raises Unusual to leave it to MLflow.
+Each receives a request and returns the response, or raises Unusual to leave it to MLflow.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ _DEFAULT_RUNS = 1_000
 
 @dataclass(frozen=True)
 class TrackingRequest:
-    """A request: the project, the pairs of its query, its JSON and the size of its body."""
+    """A request: project, query pairs, JSON and size of the body."""
 
     project_id: str
     query: list[tuple[str, str]]
@@ -30,7 +30,7 @@ class TrackingRequest:
     size: int
 
     def one(self, name: str) -> str | None:
-        """Return a parameter of the query that may come once; raises Unusual."""
+        """Return a single-valued query parameter. Raises Unusual."""
         values = [value for key, value in self.query if key == name]
         if len(values) > 1:
             raise Unusual
@@ -107,7 +107,7 @@ def _offset(token: object) -> int:
 
 
 def search_runs(tracking_request: TrackingRequest) -> FullResponse:
-    """Answer `runs/search`; a filter or order that is not written plainly is MLflow's to read."""
+    """Answer `runs/search`. Unusual filters and orders are left to MLflow."""
     content = tracking_request.content
     known = {"experiment_ids", "filter", "run_view_type", "max_results", "order_by", "page_token"}
     limit, view = content.get("max_results", _DEFAULT_RUNS), content.get("run_view_type")
@@ -167,7 +167,7 @@ def get_history(tracking_request: TrackingRequest) -> FullResponse:
 
 
 def get_curves(tracking_request: TrackingRequest) -> FullResponse:
-    """Answer `metrics/get-history-bulk-interval`: curves for a chart, minima and maxima kept."""
+    """Answer `metrics/get-history-bulk-interval` with curves that keep minima and maxima."""
     run_ids = [value for key, value in tracking_request.query if key == "run_ids"]
     key, most = (
         tracking_request.one("metric_key"),

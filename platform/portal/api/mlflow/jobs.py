@@ -1,4 +1,4 @@
-"""Scripts in jobs go on with the run that their job has, in the experiment that they have set."""
+"""Scripts in jobs continue the run of their job, in the experiment they set."""
 
 from typing import Any
 
@@ -7,13 +7,13 @@ from portal.api.mlflow.routes import WRITE
 from portal.experiments.services.job_runs import follow_script, run_id_of
 
 BEGIN = "/api/2.0/mlflow/runs/get"
-# What the launcher's plug-in sends when MLflow begins the run that is there already.
+# Sent by the launcher's plug-in when MLflow resumes the existing run.
 _EXPERIMENT = b"x-slipway-experiment"
 _MOST_DIGITS = 9
 
 
 def follow(visitor: Caller, scope: Any, query: list[tuple[str, str]]) -> None:
-    """Move the job's run to the experiment that the script has set, if it told of one."""
+    """Move the job's run to the experiment of the script, if it set one."""
     values = [value for name, value in scope["headers"] if name == _EXPERIMENT]
     token = visitor.principal.token
     if not values or token is None or not visitor.may(WRITE):

@@ -1,4 +1,4 @@
-"""The source of a version that an MLflow client registers, resolved before MLflow sees it.
+"""Resolves the source of a version that an MLflow client registers.
 
 MLflow wants the run or the model of a source named beside it, and stores `runs:/…` as the place of
 the files. Here the portal names them itself, and the files' own address is stored.
@@ -19,9 +19,9 @@ _MODELS = "models"
 
 
 def complete_source(project_id: str, content: dict[str, Any]) -> str:
-    """Name the run or model of a source in a request; returns where its files are.
+    """Add the run or model of a source to a request. Returns where its files are.
 
-    Returns nothing for a prompt. Raises Refusal for a source that is not this project's.
+    Returns nothing for a prompt. Raises Refusal for a source of another project.
     """
     source = content.get("source")
     if not isinstance(source, str) or source in _PROMPTS:
@@ -51,14 +51,14 @@ def complete_source(project_id: str, content: dict[str, Any]) -> str:
 
 
 def _run_of(project_id: str, folder: str) -> str:
-    """Return the run among whose artifacts a folder is: workspaces/PROJECT/EXPERIMENT/RUN/…."""
+    """Return the run whose artifacts contain a folder: workspaces/PROJECT/EXPERIMENT/RUN/…."""
     run_id = [*folder.split("/"), "", "", "", ""][3]
     runs = Run.objects.in_projects([project_id]).filter(run_uuid=run_id)
     return run_id if runs.exists() else ""
 
 
 def _model_of(project_id: str, source: str, folder: str) -> str:
-    """Return the logged model that a source names: models:/m-…, or the address of its files."""
+    """Return the logged model of a source: models:/m-…, or the URI of its files."""
     scheme, _, rest = source.partition(":")
     named = rest.lstrip("/") if scheme == _MODELS else [*folder.split("/"), "", "", "", "", ""][4]
     models = LoggedModel.objects.in_projects([project_id]).filter(model_id=named)
@@ -66,7 +66,7 @@ def _model_of(project_id: str, source: str, folder: str) -> str:
 
 
 def store_location(project_id: str, location: str, answered: bytes) -> None:
-    """Store where the files are, in the version that MLflow has made by its answer."""
+    """Store the location of the files in the version from MLflow's response."""
     try:
         made = orjson.loads(answered)["model_version"]
         name, version = str(made["name"]), int(made["version"])

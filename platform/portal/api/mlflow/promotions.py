@@ -1,4 +1,4 @@
-"""Aliases and stages set by MLflow's clients: the portal moves them, through the same gates.
+"""Aliases and stages set by MLflow clients go through the portal's gates.
 
 MLflow itself never hears of these calls, so there is no way around the gates and one history.
 """
@@ -37,9 +37,9 @@ _CODES: tuple[tuple[type[SlipwayError], int, str], ...] = (
 
 
 def guarded(visitor: Caller, method: str, path: str, content: Content) -> FullResponse | None:
-    """Return the answer to a call that moves a version, None for every other call.
+    """Return the response to a call that moves a version, None for every other call.
 
-    Raises Refusal, in MLflow's words, with the sentence and the next step of the portal.
+    Raises Refusal in MLflow's format, with the portal's message and next step.
     """
     guard = _GUARDS.get((method, path))
     if guard is None:
@@ -165,7 +165,7 @@ def _described(project: Project, name: str, number: int) -> Content:
 
 
 def _refuse_prompt_tag(_visitor: Caller, project: Project, content: Content) -> FullResponse | None:
-    """Keep a model from being called a prompt for as long as it takes to move its alias."""
+    """Lock a model against becoming a prompt while its alias moves."""
     name = content.get("name")
     if content.get("key") == PROMPT_TAG and isinstance(name, str) and not _is_prompt(project, name):
         raise invalid(f"{PROMPT_TAG} says what a prompt is when it is made, and never later.")
@@ -181,7 +181,7 @@ _GUARDS: dict[tuple[str, str], Guard] = {
 
 
 def note_author(visitor: Caller, body: bytes) -> None:
-    """Remember who registered a version, from MLflow's answer to that call."""
+    """Store who registered a version, from MLflow's response."""
     try:
         made = orjson.loads(body)["model_version"]
         name, number = str(made["name"]), int(made["version"])

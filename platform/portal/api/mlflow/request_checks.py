@@ -1,4 +1,4 @@
-"""What clients send, looked at before anything else sees it: size, depth, characters, ids."""
+"""First checks of all requests: size, depth, characters, ids."""
 
 import re
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from slipway.schemas.base import forbidden_character
 from slipway.schemas.json_text import DuplicateKey, read_json
 from slipway.schemas.names import fault_of_path
 
-# A batch is a megabyte at most; the profile of a data set or a page of records may be larger.
+# A batch has at most a megabyte. The profile of a dataset or a page of records may be larger.
 LARGEST_JSON = 20_000_000
 DEEPEST_JSON = 60
 _LONGEST_QUERY = 100_000
@@ -35,19 +35,19 @@ _FILES = "/api/2.0/mlflow-artifacts"
 _ARTIFACTS = tuple(
     f"{_FILES}/{each}/" for each in ("artifacts", "mpu/create", "mpu/complete", "mpu/abort")
 )
-# What people read and type: names of objects, and the keys of metrics, parameters and tags.
+# Text for people: names of objects, and the keys of metrics, parameters and tags.
 _NAMES = frozenset({"name", "new_name", "alias", "key", "run_name", "stage", "tag_key"})
 # Keys of a query that MLflow reads as lists. All others have one value.
 _LISTS = frozenset({"experiment_ids", "order_by", "run_ids", "stages", "trace_ids"})
 # One route has a list under a name that is a single value elsewhere.
 _LISTS_OF = {"/ajax-api/2.0/mlflow/metrics/get-history-bulk": _LISTS | {"run_id"}}
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
-# What a second decoding would turn into another path.
+# Characters that a second decoding would turn into another path.
 _ENCODED = ("%2e", "%2f", "%5c", "%00", "%25")
 
 
 async def read_body(receive: Any, *, most: int) -> bytes:
-    """Return the body; raises Refusal as soon as it is seen to be larger than `most` bytes."""
+    """Return the body. Raises Refusal once it is larger than `most` bytes."""
     parts: list[bytes] = []
     size = 0
     while True:
@@ -71,7 +71,7 @@ def too_large(most: int) -> Refusal:
 
 
 def checked_path(path: str) -> str:
-    """Return a decoded path as it is passed on; raises Refusal for one that is a trick."""
+    """Return the decoded path to pass on. Raises Refusal for a suspicious one."""
     for artifact in _artifact_paths(path):
         check_artifact_path(artifact)
     parts = path.split("/")
@@ -89,7 +89,7 @@ def checked_path(path: str) -> str:
 def parsed_query(query: bytes, path: str) -> list[tuple[str, str]]:
     """Return the pairs of a query string.
 
-    Raises Refusal when it is not text, far too long, or has two values where MLflow reads one.
+    Raises Refusal if it is not text, too long, or has two values where MLflow reads one.
     """
     if len(query) > _LONGEST_QUERY:
         raise invalid(f"The query is longer than {_LONGEST_QUERY} characters.")
@@ -109,7 +109,7 @@ def parsed_query(query: bytes, path: str) -> list[tuple[str, str]]:
 
 
 def _refuse_ambiguous(pairs: list[tuple[str, str]], lists: frozenset[str]) -> None:
-    """Raise Refusal for a key with two values, of which one reader takes the first."""
+    """Raise Refusal for a repeated key, because parsers differ in which value counts."""
     single = [name for name, _ in pairs if name not in lists]
     if len(single) != len(set(single)):
         twice = next(name for name in single if single.count(name) > 1)
@@ -120,7 +120,7 @@ def _refuse_ambiguous(pairs: list[tuple[str, str]], lists: frozenset[str]) -> No
 
 
 def parsed_json(body: bytes) -> dict[str, Any]:
-    """Return a JSON object; raises Refusal for all else, too deep, or with a zero character."""
+    """Return a JSON object. Raises Refusal for anything else, deep nesting, or a NUL character."""
     if not body:
         return {}
     if body.count(b"[") + body.count(b"{") > DEEPEST_JSON and _depth(body) > DEEPEST_JSON:
@@ -143,7 +143,7 @@ def parsed_json(body: bytes) -> dict[str, Any]:
 
 
 def _may_repeat_keys(body: bytes, values: dict[str, Any]) -> bool:
-    """Return True for more colons than keys: a parser has then dropped duplicate keys."""
+    """Return True if there are more colons than keys, so the parser dropped duplicates."""
     keys = _count_keys(values)
     return body.count(b":") != keys and _STRING.sub(b"", body).count(b":") != keys
 
@@ -161,7 +161,7 @@ def _count_keys(result: Any) -> int:
 
 
 def _check_names(result: Any) -> None:
-    """Raise Refusal for a name with a character that no name may have, as in the API."""
+    """Raise Refusal for a name with a forbidden character, as in the API."""
     for field, value in _cited(result, _NAMES):
         bad = forbidden_character(value) if isinstance(value, str) else None
         if bad is not None:
@@ -171,14 +171,14 @@ def _check_names(result: Any) -> None:
 
 
 def _artifact_paths(path: str) -> Iterator[str]:
-    """Yield the path of an artifact that an address names, if it names any."""
+    """Yield the artifact path of a URI, if it has one."""
     for prefix in _ARTIFACTS:
         if path.startswith(prefix) and len(path) > len(prefix):
             yield path[len(prefix) :]
 
 
 def check_artifact_path(path: str, field: str = "path") -> None:
-    """Raise Refusal for a path that cannot be that of an artifact."""
+    """Raise Refusal for an invalid artifact path."""
     fault = fault_of_path(path.removesuffix("/"))
     if fault is not None:
         raise invalid(f"The {field} of the artifact {fault}.")
@@ -192,7 +192,7 @@ def _loaded(body: bytes) -> Any:
 
 
 def _depth(body: bytes) -> int:
-    """Return how deep brackets nest, outside of strings."""
+    """Return the nesting depth of brackets, outside of strings."""
     deepest = depth = 0
     in_string = escaped = False
     for byte in body:
@@ -216,7 +216,7 @@ def _depth(body: bytes) -> int:
 
 
 def check_numbers(content: dict[str, Any]) -> None:
-    """Raise Refusal for a time or step that no table holds; MLflow looks at none of them."""
+    """Raise Refusal for a time or step that no table stores. MLflow does not check them."""
     metrics = content.get("metrics")
     for item in (content, *(metrics if isinstance(metrics, list) else ())):
         for name in _WHOLE if isinstance(item, dict) else ():
@@ -228,7 +228,7 @@ def check_numbers(content: dict[str, Any]) -> None:
 
 
 def check_sizes(content: dict[str, Any], pairs: list[tuple[str, str]]) -> None:
-    """Raise Refusal when an id that is a number has more digits than any there is."""
+    """Raise Refusal for a numeric id with too many digits."""
     for name, value in (*pairs, *_cited(content, _NUMBERED)):
         if name not in _NUMBERED:
             continue
@@ -238,7 +238,7 @@ def check_sizes(content: dict[str, Any], pairs: list[tuple[str, str]]) -> None:
 
 
 def with_default(project_id: str, content: dict[str, Any]) -> bool:
-    """Put the project's own experiment where a body says experiment "0"; tells whether it did."""
+    """Replace experiment "0" in a body by the project's own. Returns whether it did."""
     changed = False
     for place in (content, *_trace_locations(content)):
         for name in ("experiment_id", "experiment_ids"):
@@ -254,7 +254,7 @@ def with_default(project_id: str, content: dict[str, Any]) -> bool:
 
 
 def _trace_locations(content: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield where traces say which experiment they are of, or are looked for in."""
+    """Yield where traces name the experiment they belong to."""
     value = content.get("locations")
     locations = list(value) if isinstance(value, list) else []
     place: Any = content
@@ -267,7 +267,7 @@ def _trace_locations(content: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def query_with_default(project_id: str, pairs: list[tuple[str, str]]) -> str:
-    """Return the query string to pass on, with the project's own experiment for "0"."""
+    """Return the query string to pass on, with "0" replaced by the project's experiment."""
     meant = [
         (name, str(default_experiments.of(project_id)))
         if name in ("experiment_id", "experiment_ids") and value == _DEFAULT
@@ -283,12 +283,12 @@ def as_bytes(content: dict[str, Any]) -> bytes:
 
 
 def joined(pairs: list[tuple[str, str]]) -> str:
-    """Return a query string to pass on as it came."""
+    """Return the query string to pass on unchanged."""
     return urlencode(pairs)
 
 
 def check_citations(route: MlflowRoute, project_id: str, content: dict[str, Any]) -> None:
-    """Raise Refusal when a body cites something that is not the project's own."""
+    """Raise Refusal when a body refers to an object of another project."""
     for name, value in _cited(content, frozenset(route.cites)):
         for item in value if isinstance(value, list) else (value,):
             if isinstance(item, str) and item and not belongs(project_id, _KINDS[name], item):

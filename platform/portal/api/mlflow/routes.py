@@ -1,4 +1,4 @@
-"""Every route of MLflow that is served, and who may use it. What is not listed is not there.
+"""All served routes of MLflow with their policies. Everything else is 404.
 
 The list was made from the routes of the server we run. Left out are its own pages and their
 GraphQL, workspaces (projects are the portal's), webhooks, prompts' optimisation, scorers, reviews,
@@ -21,13 +21,12 @@ _PARAMETER = re.compile(r"<(path:)?(\w+)>")
 
 @dataclass(frozen=True)
 class MlflowRoute:
-    """A route: `path` is MLflow's, with parameters in angle brackets.
+    """A route. `path` is MLflow's, with parameters in angle brackets.
 
-    `streams` says that bodies are passed on as they come (files, spans) instead of being read and
-    checked as JSON; `native` that the portal answers it from the tables by itself when it can.
-    `cites` names the fields of the body, at any depth, whose ids must be the project's own: MLflow
-    writes them down without looking. `audit` is the verb under which a change that others rely on
-    stands in the audit log.
+    `streams` says that bodies are passed on as they arrive (files, spans) instead of being read and
+    checked as JSON. `native` says that the portal answers from the tables if it can. `cites` names
+    the fields of the body, at any depth, whose ids must be the project's own, because MLflow does
+    not check them. `audit` is the verb of relevant changes in the audit log.
     """
 
     method: str
@@ -40,7 +39,7 @@ class MlflowRoute:
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
-        """What a path of this route looks like."""
+        """Pattern of the paths of this route."""
         text, at = "", 0
         for match in _PARAMETER.finditer(self.path):
             text += re.escape(self.path[at : match.start()])
@@ -50,7 +49,7 @@ class MlflowRoute:
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """The names of what the path carries."""
+        """Names of the path parameters."""
         return tuple(match[2] for match in _PARAMETER.finditer(self.path))
 
 
@@ -181,7 +180,7 @@ _OTHERS = (
     MlflowRoute("POST", "/ajax-api/2.0/mlflow/experiments/search-datasets", READ),
     MlflowRoute("GET", "/ajax-api/3.0/mlflow/get-trace-artifact", READ),
 )
-# What MLflow takes on trust.
+# Ids that MLflow does not check.
 _CITES = {
     "/logged-models": ("experiment_id", "source_run_id"),
     "/traces/calculate-filter-correlation": ("experiment_ids",),
@@ -256,5 +255,5 @@ def route_of(method: str, path: str) -> MlflowRoute | None:
 
 
 def is_known_path(path: str) -> bool:
-    """Tell whether a path is served, by whichever verb."""
+    """Return whether a path is served, for any method."""
     return next(_matching(path), None) is not None

@@ -14,9 +14,9 @@ from portal.experiments.filters import MAX_COMPARISONS
 MAX_LENGTH = 20_000
 MAX_ORDERS = 20
 MAX_NESTING = 10
-# Each is a variable of a statement, of which SQLite takes some ten thousands.
+# Each is a variable of a statement, and SQLite limits their number.
 MAX_IDS = 10_000
-# MLflow's parser knows comments, so it may read as conditions what looks like quoted text here.
+# MLflow's parser supports comments, so it may parse quoted text as conditions.
 # Words inside of quotes count too, up to a higher limit.
 _MAX_WORDS = 2 * MAX_COMPARISONS
 _ORDER = "order_by"
@@ -26,7 +26,7 @@ _BRACKET = re.compile(r"[()]")
 
 
 def check_searches(content: dict[str, Any], query: Iterable[tuple[str, str]]) -> None:
-    """Raise Refusal for a filter, an order or a list that is too long, deep or many-parted."""
+    """Raise Refusal for a filter, an order or a list that is too long, deep or complex."""
     for name, value in content.items():
         if name.endswith("_ids") and isinstance(value, list) and len(value) > MAX_IDS:
             raise invalid(

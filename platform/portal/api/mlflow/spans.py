@@ -1,4 +1,4 @@
-"""Spans that come by OpenTelemetry: what MLflow would take on trust is looked at first.
+"""Checks of OpenTelemetry spans, which MLflow accepts unchecked.
 
 The protocol is OTLP over HTTP (https://opentelemetry.io/docs/specs/otlp/#otlphttp), with MLflow's
 two headers, which name the experiment of the spans and the run that their traces belong to.
@@ -15,12 +15,12 @@ SPANS = "/v1/traces"
 _EXPERIMENT = "x-mlflow-experiment-id"
 _RUN = "x-mlflow-run-id"
 _DEFAULT = "0"
-# 32 + the largest window: zlib finds out by itself whether it is gzip's or its own wrapping.
+# 32 + the largest window: zlib detects gzip and zlib headers.
 _ANY_WRAPPING = 47
 
 
 def checked_headers(project_id: str, given: Mapping[bytes, bytes]) -> dict[str, str]:
-    """Return MLflow's headers, their things being the project's own; raises Refusal."""
+    """Return MLflow's headers if their objects belong to the project. Raises Refusal."""
     experiment = given.get(_EXPERIMENT.encode(), b"").decode("latin1")
     if not experiment:
         raise invalid(f"Say in the header {_EXPERIMENT} which experiment the spans belong to.")
@@ -35,7 +35,7 @@ def checked_headers(project_id: str, given: Mapping[bytes, bytes]) -> dict[str, 
 
 
 def unpacked(body: bytes, encoding: str) -> bytes:
-    """Return a body without its compression; raises Refusal when that makes it too large."""
+    """Return the decompressed body. Raises Refusal if it is too large."""
     if encoding in ("", "identity"):
         return body
     if encoding not in ("gzip", "deflate"):

@@ -1,4 +1,4 @@
-"""Passing a request on to MLflow's own server, and its answer back, in pieces."""
+"""Streaming proxy to MLflow's own server."""
 
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
@@ -14,10 +14,10 @@ from portal.api.mlflow.upstream_errors import clean_error
 log = structlog.get_logger(__name__)
 WORKSPACE = "x-mlflow-workspace"
 _PATIENCE = httpx.Timeout(120.0, connect=2.0, pool=10.0)
-# An idle connection is left before the server closes it (`workers.tracking` keeps it for longer):
-# who closes at the moment of a request fails it.
+# An idle connection is closed before the server does so (`workers.tracking` keeps it longer):
+# closing it during a request would make that fail.
 _LIMITS = httpx.Limits(max_connections=64, max_keepalive_connections=16, keepalive_expiry=5.0)
-# What of a request reaches MLflow; above all no token, and no workspace but ours.
+# Headers that are passed on to MLflow: no token, and no workspace of the client.
 _PASSED_ON = (b"content-type", b"accept", b"content-encoding", b"user-agent", b"range")
 _HANDED_BACK = frozenset(
     {"content-type", "content-disposition", "content-encoding", "content-range", "etag"}
@@ -29,12 +29,12 @@ _IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE"})
 _LONGEST_FAILURE = 1 << 20
 _HOST = "http://tracking"
 _CHALLENGE = "www-authenticate"
-# The largest artifact taken in one request.
+# The largest artifact of one request.
 LARGEST_FILE = 1 << 40
 
 
 class _Attempt:
-    """The progress of a request that was sent, by the events of httpcore."""
+    """Progress of a sent request, by the events of httpcore."""
 
     def __init__(self, body: bytes | AsyncIterator[bytes]) -> None:
         self._body = body
@@ -43,14 +43,14 @@ class _Attempt:
         self.is_body_begun = False
 
     async def trace(self, event: str, _info: Mapping[str, Any]) -> None:
-        """Note an event."""
+        """Record an event."""
         if event == "connection.connect_unix_socket.started":
             self.is_connection_reused = False
         elif event == "http11.send_request_headers.complete":
             self.is_head_sent = True
 
     async def body(self) -> AsyncIterator[bytes]:
-        """Yield the body, and note that it is being read."""
+        """Yield the body, and record that it is being read."""
         self.is_body_begun = True
         if isinstance(self._body, bytes):
             yield self._body
@@ -59,7 +59,7 @@ class _Attempt:
                 yield part
 
     def may_be_repeated(self, *, is_idempotent: bool) -> bool:
-        """Return whether the request can be sent again without doing anything twice."""
+        """Return whether the request can be repeated without a second effect."""
         if not self.is_connection_reused:
             return False
         if not self.is_head_sent:
@@ -68,14 +68,14 @@ class _Attempt:
 
 
 class MlflowServer:
-    """MLflow's server behind its Unix socket. One for each event loop."""
+    """MLflow's server behind its Unix socket. One per event loop."""
 
     def __init__(self) -> None:
         self._pooled: httpx.AsyncClient | None = None
         self._unpooled: httpx.AsyncClient | None = None
 
     def _clients(self) -> tuple[httpx.AsyncClient, httpx.AsyncClient]:
-        """Return a client that reuses connections, and another that never does."""
+        """Return a client that reuses connections, and one that never does."""
         if self._pooled is None or self._unpooled is None:
             self._pooled, self._unpooled = _client(_LIMITS), _client(_NO_REUSE)
         return self._pooled, self._unpooled
@@ -83,7 +83,7 @@ class MlflowServer:
     async def _send(
         self, method: str, url: str, headers: Mapping[str, str], body: Any, *, is_idempotent: bool
     ) -> httpx.Response:
-        """Send a request, and once more if it was lost with a connection that was open before.
+        """Send a request, and once more if a reused connection was lost.
 
         The server may close a connection at the moment when a request is sent on it.
         """
@@ -116,11 +116,10 @@ class MlflowServer:
         more: Mapping[str, str] | None = None,
         changes_nothing: bool = False,
     ) -> int:
-        """Ask MLflow in the name of a project and hand its answer back; returns the status.
+        """Send a request to MLflow in the name of a project, and stream its response.
 
-        `more` are headers beyond those that every request may bring, looked at before. Requests
-        that change nothing may be repeated whatever their method. Raises Refusal when it cannot be
-        reached.
+        Returns the status. `more` are additional, already checked headers. Requests that change
+        nothing may be repeated whatever their method. Raises Refusal if MLflow cannot be reached.
         """
         given = dict(scope["headers"])
         headers = {
@@ -149,15 +148,15 @@ class MlflowServer:
             ) from error
         try:
             if _CHALLENGE in answer.headers:
-                # It refused the portal, not its client: a key was replaced, or users differ.
+                # MLflow refused the portal, not the client: a key was replaced, or users differ.
                 log.error("mlflow_refuses_the_portal", status=answer.status_code)
                 raise unavailable(
                     "MLflow's server does not accept the portal: keys/tracking.key or the user of "
                     "one of them has changed. Ask an administrator to start Slipway again."
                 )
             if answer.status_code >= 500 and _is_page(answer):
-                # Its handlers turn every fault of theirs into JSON; a page means that it stumbled
-                # while it read the request.
+                # Its handlers return every error as JSON. A page means that reading the request
+                # failed.
                 log.warning("mlflow_stumbled", target=target[:200])
                 raise invalid("MLflow cannot make sense of this request.")
             if answer.status_code >= 400:
@@ -210,12 +209,12 @@ async def _hand_back_error(answer: httpx.Response, send: Any, target: str) -> in
 
 
 async def _read_and_close(answer: httpx.Response) -> bytes:
-    """Return the body of a failure, and close its connection.
+    """Return the body of an error, and close its connection.
 
     The server drops a connection after an exception. In the pool it would fail the next request.
     """
     content = b""
-    # `aread` would hand the connection back to the pool with the last byte.
+    # `aread` would return the connection to the pool with the last byte.
     assert isinstance(answer.stream, httpx.AsyncByteStream)  # noqa: S101  (of an AsyncClient)
     async for part in answer.stream:
         content += part
@@ -226,7 +225,7 @@ async def _read_and_close(answer: httpx.Response) -> bytes:
 
 
 async def arriving(receive: Any, *, most: int) -> AsyncIterator[bytes]:
-    """Yield a body as it arrives; raises Refusal once it is larger than `most` bytes."""
+    """Yield a body as it arrives. Raises Refusal once it is larger than `most` bytes."""
     size = 0
     while True:
         event = await receive()

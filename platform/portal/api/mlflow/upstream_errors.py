@@ -1,4 +1,4 @@
-"""MLflow's errors without what its database said: clients get no statement, table or column."""
+"""MLflow's errors without details of its database: no statement, table or column."""
 
 import re
 from typing import Any
@@ -9,8 +9,8 @@ import structlog
 from slipway.schemas.truncation import shorten
 
 log = structlog.get_logger(__name__)
-# What SQLAlchemy, the drivers and the databases write into messages, and what Python says of
-# values that a driver does not take.
+# Messages of SQLAlchemy, drivers and databases, and of Python about values that a driver
+# refuses.
 _DATABASE = re.compile(
     r"\[SQL:|\[parameters:|sqlalche\.me|sqlalchemy|sqlite|psycopg|pg_catalog"
     r"|\(\w+(?:\.\w+)*(?:Error|Warning|Exception|Violation|Canceled)\)"
@@ -31,7 +31,7 @@ _UNIQUE = re.compile(
     r"unique constraint|duplicate key value|UniqueViolation|is not unique", re.IGNORECASE
 )
 _TAKEN = "RESOURCE_ALREADY_EXISTS"
-# What an address is about, and what is taken then.
+# Messages for name conflicts, by part of the path.
 _KINDS = (
     ("/experiments/", "An experiment of that name exists already."),
     ("/registered-models/alias", "An alias of that name exists already."),
@@ -46,7 +46,7 @@ _FAILED = "MLflow could not do this. Whoever runs this installation finds the re
 
 
 def clean_error(status: int, body: bytes, target: str) -> bytes:
-    """Return the body of an error as clients may see it."""
+    """Return the sanitized body of an error."""
     try:
         problem: Any = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -68,7 +68,7 @@ def clean_error(status: int, body: bytes, target: str) -> bytes:
 
 
 def _describe(problem: dict[str, Any], name: str, text: str, status: int, target: str) -> None:
-    """Replace a message of the database; one about a name that is taken says so."""
+    """Replace a database message. A name conflict gets its own message."""
     if problem.get("error_code") != _TAKEN and not _UNIQUE.search(text):
         problem[name] = _sentence(status)
         return

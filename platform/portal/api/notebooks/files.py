@@ -1,4 +1,4 @@
-"""Notebook files: saved, listed, read, restored, branched."""
+"""Operations on notebook files and their versions."""
 
 from typing import Annotated
 
@@ -18,15 +18,15 @@ from portal.core.pagination import paginate
 from portal.core.streams import release_connection
 from portal.notebooks.file_gates import NotebookRole, gated_notebook
 from portal.notebooks.models import NotebookFile, NotebookVersion
+from portal.notebooks.services import files as file_services
+from portal.notebooks.services import files_deletion
 from portal.notebooks.services.files import (
     branch_version,
     bytes_of,
     read_version,
     restore_version,
-    save_notebook,
     version_of,
 )
-from portal.notebooks.services.files_deletion import delete_notebook, undelete_notebook
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.base import PageOf
 from slipway.schemas.notebook_files import (
@@ -49,19 +49,19 @@ DOWN = {"responses": {200: {"description": "The notebook", "content": {NOTEBOOK_
 
 
 class PathQuery(BaseModel):
-    """Where the notebook lies in the project, such as `reports/churn.ipynb`."""
+    """Path of the notebook in the project, such as `reports/churn.ipynb`."""
 
     path: NotebookPath
 
 
 class NotebookContentQuery(BaseModel):
-    """`outputs=false` leaves the results out."""
+    """`outputs=false` omits the outputs."""
 
     outputs: bool = True
 
 
 class FilesQuery(SearchQuery):
-    """`deleted` lists those instead whose deletion can still be taken back."""
+    """`deleted` lists deleted notebooks that can still be restored."""
 
     deleted: bool = False
 
@@ -70,7 +70,7 @@ Number = Annotated[int, Field(ge=1, le=2**31 - 1)]
 
 
 def notebook_answer(content: bytes, path: str) -> HttpResponse:
-    """Return a notebook as a file; a browser never shows it as a page."""
+    """Return a notebook as a download, so that a browser never renders it as a page."""
     answer = HttpResponse(content, content_type=NOTEBOOK_TYPE)
     name = path.rpartition("/")[2]
     answer.headers["Content-Disposition"] = content_disposition_header(True, name) or ""
@@ -80,7 +80,7 @@ def notebook_answer(content: bytes, path: str) -> HttpResponse:
 
 
 def shown(file: NotebookFile) -> NotebookFileOut:
-    """Describe a notebook as it stands after a change."""
+    """Serialize a notebook after a change."""
     return notebook_out(NotebookFile.objects.of_project(file.project).get(pk=file.pk))
 
 
@@ -90,15 +90,17 @@ def shown(file: NotebookFile) -> NotebookFileOut:
     response=NotebookFileOut,
     openapi_extra=_UP,
 )
-def save(request: HttpRequest, project: str, query: Query[PathQuery]) -> NotebookFileOut:
-    """Keep a notebook as its newest version: the .ipynb as it is, of at most 20 MiB.
+def save_notebook(request: HttpRequest, project: str, query: Query[PathQuery]) -> NotebookFileOut:
+    """Save a notebook as its newest version. The body is the .ipynb, at most 20 MiB.
 
-    What the newest version says already makes no new one, so that sending it twice is harmless.
+    Content equal to the newest version creates no new one, so repeating the request is harmless.
     """
     project_row, by = gated_project(request), require_principal(request).user
     release_connection()
     content = bytes_of(body_of(request))
-    saved = save_notebook(project=project_row, by=by, path=query.path, content=content)
+    saved = file_services.save_notebook(
+        project=project_row, by=by, path=query.path, content=content
+    )
     return shown(saved.version.file)
 
 
@@ -108,7 +110,7 @@ def save(request: HttpRequest, project: str, query: Query[PathQuery]) -> Noteboo
 def list_notebooks(
     request: HttpRequest, project: str, query: Query[FilesQuery]
 ) -> PageOf[NotebookFileOut]:
-    """List the project's notebooks, newest first, each by its newest version."""
+    """List the project's notebooks, newest first, each with its newest version."""
     files_queryset = NotebookFile.objects.of_project(gated_project(request))
     files = (
         files_queryset.can_be_taken_back() if query.deleted else files_queryset.current()
@@ -119,20 +121,20 @@ def list_notebooks(
 @router.get(
     "/projects/{project}/notebook-files/{notebook}", auth=gate(_SEE), response=NotebookFileOut
 )
-def show_notebook(request: HttpRequest, project: str, notebook: str) -> NotebookFileOut:
-    """Show one notebook."""
+def get_notebook(request: HttpRequest, project: str, notebook: str) -> NotebookFileOut:
+    """Get a notebook."""
     return notebook_out(gated_notebook(request))
 
 
 @router.delete(
     "/projects/{project}/notebook-files/{notebook}", auth=gate(_CHANGE), response={204: None}
 )
-def remove_notebook(request: HttpRequest, project: str, notebook: str) -> Status[None]:
-    """Delete a notebook with its versions; that can be taken back for three days.
+def delete_notebook(request: HttpRequest, project: str, notebook: str) -> Status[None]:
+    """Delete a notebook with its versions. It can be restored for three days.
 
-    A file of it in a workspace stays, and its next save begins another history.
+    Its file in a workspace remains, and the next save starts a new history.
     """
-    delete_notebook(file=gated_notebook(request))
+    files_deletion.delete_notebook(file=gated_notebook(request))
     return Status(204, None)
 
 
@@ -141,9 +143,9 @@ def remove_notebook(request: HttpRequest, project: str, notebook: str) -> Status
     auth=gate(_TAKE_BACK),
     response=NotebookFileOut,
 )
-def bring_notebook_back(request: HttpRequest, project: str, notebook: str) -> NotebookFileOut:
-    """Take back the deletion of a notebook."""
-    return shown(undelete_notebook(file=gated_notebook(request)))
+def undelete_notebook(request: HttpRequest, project: str, notebook: str) -> NotebookFileOut:
+    """Restore a deleted notebook."""
+    return shown(files_deletion.undelete_notebook(file=gated_notebook(request)))
 
 
 @router.get(
@@ -165,7 +167,7 @@ def list_notebook_versions(
     response=None,
     openapi_extra=DOWN,
 )
-def version_content(
+def download_notebook_version(
     request: HttpRequest,
     project: str,
     notebook: str,
@@ -186,10 +188,10 @@ def version_content(
     auth=gate(_CHANGE),
     response=NotebookVersionOut,
 )
-def restore(
+def restore_notebook_version(
     request: HttpRequest, project: str, notebook: str, payload: RestoreIn
 ) -> NotebookVersionOut:
-    """Make an old version the newest again; the versions between stay."""
+    """Restore an old version as the newest one. Versions in between remain."""
     version = version_of(gated_notebook(request), payload.version)
     made = restore_version(version=version, by=require_principal(request).user)
     return version_out(made)
@@ -200,10 +202,10 @@ def restore(
     auth=gate(_CHANGE),
     response={201: NotebookFileOut},
 )
-def branch(
+def branch_notebook(
     request: HttpRequest, project: str, notebook: str, payload: BranchIn
 ) -> Status[NotebookFileOut]:
-    """Begin a new notebook as a version of this one."""
+    """Create a notebook from a version of this one."""
     version = version_of(gated_notebook(request), payload.version)
     by = require_principal(request).user
     made = branch_version(version=version, path=payload.path, by=by)

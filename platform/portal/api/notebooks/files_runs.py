@@ -1,4 +1,4 @@
-"""Notebooks as jobs: verified, run with parameters, and what came of it."""
+"""Notebooks as jobs: verifications and runs with parameters."""
 
 from django.http import HttpRequest, HttpResponse
 from ninja import Query, Router, Status
@@ -56,10 +56,10 @@ def _started(
     auth=gate(_RUN),
     response={201: NotebookRunOut},
 )
-def verify(
+def verify_notebook(
     request: HttpRequest, project: str, notebook: str, payload: VerifyIn
 ) -> Status[NotebookRunOut]:
-    """Run a version top to bottom in a clean kernel, as a job, and report what differs."""
+    """Run a version in a clean kernel, as a job, and report differing outputs."""
     wish = NotebookRunRequest(
         purpose="verify", tier=payload.tier, requirements=payload.requirements
     )
@@ -71,7 +71,7 @@ def verify(
     auth=gate(_RUN),
     response={201: NotebookRunOut},
 )
-def run(
+def run_notebook(
     request: HttpRequest, project: str, notebook: str, payload: RunIn
 ) -> Status[NotebookRunOut]:
     """Run a version as a job, with values for its cell tagged `parameters`."""
@@ -91,7 +91,7 @@ def run(
     auth=gate(NotebookRole(Role.VIEWER, Scope.WORKLOADS_READ)),
     response=PageOf[NotebookRunOut],
 )
-def list_runs(
+def list_notebook_runs(
     request: HttpRequest, project: str, notebook: str, page: PageParameters
 ) -> PageOf[NotebookRunOut]:
     """List the verifications and runs of a notebook, newest first."""
@@ -103,8 +103,8 @@ def list_runs(
 
 
 @router.get("/projects/{project}/notebook-runs/{job}", auth=gate(_SEE_RUN), response=NotebookRunOut)
-def show_notebook_run(request: HttpRequest, project: str, job: str) -> NotebookRunOut:
-    """Show how a notebook fares as a job, and what a verification found."""
+def get_notebook_run(request: HttpRequest, project: str, job: str) -> NotebookRunOut:
+    """Get a notebook job, with the result of its verification."""
     return run_out(gated_run(request), Explainer(require_principal(request).user))
 
 
@@ -114,8 +114,8 @@ def show_notebook_run(request: HttpRequest, project: str, job: str) -> NotebookR
     response=None,
     openapi_extra=DOWN,
 )
-def run_output(request: HttpRequest, project: str, job: str) -> HttpResponse:
-    """Download the output notebook: at the end whole, before it as far as it has come."""
+def download_notebook_output(request: HttpRequest, project: str, job: str) -> HttpResponse:
+    """Download the output notebook, complete or so far."""
     notebook_run = gated_run(request)
     if notebook_run.output is None:
         raise NotFound
@@ -128,10 +128,10 @@ def run_output(request: HttpRequest, project: str, job: str) -> HttpResponse:
     response=NotebookRunOut,
     openapi_extra=_UP,
 )
-def send_output(
+def upload_notebook_output(
     request: HttpRequest, project: str, job: str, query: Query[PathQuery]
 ) -> NotebookRunOut:
-    """Keep the output notebook of a job, in place of what it sent before; the job alone may."""
+    """Store the output notebook of a job, replacing the last one. Only the job may."""
     workload = gated_own_job(request)
     content = bytes_of(body_of(request))
     kept = keep_output(workload=workload, path=clean_path(query.path), content=content)
@@ -143,10 +143,10 @@ def send_output(
     auth=gate(OwnJob()),
     response=NotebookRunOut,
 )
-def send_report(
+def upload_verification_report(
     request: HttpRequest, project: str, job: str, payload: CheckReport
 ) -> NotebookRunOut:
-    """Say what a verification found; the job alone may, once."""
+    """Store the result of a verification, once. Only the job may."""
     workload = gated_own_job(request)
     notebook_run = run_of_job(project=workload.project, workload_id=workload.pk)
     kept = keep_report(run=notebook_run, report=payload)

@@ -14,7 +14,7 @@ _S_A_MINUTE = 60
 
 
 def server_out(server: Server, viewer: User, explainer: Explainer) -> ServerOut:
-    """Describe a server to a person; only its owner is told where it opens."""
+    """Serialize a server. Only its owner gets its URL."""
     is_mine = server.owner_id == viewer.pk
     is_alive = server.status in ALIVE
     return ServerOut(

@@ -1,4 +1,4 @@
-"""Notebook servers: launched, shown, started again, stopped, deleted."""
+"""Operations on notebook servers."""
 
 from django.http import HttpRequest, HttpResponse
 from ninja import Query, Router, Status
@@ -49,14 +49,14 @@ _ONE = "/projects/{project}/notebooks/servers/{server}"
 
 
 class ServersQuery(PageQuery):
-    """Filters; all that are given must match. `mine` leaves out those of others."""
+    """Filters, all of which must match. `mine` omits servers of others."""
 
     state: NotebookState | None = None
     mine: bool = Field(default=False)
 
 
 def shown(server: Server, viewer: User) -> ServerOut:
-    """Describe a server as it stands after a change."""
+    """Serialize a server after a change."""
     fresh = Server.objects.of_project(server.project).get(pk=server.pk)
     return server_out(fresh, viewer, Explainer(viewer))
 
@@ -65,7 +65,7 @@ def shown(server: Server, viewer: User) -> ServerOut:
 def list_notebook_servers(
     request: HttpRequest, project: str, query: Query[ServersQuery]
 ) -> PageOf[ServerOut]:
-    """List the notebook servers of a project, newest first. Filters add up."""
+    """List the notebook servers of a project, newest first."""
     viewer = require_principal(request).user
     servers = Server.objects.of_project(gated_project(request))
     if query.mine:
@@ -78,10 +78,10 @@ def list_notebook_servers(
 
 
 @router.post(_ALL, auth=gate(_RUN), response={201: ServerOut})
-def launch_notebook_server(
+def create_notebook_server(
     request: HttpRequest, project: str, payload: ServerIn
 ) -> Status[ServerOut]:
-    """Launch a notebook server. What can never run is refused here, before anything starts."""
+    """Launch a notebook server. Requests that can never run are refused immediately."""
     user = require_principal(request).user
     server = launch_server(project=gated_project(request), by=user, spec=payload)
     return Status(201, shown(server, user))
@@ -89,47 +89,47 @@ def launch_notebook_server(
 
 @router.post(f"{_ALL}/quote", auth=gate(_RUN), response=Quote)
 def quote_notebook_server(request: HttpRequest, project: str, payload: ServerIn) -> Quote:
-    """Say what a notebook server would cost and whether it could start now; nothing starts."""
+    """Get the price of a notebook server, and whether it could start now. Nothing starts."""
     project_row, by = gated_project(request), require_principal(request).user
     quote = quote_server(project=project_row, spec=payload)
     return with_cost(quote, admission_request(project=project_row, by=by, spec=payload))
 
 
 @router.get(_ONE, auth=gate(_SEE_ONE), response=ServerOut)
-def show_notebook_server(request: HttpRequest, project: str, server: str) -> ServerOut:
-    """Show one notebook server."""
+def get_notebook_server(request: HttpRequest, project: str, server: str) -> ServerOut:
+    """Get a notebook server."""
     viewer = require_principal(request).user
     return server_out(gated_server(request), viewer, Explainer(viewer))
 
 
 @router.patch(_ONE, auth=gate(_OWN), response=ServerOut)
-def edit_notebook_server(
+def update_notebook_server(
     request: HttpRequest, project: str, server: str, payload: ServerEdit
 ) -> ServerOut:
-    """Change your server; its tier and its longest time only while it is stopped."""
+    """Change your server. Its tier and time limit change only while it is stopped."""
     user = require_principal(request).user
     return shown(edit_server(server=gated_server(request), spec=payload), user)
 
 
 @router.post(f"{_ONE}/start", auth=gate(_OWN), response=ServerOut)
 def start_notebook_server(request: HttpRequest, project: str, server: str) -> ServerOut:
-    """Start your server again, with the same files; one that runs is left alone."""
+    """Start your server again, with the same files. A running server is left alone."""
     user = require_principal(request).user
     return shown(start_server(server=gated_server(request), by=user), user)
 
 
 @router.post(f"{_ONE}/stop", auth=gate(_STOP), response=ServerOut)
 def stop_notebook_server(request: HttpRequest, project: str, server: str) -> ServerOut:
-    """Stop your server, or as a maintainer anybody's; its files stay."""
+    """Stop your server, or as a maintainer any server. Its files remain."""
     user = require_principal(request).user
     return shown(stop_server(server=gated_server(request), by=user), user)
 
 
 @router.post(f"{_ONE}/key", auth=gate(_OWN), response=ServerKeyOut)
-def give_notebook_server_key(
+def create_notebook_server_key(
     request: HttpRequest, response: HttpResponse, project: str, server: str
 ) -> ServerKeyOut:
-    """Give what lets your programs into your server: the address of Jupyter's API, and a token."""
+    """Create access for your programs: the address of Jupyter's API, and a token."""
     key = give_key(server=gated_server(request))
     response.headers["Cache-Control"] = "no-store"
     return ServerKeyOut(url=key.url, token=key.token)
@@ -137,7 +137,7 @@ def give_notebook_server_key(
 
 @router.delete(_ONE, auth=gate(_STOP), response={204: None})
 def delete_notebook_server(request: HttpRequest, project: str, server: str) -> Status[None]:
-    """Forget a server that does not run. Its files lie in the project's workspace and stay."""
+    """Delete a stopped server. Its files remain in the project's workspace."""
     delete_server(server=gated_server(request))
     return Status(204, None)
 
@@ -146,7 +146,7 @@ def delete_notebook_server(request: HttpRequest, project: str, server: str) -> S
 def list_notebook_server_events(
     request: HttpRequest, project: str, server: str, query: Query[PageQuery]
 ) -> PageOf[WorkloadEventOut]:
-    """Tell the story of the present or last start of a server, newest first."""
+    """List the events of the latest start of a server, newest first."""
     events = WorkloadEvent.objects.filter(workload=gated_server(request).workload_id)
     page: Page[WorkloadEvent] = paginate(events, cursor=query.cursor, limit=query.limit)
     return page_of(page, event_out)

@@ -1,1 +1,1 @@
-"""Version 1 of the REST API: one file a noun; each operation parses, calls one service, answers."""
+"""Version 1 of the REST API, one module per resource. Each operation calls one service."""

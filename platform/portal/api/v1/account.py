@@ -1,4 +1,4 @@
-"""Who am I, and my tokens."""
+"""The current account and its tokens."""
 
 from django.http import HttpRequest
 from ninja import Router, Status
@@ -6,7 +6,7 @@ from ninja import Router, Status
 from portal.accounts.gates import SignedIn
 from portal.accounts.models import ApiToken
 from portal.accounts.principal import require_principal
-from portal.accounts.services.tokens import create_token, revoke_token
+from portal.accounts.services import tokens
 from portal.api.routing import gate
 from portal.api.v1.serializers import PageParameters, page_of, token_out, user_out
 from portal.core.errors import InvalidInput
@@ -19,7 +19,7 @@ router = Router(tags=["Account"])
 
 @router.get("/whoami", auth=gate(SignedIn(confined=True)), response=WhoAmI)
 def whoami(request: HttpRequest) -> WhoAmI:
-    """Tell who is behind the token or session."""
+    """Get the account and the token or session of this request."""
     principal = require_principal(request)
     return WhoAmI(
         user=user_out(principal.user),
@@ -30,7 +30,7 @@ def whoami(request: HttpRequest) -> WhoAmI:
 
 @router.get("/tokens", auth=gate(SignedIn(Scope.TOKENS_READ)), response=PageOf[TokenOut])
 def list_tokens(request: HttpRequest, page: PageParameters) -> PageOf[TokenOut]:
-    """List one's own tokens, revoked and expired ones included."""
+    """List your tokens, including revoked and expired ones."""
     api_tokens = ApiToken.objects.filter(user=require_principal(request).user).select_related(
         "project"
     )
@@ -38,8 +38,8 @@ def list_tokens(request: HttpRequest, page: PageParameters) -> PageOf[TokenOut]:
 
 
 @router.post("/tokens", auth=gate(SignedIn(Scope.TOKENS_WRITE)), response={201: TokenCreated})
-def make_token(request: HttpRequest, payload: TokenIn) -> Status[TokenCreated]:
-    """Make a token; the answer is the only place its secret is ever shown."""
+def create_token(request: HttpRequest, payload: TokenIn) -> Status[TokenCreated]:
+    """Create a token. Only this response contains its secret."""
     principal = require_principal(request)
     project = None
     if payload.project is not None:
@@ -51,7 +51,7 @@ def make_token(request: HttpRequest, payload: TokenIn) -> Status[TokenCreated]:
                 field="project",
                 next_step="List your projects, or leave the project out.",
             )
-    made = create_token(
+    made = tokens.create_token(
         by=principal,
         name=payload.name,
         scopes=payload.scopes,
@@ -62,7 +62,7 @@ def make_token(request: HttpRequest, payload: TokenIn) -> Status[TokenCreated]:
 
 
 @router.delete("/tokens/{token_id}", auth=gate(SignedIn(Scope.TOKENS_WRITE)), response={204: None})
-def delete_token(request: HttpRequest, token_id: str) -> Status[None]:
-    """Revoke a token at once."""
-    revoke_token(by=require_principal(request).user, token_id=token_id)
+def revoke_token(request: HttpRequest, token_id: str) -> Status[None]:
+    """Revoke a token immediately."""
+    tokens.revoke_token(by=require_principal(request).user, token_id=token_id)
     return Status(204, None)

@@ -27,7 +27,7 @@ Short = Annotated[Line, Field(max_length=254)]
 
 
 class AuditFilters(BaseModel):
-    """What to look for; all that is given must match."""
+    """Filters, all of which must match."""
 
     actor: Short = ""
     verb: Short = ""
@@ -40,11 +40,11 @@ class AuditFilters(BaseModel):
 
 
 class AuditQuery(PageQuery, AuditFilters):
-    """A page of what the filters match."""
+    """Filters, and a page of the results."""
 
 
 class ExportQuery(AuditFilters):
-    """The same filters, and the form of the file."""
+    """Filters, and the format of the file."""
 
     format: Literal["csv", "jsonl"] = "csv"
 
@@ -63,16 +63,16 @@ def _matching(events: AuditQuerySet, query: AuditFilters) -> AuditQuerySet:
 
 
 @router.get("/audit", auth=gate(SignedIn(Scope.AUDIT_READ)), response=PageOf[AuditOut])
-def list_audit(request: HttpRequest, query: Query[AuditQuery]) -> PageOf[AuditOut]:
-    """List the changes you may see: your own, those in what you maintain; administrators: all."""
+def list_audit_events(request: HttpRequest, query: Query[AuditQuery]) -> PageOf[AuditOut]:
+    """List your own changes and those in objects you maintain. Administrators see all."""
     events = AuditEvent.objects.visible_to(require_principal(request).user)
     page = paginate(_matching(events, query), cursor=query.cursor, limit=query.limit)
     return page_of(page, audit_out)
 
 
 @router.get("/audit/export", auth=gate(SignedIn(Scope.AUDIT_READ)), response=None)
-def export_audit(request: HttpRequest, query: Query[ExportQuery]) -> StreamingHttpResponse:
-    """Stream the matching changes as CSV or JSON lines, newest first."""
+def export_audit_events(request: HttpRequest, query: Query[ExportQuery]) -> StreamingHttpResponse:
+    """Stream the matching events as CSV or JSON lines, newest first."""
     events = AuditEvent.objects.visible_to(require_principal(request).user)
     rows = _matching(events, query).order_by("-pk").iterator(chunk_size=500)
     name = f"slipway-audit.{query.format}"
@@ -88,17 +88,17 @@ def export_audit(request: HttpRequest, query: Query[ExportQuery]) -> StreamingHt
     auth=gate(ProjectRole(Role.MAINTAINER, Scope.AUDIT_READ)),
     response=PageOf[AuditOut],
 )
-def list_project_audit(
+def list_project_audit_events(
     request: HttpRequest, project: str, query: Query[AuditQuery]
 ) -> PageOf[AuditOut]:
-    """List the changes in one project."""
+    """List the audit events of one project."""
     events = AuditEvent.objects.filter(project_id=gated_project(request).pk)
     page = paginate(_matching(events, query), cursor=query.cursor, limit=query.limit)
     return page_of(page, audit_out)
 
 
 def _cell(value: object) -> str:
-    """Write a cell that no spreadsheet takes for a formula."""
+    """Escape a cell that spreadsheets would evaluate as a formula."""
     if value is None:
         return ""
     if isinstance(value, datetime):

@@ -1,4 +1,4 @@
-"""Budgets: what projects, teams and people may spend."""
+"""Budgets: spending limits of projects, teams and people."""
 
 from django.http import HttpRequest
 from ninja import Router, Status
@@ -11,9 +11,9 @@ from portal.core import clock
 from portal.core.pagination import paginate
 from portal.spend.gates import BudgetGate, gated_budget
 from portal.spend.models import Budget
+from portal.spend.services import budgets as budget_services
 from portal.spend.services.budgets import (
     change_budget,
-    override_budget,
     remove_budget,
     set_budget,
 )
@@ -28,7 +28,7 @@ _ALERTS = 20
 
 
 def budget_out(budget: Budget) -> BudgetOut:
-    """Describe a budget as it was last measured, a few seconds ago at most."""
+    """Serialize a budget with its last measurement, at most a few seconds old."""
     timestamp = clock.now()
     overridden = budget.is_overridden(timestamp)
     alerts = list(budget.alerts.order_by("-pk")[: _ALERTS + 1])
@@ -59,28 +59,28 @@ def budget_out(budget: Budget) -> BudgetOut:
     response=PageOf[BudgetOut],
 )
 def list_budgets(request: HttpRequest, page: PageParameters) -> PageOf[BudgetOut]:
-    """List the budgets of projects and teams in sight and your own; administrators: all."""
+    """List your budgets and those of your projects and teams. Administrators see all."""
     budgets = Budget.objects.visible_to(require_principal(request))
     budgets = budgets.select_related("project", "team", "person")
     return page_of(paginate(budgets, cursor=page.cursor, limit=page.limit), budget_out)
 
 
 @router.post("/budgets", auth=gate(SignedIn(Scope.PROJECTS_WRITE)), response={201: BudgetOut})
-def make_budget(request: HttpRequest, payload: BudgetIn) -> Status[BudgetOut]:
-    """Limit a project or team you own; administrators limit any of them, and people."""
+def create_budget(request: HttpRequest, payload: BudgetIn) -> Status[BudgetOut]:
+    """Create a budget for your project or team. Administrators may for any, and for people."""
     made = set_budget(by=require_principal(request).user, spec=payload)
     return Status(201, budget_out(made))
 
 
 @router.get("/budgets/{budget}", auth=gate(_SEE), response=BudgetOut)
-def show_budget(request: HttpRequest, budget: str) -> BudgetOut:
-    """Show one budget."""
+def get_budget(request: HttpRequest, budget: str) -> BudgetOut:
+    """Get a budget."""
     return budget_out(gated_budget(request))
 
 
 @router.patch("/budgets/{budget}", auth=gate(_CHANGE), response=BudgetOut)
-def edit_budget(request: HttpRequest, budget: str, payload: BudgetChange) -> BudgetOut:
-    """Change a budget; what it had stopped can be resumed once it has room again."""
+def update_budget(request: HttpRequest, budget: str, payload: BudgetChange) -> BudgetOut:
+    """Change a budget. Work it stopped can be resumed once there is budget left."""
     changed = change_budget(
         budget=gated_budget(request),
         by=require_principal(request).user,
@@ -93,15 +93,15 @@ def edit_budget(request: HttpRequest, budget: str, payload: BudgetChange) -> Bud
 
 @router.delete("/budgets/{budget}", auth=gate(_CHANGE), response={204: None})
 def delete_budget(request: HttpRequest, budget: str) -> Status[None]:
-    """Remove a limit; nothing else changes."""
+    """Delete a budget. Nothing else changes."""
     remove_budget(budget=gated_budget(request), by=require_principal(request).user)
     return Status(204, None)
 
 
 @router.post("/budgets/{budget}/override", auth=gate(_CHANGE), response=BudgetOut)
-def let_pass(request: HttpRequest, budget: str, payload: OverrideIn) -> BudgetOut:
-    """Let everything pass for some hours, with the reason in the audit log; 0 hours end it."""
-    changed = override_budget(
+def override_budget(request: HttpRequest, budget: str, payload: OverrideIn) -> BudgetOut:
+    """Suspend a budget for some hours, audited with the reason. 0 hours end the override."""
+    changed = budget_services.override_budget(
         budget=gated_budget(request),
         by=require_principal(request).user,
         hours=payload.hours,

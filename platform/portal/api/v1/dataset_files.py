@@ -1,4 +1,4 @@
-"""What is in a version of a dataset: files, tables, differences, uses."""
+"""Contents of a dataset version: files, tables, differences, uses."""
 
 from collections.abc import Iterable
 from typing import Annotated
@@ -45,21 +45,21 @@ def _answer(kind: str) -> dict[str, object]:
 
 
 class DatasetContentQuery(BaseModel):
-    """Which file, and from which byte on."""
+    """Path of the file, and offset of the first byte."""
 
     path: Annotated[Line, Field(min_length=1, max_length=1000)]
     offset: int = Field(default=0, ge=0, le=MAX_FILE_BYTES)
 
 
 class ArchiveQuery(BaseModel):
-    """Files after the one of that key (the SHA-256 of its path), and smaller than so many bytes."""
+    """Files after the given key (the SHA-256 of a path) that are smaller than the limit."""
 
     after: Sha256 | None = None
     below_bytes: int | None = Field(default=None, ge=1, le=MAX_FILE_BYTES)
 
 
 class PreviewQuery(BaseModel):
-    """Which table (the first unless named) and which of its rows."""
+    """Table (by default the first), and range of rows."""
 
     table: Annotated[Line, Field(max_length=1000)] = ""
     offset: int = Field(default=0, ge=0, le=100_000)
@@ -67,7 +67,7 @@ class PreviewQuery(BaseModel):
 
 
 class SinceQuery(BaseModel):
-    """The version to compare with, the one before unless named."""
+    """The version to compare with, by default the previous one."""
 
     since: int | None = Field(default=None, ge=1, le=999_999_999)
 
@@ -78,8 +78,10 @@ class SinceQuery(BaseModel):
     response=None,
     openapi_extra=_answer("application/x-ndjson"),
 )
-def stream_manifest(request: HttpRequest, project: str, dataset: str, version: str) -> ByteStream:
-    """Stream every file with its digest and pieces, a line of JSON each, in the order of keys."""
+def download_dataset_manifest(
+    request: HttpRequest, project: str, dataset: str, version: str
+) -> ByteStream:
+    """Stream every file with its digest and pieces, one line of JSON each, sorted by key."""
     return _streamed(manifest(gated_version(request)), "application/x-ndjson")
 
 
@@ -89,14 +91,14 @@ def stream_manifest(request: HttpRequest, project: str, dataset: str, version: s
     response=None,
     openapi_extra=_answer("application/octet-stream"),
 )
-def stream_content(
+def download_dataset_file(
     request: HttpRequest,
     project: str,
     dataset: str,
     version: str,
     query: Query[DatasetContentQuery],
 ) -> ByteStream:
-    """Download one file, from a byte on; each piece is verified on the way."""
+    """Download one file from an offset. Each piece is verified."""
     file = entries_of(gated_version(request), query.path)
     size = file[0].size_bytes
     if query.offset > size:
@@ -115,10 +117,10 @@ def stream_content(
 @router.get(
     f"{_AT}/archive", auth=gate(_SEE), response=None, openapi_extra=_answer("application/x-tar")
 )
-def stream_archive(
+def download_dataset_archive(
     request: HttpRequest, project: str, dataset: str, version: str, query: Query[ArchiveQuery]
 ) -> ByteStream:
-    """Download the files as a tar, in the order of their keys; go on with `after`."""
+    """Download the files as a tar, sorted by key. Continue with `after`."""
     version_row = gated_version(request)
     chunks = archive(version_row, after=query.after or "", below_bytes=query.below_bytes)
     return _streamed(chunks, "application/x-tar")
@@ -131,7 +133,7 @@ def _streamed(chunks: Iterable[bytes], kind: str) -> ByteStream:
 
 
 @router.get(f"{_AT}/tables", auth=gate(_SEE), response=list[DataTableOut])
-def list_tables(
+def list_dataset_tables(
     request: HttpRequest, project: str, dataset: str, version: str
 ) -> list[DataTableOut]:
     """List the tables of a version with their schema and statistics."""
@@ -140,10 +142,10 @@ def list_tables(
 
 
 @router.get(f"{_AT}/preview", auth=gate(_SEE), response=PreviewOut)
-def preview_table(
+def preview_dataset_table(
     request: HttpRequest, project: str, dataset: str, version: str, query: Query[PreviewQuery]
 ) -> PreviewOut:
-    """Show the first rows of a table; the first 200 are kept."""
+    """Get the first rows of a table. The first 200 are stored."""
     tables = gated_version(request).tables.order_by("name")
     table = tables.filter(name=query.table).first() if query.table else tables.first()
     if table is None:
@@ -156,16 +158,16 @@ def preview_table(
 
 
 @router.get(f"{_AT}/changes", auth=gate(_SEE), response=DifferenceOut)
-def show_changes(
+def compare_dataset_versions(
     request: HttpRequest, project: str, dataset: str, version: str, query: Query[SinceQuery]
 ) -> DifferenceOut:
-    """Compare a version with an earlier one: files, tables, columns, how values shifted."""
+    """Compare a version with an earlier one: files, tables, columns, distributions."""
     version_row = gated_version(request)
     return difference(since=since_of(version_row, query.since), version=version_row)
 
 
 def since_of(version: Version, number: int | None) -> Version:
-    """Return the version to compare with: the named one, or the one before; raises NotFound."""
+    """Return the version to compare with: the given or the previous one. Raises NotFound."""
     if number is not None:
         since = version_of(version.dataset, str(number))
     else:
@@ -180,7 +182,7 @@ def since_of(version: Version, number: int | None) -> Version:
 
 
 @router.get(f"{_AT}/uses", auth=gate(_SEE), response=list[UseOut])
-def list_uses(
+def list_dataset_uses(
     request: HttpRequest,
     response: HttpResponse,
     project: str,
@@ -188,9 +190,9 @@ def list_uses(
     version: str,
     query: ListParameters,
 ) -> list[UseOut]:
-    """List the jobs and runs that read a version, and the models that came of them.
+    """List the jobs and runs that read a version, and the models they produced.
 
-    The header `X-Slipway-Next-Cursor` is there while there are more; send it back as `cursor`.
+    The header `X-Slipway-Next-Cursor` is present if there are more. Pass it as `cursor`.
     """
     gated = gated_version(request)
     page = page_of_uses(gated, cursor=query.cursor, limit=query.limit)
@@ -199,10 +201,10 @@ def list_uses(
 
 
 @router.post(f"{_AT}/uses", auth=gate(_USE), response=UseOut)
-def note_use(
+def record_dataset_use(
     request: HttpRequest, project: str, dataset: str, version: str, payload: UseIn
 ) -> UseOut:
-    """Note that a version is read: by the job whose token this is, by an MLflow run, or both."""
+    """Record that a job (identified by its token), an MLflow run, or both read a version."""
     principal, version_row = require_principal(request), gated_version(request)
     if version_row.state != VersionState.READY:
         raise NotFound(

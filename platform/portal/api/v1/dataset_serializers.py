@@ -1,4 +1,4 @@
-"""From rows of datasets to wire schemas."""
+"""Serializers of datasets."""
 
 from collections.abc import Sequence
 
@@ -21,7 +21,7 @@ from slipway.schemas.tables import ReadSettings, TableSchema
 
 
 def dataset_out(dataset: Dataset) -> DatasetOut:
-    """Describe a dataset read `with_totals`."""
+    """Serialize a dataset read `with_totals`."""
     return DatasetOut(
         id=dataset.pk,
         project=dataset.project.slug,
@@ -37,7 +37,7 @@ def dataset_out(dataset: Dataset) -> DatasetOut:
 
 
 def version_out(version: Version) -> DatasetVersionOut:
-    """Describe a version."""
+    """Serialize a version."""
     return DatasetVersionOut(
         id=version.pk,
         dataset=version.dataset.name,
@@ -63,7 +63,7 @@ def version_out(version: Version) -> DatasetVersionOut:
 
 
 def file_out(entry: Entry) -> DataFileOut:
-    """Describe a file by its first entry, without its pieces."""
+    """Serialize a file by its first entry, without its pieces."""
     return DataFileOut(path=entry.path, size_bytes=entry.size_bytes, digest=entry.digest)
 
 
@@ -80,7 +80,7 @@ def table_out(table: DataTable) -> DataTableOut:
 
 
 def preview_out(table: DataTable, rows: Sequence[list[str | None]], offset: int) -> PreviewOut:
-    """Describe some of the first rows."""
+    """Serialize some of the first rows."""
     width = len(table.preview[0]) if table.preview else 0
     columns = [column["name"] for column in table.statistics["columns"]]
     return PreviewOut(

@@ -1,4 +1,4 @@
-"""Datasets: made, described, deleted; drafts filled and closed."""
+"""Datasets and drafts of versions."""
 
 from typing import Annotated
 
@@ -16,12 +16,10 @@ from portal.core.pagination import paginate, paginate_sorted
 from portal.core.streams import release_connection
 from portal.datasets.gates import DatasetRole, VersionRole, gated_dataset, gated_version
 from portal.datasets.models import Dataset, Version
+from portal.datasets.services import datasets as dataset_services
 from portal.datasets.services.datasets import (
-    create_dataset,
-    delete_dataset,
     delete_version,
     describe_dataset,
-    restore_dataset,
     restore_version,
 )
 from portal.datasets.services.drafts import (
@@ -66,7 +64,7 @@ _OCTETS = {
 
 
 class AppendQuery(BaseModel):
-    """Which piece comes: that of `path`, a file of `size_bytes`, from `offset` on."""
+    """Offset of the next bytes of `path`, a file of `size_bytes`."""
 
     path: Annotated[Line, Field(min_length=1, max_length=1000)]
     offset: int = Field(ge=0, le=MAX_FILE_BYTES)
@@ -89,9 +87,9 @@ def list_datasets(
 
 
 @router.post("/projects/{project}/datasets", auth=gate(_WRITE), response={201: DatasetOut})
-def make_dataset(request: HttpRequest, project: str, payload: DatasetIn) -> Status[DatasetOut]:
-    """Make an empty dataset."""
-    made = create_dataset(
+def create_dataset(request: HttpRequest, project: str, payload: DatasetIn) -> Status[DatasetOut]:
+    """Create an empty dataset."""
+    made = dataset_services.create_dataset(
         project=gated_project(request),
         by=require_principal(request).user,
         name=payload.name,
@@ -101,18 +99,18 @@ def make_dataset(request: HttpRequest, project: str, payload: DatasetIn) -> Stat
 
 
 @router.get("/projects/{project}/datasets/{dataset}", auth=gate(_SEE_DATASET), response=DatasetOut)
-def show_dataset(request: HttpRequest, project: str, dataset: str) -> DatasetOut:
-    """Show one dataset."""
+def get_dataset(request: HttpRequest, project: str, dataset: str) -> DatasetOut:
+    """Get a dataset."""
     return _shown(gated_dataset(request))
 
 
 @router.patch(
     "/projects/{project}/datasets/{dataset}", auth=gate(_WRITE_DATASET), response=DatasetOut
 )
-def edit_dataset(
+def update_dataset(
     request: HttpRequest, project: str, dataset: str, payload: DatasetEdit
 ) -> DatasetOut:
-    """Change the description."""
+    """Change the description of a dataset."""
     changed = describe_dataset(dataset=gated_dataset(request), description=payload.description)
     return _shown(changed)
 
@@ -120,9 +118,9 @@ def edit_dataset(
 @router.delete(
     "/projects/{project}/datasets/{dataset}", auth=gate(_WRITE_DATASET), response={204: None}
 )
-def remove_dataset(request: HttpRequest, project: str, dataset: str) -> Status[None]:
-    """Delete a dataset with its versions; it can be brought back for three days."""
-    delete_dataset(dataset=gated_dataset(request))
+def delete_dataset(request: HttpRequest, project: str, dataset: str) -> Status[None]:
+    """Delete a dataset with its versions. It can be restored for three days."""
+    dataset_services.delete_dataset(dataset=gated_dataset(request))
     return Status(204, None)
 
 
@@ -131,9 +129,9 @@ def remove_dataset(request: HttpRequest, project: str, dataset: str) -> Status[N
     auth=gate(_RESTORE_DATASET),
     response=DatasetOut,
 )
-def bring_dataset_back(request: HttpRequest, project: str, dataset: str) -> DatasetOut:
-    """Bring back a dataset that was deleted."""
-    return _shown(restore_dataset(dataset=gated_dataset(request)))
+def restore_dataset(request: HttpRequest, project: str, dataset: str) -> DatasetOut:
+    """Restore a deleted dataset."""
+    return _shown(dataset_services.restore_dataset(dataset=gated_dataset(request)))
 
 
 @router.post(
@@ -142,8 +140,8 @@ def bring_dataset_back(request: HttpRequest, project: str, dataset: str) -> Data
     response=PiecesKept,
     openapi_extra=_OCTETS,
 )
-def upload_pieces(request: HttpRequest, project: str, dataset: str) -> PiecesKept:
-    """Send pieces that drafts of the project miss, as frames, at most 32 MiB of them.
+def upload_dataset_pieces(request: HttpRequest, project: str, dataset: str) -> PiecesKept:
+    """Upload pieces that drafts of the project miss, as frames, at most 32 MiB.
 
     A frame is the 32 bytes of a piece's SHA-256, its length as 8 bytes (big endian), its bytes.
     """
@@ -158,10 +156,10 @@ def upload_pieces(request: HttpRequest, project: str, dataset: str) -> PiecesKep
     auth=gate(_SEE_DATASET),
     response=PageOf[DatasetVersionOut],
 )
-def list_versions(
+def list_dataset_versions(
     request: HttpRequest, project: str, dataset: str, query: PageParameters
 ) -> PageOf[DatasetVersionOut]:
-    """List the versions that are ready, newest first."""
+    """List the ready versions, newest first."""
     versions = Version.objects.ready().complete().filter(dataset=gated_dataset(request))
     return page_of(paginate(versions, cursor=query.cursor, limit=query.limit), version_out)
 
@@ -171,10 +169,10 @@ def list_versions(
     auth=gate(_WRITE_DATASET),
     response={201: DatasetVersionOut},
 )
-def begin_version(
+def create_dataset_version(
     request: HttpRequest, project: str, dataset: str, payload: DraftIn
 ) -> Status[DatasetVersionOut]:
-    """Begin a version: a draft that is seen by its id alone until it is committed and checked."""
+    """Create a draft of a version. It has only an id until it is committed and checked."""
     by = require_principal(request).user
     draft = open_draft(dataset=gated_dataset(request), by=by, note=payload.note)
     return Status(201, version_out(draft))
@@ -185,10 +183,10 @@ def begin_version(
     auth=gate(_SEE_VERSION),
     response=DatasetVersionOut,
 )
-def show_data_version(
+def get_dataset_version(
     request: HttpRequest, project: str, dataset: str, version: str
 ) -> DatasetVersionOut:
-    """Show a version: by its number, `latest`, or the id of a draft."""
+    """Get a version by its number, `latest`, or the id of a draft."""
     return version_out(gated_version(request))
 
 
@@ -197,8 +195,10 @@ def show_data_version(
     auth=gate(_WRITE_VERSION),
     response={204: None},
 )
-def remove_version(request: HttpRequest, project: str, dataset: str, version: str) -> Status[None]:
-    """Delete a version, which can be brought back for three days; a draft goes at once."""
+def delete_dataset_version(
+    request: HttpRequest, project: str, dataset: str, version: str
+) -> Status[None]:
+    """Delete a version, which can be restored for three days, or a draft for good."""
     delete_version(version=gated_version(request))
     return Status(204, None)
 
@@ -208,10 +208,10 @@ def remove_version(request: HttpRequest, project: str, dataset: str, version: st
     auth=gate(_RESTORE_VERSION),
     response=DatasetVersionOut,
 )
-def bring_version_back(
+def restore_dataset_version(
     request: HttpRequest, project: str, dataset: str, version: str
 ) -> DatasetVersionOut:
-    """Bring back a version that was deleted."""
+    """Restore a deleted version."""
     return version_out(restore_version(version=gated_version(request)))
 
 
@@ -220,10 +220,10 @@ def bring_version_back(
     auth=gate(_SEE_VERSION),
     response=PageOf[DataFileOut],
 )
-def list_data_files(
+def list_dataset_files(
     request: HttpRequest, project: str, dataset: str, version: str, query: SearchParameters
 ) -> PageOf[DataFileOut]:
-    """List the files of a version by path; `q` is looked for in the paths."""
+    """List the files of a version by path. `q` searches in the paths."""
     files = gated_version(request).entries.files()
     if query.q:
         files = files.filter(path__icontains=query.q)
@@ -236,10 +236,10 @@ def list_data_files(
     auth=gate(_WRITE_VERSION),
     response=MissingPieces,
 )
-def name_files(
+def add_dataset_files(
     request: HttpRequest, project: str, dataset: str, version: str, payload: FilesIn
 ) -> MissingPieces:
-    """Add files to a draft, and learn which of their pieces have to be sent."""
+    """Add files to a draft. The response lists the pieces to upload."""
     missing = declare_files(draft=gated_version(request), files=payload.files)
     return MissingPieces(missing=missing)
 
@@ -250,12 +250,12 @@ def name_files(
     response=UploadProgress,
     openapi_extra=_OCTETS,
 )
-def append_to_file(
+def append_to_dataset_file(
     request: HttpRequest, project: str, dataset: str, version: str, query: Query[AppendQuery]
 ) -> UploadProgress:
-    """Send the next 16 MiB of a file of a draft, without knowing its digest beforehand.
+    """Upload the next 16 MiB of a file of a draft, without knowing its digest in advance.
 
-    Offset 0 begins the file anew. 409 `wrong_offset` says where the file goes on.
+    Offset 0 starts the file again. A 409 `wrong_offset` contains the expected offset.
     """
     draft, user = gated_version(request), require_principal(request).user
     arrived = append_piece(
@@ -274,10 +274,10 @@ def append_to_file(
     auth=gate(_WRITE_VERSION),
     response=DatasetVersionOut,
 )
-def close_draft(
+def commit_dataset_version(
     request: HttpRequest, project: str, dataset: str, version: str, payload: CommitIn
 ) -> DatasetVersionOut:
-    """Close a draft; it is checked and then gets its number, or is refused with the reason."""
+    """Commit a draft. After checks it gets its number, or is refused with the reason."""
     draft = commit_draft(
         draft=gated_version(request),
         allow_bad_rows=payload.allow_bad_rows,

@@ -1,4 +1,4 @@
-"""Keys of endpoints: made, listed, revoked."""
+"""API keys of endpoints."""
 
 from django.http import HttpRequest
 from ninja import Router, Status
@@ -39,12 +39,12 @@ def list_endpoint_keys(
     auth=gate(_CHANGE),
     response={201: EndpointKeyCreated},
 )
-def make_endpoint_key(
+def create_endpoint_key(
     request: HttpRequest, project: str, endpoint: str, payload: EndpointKeyIn
 ) -> Status[EndpointKeyCreated]:
-    """Make a key. Its text is in this answer and can never be shown again.
+    """Create a key. Only this response contains its text.
 
-    Gateways learn of it within seconds, and answer 401 to it until then.
+    Gateways accept it within seconds, and return 401 until then.
     """
     user = require_principal(request).user
     made = make_key(endpoint=gated_endpoint(request), by=user, spec=payload)
@@ -59,7 +59,7 @@ def make_endpoint_key(
 def revoke_endpoint_key(
     request: HttpRequest, project: str, endpoint: str, key: str
 ) -> Status[None]:
-    """Revoke a key; gateways refuse it from the next moment on."""
+    """Revoke a key. Gateways refuse it within seconds."""
     user = require_principal(request).user
     revoke_key(endpoint=gated_endpoint(request), by=user, key_id=key)
     return Status(204, None)

@@ -1,4 +1,4 @@
-"""From rows of endpoints to wire schemas."""
+"""Serializers of endpoints."""
 
 from collections.abc import Mapping
 
@@ -38,7 +38,7 @@ _MOST_INCIDENTS = 20
 
 
 def url_of(endpoint: Endpoint) -> str:
-    """Return where clients ask the endpoint for predictions."""
+    """Return the URL where clients send requests."""
     return f"{settings.SLIPWAY_GATEWAY_URL}/v1/{endpoint.name}"
 
 
@@ -70,7 +70,7 @@ def _revisions_out(standing: EndpointStatus) -> list[RevisionOut]:
 
 
 def rollout_out(rollout: Rollout) -> RolloutOut:
-    """Describe a rollout."""
+    """Serialize a rollout."""
     until = None
     if rollout.step_since is not None and rollout.ended_at is None:
         until = rollout.step_since + step_at(rollout.steps, rollout.step).bake
@@ -92,7 +92,7 @@ def rollout_out(rollout: Rollout) -> RolloutOut:
 
 
 def endpoint_out(endpoint: Endpoint) -> EndpointOut:
-    """Describe an endpoint of `EndpointQuerySet.of_project` as it stands."""
+    """Serialize an endpoint of `EndpointQuerySet.of_project`."""
     standing = standing_of(endpoint)
     recent = recent_incidents(endpoint)
     incidents = list(recent[: _MOST_INCIDENTS + 1])
@@ -147,7 +147,7 @@ def endpoint_event_out(event: EndpointEvent) -> EndpointEventOut:
 
 
 def replica_out(replica: Replica, nodes: Mapping[str, str], explainer: Explainer) -> ReplicaOut:
-    """Describe a replica; `nodes` names the node of each workload that runs."""
+    """Serialize a replica. `nodes` names the node of each running workload."""
     return ReplicaOut(
         id=replica.pk,
         revision=replica.revision.number,
@@ -184,7 +184,7 @@ def endpoint_key_out(key: EndpointKey) -> EndpointKeyOut:
 
 
 def created_key_out(made: NewKey) -> EndpointKeyCreated:
-    """Describe a new key, with its text."""
+    """Serialize a new key with its text."""
     return EndpointKeyCreated(**endpoint_key_out(made.key).model_dump(), key=made.secret)
 
 

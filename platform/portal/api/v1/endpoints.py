@@ -1,4 +1,4 @@
-"""Endpoints: created, changed, promoted to, rolled back, paused, tried, deleted."""
+"""Operations on endpoints."""
 
 from typing import Annotated
 
@@ -26,12 +26,9 @@ from portal.api.v1.serializers import (
 from portal.core.pagination import paginate
 from portal.endpoints.gates import EndpointRole, gated_endpoint
 from portal.endpoints.models import Endpoint, EndpointEvent
+from portal.endpoints.services import endpoints as endpoint_services
 from portal.endpoints.services.endpoints import (
     change_endpoint,
-    create_endpoint,
-    delete_endpoint,
-    pause_endpoint,
-    resume_endpoint,
 )
 from portal.endpoints.services.promotions import promote, roll_back
 from portal.endpoints.services.queries import nodes_of, replica_page, rollouts_of
@@ -63,20 +60,20 @@ _ONE = "/projects/{project}/endpoints/{endpoint}"
 
 
 class EndpointsQuery(PageQuery):
-    """Filters; all that are given must match. `q` looks in names of endpoints and models."""
+    """Filters, all of which must match. `q` searches in names of endpoints and models."""
 
     state: EndpointStateName | None = None
     q: Annotated[Line, Field(max_length=100)] = ""
 
 
 class TrafficQuery(BaseModel):
-    """How many of the last minutes to show."""
+    """Number of minutes."""
 
     minutes: int = Field(default=60, ge=1, le=1440)
 
 
 def shown(endpoint: Endpoint) -> EndpointOut:
-    """Describe an endpoint as it stands after a change."""
+    """Serialize an endpoint after a change."""
     rows = Endpoint.objects.select_related("project", "tier", "made_by")
     return endpoint_out(rows.get(pk=endpoint.pk))
 
@@ -89,7 +86,7 @@ def shown(endpoint: Endpoint) -> EndpointOut:
 def list_endpoints(
     request: HttpRequest, project: str, query: Query[EndpointsQuery]
 ) -> PageOf[EndpointOut]:
-    """List the project's endpoints, newest first. Filters add up."""
+    """List the project's endpoints, newest first."""
     endpoints = Endpoint.objects.of_project(gated_project(request))
     rows = endpoints.matching(state=query.state or "", text=query.q)
     return page_of(paginate(rows, cursor=query.cursor, limit=query.limit), endpoint_out)
@@ -100,71 +97,79 @@ def list_endpoints(
     auth=gate(ProjectRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)),
     response={201: EndpointOut},
 )
-def make_endpoint(request: HttpRequest, project: str, payload: EndpointIn) -> Status[EndpointOut]:
-    """Create an endpoint that serves a model version. What can never run is refused here."""
+def create_endpoint(request: HttpRequest, project: str, payload: EndpointIn) -> Status[EndpointOut]:
+    """Create an endpoint for a model version. Requests that can never run are refused."""
     user = require_principal(request).user
-    made = create_endpoint(project=gated_project(request), by=user, spec=payload)
+    made = endpoint_services.create_endpoint(project=gated_project(request), by=user, spec=payload)
     return Status(201, shown(made))
 
 
 @router.get(_ONE, auth=gate(_SEE), response=EndpointOut)
-def show_endpoint(request: HttpRequest, project: str, endpoint: str) -> EndpointOut:
-    """Show one endpoint: where it stands and why, its revisions, the rollout under way."""
+def get_endpoint(request: HttpRequest, project: str, endpoint: str) -> EndpointOut:
+    """Get an endpoint: state and reason, revisions, current rollout."""
     return endpoint_out(gated_endpoint(request))
 
 
 @router.patch(_ONE, auth=gate(_CHANGE), response=EndpointOut)
-def edit_endpoint(
+def update_endpoint(
     request: HttpRequest, project: str, endpoint: str, payload: EndpointChange
 ) -> EndpointOut:
-    """Change replicas, limits, rules of rollback or capture while it serves."""
+    """Change replicas, limits, rollback rules or capture of a serving endpoint."""
     user = require_principal(request).user
     return shown(change_endpoint(endpoint=gated_endpoint(request), by=user, change=payload))
 
 
 @router.delete(_ONE, auth=gate(_CHANGE), response={202: EndpointOut})
-def remove_endpoint(request: HttpRequest, project: str, endpoint: str) -> Status[EndpointOut]:
-    """Delete an endpoint: its replicas finish what they work on, then its name is free."""
+def delete_endpoint(request: HttpRequest, project: str, endpoint: str) -> Status[EndpointOut]:
+    """Delete an endpoint. Its replicas finish their requests, then its name is free."""
     user = require_principal(request).user
-    return Status(202, shown(delete_endpoint(endpoint=gated_endpoint(request), by=user)))
+    return Status(
+        202, shown(endpoint_services.delete_endpoint(endpoint=gated_endpoint(request), by=user))
+    )
 
 
 @router.post(f"{_ONE}/promote", auth=gate(_CHANGE), response={202: RolloutOut})
-def roll_out_version(
+def promote_endpoint(
     request: HttpRequest, project: str, endpoint: str, payload: Promote
 ) -> Status[RolloutOut]:
-    """Serve another version, by a plan. It goes back by itself when it does badly."""
+    """Roll out another version. It is rolled back automatically if it performs badly."""
     user = require_principal(request).user
     made = promote(endpoint=gated_endpoint(request), by=user, spec=payload)
     return Status(202, rollout_out(made))
 
 
 @router.post(f"{_ONE}/rollback", auth=gate(_CHANGE), response=EndpointOut)
-def take_version_back(
+def roll_back_endpoint(
     request: HttpRequest, project: str, endpoint: str, payload: Reason
 ) -> EndpointOut:
-    """Go back to the revision before, at once while that is still warm."""
+    """Roll back to the previous revision, immediately if it is still warm."""
     user = require_principal(request).user
     return shown(roll_back(endpoint=gated_endpoint(request), by=user, reason=payload.reason))
 
 
 @router.post(f"{_ONE}/pause", auth=gate(_CHANGE), response=EndpointOut)
-def pause(request: HttpRequest, project: str, endpoint: str, payload: Reason) -> EndpointOut:
-    """Stop the replicas and answer 503 with the reason, until it is resumed."""
+def pause_endpoint(
+    request: HttpRequest, project: str, endpoint: str, payload: Reason
+) -> EndpointOut:
+    """Stop the replicas. Requests get 503 with the reason until the endpoint is resumed."""
     user = require_principal(request).user
-    return shown(pause_endpoint(endpoint=gated_endpoint(request), by=user, reason=payload.reason))
+    return shown(
+        endpoint_services.pause_endpoint(
+            endpoint=gated_endpoint(request), by=user, reason=payload.reason
+        )
+    )
 
 
 @router.post(f"{_ONE}/resume", auth=gate(_CHANGE), response=EndpointOut)
-def resume(request: HttpRequest, project: str, endpoint: str) -> EndpointOut:
-    """Start the replicas again."""
+def resume_endpoint(request: HttpRequest, project: str, endpoint: str) -> EndpointOut:
+    """Resume a paused endpoint."""
     user = require_principal(request).user
-    return shown(resume_endpoint(endpoint=gated_endpoint(request), by=user))
+    return shown(endpoint_services.resume_endpoint(endpoint=gated_endpoint(request), by=user))
 
 
 @router.post(f"{_ONE}/try", auth=gate(_CHANGE), response=TryOut)
-def try_endpoint(request: HttpRequest, project: str, endpoint: str, payload: TryIn) -> TryOut:
-    """Ask for a prediction through the gateway; `request` is a body of `/invocations`."""
+def invoke_endpoint(request: HttpRequest, project: str, endpoint: str, payload: TryIn) -> TryOut:
+    """Send a prediction request through the gateway. `request` is a body of `/invocations`."""
     user = require_principal(request).user
     answered = try_out(endpoint=gated_endpoint(request), by=user, body=payload.request)
     return TryOut(status=answered.status, latency_ms=answered.latency_ms, answer=answered.body)
@@ -187,9 +192,9 @@ def list_replicas(
     endpoint: str,
     query: ListParameters,
 ) -> list[ReplicaOut]:
-    """List the replicas that live and the newest that ended, each with its reason, newest first.
+    """List active and recently ended replicas with their reasons, newest first.
 
-    The header `X-Slipway-Next-Cursor` is there while more ended; send it back as `cursor`.
+    The header `X-Slipway-Next-Cursor` is present if there are more. Pass it as `cursor`.
     """
     page = replica_page(gated_endpoint(request), cursor=query.cursor, limit=query.limit)
     replicas = announce_rest(response, page).items
@@ -201,15 +206,15 @@ def list_replicas(
 def list_endpoint_events(
     request: HttpRequest, project: str, endpoint: str, query: PageParameters
 ) -> PageOf[EndpointEventOut]:
-    """Tell the endpoint's story, newest first: each step and why it was taken."""
+    """List the events of an endpoint with their reasons, newest first."""
     rows = EndpointEvent.objects.filter(endpoint=gated_endpoint(request))
     return page_of(paginate(rows, cursor=query.cursor, limit=query.limit), endpoint_event_out)
 
 
 @router.get(f"{_ONE}/traffic", auth=gate(_SEE), response=list[TrafficPoint])
-def show_traffic(
+def get_endpoint_traffic(
     request: HttpRequest, project: str, endpoint: str, query: Query[TrafficQuery]
 ) -> list[TrafficPoint]:
-    """Show requests a second, latency and errors by the minute, oldest first."""
+    """Get requests per second, latency and errors per minute, oldest first."""
     minutes = traffic_of(endpoint=gated_endpoint(request), minutes=query.minutes)
     return [traffic_out(minute) for minute in minutes]

@@ -1,4 +1,4 @@
-"""Environments of a project: what is in them, how they are built, and their build logs."""
+"""Environments of a project: requirements, builds and build logs."""
 
 from typing import Annotated
 
@@ -38,7 +38,7 @@ _BYTES = {
 
 
 class BuildLogQuery(BaseModel):
-    """A range of the log of the present build on a node."""
+    """A range of the log of the current build on a node."""
 
     node: Annotated[Line, Field(max_length=48)]
     offset: int = Field(default=0, ge=0, le=2**53)
@@ -68,10 +68,10 @@ def list_environments(
     auth=gate(ProjectRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)),
     response={201: EnvironmentOut},
 )
-def add_environment(
+def create_environment(
     request: HttpRequest, project: str, payload: EnvironmentIn
 ) -> Status[EnvironmentOut]:
-    """Make an environment of requirements; the same requirements are the same environment."""
+    """Create an environment. The same requirements give the same environment."""
     made = use_environment(
         project=gated_project(request),
         by=require_principal(request).user,
@@ -82,8 +82,8 @@ def add_environment(
 
 
 @router.get("/projects/{project}/environments/{digest}", auth=gate(_SEE), response=EnvironmentOut)
-def show_environment(request: HttpRequest, project: str, digest: str) -> EnvironmentOut:
-    """Show an environment and how it stands on each node that was asked to run something in it."""
+def get_environment(request: HttpRequest, project: str, digest: str) -> EnvironmentOut:
+    """Get an environment and its build on each node."""
     own = gated_project(request)
     environment = _environment(own, digest)
     builds = environment.builds.filter(project=own).select_related("node").order_by("pk")
@@ -99,9 +99,9 @@ def show_environment(request: HttpRequest, project: str, digest: str) -> Environ
 def get_build_log(
     request: HttpRequest, project: str, digest: str, query: Query[BuildLogQuery]
 ) -> ByteStream:
-    """Read a range of the log of the build on a node.
+    """Get a range of the build log of a node.
 
-    The header `X-Slipway-Next-Offset` says where to go on.
+    The header `X-Slipway-Next-Offset` is the offset to continue at.
     """
     own = gated_project(request)
     builds = EnvironmentBuild.objects.filter(

@@ -1,4 +1,4 @@
-"""Experiments: listed, put in the bin, taken out of it."""
+"""Experiments and the bin."""
 
 from typing import Annotated, Literal
 
@@ -12,7 +12,7 @@ from portal.api.v1.run_serializers import experiment_out
 from portal.core.errors import NotFound
 from portal.experiments.factories import tracker
 from portal.experiments.ports import ExperimentFacts, Stage
-from portal.experiments.services.deletion import delete_experiment, empty_bin, restore_experiment
+from portal.experiments.services import deletion
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.base import Line
 from slipway.schemas.experiments import BinEmptied, ExperimentOut
@@ -25,7 +25,7 @@ _LARGEST_ID = 2**31 - 1
 
 
 class ExperimentsQuery(BaseModel):
-    """Filters; all that are given must match."""
+    """Filters, all of which must match."""
 
     q: Annotated[Line, Field(max_length=100)] = ""
     stage: Literal["active", "deleted"] = "active"
@@ -35,7 +35,7 @@ class ExperimentsQuery(BaseModel):
 def list_experiments(
     request: HttpRequest, project: str, query: Query[ExperimentsQuery]
 ) -> list[ExperimentOut]:
-    """List the experiments of the project, the one used last first, with their runs counted."""
+    """List the experiments of the project with their number of runs, most recently used first."""
     experiments = tracker().experiments(
         gated_project(request).pk, stage=Stage(query.stage), text=query.q
     )
@@ -45,9 +45,9 @@ def list_experiments(
 @router.delete(
     "/projects/{project}/experiments/{experiment}", auth=gate(_CHANGE), response={204: None}
 )
-def remove_experiment(request: HttpRequest, project: str, experiment: int) -> Status[None]:
-    """Put an experiment in the bin, with its runs."""
-    delete_experiment(project=gated_project(request), experiment_id=_known(experiment))
+def delete_experiment(request: HttpRequest, project: str, experiment: int) -> Status[None]:
+    """Move an experiment with its runs to the bin."""
+    deletion.delete_experiment(project=gated_project(request), experiment_id=_known(experiment))
     return Status(204, None)
 
 
@@ -56,17 +56,17 @@ def remove_experiment(request: HttpRequest, project: str, experiment: int) -> St
     auth=gate(_CHANGE),
     response=ExperimentOut,
 )
-def bring_back_experiment(request: HttpRequest, project: str, experiment: int) -> ExperimentOut:
-    """Take an experiment out of the bin, with the runs that went there with it."""
+def restore_experiment(request: HttpRequest, project: str, experiment: int) -> ExperimentOut:
+    """Restore an experiment from the bin, with the runs deleted along with it."""
     project_row = gated_project(request)
-    restore_experiment(project=project_row, experiment_id=_known(experiment))
+    deletion.restore_experiment(project=project_row, experiment_id=_known(experiment))
     return experiment_out(_shown(project_row.pk, experiment))
 
 
 @router.post("/projects/{project}/bin/empty", auth=gate(_DESTROY), response=BinEmptied)
-def destroy_what_is_in_the_bin(request: HttpRequest, project: str) -> BinEmptied:
-    """Destroy the runs in the bin, and artifacts that no run knows; tells what was freed."""
-    freed = empty_bin(project=gated_project(request))
+def empty_bin(request: HttpRequest, project: str) -> BinEmptied:
+    """Permanently delete the runs in the bin and orphaned artifacts. Returns what was freed."""
+    freed = deletion.empty_bin(project=gated_project(request))
     return BinEmptied(runs=freed.runs, files=freed.files, size_bytes=freed.size_bytes)
 
 

@@ -1,4 +1,4 @@
-"""Files: up, down, listed, linked, deleted."""
+"""Files: upload, download, list, link, delete."""
 
 from datetime import timedelta
 from typing import Any
@@ -24,13 +24,13 @@ from portal.api.v1.serializers import SearchParameters, page_of, user_out
 from portal.core.errors import InvalidInput, SlipwayError
 from portal.core.pagination import paginate
 from portal.core.streams import ByteStream, release_connection
+from portal.storage import services
 from portal.storage.digests import sha256_from, structured
 from portal.storage.gates import LINK_PARAMETER, FileRole, UploadLink, gated_file, gated_grant
 from portal.storage.models import StoredFile
 from portal.storage.ports import StoredBytes, UploadDeclaration
 from portal.storage.services import (
     clean_file_name,
-    delete_file,
     discard_bytes,
     keep_file,
     link_to_download,
@@ -64,13 +64,13 @@ _CONTENT = {
 
 
 class UploadQuery(BaseModel):
-    """What the new file is called."""
+    """Name of the new file."""
 
     name: FileName
 
 
 class ContentQuery(BaseModel):
-    """A link stands in for a token or a session."""
+    """A link replaces a token or a session."""
 
     link: str | None = None
 
@@ -88,7 +88,7 @@ def file_out(file: StoredFile) -> FileOut:
 
 
 def promised_by(request: HttpRequest) -> UploadDeclaration:
-    """Return what the headers say of the body."""
+    """Return the declared size and digest from the headers."""
     sha256s = {
         sha256_from(request.headers[name], field=name)
         for name in _DIGEST_HEADERS
@@ -111,7 +111,7 @@ def promised_by(request: HttpRequest) -> UploadDeclaration:
 def _keep(
     request: HttpRequest, project: Project, name: str, stored: StoredBytes, file_id: str | None
 ) -> HttpResponse:
-    """Commit the file together with the answer's record under its Idempotency-Key, if any."""
+    """Commit the file together with the response under its Idempotency-Key, if any."""
     principal = require_principal(request)
     key = idempotency.key_of(request)
     with transaction.atomic():
@@ -152,10 +152,10 @@ def _take(
     openapi_extra=_BODY,
 )
 def upload_file(request: HttpRequest, project: str, query: Query[UploadQuery]) -> HttpResponse:
-    """Upload a file: the body is its bytes, streamed, of type application/octet-stream.
+    """Upload a file. The body is its bytes, of type application/octet-stream.
 
-    Declare the SHA-256 in X-Slipway-Sha256 (hex) or Content-Digest (RFC 9530), and bytes that
-    arrive changed are refused.
+    Declare the SHA-256 in X-Slipway-Sha256 (hex) or Content-Digest (RFC 9530) to have the bytes
+    verified.
     """
     return _take(request, gated_project(request), query.name)
 
@@ -177,8 +177,10 @@ def list_files(request: HttpRequest, project: str, query: SearchParameters) -> P
     auth=gate(ProjectRole(Role.CONTRIBUTOR, Scope.FILES_WRITE)),
     response={201: LinkOut},
 )
-def make_upload_link(request: HttpRequest, project: str, payload: UploadLinkIn) -> Status[LinkOut]:
-    """Make a link that uploads one file, once, without a token."""
+def create_upload_link(
+    request: HttpRequest, project: str, payload: UploadLinkIn
+) -> Status[LinkOut]:
+    """Create a link that uploads one file, once, without a token."""
     link = link_to_upload(
         project=gated_project(request),
         by=require_principal(request),
@@ -191,8 +193,8 @@ def make_upload_link(request: HttpRequest, project: str, payload: UploadLinkIn) 
 @router.get(
     "/files/{file_id}", auth=gate(FileRole(Role.VIEWER, Scope.FILES_READ)), response=FileOut
 )
-def show_file(request: HttpRequest, file_id: str) -> FileOut:
-    """Show one file."""
+def get_file(request: HttpRequest, file_id: str) -> FileOut:
+    """Get a file."""
     return file_out(gated_file(request))
 
 
@@ -201,9 +203,9 @@ def show_file(request: HttpRequest, file_id: str) -> FileOut:
     auth=gate(FileRole(Role.CONTRIBUTOR, Scope.FILES_WRITE)),
     response={204: None},
 )
-def remove_file(request: HttpRequest, file_id: str) -> Status[None]:
-    """Delete a file. Its bytes are freed a day later, when no other file has them."""
-    delete_file(file=gated_file(request))
+def delete_file(request: HttpRequest, file_id: str) -> Status[None]:
+    """Delete a file. Its bytes are freed a day later, if no other file uses them."""
+    services.delete_file(file=gated_file(request))
     return Status(204, None)
 
 
@@ -212,10 +214,10 @@ def remove_file(request: HttpRequest, file_id: str) -> Status[None]:
     auth=gate(FileRole(Role.VIEWER, Scope.FILES_READ)),
     response={201: LinkOut},
 )
-def make_download_link(
+def create_download_link(
     request: HttpRequest, file_id: str, payload: DownloadLinkIn
 ) -> Status[LinkOut]:
-    """Make a link that downloads the file without a token."""
+    """Create a link that downloads the file without a token."""
     link = link_to_download(
         file=gated_file(request),
         by=require_principal(request),
@@ -233,7 +235,7 @@ def make_download_link(
 def download_file(
     request: HttpRequest, file_id: str, query: Query[ContentQuery]
 ) -> HttpResponse | ByteStream:
-    """Download the bytes, or one range of them; verified on the way when whole."""
+    """Download the bytes, or a range of them. A full download is verified."""
     file = gated_file(request)
     etag = f'"{file.blob.sha256}"'
     size_bytes = file.blob.size_bytes
@@ -270,8 +272,10 @@ def download_file(
     response={201: FileOut},
     openapi_extra=_BODY,
 )
-def upload_by_link(request: HttpRequest, file_id: str, query: Query[ContentQuery]) -> HttpResponse:
-    """Upload the file a link was made for."""
+def upload_file_by_link(
+    request: HttpRequest, file_id: str, query: Query[ContentQuery]
+) -> HttpResponse:
+    """Upload a file by a link."""
     return _take(request, gated_project(request), gated_grant(request).name, file_id)
 
 

@@ -1,4 +1,4 @@
-"""What a running job has to tell: its story, logs, use of resources, checkpoints."""
+"""Events, logs, resource usage and checkpoints of jobs."""
 
 from collections.abc import Iterator
 
@@ -50,7 +50,7 @@ _LOG = {
 
 
 class JobLogQuery(BaseModel):
-    """A range of one rank's log; `attempt` is the latest unless named."""
+    """A range of one rank's log. `attempt` defaults to the latest."""
 
     rank: int = Field(default=0, ge=0, le=65_535)
     attempt: int | None = Field(default=None, ge=1, le=2**31 - 1)
@@ -59,7 +59,7 @@ class JobLogQuery(BaseModel):
 
 
 class FollowQuery(BaseModel):
-    """`rank` and `attempt` narrow the log down; `logs=false` leaves it out."""
+    """`rank` and `attempt` filter the log. `logs=false` omits it."""
 
     rank: int | None = Field(default=None, ge=0, le=65_535)
     attempt: int | None = Field(default=None, ge=1, le=2**31 - 1)
@@ -75,12 +75,12 @@ class FollowQuery(BaseModel):
 def follow_job(
     request: HttpRequest, project: str, job: str, query: Query[FollowQuery]
 ) -> EventStream:
-    """Follow a job live, as server-sent events, at most a second behind.
+    """Stream a job live, as server-sent events, at most a second behind.
 
-    `state` (JobProgress) comes at once and with each change, `log` (LogPiece) in the order of
-    offsets within one attempt and rank, `sample` (SampleOut), and `end` when the job has ended and
-    all was sent. Come back with the id of the last event in Last-Event-ID for what follows it.
-    Without `rank` the logs of the first 512 ranks are sent.
+    `state` (JobProgress) is sent immediately and with each change, `log` (LogPiece) ordered by
+    offset within one attempt and rank, `sample` (SampleOut), and `end` when the job has ended and
+    everything was sent. Reconnect with the id of the last event in Last-Event-ID to continue.
+    Without `rank`, the logs of the first 512 ranks are sent.
     """
     viewer = require_principal(request).user
     JobStreamHub.limit.check(viewer.pk)
@@ -99,10 +99,10 @@ def follow_job(
 @router.get(
     "/projects/{project}/jobs/{job}/events", auth=gate(_SEE), response=PageOf[WorkloadEventOut]
 )
-def job_events(
+def list_job_events(
     request: HttpRequest, project: str, job: str, page: PageParameters
 ) -> PageOf[WorkloadEventOut]:
-    """Tell the job's story, newest line first."""
+    """List the events of a job, newest first."""
     workload_events = WorkloadEvent.objects.filter(workload=gated_job(request).workload)
     return page_of(paginate(workload_events, cursor=page.cursor, limit=page.limit), event_out)
 
@@ -110,11 +110,13 @@ def job_events(
 @router.get(
     "/projects/{project}/jobs/{job}/logs", auth=gate(_SEE), response=None, openapi_extra=_LOG
 )
-def job_log(request: HttpRequest, project: str, job: str, query: Query[JobLogQuery]) -> ByteStream:
-    """Return bytes of one rank's log, as they are.
+def get_job_log(
+    request: HttpRequest, project: str, job: str, query: Query[JobLogQuery]
+) -> ByteStream:
+    """Get raw bytes of one rank's log.
 
-    `X-Log-Attempt` says of which attempt, `X-Log-Offset` where the first byte stands, `X-Log-Size`
-    where the log ends so far, and `X-Log-Complete` whether it will not grow.
+    `X-Log-Attempt` is its attempt, `X-Log-Offset` the offset of the first byte, `X-Log-Size` the
+    current size, and `X-Log-Complete` says whether the log will not grow.
     """
     workload = gated_job(request).workload
     log = _log_of(workload, query.attempt, query.rank)
@@ -139,7 +141,7 @@ def job_log(request: HttpRequest, project: str, job: str, query: Query[JobLogQue
 
 
 def _log_of(workload: Workload, attempt: int | None, rank: int) -> RankLog:
-    """Return how far a log is; one of a job that has not begun is empty."""
+    """Return the log, an empty one if the job has not started."""
     ranks = workload.nodes * workload.procs
     if rank >= ranks:
         raise InvalidInput(
@@ -148,7 +150,7 @@ def _log_of(workload: Workload, attempt: int | None, rank: int) -> RankLog:
             else "The job has one rank: 0.",
             code="no_such_rank",
             field="rank",
-            next_step="Ask for one of these.",
+            next_step="Request one of these.",
         )
     if attempt is None and workload.epoch == 0:
         return RankLog(1, rank, 0, is_complete=workload.status.is_final)
@@ -156,10 +158,10 @@ def _log_of(workload: Workload, attempt: int | None, rank: int) -> RankLog:
 
 
 @router.get("/projects/{project}/jobs/{job}/samples", auth=gate(_SEE), response=list[SampleOut])
-def job_samples(
+def list_job_samples(
     request: HttpRequest, response: HttpResponse, project: str, job: str, query: ListParameters
 ) -> list[SampleOut]:
-    """Return the use of CPU, memory and GPU of the present attempt, oldest first."""
+    """List CPU, memory and GPU usage of the current attempt, oldest first."""
     workload = gated_job(request).workload
     page = page_of_samples(
         workload=workload, attempt=workload.epoch, cursor=query.cursor, limit=query.limit
@@ -170,12 +172,12 @@ def job_samples(
 @router.get(
     "/projects/{project}/jobs/{job}/checkpoints", auth=gate(_SEE), response=list[CheckpointOut]
 )
-def job_checkpoints(
+def list_job_checkpoints(
     request: HttpRequest, response: HttpResponse, project: str, job: str, query: ListParameters
 ) -> list[CheckpointOut]:
-    """Return the checkpoints that are whole and in their place, newest step first.
+    """List the verified checkpoints of a job, newest step first.
 
-    The header `X-Slipway-Next-Cursor` is there while there are more; send it back as `cursor`.
+    The header `X-Slipway-Next-Cursor` is present if there are more. Pass it as `cursor`.
     """
     checkpoints = Checkpoint.objects.filter(job=gated_job(request))
     page = paginate(checkpoints, cursor=query.cursor, limit=query.limit, by="step")

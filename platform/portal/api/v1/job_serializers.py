@@ -1,4 +1,4 @@
-"""From rows of jobs to wire schemas."""
+"""Serializers of jobs."""
 
 from portal.api.v1.workload_serializers import workload_out
 from portal.training.models import Checkpoint, Job, Snapshot
@@ -31,7 +31,7 @@ def checkpoint_out(checkpoint: Checkpoint) -> CheckpointOut:
 
 
 def progress_out(job: Job, explainer: Explainer) -> JobProgress:
-    """Describe how a job stands to the person the explainer speaks to."""
+    """Serialize the progress of a job for the explainer's user."""
     progress = progress_of(job)
     return JobProgress(
         workload=workload_out(job.workload, explainer),
@@ -44,7 +44,7 @@ def progress_out(job: Job, explainer: Explainer) -> JobProgress:
 
 
 def job_out(job: Job, explainer: Explainer) -> JobOut:
-    """Describe a job to the person the explainer speaks to."""
+    """Serialize a job for the explainer's user."""
     return JobOut(
         **dict(progress_out(job, explainer)),
         script=job.script,
@@ -64,7 +64,7 @@ def job_out(job: Job, explainer: Explainer) -> JobOut:
 
 
 def _strategy_reason(job: Job) -> str | None:
-    """Say why the job trains by its strategy, and by which, where it was not submitted so."""
+    """Explain the strategy of a job, if it differs from the submission."""
     if job.strategy_taken and job.strategy_taken != job.strategy:
         return f"{job.strategy_taken}: {job.strategy_reason}".removesuffix(": ")
     return job.strategy_reason or None

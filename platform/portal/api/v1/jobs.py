@@ -1,4 +1,4 @@
-"""Training jobs: code taken in, jobs submitted, shown, cancelled, cloned."""
+"""Operations on training jobs and code snapshots."""
 
 from typing import Annotated
 
@@ -21,12 +21,9 @@ from portal.spend.presenters import with_cost
 from portal.storage.services import open_file
 from portal.training.gates import JobRole, gated_job
 from portal.training.models import Job
+from portal.training.services import jobs as job_services
 from portal.training.services.jobs import (
     admission_request,
-    cancel_job,
-    clone_job,
-    quote_job,
-    resume_job,
     submit_job,
 )
 from portal.training.services.snapshots import snapshot_of, take_in
@@ -50,7 +47,7 @@ Short = Annotated[Line, Field(max_length=254)]
 
 
 class JobsQuery(PageQuery):
-    """Filters; all that are given must match."""
+    """Filters, all of which must match."""
 
     state: WorkloadState | None = None
     q: Annotated[Line, Field(max_length=100)] = ""
@@ -59,7 +56,7 @@ class JobsQuery(PageQuery):
 
 
 def shown(job: Job, viewer: User) -> JobOut:
-    """Describe a job as it stands after a change."""
+    """Serialize a job after a change."""
     fresh = Job.objects.of_project(job.workload.project).get(pk=job.pk)
     return job_out(fresh, Explainer(viewer))
 
@@ -71,10 +68,10 @@ def shown(job: Job, viewer: User) -> JobOut:
     openapi_extra=_TAR_UP,
 )
 def upload_snapshot(request: HttpRequest, project: str) -> Status[SnapshotOut]:
-    """Upload code as a tar, streamed, of type application/octet-stream and at most 500 MiB.
+    """Upload code as a tar, of type application/octet-stream and at most 500 MiB.
 
-    Declare the SHA-256 in X-Slipway-Sha256 (hex), and bytes that arrive changed are refused. The
-    same bytes again are the same snapshot.
+    Declare the SHA-256 in X-Slipway-Sha256 (hex) to have the bytes verified. The same bytes give
+    the same snapshot.
     """
     project_row, user = gated_project(request), require_principal(request).user
     promised = promised_by(request)
@@ -90,7 +87,7 @@ def upload_snapshot(request: HttpRequest, project: str) -> Status[SnapshotOut]:
     openapi_extra=_TAR_DOWN,
 )
 def download_snapshot(request: HttpRequest, project: str, digest: str) -> ByteStream:
-    """Download the code a job ran, as the tar that was uploaded; verified on the way."""
+    """Download the code of a job, as the tar that was uploaded. It is verified."""
     snapshot = snapshot_of(gated_project(request), digest)
     if snapshot is None:
         raise NotFound
@@ -103,7 +100,7 @@ def download_snapshot(request: HttpRequest, project: str, digest: str) -> ByteSt
 
 @router.get("/projects/{project}/jobs", auth=gate(_SEE), response=PageOf[JobOut])
 def list_jobs(request: HttpRequest, project: str, query: Query[JobsQuery]) -> PageOf[JobOut]:
-    """List the project's jobs, newest first. Filters add up."""
+    """List the project's jobs, newest first."""
     jobs = Job.objects.of_project(gated_project(request)).matching(
         state=query.state or "", text=query.q, submitted_by=query.submitted_by, tier=query.tier
     )
@@ -113,21 +110,21 @@ def list_jobs(request: HttpRequest, project: str, query: Query[JobsQuery]) -> Pa
 
 
 @router.post("/projects/{project}/jobs", auth=gate(_RUN), response={201: JobOut})
-def make_job(request: HttpRequest, project: str, payload: JobIn) -> Status[JobOut]:
-    """Submit a job. What can never run is refused here, before anything is queued."""
+def create_job(request: HttpRequest, project: str, payload: JobIn) -> Status[JobOut]:
+    """Submit a job. Requests that can never run are refused before anything is queued."""
     user = require_principal(request).user
     job = submit_job(project=gated_project(request), by=user, requested=payload)
     return Status(201, shown(job, user))
 
 
 @router.post("/projects/{project}/jobs/quote", auth=gate(_RUN), response=Quote)
-def tell_price(request: HttpRequest, project: str, payload: JobIn) -> Quote:
-    """Say what a job would cost and whether it could start now; nothing is queued.
+def quote_job(request: HttpRequest, project: str, payload: JobIn) -> Quote:
+    """Get the price of a job, and whether it could start now. Nothing is queued.
 
     The snapshot need not be uploaded yet.
     """
     project_row, by = gated_project(request), require_principal(request).user
-    quote = quote_job(project=project_row, spec=payload)
+    quote = job_services.quote_job(project=project_row, spec=payload)
     return with_cost(quote, admission_request(project=project_row, by=by, spec=payload))
 
 
@@ -136,8 +133,8 @@ def tell_price(request: HttpRequest, project: str, payload: JobIn) -> Quote:
     auth=gate(JobRole(Role.VIEWER, Scope.WORKLOADS_READ)),
     response=JobOut,
 )
-def show_job(request: HttpRequest, project: str, job: str) -> JobOut:
-    """Show one job."""
+def get_job(request: HttpRequest, project: str, job: str) -> JobOut:
+    """Get a job."""
     return job_out(gated_job(request), Explainer(require_principal(request).user))
 
 
@@ -146,10 +143,10 @@ def show_job(request: HttpRequest, project: str, job: str) -> JobOut:
     auth=gate(JobRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)),
     response=JobOut,
 )
-def end_job(request: HttpRequest, project: str, job: str) -> JobOut:
-    """End a job; its ranks may save a checkpoint first. One that has ended stays as it is."""
+def cancel_job(request: HttpRequest, project: str, job: str) -> JobOut:
+    """Cancel a job. Its ranks may save a checkpoint first. An ended job stays unchanged."""
     user = require_principal(request).user
-    return shown(cancel_job(job=gated_job(request), by=user), user)
+    return shown(job_services.cancel_job(job=gated_job(request), by=user), user)
 
 
 @router.post(
@@ -157,10 +154,10 @@ def end_job(request: HttpRequest, project: str, job: str) -> JobOut:
     auth=gate(JobRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)),
     response=JobOut,
 )
-def carry_on(request: HttpRequest, project: str, job: str) -> JobOut:
-    """Carry on a job that a budget has stopped, from its newest checkpoint."""
+def resume_job(request: HttpRequest, project: str, job: str) -> JobOut:
+    """Resume a job that a budget stopped, from its latest checkpoint."""
     user = require_principal(request).user
-    return shown(resume_job(job=gated_job(request), by=user), user)
+    return shown(job_services.resume_job(job=gated_job(request), by=user), user)
 
 
 @router.post(
@@ -168,8 +165,8 @@ def carry_on(request: HttpRequest, project: str, job: str) -> JobOut:
     auth=gate(JobRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)),
     response={201: JobOut},
 )
-def submit_again(request: HttpRequest, project: str, job: str, payload: JobEdit) -> Status[JobOut]:
-    """Submit the same again, with changes; `params` and `args` replace all of theirs."""
+def clone_job(request: HttpRequest, project: str, job: str, payload: JobEdit) -> Status[JobOut]:
+    """Submit a copy of a job, with changes. `params` and `args` replace all of its own."""
     user = require_principal(request).user
-    made = clone_job(job=gated_job(request), by=user, edit=payload)
+    made = job_services.clone_job(job=gated_job(request), by=user, edit=payload)
     return Status(201, shown(made, user))

@@ -1,4 +1,4 @@
-"""Members and invitations, of projects and of teams alike."""
+"""Members and invitations of projects and teams."""
 
 from django.http import HttpRequest
 from ninja import Router, Status
@@ -95,7 +95,7 @@ def _invite(request: HttpRequest, group: Group, payload: InvitationIn) -> Status
 def list_project_members(
     request: HttpRequest, project: str, page: PageParameters
 ) -> PageOf[MemberOut]:
-    """List who belongs to the project, directly or through its team."""
+    """List the members of a project, direct or through its team."""
     return _members(gated_project(request), page)
 
 
@@ -104,10 +104,10 @@ def list_project_members(
     auth=gate(ProjectRole(Role.MAINTAINER, _WRITE)),
     response=MemberOut,
 )
-def change_project_member(
+def update_project_member(
     request: HttpRequest, project: str, user_id: str, payload: MemberChange
 ) -> MemberOut:
-    """Change a direct member's role."""
+    """Change the role of a direct member."""
     return _change(request, gated_project(request), user_id, payload.role)
 
 
@@ -117,7 +117,7 @@ def change_project_member(
     response={204: None},
 )
 def remove_project_member(request: HttpRequest, project: str, user_id: str) -> Status[None]:
-    """Remove a direct member; anyone may remove themselves."""
+    """Remove a direct member. You may remove yourself."""
     return _remove(request, gated_project(request), user_id)
 
 
@@ -129,7 +129,7 @@ def remove_project_member(request: HttpRequest, project: str, user_id: str) -> S
 def list_project_invitations(
     request: HttpRequest, project: str, page: PageParameters
 ) -> PageOf[InvitationOut]:
-    """List the invitations into the project."""
+    """List the invitations to the project."""
     return _invitations(gated_project(request), page)
 
 
@@ -138,10 +138,10 @@ def list_project_invitations(
     auth=gate(ProjectRole(Role.MAINTAINER, _WRITE)),
     response={201: InvitationCreated},
 )
-def invite_to_project(
+def create_project_invitation(
     request: HttpRequest, project: str, payload: InvitationIn
 ) -> Status[InvitationCreated]:
-    """Invite an e-mail address; the answer is the only place the link is shown."""
+    """Invite an e-mail address. Only this response contains the link."""
     return _invite(request, gated_project(request), payload)
 
 
@@ -153,7 +153,7 @@ def invite_to_project(
 def revoke_project_invitation(
     request: HttpRequest, project: str, invitation_id: str
 ) -> Status[None]:
-    """Withdraw an open invitation."""
+    """Revoke an open invitation."""
     invitations.revoke(group=gated_project(request), invitation_id=invitation_id)
     return Status(204, None)
 
@@ -162,7 +162,7 @@ def revoke_project_invitation(
     "/teams/{team}/members", auth=gate(TeamRole(Role.VIEWER, _READ)), response=PageOf[MemberOut]
 )
 def list_team_members(request: HttpRequest, team: str, page: PageParameters) -> PageOf[MemberOut]:
-    """List who belongs to the team."""
+    """List the members of the team."""
     return _members(gated_team(request), page)
 
 
@@ -171,10 +171,10 @@ def list_team_members(request: HttpRequest, team: str, page: PageParameters) -> 
     auth=gate(TeamRole(Role.MAINTAINER, _WRITE)),
     response=MemberOut,
 )
-def change_team_member(
+def update_team_member(
     request: HttpRequest, team: str, user_id: str, payload: MemberChange
 ) -> MemberOut:
-    """Change a member's role."""
+    """Change the role of a member."""
     return _change(request, gated_team(request), user_id, payload.role)
 
 
@@ -184,7 +184,7 @@ def change_team_member(
     response={204: None},
 )
 def remove_team_member(request: HttpRequest, team: str, user_id: str) -> Status[None]:
-    """Remove a member; anyone may remove themselves."""
+    """Remove a member. You may remove yourself."""
     return _remove(request, gated_team(request), user_id)
 
 
@@ -196,7 +196,7 @@ def remove_team_member(request: HttpRequest, team: str, user_id: str) -> Status[
 def list_team_invitations(
     request: HttpRequest, team: str, page: PageParameters
 ) -> PageOf[InvitationOut]:
-    """List the invitations into the team."""
+    """List the invitations to the team."""
     return _invitations(gated_team(request), page)
 
 
@@ -205,10 +205,10 @@ def list_team_invitations(
     auth=gate(TeamRole(Role.MAINTAINER, _WRITE)),
     response={201: InvitationCreated},
 )
-def invite_to_team(
+def create_team_invitation(
     request: HttpRequest, team: str, payload: InvitationIn
 ) -> Status[InvitationCreated]:
-    """Invite an e-mail address; the answer is the only place the link is shown."""
+    """Invite an e-mail address. Only this response contains the link."""
     return _invite(request, gated_team(request), payload)
 
 
@@ -218,7 +218,7 @@ def invite_to_team(
     response={204: None},
 )
 def revoke_team_invitation(request: HttpRequest, team: str, invitation_id: str) -> Status[None]:
-    """Withdraw an open invitation."""
+    """Revoke an open invitation."""
     invitations.revoke(group=gated_team(request), invitation_id=invitation_id)
     return Status(204, None)
 
@@ -229,7 +229,7 @@ def revoke_team_invitation(request: HttpRequest, team: str, invitation_id: str) 
     response=InvitationAccepted,
 )
 def accept_invitation(request: HttpRequest, payload: InvitationAccept) -> InvitationAccepted:
-    """Accept an invitation that was made for your address."""
+    """Accept an invitation to your address."""
     accepted = invitations.accept(secret=payload.token, by=require_principal(request).user)
     return InvitationAccepted(
         project=accepted.project.slug if accepted.project else None,

@@ -1,4 +1,4 @@
-"""From registered models to wire schemas."""
+"""Serializers of registered models."""
 
 from collections.abc import Mapping, Sequence
 
@@ -47,7 +47,7 @@ def rules_out(rules: ProjectRules) -> RulesOut:
 
 
 def model_out(details: ModelFacts) -> ModelOut:
-    """Describe a model, with the newest version in each stage."""
+    """Serialize a model, with the newest version in each stage."""
     line = line_of(details)
     placed = VersionRecord.objects.filter(line=line).exclude(stage="").order_by("number")
     stages = dict(placed.values_list("stage", "number")) if line else {}
@@ -93,7 +93,7 @@ def versions_out(
 def version_detail(
     details: VersionFacts, rules: ProjectRules, record: VersionRecord
 ) -> VersionDetail:
-    """Describe a version with what its files say."""
+    """Serialize a version with the contents of its files."""
     golden = golden_of(record)
     evaluations = list(record.evaluations.select_related("recorded_by")[:_MOST_EVALUATIONS])
     return VersionDetail(
@@ -188,7 +188,7 @@ def request_out(request: PromotionRequest) -> RequestOut:
 
 
 def target_of(stage: str | None, alias: str | None) -> Target:
-    """Return the target that exactly one of both names."""
+    """Return the target, from exactly one of stage and alias."""
     if stage is not None:
         return Target(TargetKind.STAGE, stage)
     return Target(TargetKind.ALIAS, alias or "")

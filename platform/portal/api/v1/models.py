@@ -1,4 +1,4 @@
-"""Registered models and their versions: made, shown, described."""
+"""Registered models and their versions."""
 
 from django.http import HttpRequest
 from ninja import Path, Query, Router, Status
@@ -15,8 +15,9 @@ from portal.api.v1.model_serializers import (
     versions_out,
 )
 from portal.api.v1.serializers import PageParameters, SearchParameters
+from portal.registry import catalog
 from portal.registry.batching import state_batching
-from portal.registry.catalog import find_model, find_version, list_models, list_versions
+from portal.registry.catalog import find_model, find_version, list_versions
 from portal.registry.lineage import lineage_of, lineage_of_version
 from portal.registry.model_inspection import examine
 from portal.registry.records import ensure_record, records_of, rules_of
@@ -59,7 +60,7 @@ _VERSION = "/projects/{project}/models/{model}/versions/{int:version}"
 
 
 class LineageQuery(RequestSchema):
-    """The node to begin with: a dataset, job, run or version, and what its kind calls it."""
+    """The start node: a dataset, job, run or version, by its kind and id."""
 
     kind: NodeKind
     id: str
@@ -76,34 +77,34 @@ def _detail(project: Project, model: str, version: int) -> VersionDetail:
 
 
 @router.get("/projects/{project}/models", auth=gate(_SEE), response=PageOf[ModelOut])
-def show_models(request: HttpRequest, project: str, query: SearchParameters) -> PageOf[ModelOut]:
+def list_models(request: HttpRequest, project: str, query: SearchParameters) -> PageOf[ModelOut]:
     """List the registered models of the project, by name."""
     project_row = gated_project(request)
-    page = list_models(project_row.pk, text=query.q, cursor=query.cursor, limit=query.limit)
+    page = catalog.list_models(project_row.pk, text=query.q, cursor=query.cursor, limit=query.limit)
     return PageOf[ModelOut](items=list(map(model_out, page.items)), next_cursor=page.next_cursor)
 
 
 @router.post("/projects/{project}/models", auth=gate(_WRITE), response={201: ModelOut})
-def make_model(request: HttpRequest, project: str, payload: ModelIn) -> Status[ModelOut]:
-    """Make a registered model without a version. Registering a version makes it too."""
+def create_model(request: HttpRequest, project: str, payload: ModelIn) -> Status[ModelOut]:
+    """Create a registered model without a version. Registering a version also creates it."""
     details = register_model(project=gated_project(request), spec=payload, by=_actor(request))
     return Status(201, model_out(details))
 
 
 @router.get(_ONE, auth=gate(_SEE), response=ModelOut)
-def show_model(request: HttpRequest, project: str, model: str) -> ModelOut:
-    """Show one model."""
+def get_model(request: HttpRequest, project: str, model: str) -> ModelOut:
+    """Get a registered model."""
     return model_out(find_model(gated_project(request).pk, model))
 
 
 @router.patch(_ONE, auth=gate(_WRITE), response=ModelOut)
-def edit_model(request: HttpRequest, project: str, model: str, payload: ModelChange) -> ModelOut:
-    """Change the card, the description and tags; what is left out stays."""
+def update_model(request: HttpRequest, project: str, model: str, payload: ModelChange) -> ModelOut:
+    """Change the model card, description and tags. Omitted fields stay unchanged."""
     return model_out(change_model(project=gated_project(request), model=model, change=payload))
 
 
 @router.get(f"{_ONE}/versions", auth=gate(_SEE), response=PageOf[ModelVersionOut])
-def show_versions(
+def list_model_versions(
     request: HttpRequest, project: str, model: str, query: PageParameters
 ) -> PageOf[ModelVersionOut]:
     """List the versions of a model, newest first."""
@@ -115,28 +116,30 @@ def show_versions(
 
 
 @router.post(f"{_ONE}/versions", auth=gate(_WRITE), response={201: VersionDetail})
-def make_version(
+def create_model_version(
     request: HttpRequest, project: str, model: Path[ModelName], payload: VersionIn
 ) -> Status[VersionDetail]:
-    """Register the next version, and the model when it is not there yet."""
+    """Register the next version, and the model if it does not exist."""
     project_row = gated_project(request)
     made = register_version(project=project_row, model=model, spec=payload, by=_actor(request))
     return Status(201, _detail(project_row, model, made.number))
 
 
 @router.get(_VERSION, auth=gate(_SEE), response=VersionDetail)
-def show_version(request: HttpRequest, project: str, model: str, version: int) -> VersionDetail:
-    """Show a version with signature, example, the digest of each file, and figures."""
+def get_model_version(
+    request: HttpRequest, project: str, model: str, version: int
+) -> VersionDetail:
+    """Get a version with signature, example, metrics and digests of its files."""
     return _detail(gated_project(request), model, version)
 
 
 @router.put(f"{_VERSION}/batching", auth=gate(_WRITE), response=VersionDetail)
-def set_version_batching(
+def set_model_version_batching(
     request: HttpRequest, project: str, model: str, version: int, payload: BatchingIn
 ) -> VersionDetail:
-    """State how requests that wait together are predicted; null leaves it to the golden rows.
+    """Set the batching mode of waiting requests. Null leaves it to the golden rows.
 
-    Endpoints follow with the next promotion of the version.
+    Endpoints apply it with the next promotion of the version.
     """
     owner = gated_project(request)
     state_batching(project=owner, model=model, number=version, mode=payload.mode)
@@ -144,53 +147,55 @@ def set_version_batching(
 
 
 @router.put(f"{_VERSION}/golden", auth=gate(_WRITE), response=VersionDetail)
-def keep_golden(
+def set_golden_predictions(
     request: HttpRequest, project: str, model: str, version: int, payload: GoldenIn
 ) -> VersionDetail:
-    """Record golden predictions: rows that went in, and what came out for each."""
+    """Record golden predictions: input rows and their outputs."""
     project_row, by = gated_project(request), _actor(request)
     record_golden(project=project_row, model=model, number=version, golden=payload, by=by)
     return _detail(project_row, model, version)
 
 
 @router.get(f"{_VERSION}/golden", auth=gate(_SEE), response=GoldenIn)
-def show_golden(request: HttpRequest, project: str, model: str, version: int) -> GoldenIn:
-    """Give the golden predictions of a version back."""
+def get_golden_predictions(
+    request: HttpRequest, project: str, model: str, version: int
+) -> GoldenIn:
+    """Get the golden predictions of a version."""
     return read_golden(record_of(gated_project(request), model, version))
 
 
 @router.post(f"{_VERSION}/evaluations", auth=gate(_WRITE), response={201: EvaluationOut})
-def keep_evaluation(
+def create_evaluation(
     request: HttpRequest, project: str, model: str, version: int, payload: EvaluationIn
 ) -> Status[EvaluationOut]:
-    """Record a figure on a dataset version. Gates count only what a job reports itself."""
+    """Record a metric on a dataset version. Gates count only metrics that jobs report."""
     project_row, by = gated_project(request), _actor(request)
     made = record_evaluation(project=project_row, model=model, number=version, spec=payload, by=by)
     return Status(201, evaluation_out(made))
 
 
 @router.get(f"{_VERSION}/lineage", auth=gate(_SEE), response=LineageOut)
-def show_version_lineage(
+def get_model_version_lineage(
     request: HttpRequest, project: str, model: str, version: int
 ) -> LineageOut:
-    """Show what a version came of, and what came of it."""
+    """Get the upstream and downstream lineage of a version."""
     return lineage_of_version(gated_project(request), model, version)
 
 
 @router.get("/projects/{project}/lineage", auth=gate(_SEE), response=LineageOut)
-def show_lineage(request: HttpRequest, project: str, query: Query[LineageQuery]) -> LineageOut:
-    """Show the lineage around a dataset, job, run or version of the project."""
+def get_lineage(request: HttpRequest, project: str, query: Query[LineageQuery]) -> LineageOut:
+    """Get the lineage around a dataset, job, run or version of the project."""
     return lineage_of(gated_project(request), query.kind, query.id)
 
 
 @router.get("/projects/{project}/registry-rules", auth=gate(_SEE), response=RulesOut)
-def show_rules(request: HttpRequest, project: str) -> RulesOut:
-    """Show the stages of the project and what is asked before a version reaches them."""
+def get_registry_rules(request: HttpRequest, project: str) -> RulesOut:
+    """Get the stages of the project and the gates before them."""
     return rules_out(rules_of(gated_project(request)))
 
 
 @router.put("/projects/{project}/registry-rules", auth=gate(_RULE), response=RulesOut)
-def put_rules(request: HttpRequest, project: str, payload: RulesIn) -> RulesOut:
-    """Put other stages and gates in force; `revision` is that of the rules that were read."""
+def set_registry_rules(request: HttpRequest, project: str, payload: RulesIn) -> RulesOut:
+    """Replace the stages and gates. `revision` is that of the rules that were read."""
     project_row, by = gated_project(request), _actor(request)
     return rules_out(change_rules(project=project_row, spec=payload, by=by))

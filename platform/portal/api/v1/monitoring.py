@@ -1,4 +1,4 @@
-"""Monitoring: how an endpoint did, its settings, alerts, and where those are told."""
+"""Monitoring of endpoints: report, settings, alerts, notification channels."""
 
 from typing import Annotated, Literal
 
@@ -14,11 +14,11 @@ from portal.endpoints.gates import EndpointRole, gated_endpoint
 from portal.monitoring.models import Alert, AlertChannel
 from portal.monitoring.monitor_settings import settings_of
 from portal.monitoring.report import alert_out, asked_of, view
+from portal.monitoring.services import monitors
 from portal.monitoring.services.monitors import (
     add_channel,
     change_watching,
     remove_channel,
-    snooze_alert,
 )
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.base import Line, PageOf
@@ -41,7 +41,7 @@ _ALL = "/projects/{project}/endpoints/{endpoint}/monitoring"
 
 
 class MonitoringQuery(BaseModel):
-    """Which span, which revision, which slice: `feature` `operator` `value`, such as age >= 65."""
+    """Time range, revision, and slice: `feature` `operator` `value`, such as age >= 65."""
 
     since: Moment | None = None
     until: Moment | None = None
@@ -52,24 +52,24 @@ class MonitoringQuery(BaseModel):
 
 
 @router.get(_ALL, auth=gate(_SEE), response=MonitoringOut)
-def show_monitoring(
+def get_monitoring_report(
     request: HttpRequest, project: str, endpoint: str, query: Query[MonitoringQuery]
 ) -> MonitoringOut:
-    """Show how an endpoint did: volume, latency, errors, features, quality, alerts."""
+    """Get volume, latency, errors, features, quality and alerts of an endpoint."""
     return view(asked_of(gated_endpoint(request), **query.model_dump()))
 
 
 @router.get(f"{_ALL}/settings", auth=gate(_SEE), response=MonitorSettings)
-def show_monitor_settings(request: HttpRequest, project: str, endpoint: str) -> MonitorSettings:
-    """Show how the endpoint is watched, with the defaults that nobody changed."""
+def get_monitor_settings(request: HttpRequest, project: str, endpoint: str) -> MonitorSettings:
+    """Get the monitoring settings, including defaults."""
     return settings_of(gated_endpoint(request))
 
 
 @router.patch(f"{_ALL}/settings", auth=gate(_CHANGE), response=MonitorSettings)
-def edit_monitor_settings(
+def update_monitor_settings(
     request: HttpRequest, project: str, endpoint: str, payload: MonitorChange
 ) -> MonitorSettings:
-    """Change how the endpoint is watched; what was measured before stays."""
+    """Change the monitoring settings. Past measurements stay unchanged."""
     user = require_principal(request).user
     return change_watching(endpoint=gated_endpoint(request), by=user, change=payload)
 
@@ -78,7 +78,7 @@ def edit_monitor_settings(
 def list_alerts(
     request: HttpRequest, project: str, endpoint: str, query: PageParameters
 ) -> PageOf[AlertOut]:
-    """List the endpoint's alerts, newest first, with those that are resolved."""
+    """List the endpoint's alerts, newest first, including resolved ones."""
     endpoint_row = gated_endpoint(request)
     revisions = {revision.pk: revision for revision in endpoint_row.revisions.defer("served")}
     rows = Alert.objects.filter(endpoint=endpoint_row)
@@ -87,20 +87,22 @@ def list_alerts(
 
 
 @router.post(f"{_ALL}/alerts/{{alert}}/snooze", auth=gate(_CHANGE), response=AlertOut)
-def snooze(
+def snooze_alert(
     request: HttpRequest, project: str, endpoint: str, alert: str, payload: SnoozeIn
 ) -> AlertOut:
-    """Tell nobody about an alert for some hours."""
+    """Pause the notifications of an alert for some hours."""
     endpoint_row, user = gated_endpoint(request), require_principal(request).user
-    done = snooze_alert(endpoint=endpoint_row, alert_id=alert, by=user, hours=payload.hours)
+    done = monitors.snooze_alert(
+        endpoint=endpoint_row, alert_id=alert, by=user, hours=payload.hours
+    )
     return alert_out(
         done, {revision.pk: revision for revision in endpoint_row.revisions.defer("served")}
     )
 
 
 @router.get(f"{_ALL}/channels", auth=gate(_SEE), response=list[AlertChannelOut])
-def list_channels(request: HttpRequest, project: str, endpoint: str) -> list[AlertChannelOut]:
-    """List where alerts are told, without secrets."""
+def list_alert_channels(request: HttpRequest, project: str, endpoint: str) -> list[AlertChannelOut]:
+    """List the notification channels of alerts, without secrets."""
     rows = AlertChannel.objects.filter(endpoint=gated_endpoint(request))
     return [
         channel_out(alert_channel)
@@ -109,10 +111,10 @@ def list_channels(request: HttpRequest, project: str, endpoint: str) -> list[Ale
 
 
 @router.post(f"{_ALL}/channels", auth=gate(_CHANGE), response={201: AlertChannelCreated})
-def make_channel(
+def create_alert_channel(
     request: HttpRequest, project: str, endpoint: str, payload: AlertChannelIn
 ) -> Status[AlertChannelCreated]:
-    """Let alerts be told by mail or to a webhook. Its secret is in this answer alone."""
+    """Send alerts by e-mail or to a webhook. Only this response contains the secret."""
     user = require_principal(request).user
     made, secret = add_channel(endpoint=gated_endpoint(request), by=user, spec=payload)
     shown = channel_out(made).model_dump()
@@ -120,15 +122,17 @@ def make_channel(
 
 
 @router.delete(f"{_ALL}/channels/{{channel}}", auth=gate(_CHANGE), response={204: None})
-def drop_channel(request: HttpRequest, project: str, endpoint: str, channel: str) -> Status[None]:
-    """Tell alerts there no more."""
+def delete_alert_channel(
+    request: HttpRequest, project: str, endpoint: str, channel: str
+) -> Status[None]:
+    """Stop sending alerts to a channel."""
     user = require_principal(request).user
     remove_channel(endpoint=gated_endpoint(request), channel_id=channel, by=user)
     return Status(204, None)
 
 
 def channel_out(alert_channel: AlertChannel) -> AlertChannelOut:
-    """Describe a channel."""
+    """Serialize a channel."""
     return AlertChannelOut(
         id=alert_channel.pk,
         kind=alert_channel.kind,

@@ -1,4 +1,4 @@
-"""Nodes, for administrators: who has joined, how they are, and taking them out of use."""
+"""Nodes, for administrators: list, settings, cordon and drain."""
 
 from django.conf import settings
 from django.http import HttpRequest
@@ -10,13 +10,11 @@ from portal.api.routing import gate
 from portal.api.v1.serializers import PageParameters, page_of
 from portal.api.v1.workload_serializers import node_out
 from portal.compute.models import Node
+from portal.compute.services import nodes as node_services
 from portal.compute.services.node_registration import make_join_token
 from portal.compute.services.nodes import (
-    cordon_node,
-    drain_node,
     remove_node,
     set_project_mixing,
-    uncordon_node,
 )
 from portal.core.errors import NotFound
 from portal.core.pagination import paginate
@@ -47,8 +45,8 @@ def list_nodes(request: HttpRequest, page: PageParameters) -> PageOf[NodeOut]:
 
 
 @router.post("/nodes/join-tokens", auth=gate(Administrator()), response={201: JoinTokenCreated})
-def make_token_to_join(request: HttpRequest, payload: JoinTokenIn) -> Status[JoinTokenCreated]:
-    """Make a one-time token to join a machine with; it is shown here alone."""
+def create_join_token(request: HttpRequest, payload: JoinTokenIn) -> Status[JoinTokenCreated]:
+    """Create a one-time token for a machine to join. Only this response contains it."""
     made = make_join_token(
         by=require_principal(request).user,
         node=payload.node,
@@ -62,16 +60,16 @@ def make_token_to_join(request: HttpRequest, payload: JoinTokenIn) -> Status[Joi
 
 
 @router.get("/nodes/{node}", auth=gate(Administrator()), response=NodeOut)
-def show_node(request: HttpRequest, node: str) -> NodeOut:
-    """Show one machine."""
+def get_node(request: HttpRequest, node: str) -> NodeOut:
+    """Get a machine."""
     return node_out(_node(node))
 
 
 @router.patch("/nodes/{node}", auth=gate(Administrator()), response=NodeOut)
-def edit_node(request: HttpRequest, node: str, payload: NodeChange) -> NodeOut:
+def update_node(request: HttpRequest, node: str, payload: NodeChange) -> NodeOut:
     """Change the settings of a machine.
 
-    With `mixes_projects` code of one project can read files, memory and secrets of other projects
+    With `mixes_projects`, code of one project can read files, memory and secrets of other projects
     that run on this node.
     """
     machine = _node(node)
@@ -81,25 +79,25 @@ def edit_node(request: HttpRequest, node: str, payload: NodeChange) -> NodeOut:
 
 
 @router.post("/nodes/{node}/cordon", auth=gate(Administrator()), response=NodeOut)
-def cordon(request: HttpRequest, node: str, payload: NodeReason) -> NodeOut:
-    """Give the machine no new work; what runs there runs on."""
-    return node_out(cordon_node(node=_node(node), reason=payload.reason))
+def cordon_node(request: HttpRequest, node: str, payload: NodeReason) -> NodeOut:
+    """Stop scheduling work on the machine. Running work continues."""
+    return node_out(node_services.cordon_node(node=_node(node), reason=payload.reason))
 
 
 @router.post("/nodes/{node}/uncordon", auth=gate(Administrator()), response=NodeOut)
-def uncordon(request: HttpRequest, node: str) -> NodeOut:
-    """Open the machine for work again."""
-    return node_out(uncordon_node(node=_node(node)))
+def uncordon_node(request: HttpRequest, node: str) -> NodeOut:
+    """Schedule work on the machine again."""
+    return node_out(node_services.uncordon_node(node=_node(node)))
 
 
 @router.post("/nodes/{node}/drain", auth=gate(Administrator()), response=NodeOut)
-def drain(request: HttpRequest, node: str, payload: NodeReason) -> NodeOut:
-    """Give the machine no new work, and run elsewhere what can be moved."""
-    return node_out(drain_node(node=_node(node), reason=payload.reason))
+def drain_node(request: HttpRequest, node: str, payload: NodeReason) -> NodeOut:
+    """Stop scheduling work on the machine, and move its workloads elsewhere if possible."""
+    return node_out(node_services.drain_node(node=_node(node), reason=payload.reason))
 
 
 @router.delete("/nodes/{node}", auth=gate(Administrator()), response={204: None})
-def remove(request: HttpRequest, node: str) -> Status[None]:
-    """Take an empty machine out of the installation."""
+def delete_node(request: HttpRequest, node: str) -> Status[None]:
+    """Remove an empty machine from the installation."""
     remove_node(node=_node(node))
     return Status(204, None)

@@ -1,4 +1,4 @@
-"""Captured predictions: found, labelled, turned into data, erased."""
+"""Captured predictions: search, labels, selections, erasures."""
 
 from typing import Annotated, Literal
 
@@ -53,7 +53,7 @@ _ONE = "/projects/{project}/endpoints/{endpoint}"
 
 
 class FilterQuery(BaseModel):
-    """Which predictions; all filters that are given must match."""
+    """Filters, all of which must match."""
 
     prediction_id: Annotated[Line, Field(max_length=40)] | None = None
     own_id: Annotated[Line, Field(max_length=200)] | None = None
@@ -68,14 +68,14 @@ class FilterQuery(BaseModel):
 
 
 class PredictionsQuery(FilterQuery):
-    """Which predictions, and which part of them."""
+    """Filters, and a page of the results."""
 
     cursor: Annotated[Line, Field(max_length=1000)] | None = None
     limit: int = Field(default=50, ge=1, le=MAX_LIMIT)
 
 
 class PredictionsExportQuery(FilterQuery):
-    """Which predictions, and the form of the file; a `selection` has filters of its own."""
+    """Filters, and the format of the file. A `selection` has its own filters."""
 
     format: ExportFormat = "csv"
     selection: Annotated[Line, Field(max_length=40)] | None = None
@@ -85,7 +85,7 @@ class PredictionsExportQuery(FilterQuery):
 def list_predictions(
     request: HttpRequest, project: str, endpoint: str, query: Query[PredictionsQuery]
 ) -> PredictionsOut:
-    """Find captured predictions, newest first, with what is known to be true of them."""
+    """List captured predictions with their labels, newest first."""
     endpoint_row = gated_endpoint(request)
     rows, more = search(endpoint_row, _filters(query), cursor=query.cursor, limit=query.limit)
     numbers = {
@@ -109,9 +109,9 @@ def _filters(query: FilterQuery) -> SelectionFilters:
 def export_predictions(
     request: HttpRequest, project: str, endpoint: str, query: Query[PredictionsExportQuery]
 ) -> ByteStream:
-    """Stream captured predictions as CSV or JSON lines, newest first, as they were sent.
+    """Stream captured predictions as CSV or JSON lines, newest first, exactly as sent.
 
-    Of a `selection` these are the rows of its dataset version, with the types of the signature.
+    For a `selection` these are the rows of its dataset version, with the types of the signature.
 
     `X-Slipway-Rows` is the number of rows, `X-Slipway-Rows-Left-Out` that of those being erased.
     """
@@ -120,7 +120,7 @@ def export_predictions(
         return export_answer(endpoint_row, _filters(query), query.format)
     if query.model_fields_set - {"selection", "format"}:
         raise InvalidInput(
-            "A selection is exported whole: its filters are those it was made with.",
+            "A selection is exported completely, with its own filters.",
             field="selection",
             next_step="Leave the other filters out.",
         )
@@ -128,7 +128,7 @@ def export_predictions(
 
 
 def prediction_out(prediction_row: PredictionRow, numbers: dict[str, int]) -> PredictionOut:
-    """Describe one row of a prediction."""
+    """Serialize one row of a prediction."""
     return PredictionOut(
         prediction_id=prediction_row.prediction_id,
         row=prediction_row.row,
@@ -147,8 +147,10 @@ def prediction_out(prediction_row: PredictionRow, numbers: dict[str, int]) -> Pr
 
 
 @router.post(f"{_ONE}/labels", auth=gate(_CHANGE), response=LabelsOut)
-def post_labels(request: HttpRequest, project: str, endpoint: str, payload: LabelsIn) -> LabelsOut:
-    """Say what turned out to be true of predictions, one or 10,000; late and again is fine."""
+def create_labels(
+    request: HttpRequest, project: str, endpoint: str, payload: LabelsIn
+) -> LabelsOut:
+    """Upload up to 10,000 labels (ground truth). Repeated and late labels are accepted."""
     user = require_principal(request).user
     done = label_predictions(endpoint=gated_endpoint(request), by=user, labels=payload.labels)
     return LabelsOut(added=done.added, same=done.same, changed=done.changed, empty=done.empty)
@@ -158,13 +160,13 @@ def post_labels(request: HttpRequest, project: str, endpoint: str, payload: Labe
 def list_labels(
     request: HttpRequest, project: str, endpoint: str, query: PageParameters
 ) -> PageOf[LabelOut]:
-    """List labels, newest first, with the versions that others replaced."""
+    """List labels, newest first, including replaced versions."""
     rows = Label.objects.filter(endpoint=gated_endpoint(request)).select_related("by")
     return page_of(paginate(rows, cursor=query.cursor, limit=query.limit), label_out)
 
 
 def label_out(label: Label) -> LabelOut:
-    """Describe a label."""
+    """Serialize a label."""
     return LabelOut(
         id=label.pk,
         prediction_id=label.prediction_id,
@@ -179,10 +181,10 @@ def label_out(label: Label) -> LabelOut:
 
 
 @router.post(f"{_ONE}/selections", auth=gate(_CHANGE), response={202: SelectionOut})
-def make_selection(
+def create_selection(
     request: HttpRequest, project: str, endpoint: str, payload: SelectionIn
 ) -> Status[SelectionOut]:
-    """Turn predictions with their labels into the next version of a dataset."""
+    """Export predictions with their labels as the next version of a dataset."""
     user = require_principal(request).user
     made = select_predictions(endpoint=gated_endpoint(request), by=user, spec=payload)
     return Status(202, selection_out(made))
@@ -192,14 +194,14 @@ def make_selection(
 def list_selections(
     request: HttpRequest, project: str, endpoint: str, query: PageParameters
 ) -> PageOf[SelectionOut]:
-    """List which predictions became data, newest first."""
+    """List exports of predictions, newest first."""
     rows = Selection.objects.filter(endpoint=gated_endpoint(request))
     rows = rows.select_related("dataset", "version", "by")
     return page_of(paginate(rows, cursor=query.cursor, limit=query.limit), selection_out)
 
 
 def selection_out(selection: Selection) -> SelectionOut:
-    """Describe a selection."""
+    """Serialize a selection."""
     return SelectionOut(
         id=selection.pk,
         dataset=selection.dataset.name,
@@ -215,10 +217,10 @@ def selection_out(selection: Selection) -> SelectionOut:
 
 
 @router.post(f"{_ONE}/erasures", auth=gate(_CHANGE), response={202: ErasureOut})
-def make_erasure(
+def create_erasure(
     request: HttpRequest, project: str, endpoint: str, payload: ErasureIn
 ) -> Status[ErasureOut]:
-    """Erase the predictions of a key, and their labels, from everything that is kept."""
+    """Erase predictions and their labels from all stored data."""
     user = require_principal(request).user
     made = erase_predictions(endpoint=gated_endpoint(request), by=user, spec=payload)
     return Status(202, erasure_out(made))
@@ -228,13 +230,13 @@ def make_erasure(
 def list_erasures(
     request: HttpRequest, project: str, endpoint: str, query: PageParameters
 ) -> PageOf[ErasureOut]:
-    """List what was asked to be erased, newest first, and whether it is."""
+    """List erasures with their state, newest first."""
     rows = Erasure.objects.filter(endpoint=gated_endpoint(request)).select_related("by")
     return page_of(paginate(rows, cursor=query.cursor, limit=query.limit), erasure_out)
 
 
 def erasure_out(erasure: Erasure) -> ErasureOut:
-    """Describe a request that predictions be gone."""
+    """Serialize an erasure."""
     return ErasureOut(
         id=erasure.pk,
         prediction_id="" if erasure.is_own else erasure.reference,

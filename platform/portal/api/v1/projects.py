@@ -7,11 +7,10 @@ from portal.accounts.gates import ProjectRole, SignedIn, gated_project, gated_ro
 from portal.accounts.models import Team
 from portal.accounts.models.tenancy import roles_in
 from portal.accounts.principal import require_principal
+from portal.accounts.services import projects as project_services
 from portal.accounts.services.projects import (
     archive_project,
     change_project,
-    create_project,
-    restore_project,
 )
 from portal.api.routing import gate
 from portal.api.v1.serializers import SearchQuery, page_of, project_out
@@ -24,7 +23,7 @@ router = Router(tags=["Projects"])
 
 
 class ProjectsQuery(SearchQuery):
-    """`archived` lists the archived projects one owns instead of the live ones."""
+    """`archived` lists your archived projects instead of the active ones."""
 
     archived: bool = False
 
@@ -45,7 +44,7 @@ def list_projects(request: HttpRequest, query: Query[ProjectsQuery]) -> PageOf[P
 
 
 @router.post("/projects", auth=gate(SignedIn(Scope.PROJECTS_WRITE)), response={201: ProjectOut})
-def make_project(request: HttpRequest, payload: ProjectIn) -> Status[ProjectOut]:
+def create_project(request: HttpRequest, payload: ProjectIn) -> Status[ProjectOut]:
     """Create a project that you own."""
     user = require_principal(request).user
     team = None
@@ -58,7 +57,7 @@ def make_project(request: HttpRequest, payload: ProjectIn) -> Status[ProjectOut]
                 field="team",
                 next_step="List your teams, or leave the team out.",
             )
-    project = create_project(
+    project = project_services.create_project(
         by=user,
         name=payload.name,
         slug=payload.slug,
@@ -73,8 +72,8 @@ def make_project(request: HttpRequest, payload: ProjectIn) -> Status[ProjectOut]
     auth=gate(ProjectRole(Role.VIEWER, Scope.PROJECTS_READ, archived=True)),
     response=ProjectOut,
 )
-def show_project(request: HttpRequest, project: str) -> ProjectOut:
-    """Show one project."""
+def get_project(request: HttpRequest, project: str) -> ProjectOut:
+    """Get a project."""
     return project_out(gated_project(request), gated_role(request))
 
 
@@ -83,8 +82,8 @@ def show_project(request: HttpRequest, project: str) -> ProjectOut:
     auth=gate(ProjectRole(Role.MAINTAINER, Scope.PROJECTS_WRITE)),
     response=ProjectOut,
 )
-def edit_project(request: HttpRequest, project: str, payload: ProjectChange) -> ProjectOut:
-    """Change name or description; for owners the network rule, too."""
+def update_project(request: HttpRequest, project: str, payload: ProjectChange) -> ProjectOut:
+    """Change the name or description, and as an owner the network rule."""
     role = gated_role(request)
     if payload.network is not None and role != Role.OWNER:
         raise Forbidden(
@@ -108,7 +107,7 @@ def edit_project(request: HttpRequest, project: str, payload: ProjectChange) -> 
     response={204: None},
 )
 def delete_project(request: HttpRequest, project: str) -> Status[None]:
-    """Archive the project: hidden from everyone but its owners, and restorable."""
+    """Archive the project. Only its owners see it then, and can restore it."""
     archive_project(project=gated_project(request))
     return Status(204, None)
 
@@ -118,9 +117,9 @@ def delete_project(request: HttpRequest, project: str) -> Status[None]:
     auth=gate(ProjectRole(Role.OWNER, Scope.PROJECTS_WRITE, archived=True)),
     response=ProjectOut,
 )
-def undelete_project(request: HttpRequest, project: str) -> ProjectOut:
-    """Bring an archived project back."""
+def restore_project(request: HttpRequest, project: str) -> ProjectOut:
+    """Restore an archived project."""
     restored = gated_project(request)
-    restore_project(project=restored)
+    project_services.restore_project(project=restored)
     restored.archived_at = None
     return project_out(restored, gated_role(request))

@@ -1,4 +1,4 @@
-"""Promotions: planned, asked for, approved, done, remembered."""
+"""Promotions: plans, requests, approvals, history."""
 
 from django.http import HttpRequest, HttpResponse
 from ninja import Path, Query, Router, Status
@@ -45,19 +45,19 @@ def _target(named: TargetIn) -> Target:
 
 
 @router.get(f"{_VERSION}/plan", auth=gate(_SEE), response=PlanOut)
-def show_plan(
+def get_promotion_plan(
     request: HttpRequest, project: str, model: str, version: int, query: Query[TargetIn]
 ) -> PlanOut:
-    """Say what a promotion would change, and how each gate stands; nothing is changed."""
+    """Get what a promotion would change, and the result of each gate. Nothing is changed."""
     project_row, target = gated_project(request), _target(query)
     return plan_out(plan_promotion(project=project_row, model=model, number=version, target=target))
 
 
 @router.post(f"{_VERSION}/promote", auth=gate(_MOVE), response={201: MoveOut})
-def promote_version(
+def promote_model_version(
     request: HttpRequest, project: str, model: str, version: int, payload: PromoteIn
 ) -> Status[MoveOut]:
-    """Move a version to a stage, or an alias to it. Of two at the same time one gets a 409."""
+    """Move a version to a stage, or an alias to it. Of two concurrent moves one gets 409."""
     move = promote(
         project=gated_project(request),
         model=model,
@@ -72,10 +72,10 @@ def promote_version(
 
 
 @router.get(f"{_ONE}/history", auth=gate(_SEE), response=PageOf[MoveOut])
-def show_history(
+def list_model_history(
     request: HttpRequest, project: str, model: str, query: PageParameters
 ) -> PageOf[MoveOut]:
-    """List every move of a model, newest first: one line, in which nothing happens twice."""
+    """List the promotions of a model in order, newest first."""
     line = line_of(find_model(gated_project(request).pk, model))
     moves = Move.objects.filter(line=line).select_related("by")
     page: Page[Move] = paginate(moves, cursor=query.cursor, limit=query.limit)
@@ -83,17 +83,19 @@ def show_history(
 
 
 @router.delete(f"{_ONE}/aliases/{{alias}}", auth=gate(_MOVE), response=MoveOut)
-def drop_alias(request: HttpRequest, project: str, model: str, alias: Path[AliasName]) -> MoveOut:
-    """Take an alias away; one that gates protect, as a maintainer."""
+def delete_model_alias(
+    request: HttpRequest, project: str, model: str, alias: Path[AliasName]
+) -> MoveOut:
+    """Delete an alias. A protected one requires a maintainer."""
     project_row, by = gated_project(request), _actor(request)
     return move_out(remove_alias(project=project_row, model=model, alias=alias, by=by))
 
 
 @router.post(f"{_VERSION}/requests", auth=gate(_MOVE), response={201: RequestOut})
-def ask(
+def create_promotion_request(
     request: HttpRequest, project: str, model: str, version: int, payload: RequestIn
 ) -> Status[RequestOut]:
-    """Ask for the approval of a promotion."""
+    """Request the approval of a promotion."""
     made = ask_approval(
         project=gated_project(request),
         model=model,
@@ -106,7 +108,7 @@ def ask(
 
 
 @router.get(f"{_VERSION}/requests", auth=gate(_SEE), response=list[RequestOut])
-def show_requests(
+def list_promotion_requests(
     request: HttpRequest,
     response: HttpResponse,
     project: str,
@@ -114,9 +116,9 @@ def show_requests(
     version: int,
     query: ListParameters,
 ) -> list[RequestOut]:
-    """List the requests about a version, newest first.
+    """List the promotion requests of a version, newest first.
 
-    The header `X-Slipway-Next-Cursor` is there while there are more; send it back as `cursor`.
+    The header `X-Slipway-Next-Cursor` is present if there are more. Pass it as `cursor`.
     """
     project_row = gated_project(request)
     find_version(project_row.pk, model, version)
@@ -126,10 +128,10 @@ def show_requests(
 
 
 @router.post(f"{_ONE}/requests/{{request_id}}/decision", auth=gate(_MOVE), response=RequestOut)
-def say(
+def decide_promotion_request(
     request: HttpRequest, project: str, model: str, request_id: str, payload: DecisionIn
 ) -> RequestOut:
-    """Approve or reject, as a maintainer who neither registered nor asked; or withdraw."""
+    """Approve or reject as an independent maintainer, or withdraw your own request."""
     decided = decide(
         project=gated_project(request),
         model=model,

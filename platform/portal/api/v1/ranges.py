@@ -1,4 +1,4 @@
-"""Which part of a file a request asks for (RFC 9110, section 14)."""
+"""Range requests (RFC 9110, section 14)."""
 
 import re
 from dataclasses import dataclass
@@ -15,13 +15,13 @@ class Part:
 
 
 class Unsatisfiable(Exception):
-    """The range begins behind the end of the file."""
+    """The range begins after the end of the file."""
 
 
 def part_of(header: str | None, size_bytes: int) -> Part | None:
-    """Return the part a Range header asks for; None means the whole file.
+    """Return the requested part of a Range header, None for the whole file.
 
-    Several ranges, other units and what cannot be read are ignored, as the standard allows. Raises
+    Multiple ranges, other units and malformed ones are ignored, as the standard permits. Raises
     Unsatisfiable.
     """
     match = _ONE_RANGE.match(header) if header else None

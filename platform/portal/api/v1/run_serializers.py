@@ -1,4 +1,4 @@
-"""From what was tracked to wire schemas."""
+"""Serializers of tracked runs."""
 
 from datetime import UTC, datetime
 
@@ -27,7 +27,7 @@ _LAST_MS = 253_402_300_799_000
 
 
 def moment(milliseconds: int | None) -> datetime | None:
-    """Return a moment from milliseconds since 1970; None for what is none."""
+    """Return a datetime from milliseconds since 1970, None for an empty value."""
     if milliseconds is None or not 0 <= milliseconds <= _LAST_MS:
         return None
     return datetime.fromtimestamp(milliseconds / 1000, UTC)

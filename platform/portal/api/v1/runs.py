@@ -1,4 +1,4 @@
-"""Runs: searched, shown, compared, put in the bin; their curves and artifacts."""
+"""Runs: search, compare, delete, restore, metrics, artifacts."""
 
 from typing import Annotated, Literal
 
@@ -21,8 +21,8 @@ from portal.experiments.factories import tracker
 from portal.experiments.filters import MAX_LENGTH
 from portal.experiments.gates import TrackedRunRole, gated_run
 from portal.experiments.ports import Stage
+from portal.experiments.services import deletion
 from portal.experiments.services.artifacts import artifact_of, artifacts_of, read_artifact
-from portal.experiments.services.deletion import delete_runs, restore_runs
 from portal.experiments.services.queries import MOST_COLUMNS, compare, search_of
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.base import Line, PageOf, Text
@@ -60,7 +60,7 @@ Path = Annotated[Line, Field(max_length=1000)]
 
 
 class RunsQuery(PageQuery):
-    """What is wanted. `columns` are fields whose values come along; none named means all."""
+    """Filter and sort order. `columns` selects fields, by default all."""
 
     filter: Annotated[Text, Field(max_length=MAX_LENGTH)] = ""
     experiment: list[Annotated[int, Field(ge=1, le=2**31 - 1)]] = Field(
@@ -74,13 +74,13 @@ class RunsQuery(PageQuery):
 
 
 class CompareQuery(BaseModel):
-    """Which runs."""
+    """Ids of runs."""
 
     run: list[RunId] = Field(default_factory=list, max_length=MOST_COMPARED)
 
 
 class CurvesQuery(CompareQuery):
-    """Which metrics of which runs, how many points of each at most; thinned out along `axis`."""
+    """Metrics of runs, with at most `points` each, thinned out along `axis`."""
 
     key: list[Key] = Field(default_factory=list, max_length=MOST_KEYS)
     points: int = Field(default=1_000, ge=10, le=_MOST_POINTS)
@@ -88,16 +88,16 @@ class CurvesQuery(CompareQuery):
 
 
 class FolderQuery(BaseModel):
-    """A file or folder among the artifacts; empty is their top."""
+    """A file or folder among the artifacts. Empty means the root."""
 
     path: Path = ""
 
 
 @router.get("/projects/{project}/runs", auth=gate(_SEE), response=PageOf[RunOut])
 def search_runs(request: HttpRequest, project: str, query: Query[RunsQuery]) -> PageOf[RunOut]:
-    """Find runs by MLflow's filter syntax, in an order such as `-metrics.loss`, newest first.
+    """Search runs by MLflow's filter syntax, in an order such as `-metrics.loss`, newest first.
 
-    A mistake in the filter is told with the position where it stands.
+    An error in the filter is reported with its position.
     """
     page = tracker().search(
         search_of(
@@ -116,17 +116,19 @@ def search_runs(request: HttpRequest, project: str, query: Query[RunsQuery]) -> 
 
 @router.get("/projects/{project}/runs/compare", auth=gate(_SEE), response=ComparisonOut)
 def compare_runs(request: HttpRequest, project: str, query: Query[CompareQuery]) -> ComparisonOut:
-    """Show runs side by side: which parameters differ, and the last values of their metrics."""
+    """Compare runs: differing parameters, and the last values of their metrics."""
     run_comparison = compare(project_id=gated_project(request).pk, run_ids=query.run)
     return comparison_out(run_comparison)
 
 
 @router.get("/projects/{project}/runs/curves", auth=gate(_SEE), response=list[CurveOut])
-def curves_of_runs(request: HttpRequest, project: str, query: Query[CurvesQuery]) -> list[CurveOut]:
-    """Return metrics of runs in use over time.
+def get_metric_curves(
+    request: HttpRequest, project: str, query: Query[CurvesQuery]
+) -> list[CurveOut]:
+    """Get metrics of runs over time.
 
-    Of long curves the lowest and highest points of each stretch are kept, and `total` says how many
-    points there are.
+    Long curves keep the minimum and maximum of each interval, and `total` is the number of all
+    points.
     """
     curves = tracker().curves(
         gated_project(request).pk,
@@ -139,27 +141,31 @@ def curves_of_runs(request: HttpRequest, project: str, query: Query[CurvesQuery]
 
 
 @router.post("/projects/{project}/runs/delete", auth=gate(_CHANGE), response=RunsMoved)
-def remove_runs(request: HttpRequest, project: str, payload: RunIds) -> RunsMoved:
-    """Put runs in the bin, from where they can be taken back for thirty days."""
-    return RunsMoved(runs=delete_runs(project=gated_project(request), run_ids=payload.runs))
+def delete_runs(request: HttpRequest, project: str, payload: RunIds) -> RunsMoved:
+    """Move runs to the bin, from which they can be restored for thirty days."""
+    return RunsMoved(
+        runs=deletion.delete_runs(project=gated_project(request), run_ids=payload.runs)
+    )
 
 
 @router.post("/projects/{project}/runs/restore", auth=gate(_CHANGE), response=RunsMoved)
-def bring_back_runs(request: HttpRequest, project: str, payload: RunIds) -> RunsMoved:
-    """Take runs out of the bin; those whose experiment is in it stay there."""
-    return RunsMoved(runs=restore_runs(project=gated_project(request), run_ids=payload.runs))
+def restore_runs(request: HttpRequest, project: str, payload: RunIds) -> RunsMoved:
+    """Restore runs from the bin, except those whose experiment is in it."""
+    return RunsMoved(
+        runs=deletion.restore_runs(project=gated_project(request), run_ids=payload.runs)
+    )
 
 
 @router.get("/projects/{project}/runs/{run}", auth=gate(_SEE_RUN), response=RunDetailOut)
-def show_run(request: HttpRequest, project: str, run: str) -> RunDetailOut:
-    """Show one run, in use or in the bin."""
+def get_run(request: HttpRequest, project: str, run: str) -> RunDetailOut:
+    """Get a run, also from the bin."""
     return run_detail_out(gated_run(request))
 
 
 @router.get(
     "/projects/{project}/runs/{run}/artifacts", auth=gate(_SEE_RUN), response=list[ArtifactOut]
 )
-def list_artifacts(
+def list_run_artifacts(
     request: HttpRequest, project: str, run: str, query: Query[FolderQuery]
 ) -> list[ArtifactOut]:
     """List a folder of the run's artifacts, folders first."""
@@ -175,7 +181,7 @@ def list_artifacts(
     response=None,
     openapi_extra=_BYTES,
 )
-def download_artifact(
+def download_run_artifact(
     request: HttpRequest, project: str, run: str, query: Query[FolderQuery]
 ) -> ByteStream:
     """Download one file of the run's artifacts."""

@@ -1,4 +1,4 @@
-"""Project secrets: written, listed by name, deleted; never read back."""
+"""Write-only secrets of projects."""
 
 from django.http import HttpRequest
 from ninja import Router, Status
@@ -6,7 +6,8 @@ from ninja import Router, Status
 from portal.accounts.gates import ProjectRole, gated_project
 from portal.accounts.models import ProjectSecret
 from portal.accounts.principal import require_principal
-from portal.accounts.services.secrets import delete_secret, write_secret
+from portal.accounts.services import secrets
+from portal.accounts.services.secrets import write_secret
 from portal.api.routing import gate
 from portal.api.v1.serializers import PageParameters, page_of, secret_out
 from portal.core.pagination import paginate
@@ -22,7 +23,7 @@ router = Router(tags=["Secrets"])
     response=PageOf[SecretOut],
 )
 def list_secrets(request: HttpRequest, project: str, page: PageParameters) -> PageOf[SecretOut]:
-    """List names and dates; values are never shown."""
+    """List names and dates. Values are never shown."""
     project_secrets = ProjectSecret.objects.filter(project=gated_project(request))
     project_secrets = project_secrets.select_related("updated_by").defer("ciphertext")
     return page_of(paginate(project_secrets, cursor=page.cursor, limit=page.limit), secret_out)
@@ -33,7 +34,7 @@ def list_secrets(request: HttpRequest, project: str, page: PageParameters) -> Pa
     auth=gate(ProjectRole(Role.MAINTAINER, Scope.SECRETS_WRITE)),
     response=SecretOut,
 )
-def put_secret(request: HttpRequest, project: str, name: str, payload: SecretIn) -> SecretOut:
+def set_secret(request: HttpRequest, project: str, name: str, payload: SecretIn) -> SecretOut:
     """Create or replace a secret."""
     secret = write_secret(
         project=gated_project(request),
@@ -49,7 +50,7 @@ def put_secret(request: HttpRequest, project: str, name: str, payload: SecretIn)
     auth=gate(ProjectRole(Role.MAINTAINER, Scope.SECRETS_WRITE)),
     response={204: None},
 )
-def remove_secret(request: HttpRequest, project: str, name: str) -> Status[None]:
+def delete_secret(request: HttpRequest, project: str, name: str) -> Status[None]:
     """Delete a secret."""
-    delete_secret(project=gated_project(request), name=name)
+    secrets.delete_secret(project=gated_project(request), name=name)
     return Status(204, None)

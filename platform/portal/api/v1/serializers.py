@@ -1,4 +1,4 @@
-"""From rows to wire schemas."""
+"""Shared serializers and pagination."""
 
 from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
@@ -37,20 +37,20 @@ Out = TypeVar("Out", bound=BaseModel)
 
 
 class PageQuery(BaseModel):
-    """Which page of a list: hand back `next_cursor` as `cursor`."""
+    """A page of a list. Pass `next_cursor` as `cursor` to get the next one."""
 
     cursor: Annotated[Line, Field(max_length=300)] | None = None
     limit: int = Field(default=DEFAULT_LIMIT, ge=1, le=MAX_LIMIT)
 
 
 class SearchQuery(PageQuery):
-    """A page of what matches `q` in names."""
+    """A page of items whose names contain `q`."""
 
     q: Annotated[Line, Field(max_length=100)] = ""
 
 
 class ListQuery(BaseModel):
-    """Which part of a bare list: hand back the header `X-Slipway-Next-Cursor` as `cursor`."""
+    """A part of a bare list. Pass the header `X-Slipway-Next-Cursor` as `cursor`."""
 
     cursor: Annotated[Line, Field(max_length=300)] | None = None
     limit: int = Field(default=MAX_LIMIT, ge=1, le=MAX_LIMIT)
@@ -62,12 +62,12 @@ SearchParameters = Query[SearchQuery]
 
 
 def page_of(page: Page[M], shape: Callable[[M], Out]) -> PageOf[Any]:
-    """Turn a page of rows into a page of schemas."""
+    """Serialize a page of rows."""
     return PageOf[Any](items=[shape(row) for row in page.items], next_cursor=page.next_cursor)
 
 
 def announce_rest(response: HttpResponse, page: Page[M]) -> Page[M]:
-    """Put the cursor of the next part of a bare list into a header; returns the page."""
+    """Set the header with the cursor of the next part of a bare list. Returns the page."""
     if page.next_cursor is not None:
         response.headers[NEXT_CURSOR] = page.next_cursor
     return page

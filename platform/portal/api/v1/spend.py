@@ -1,4 +1,4 @@
-"""What things cost: who, what, which; idle waste; exports; prices of bare resources."""
+"""Cost reports, idle resources, exports, and prices of bare resources."""
 
 from typing import Annotated
 
@@ -32,44 +32,44 @@ _PROJECT = ProjectRole(Role.VIEWER, Scope.WORKLOADS_READ)
 
 
 class WindowQuery(BaseModel):
-    """`today`, `7d`, `month` (the present one) or a month such as `2026-11`, all in UTC."""
+    """`today`, `7d`, `month` (the current one) or a month such as `2026-11`, all in UTC."""
 
     window: Annotated[Line, Field(max_length=10)] = "month"
 
 
 class PriceQuery(BaseModel):
-    """A price to be looked at before it is set."""
+    """A new price to preview."""
 
     nano_usd_per_hour: Annotated[int, Field(ge=0, le=MOST_NANO_USD)]
 
 
 @router.get("/spend", auth=gate(_MINE), response=SpendOut)
-def show_spend(request: HttpRequest, query: Query[WindowQuery]) -> SpendOut:
-    """Show what all projects in sight have cost, live."""
+def get_spend(request: HttpRequest, query: Query[WindowQuery]) -> SpendOut:
+    """Get the cost of all your projects, live."""
     return shown_spend(scope_in_sight(require_principal(request)), query.window)
 
 
 @router.get("/spend/installation", auth=gate(Administrator()), response=SpendOut)
-def show_installation(request: HttpRequest, query: Query[WindowQuery]) -> SpendOut:
-    """Show what everything has cost; without single runs, into which administrators do not see."""
+def get_installation_spend(request: HttpRequest, query: Query[WindowQuery]) -> SpendOut:
+    """Get the cost of the whole installation, without single runs."""
     return shown_spend(Whose(), query.window, with_runs=False)
 
 
 @router.get("/spend/idle", auth=gate(_MINE), response=PageOf[IdleOut])
-def list_idle(request: HttpRequest, query: Query[WindowQuery]) -> PageOf[IdleOut]:
-    """List what is paid for and hardly used, by cause; nodes for administrators alone."""
+def list_idle_resources(request: HttpRequest, query: Query[WindowQuery]) -> PageOf[IdleOut]:
+    """List idle resources by cause. Only administrators see nodes."""
     return PageOf[IdleOut](items=shown_idle(require_principal(request), query.window))
 
 
 @router.get("/spend/export", auth=gate(_MINE), response=None)
 def export_spend(request: HttpRequest, query: Query[WindowQuery]) -> StreamingHttpResponse:
-    """Download the lines of all projects in sight as a CSV of FOCUS columns."""
+    """Download the cost of all your projects as a CSV with FOCUS columns."""
     return focus_download(scope_in_sight(require_principal(request)), query.window)
 
 
 @router.get("/projects/{project}/spend", auth=gate(_PROJECT), response=SpendOut)
-def show_project_spend(request: HttpRequest, project: str, query: Query[WindowQuery]) -> SpendOut:
-    """Show what one project has cost, live."""
+def get_project_spend(request: HttpRequest, project: str, query: Query[WindowQuery]) -> SpendOut:
+    """Get the cost of one project, live."""
     return shown_spend(Whose(projects=(gated_project(request).pk,)), query.window)
 
 
@@ -77,25 +77,25 @@ def show_project_spend(request: HttpRequest, project: str, query: Query[WindowQu
 def export_project_spend(
     request: HttpRequest, project: str, query: Query[WindowQuery]
 ) -> StreamingHttpResponse:
-    """Download the lines of one project as a CSV of FOCUS columns."""
+    """Download the cost of one project as a CSV with FOCUS columns."""
     return focus_download(Whose(projects=(gated_project(request).pk,)), query.window)
 
 
 @router.get("/spend/rates", auth=gate(_MINE), response=PageOf[RateOut])
-def list_rates(request: HttpRequest) -> PageOf[RateOut]:
-    """List the prices of bare resources: idle capacity and stored bytes are priced at them."""
+def list_resource_rates(request: HttpRequest) -> PageOf[RateOut]:
+    """List the prices of bare resources, which apply to idle capacity and storage."""
     return PageOf[RateOut](items=current_rates())
 
 
 @router.put("/spend/rates/{resource}", auth=gate(Administrator()), response=RateOut)
-def put_rate(request: HttpRequest, resource: str, payload: RateIn) -> RateOut:
-    """Price a bare resource from now on."""
+def set_resource_rate(request: HttpRequest, resource: str, payload: RateIn) -> RateOut:
+    """Set the price of a bare resource from now on."""
     return price_resource(resource=resource, nano_usd_per_hour=payload.nano_usd_per_hour)
 
 
 @router.get("/tiers/{tier}/price-effect", auth=gate(Administrator()), response=PriceEffect)
-def show_price_effect(request: HttpRequest, tier: str, query: Query[PriceQuery]) -> PriceEffect:
-    """Say what a new price of a tier would change, before it is set."""
+def preview_price_change(request: HttpRequest, tier: str, query: Query[PriceQuery]) -> PriceEffect:
+    """Preview the effect of a new price of a tier."""
     tier_row = Tier.objects.filter(slug=tier).first()
     if tier_row is None:
         raise NotFound

@@ -7,7 +7,8 @@ from portal.accounts.gates import SignedIn, TeamRole, gated_role, gated_team
 from portal.accounts.models import Team
 from portal.accounts.models.tenancy import team_roles_of
 from portal.accounts.principal import require_principal
-from portal.accounts.services.teams import create_team, rename_team
+from portal.accounts.services import teams as team_services
+from portal.accounts.services.teams import rename_team
 from portal.api.routing import gate
 from portal.api.v1.serializers import SearchParameters, page_of, team_out
 from portal.core.pagination import paginate
@@ -28,25 +29,27 @@ def list_teams(request: HttpRequest, query: SearchParameters) -> PageOf[TeamOut]
 
 
 @router.post("/teams", auth=gate(SignedIn(Scope.PROJECTS_WRITE)), response={201: TeamOut})
-def make_team(request: HttpRequest, payload: TeamIn) -> Status[TeamOut]:
+def create_team(request: HttpRequest, payload: TeamIn) -> Status[TeamOut]:
     """Create a team that you own."""
-    team = create_team(by=require_principal(request).user, name=payload.name, slug=payload.slug)
+    team = team_services.create_team(
+        by=require_principal(request).user, name=payload.name, slug=payload.slug
+    )
     return Status(201, team_out(team, Role.OWNER))
 
 
 @router.get(
     "/teams/{team}", auth=gate(TeamRole(Role.VIEWER, Scope.PROJECTS_READ)), response=TeamOut
 )
-def show_team(request: HttpRequest, team: str) -> TeamOut:
-    """Show one team."""
+def get_team(request: HttpRequest, team: str) -> TeamOut:
+    """Get a team."""
     return team_out(gated_team(request), gated_role(request))
 
 
 @router.patch(
     "/teams/{team}", auth=gate(TeamRole(Role.MAINTAINER, Scope.PROJECTS_WRITE)), response=TeamOut
 )
-def edit_team(request: HttpRequest, team: str, payload: TeamChange) -> TeamOut:
-    """Change the name."""
+def update_team(request: HttpRequest, team: str, payload: TeamChange) -> TeamOut:
+    """Change the name of a team."""
     team_row = gated_team(request)
     if payload.name is not None:
         team_row = rename_team(team=team_row, name=payload.name)

@@ -1,4 +1,4 @@
-"""Hardware tiers: offered to everybody, made and priced by administrators."""
+"""Hardware tiers, visible to everybody and managed by administrators."""
 
 from django.http import HttpRequest
 from ninja import Router, Status
@@ -9,7 +9,8 @@ from portal.api.v1.serializers import PageParameters, page_of
 from portal.api.v1.workload_serializers import price_out, tier_out
 from portal.compute.models import Tier, TierPrice
 from portal.compute.resources import Amount
-from portal.compute.services.tiers import change_tier, create_tier
+from portal.compute.services import tiers
+from portal.compute.services.tiers import change_tier
 from portal.core.errors import NotFound
 from portal.core.pagination import paginate
 from portal.workloads.placement import Capacity
@@ -31,17 +32,17 @@ def _tier(slug: str) -> Tier:
 
 @router.get("/tiers", auth=gate(_SEE), response=PageOf[TierOut])
 def list_tiers(request: HttpRequest, page: PageParameters) -> PageOf[TierOut]:
-    """List the tiers on offer, with how many tasks of each would fit right now."""
+    """List the available tiers, with how many tasks of each fit right now."""
     room = Capacity(read_sites())
     tiers_page = paginate(Tier.objects.filter(is_active=True), cursor=page.cursor, limit=page.limit)
     return page_of(tiers_page, lambda tier: tier_out(tier, room.count_of(tier.need)))
 
 
 @router.post("/tiers", auth=gate(Administrator()), response={201: TierOut})
-def make_tier(request: HttpRequest, payload: TierIn) -> Status[TierOut]:
-    """Offer a new tier."""
+def create_tier(request: HttpRequest, payload: TierIn) -> Status[TierOut]:
+    """Create a tier."""
     resources = payload.resources
-    made = create_tier(
+    made = tiers.create_tier(
         name=payload.name,
         slug=payload.slug,
         amount=Amount(resources.cpu_millis, resources.memory_bytes, resources.gpus),
@@ -53,15 +54,15 @@ def make_tier(request: HttpRequest, payload: TierIn) -> Status[TierOut]:
 
 
 @router.get("/tiers/{tier}", auth=gate(_SEE), response=TierOut)
-def show_tier(request: HttpRequest, tier: str) -> TierOut:
-    """Show one tier, on offer or not."""
+def get_tier(request: HttpRequest, tier: str) -> TierOut:
+    """Get a tier, available or retired."""
     tier_row = _tier(tier)
     return tier_out(tier_row, Capacity(read_sites()).count_of(tier_row.need))
 
 
 @router.patch("/tiers/{tier}", auth=gate(Administrator()), response=TierOut)
-def edit_tier(request: HttpRequest, tier: str, payload: TierChange) -> TierOut:
-    """Rename, withdraw or price a tier. A new price counts from now on."""
+def update_tier(request: HttpRequest, tier: str, payload: TierChange) -> TierOut:
+    """Rename, retire or price a tier. A new price applies from now on."""
     changed = change_tier(
         tier=_tier(tier),
         name=payload.name,
@@ -72,7 +73,7 @@ def edit_tier(request: HttpRequest, tier: str, payload: TierChange) -> TierOut:
 
 
 @router.get("/tiers/{tier}/prices", auth=gate(_SEE), response=PageOf[TierPriceOut])
-def list_prices(request: HttpRequest, tier: str, page: PageParameters) -> PageOf[TierPriceOut]:
-    """List every price the tier has had, newest first."""
+def list_tier_prices(request: HttpRequest, tier: str, page: PageParameters) -> PageOf[TierPriceOut]:
+    """List the prices of a tier, newest first."""
     tier_prices = TierPrice.objects.filter(tier=_tier(tier))
     return page_of(paginate(tier_prices, cursor=page.cursor, limit=page.limit), price_out)

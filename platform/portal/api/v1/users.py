@@ -1,4 +1,4 @@
-"""People, for administrators."""
+"""Accounts, for administrators."""
 
 from django.http import HttpRequest
 from ninja import Router
@@ -17,15 +17,15 @@ router = Router(tags=["People"])
 
 @router.get("/users", auth=gate(Administrator()), response=PageOf[AccountOut])
 def list_users(request: HttpRequest, query: SearchParameters) -> PageOf[AccountOut]:
-    """List the people of this installation, newest first."""
+    """List the accounts of this installation, newest first."""
     users = User.objects.matching(query.q)
     page = paginate(users, cursor=query.cursor, limit=query.limit)
     return page_of(page, AccountOut.model_validate)
 
 
 @router.patch("/users/{user_id}", auth=gate(Administrator()), response=AccountOut)
-def change_user(request: HttpRequest, user_id: str, payload: AccountChange) -> AccountOut:
-    """Suspend or reinstate a person; make or unmake an administrator."""
+def update_user(request: HttpRequest, user_id: str, payload: AccountChange) -> AccountOut:
+    """Suspend or reinstate an account, or change its administrator role."""
     changed = change_account(
         user_id=user_id,
         is_active=payload.is_active,

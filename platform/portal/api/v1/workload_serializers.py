@@ -1,4 +1,4 @@
-"""From rows of workloads, nodes, tiers and environments to wire schemas."""
+"""Serializers of workloads, nodes, tiers and environments."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -57,7 +57,7 @@ def price_out(price: TierPrice) -> TierPriceOut:
 
 
 def node_out(node: Node, timestamp: datetime | None = None) -> NodeOut:
-    """Describe a node; one that is silent is shown as lost whatever was wanted of it."""
+    """Serialize a node. A silent node is shown as lost, whatever its desired state."""
     timestamp = timestamp or clock.now()
     state, reason = node.state, node.reason
     if node.is_lost(timestamp):
@@ -107,7 +107,7 @@ def quota_out(quota: Quota | None, share: Share | None) -> QuotaOut:
 
 
 def workload_out(workload: Workload, explainer: Explainer) -> WorkloadOut:
-    """Describe a workload to the person the explainer speaks to."""
+    """Serialize a workload for the explainer's user."""
     return WorkloadOut(
         id=workload.pk,
         project=workload.project.slug,

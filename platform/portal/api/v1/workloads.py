@@ -1,4 +1,4 @@
-"""Whatever runs in a project: seen, explained, read, stopped."""
+"""Workloads of a project: list, inspect, stop."""
 
 from typing import Annotated
 
@@ -22,7 +22,7 @@ from portal.core.streams import ByteStream
 from portal.workloads.explanations import Explainer
 from portal.workloads.gates import WorkloadRole, gated_workload
 from portal.workloads.models import Lease, Workload, WorkloadEvent
-from portal.workloads.services.cancellation import stop_workload
+from portal.workloads.services import cancellation
 from portal.workloads.services.logs import log_of, logs_of, read_log, tasks_without_logs
 from portal.workloads.services.samples import page_of_samples
 from slipway.schemas.accounts import Role, Scope
@@ -54,7 +54,7 @@ _BYTES = {
 
 
 class WorkloadsQuery(PageQuery):
-    """Filters; all that are given must match."""
+    """Filters, all of which must match."""
 
     state: WorkloadState | None = None
     kind: Annotated[Line, Field(max_length=32)] = ""
@@ -63,13 +63,13 @@ class WorkloadsQuery(PageQuery):
 
 
 class AttemptQuery(BaseModel):
-    """Which attempt; the newest unless named."""
+    """Attempt, by default the latest."""
 
     attempt: int | None = Field(default=None, ge=1, le=2**31 - 1)
 
 
 class SamplesQuery(AttemptQuery, ListQuery):
-    """Which part of the samples of an attempt."""
+    """A range of the samples of an attempt."""
 
 
 class LogQuery(AttemptQuery):
@@ -88,7 +88,7 @@ class LogQuery(AttemptQuery):
 def list_workloads(
     request: HttpRequest, project: str, query: Query[WorkloadsQuery]
 ) -> PageOf[WorkloadOut]:
-    """List what runs, waits or has ended in the project, newest first."""
+    """List running, waiting and ended workloads of the project, newest first."""
     workloads = Workload.objects.filter(project=gated_project(request))
     if query.state is not None:
         workloads = workloads.filter(state=query.state)
@@ -105,8 +105,8 @@ def list_workloads(
 
 
 @router.get("/projects/{project}/workloads/{workload}", auth=gate(_SEE), response=WorkloadDetailOut)
-def show_workload(request: HttpRequest, project: str, workload: str) -> WorkloadDetailOut:
-    """Show one workload: where it stands and why, its tasks, its story, its logs."""
+def get_workload(request: HttpRequest, project: str, workload: str) -> WorkloadDetailOut:
+    """Get a workload: state and reason, tasks, events, logs."""
     workload_row = gated_workload(request)
     shown = workload_out(workload_row, Explainer(require_principal(request).user))
     leases = Lease.objects.of_epoch(workload_row).select_related("node").order_by("index")
@@ -126,13 +126,13 @@ def show_workload(request: HttpRequest, project: str, workload: str) -> Workload
 @router.post(
     "/projects/{project}/workloads/{workload}/stop", auth=gate(_CHANGE), response=WorkloadOut
 )
-def end_workload(
+def stop_workload(
     request: HttpRequest, project: str, workload: str, payload: WorkloadStop
 ) -> WorkloadOut:
-    """Ask a workload to end. Asking again changes nothing."""
+    """Stop a workload. Repeating the request changes nothing."""
     user = require_principal(request).user
     workload_row = gated_workload(request)
-    stop_workload(workload=workload_row, by=user, message=payload.message)
+    cancellation.stop_workload(workload=workload_row, by=user, message=payload.message)
     workload_row.refresh_from_db()
     return workload_out(workload_row, Explainer(user))
 
@@ -145,7 +145,7 @@ def end_workload(
 def list_workload_events(
     request: HttpRequest, project: str, workload: str, page: PageParameters
 ) -> PageOf[WorkloadEventOut]:
-    """List the story of a workload, newest line first."""
+    """List the events of a workload, newest first."""
     workload_events = WorkloadEvent.objects.filter(workload=gated_workload(request))
     return page_of(paginate(workload_events, cursor=page.cursor, limit=page.limit), event_out)
 
@@ -156,13 +156,13 @@ def list_workload_events(
     response=None,
     openapi_extra=_BYTES,
 )
-def get_log(
+def get_workload_log(
     request: HttpRequest, project: str, workload: str, query: Query[LogQuery]
 ) -> ByteStream:
-    """Read a range of a rank's log.
+    """Get a range of a rank's log.
 
-    `X-Slipway-Next-Offset` is where to read on; once `X-Slipway-Complete` is `true` and a read
-    comes back empty, there will be no more.
+    Continue at `X-Slipway-Next-Offset`. Once `X-Slipway-Complete` is `true` and a read returns
+    nothing, the log is complete.
     """
     workload_row = gated_workload(request)
     attempt = query.attempt or max(1, workload_row.epoch)
@@ -190,7 +190,7 @@ def list_workload_samples(
     workload: str,
     query: Query[SamplesQuery],
 ) -> list[SampleOut]:
-    """List what the tasks of an attempt used, oldest first."""
+    """List resource usage of the tasks of an attempt, oldest first."""
     workload_row = gated_workload(request)
     page = page_of_samples(
         workload=workload_row,

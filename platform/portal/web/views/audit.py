@@ -60,7 +60,7 @@ def _page(
     events_queryset = events.matching(since=since, until=until, **texts)
     dates = {"since": since and since.isoformat(), "until": until and until.isoformat()}
     values_by_name = {name: value for name, value in (texts | confined | dates).items() if value}
-    export = reverse("api:export_audit")
+    export = reverse("api:export_audit_events")
     context = {
         "listing": listing(request, events_queryset, filters=FILTERS),
         "kinds": KINDS,

@@ -1,4 +1,4 @@
-"""`manage.py user_token`: make an API token on this machine, without a browser."""
+"""`manage.py user_token`: create an API token on this machine, without a browser."""
 
 from typing import Any
 
@@ -13,15 +13,15 @@ from slipway.schemas.accounts import Scope
 
 
 class Command(BaseCommand):
-    """Print a token and nothing else, for scripts of the operator, who could do anything anyway."""
+    """Prints only the token, for scripts of the operator."""
 
-    help = "Print a new API token of a person (the first administrator unless named)."
+    help = "Print a new API token for a person (default: the first administrator)."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """`--user` is an e-mail address; `--name` is shown in the list of tokens."""
+        """Declare the options."""
         parser.add_argument("--user", default=None, help="e-mail address of the person")
-        parser.add_argument("--name", default="made by manage.py", help="what it is for")
-        parser.add_argument("--days", type=int, default=1, help="how long it can be used")
+        parser.add_argument("--name", default="made by manage.py", help="name of the token")
+        parser.add_argument("--days", type=int, default=1, help="days until it expires")
 
     def handle(self, *_args: Any, **options: Any) -> None:
         """Print the token."""

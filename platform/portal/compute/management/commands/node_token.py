@@ -1,4 +1,4 @@
-"""`manage.py node_token`: make a one-time join token on this machine, without an administrator."""
+"""`manage.py node_token`: create a one-time join token on this machine."""
 
 from typing import Any
 
@@ -10,14 +10,14 @@ from portal.core.errors import SlipwayError
 
 
 class Command(BaseCommand):
-    """Print a join token and nothing else, for whoever starts the node agent of this machine."""
+    """Prints only the join token, to start a node agent."""
 
-    help = "Print a one-time token with which a node joins."
+    help = "Print a one-time token for a node to join."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """`--node` binds the token to a name, `--minutes` says how long it can be used."""
-        parser.add_argument("--node", default=None, help="name of the node it is for")
-        parser.add_argument("--minutes", type=int, default=10, help="how long it can be used")
+        """Declare the options."""
+        parser.add_argument("--node", default=None, help="name of the node")
+        parser.add_argument("--minutes", type=int, default=10, help="minutes until it expires")
 
     def handle(self, *_args: Any, **options: Any) -> None:
         """Print the token."""

@@ -1,4 +1,4 @@
-"""`manage.py backup FILE`: everything of this installation in one file."""
+"""`manage.py backup FILE`: save the whole installation to one file."""
 
 import sys
 from argparse import ArgumentParser
@@ -19,21 +19,21 @@ from slipway.sanitize import visible
 
 
 class Command(BaseCommand):
-    """Write rows, keys, bytes and logs to one file; Slipway may run meanwhile."""
+    """Writes rows, keys, files and logs to one file. Slipway may run meanwhile."""
 
     help = "Save this installation to one encrypted file (it holds the keys)."
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the options."""
-        parser.add_argument("file", type=Path, help="where to write it, such as slipway.backup")
+        parser.add_argument("file", type=Path, help="output file, such as slipway.backup")
         parser.add_argument(
             "--check", action="store_true", help="read an existing backup and compare all digests"
         )
         add_passphrase_arguments(parser)
 
     def handle(self, **options: Any) -> None:
-        """Save, or check; a failure is one line, exit status 2, and 1 when bytes were missing."""
+        """Save, or check. Failures print one line and exit with 2, missing bytes with 1."""
         path: Path = options["file"].expanduser().absolute()
         progress = BackupProgress(self.stdout.write)
         try:
@@ -41,7 +41,7 @@ class Command(BaseCommand):
                 passphrase = passphrase_of(path, options)
                 manifest = check(path, passphrase=passphrase, progress=progress)
             elif path.exists():
-                raise BackupError(f"{path} is there already; name another file")
+                raise BackupError(f"{path} already exists; name another file")
             else:
                 passphrase = self._new_passphrase(options)
                 manifest = save(env(), path, passphrase=passphrase, progress=progress)
@@ -61,15 +61,15 @@ class Command(BaseCommand):
         if not options["unencrypted"]:
             return new_passphrase(options["passphrase_file"], _variable())
         self.stderr.write(
-            "slipway: warning: this backup is not encrypted: whoever reads the file has the keys "
-            "and the secrets of all projects, and nobody notices when it was changed",
+            "slipway: warning: this backup is not encrypted: anyone with the file has the keys "
+            "and the secrets of all projects, and changes to it go unnoticed",
             style_func=str,
         )
         return None
 
 
 def add_passphrase_arguments(parser: ArgumentParser) -> None:
-    """Declare the options by which a backup is opened."""
+    """Declare the options for opening a backup."""
     how = parser.add_mutually_exclusive_group()
     how.add_argument(
         "--passphrase-file",
@@ -81,10 +81,10 @@ def add_passphrase_arguments(parser: ArgumentParser) -> None:
 
 
 def passphrase_of(path: Path, options: dict[str, Any]) -> str | None:
-    """Return the passphrase of a backup that is there; raises BackupError, OSError."""
+    """Return the passphrase of an existing backup. Raises BackupError and OSError."""
     if options["unencrypted"]:
         return None
-    # Nobody is asked for the passphrase of a file that has none.
+    # Do not prompt for the passphrase of an unencrypted file.
     return known_passphrase(options["passphrase_file"], _variable()) if is_encrypted(path) else ""
 
 
@@ -93,7 +93,7 @@ def _variable() -> str:
 
 
 def rows_in(manifest: dict[str, Any]) -> int:
-    """Return the number of rows a backup holds."""
+    """Return the number of rows in a backup."""
     return sum(
         table["rows"] for tables in manifest["databases"].values() for table in tables.values()
     )

@@ -25,13 +25,13 @@ _NOT_STARTED = 3
 
 
 class Command(BaseCommand):
-    """Serve the portal in the foreground until SIGTERM."""
+    """Serves the portal in the foreground until SIGTERM."""
 
     help = "Serve the portal (uvicorn)."
     requires_system_checks: list[str] = []
 
     def handle(self, **_options: Any) -> None:
-        """Serve; exit status 2 when it may not be opened to other machines yet."""
+        """Serve. Exits with 2 while it may not be exposed to other machines."""
         settings = env()
         try:
             check_may_open(settings)
@@ -76,9 +76,9 @@ def _protocol(settings: Env) -> type[BoundedProtocol]:
 
 
 def _spare_what_stays() -> None:
-    """Keep the garbage collector from walking all modules in the midst of a request.
+    """Exclude loaded modules from garbage collection.
 
-    A full collection takes about 0.1 s here, and some request paid it.
+    A full collection takes about 0.1 s here, and would delay some request.
     """
     gc.freeze()
     gc.set_threshold(10_000, 20, 50)

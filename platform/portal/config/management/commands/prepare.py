@@ -1,4 +1,4 @@
-"""`manage.py prepare`: tables, static files and the first administrator, so that all can start."""
+"""`manage.py prepare`: create tables, static files and the first administrator."""
 
 import getpass
 import secrets
@@ -50,35 +50,35 @@ def _database_error(error: DatabaseError) -> StartError:
 
 
 def _free_name(name: str) -> str:
-    """Return a name no node has: another installation may share this database and machine."""
+    """Return an unused node name. Another installation may share this database and machine."""
     if not Node.objects.present().filter(name=name).exists():
         return name
     return f"{name}-{secrets.token_hex(3)}"
 
 
 def _free_gateway_name(name: str) -> str:
-    """Return a name no gateway has: making a token for that name would end the other's."""
+    """Return an unused gateway name. A token for a used name would end the other gateway's."""
     if not Gateway.objects.filter(name=name).exists():
         return name
     return f"{name}-{secrets.token_hex(3)}"
 
 
 def _free_hub_name(name: str) -> str:
-    """Return a name no Hub has: making a token for that name would end the other's."""
+    """Return an unused Hub name. A token for a used name would end the other Hub's."""
     if not Hub.objects.filter(name=name).exists():
         return name
     return f"{name}-{secrets.token_hex(3)}"
 
 
 class Command(BaseCommand):
-    """Make everything ready to start; safe to run again and beside a running Slipway."""
+    """Prepares the installation. Safe to repeat, and beside a running Slipway."""
 
-    help = "Bring tables and static files up to date; create the first administrator."
+    help = "Update tables and static files, and create the first administrator."
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the options."""
-        parser.add_argument("--no-input", action="store_true", help="ask nothing")
+        parser.add_argument("--no-input", action="store_true", help="do not prompt")
         parser.add_argument(
             "--for-up",
             action="store_true",
@@ -88,11 +88,11 @@ class Command(BaseCommand):
         parser.add_argument(
             "--new-database",
             action="store_true",
-            help="create the database although this data folder had one, which is missing now",
+            help="create a new database although the one of this data folder is missing",
         )
 
     def handle(self, **options: Any) -> None:
-        """Run all steps; a failure that a person can mend is one line, exit status 2."""
+        """Run all steps. Failures that a person can fix print one line and exit with 2."""
         try:
             steps.check_server(env().database_url)
             with steps.one_at_a_time(env().data_dir):
@@ -136,7 +136,7 @@ class Command(BaseCommand):
         note_prepared(env())
 
     def _invite_node(self) -> None:
-        """Give the node of this machine a name and, unless it is one of ours, a join token."""
+        """Give this machine's node a name and, unless it is known, a join token."""
         settings = env()
         identity = local_node.identity_of(settings)
         known = Node.objects.present().filter(
@@ -152,7 +152,7 @@ class Command(BaseCommand):
         local_node.invite(settings, name=name, token=token.getvalue())
 
     def _admit_gateway(self) -> None:
-        """Give the gateway of this machine a token, unless it has one that is good."""
+        """Give this machine's gateway a token, unless it has a valid one."""
         settings = env()
         held = gateway.token_of(settings)
         if held and Gateway.objects.filter(token_hash=hash_of(held)).exists():
@@ -163,7 +163,7 @@ class Command(BaseCommand):
         gateway.keep_token(settings, token.getvalue())
 
     def _admit_hub(self) -> None:
-        """Give the Hub of this machine a token and let it sign people in, unless it is known."""
+        """Register this machine's Hub for sign-in and give it a token, unless it is known."""
         settings = env()
         held = notebooks.admission_of(settings)
         if held is not None and Hub.objects.filter(token_hash=hash_of(held.token)).exists():
@@ -211,7 +211,7 @@ class Command(BaseCommand):
                 return email
 
     def _ask_password(self, email: str) -> str:
-        """Return the password typed twice, or "" to have one made."""
+        """Return the password typed twice, or "" to generate one."""
         while True:
             password = getpass.getpass("  password (Enter to have one made): ")
             if not password:

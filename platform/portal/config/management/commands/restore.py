@@ -1,4 +1,4 @@
-"""`manage.py restore FILE`: an empty installation becomes the one that was saved."""
+"""`manage.py restore FILE`: restore a backup into an empty installation."""
 
 import sys
 from argparse import ArgumentParser
@@ -25,18 +25,18 @@ from slipway.sanitize import visible
 
 
 class Command(BaseCommand):
-    """Fill this installation, which must be empty and not running, from a backup."""
+    """Fills this installation, which must be empty and stopped, from a backup."""
 
-    help = "Fill an empty installation from the file of `manage.py backup`."
+    help = "Restore an empty installation from a file of `manage.py backup`."
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the options."""
-        parser.add_argument("file", type=Path, help="the file that `manage.py backup` wrote")
+        parser.add_argument("file", type=Path, help="file of `manage.py backup`")
         add_passphrase_arguments(parser)
 
     def handle(self, **options: Any) -> None:
-        """Restore; a failure is one line, exit status 2, and changes no row."""
+        """Restore. Failures print one line, exit with 2, and change no row."""
         path: Path = options["file"].expanduser().absolute()
         progress = BackupProgress(self.stdout.write)
         try:

@@ -1,4 +1,4 @@
-"""`manage.py revoke_key`: revoke a key of an endpoint on this machine, with the portal stopped."""
+"""`manage.py revoke_key`: revoke endpoint keys on this machine, with the portal stopped."""
 
 import os
 import subprocess
@@ -19,17 +19,19 @@ _PATIENCE_S = 30
 
 
 class Command(BaseCommand):
-    """Revoke keys in the database, and have the gateway of this machine refuse them at once."""
+    """Revokes keys in the database, and makes the gateway of this machine refuse them."""
 
     help = "Revoke keys of endpoints while the portal is stopped."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Ids of keys; `--stdin` takes the text of one."""
+        """Declare the arguments: ids of keys, or `--stdin` for the text of one."""
         parser.add_argument("key", nargs="*", help="id of a key, such as epk_…")
-        parser.add_argument("--stdin", action="store_true", help="read the text of one from stdin")
+        parser.add_argument(
+            "--stdin", action="store_true", help="read the text of a key from stdin"
+        )
 
     def handle(self, *_args: Any, **options: Any) -> None:
-        """Revoke all of them, or none where one is not known."""
+        """Revoke all keys, or none if one is unknown."""
         keys = list(EndpointKey.objects.shown().filter(pk__in=options["key"]))
         unknown = set(options["key"]) - {key.pk for key in keys}
         if options["stdin"]:
@@ -62,7 +64,7 @@ class Command(BaseCommand):
         folder = folder_of(env())
         if not folder.is_dir():
             return
-        # By force: what its configuration lacks today, an older copy of it may hold.
+        # By force: an older copy of its configuration may contain keys that are missing today.
         done = subprocess.run(
             [
                 *(sys.executable, "-m", "workers.gateway.revoke", "--force"),

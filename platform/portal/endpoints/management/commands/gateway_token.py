@@ -1,4 +1,4 @@
-"""`manage.py gateway_token`: let a gateway ask what to serve, from this machine alone."""
+"""`manage.py gateway_token`: create a token for a gateway."""
 
 from typing import Any
 
@@ -10,12 +10,12 @@ from portal.endpoints.services.gateways import admit_gateway
 
 
 class Command(BaseCommand):
-    """Print the token of a gateway and nothing else; an earlier one of that name ends."""
+    """Prints only the token of a gateway. An earlier one of that name is revoked."""
 
-    help = "Print a token with which a gateway asks what to serve."
+    help = "Print a token for a gateway."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """`--name` is how the gateway is known."""
+        """Declare the options."""
         parser.add_argument("--name", default="gateway", help="name of the gateway")
 
     def handle(self, *_args: Any, **options: Any) -> None:

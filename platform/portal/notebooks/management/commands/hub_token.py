@@ -1,4 +1,4 @@
-"""`manage.py hub_token`: let a Hub ask about notebook servers, from this machine alone."""
+"""`manage.py hub_token`: create a token for a Hub."""
 
 from typing import Any
 
@@ -10,12 +10,12 @@ from portal.notebooks.services.hubs import admit_hub
 
 
 class Command(BaseCommand):
-    """Print the token of a Hub and nothing else; an earlier one of that name ends."""
+    """Prints only the token of a Hub. An earlier one of that name is revoked."""
 
-    help = "Print a token with which a Hub asks about notebook servers."
+    help = "Print a token for a Hub."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """`--name` is how the Hub is known."""
+        """Declare the options."""
         parser.add_argument("--name", default="hub", help="name of the Hub")
 
     def handle(self, *_args: Any, **options: Any) -> None:
