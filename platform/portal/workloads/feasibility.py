@@ -9,7 +9,7 @@ from portal.compute.resources import Amount, Need, amount_text, count_noun, cpus
 from portal.core.errors import InvalidInput
 
 OTHER_PROJECT = (
-    "Nodes with room for it cannot keep projects apart and are running another project's work."
+    "Nodes with enough capacity cannot isolate projects and are running another project's work."
 )
 
 
@@ -36,7 +36,7 @@ def refuse_impossible(*, project: Project, tier: Tier, tasks: int, backend: str 
     if backend and all(backend not in node.backends for node in nodes):
         offered = sorted({name for node in nodes for name in node.backends})
         raise InvalidInput(
-            f"No node offers the back end {backend}; here it is {' or '.join(offered)}.",
+            f"No node offers the back end {backend}; available: {' or '.join(offered)}.",
             code="no_such_backend",
             field="backend",
             next_step="Choose one that is offered, or ask an administrator to set it up on a node.",
@@ -44,7 +44,7 @@ def refuse_impossible(*, project: Project, tier: Tier, tasks: int, backend: str 
     if backend == "docker" and tasks > 1:
         # Each engine has networks of its own, and nothing joins them.
         raise InvalidInput(
-            "Containers on different nodes do not reach each other.",
+            "Containers on different nodes cannot reach each other.",
             code="one_node_only",
             field="nodes",
             next_step="Use more processes on one node, or the back end process.",
@@ -111,13 +111,13 @@ def why_never(nodes: list[Node], need: Need, tasks: int) -> str:
         model = f"{need.gpu_model} " if need.gpu_model else ""
         most_gpus = max(node.gpus_of(need.gpu_model) for node in labelled)
         if most_gpus < amount.gpus:
-            has = f"the most any node has is {most_gpus}" if most_gpus else "no node has any"
+            has = f"the largest node has {most_gpus}" if most_gpus else "no node has any"
             return f"it needs {count_noun(amount.gpus, f'{model}GPU')}, and {has}."
     total = sum(node.most_for(need).count_of(amount) for node in labelled)
     if total >= tasks:
         return ""
     if total:
-        return f"all nodes together hold {total} at a time."
+        return f"all nodes together can run {total} at once."
     largest = max(labelled, key=lambda node: (node.cpu_millis, node.memory_bytes))
     return (
         f"it needs {amount_text(amount, need.gpu_model)} on one node; the largest, "

@@ -139,7 +139,7 @@ def test_the_place_in_the_queue_is_told(people: Personas) -> None:
     jobs = [submit(people.vision, people.bob, tier) for _ in range(4)]
     run_passes()
     assert [position_of(job) for job in jobs[1:]] == [1, 2, 3]
-    assert said(jobs[3], people.bob).endswith("; number 3 in the queue of project vision.")
+    assert said(jobs[3], people.bob).endswith("; position 3 in the queue of project vision.")
 
 
 def test_what_would_fit_but_must_wait_for_its_turn_says_so(people: Personas) -> None:
@@ -148,7 +148,7 @@ def test_what_would_fit_but_must_wait_for_its_turn_says_so(people: Personas) -> 
     jobs = [submit(people.vision, people.bob, tier) for _ in range(2)]
     assert said(jobs[0], people.bob) == "Waiting: it fits now and starts within seconds."
     assert said(jobs[1], people.bob) == (
-        "Waiting: its turn: 1 workload goes first in the queue of project vision."
+        "Waiting: 1 workload is ahead of it in the queue of project vision."
     )
 
 
@@ -212,10 +212,10 @@ LABELS = "it needs a node with the labels zone=x, and none has them."
     ("tier", "nodes", "why"),
     [
         ({"cpus": 64}, 1, LARGEST),
-        ({"gpus": 2}, 1, "it needs 2 GPUs, and the most any node has is 1."),
+        ({"gpus": 2}, 1, "needs 2 GPUs, but the largest node has 1."),
         ({"gpus": 1, "gpu_model": "A100"}, 1, "it needs 1 A100 GPU, and no node has any."),
         ({"labels": {"zone": "x"}}, 1, LABELS),
-        ({"cpus": 4}, 4, "all nodes together hold 3 at a time."),
+        ({"cpus": 4}, 4, "all nodes together can run 3 at once."),
     ],
 )
 def test_what_can_never_run_is_refused_at_once(
@@ -252,7 +252,7 @@ def test_a_workload_whose_node_was_removed_says_that_nothing_can_hold_it(
     waiting = submit(people.vision, people.bob, make_tier("card", gpus=1))
     remove_node(node=machine.node)
     assert said(waiting, people.bob) == (
-        "Waiting: no node can fit it any more: it needs 1 GPU, and no node has any."
+        "Waiting: no node can fit it anymore: it needs 1 GPU, and no node has any."
     )
 
 
@@ -264,5 +264,5 @@ def test_between_two_attempts_no_empty_list_of_nodes_is_named(people: Personas) 
     leases = Lease.objects.filter(workload=started)
     assert leases.update(state="ended", ended_at=clock.now())
     assert said(started, people.bob) == (
-        "Running: its node has let go of it; whether it starts again is being decided."
+        "Running: its node released it; Slipway is deciding whether to restart it."
     )

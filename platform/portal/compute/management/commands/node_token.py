@@ -12,12 +12,12 @@ from portal.core.errors import SlipwayError
 class Command(BaseCommand):
     """Print a join token and nothing else, for whoever starts the node agent of this machine."""
 
-    help = "Print a one-time token with which a node joins."
+    help = "Print a one-time join token for a node."
 
     def add_arguments(self, parser: CommandParser) -> None:
         """`--node` binds the token to a name, `--minutes` says how long it can be used."""
-        parser.add_argument("--node", default=None, help="name of the node it is for")
-        parser.add_argument("--minutes", type=int, default=10, help="how long it can be used")
+        parser.add_argument("--node", default=None, help="name of the node")
+        parser.add_argument("--minutes", type=int, default=10, help="hours until it expires")
 
     def handle(self, *_args: Any, **options: Any) -> None:
         """Print the token."""
