@@ -40,7 +40,7 @@ def test_a_slower_revision_goes_back_and_rules_can_be_switched_off(
     endpoint_id, new = _canary_beside_a_steady_revision(lab, gateway)
     gateway.did(endpoint_id, new, answered=150, at_ms=100)
     lab.look_after()
-    assert "The slowest hundredth took 100 ms, and 10 ms" in lab.revision(2)["reason"]
+    assert "p99 latency is 100 ms, up from 10 ms" in lab.revision(2)["reason"]
     lab.settle()
     changed = lab.api.patch("projects/vision/endpoints/digits", {"rules": {"is_on": False}})
     assert changed.status_code == 200
@@ -61,7 +61,7 @@ def test_one_pause_of_the_machine_takes_no_revision_back(lab: Lab, gateway: Gate
     gateway.did(endpoint_id, new, answered=3880, at_ms=10)
     gateway.did(endpoint_id, new, answered=80, at_ms=500)
     lab.look_after()
-    assert "and 10 ms with the revision before" in lab.revision(2)["reason"]
+    assert "up from 10 ms with the previous revision" in lab.revision(2)["reason"]
     assert gateway.weights() == {"1": 100}
 
 

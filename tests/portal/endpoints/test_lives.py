@@ -432,5 +432,5 @@ def test_a_ready_replica_says_whether_it_merges_requests(lab: Lab, models: Model
     reason = "No golden rows are recorded."
     batching = {"mode": "requests", "verdict": "unproved", "reason": reason}
     lab.report(replica, "ready", address="127.0.0.1:9001", batching=batching)
-    assert f"is ready. It does not merge requests. {reason}" in lab.story()
+    assert f"is ready. Batching is off. {reason}" in lab.story()
     assert [(version, report.reason) for version, report in models.batching] == [("1", reason)]

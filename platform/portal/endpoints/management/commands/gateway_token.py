@@ -12,7 +12,7 @@ from portal.endpoints.services.gateways import admit_gateway
 class Command(BaseCommand):
     """Print the token of a gateway and nothing else; an earlier one of that name ends."""
 
-    help = "Print a token with which a gateway asks what to serve."
+    help = "Print a token that a gateway uses to sync its routes."
 
     def add_arguments(self, parser: CommandParser) -> None:
         """`--name` is how the gateway is known."""
