@@ -87,7 +87,7 @@ class Portal:
         if answer.status_code == _UNCHANGED:
             return None
         if answer.is_server_error:
-            raise PortalAway(f"the portal answers {answer.status_code}")
+            raise PortalAway(f"the portal responded with {answer.status_code}")
         if not answer.is_success:
             raise PortalRefused(answer.status_code, _detail(answer.content))
         return answer.json()
@@ -98,4 +98,4 @@ def _detail(body: bytes) -> str:
         document = json.loads(body)
         return f"{document['detail']} {document.get('next_step') or ''}".strip()
     except (ValueError, KeyError, TypeError):
-        return "The portal refused."
+        return "The portal refused the request."

@@ -12,7 +12,7 @@ from portal.notebooks.services.hubs import admit_hub
 class Command(BaseCommand):
     """Print the token of a Hub and nothing else; an earlier one of that name ends."""
 
-    help = "Print a token with which a Hub asks about notebook servers."
+    help = "Print a token that a Hub uses to sync notebook servers."
 
     def add_arguments(self, parser: CommandParser) -> None:
         """`--name` is how the Hub is known."""
