@@ -53,7 +53,7 @@ def parse_json(body: bytes) -> Any:
         return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=unique_keys)
     except DuplicateKey as error:
         raise InvalidInput(
-            f"The key {error.key!r} stands twice in one object.",
+            f"The key {error.key!r} appears twice in one object.",
             code="duplicate_key",
             field=error.key,
             next_step="Send each key once.",

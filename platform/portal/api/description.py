@@ -11,8 +11,11 @@ from slipway.schemas.problem import Problem
 _REFERENCE = "#/components/schemas/{model}"
 _FAILURE = {CONTENT_TYPE: {"schema": {"$ref": _REFERENCE.format(model=Problem.__name__)}}}
 _FAILURES = {
-    "4XX": {"description": "Refused: what happened, why, what next", "content": _FAILURE},
-    "5XX": {"description": "Our mistake, or a part that is away", "content": _FAILURE},
+    "4XX": {"description": "Refused: what happened, why, and the next step", "content": _FAILURE},
+    "5XX": {
+        "description": "Internal error, or a component that is unavailable",
+        "content": _FAILURE,
+    },
 }
 _IDEMPOTENCY_KEY = {
     "in": "header",

@@ -19,14 +19,14 @@ log = structlog.get_logger(__name__)
 _migrated = {"yes": False}
 
 
-@guarded_by(Public("a load balancer asks; the answer says nothing about tenants"))
+@guarded_by(Public("for load balancers; the response contains nothing about tenants"))
 @require_safe
 def healthz(request: HttpRequest) -> HttpResponse:
     """Answer 200 as long as the process answers at all."""
     return HttpResponse("ok\n", content_type="text/plain")
 
 
-@guarded_by(Public("a load balancer asks; the answer says nothing about tenants"))
+@guarded_by(Public("for load balancers; the response contains nothing about tenants"))
 @require_safe
 def readyz(request: HttpRequest) -> JsonResponse:
     """Answer 200 when requests can be served: the database answers and its tables are current.
@@ -71,7 +71,7 @@ def _database() -> str:
         problem = database_problem(error)
         log.warning("database_not_ready", reason=str(error)[:300])
         return problem.message
-    return "" if row == (1,) else "The database answers nonsense."
+    return "" if row == (1,) else "The database returned an unexpected result."
 
 
 def _migrations() -> bool:

@@ -60,10 +60,10 @@ api = PortalApi(
     title="Slipway",
     version="1",
     description=(
-        "The REST API of Slipway. Send `Authorization: Bearer <token>`; make a token under "
-        "Settings → API tokens. Errors are problem+json (RFC 9457) with a code, the field at fault "
-        "and the next step. Every POST takes an `Idempotency-Key`: the same key gives the same "
-        "result for 24 hours. Lists are paged by cursor."
+        "The REST API of Slipway. Send `Authorization: Bearer <token>`; create a token under "
+        "Settings → API tokens. Errors are problem+json (RFC 9457) with a code, the invalid "
+        "field and the next step. Every POST takes an `Idempotency-Key`: the same key gives the "
+        "same result for 24 hours. Lists are paginated by cursor."
     ),
     urls_namespace="api",
     renderer=OrjsonRenderer(),

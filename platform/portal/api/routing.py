@@ -57,7 +57,7 @@ class Gate(AuthBase):
         principal = principal_of(request)
         if principal is not None and principal.token is None and check_csrf(request):
             raise Forbidden(
-                "The request comes from a browser session without its anti-forgery token.",
+                "The request comes from a browser session and has no CSRF token.",
                 code="csrf",
                 next_step="Reload the page, or use an API token.",
             )
@@ -82,7 +82,7 @@ def _refuse_unknown(request: HttpRequest, taken: frozenset[str]) -> None:
     message = f"Did you mean {near[0]}? " if near else ""
     name = ascii(unknown[:100])[1:-1]  # it is shown on terminals, too
     raise InvalidInput(
-        f"{name}: this operation takes no such parameter.",
+        f"{name}: this operation has no such parameter.",
         code="unknown_parameter",
         field=name,
         next_step=message + _what_it_takes(taken),
@@ -122,7 +122,11 @@ def _refuse_undecodable(request: HttpRequest) -> None:
 
 
 def _what_it_takes(taken: frozenset[str]) -> str:
-    return f"It takes {', '.join(sorted(taken))}." if taken else "It takes none: leave it out."
+    return (
+        f"Its parameters are {', '.join(sorted(taken))}."
+        if taken
+        else "It has no parameters: leave it out."
+    )
 
 
 def gate(policy: Policy) -> Gate:

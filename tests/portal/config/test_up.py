@@ -346,7 +346,7 @@ def test_other_machines_are_let_in_only_when_that_is_meant(place: Installation) 
 
 def test_a_portal_started_by_itself_does_not_open_either(empty_place: Installation) -> None:
     opened = {"SLIPWAY_BIND": _EVERYWHERE, "SLIPWAY_ALLOWED_HOSTS": "slipway.example.org"}
-    _is_refused(empty_place.manage("portal", **opened), "cannot say .*run .*manage.py prepare")
+    _is_refused(empty_place.manage("portal", **opened), "cannot check .*run .*manage.py prepare")
     assert empty_place.manage("prepare", "--no-input").returncode == 0
     done = empty_place.manage("portal", SLIPWAY_BIND=_EVERYWHERE)
     _is_refused(done, "SLIPWAY_BIND=0.0.0.0 opens Slipway.*SLIPWAY_ALLOWED_HOSTS=")

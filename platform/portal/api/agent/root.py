@@ -12,8 +12,8 @@ agent_api = NinjaAPI(
     title="Slipway agents",
     version="1",
     description=(
-        "What node agents and the portal say to each other. Send `Authorization: Bearer <node "
-        "token>`. Everything may be repeated; `slipway.schemas.agent` is the contract."
+        "Internal API between node agents and the portal. Send `Authorization: Bearer <node "
+        "token>`. Every request is safe to retry; `slipway.schemas.agent` is the contract."
     ),
     urls_namespace="agent",
     renderer=OrjsonRenderer(),

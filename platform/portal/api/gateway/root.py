@@ -12,8 +12,8 @@ gateway_api = NinjaAPI(
     title="Slipway gateways",
     version="1",
     description=(
-        "What gateways and replicas say to the portal. Send `Authorization: Bearer <token>`. "
-        "Everything may be repeated; `slipway.schemas.serving` is the contract."
+        "Internal API of gateways and replicas. Send `Authorization: Bearer <token>`. Every "
+        "request is safe to retry; `slipway.schemas.serving` is the contract."
     ),
     urls_namespace="gateway",
     renderer=OrjsonRenderer(),

@@ -12,9 +12,8 @@ hub_api = NinjaAPI(
     title="Slipway notebooks",
     version="1",
     description=(
-        "What the Hub and notebook servers say to the portal. Send "
-        "`Authorization: Bearer <token>`. Everything may be repeated; "
-        "`slipway.schemas.notebook_servers` is the contract."
+        "Internal API of the Hub and notebook servers. Send `Authorization: Bearer <token>`. "
+        "Every request is safe to retry; `slipway.schemas.notebook_servers` is the contract."
     ),
     urls_namespace="hub",
     renderer=OrjsonRenderer(),

@@ -43,8 +43,8 @@ class Seats:
             if self._taken[user_id] < STREAMS_A_PERSON:
                 return
         raise RateLimited(
-            f"You follow {STREAMS_A_PERSON} jobs at once already.",
-            next_step="End some of the streams, then follow this one.",
+            f"You already have {STREAMS_A_PERSON} job streams open.",
+            next_step="Close a stream, then try again.",
             retry_after_s=10,
         )
 
@@ -138,7 +138,7 @@ class JobStreamHub:
         try:
             await self._look_for_ever()
         except Exception:
-            log.exception("following_rests")
+            log.exception("job_streams_failed")
             for follower in self._followers:
                 follower.cut()
 

@@ -120,9 +120,9 @@ def export_predictions(
         return export_answer(endpoint_row, _filters(query), query.format)
     if query.model_fields_set - {"selection", "format"}:
         raise InvalidInput(
-            "A selection is exported whole: its filters are those it was made with.",
+            "A selection is always exported whole, with the filters it was created with.",
             field="selection",
-            next_step="Leave the other filters out.",
+            next_step="Remove the other filters.",
         )
     return selection_answer(endpoint_row, query.selection, query.format)
 

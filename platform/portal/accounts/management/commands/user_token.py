@@ -15,13 +15,13 @@ from slipway.schemas.accounts import Scope
 class Command(BaseCommand):
     """Print a token and nothing else, for scripts of the operator, who could do anything anyway."""
 
-    help = "Print a new API token of a person (the first administrator unless named)."
+    help = "Print a new API token for a user (default: the first administrator)."
 
     def add_arguments(self, parser: CommandParser) -> None:
         """`--user` is an e-mail address; `--name` is shown in the list of tokens."""
-        parser.add_argument("--user", default=None, help="e-mail address of the person")
-        parser.add_argument("--name", default="made by manage.py", help="what it is for")
-        parser.add_argument("--days", type=int, default=1, help="how long it can be used")
+        parser.add_argument("--user", default=None, help="e-mail address of the user")
+        parser.add_argument("--name", default="created by manage.py", help="what it is for")
+        parser.add_argument("--days", type=int, default=1, help="days until it expires")
 
     def handle(self, *_args: Any, **options: Any) -> None:
         """Print the token."""
@@ -47,7 +47,7 @@ class Command(BaseCommand):
             missing = "There is no administrator yet. Start Slipway once: make up."
         else:
             user = known.filter(email=email.strip().lower()).first()
-            missing = f"There is no active person with the address {email}."
+            missing = f"There is no active user with the address {email}."
         if user is None:
             raise CommandError(missing)
         return user

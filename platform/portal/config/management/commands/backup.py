@@ -21,14 +21,14 @@ from slipway.sanitize import visible
 class Command(BaseCommand):
     """Write rows, keys, bytes and logs to one file; Slipway may run meanwhile."""
 
-    help = "Save this installation to one encrypted file (it holds the keys)."
+    help = "Save this installation to one encrypted file (it contains the keys)."
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the options."""
-        parser.add_argument("file", type=Path, help="where to write it, such as slipway.backup")
+        parser.add_argument("file", type=Path, help="file to write, such as slipway.backup")
         parser.add_argument(
-            "--check", action="store_true", help="read an existing backup and compare all digests"
+            "--check", action="store_true", help="read an existing backup and verify all digests"
         )
         add_passphrase_arguments(parser)
 
@@ -41,7 +41,7 @@ class Command(BaseCommand):
                 passphrase = passphrase_of(path, options)
                 manifest = check(path, passphrase=passphrase, progress=progress)
             elif path.exists():
-                raise BackupError(f"{path} is there already; name another file")
+                raise BackupError(f"{path} already exists; name another file")
             else:
                 passphrase = self._new_passphrase(options)
                 manifest = save(env(), path, passphrase=passphrase, progress=progress)
@@ -53,7 +53,9 @@ class Command(BaseCommand):
             f"{manifest['size_bytes'] / 1e6:,.1f} MB, as of {visible(manifest['made_at'][:19])} UTC"
         )
         for name in manifest["missing"]:
-            self.stderr.write(f"slipway: not in it, for it could not be read: {visible(name)}")
+            self.stderr.write(
+                f"slipway: not included, because it could not be read: {visible(name)}"
+            )
         if manifest["missing"]:
             sys.exit(1)
 
@@ -61,8 +63,8 @@ class Command(BaseCommand):
         if not options["unencrypted"]:
             return new_passphrase(options["passphrase_file"], _variable())
         self.stderr.write(
-            "slipway: warning: this backup is not encrypted: whoever reads the file has the keys "
-            "and the secrets of all projects, and nobody notices when it was changed",
+            "slipway: warning: this backup is not encrypted: anyone who reads the file has the "
+            "keys and the secrets of all projects, and changes to it cannot be detected",
             style_func=str,
         )
         return None

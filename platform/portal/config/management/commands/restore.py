@@ -27,7 +27,7 @@ from slipway.sanitize import visible
 class Command(BaseCommand):
     """Fill this installation, which must be empty and not running, from a backup."""
 
-    help = "Fill an empty installation from the file of `manage.py backup`."
+    help = "Restore a backup made by `manage.py backup` into an empty installation."
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -52,6 +52,6 @@ class Command(BaseCommand):
             sys.exit(2)
         made_at = visible(manifest["made_at"][:19])
         self.stdout.write(
-            f"slipway: {rows_in(manifest):,} rows and {manifest['members']:,} files of "
-            f"{made_at} UTC are back, equal in every digest; start with: make up"
+            f"slipway: {rows_in(manifest):,} rows and {manifest['members']:,} files of {made_at} "
+            "UTC restored, all digests verified; start with: make up"
         )
