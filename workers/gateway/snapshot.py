@@ -34,7 +34,7 @@ def read_snapshot(path: Path) -> GatewaySnapshot | None:
     except FileNotFoundError:
         return None
     except (OSError, pydantic.ValidationError) as error:
-        log.warning("the snapshot on the disk cannot be used: %s", type(error).__name__)
+        log.warning("the snapshot on disk cannot be used: %s", type(error).__name__)
         return None
 
 
@@ -45,7 +45,7 @@ def read_revoked(path: Path) -> frozenset[str]:
     except FileNotFoundError:
         return frozenset()
     except (OSError, ValueError):
-        log.warning("%s cannot be read; the keys revoked before stay revoked", path.name)
+        log.warning("%s cannot be read; keys revoked before stay revoked", path.name)
         raise
     return frozenset(map(str, document))
 
@@ -74,7 +74,7 @@ class SnapshotKeeper:
             threading.Thread(target=self._watch_revocations, name="revocations", daemon=True),
         )
         self.is_connected = False
-        self.problem = "not asked yet"
+        self.problem = "not checked yet"
 
     def start(self) -> None:
         """Begin to ask."""
@@ -117,7 +117,7 @@ class SnapshotKeeper:
 
     def _away(self, problem: str) -> None:
         if self.is_connected:
-            log.warning("the portal is away, serving on: %s", problem)
+            log.warning("the portal is unavailable; continuing to serve: %s", problem)
         self.is_connected, self.problem = False, problem
 
     def _headers(self) -> dict[str, str]:
@@ -136,18 +136,18 @@ class SnapshotKeeper:
             self.is_connected, self.problem = True, ""
             return
         if answer.status_code != 200 or len(answer.content) > _LARGEST_BYTES:
-            self._away(f"the portal answered {answer.status_code}")
+            self._away(f"the portal responded with {answer.status_code}")
             return
         try:
             snapshot = GatewaySnapshot.model_validate_json(answer.content)
         except pydantic.ValidationError as error:
-            self._away(f"the portal's snapshot is malformed: {error.error_count()} faults")
+            self._away(f"the portal's snapshot is malformed: {error.error_count()} errors")
             return
         try:
             write_atomically(self._settings.snapshot_path, answer.text)
         except OSError as error:
             # Better the newest configuration in memory than an old one in both places.
-            log.warning("the snapshot cannot be kept on the disk: %s", error.strerror)
+            log.warning("the snapshot cannot be written to disk: %s", error.strerror)
         self._apply(snapshot)
         self._etag = answer.headers.get("ETag", "")
         self.is_connected, self.problem = True, ""
@@ -163,7 +163,7 @@ class SnapshotKeeper:
             headers=self._headers() | {"Content-Type": "application/json"},
         )
         if answer.is_error:
-            log.warning("the portal refused a report: %d", answer.status_code)
+            log.warning("the portal rejected a report: %d", answer.status_code)
 
     def _watch_revocations(self) -> None:
         while not self._stopped.wait(_REVOKED_S):

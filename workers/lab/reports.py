@@ -42,7 +42,7 @@ class Reporter:
                     told_at = time.monotonic()
                     busy = now_busy
             except Exception:
-                log.exception("the report could not be made")
+                log.exception("the report could not be created")
             await asyncio.sleep(_LOOK_EVERY_S if told_at else 0.1)
 
     async def keep(self) -> None:
@@ -81,7 +81,7 @@ class Reporter:
             answer.raise_for_status()
         except httpx.HTTPError as error:
             words = str(error) or type(error).__name__
-            log.warning("the portal did not take the report: %s", words)
+            log.warning("the portal rejected the report: %s", words)
             return False
         self.orders = answer.json()
         return True

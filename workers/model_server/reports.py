@@ -75,5 +75,5 @@ class Reporter:
             log.warning("report not sent: %s", type(error).__name__)
             return False
         if answer.is_error:
-            log.warning("report refused: %s", answer.status_code)
+            log.warning("report rejected: %s", answer.status_code)
         return not answer.is_error

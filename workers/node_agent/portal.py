@@ -166,7 +166,7 @@ def _read(model: type[Body], answer: bytes) -> Body:
     try:
         return model.model_validate_json(answer)
     except pydantic.ValidationError as error:
-        raise PortalUnreachable(f"An answer was no {model.__name__}: {error}") from error
+        raise PortalUnreachable(f"A response was not a valid {model.__name__}: {error}") from error
 
 
 def _raise_for(response: httpx.Response) -> None:

@@ -179,7 +179,7 @@ def test_a_model_that_raises_is_its_own_fault_and_says_so(tmp_path: Path) -> Non
         ({"path": "../outside"}, "names a file outside its folder"),
         ({"path": "/etc/passwd"}, "names a file outside its folder"),
         ({"path": "missing"}, "missing of the model is missing"),
-        ({"sha256": "0" * 64}, "model.onnx of the model does not have its digest"),
+        ({"sha256": "0" * 64}, "model.onnx of the model does not match its digest"),
     ],
 )
 def test_files_are_checked_before_anything_is_loaded(
