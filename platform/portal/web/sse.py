@@ -95,7 +95,7 @@ class SseHub:
     def joined(self, listener: PageListener) -> Iterator[Stream]:
         """Receive notifications within the block, or raise RateLimited for one stream too many."""
         if not self.room_for(listener.user_id):
-            raise RateLimited("Too many pages of yours are open.", retry_after_s=10)
+            raise RateLimited("You have too many pages open.", retry_after_s=10)
         stream = Stream(listener)
         self.streams.add(stream)
         try:
@@ -126,7 +126,7 @@ class SseHub:
             await self._feed()
         except Exception:
             # Browsers come back by themselves, and the next stream starts the poller again.
-            log.exception("live_updates_rest")
+            log.exception("live_updates_failed")
             for stream in self.streams:
                 stream.end(cut=False)
         finally:

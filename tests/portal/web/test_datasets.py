@@ -30,7 +30,7 @@ def test_a_person_looks_at_versions_compares_them_and_deletes_one(people: Person
     assert "digits:2" in listed
     assert "digits:2" in browser.get("/p/vision/datasets/digits").content.decode()
     page = browser.get("/p/vision/datasets/digits/v/2").content.decode()
-    for words in ("What is new since digits:1", "40 → 1 rows", "No job has read it yet", "<rect"):
+    for words in ("Changes since digits:1", "40 → 1 rows", "Not used yet", "<rect"):
         assert words in page
     rows = browser.get("/p/vision/datasets/digits/v/1?rows=25").content.decode()
     assert "From row 26" in rows
@@ -119,7 +119,7 @@ def test_a_dataset_is_made_filled_refused_and_taken_all_the_same(people: Persona
     check_waiting()
     page = browser.get(address).content.decode()
     assert "t.csv, line 20003" in page
-    assert "Take it all the same" in page
+    assert "Accept without bad rows" in page
     browser.post(f"{address}/commit", {"allow_bad_rows": "1"})
     check_waiting()
     assert "1 bad" in browser.get(address).content.decode()

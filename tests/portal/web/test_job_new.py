@@ -155,7 +155,7 @@ def test_the_same_code_is_kept_once_whatever_it_came_in(people: Personas, browse
         ("notes.txt", b"hello", "neither a Python script, nor"),
         ("broken.ipynb", b"hello", "broken.ipynb is not a notebook"),
         ("shell.ipynb", _notebook("!pip install torch"), "only a notebook understands"),
-        ("evil.zip", _zip({"../train.py": SCRIPT}), "leads out of its folder"),
+        ("evil.zip", _zip({"../train.py": SCRIPT}), "points outside its folder"),
         ("broken.zip", b"PK\x03\x04 and nothing", "cannot be read"),
     ],
 )
@@ -190,8 +190,8 @@ def test_code_survives_the_refusal_of_another_field(people: Personas, browse: Br
         ({"strategy": "magic"}, "strategy", "is not a strategy"),
         ({"strategy": "tensor=3", "procs": "2"}, "strategy", "divisible by 3"),
         ({"args": "'open"}, "args", "quotation mark"),
-        ({"params": "no sign"}, "params", "is not of the form name=value"),
-        ({"params": "1bad=2"}, "params", "begins with a letter and has letters, digits"),
+        ({"params": "no sign"}, "params", "must have the form name=value"),
+        ({"params": "1bad=2"}, "params", "expected a letter, then letters, digits"),
         ({"requirements": "-e ."}, "requirements", "Line 1 of the requirements"),
         ({"max_attempts": "0"}, "max_attempts", "greater than or equal to 1"),
         ({"snapshot": "f" * 64}, "snapshot", "no such snapshot"),
@@ -232,7 +232,7 @@ def test_the_price_and_the_wait_are_told_before_anything_is_submitted(
     quoted = text_of(bob.post("/p/vision/jobs/quote", _fields(nodes="2", max_hours="10")))
     assert "$7.20 an hour" in quoted
     assert "At most $72.00 in all" in quoted
-    assert "It can start at once" in quoted
+    assert "It can start immediately" in quoted
     make_job(people.vision, people.bob)
     assert "It would wait" in text_of(bob.post("/p/vision/jobs/quote", _fields()))
     never = text_of(bob.post("/p/vision/jobs/quote", _fields(tier="huge")))
@@ -339,6 +339,6 @@ def test_a_container_is_chosen_in_the_form_and_kept_by_the_clone(
     job = Job.objects.get()
     assert job.workload.backend == "docker"
     page = bob.get(f"/p/vision/jobs/{job.workload_id}")
-    assert "a Docker container" in text_of(page)
+    assert "Docker container" in text_of(page)
     clone = bob.get(f"{NEW}?from={job.workload_id}")
     assert '<option value="docker" selected>' in html_of(clone)

@@ -39,7 +39,7 @@ def test_an_empty_list_offers_the_one_action_that_fills_it(
 ) -> None:
     assert "Run your first job" in text_of(browse(people.bob).get("/p/vision/jobs"))
     seen = text_of(browse(people.vera).get("/p/vision/jobs"))
-    assert "Nothing has run here yet" in seen
+    assert "No jobs yet" in seen
     assert "Run your first job" not in seen
 
 
@@ -55,7 +55,7 @@ def test_the_list_says_of_each_job_how_it_stands_and_why(
     assert "baseline Completed. succeeded" in listed
     assert "wide Running on node lab-1. running small 2 \u00d7 1 Bob" in listed
     assert "held up Waiting: needs 1 CPU; node lab-1 has 0 CPUs free" in listed
-    assert "behind Waiting: 1 goes first in the queue of its project. waiting" in listed
+    assert "behind Waiting: 1 is ahead of it in the queue of its project. waiting" in listed
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def test_the_list_of_nodes_tells_load_labels_and_what_is_taken(
     run_job(make_job(people.vision, people.bob))
     listed = text_of(browse(people.root).get("/settings/nodes"))
     assert "lab-1 zone=a ready" in listed
-    assert "50 % taken 1 % busy" in listed
+    assert "50 % allocated 1 % busy" in listed
 
 
 def test_a_silent_node_is_shown_as_lost(people: Personas, browse: Browse) -> None:
@@ -141,8 +141,8 @@ def test_the_page_of_a_node_says_how_well_it_keeps_projects_apart(
     machine.facts = machine.facts.model_copy(update={"isolation": [weak]})
     machine.beat()
     page = text_of(root.get("/settings/nodes/lab-1"))
-    assert "shared Tasks run as one user; only one project at a time." in page
-    assert "Why no stronger level: No user namespaces here." in page
+    assert "shared Tasks run as one user; one project at a time." in page
+    assert "Reason for this level: No user namespaces here." in page
     assert "Work of other projects waits" in page
     events = text_of(root.get("/settings/audit"))
     assert "reported weaker isolation of the node lab-1" in events
@@ -233,7 +233,7 @@ def test_a_price_is_added_and_the_old_one_stays_in_the_history(
     root = browse(people.root)
     answer = root.post("/settings/tiers/small", {"price": "4.20"}, follow=True)
     said = text_of(answer)
-    assert "The new price counts from now on" in said
+    assert "New price saved. It applies from now on" in said
     assert "in force $4.20" in said
     assert "$3.60" in said
     assert TierPrice.objects.filter(tier__slug="small").count() == 2
@@ -262,7 +262,7 @@ def test_a_quota_is_set_for_a_project_and_shown_with_what_is_used(
     quota = Quota.objects.get()
     assert (quota.cpu_millis, quota.gpus, quota.running, quota.weight) == (1500, None, 3, 2.0)
     bad = root.post("/settings/quotas", facts | {"group": "nobody"})
-    assert "no project and no team" in fault_of(bad, "group")
+    assert "no project or team" in fault_of(bad, "group")
 
 
 def test_home_shows_what_runs_what_it_costs_an_hour_and_what_ended(
@@ -271,7 +271,7 @@ def test_home_shows_what_runs_what_it_costs_an_hour_and_what_ended(
     finish(run_job(make_job(people.vision, people.bob, name="yesterday's")))
     run_job(make_job(people.vision, people.bob, name="wide", nodes=2))
     seen = text_of(browse(people.vera).get("/"))
-    assert "$7.20 an hour for what runs now" in seen
+    assert "$7.20 an hour right now" in seen
     assert seen.index("wide Vision Running on node lab-1") < seen.index("yesterday's Vision")
     assert "wide" not in text_of(browse(people.charlie).get("/"))
 
@@ -283,7 +283,7 @@ def test_a_project_shows_what_runs_in_it_what_it_costs_and_what_ended(
     run_job(make_job(people.vision, people.bob, name="wide", nodes=2))
     seen = text_of(browse(people.vera).get("/p/vision"))
     assert seen.index("wide Running on node lab-1") < seen.index("yesterday's")
-    said = seen[seen.index("Spent this month") :]
+    said = seen[seen.index("Spend this month") :]
     assert re.match(r"Spent this month (< )?\$[0-9.]+ , \$7\.20 an hour now", said), said[:60]
 
 

@@ -39,7 +39,7 @@ def test_a_server_is_launched_by_the_form(browse: Browse, people: Personas) -> N
     page = text_of(bob.get(sent.headers["Location"]))
     assert "Waiting for hardware" in page
     assert "data-opens" in page
-    assert "<code>personal</code> is yours alone" in page
+    assert "<code>personal</code> is private to you" in page
     assert "desk" in text_of(bob.get(f"{LIST}?who=me&state=running"))
 
 
@@ -83,7 +83,7 @@ def test_its_owner_changes_when_it_stops_and_starts(browse: Browse, people: Pers
     assert 'value="30"' in form
     wrong = bob.post(f"{one}/edit", {"idle_minutes": "3", "daily_stop": "soon", "days": ["mon"]})
     assert wrong.status_code == 422
-    assert "Write it as 08:00." in text_of(wrong)
+    assert "Enter a time such as 08:00." in text_of(wrong)
     times = {"idle_minutes": "45", "daily_stop": "19:30", "days": ["mon", "fri"]}
     assert bob.post(f"{one}/edit", times).status_code == 302
     server.refresh_from_db()

@@ -112,7 +112,7 @@ def test_a_budget_is_set_alerts_are_read_and_the_limit_is_raised(
         assert browse(people.bob).post(address, {"limit": "9"}).status_code == 422
         over = {"do": "override", "hours": "2", "reason": "a demo"}
         assert alice.post(address, over).status_code == 302
-        assert "Everything passes until" in alice.get(address).content.decode()
+        assert "Overridden until" in alice.get(address).content.decode()
         assert alice.post(address, {"limit": "50", "stops": "on"}).status_code == 302
     assert Budget.objects.get().limit_nano_usd == 50 * 10**9
     assert alice.post(f"{address}/delete").status_code == 302
