@@ -49,10 +49,8 @@ class Env(BaseModel):
     )
     bind: str = Field(
         default="127.0.0.1",
-        description=(
-            "Address that the public ports listen on. Anything but loopback needs an "
-            "administrator and SLIPWAY_ALLOWED_HOSTS."
-        ),
+        description="Address that the public ports listen on. Anything but loopback needs an "
+        "administrator and SLIPWAY_ALLOWED_HOSTS.",
         examples=["127.0.0.1"],
     )
     portal_port: int = Field(
@@ -108,10 +106,8 @@ class Env(BaseModel):
     )
     public_url: str = Field(
         default="",
-        description=(
-            "Address of the portal for users, used in all links; empty means "
-            "http://localhost:<portal port>."
-        ),
+        description="Address of the portal for users, used in all links; empty means "
+        "http://localhost:<portal port>.",
         examples=["https://slipway.example.org"],
     )
     internal_url: str = Field(
@@ -135,11 +131,9 @@ class Env(BaseModel):
     )
     allowed_hosts: str = Field(
         default="",
-        description=(
-            "More host names that the portal and the gateway accept, separated by commas: "
-            "host:port, or host for the port of the process and of its public address; "
-            ".example.org matches every name in that domain."
-        ),
+        description="More host names that the portal and the gateway accept, separated by commas: "
+        "host:port, or host for the port of the process and of its public address; .example.org "
+        "matches every name in that domain.",
         examples=["slipway.example.org"],
     )
     trusted_proxies: int = Field(
@@ -163,10 +157,8 @@ class Env(BaseModel):
     )
     storage_url: str = Field(
         default="",
-        description=(
-            "Where files are stored: file:///folder or s3://bucket/prefix; empty means the data "
-            "folder."
-        ),
+        description="Where files are stored: file:///folder or s3://bucket/prefix; empty means "
+        "the data folder.",
         examples=["s3://slipway-bytes/prod"],
     )
     s3_endpoint_url: str = Field(
@@ -182,9 +174,8 @@ class Env(BaseModel):
     )
     backup_passphrase: SecretStr = Field(
         default=SecretStr(""),
-        description=(
-            "Passphrase of backups for use without a prompt; --passphrase-file takes precedence."
-        ),
+        description="Passphrase of backups for use without a prompt; --passphrase-file takes "
+        "precedence.",
         examples=["…"],
     )
     email_url: str = Field(
@@ -200,10 +191,8 @@ class Env(BaseModel):
     )
     webhook_hosts: str = Field(
         default="",
-        description=(
-            "Hosts inside your network that alerts may be sent to, as host:port separated by "
-            "commas; all others must be public and use https."
-        ),
+        description="Hosts inside your network that alerts may be sent to, as host:port separated "
+        "by commas; all others must be public and use https.",
         examples=["chat.internal:443"],
     )
     process: Literal["portal", "control", "tracking", "gateway", "notebooks"] = Field(
@@ -219,17 +208,14 @@ class Env(BaseModel):
     )
     embedded_gateway: bool = Field(
         default=True,
-        description=(
-            "Whether `manage.py up` runs the gateway, which serves predictions, on this machine."
-        ),
+        description="Whether `manage.py up` runs the gateway, which serves predictions, on this "
+        "machine.",
         examples=["true"],
     )
     embedded_tracking: bool = Field(
         default=True,
-        description=(
-            "Whether `manage.py up` runs MLflow's server on this machine; metrics are accepted "
-            "without it, models and artifacts are not."
-        ),
+        description="Whether `manage.py up` runs MLflow's server on this machine; metrics are "
+        "accepted without it, models and artifacts are not.",
         examples=["true"],
     )
     embedded_notebooks: bool = Field(
@@ -239,10 +225,8 @@ class Env(BaseModel):
     )
     job_python: str = Field(
         default="",
-        description=(
-            "Python for jobs without requirements and models without an environment of their "
-            "own, on the embedded node; empty builds it from requirements/jobs.txt."
-        ),
+        description="Python for jobs without requirements and models without an environment of "
+        "their own, on the embedded node; empty builds it from requirements/jobs.txt.",
         examples=["/opt/ml/bin/python"],
     )
     session_days: int = Field(
@@ -303,10 +287,8 @@ class Env(BaseModel):
         default=16 * 1024,
         ge=0,
         le=60 * 1024,
-        description=(
-            "Largest checkpoint that is copied from a node to the store, in MiB, so that the "
-            "job can continue on another node; 0 copies none."
-        ),
+        description="Largest checkpoint that is copied from a node to the store, in MiB, so that "
+        "the job can continue on another node; 0 copies none.",
         examples=["16384"],
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(

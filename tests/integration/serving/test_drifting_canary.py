@@ -113,7 +113,7 @@ def _stands_as_before(endpoints: Endpoints, name: str) -> None:
     assert (revisions[1]["state"], revisions[1]["weight"]) == ("serving", 100)
     assert (revisions[2]["state"], revisions[2]["weight"]) == ("failed", 0)
     assert "Its outputs differ" in revisions[2]["reason"]
-    assert "Revision 2 was taken back to revision 1: Its outputs differ" in endpoints.story(name)
+    assert "Revision 2 was rolled back to revision 1: Its outputs differ" in endpoints.story(name)
     endpoints.until(name, 2)
     after = _Clients(endpoints, name)
     for _ in range(10):

@@ -181,11 +181,11 @@ def test_a_frozen_child_is_replaced_and_the_log_says_why(place: Installation) ->
     os.kill(frozen["control"], signal.SIGSTOP)
     program.wait_for_text("control ready again", within_s=15)
     assert time.monotonic() - began < 15
-    assert "control did not answer for 8 s; killing it" in program.text()
+    assert "control did not respond for 8 s; killing it" in program.text()
     for pid in (frozen["redis"], frozen["agent"], frozen["gateway"]):
         os.kill(pid, signal.SIGSTOP)
     for name in ("redis", "agent", "gateway"):
-        program.wait_for_text(f"{name} did not answer for 20 s; killing it", within_s=40)
+        program.wait_for_text(f"{name} did not respond for 20 s; killing it", within_s=40)
         program.wait_for_text(f"{name} ready again", within_s=20)
     assert not any(map(is_alive, frozen.values()))
 

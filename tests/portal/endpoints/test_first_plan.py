@@ -61,7 +61,7 @@ def test_a_next_revision_that_has_no_room_is_said_to_wait_for_it(
     lab.promote("2", bake_s=0)
     lab.look_after()
     page = text_of(browser_of(people.bob).get(ONE))
-    assert "Revision 2 does not answer yet. Waiting: needs 1 CPU" in page
+    assert "Revision 2 is not serving yet. Waiting: needs 1 CPU" in page
 
 
 @pytest.mark.parametrize("kind", ["canary", "shadow"])

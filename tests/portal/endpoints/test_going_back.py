@@ -21,7 +21,7 @@ def test_errors_of_the_new_revision_give_all_traffic_back(lab: Lab, gateway: Gat
     lost = lab.revision(2)
     assert lost["state"] == "failed"
     assert lost["reason"].startswith("2 of 21 predictions failed (9.5 %)")
-    assert "Revision 2 was taken back to revision 1: 2 of 21" in lab.story()
+    assert "Revision 2 was rolled back to revision 1: 2 of 21" in lab.story()
 
 
 def _canary_beside_a_steady_revision(lab: Lab, gateway: GatewayClient) -> tuple[str, str]:
@@ -108,6 +108,6 @@ def test_a_failed_golden_prediction_keeps_a_revision_from_all_traffic(
     lab.look_after()
     assert (lab.revision(2)["state"], lab.revision(2)["reason"]) == ("failed", why)
     assert gateway.weights() == {"1": 100}
-    assert f"Revision 2 was taken back to revision 1: {why}" in lab.story()
+    assert f"Revision 2 was rolled back to revision 1: {why}" in lab.story()
     lab.settle()
     lab.promote("3")

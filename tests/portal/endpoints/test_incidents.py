@@ -98,7 +98,7 @@ def test_answers_of_a_standby_are_in_the_history_with_their_count(
         lab.look_after()
         (incident,) = lab.show()["incidents"]
         assert (incident["kind"], incident["revision"]) == ("fallback", 1)
-        assert "258 predictions were answered between" in incident["message"]
+        assert "258 predictions were served between" in incident["message"]
         assert "by revision 1 (digits 1), a standby" in incident["message"]
         assert incident["message"] in lab.story()
         assert incident["message"] in _text(browser_of(people.bob).get(ONE))

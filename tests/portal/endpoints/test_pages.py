@@ -82,7 +82,7 @@ def test_a_canary_is_watched_on_the_page_and_taken_back(
     lab.serving()
     assert "Roll back" not in text_of(bob.get(ONE))
     page = text_of(bob.get(f"{ONE}/promote?model=digits&version=2"))
-    assert "digits 1 (revision 1) answers now" in page
+    assert "digits 1 (revision 1) is serving now" in page
     form = {"model": "digits", "version": "2", "plan": "canary", "bake_minutes": "1"}
     form |= {"percents": "10, 50", "shadow_percent": "100"}
     wrong = text_of(bob.post(f"{ONE}/promote", form | {"percents": "50, 10"}), 422)

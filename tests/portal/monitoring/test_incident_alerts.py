@@ -40,7 +40,7 @@ def _report(gateway: GatewayClient, lab: Lab, **counts: int) -> None:
         (
             {"answered": 258, "captured": 258, "fallback": 258},
             "standby_answers",
-            "258 predictions were answered since",
+            "258 predictions were served since",
             "Served by a standby",
         ),
     ],

@@ -142,7 +142,7 @@ def test_declarations_of_the_form_decide_how_tables_are_read_and_are_shown(
     assert json_of(bob.get(at))["settings"]["types"] == {"zip": "string"}
     page = browser.get("/p/vision/datasets/digits/v/1").content.decode()
     assert "José" in page
-    assert "Encoding latin-1; separator: semicolon. Missing are the empty value" in page
+    assert "Encoding latin-1; separator: semicolon. Missing values: the empty value" in page
     (table,) = json_of(bob.get("projects/vision/datasets/digits/versions/1/tables"))
     zips, name = table["statistics"]["columns"]
     assert (zips["type"], name["missing"]) == ("string", 1)

@@ -120,7 +120,7 @@ def test_a_running_job_tells_where_what_it_costs_and_what_was_submitted(
     assert "--epochs 3" in said
     assert "Strategy ddp" in said
     assert f"{COMMIT[:10]} on main" in said
-    assert "40 goes on from here 2 KiB" in said
+    assert "40 resumes from here 2 KiB" in said
     assert "epoch 1 90% epoch 2" in said
     assert "10%" not in said
     assert "Attempt 1" in said
@@ -165,7 +165,7 @@ def test_cancelling_asks_first_and_ends_the_job(
     run_job(job)
     asked = text_of(bob.get(f"/p/vision/jobs/{job.pk}/cancel"))
     assert "Cancel wide?" in asked
-    assert "All 2 ranks are asked to end" in asked
+    assert "All 2 ranks are asked to stop" in asked
     answer = bob.post(f"/p/vision/jobs/{job.pk}/cancel", follow=True)
     assert "wide is being stopped" in text_of(answer)
     assert Workload.objects.get(pk=job.pk).state == "stopping"
@@ -222,7 +222,7 @@ def test_the_page_shows_the_build_a_job_waits_for_and_the_one_it_failed_by(
     build("building", "Collecting \x1b[31mnumpy\x1b[0m\n", 0)
     page = browse(people.vera).get(f"/p/vision/jobs/{job.pk}")
     assert "Collecting numpy" in text_of(page)
-    assert "Under way on node builder" in text_of(page)
+    assert "Running on node builder" in text_of(page)
     build("failed", "ERROR: no such version\n", 25)
     workload = Workload.objects.get(pk=job.pk)
     finish(workload, "environment_failed")

@@ -234,7 +234,7 @@ def test_a_price_is_added_and_the_old_one_stays_in_the_history(
     answer = root.post("/settings/tiers/small", {"price": "4.20"}, follow=True)
     said = text_of(answer)
     assert "New price saved. It applies from now on" in said
-    assert "in force $4.20" in said
+    assert "current $4.20" in said
     assert "$3.60" in said
     assert TierPrice.objects.filter(tier__slug="small").count() == 2
 

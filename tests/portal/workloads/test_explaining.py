@@ -106,7 +106,7 @@ def test_closed_nodes_and_places_that_are_not_named_are_counted(people: Personas
     run_passes()
     words = json_of(bob.get(f"projects/vision/workloads/{waiting.pk}"))["explanation"]
     assert words.count("is cordoned") == 3
-    assert words.endswith("; 9 more nodes are closed too.")
+    assert words.endswith("; 9 more nodes are also unavailable.")
 
 
 def test_a_closed_node_is_named_with_its_reason(people: Personas) -> None:
@@ -116,7 +116,7 @@ def test_a_closed_node_is_named_with_its_reason(people: Personas) -> None:
     cordon_node(node=machine.node, reason="new driver")
     assert "node gpu-1 is cordoned (new driver)" in said(waiting, people.bob)
     Node.objects.update(state="ready", last_seen_at=after(-200))
-    assert "node gpu-1 was last heard of 3 minutes ago" in said(waiting, people.bob)
+    assert "node gpu-1 sent its last heartbeat 3 minutes ago" in said(waiting, people.bob)
 
 
 def test_a_quota_is_told_with_its_numbers(people: Personas) -> None:
@@ -165,7 +165,7 @@ def test_running_starting_and_ended_workloads_explain_themselves(people: Persona
     assert said(job, people.bob) == "Running on node a, at step 41."
     Node.objects.update(last_seen_at=after(-70))
     assert said(job, people.bob) == (
-        "Running on node a, but node a was last heard of 1 minute ago."
+        "Running on node a, but node a sent its last heartbeat 1 minute ago."
     )
     stop_workload(workload=job, by=people.bob)
     assert said(job, people.bob) == "Stopping: Stopped by Bob."

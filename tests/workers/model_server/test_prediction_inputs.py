@@ -204,7 +204,7 @@ CSV_BAD: Final = [
     ("n,s,i32", "1,a,3e9", "column 'i32' holds '3000000000.0' in row 0; INT32 was expected"),
     ("n,s,at", "1,a,2024-03-31T01:30:00+01:00", "column 'at' holds"),
     ("n,s,b", "1,a,maybe", "column 'b' holds 'maybe' in row 0; BOOL was expected"),
-    ("n,s,n", "1,a,2", "The column 'n' is there twice"),
+    ("n,s,n", "1,a,2", "The column 'n' appears twice"),
     ("n,s", "1,a,2", "Row 0 has 3 values; the first line has 2 names"),
 ]
 

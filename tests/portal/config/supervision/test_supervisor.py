@@ -107,7 +107,7 @@ def test_a_killed_child_is_back_within_three_seconds_and_the_log_says_why(stage:
     wait_for(lambda: stage.pid_of("web") != first, "new process", within_s=3)
     program.wait_for_text("web ready again", within_s=3)
     assert time.monotonic() - killed_at < 3
-    assert "web killed by SIGKILL (signal 9), by hand or by the kernel" in program.text()
+    assert "web killed by SIGKILL (signal 9), manually or by the kernel" in program.text()
     assert "starting it again now" in program.text()
 
 
