@@ -112,7 +112,7 @@ def why_never(nodes: list[Node], need: Need, tasks: int) -> str:
         most_gpus = max(node.gpus_of(need.gpu_model) for node in labelled)
         if most_gpus < amount.gpus:
             has = f"the largest node has {most_gpus}" if most_gpus else "no node has any"
-            return f"it needs {count_noun(amount.gpus, f'{model}GPU')}, and {has}."
+            return f"it needs {count_noun(amount.gpus, f'{model}GPU')}, but {has}."
     total = sum(node.most_for(need).count_of(amount) for node in labelled)
     if total >= tasks:
         return ""

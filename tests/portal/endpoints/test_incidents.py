@@ -56,7 +56,7 @@ def test_predictions_that_were_not_captured_are_told_everywhere(
     for page in (ONE, f"{ONE}/monitoring"):
         text = _text(bob.get(page))
         assert said in text
-        assert "of 700 answered" in text
+        assert "of 700 served" in text
     home = _text(browser_of(people.charlie).get("/"))
     assert "603 predictions were served but not captured, the last at" in home
     assert "digits" not in home, "of another project"

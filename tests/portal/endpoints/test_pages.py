@@ -53,7 +53,7 @@ def test_an_endpoint_is_created_from_a_form_that_tells_the_price(lab: Lab, bob: 
     page = text_of(bob.get(ONE))
     assert "starting" in page
     taken = text_of(bob.post("/p/vision/new-endpoint", form), 422)
-    assert "The name digits is taken" in taken
+    assert "The name digits is already in use" in taken
     lab.settle()
     page = text_of(bob.get(ONE))
     assert "Serving." in page

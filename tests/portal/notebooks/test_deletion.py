@@ -108,7 +108,7 @@ def test_the_page_asks_deletes_and_undoes(people: Personas, saved: str) -> None:
     assert f"Undo the deletion of {PATH}" in listed
     assert browser.get(one).status_code == 404
     back = browser.post(f"{one}/undelete", follow=True).content.decode()
-    assert f"{PATH} is back." in back
+    assert f"{PATH} restored." in back
     assert "Deleted in the last three days" not in back
     vera = Client()
     vera.force_login(people.vera)

@@ -83,14 +83,14 @@ def test_a_deletion_is_undone_by_a_button_for_three_days(
     assert button not in viewer.get(f"{at}/digits").content.decode()
     assert viewer.post(f"{at}/digits/v/2/restore").status_code == 403
     back = browser.post(f"{at}/digits/v/2/restore", follow=True).content.decode()
-    assert "digits:2 is back." in back
+    assert "digits:2 restored." in back
     browser.post(f"{at}/digits/delete")
     assert f"{button} digits" in browser.get(at).content.decode()
     push(bob, {"a": b"three"})
     assert button not in browser.get(at).content.decode(), "its name is taken by another"
     browser.post(f"{at}/digits/delete")
     back = browser.post(f"{at}/digits/restore", follow=True).content.decode()
-    assert "digits is back." in back
+    assert "digits restored." in back
     assert browser.get(f"{at}/digits/v/1").status_code == 200
     browser.post(f"{at}/digits/v/1/delete")
     browser.post(f"{at}/digits/delete")
@@ -115,7 +115,7 @@ def test_a_dataset_is_made_filled_refused_and_taken_all_the_same(people: Persona
     at = begin(bob).rpartition("/")[0] + "/" + address.rpartition("/")[2]
     fill(bob, at, {"t.csv": b"a\n1\n" + b"1\n" * 20_000 + b"one\n"})
     assert browser.post(f"{address}/commit").status_code == 302
-    assert "being checked" in browser.get(address).content.decode()
+    assert "Checking the files" in browser.get(address).content.decode()
     check_waiting()
     page = browser.get(address).content.decode()
     assert "t.csv, line 20003" in page

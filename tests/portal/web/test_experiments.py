@@ -52,7 +52,7 @@ def run_named(name: str) -> Run:
 
 def test_an_empty_project_shows_how_to_log_here(people: Personas, browse: Browse) -> None:
     page = browse(people.vera).get("/p/vision/experiments")
-    assert "Nothing is tracked here yet" in text_of(page)
+    assert "No experiments yet" in text_of(page)
     assert "export MLFLOW_TRACKING_URI=http://localhost:8000/mlflow/vision" in text_of(page)
 
 
@@ -82,12 +82,12 @@ def test_pages_say_that_mlflows_server_is_away_and_show_what_they_can(
     pages = ["/p/vision/experiments", "/p/vision/runs", f"/p/vision/runs/{run.pk}"]
     settings.SLIPWAY_TRACKING_SOCKET = tmp_path / "nobody"
     shown = [text_of(vera.get(page)) for page in pages]
-    assert all("server does not answer" in words for words in shown)
+    assert all("server is not responding" in words for words in shown)
     assert "first" in shown[1]
     assert "first" in shown[2]
     settings.SLIPWAY_TRACKING_SOCKET = tmp_path / "s"
     with _listening(tmp_path / "s"):
-        assert not any("server does not answer" in text_of(vera.get(page)) for page in pages)
+        assert not any("server is not responding" in text_of(vera.get(page)) for page in pages)
 
 
 def test_the_list_of_runs_shows_what_was_logged_and_narrows_down(
@@ -172,7 +172,7 @@ def test_chosen_runs_that_are_not_changed_are_counted(
     page = bob.post("/p/vision/runs/delete", {"run": [*ids, "a name"]}, follow=True)
     assert "2 of the 4 selected runs are not active in this project." in text_of(page)
     page = bob.post("/p/vision/runs/restore", {"run": ids, "stage": "deleted"}, follow=True)
-    assert "2 runs back in use." in text_of(page)
+    assert "2 runs restored." in text_of(page)
     assert "1 of the 3 selected runs is not in the trash, or its experiment is." in text_of(page)
 
 
@@ -184,7 +184,7 @@ def test_emptying_the_bin_says_what_it_freed(
     mia.post("/p/vision/runs/delete", {"run": [run.pk]})
     assert "You cannot undo this" in text_of(mia.get("/p/vision/bin/empty"))
     page = mia.post("/p/vision/bin/empty", follow=True)
-    assert "1 run destroyed, 1 file and 2,048 bytes freed" in text_of(page)
+    assert "1 run deleted, 1 file and 2,048 bytes freed" in text_of(page)
 
 
 def test_the_page_of_a_run_tells_all_about_it(

@@ -125,7 +125,7 @@ def test_a_notebook_runs_as_the_script_of_its_cells(people: Personas, browse: Br
     packed = _zip({"nb/train.ipynb": content, "nb/broken.ipynb": b"no", "nb/lib.py": b""})
     fields = _fields(code=SimpleUploadedFile("nb.zip", packed), script="train.ipynb", procs="2")
     answer = bob.post(NEW, fields)
-    assert "Name train.ipynb.py, the script of its cells" in fault_of(answer, "script")
+    assert "Use train.ipynb.py, the script of its cells" in fault_of(answer, "script")
     assert Snapshot.objects.order_by("pk").last().scripts == ["lib.py", "train.ipynb.py"]  # type: ignore[union-attr]
 
 
@@ -184,7 +184,7 @@ def test_code_survives_the_refusal_of_another_field(people: Personas, browse: Br
 @pytest.mark.parametrize(
     ("changes", "field", "said"),
     [
-        ({"script": "other.py"}, "script", "There is no other.py in the snapshot"),
+        ({"script": "other.py"}, "script", "The snapshot has no other.py"),
         ({"tier": "none"}, "tier", "There is no tier none"),
         ({"tier": ""}, "tier", "Choose a tier"),
         ({"strategy": "magic"}, "strategy", "is not a strategy"),
@@ -231,7 +231,7 @@ def test_the_price_and_the_wait_are_told_before_anything_is_submitted(
     bob = browse(people.bob)
     quoted = text_of(bob.post("/p/vision/jobs/quote", _fields(nodes="2", max_hours="10")))
     assert "$7.20 an hour" in quoted
-    assert "At most $72.00 in all" in quoted
+    assert "At most $72.00 in total" in quoted
     assert "It can start immediately" in quoted
     make_job(people.vision, people.bob)
     assert "It would wait" in text_of(bob.post("/p/vision/jobs/quote", _fields()))

@@ -167,7 +167,7 @@ def test_cancelling_asks_first_and_ends_the_job(
     assert "Cancel wide?" in asked
     assert "All 2 ranks are asked to stop" in asked
     answer = bob.post(f"/p/vision/jobs/{job.pk}/cancel", follow=True)
-    assert "wide is being stopped" in text_of(answer)
+    assert "wide is stopping" in text_of(answer)
     assert Workload.objects.get(pk=job.pk).state == "stopping"
 
 

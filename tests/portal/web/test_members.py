@@ -132,7 +132,7 @@ def test_roles_are_changed_and_refusals_are_told(people: Personas, browse: Brows
     alice, mia = browse(people.alice), browse(people.mia)
     alice.post(f"/p/vision/members/{people.vera.pk}/role", {"role": "contributor"})
     assert role_in(people.vera, people.vision) == Role.CONTRIBUTOR
-    assert "Vera is contributor now" in text_of(alice.get("/p/vision/members"))
+    assert "Vera is now contributor" in text_of(alice.get("/p/vision/members"))
     alice.post(f"/p/vision/members/{people.alice.pk}/role", {"role": "viewer"})
     assert "last owner" in text_of(alice.get("/p/vision/members"))
     mia.post(f"/p/vision/members/{people.bob.pk}/role", {"role": "owner"})

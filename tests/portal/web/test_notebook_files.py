@@ -91,7 +91,7 @@ def test_versions_are_listed_compared_brought_back_and_branched(
     assert "steal" not in differs
     back = browser.post(f"{at}/restore", {"version": "1"}, follow=True).content.decode()
     assert "Restored as version 3." in back
-    assert "version 1 brought back" in back
+    assert "version 1 restored" in back
     assert browser.get(f"{at}/download?version=3").content == FIRST
     form = browser.get(f"{at}/branch?version=2").content.decode()
     assert "a/churn-branch.ipynb" in form

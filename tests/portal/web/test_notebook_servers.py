@@ -56,7 +56,7 @@ def test_others_see_it_and_maintainers_stop_it(browse: Browse, people: Personas)
     one = f"{LIST}/servers/{server.pk}"
     vera = browse(people.vera)
     seen = text_of(vera.get(one))
-    assert "<code>personal</code> is Bob's alone" in seen
+    assert "<code>personal</code> is private to Bob" in seen
     assert f"{one}/stop" not in seen
     assert f"{one}/open" not in seen
     assert vera.post(f"{one}/stop").status_code == 403

@@ -67,7 +67,7 @@ def test_an_empty_list_offers_the_one_action_that_fills_it(
     people: Personas, browse: Browse
 ) -> None:
     page = html_of(browse(make_user("newcomer")).get("/projects"))
-    assert "No project yet" in page
+    assert "No projects yet" in page
     assert "Create a project" in page
     assert "slipway project list" in page
 

@@ -66,7 +66,7 @@ def test_the_pages_of_spend_show_what_the_run_itself_shows(
             assert f'data-cost="{cost}" data-rate="3600000000"' in text, address
         elsewhere = browse(people.charlie).get("/spend").content.decode()
     assert "data-cost" not in elsewhere
-    assert "Nothing was spent in this window" in elsewhere
+    assert "No spend in this period" in elsewhere
 
 
 def test_many_people_end_in_a_row_for_all_others_so_that_the_split_adds_up(
@@ -150,7 +150,7 @@ def test_pages_show_experiments_endpoints_tags_and_what_is_stored(
         text = browse(people.bob).get("/p/vision/spend").content.decode()
     assert re.search(r"By tag</h2>.*?paper=icml.*?\$3\.60", text, re.DOTALL)
     assert re.search(r"By experiment</h2>.*?train</a>.*?\$3\.60", text, re.DOTALL)
-    assert re.search(r"Stored now</h2>.*?Datasets.*?3 GiB.*?\$0\.074 a month", text, re.DOTALL)
+    assert re.search(r"Storage</h2>.*?Datasets.*?3 GiB.*?\$0\.074 a month", text, re.DOTALL)
 
 
 def test_a_price_is_previewed_before_it_is_set(

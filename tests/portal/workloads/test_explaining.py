@@ -212,7 +212,7 @@ LABELS = "it needs a node with the labels zone=x, and none has them."
     ("tier", "nodes", "why"),
     [
         ({"cpus": 64}, 1, LARGEST),
-        ({"gpus": 2}, 1, "needs 2 GPUs, but the largest node has 1."),
+        ({"gpus": 2}, 1, "it needs 2 GPUs, but the largest node has 1."),
         ({"gpus": 1, "gpu_model": "A100"}, 1, "it needs 1 A100 GPU, and no node has any."),
         ({"labels": {"zone": "x"}}, 1, LABELS),
         ({"cpus": 4}, 4, "all nodes together can run 3 at once."),

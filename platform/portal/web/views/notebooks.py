@@ -138,7 +138,7 @@ def _tiers_for(server: Server) -> list[tuple[str, str]]:
     offered = Q(is_active=True) | Q(pk=server.tier_id)
     tiers = Tier.objects.filter(offered).order_by("nano_usd_per_hour", "slug")
     return [
-        (tier.slug, f"{tier.name}, {dollars(tier.nano_usd_per_hour)} per hour") for tier in tiers
+        (tier.slug, f"{tier.name}, {dollars(tier.nano_usd_per_hour)} an hour") for tier in tiers
     ]
 
 
