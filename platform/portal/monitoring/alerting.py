@@ -114,8 +114,8 @@ def _drift(
         worst = [feature for feature in last.features if feature["name"] in names]
         worst.sort(key=lambda item: -item["share"])
         shown = ", ".join(
-            f"{feature['name'].removeprefix(prefix)} ({100 * feature['share']:.0f} % of the "
-            "values moved)"
+            f"{feature['name'].removeprefix(prefix)} "
+            f"(total variation {100 * feature['share']:.0f} %)"
             for feature in worst[:_SHOWN]
         )
         more = f" and {len(worst) - _SHOWN} more" if len(worst) > _SHOWN else ""
