@@ -155,7 +155,7 @@ def _make_key(bob: Window) -> None:
     page = bob.page
     page.get_by_label("Client").fill("web shop")
     press(page, "Create key")
-    bob.says("shown only this once")
+    bob.says("shown only once")
     key = page.locator("#endpoint-key").inner_text()
     press(page, "Done")
     bob.is_at(ENDPOINT)

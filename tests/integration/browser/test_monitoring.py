@@ -351,7 +351,7 @@ def _are_told_elsewhere_and_snoozed(watched: Watched, window: Window) -> None:
     window.says("private network address")
     page.get_by_label("Address").fill("https://example.org/hook")
     page.get_by_role("button", name="Add").click()
-    window.says("shown only this once")
+    window.says("shown only once")
     window.go(watched.page)
     page.get_by_role("button", name="Snooze for a day").first.click()
     window.toast("Alert snoozed for a day.")

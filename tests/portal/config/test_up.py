@@ -201,7 +201,7 @@ def test_who_uses_up_the_connections_of_a_health_port_has_nobody_killed(
             held.enter_context(socket.create_connection(address, timeout=5))
         always(lambda: is_alive(control), for_s=9.5)
     assert _child(program, "control") == control
-    assert "did not answer" not in program.text()
+    assert "did not respond" not in program.text()
 
 
 def test_the_gateway_asks_with_a_token_that_it_keeps(place: Installation) -> None:

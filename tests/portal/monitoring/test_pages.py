@@ -65,7 +65,7 @@ def test_alerts_are_snoozed_and_limits_and_channels_changed_on_pages(
         True,
     )
     made = bob.post(f"{PAGE}/channels", {"kind": "webhook", "target": "https://example.org/x"})
-    assert "shown only this once" in made.content.decode()
+    assert "shown only once" in made.content.decode()
     channel = traffic.get("monitoring/channels")[1]["id"]
     assert bob.post(f"{PAGE}/channels/{channel}/remove").status_code == 302
     assert len(traffic.get("monitoring/channels")) == 1
@@ -88,7 +88,7 @@ def test_predictions_are_found_and_become_data_on_pages(traffic: Traffic, people
     minute = timedelta(minutes=1)
     before = (clock.now() - 30 * minute).strftime("%Y-%m-%dT%H:%M")
     assert ids[0] in bob.get(page, {"since": before}).content.decode()
-    assert "No captured prediction matches" in bob.get(page, {"until": before}).content.decode()
+    assert "No matching predictions" in bob.get(page, {"until": before}).content.decode()
     assert bob.get(page, {"until": "soon"}).status_code == 422
     assert bob.get(page, {"feature": "a", "value": "tall"}).status_code == 422
     assert bob.post(

@@ -178,7 +178,7 @@ def archive(**files: bytes) -> bytes:
         (
             {"a.pt": archive(**{"constants.pkl": b"", "code/a.py": b""})},
             {"format": "torch_export"},
-            "a.pt is torchscript, and torch_export was said",
+            "a.pt is torchscript, but the format given is torch_export",
         ),
     ],
 )

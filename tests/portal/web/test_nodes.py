@@ -135,7 +135,7 @@ def test_the_page_of_a_node_says_how_well_it_keeps_projects_apart(
     page = text_of(root.get("/settings/nodes/lab-1"))
     assert "namespaces Tasks of different projects cannot see each other's files" in page
     assert "Features: user, mount, pid, ipc, network" in page
-    assert "projects mix" not in page
+    assert "Allow mixing" not in page
     assert "namespaces" in text_of(root.get("/settings/nodes"))
     weak = IsolationFacts(backend="process", level="shared", detail="No user namespaces here.")
     machine.facts = machine.facts.model_copy(update={"isolation": [weak]})
@@ -152,7 +152,7 @@ def test_the_page_of_a_node_says_what_a_task_may_hold_on_its_disk(
     people: Personas, browse: Browse, machine: Machine
 ) -> None:
     root = browse(people.root)
-    assert "A task may hold" not in text_of(root.get("/settings/nodes/lab-1"))
+    assert "A task can use" not in text_of(root.get("/settings/nodes/lab-1"))
     gib = 1024**3
     disk = DiskFacts(capacity_bytes=100 * gib, task_bytes=25 * gib, reserve_bytes=2 * gib)
     machine.facts = machine.facts.model_copy(update={"disk": disk})

@@ -54,10 +54,10 @@ def refuse(
 
 
 NAMES = {
-    "../evil": "leads out",
-    "a/../../evil": "leads out",
-    "a/..": "leads out",
-    "..": "leads out",
+    "../evil": "points outside",
+    "a/../../evil": "points outside",
+    "a/..": "points outside",
+    "..": "points outside",
     "/etc/cron.d/evil": "absolute",
     "//evil": "absolute",
     "C:/evil": "absolute",
