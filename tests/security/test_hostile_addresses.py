@@ -227,7 +227,9 @@ def test_a_slip_in_the_name_of_a_filter_is_refused_and_says_what_was_meant(
     problem = refusal(alice.get("projects?archivd=true"))
     assert (problem.status, problem.code, problem.field) == (422, "unknown_parameter", "archivd")
     assert problem.next_step is not None
-    assert problem.next_step.startswith("Did you mean archived? Its parameters are archived, cursor, limit")
+    assert problem.next_step.startswith(
+        "Did you mean archived? Its parameters are archived, cursor, limit"
+    )
     problem = refusal(alice.get("whoami?" + "x" * 300 + "=1"))
     assert (problem.field, problem.next_step) == ("x" * 100, "It has no parameters: leave it out.")
 

@@ -87,4 +87,6 @@ def test_waiting_requests_bring_one_replica_at_a_time(lab: Lab, gateway: Gateway
     assert "From 1 to 2 replicas: Requests waited 90 ms on average" in lab.story()
     lab.settle()
     _report(lab, gateway, in_flight=4, queue_ms_sum=900 * 5)
-    assert "Requests waited 90 ms on average; the target is 50 ms" in lab.show()["short_of_replicas"]
+    assert (
+        "Requests waited 90 ms on average; the target is 50 ms" in lab.show()["short_of_replicas"]
+    )

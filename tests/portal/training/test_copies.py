@@ -178,7 +178,9 @@ def test_an_earlier_attempt_brings_nothing_any_more(bob: Api, machine: Machine) 
     assert spec_of(machine)["checkpoint"]["step"] == 10
 
 
-@pytest.mark.parametrize(("is_copied", "said"), [(True, "continues from step 10"), (False, "from the beginning")])
+@pytest.mark.parametrize(
+    ("is_copied", "said"), [(True, "continues from step 10"), (False, "from the beginning")]
+)
 def test_a_job_that_loses_its_node_says_from_where_it_goes_on(
     bob: Api,
     machine: Machine,
