@@ -151,7 +151,7 @@ BAD: Final = [
     ({"vec": [1, 2**63]}, "holds '9223372036854775808' at [1] in row 1; INT64"),
     ({"obj": {"a": "x"}}, "holds 'x' at .a in row 1; INT64 was expected"),
     ({"obj": {"z": "x"}}, "holds null at .a in row 1; INT64 was expected: it is missing"),
-    ({"obj": {"a": 1, "q": 2}}, "at .q in row 1; nothing was expected: the object has a, z"),
+    ({"obj": {"a": 1, "q": 2}}, "at .q in row 1; nothing was expected: the object has only a, z"),
     ({"obj": [1]}, "holds '[1]' in row 1; an object of a, z was expected"),
 ]
 
