@@ -213,7 +213,7 @@ LABELS = "it needs a node with the labels zone=x, and none has them."
     [
         ({"cpus": 64}, 1, LARGEST),
         ({"gpus": 2}, 1, "it needs 2 GPUs, but the largest node has 1."),
-        ({"gpus": 1, "gpu_model": "A100"}, 1, "it needs 1 A100 GPU, and no node has any."),
+        ({"gpus": 1, "gpu_model": "A100"}, 1, "it needs 1 A100 GPU, but no node has any."),
         ({"labels": {"zone": "x"}}, 1, LABELS),
         ({"cpus": 4}, 4, "all nodes together can run 3 at once."),
     ],
@@ -252,7 +252,7 @@ def test_a_workload_whose_node_was_removed_says_that_nothing_can_hold_it(
     waiting = submit(people.vision, people.bob, make_tier("card", gpus=1))
     remove_node(node=machine.node)
     assert said(waiting, people.bob) == (
-        "Waiting: no node can fit it anymore: it needs 1 GPU, and no node has any."
+        "Waiting: no node can fit it anymore: it needs 1 GPU, but no node has any."
     )
 
 
