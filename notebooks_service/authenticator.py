@@ -7,7 +7,7 @@ from oauthenticator.generic import GenericOAuthenticator
 from oauthenticator.oauth2 import HTTPClientError, web
 
 _TRY_AGAIN_S: Final = "5"
-_MESSAGE: Final = "Slipway does not answer. Reload this page in a moment."
+_MESSAGE: Final = "Slipway is not responding. Reload this page in a moment."
 
 
 class Unavailable(web.HTTPError):  # type: ignore[misc]

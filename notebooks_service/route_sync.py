@@ -26,7 +26,7 @@ _ROUTES_EVERY_S: Final = 2.0
 _PATIENCE_S: Final = 60.0
 # Time for opening a route, after which the proxy is checked as the cause.
 _PROXY_EVERY_S: Final = 5.0
-_NO_PROXY: Final = "the proxy, through which browsers reach notebooks, does not answer the Hub"
+_NO_PROXY: Final = "the notebooks proxy does not respond to the Hub"
 _OPEN: Final = (NotebookState.OPENING, NotebookState.READY)
 _CONFLICT: Final = 409
 # Description of a server with an open or pending route, from the Hub's REST API.
@@ -96,7 +96,7 @@ class Follower:
                 elif hub_servers is not None:
                     await asyncio.sleep(_AGAIN_S)
             except (PortalUnreachable, PortalRefused, httpx.HTTPError, ValueError) as error:
-                log.warning("the portal cannot be followed now: %s", error)
+                log.warning("cannot sync with the portal: %s", error)
                 await asyncio.sleep(_AGAIN_S)
 
     async def keep_routes(self) -> None:
@@ -106,7 +106,7 @@ class Follower:
             try:
                 await self._doors.check_routes()
             except Exception as error:  # noqa: BLE001 - the proxy is away: try again
-                log.debug("the proxy's routes cannot be checked now: %s", error)
+                log.debug("cannot check the proxy's routes: %s", error)
 
     async def _converge(self, hub_servers: HubServers) -> bool:
         """Open and close routes that differ, and return whether nothing is left to do."""
@@ -149,10 +149,10 @@ class Follower:
                 )
                 opened = await self._opened(hub_server) if requested is not None else None
             except PortalRefused as error:
-                log.warning("the door to %s is not wanted any more: %s", hub_server.id, error)
+                log.warning("the route to %s is no longer needed: %s", hub_server.id, error)
                 return
             except (PortalUnreachable, GaveUp, httpx.HTTPError) as error:
-                log.warning("the door to %s could not be opened: %s", hub_server.id, error)
+                log.warning("the route to %s could not be opened: %s", hub_server.id, error)
                 requested, opened = await self._begin_anew(hub_server, _why(error))
 
     async def _begin_anew(
@@ -200,7 +200,7 @@ class Follower:
                 await self._look_at_proxy(hub_server)
                 looked_at = time.monotonic()
             if values is None:
-                raise GaveUp("the Hub gave up opening the door, and begins anew")
+                raise GaveUp("the Hub could not open the route and is trying again")
             await asyncio.sleep(0.1)
 
     async def _look_at_proxy(self, hub_server: HubServer) -> None:
@@ -208,7 +208,7 @@ class Follower:
         try:
             await self._doors.ask_proxy()
         except httpx.HTTPError as error:
-            log.warning("the proxy does not answer: %s", _why(error))
+            log.warning("the proxy does not respond: %s", _why(error))
             if await self._still_wanted(hub_server, _NO_PROXY) is None:
                 raise GaveUp(_NO_PROXY) from error
 
@@ -224,7 +224,7 @@ class Follower:
         try:
             await self._hub.ask("DELETE", path)
         except httpx.HTTPError as error:
-            log.warning("the door to %s could not be closed: %s", name, error)
+            log.warning("the route to %s could not be closed: %s", name, error)
             return False
         return True
 
@@ -241,7 +241,7 @@ def _why(error: Exception) -> str:
     if isinstance(error, GaveUp):
         return str(error)
     if isinstance(error, httpx.HTTPStatusError):
-        return f"the Hub answers {error.response.status_code} when it is asked to open the door"
+        return f"the Hub responded with {error.response.status_code} when opening the route"
     if isinstance(error, httpx.HTTPError):
-        return f"the Hub does not answer itself ({type(error).__name__})"
-    return "the portal did not answer the Hub in time"
+        return f"the Hub does not respond to itself ({type(error).__name__})"
+    return "the portal did not respond to the Hub in time"

@@ -61,7 +61,7 @@ class SlipwaySpawner(Spawner):  # type: ignore[misc]
             message = str(error) if error.status != _NOT_FOUND else _NO_SUCH
             raise SpawnException(message, reason="refused") from error
         except PortalUnreachable as error:
-            raise SpawnException(f"Slipway does not answer: {error}.", reason="away") from error
+            raise SpawnException(f"Slipway does not respond: {error}.", reason="away") from error
         self._last = hub_server
         self.start_id = hub_server.start
         # The server received this token when its workload started. The Hub needs the same one.
@@ -100,4 +100,4 @@ class SlipwaySpawner(Spawner):  # type: ignore[misc]
             await asyncio.sleep(_LOOK_EVERY_S)
 
 
-_NO_SUCH: Final = "There is no such notebook server of yours. Launch notebooks from the portal."
+_NO_SUCH: Final = "You have no such notebook server. Launch notebooks from the portal."

@@ -42,51 +42,51 @@ from slipway.schemas.training import JobOut  # noqa: E402
 def drive(tell: Teller, ada: Person, grace: Person, folder: Path) -> None:
     """Do every step; raises DemoError or SlipwayError at the first that fails."""
     client = ada.client
-    with tell.step("A project to work in, with a budget, and hardware to run on"):
+    with tell.step("Create a project with a budget, and check the hardware"):
         data.make_project(client)
         tell.pay_from(client, data.PROJECT)
         paying.set_budget(client)
         hardware.show_hardware(client)
-    with tell.step("The digits go in as a version of a dataset"):
+    with tell.step("Upload the digits as a dataset version"):
         digits = data.Digits(folder)
         version, rows = data.push(client, digits), digits.rows
-    with tell.step("A notebook is launched from the portal, runs on the same data, and is stopped"):
+    with tell.step("Launch a notebook from the portal, run it on the same data, and stop it"):
         desk.work_in_notebook(ada)
     jobs: list[JobOut] = []
     for wanted in (learning.SHORT, learning.LONG):
         again = " (the first time, the node installs torch and MLflow)" if not jobs else ""
-        with tell.step(f"Two ranks train together: {wanted.name}{again}"):
+        with tell.step(f"Train on two ranks: {wanted.name}{again}"):
             jobs.append(learning.run_job(client, wanted, version))
             learning.check(client, jobs[-1])
-    with tell.step("The two runs side by side"):
+    with tell.step("Compare the two runs"):
         learning.compare_runs(client, jobs, version)
-    with tell.step("Both models are registered; gates stand before the stage Production"):
+    with tell.step("Register both models, with gates for the stage Production"):
         first, second = (promoting.version_of(client, job) for job in jobs)
         promoting.declare_gates(client, version)
-    with tell.step("The first passes the gates, approved by a colleague"):
+    with tell.step("Promote the first model, approved by a colleague"):
         promoting.promote(ada, grace, first)
-    with tell.step("An endpoint serves it once its golden predictions came back equal"):
+    with tell.step("Deploy it: the endpoint serves once its golden predictions match"):
         serving.create(client, first)
-    with tell.step("The second passes the gates, measured against the first"):
+    with tell.step("Promote the second model, which is better than the first"):
         promoting.promote(ada, grace, second)
-    with tell.step("The endpoint moves to it by a canary, while somebody asks"):
+    with tell.step("Roll it out as a canary under traffic"):
         endpoint = serving.promote_by_canary(client, second, rows)
-    with tell.step("Real predictions through the gateway"):
+    with tell.step("Predict through the gateway"):
         serving.predict(client, endpoint, rows)
-    with tell.step("Other digits arrive than it was made for: the alarm, and what labels then say"):
+    with tell.step("Send drifted digits: alerts, and measured quality from labels"):
         alarming.shift_traffic(client, endpoint, rows)
-    with tell.step("What all of this has cost"):
+    with tell.step("Show what all of this cost"):
         paying.show_spend(client)
 
 
 def run(platform: Platform, tell: Teller) -> None:
     """Wait for the platform, let two people in, and do every step."""
-    with tell.step("Slipway starts"):
+    with tell.step("Start Slipway"):
         platform.wait_until_ready()
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="slipway-demo-"))
         door = Entrance(platform, Passwords(env().data_dir / "demo.json"))
-        with tell.step("Two people sign in by the form"):
+        with tell.step("Sign in as two people"):
             ada = stack.enter_context(door.let_in("Ada", "trains, and registers what she trained"))
             grace = stack.enter_context(door.let_in("Grace", "approves"))
         drive(tell, ada, grace, Path(folder))
@@ -96,12 +96,12 @@ def main() -> int:
     """Run the demo; returns the exit status."""
     parser = argparse.ArgumentParser(description="Start Slipway and drive it once, on real data.")
     parser.add_argument("--exit", action="store_true", help="stop the platform at the end")
-    parser.add_argument("--url", help="drive the Slipway that runs there (DEMO_ADMINISTRATOR)")
+    parser.add_argument("--url", help="use the Slipway at this address (needs DEMO_ADMINISTRATOR)")
     arguments = parser.parse_args()
     if arguments.url:
         email, _, password = os.environ.get("DEMO_ADMINISTRATOR", "").partition(":")
         if not password:
-            parser.error("--url needs DEMO_ADMINISTRATOR=EMAIL:PASSWORD, who invites two people")
+            parser.error("--url needs DEMO_ADMINISTRATOR=EMAIL:PASSWORD, to invite two people")
         platform = Platform(arguments.url.rstrip("/"), administrator=(email, password))
     else:
         platform = Platform(env().url)

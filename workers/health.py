@@ -155,7 +155,7 @@ class _TimedReader(io.RawIOBase):
         """Read the available bytes. Raises TimeoutError."""
         left = self._deadline - time.monotonic()
         if left <= 0:
-            raise TimeoutError("the head took too long")
+            raise TimeoutError("the request head took too long")
         self._connection.settimeout(min(left, _PATIENCE_S))
         return self._connection.recv_into(buffer)
 

@@ -25,7 +25,7 @@ def shift_traffic(client: Client, found: EndpointOut, rows: Sequence[Sequence[fl
     serving = max(one.number for one in found.revisions if one.weight)
     labels = _send(Key(client, "a camera"), found, rows[: _WINDOWS * _WINDOW_ROWS])
     monitoring.label(ENDPOINT, labels, project=PROJECT)
-    show("sent", f"{len(labels)} digits that lie on their side, and what they were")
+    show("sent", f"{len(labels)} rotated digits, and their labels")
 
     def look() -> MonitoringOut | None:
         shown = monitoring.show(ENDPOINT, project=PROJECT, revision=serving)
@@ -34,7 +34,7 @@ def shift_traffic(client: Client, found: EndpointOut, rows: Sequence[Sequence[fl
         }
         return shown if {"drift", "quality"} <= kinds else None
 
-    shown = wait_for(look, "an alarm about drift and quality", within_s=_ALARM_WITHIN_S)
+    shown = wait_for(look, "alerts about drift and quality", within_s=_ALARM_WITHIN_S)
     for alert in shown.alerts:
         if (alert.revision, alert.state) == (serving, _FIRING):
             show("alarm", alert.reason)
@@ -42,7 +42,7 @@ def shift_traffic(client: Client, found: EndpointOut, rows: Sequence[Sequence[fl
     show(
         "measured",
         f"accuracy {quality.figures['accuracy']:.2f} of {quality.labelled} labelled digits; "
-        f"{quality.estimate or 0:.2f} was the estimate",
+        f"{quality.estimate or 0:.2f} was estimated",
     )
     show("look", f"{client.endpoints.page(ENDPOINT, project=PROJECT)}/monitoring")
 

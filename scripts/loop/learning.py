@@ -39,7 +39,7 @@ def run_job(client: Client, wanted: Training, data: DatasetVersionOut) -> JobOut
     found = _trained_before(client, wanted, data)
     if found is not None:
         show("job", client.jobs.page(found.workload.id, project=PROJECT))
-        show("cost", f"{dollars(found.cost_nano_usd)}, when it was trained by an earlier demo")
+        show("cost", f"{dollars(found.cost_nano_usd)}, from an earlier demo")
         return found
     job = train(
         _SCRIPT,
@@ -125,12 +125,12 @@ def check(client: Client, job: JobOut) -> None:
     """Show what a job has come to; raises DemoError unless it learned and saved checkpoints."""
     said = [line for line in _log(client, job).splitlines() if line.startswith("accuracy on ")]
     if not said:
-        raise DemoError(f"the job {job.workload.name} did not say how good its model is")
+        raise DemoError(f"the job {job.workload.name} reported no accuracy")
     saved = client.jobs.checkpoints(job.workload.id, project=PROJECT)
     if not saved:
         raise DemoError(f"the job {job.workload.name} saved no checkpoint")
     show("result", said[-1])
-    show("checkpoints", f"{len(saved)} kept, the latest at step {max(one.step for one in saved)}")
+    show("checkpoints", f"{len(saved)} saved, the latest at step {max(one.step for one in saved)}")
 
 
 def compare_runs(client: Client, jobs: Sequence[JobOut], data: DatasetVersionOut) -> None:
@@ -152,5 +152,5 @@ def compare_runs(client: Client, jobs: Sequence[JobOut], data: DatasetVersionOut
     show("better", client.runs.page(best.id, project=PROJECT))
     readers = {use.job for use in client.datasets.uses(DATASET, data.number or 0, project=PROJECT)}
     if not readers >= {job.workload.id for job in jobs}:
-        raise DemoError(f"{data.reference} does not tell which jobs have read it")
+        raise DemoError(f"{data.reference} does not list the jobs that used it")
     show("lineage", f"{data.reference} → {' and '.join(job.workload.name for job in jobs)}")

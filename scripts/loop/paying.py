@@ -35,5 +35,5 @@ def show_spend(client: Client) -> None:
     show(
         "budget",
         f"{dollars(budget.spent_nano_usd)} of {dollars(budget.limit_nano_usd)} used, "
-        f"{dollars(budget.reserved_nano_usd)} set aside, {dollars(budget.left_nano_usd)} left",
+        f"{dollars(budget.reserved_nano_usd)} reserved, {dollars(budget.left_nano_usd)} left",
     )

@@ -93,13 +93,13 @@ def _approve(author: Person, colleague: Person, number: int) -> None:
     request = _open_request(author.client, number) or author.client.models.request_approval(
         MODEL, number, project=PROJECT, stage=STAGE, note="Trained on two ranks by make demo."
     )
-    show("asked", f"{author.name} asks for version {number} to be approved")
+    show("asked", f"{author.name} requests approval of version {number}")
     done = colleague.client.models.decide(
         MODEL,
         request.id,
         project=PROJECT,
         verdict=Verdict.APPROVE,
-        note="The figures are fine.",
+        note="The metrics are good.",
     )
     show("approved", f"by {done.decided_by.name if done.decided_by else ''}: {done.decision_note}")
 

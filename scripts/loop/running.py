@@ -59,7 +59,7 @@ class Platform:
 
     def _is_ready(self) -> bool | None:
         if self._process is not None and self._process.poll() is not None:
-            raise DemoError("Slipway did not start; the reason stands above")
+            raise DemoError("Slipway did not start; see the reason above")
         return _answers(self.url) or None
 
     def administrator(self) -> tuple[str, str] | None:

@@ -47,7 +47,7 @@ class Key:
             answer = httpx.get(f"{found.url}/ping", headers=headers, timeout=10)
             return answer.is_success or None
 
-        wait_for(look, "a gateway that knows the key and a replica", within_s=_SERVES_WITHIN_S)
+        wait_for(look, "the gateway with the key and a replica", within_s=_SERVES_WITHIN_S)
         return Endpoint(ENDPOINT, key=self.made.key, url=found.url)
 
 
@@ -106,7 +106,7 @@ def create(client: Client, number: int) -> EndpointOut:
             rules={"max_latency_factor": None},
         )
     show("endpoint", client.endpoints.page(ENDPOINT, project=PROJECT))
-    found = wait_for(lambda: _ready(client), "an endpoint that serves", within_s=_SERVES_WITHIN_S)
+    found = wait_for(lambda: _ready(client), "the endpoint to serve", within_s=_SERVES_WITHIN_S)
     show("traffic", _shares(found))
     show("price", f"{dollars(found.nano_usd_per_hour)} an hour while it serves")
     return found
@@ -146,7 +146,7 @@ def promote_by_canary(client: Client, number: int, rows: Sequence[Sequence[float
         found = _Canary(client, number).until_it_has_all()
     if traffic.refused:
         raise DemoError(f"{len(traffic.refused)} predictions failed: {traffic.refused[0]}")
-    show("answered", f"{traffic.answered} predictions meanwhile, none refused")
+    show("answered", f"{traffic.answered} predictions during the rollout, none failed")
     return found
 
 
@@ -175,7 +175,7 @@ class _Canary:
         last = next(iter(self._client.endpoints.rollouts(ENDPOINT, project=PROJECT)))
         if not last.reason:
             return None  # between the two answers the rollout has moved on: look again
-        raise DemoError(f"the canary went back: {last.reason}")
+        raise DemoError(f"the canary was rolled back: {last.reason}")
 
 
 def predict(client: Client, found: EndpointOut, rows: Sequence[Sequence[float]]) -> None:
@@ -189,5 +189,5 @@ def predict(client: Client, found: EndpointOut, rows: Sequence[Sequence[float]])
     right = sum(label == int(row[-1]) for label, row in zip(said, asked, strict=True))
     if right < 0.9 * len(asked):
         raise DemoError(f"only {right} of {len(asked)} predictions are right")
-    show("predictions", f"{right} of {len(asked)} digits right, answered in {took_ms:.0f} ms")
+    show("predictions", f"{right} of {len(asked)} digits right, in {took_ms:.0f} ms")
     show("ask it", f"{found.url}/invocations, with the key {key.made.prefix}…")

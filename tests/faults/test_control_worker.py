@@ -116,7 +116,7 @@ def test_two_workers_send_every_mail_once(live: Live) -> None:
 def test_when_the_leader_is_killed_another_leads_within_ten_seconds(live: Live) -> None:
     _, port = live.another_control()
     wait_for(lambda: live.beat_of() == "leads", "first leader")
-    assert live.beat_of(port) == "stands by"
+    assert live.beat_of(port) == "is on standby"
     # Killed together with its supervisor, so that it does not come back.
     live.program.signal(signal.SIGKILL)
     wait_for(lambda: live.beat_of(port) == "leads", "second leader", within_s=10)
@@ -130,7 +130,7 @@ def test_a_frozen_leader_is_followed_and_replaced(live: Live) -> None:
     wait_for(lambda: live.beat_of(port) == "leads", "second leader", within_s=10)
     live.queue_mails(3)
     live.wait_for_mails(3, within_s=15)
-    wait_for(lambda: live.beat_of() == "stands by", "another worker standing by", within_s=15)
+    wait_for(lambda: live.beat_of() == "is on standby", "another worker standing by", within_s=15)
     assert live.beat_of(port) == "leads"
     assert live.sql("SELECT epoch FROM config_leadership") == 2
 

@@ -80,7 +80,7 @@ def test_nothing_is_read_from_or_written_to_another_file(
         check_unavailable(refused)
         for reply in refused:
             assert "slipway.sqlite3" in reply.text
-            assert "restores a backup" in reply.text
+            assert "restore a backup" in reply.text
         assert f"database_{way}" in refused[0].text
         ready = send(browser, "GET", "/readyz")
         assert ready.status == 503

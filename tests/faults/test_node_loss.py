@@ -136,8 +136,8 @@ def test_a_job_goes_on_elsewhere_when_its_node_is_gone(
     assert workload["attempt"] == 2
     told = jobs.api.get(f"/projects/vision/jobs/{job}/events").json()["items"]
     story = "\n".join(line["message"] for line in told)
-    assert "was last heard of" in story
-    assert f"goes on from step {began}" in story
+    assert "sent its last heartbeat" in story
+    assert f"continues from step {began}" in story
     assert f"checkpoint of step {began}, fetched from the store" in story
     undisturbed = jobs.submit(_TRAIN, args=["0"])
     assert result_of(jobs, undisturbed) == (0, *ended)

@@ -147,7 +147,7 @@ def test_a_portal_killed_before_mlflow_knew_loses_no_move(
         assert [move["target"] for move in client.get("/history").json()["items"]] == ["killed"]
         assert aliases_at(client) == {}
         plan = client.get("/versions/1/plan", params={"alias": "killed"}).json()
-        assert plan["sentence"] == "Version 1 of letters is at the alias killed already."
+        assert plan["sentence"] == "Version 1 of letters is already at the alias killed."
         assert aliases_at(client) == {"killed": 1}
 
 

@@ -179,7 +179,7 @@ def test_a_revocation_that_would_do_nothing_is_refused(dataplane: Plane) -> None
     dataplane.serve(dataplane.replica(), keys=[key_route(KEY), key_route("another", "key-2")])
     wrong_folder = revoke(dataplane, "key-2", folder=str(dataplane.folder))
     assert wrong_folder.returncode == 1
-    assert "holds no configuration of a gateway" in wrong_folder.stderr
+    assert "is not the data folder of a gateway" in wrong_folder.stderr
     typo = revoke(dataplane, "key-3", "key-2")
     assert typo.returncode == 1
     assert "serves no key key-3" in typo.stderr

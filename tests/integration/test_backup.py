@@ -201,12 +201,12 @@ def test_nothing_is_overwritten_and_what_is_lost_is_named(saved: Saved, tmp_path
 
 def _what_is_not_empty_is_left_alone(saved: Saved) -> None:
     done = saved.portal.installation.manage("restore", str(saved.file))
-    refused(done, "has people in it")
+    refused(done, "has users")
     assert answers_of(saved.portal.client("alice")) == saved.answers
 
 
 def _a_file_is_never_overwritten_and_only_its_owner_reads_it(saved: Saved) -> None:
-    refused(saved.portal.installation.manage("backup", str(saved.file)), "is there already")
+    refused(saved.portal.installation.manage("backup", str(saved.file)), "already exists")
     assert saved.file.stat().st_mode & 0o077 == 0
 
 
@@ -234,11 +234,11 @@ def tampered(content: bytes) -> dict[str, tuple[bytes, str]]:
         "cut between chunks": (head + first + second, "end of the backup is missing"),
         "cut in the head": (content[:100], "end of the backup is missing"),
         "a bit": (bytes(flipped), "chunk 1 of"),
-        "swapped": (head + second + first + sealed[2 * CHUNK :], "does not prove itself"),
+        "swapped": (head + second + first + sealed[2 * CHUNK :], "fails authentication"),
         "left out": (head + first + sealed[2 * CHUNK :], "missing or was changed"),
         "repeated": (head + first + sealed, "missing or was changed"),
         "more behind": (content + b"more", "end of the backup is missing"),
-        "cheaper key": (cheaper + sealed, "the passphrase is not the one"),
+        "cheaper key": (cheaper + sealed, "the passphrase is wrong"),
         "not ours": (b"PK\3\4 no tar", "is not an encrypted backup"),
         "empty": (b"", "is not an encrypted backup"),
         "the plain bytes": (b"", "is not an encrypted backup"),
@@ -306,7 +306,7 @@ def test_a_tampered_backup_is_refused_before_anything_is_written(
         before = files_in(fresh)
         refuses_each(fresh, list(cases.values()))
         fresh.environ["SLIPWAY_BACKUP_PASSPHRASE"] = "seven quiet heron"
-        refused(fresh.manage("restore", str(saved.file)), "the passphrase is not the one")
+        refused(fresh.manage("restore", str(saved.file)), "the passphrase is wrong")
         fresh.environ["SLIPWAY_BACKUP_PASSPHRASE"] = ""
         refused(fresh.manage("restore", str(saved.file)), "needs a passphrase")
         refused(fresh.manage("restore", str(saved.file), "--unencrypted"), "is encrypted")
@@ -381,8 +381,8 @@ class Forged:
 
 
 _USERS = "tables/default/accounts_user.jsonl.gz"
-_NOWHERE = "belongs nowhere"
-_OTHER_ROWS = "other rows than the backup says"
+_NOWHERE = "is not part of a backup"
+_OTHER_ROWS = "does not contain the rows"
 _BOMB = gzip.compress(b"[" + b" " * (80 * 1024 * 1024))
 # What is changed in an otherwise true backup, and the words of its refusal.
 FORGERIES: list[tuple[Callable[[Forged], object], str]] = [
@@ -394,18 +394,18 @@ FORGERIES: list[tuple[Callable[[Forged], object], str]] = [
     (lambda it: it.members.update({"data/.env": b"x"}), _NOWHERE),
     (lambda it: it.members.update({"blobs/../evil": b"x"}), _NOWHERE),
     (lambda it: it.members.update({f"artifacts/{'n' * 300}": b"x"}), _NOWHERE),
-    (lambda it: it.link(tarfile.SYMTYPE), "no ordinary file"),
-    (lambda it: it.link(tarfile.LNKTYPE), "no ordinary file"),
-    (lambda it: it.link(tarfile.CHRTYPE), "no ordinary file"),
+    (lambda it: it.link(tarfile.SYMTYPE), "not a regular file"),
+    (lambda it: it.link(tarfile.LNKTYPE), "not a regular file"),
+    (lambda it: it.link(tarfile.CHRTYPE), "not a regular file"),
     (lambda it: it.extra.append(tarfile.TarInfo(it.blob())), "twice"),
     (lambda it: it.extra.append(tarfile.TarInfo("data/keys/other")), "does not list"),
     (lambda it: it.listed.update({it.blob(): "0" * 64}), "is damaged"),
-    (lambda it: it.members.update({it.blob(): b"other"}), "other bytes than it is named by"),
+    (lambda it: it.members.update({it.blob(): b"other"}), "does not match the digest in its name"),
     (lambda it: it.members.update({_USERS: _BOMB}), "a line of more than 64 MiB"),
     (lambda it: it.members.update({_USERS: b"no gzip"}), "cannot be read"),
     (lambda it: it.rows("accounts_user", ["[]"] * 1000, 3), _OTHER_ROWS),
     (lambda it: it.rows("accounts_user", ["[1]"], 1), _OTHER_ROWS),
-    (lambda it: it.nobodys_membership(), "the database refuses rows"),
+    (lambda it: it.nobodys_membership(), "the database rejects rows"),
     (lambda it: it.members.pop(_USERS), f"lacks {_USERS}"),
     (lambda it: it.manifest["databases"].update({"default": []}), "its manifest is not valid"),
     (lambda it: it.unknown_table(), "differ in the tables"),
@@ -452,7 +452,7 @@ def test_nothing_readable_is_in_a_backup_unless_it_is_asked_for(
     assert at.manage("backup", str(by_file), "--passphrase-file", str(secret)).returncode == 0
     checked = at.manage("backup", str(by_file), "--check", "--passphrase-file", str(secret))
     assert checked.returncode == 0, checked.stderr
-    refused(at.manage("backup", str(by_file), "--check"), "the passphrase is not the one")
+    refused(at.manage("backup", str(by_file), "--check"), "the passphrase is wrong")
     secret.write_text("short\n")
     short = at.manage("backup", str(tmp_path / "x"), "--passphrase-file", str(secret))
     refused(short, "at least 12")

@@ -57,7 +57,7 @@ def test_a_client_sets_aliases_and_stages_through_the_gates(alice: Rest, api: ht
         wanted = {"name": "gated", "alias": alias, "version": 1}
         status, code, message = refused(alice, "POST", "registered-models/alias", wanted)
         assert (status, code) == (409, "INVALID_STATE")
-        assert "Nobody has asked for the approval of version 1" in message
+        assert "Nobody has requested approval of version 1" in message
     wanted = {"name": "gated", "version": "1", "stage": "production"}
     assert refused(alice, "POST", "model-versions/transition-stage", wanted)[0] == 409
     moved = alice.post("model-versions/transition-stage", wanted | {"stage": "Staging"})

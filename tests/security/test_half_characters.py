@@ -117,7 +117,7 @@ def test_a_dataset_is_checked_and_shown(people: Personas, ending: str) -> None:
     assert version["state"] in ("ready", "refused"), version
     said = json.dumps(version)
     assert "died" not in said
-    assert "fault of Slipway" not in said
+    assert "bug in Slipway" not in said
     assert client.get("/p/vision/datasets/digits").status_code == 200
     assert client.get("/p/vision/datasets/digits?version=1").status_code == 200
 

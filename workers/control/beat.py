@@ -52,7 +52,7 @@ class Beat:
         """Return healthy while the thread lives and the database responds, leader or not."""
         if self._trouble:
             return Check(False, self._trouble)
-        return Check(self._thread.is_alive(), "leads" if self._leads else "stands by")
+        return Check(self._thread.is_alive(), "leads" if self._leads else "is on standby")
 
     def _run(self) -> None:
         while True:
@@ -63,7 +63,7 @@ class Beat:
                 # Whatever it is, the next tick may go well; standing still would be worse.
                 self._set_leads(leads=False)
                 if not self._trouble:
-                    log.exception("beat_in_trouble")
+                    log.exception("beat_failed")
                 self._trouble = f"{type(error).__name__}: {error}"[:200]
             finally:
                 close_old_connections()
@@ -72,7 +72,7 @@ class Beat:
         try:
             self._office.resign()
         except DatabaseProblem:
-            log.warning("beat_could_not_resign")  # its lease runs out by itself
+            log.warning("beat_resign_failed")  # its lease runs out by itself
         connection.close()
 
     def _tick(self) -> None:

@@ -39,7 +39,7 @@ class BrokerCheck:
         )
         self._lock = threading.Lock()
         self._asked_at = 0.0
-        self._found = Check(False, "not asked yet")
+        self._found = Check(False, "not checked yet")
 
     def __call__(self) -> Check:
         """Ask, or repeat the last answer if it is fresh."""

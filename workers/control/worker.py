@@ -54,7 +54,7 @@ class _Readiness:
         self.since = time.monotonic()
 
     def check(self) -> Check:
-        return Check(self.since is not None, "takes messages" if self.since else "is starting")
+        return Check(self.since is not None, "accepts messages" if self.since else "is starting")
 
 
 def main() -> int:

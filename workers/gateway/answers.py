@@ -71,6 +71,6 @@ ENDS: Final = {length: end(length) for length in range(4096)}
 NOT_FOUND: Final = problem(
     404,
     "not_found",
-    "There is nothing at this address.",
-    "Predictions are at POST /v1/ENDPOINT/predict; GET /v1/ENDPOINT says what it takes.",
+    "Not found.",
+    "Predictions are at POST /v1/ENDPOINT/predict; GET /v1/ENDPOINT describes the inputs.",
 )

@@ -105,7 +105,7 @@ class Connection(asyncio.Protocol):
             extra_info.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._clients.open.add(self)
         if len(self._clients.open) > self._clients.limit or self._clients.is_stopping:
-            detail = "The gateway has as many connections as it takes."
+            detail = "The gateway has reached its connection limit."
             self._end(answers.problem(503, "too_many_connections", detail, retry_after_s=1))
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -254,7 +254,7 @@ class Connection(asyncio.Protocol):
                 detail = f"The head is longer than {MAX_HEAD_BYTES} bytes."
                 raise BadRequest(431, "head_too_large", detail)
             if not 65 <= data[0] <= 90:
-                raise BadRequest(400, "malformed_request", "This is no HTTP/1.1 request.")
+                raise BadRequest(400, "malformed_request", "This is not an HTTP/1.1 request.")
             if not self._rest:
                 self._deadline = time.monotonic() + self._clients.head_within_s
             self._rest = data
@@ -277,7 +277,7 @@ class Connection(asyncio.Protocol):
         if refused is None and entry.key is not None:
             refused = entry.key.endpoint.refusal()
         if refused is None and not self._hold(entry.length):
-            detail = "The gateway holds as many large bodies as it can."
+            detail = "The gateway has reached its limit of large request bodies."
             refused = answers.problem(503, "overloaded", detail, retry_after_s=1)
         if refused is not None and (
             entry.is_chunked or entry.expects or entry.length > _MAX_AHEAD_BYTES

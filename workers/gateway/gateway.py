@@ -130,7 +130,7 @@ class Gateway:
 
     def _has_snapshot(self) -> Check:
         portal = self._portal
-        message = "the portal answers" if portal.is_connected else f"portal: {portal.problem}"
+        message = "the portal responds" if portal.is_connected else f"portal: {portal.problem}"
         return Check(self._table.is_loaded, f"serving snapshot {self._table.version}; {message}")
 
     def _captures(self) -> Check:
@@ -176,7 +176,7 @@ class Gateway:
             try:
                 act()
             except Exception:
-                log.exception("what the gateway does now and then failed; it serves on")
+                log.exception("a periodic task of the gateway failed; it continues to serve")
 
     def _measure(self) -> None:
         now = time.monotonic()
@@ -240,7 +240,7 @@ class Gateway:
                 stdout=asyncio.subprocess.PIPE,
             )
             await _until_gone(partial(self._heed, process), process.kill)
-            log.warning("the shipper ended with %s and is started again", process.returncode)
+            log.warning("the shipper ended with %s and is being restarted", process.returncode)
             await asyncio.sleep(_SHIPPER_PAUSE_S)
 
 

@@ -59,7 +59,7 @@ def read_head(block: bytes) -> Head:
     lines = block.split(b"\r\n")
     match = _REQUEST_LINE.fullmatch(lines[0])
     if match is None:
-        raise _malformed("The first line is not that of an HTTP/1.1 request")
+        raise _malformed("The first line is not an HTTP/1.1 request line")
     if len(lines) - 1 > MAX_HEADERS:
         raise BadRequest(431, "too_many_headers", f"There are more than {MAX_HEADERS} headers.")
     headers = _headers(lines[1:])
@@ -69,7 +69,7 @@ def read_head(block: bytes) -> Head:
     length, is_chunked = _framing(headers, is_old=is_old)
     expect = headers.get(b"expect")
     if expect is not None and expect.lower() != b"100-continue":
-        raise BadRequest(417, "expectation_failed", "Only `Expect: 100-continue` is known.")
+        raise BadRequest(417, "expectation_failed", "Only `Expect: 100-continue` is supported.")
     connection = {part.strip().lower() for part in headers.get(b"connection", b"").split(b",")}
     keep_alive = b"keep-alive" in connection if is_old else b"close" not in connection
     path = match[2].partition(b"?")[0]
@@ -95,9 +95,11 @@ def _framing(headers: dict[bytes, bytes], *, is_old: bool) -> tuple[int, bool]:
     length, coding = headers.get(b"content-length"), headers.get(b"transfer-encoding")
     if coding is not None:
         if length is not None:
-            raise _malformed("There are a Content-Length and a Transfer-Encoding")
+            raise _malformed("There are both a Content-Length and a Transfer-Encoding")
         if is_old or coding.lower() != b"chunked":
-            raise BadRequest(501, "not_implemented", "The only Transfer-Encoding is chunked.")
+            raise BadRequest(
+                501, "not_implemented", "The only supported Transfer-Encoding is chunked."
+            )
         return 0, True
     if length is None:
         return 0, False
@@ -130,12 +132,12 @@ class ChunkedBody:
                 if len(self._held) < 2:
                     return None
                 if self._held[:2] != b"\r\n":
-                    raise _malformed("There are trailers behind the chunked body")
+                    raise _malformed("There are trailers after the chunked body")
                 return b"".join(self._pieces), bytes(self._held[2:])
             if len(self._held) < self._left + 2:
                 return None
             if self._held[self._left : self._left + 2] != b"\r\n":
-                raise _malformed("A chunk does not end where it says")
+                raise _malformed("A chunk does not match its size")
             self._pieces.append(bytes(self._held[: self._left]))
             del self._held[: self._left + 2]
             self._left = -1

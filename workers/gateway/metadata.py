@@ -162,7 +162,7 @@ def openapi(endpoint: Endpoint) -> bytes:
     """Return the endpoint's OpenAPI description, generated from the signature of its model."""
     name, signature = endpoint.route.name, _signature(endpoint)
     problem = {
-        "description": "What was wrong, and the next step",
+        "description": "Error and next step",
         "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/P"}}},
     }
     predictions = {
@@ -178,7 +178,7 @@ def openapi(endpoint: Endpoint) -> bytes:
         },
         "responses": {
             "200": {
-                "description": "Predictions, a row for each row asked",
+                "description": "Predictions, one row per input row",
                 "content": {"application/json": {"schema": predictions}},
             },
             **{str(status): problem for status in (400, 401, 403, 413, 415, 429, 500, 502, 503)},

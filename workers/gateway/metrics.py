@@ -35,7 +35,7 @@ class GatewayCollector(Collector):
         yield _by_revision(
             revisions,
             "slipway_gateway_predictions",
-            "Predictions by outcome; fallback ones were answered by a standby.",
+            "Predictions by outcome; fallback: served by a standby.",
             _OUTCOMES,
         )
         yield _by_revision(
@@ -47,12 +47,12 @@ class GatewayCollector(Collector):
         yield _by_revision(
             revisions,
             "slipway_gateway_shadow_copies",
-            "Copies of predictions for a shadow; unmirrored ones were left out.",
+            "Predictions mirrored to a shadow; unmirrored: skipped.",
             _COPIES,
         )
         refused = CounterMetricFamily(
             "slipway_gateway_not_routed",
-            "Requests that no revision saw, by reason.",
+            "Requests rejected before a revision, by reason.",
             labels=["endpoint", "reason"],
         )
         for endpoint in endpoints:
@@ -67,7 +67,7 @@ class GatewayCollector(Collector):
         )
         yield GaugeMetricFamily(
             "slipway_gateway_capture_fails",
-            "1 while predictions are answered and not captured.",
+            "1 while predictions are served but not captured.",
             value=bool(self._capture.reason),
         )
 

@@ -202,7 +202,7 @@ class ReplicaConnection(asyncio.Protocol):
                     self._handshake(received)
         except BrokenFrame as error:
             log.warning("replica %s: %s", self.route.id, error)
-            self.reason = f"it does not speak our protocol: {error}"
+            self.reason = f"it does not speak the protocol: {error}"
             if self._transport is not None:
                 self._transport.abort()
 
@@ -284,7 +284,7 @@ class ReplicaConnection(asyncio.Protocol):
             try:
                 await asyncio.wait_for(self._connect(), _PATIENCE_S)
             except (OSError, TimeoutError) as error:
-                self.reason = f"cannot connect: {str(error) or 'no answer'}"
+                self.reason = f"cannot connect: {str(error) or 'no response'}"
             else:
                 handle = asyncio.get_running_loop().call_later(_PATIENCE_S, self._expect_welcome)
                 await self._gone.wait()
@@ -310,9 +310,9 @@ class ReplicaConnection(asyncio.Protocol):
         with suppress(ValueError):
             await loop.create_connection(lambda: self, host.strip("[]"), int(port))
             return
-        raise OSError(f"{address} is no address")
+        raise OSError(f"{address} is not an address")
 
     def _expect_welcome(self) -> None:
         if self.state == "connecting" and self._transport is not None:
-            self.reason = "it accepted the connection and said nothing"
+            self.reason = "it accepted the connection but sent nothing"
             self._transport.abort()

@@ -29,8 +29,9 @@ def _revoke(folder: Path, keys: set[str], *, force: bool) -> str:
     known = _known_keys(folder)
     if known is None and not force:
         return (
-            f"{folder} holds no configuration of a gateway. Give the folder that the gateway was "
-            "started with, of `make up` the folder gateway in its data folder, or add --force."
+            f"{folder} is not the data folder of a gateway. Give the folder that the gateway was "
+            "started with (for `make up`, the folder gateway in its data folder), or add "
+            "--force."
         )
     path = folder / "revoked.json"
     try:
@@ -41,10 +42,10 @@ def _revoke(folder: Path, keys: set[str], *, force: bool) -> str:
         return f"{path} cannot be written: {error}"
     if unknown and not force:
         return (
-            f"The gateway of {folder} serves no key {', '.join(unknown)}: it is revoked or expired "
-            "already, or mistyped. To refuse it all the same, add --force."
+            f"The gateway of {folder} serves no key {', '.join(unknown)}: it is revoked or "
+            "expired already, or mistyped. To revoke it anyway, add --force."
         )
-    sys.stdout.write(f"{folder}: {len(before | keys)} keys are refused on this host.\n")
+    sys.stdout.write(f"{folder}: {len(before | keys)} keys are revoked on this host.\n")
     return ""
 
 
@@ -56,17 +57,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         type=Path,
         required=True,
         action="append",
-        help="the gateway's data folder; once for each gateway of this host",
+        help="the gateway's data folder; repeatable for several gateways on this host",
     )
     parser.add_argument("--stdin", action="store_true", help="read the text of one key from stdin")
-    parser.add_argument("--force", action="store_true", help="refuse keys that are not known here")
+    parser.add_argument(
+        "--force", action="store_true", help="revoke keys that are unknown to this gateway"
+    )
     parser.add_argument("key", nargs="*", help="id of a key, or its SHA-256 in hex")
     options = parser.parse_args(arguments)
     keys = {key.strip() for key in options.key}
     if options.stdin:
         keys.add(hashlib.sha256(sys.stdin.readline().strip().encode()).hexdigest())
     if not keys:
-        parser.error("name a key, or give its text with --stdin")
+        parser.error("give a key id, or the key's text with --stdin")
     problems = [_revoke(folder, keys, force=options.force) for folder in options.data_dir]
     for problem in filter(None, problems):
         sys.stderr.write(f"{problem}\n")

@@ -209,7 +209,7 @@ class Doorkeeper:
         if not right:
             allowed = b", ".join(sorted({door.method for door, _ in matches})).decode()
             entry.refused = answers.problem(
-                405, "method_not_allowed", f"This address answers {allowed} only."
+                405, "method_not_allowed", f"This address allows only {allowed}."
             )
             return
         door, match = right[0]
@@ -254,7 +254,7 @@ class Doorkeeper:
                 403,
                 "scope_missing",
                 f"This key does not have the scope {door.policy}.",
-                "Use a key that has it.",
+                "Use a key with this scope.",
             )
             return None
         return key
@@ -279,13 +279,13 @@ class Doorkeeper:
         media, _, parameter = head.headers.get(b"content-type", b"").lower().partition(b";")
         media = media.strip()
         if parameter and parameter.strip() not in (b"charset=utf-8", b'charset="utf-8"'):
-            entry.refused = _wrong_type("The body has to be in UTF-8.")
+            entry.refused = _wrong_type("The body must be in UTF-8.")
         elif door.contract == Contract.INFER:
             self._read_head_length(entry, head)
         elif media == b"text/csv":
             entry.contract = Contract.SCORING_CSV
         elif media not in _JSON_TYPES:
-            entry.refused = _wrong_type("The body has to be application/json or text/csv.")
+            entry.refused = _wrong_type("The body must be application/json or text/csv.")
 
     def _read_head_length(self, entry: RequestHead, head: Head) -> None:
         headers = head.headers.get(b"inference-header-content-length")
@@ -297,7 +297,7 @@ class Doorkeeper:
             entry.refused = answers.problem(
                 400,
                 "malformed_request",
-                "Inference-Header-Content-Length is no length inside the body.",
+                "Inference-Header-Content-Length is not a length within the body.",
             )
             return
         entry.head_len = int(headers)
@@ -315,8 +315,8 @@ def _too_fast(who: str, wait_s: float) -> bytes:
     return answers.problem(
         429,
         "rate_limited",
-        f"{who} was asked more often than its limit allows.",
-        "Try again after the seconds of Retry-After.",
+        f"{who} has exceeded its rate limit.",
+        "Try again after Retry-After.",
         retry_after_s=max(1, min(3600, round(wait_s + 0.5))),
     )
 

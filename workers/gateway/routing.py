@@ -121,8 +121,9 @@ class Endpoint:
             return answers.problem(
                 503,
                 "overloaded",
-                f"{self.in_flight} predictions wait already, more than can be answered in time.",
-                "Try again after the seconds of Retry-After.",
+                f"{self.in_flight} predictions are already queued, more than can be served in "
+                "time.",
+                "Try again after Retry-After.",
                 retry_after_s=max(1, min(30, math.ceil(wait_s))),
             )
         return None
@@ -174,7 +175,7 @@ class Endpoint:
                         overdue,
                         504,
                         "prediction_timeout",
-                        f"The model did not answer within {self.route.limits.timeout_s:g} s.",
+                        f"The model did not respond within {self.route.limits.timeout_s:g} s.",
                     )
 
     # From the revisions
@@ -283,8 +284,8 @@ class Endpoint:
                 given_up,
                 502,
                 "replica_lost",
-                "The replica died before it answered, and no other could be asked.",
-                "Try again: a prediction may be asked for twice.",
+                "The replica died before it responded, and no other replica was available.",
+                "Try again: predictions are safe to retry.",
                 retry_after_s=1,
             )
         if again:
@@ -364,7 +365,7 @@ class Endpoint:
             503,
             "no_replica",
             "No replica of the endpoint is ready.",
-            "Try again after the seconds of Retry-After, or look at the endpoint's page.",
+            "Try again after Retry-After, or check the endpoint's page.",
             retry_after_s=1,
         )
         for pending in pendings:

@@ -71,7 +71,12 @@ def read_settings(arguments: Sequence[str]) -> GatewaySettings:
         description="The Slipway gateway: keys, limits, routing and capture of predictions.",
     )
     add = parser.add_argument
-    add("--data-dir", type=Path, required=True, help="folder of this process; survives restarts")
+    add(
+        "--data-dir",
+        type=Path,
+        required=True,
+        help="data folder of this process; must survive restarts",
+    )
     add("--host", default="127.0.0.1", help="where to listen (%(default)s)")
     add("--port", type=int, default=8002, help="port, 0 for any (%(default)s)")
     add("--name", default=_name(), help="name in reports (%(default)s)")
@@ -84,14 +89,14 @@ def read_settings(arguments: Sequence[str]) -> GatewaySettings:
         action="append",
         default=[],
         metavar="HOST[:PORT]",
-        help="another name at which it answers; .HOST for all names of a domain; repeatable",
+        help="another accepted host name; .HOST for all names of a domain; repeatable",
     )
-    add("--predictions-dir", type=Path, help="where Parquet goes; in the data folder by default")
+    add("--predictions-dir", type=Path, help="where to write Parquet; default: in the data folder")
     add("--max-connections", type=int, default=10_000)
-    add("--head-within-s", type=float, default=10.0, help="for clients that dawdle (%(default)s)")
-    add("--held-mib", type=int, default=1024, help="memory for bodies under way (%(default)s)")
+    add("--head-within-s", type=float, default=10.0, help="timeout for slow clients (%(default)s)")
+    add("--held-mib", type=int, default=1024, help="memory for bodies in flight (%(default)s)")
     add(
-        "--capture-mib", type=int, default=4096, help="disk for predictions that wait (%(default)s)"
+        "--capture-mib", type=int, default=4096, help="disk for unshipped predictions (%(default)s)"
     )
     add("--health-port", type=int, help="loopback port of health and metrics, 0 for any")
     args = parser.parse_args(arguments)

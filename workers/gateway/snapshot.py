@@ -35,7 +35,7 @@ def read_snapshot(path: Path) -> GatewaySnapshot | None:
     except FileNotFoundError:
         return None
     except (OSError, pydantic.ValidationError) as error:
-        log.warning("the snapshot on the disk cannot be used: %s", type(error).__name__)
+        log.warning("the snapshot on disk cannot be used: %s", type(error).__name__)
         return None
 
 
@@ -46,7 +46,7 @@ def read_revoked(path: Path) -> frozenset[str]:
     except FileNotFoundError:
         return frozenset()
     except (OSError, ValueError):
-        log.warning("%s cannot be read; the keys revoked before stay revoked", path.name)
+        log.warning("%s cannot be read; keys revoked before stay revoked", path.name)
         raise
     return frozenset(map(str, document))
 
@@ -75,7 +75,7 @@ class SnapshotKeeper:
             threading.Thread(target=self._watch_revocations, name="revocations", daemon=True),
         )
         self.is_connected = False
-        self.problem = "not asked yet"
+        self.problem = "not checked yet"
 
     def start(self) -> None:
         """Start the threads."""
@@ -119,7 +119,7 @@ class SnapshotKeeper:
 
     def _away(self, problem: str) -> None:
         if self.is_connected:
-            log.warning("the portal is away, serving on: %s", problem)
+            log.warning("the portal is unavailable; continuing to serve: %s", problem)
         self.is_connected, self.problem = False, problem
 
     def _token(self) -> str:
@@ -143,13 +143,13 @@ class SnapshotKeeper:
         try:
             snapshot = GatewaySnapshot.model_validate_json(answer.content)
         except pydantic.ValidationError as error:
-            self._away(f"the portal's snapshot is malformed: {error.error_count()} faults")
+            self._away(f"the portal's snapshot is malformed: {error.error_count()} errors")
             return
         try:
             write_atomically(self._settings.snapshot_path, answer.text)
         except OSError as error:
             # Apply it anyway: a new snapshot in memory is better than an old one in both places.
-            log.warning("the snapshot cannot be kept on the disk: %s", error.strerror)
+            log.warning("the snapshot cannot be written to disk: %s", error.strerror)
         self._apply(snapshot)
         self._etag = answer.headers.get("ETag", "")
         self.is_connected, self.problem = True, ""
@@ -162,7 +162,7 @@ class SnapshotKeeper:
         try:
             client.request("POST", f"{url}/api/gateway/v1/reports", report)
         except PortalRefused as error:
-            log.warning("the portal refused a report: %s", error)
+            log.warning("the portal rejected a report: %s", error)
 
     def _watch_revocations(self) -> None:
         while not self._stopped.wait(_REVOKED_S):

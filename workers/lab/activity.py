@@ -91,15 +91,15 @@ class Watch:
             more = f" and {len(busy) - 1} more" if len(busy) > 1 else ""
             return f"a kernel is busy: {busy[0]}{more}"[:200]
         if self._is_wanted:
-            return "somebody asked to keep it"
+            return "kept running on request"
         if self._saved_at > self._saves_seen:
-            return "a file was saved a moment ago"
+            return "a file was just saved"
         kernels = self.serverapp.kernel_manager
         ran = [
             kernels.get_kernel(kernel_id).last_activity for kernel_id in kernels.list_kernel_ids()
         ]
         if any(at is not None and at > self._looked_at for at in ran):
-            return "a kernel worked a moment ago"
+            return "a kernel was just active"
         if any(at > self._looked_at for at in self._terminals()):
             return "a terminal is in use"
         return background
@@ -138,9 +138,9 @@ class Watch:
         known = bool(self._used)
         self._used, self._measured_at = used, now
         if known and cpu / span_s > _CPU_SHARE:
-            return "a process in the background uses the processor"
+            return "a background process uses the CPU"
         if known and moved / span_s > _BYTES_A_SECOND:
-            return "a process in the background reads or writes"
+            return "a background process reads or writes"
         return ""
 
 

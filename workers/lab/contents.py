@@ -61,7 +61,7 @@ class TwoFolders:
         root = str(personal_folder())
         os_path = os.path.normpath(os.path.join(root, rest))  # noqa: PTH118 - not resolved
         if "\0" in rest or not Path(os_path).is_relative_to(root):
-            raise NoticeError(_NOT_FOUND, f"{path} is outside of the personal folder")
+            raise NoticeError(_NOT_FOUND, f"{path} is outside the personal folder")
         return os_path
 
 
@@ -108,7 +108,7 @@ class Contents(TwoFolders, AsyncLargeFileManager):  # type: ignore[misc]
 
     def _require_not_personal(self, path: str) -> None:
         if path_in_personal(path) == "":
-            raise NoticeError(_FORBIDDEN, "The personal folder stays as it is.")
+            raise NoticeError(_FORBIDDEN, "The personal folder cannot be changed.")
 
 
 class Kernels(AsyncMappingKernelManager):

@@ -52,7 +52,7 @@ class Route:
 
 
 # JupyterLab's own routes are guarded by Jupyter and the Hub: see `notebooks_service.hub`.
-ROUTES: Final = (Route("slipway/stop", "whoever the Hub lets into the server"),)
+ROUTES: Final = (Route("slipway/stop", "users that the Hub admits to the server"),)
 
 
 def add_notices(serverapp: Any, reporter: Reporter) -> None:

@@ -40,7 +40,7 @@ class Reporter:
                     told_at = time.monotonic()
                     busy = now_busy
             except Exception:
-                log.exception("the report could not be made")
+                log.exception("the report could not be created")
             await asyncio.sleep(_LOOK_EVERY_S if told_at else 0.1)
 
     async def keep(self) -> None:
@@ -77,7 +77,7 @@ class Reporter:
         try:
             answer = await self._client.request("POST", self._url, json=body)
         except PortalError as error:
-            log.warning("the portal did not accept the report: %s", error)
+            log.warning("the portal rejected the report: %s", error)
             return False
         self.orders = answer.json()
         return True

@@ -58,12 +58,12 @@ Notebooks in here have no versions in the project.
 """
 _NOT_FOR_JOBS: Final = "# Jobs that are submitted from here get no hidden files.\n/.*\n"
 _ABOUT_MOVE: Final = """
-## What was yours before
+## Your previous files
 
 An earlier release kept packages, settings and history in the workspace, below
 `{old}`,
-where other members could change them. None of it was taken over, since it would be executed by your
-server. Install packages again by `%pip install`, copy what you recognize, then delete that folder.
+where other members could change them. Nothing was migrated, because your server would execute it.
+Install packages again with `%pip install`, copy what you recognize, then delete that folder.
 """
 
 

@@ -215,7 +215,7 @@ def _open_folder(name: str, parent: int | None) -> tuple[int, int | None]:
     try:
         status = os.fstat(place)
         if status.st_uid != os.geteuid():
-            raise PermissionError(f"{name} belongs to somebody else")
+            raise PermissionError(f"{name} belongs to another user")
         mode = stat.S_IMODE(status.st_mode)
         os.chmod(f"/proc/self/fd/{place}", mode | _OWNER_MAY_ALL)  # noqa: PTH101
         return os.open(f"/proc/self/fd/{place}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), mode

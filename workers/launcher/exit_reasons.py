@@ -68,8 +68,8 @@ _FILE_TOO_LARGE: Final = "File too large"
 _SENTENCES: Final = {
     OUT_OF_MEMORY: "Rank {rank} ran out of memory{limit}: {detail}",
     OUT_OF_GPU_MEMORY: "Rank {rank} ran out of GPU memory: {detail}",
-    IMPORT_ERROR: "Rank {rank} could not import what it needs: {detail}",
-    WORLD_SIZE: "The ranks could not form the world of {world_size} that was asked for: {detail}",
+    IMPORT_ERROR: "Rank {rank} could not import a module: {detail}",
+    WORLD_SIZE: "The ranks could not form the requested world of {world_size}: {detail}",
     DISK_FULL: "Rank {rank} could not write because the disk is full: {detail}",
 }
 
@@ -158,7 +158,7 @@ def judge(evidence: Evidence) -> Verdict:
     if evidence.fenced_after_s is not None:
         return Verdict(FENCED, _fenced(evidence.fenced_after_s))
     if evidence.stop_reason is not None:
-        return Verdict(evidence.stop_reason, evidence.stop_message or "Stopped as asked.")
+        return Verdict(evidence.stop_reason, evidence.stop_message or "Stopped on request.")
     if evidence.disk_over is not None:
         return Verdict(DISK_FULL, evidence.disk_over, first)
     if evidence.memory_over_bytes is not None:
@@ -167,10 +167,10 @@ def judge(evidence: Evidence) -> Verdict:
     if evidence.hung_for_s is not None:
         return Verdict(HANG, _hung(evidence.hung_for_s))
     if first is None:
-        return Verdict(COMPLETED, "All ranks ended with status 0.")
+        return Verdict(COMPLETED, "All ranks exited with status 0.")
     if evidence.oom_kills and (first.signal == signal.SIGKILL or first.signal is None):
         limit = gibibytes(evidence.memory_limit_bytes)
-        sentence = f"The kernel stopped rank {first.rank}: the task used all of its {limit}."
+        sentence = f"The kernel killed rank {first.rank}: the task used all of its {limit}."
         return Verdict(OUT_OF_MEMORY, sentence, first)
     if first.signal is not None and first.failure is None:
         return _by_signal(first, evidence.disk_limit_bytes)
@@ -181,8 +181,8 @@ def judge(evidence: Evidence) -> Verdict:
 
 def _fenced(after_s: float) -> str:
     return (
-        f"The node had not reached the portal for {after_s:.0f} s, so it ended the task itself: "
-        "by then the portal may have started it elsewhere."
+        f"The node could not reach the portal for {after_s:.0f} s, so it stopped the task: the "
+        "portal may have restarted it elsewhere."
     )
 
 
@@ -191,17 +191,17 @@ def over_disk(held_bytes: int | None, limit_bytes: int) -> str:
     limit = gibibytes(limit_bytes)
     if held_bytes is None:
         return (
-            "The task's folders are nested too deep to measure whether they are below "
-            f"its limit of {limit} on the node's disk."
+            "The task's folders are nested too deeply to check them against its limit of "
+            f"{limit} on the node's disk."
         )
     held = gibibytes(held_bytes)
-    return f"The task held {held} on the node's disk, more than its limit of {limit}."
+    return f"The task used {held} on the node's disk, more than its limit of {limit}."
 
 
 def _hung(for_s: float) -> str:
     return (
-        f"No rank wrote output or finished a step for {for_s:.0f} s. "
-        "The stack of every rank stands at the end of its log."
+        f"No rank wrote output or finished a step for {for_s:.0f} s. The stack trace of each "
+        "rank is at the end of its log."
     )
 
 
@@ -211,12 +211,14 @@ def _by_signal(first: RankEnding, disk_limit_bytes: int) -> Verdict:
         return Verdict(DISK_FULL, _file_too_large(first.rank, disk_limit_bytes), first)
     name = _signal_name(first.signal)
     hint = {
-        "SIGSEGV": " It touched memory not its own; a compiled extension is the usual cause.",
-        "SIGILL": " It used an instruction this CPU does not have.",
+        "SIGSEGV": " It accessed invalid memory; the usual cause is a compiled extension.",
+        "SIGILL": " It used an instruction that this CPU does not support.",
         "SIGBUS": " Shared memory or a mapped file ran out of space.",
-        "SIGKILL": " Somebody, or the kernel for want of memory on the machine, killed it.",
+        "SIGKILL": (
+            " It was killed by somebody, or by the kernel because the machine ran out of memory."
+        ),
     }.get(name, "")
-    return Verdict(SIGNAL, f"Rank {first.rank} was ended by {name}.{hint}", first)
+    return Verdict(SIGNAL, f"Rank {first.rank} was killed by {name}.{hint}", first)
 
 
 def _file_too_large(rank: int, limit_bytes: int) -> str:
@@ -234,7 +236,7 @@ def _signal_name(number: int) -> str:
 def _by_peers(first: RankEnding, evidence: Evidence) -> Verdict:
     tail = evidence.tails.get(first.rank, "")
     _, detail = _read_failure(first.failure) if first.failure else _read_output(tail)
-    sentence = f"Rank {first.rank} lost the ranks on other nodes: {_shorten(detail)}"
+    sentence = f"Rank {first.rank} lost its connection to ranks on other nodes: {_shorten(detail)}"
     return Verdict(PEER_FAILED, sentence, first)
 
 
@@ -242,7 +244,7 @@ def _by_exit(first: RankEnding, evidence: Evidence) -> Verdict:
     tail = evidence.tails.get(first.rank, "")
     reason, detail = _read_failure(first.failure) if first.failure else _read_output(tail)
     if reason is None:
-        ended = "failed" if first.exit_code is None else f"ended with status {first.exit_code}"
+        ended = "failed" if first.exit_code is None else f"exited with status {first.exit_code}"
         message = f": {_shorten(detail)}" if detail else "."
         sentence = f"Rank {first.rank} {ended}{message}"
         return Verdict(EXIT, sentence, first)
@@ -252,7 +254,7 @@ def _by_exit(first: RankEnding, evidence: Evidence) -> Verdict:
         rank=first.rank,
         detail=_shorten(detail),
         world_size=evidence.world_size,
-        limit=f" (the task may use {gibibytes(evidence.memory_limit_bytes)})",
+        limit=f" (the task can use {gibibytes(evidence.memory_limit_bytes)})",
     )
     return Verdict(reason, sentence, first)
 

@@ -140,7 +140,7 @@ class StopRequest:
 
     reason: str
     grace_s: float
-    message: str = "Stopped as asked."
+    message: str = "Stopped on request."
 
 
 @dataclass(frozen=True)

@@ -94,7 +94,7 @@ class Sandbox:
         if message != _READY or not rights:
             with suppress(ChildProcessError):
                 os.waitpid(init, 0)
-            reason = message.decode("utf-8", errors="replace") or "its first process ended"
+            reason = message.decode("utf-8", errors="replace") or "its first process exited"
             raise OSError(0, f"The sandbox could not be created: {reason}")
         return cls(array.array("i", rights[0][2][:4])[0], init)
 
@@ -233,7 +233,7 @@ def main() -> None:
     """Entry: `python -c BOOT ROOT DESCRIPTION PROGRAM [ARGUMENT …]`, with View's fields as JSON."""
     # A build or a warm process is of no use without the agent that started it.
     if not die_with(os.getppid(), signal.SIGKILL):
-        raise failure("the parent is gone")
+        raise failure("the parent has exited")
     status = run_inside(json.loads(sys.argv[2]), sys.argv[3:])
     if status < 0:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -59,7 +59,7 @@ def _fetched(url: str, token: str) -> str:
                 answer = client.get(url)
                 if answer.status_code == httpx.codes.OK:
                     return answer.text
-                message = f"the portal answered {answer.status_code}"
+                message = f"the portal responded with {answer.status_code}"
                 is_final = answer.is_client_error
             except httpx.HTTPError as error:
                 message, is_final = f"the portal cannot be reached ({error})", False
@@ -81,7 +81,7 @@ def main() -> int:
     except pydantic.ValidationError as error:
         # The input is not printed: it holds the secret.
         places = ", ".join(".".join(map(str, fault["loc"])) for fault in error.errors())
-        sys.stderr.write(f"slipway model server: {VARIABLE} is not as expected: {places}\n")
+        sys.stderr.write(f"slipway model server: {VARIABLE} is not valid: {places}\n")
         return _USAGE
     except OSError as error:
         sys.stderr.write(f"slipway model server: {VARIABLE} cannot be read: {error.strerror}\n")

@@ -108,7 +108,7 @@ def _refuse_rounded(name: str, values: Any, given: Array, datatype: str) -> None
             raise fault(
                 name,
                 f"holds {value} in {at}; {datatype} was expected: it would become {int(held)}, "
-                "send a number that it holds exactly",
+                "send a number that it can represent exactly",
             )
 
 

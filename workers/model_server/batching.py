@@ -36,7 +36,9 @@ _TIMED: Final = 3
 # Whole factors keep whole numbers whole.
 _FACTORS: Final = (-1, 0, 3, 1000)
 _TEXT_TIMES: Final = 8
-_MORE_GOLDEN: Final = "Record golden rows with slipway.register(…, golden=…), or state `batching`."
+_MORE_GOLDEN: Final = (
+    "Record golden rows with slipway.register(…, golden=…), or declare `batching`."
+)
 
 
 class _Refuted(Exception):
@@ -98,14 +100,14 @@ def report_of(proof: Proof | None, stated: BatchingMode | None) -> BatchingRepor
     """Return the mode to work in. An example against merging outweighs a statement for it."""
     if proof is None:
         assert stated is not None  # noqa: S101  (only a statement spares the proof)
-        reason = f"Its author stated {stated.value}."
+        reason = f"Its author declared {stated.value}."
         return BatchingReport(mode=stated, verdict=BatchingVerdict.UNPROVED, reason=reason)
     merges = proof.verdict is BatchingVerdict.PROVED or (
         proof.verdict is BatchingVerdict.UNPROVED and stated is BatchingMode.ROWS
     )
     reason = proof.reason
     if stated is BatchingMode.ROWS and proof.verdict is not BatchingVerdict.PROVED:
-        reason = f"Its author stated rows. {reason}"
+        reason = f"Its author declared rows. {reason}"
     return BatchingReport(
         mode=BatchingMode.ROWS if merges else BatchingMode.REQUESTS,
         verdict=proof.verdict,
@@ -133,13 +135,13 @@ def prove(
     else:
         verdict = BatchingVerdict.PROVED
         reason = (
-            f"{prover.compared} rows were answered alike alone, together, in another order and "
-            f"beside other rows, up to {prover.max_rows} in a call."
+            f"{prover.compared} rows gave the same predictions alone, together, in a different "
+            f"order and beside other rows, up to {prover.max_rows} in a call."
         )
     has_changed = verdict is not BatchingVerdict.UNPROVED and prover.has_changed()
     if has_changed and verdict is BatchingVerdict.PROVED:
         verdict = BatchingVerdict.REFUTED
-        reason = "After other rows were asked, golden rows are answered differently."
+        reason = "After other rows were predicted, golden rows give different predictions."
     return Proof(verdict, reason, prover.max_rows, has_changed, prover.times)
 
 
@@ -166,7 +168,7 @@ class _Prover:
         strangers = self._strangers([row for row, _ in rows])
         if len({subject.body for subject in subjects} | set(strangers)) < 2:
             raise _Unproved(
-                f"There is one golden row, and the model takes no other. {_MORE_GOLDEN}"
+                f"There is only one golden row, and the model accepts no other. {_MORE_GOLDEN}"
             )
         self.compared = len(subjects)
         began = time.monotonic()
@@ -187,10 +189,10 @@ class _Prover:
             body = orjson.dumps(row)
             answers = [self._answer(body), self._answer(body)]
             if answers[0] is None or answers[1] is None:
-                raise _Refuted(f"Golden row {number} is refused when it is asked alone.")
+                raise _Refuted(f"Golden row {number} is rejected when it is predicted alone.")
             subject = _Subject(f"golden row {number}", body, answers[0], tolerance)
             if difference := self._differs(subject, answers[1]):
-                raise _Refuted(f"Asked alone twice, golden row {number} differs: {difference}.")
+                raise _Refuted(f"Predicted alone twice, golden row {number} differs: {difference}.")
             subjects.append(subject)
             if len(subjects) > 1 and len(subjects) * (self.times.alone_s or 0) > _ALONE_S / 2:
                 break
@@ -270,8 +272,8 @@ class _Prover:
     def _compare(self, company: Sequence["_Subject | bytes"]) -> None:
         if self._is_late():
             raise _Unproved(
-                f"The proof would have taken longer than {_WITHIN_S:.0f} s. State `batching` "
-                "if you know that rows do not depend on each other."
+                f"The proof would have taken longer than {_WITHIN_S:.0f} s. Declare `batching` "
+                "if you know that rows are independent."
             )
         bodies = [item.body if isinstance(item, _Subject) else item for item in company]
         answers = self._merged(bodies)
@@ -280,7 +282,7 @@ class _Prover:
         for item, answer in zip(company, answers, strict=True):
             if isinstance(item, _Subject) and (difference := self._differs(item, answer)):
                 raise _Refuted(
-                    f"Beside other rows, {item.name} is answered differently: {difference}."
+                    f"Beside other rows, {item.name} gives a different prediction: {difference}."
                 )
 
     def _time_merged(self) -> None:
@@ -315,7 +317,7 @@ class _Prover:
             outputs = self._model.predict(joined, batches[0].params)
             pieces = cut(outputs, [batch.rows for batch in batches])
         except UnevenOutputs:
-            raise _Refuted("Its outputs do not have one row for each row that was asked.") from None
+            raise _Refuted("Its outputs do not have one row per input row.") from None
         except Exception as error:
             message = f"{type(error).__name__}: {error}"
             raise _Refuted(f"It fails when rows are merged: {shorten(message, 400)}") from error

@@ -372,6 +372,6 @@ def _failed(waiting: QueuedRequest, error: Exception) -> ResponseFrame:
         500,
         "model_failed",
         f"The model failed on this input: {message}",
-        "Look into the logs of the replica; the model's code raised this.",
+        "The model's code raised this error; check the logs of the replica.",
     )
     return ResponseFrame(waiting.asked.number, 500, Content.PROBLEM, 0, 0, body)

@@ -44,7 +44,7 @@ def _bring(client: httpx.Client, folder: Path, blobs: Path | None, file: ModelFi
     if target.is_file() and not target.is_symlink() and _digest(target) == file.sha256:
         return
     if file.url is None:
-        state = "does not have its digest" if target.exists() else "is missing"
+        state = "does not match its digest" if target.exists() else "is missing"
         raise NotReady(f"{file.path} of the model {state}.")
     target.parent.mkdir(parents=True, exist_ok=True)
     if blobs is None:
@@ -86,15 +86,17 @@ def _fetch(client: httpx.Client, file: ModelFile, target: Path) -> None:
     try:
         with client.stream("GET", file.url or "") as answer, draft.open("wb") as out:
             if answer.status_code != 200:
-                raise NotReady(f"{file.path} of the model: the store said {answer.status_code}.")
+                raise NotReady(
+                    f"{file.path} of the model: the store responded with {answer.status_code}."
+                )
             for piece in answer.iter_bytes(_PIECE_BYTES):
                 size += len(piece)
                 if size > file.size_bytes:
-                    raise NotReady(f"{file.path} of the model is larger than it was registered.")
+                    raise NotReady(f"{file.path} of the model is larger than registered.")
                 digest.update(piece)
                 out.write(piece)
         if digest.hexdigest() != file.sha256:
-            raise NotReady(f"{file.path} of the model does not have its digest.")
+            raise NotReady(f"{file.path} of the model does not match its digest.")
         draft.replace(target)
     except httpx.HTTPError as error:
         raise NotReady(f"{file.path} of the model cannot be fetched: {error}") from error

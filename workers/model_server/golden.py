@@ -62,11 +62,12 @@ def check_golden(engine: Engine, golden: list[GoldenPrediction]) -> None:
         document = orjson.loads(answer.body)
         if answer.status != 200:
             raise NotReady(
-                f"Golden prediction {number} of {len(golden)} was refused: {document['detail']}"
+                f"Golden prediction {number} of {len(golden)} was rejected: {document['detail']}"
             )
         if difference := first_difference(document["predictions"], item.predictions, item):
             raise NotReady(
-                f"Golden prediction {number} of {len(golden)} is not the recorded one: {difference}"
+                f"Golden prediction {number} of {len(golden)} differs from the recorded one: "
+                f"{difference}"
             )
 
 

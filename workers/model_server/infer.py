@@ -33,17 +33,17 @@ def read_infer(
     tail = memoryview(request_frame.body)[cut:]
     listed = request.get("inputs")
     if not isinstance(listed, list) or not listed:
-        raise BadInput("The request has no list `inputs`.")
+        raise BadInput("The request has no `inputs` list.")
     tensors: dict[str, Array] = {}
     at = 0
     for tensor in listed:
         name, array, used = _tensor(tensor, tail[at:], raw_names)
         if name in tensors:
-            raise fault(name, "is there twice")
+            raise fault(name, "appears twice")
         tensors[name] = array
         at += used
     if at != len(tail):
-        raise BadInput(f"{len(tail) - at} bytes behind the JSON belong to no tensor.")
+        raise BadInput(f"{len(tail) - at} bytes after the JSON belong to no tensor.")
     parameters = _object(request.get("parameters"), "parameters")
     return (
         tensors,
@@ -96,7 +96,7 @@ def _tensor(tensor: Any, tail: memoryview, raw_names: frozenset[str]) -> tuple[s
         or len(shape) > _MAX_NDIM
         or not all(type(length) is int and 0 <= length <= _MAX_ELEMENTS for length in shape)
     ):
-        raise fault(name, "has no `shape` that is a list of lengths")
+        raise fault(name, "has no `shape` as a list of lengths")
     elements = math.prod(shape)
     size = _object(tensor.get("parameters"), "parameters").get("binary_data_size")
     if size is not None:
@@ -132,7 +132,7 @@ def _texts(name: str, raw: memoryview, elements: int, *, is_raw: bool) -> list[A
     while at < len(raw) and len(texts) <= elements:
         length = int.from_bytes(raw[at : at + 4], "little")
         if at + 4 + length > len(raw):
-            raise fault(name, "has texts that are longer than its bytes")
+            raise fault(name, "has strings that are longer than its bytes")
         try:
             text = bytes(raw[at + 4 : at + 4 + length])
             texts.append(text if is_raw else text.decode())

@@ -24,7 +24,7 @@ def read_object(text: bytes) -> dict[str, Any]:
     except orjson.JSONDecodeError as error:
         if b"NaN" in text or b"Infinity" in text:
             raise BadInput(
-                "The body holds NaN or Infinity, which JSON does not have.",
+                "The body contains NaN or Infinity, which JSON does not support.",
                 next_step="Send null for a missing number.",
             ) from None
         raise BadInput(f"The body is not JSON: {error.msg} at byte {error.pos}.") from None
@@ -43,7 +43,9 @@ def _with_long_integers(text: bytes) -> dict[str, Any]:
     try:
         value: dict[str, Any] = json.loads(text)
     except RecursionError:
-        raise BadInput("The body is nested too deeply for integers of so many digits.") from None
+        raise BadInput(
+            "The body is nested too deeply for integers with that many digits."
+        ) from None
     return value
 
 
@@ -71,9 +73,9 @@ def check_params(params: dict[str, Any], specs: list[FieldSpec], names: Iterable
     for name, value in params.items():
         if name not in known:
             raise BadInput(
-                f"There is no param {name!r}.",
+                f"Unknown param {name!r}.",
                 [FieldFault(field=f"params.{name}", message="unknown")],
-                f"There is: {', '.join([*known, *names]) or 'none'}.",
+                f"Known params: {', '.join([*known, *names]) or 'none'}.",
             )
         spec = known[name]
         if not all(fits(item, spec.datatype) for item in _items(value)):

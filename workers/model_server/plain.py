@@ -98,7 +98,7 @@ def _table(value: Any) -> Any:
     names = [str(name) for name in value.columns]
     twice = [name for name in names if names.count(name) > 1]
     if twice:
-        raise ValueError(f"the model answered with a table that has the column {twice[0]!r} twice")
+        raise ValueError(f"the model returned a table that has the column {twice[0]!r} twice")
     columns = [plain(value.iloc[:, at]) for at in range(len(names))]
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 

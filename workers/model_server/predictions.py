@@ -11,8 +11,8 @@ from workers.model_server.errors import ModelServerError
 from workers.model_server.plain import dumps, has_infinity
 
 INFINITE: Final = (
-    "The model answered with infinite numbers, which JSON does not have; they are null here. Ask "
-    "for binary tensors of the Open Inference Protocol to have them as they are."
+    "The model returned infinite numbers, which JSON does not support; they are null here. "
+    "Request binary tensors of the Open Inference Protocol to get them unchanged."
 )
 
 

@@ -203,7 +203,7 @@ class Connection(asyncio.Protocol):
         if len(mac) != MAC_BYTES or not proved(
             GATEWAY, self._server.secret, self._nonce, theirs, mac
         ):
-            raise BrokenFrame("who connected does not know the secret")
+            raise BrokenFrame("the client does not know the secret")
         self._is_known = True
         self._frames.limit_bytes = LARGE_FRAME_BYTES
         data = proof(REPLICA, self._server.secret, theirs, self._nonce)

@@ -180,7 +180,7 @@ class TensorCodec:
         if len(self._inputs) > 1:
             names = ", ".join(self._inputs)
             raise BadInput(
-                f"The model takes {len(self._inputs)} inputs and they have no names here.",
+                f"The model has {len(self._inputs)} inputs, but they have no names here.",
                 next_step=f"Send an object with {names}.",
             )
         name = self._only.name if self._only else "input"
@@ -193,7 +193,7 @@ class TensorCodec:
         try:
             columns = {name: [row[name] for row in value] for name in names}
         except KeyError as missing:
-            raise fault(str(missing.args[0]), "is missing in a row that follows") from None
+            raise fault(str(missing.args[0]), "is missing in a later row") from None
         return self._from_columns(columns)
 
     def _from_split(self, value: Any) -> dict[str, Array]:
@@ -224,12 +224,12 @@ class TensorCodec:
         except (UnicodeDecodeError, csv.Error) as error:
             raise BadInput(f"The body is not CSV: {error}.") from None
         if not lines:
-            raise BadInput("The body is empty; a line of column names was expected.")
+            raise BadInput("The body is empty; expected a line of column names.")
         names, data = lines[0], [line for line in lines[1:] if line]
         if any(len(row) != len(names) for row in data):
             raise BadInput(f"A line does not have {len(names)} values, as the first line has.")
         if twice := [name for name in names if names.count(name) > 1]:
-            raise BadInput(f"The column {twice[0]!r} is there twice.")
+            raise BadInput(f"The column {twice[0]!r} appears twice.")
         return self._from_columns(
             {name: self._typed(name, [row[at] for row in data]) for at, name in enumerate(names)}
         )

@@ -99,7 +99,7 @@ class Agent:
             if backend.is_available():
                 backends[name] = backend
         if not backends:
-            raise AgentError("None of the back ends asked for is available on this machine.")
+            raise AgentError("None of the requested back ends is available on this machine.")
         return backends
 
     async def run(self) -> None:
@@ -184,13 +184,12 @@ class Agent:
                     self._process,
                     None,
                     on_build=lambda: log.info(
-                        "building the environment of jobs that name no requirements from %s: once, "
-                        "a few minutes",
+                        "building the default environment of jobs from %s: once, a few minutes",
                         self._settings.requirements,
                     ),
                 )
             except StartError as error:
-                log.warning("jobs that name no requirements cannot start here: %s", error)
+                log.warning("jobs without requirements cannot start on this node: %s", error)
             await asyncio.sleep(_LOOK_AT_ENVIRONMENT_EVERY_S)
         await asyncio.Event().wait()
 
@@ -225,5 +224,5 @@ async def _keep_going(name: str, part: Callable[[], Awaitable[None]]) -> None:
         except AgentError:
             raise
         except Exception:
-            log.exception("%s failed and goes on in a moment", name)
+            log.exception("%s failed and will be retried", name)
         await asyncio.sleep(_MEND_S)

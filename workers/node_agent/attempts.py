@@ -133,7 +133,7 @@ class Cursors:
         try:
             write_atomically(path, json.dumps(asdict(self)))
         except OSError as error:
-            log.warning("cursors could not be kept: %s", error)
+            log.warning("cursors could not be saved: %s", error)
 
 
 class Attempt:

@@ -75,7 +75,7 @@ def _check_skeleton(attempt: Path, skeleton: Skeleton) -> None:
     for name, target in skeleton.links.items():
         path = attempt / name
         if not path.is_symlink() or str(path.readlink()) != target:
-            raise _refused(path, attempt, "is not the link that the node made")
+            raise _refused(path, attempt, "is not the link that the node created")
     configuration = attempt / _CONFIGURATION
     is_file = stat.S_ISREG(_mode_of(configuration))
     if not is_file or configuration.read_bytes() != skeleton.configuration:
@@ -113,7 +113,7 @@ def _own(path: Path) -> None:
 def _refused(path: Path, attempt: Path, why: str) -> StartError:
     name = str(path.relative_to(attempt)).encode("utf-8", "replace").decode()
     return StartError(
-        f"The environment is refused: after the build {name[:200]!r} {why}. "
-        "Leave out the requirement whose build does that.",
+        f"The environment is rejected: after the build {name[:200]!r} {why}. Remove the "
+        "requirement whose build does this.",
         ReasonCode.ENVIRONMENT_FAILED,
     )

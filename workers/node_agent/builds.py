@@ -48,8 +48,8 @@ class GrowingLog:
         """Add the size of omitted output, if any, and the last lines, which always fit."""
         if self._left_out_bytes:
             self._data += _encoded(
-                f"\n… {self._left_out_bytes:,} more bytes of output are left out here: "
-                f"the log of a build has at most {_KEEP_BYTES // 1024**2} MiB.\n"
+                f"\n… {self._left_out_bytes:,} more bytes of output are left out: a build log "
+                f"has at most {_KEEP_BYTES // 1024**2} MiB.\n"
             )
         if text:
             self.write("")
@@ -111,7 +111,7 @@ class Build:
                 await asyncio.sleep(backoff.pause_s())
                 continue
             except PortalError as error:
-                log.warning("the portal takes no report of %s: %s", self._digest[:12], error)
+                log.warning("the portal rejected a report of %s: %s", self._digest[:12], error)
                 return
             backoff.reset()
             self._log.sent(answer)
@@ -180,7 +180,7 @@ class EnvironmentBuilds:
         try:
             spec: EnvironmentSpec = await until_answered(lambda: self._portal.environment(digest))
         except PortalRefused as error:
-            raise StartError(f"The portal did not give the environment: {error}.") from error
+            raise StartError(f"The portal did not return the environment: {error}.") from error
         return spec
 
     async def _prepare(
@@ -212,7 +212,7 @@ class EnvironmentBuilds:
             raise
         except asyncio.CancelledError:
             if build_log.begun:
-                last = "\nGiven up: the task it was for is no longer wanted.\n"
+                last = "\nCancelled: its task is no longer needed.\n"
             raise
         finally:
             build_log.finish(last)

@@ -96,7 +96,7 @@ def packed(folder: int, manifest: bytes, contents: ManifestContents) -> Iterator
                 digest.update(block)
                 yield block
         if digest.hexdigest() != details.sha256:
-            raise BadCheckpoint(f"{name} is not what its manifest says")
+            raise BadCheckpoint(f"{name} does not match its manifest")
         yield padding(details.size_bytes)
     yield ending()
 
@@ -108,7 +108,7 @@ def _plain_file(folder: int, name: str) -> Iterator[tuple[int, int]]:
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise BadCheckpoint(f"{name} is not a plain file")
+            raise BadCheckpoint(f"{name} is not a regular file")
         yield descriptor, status.st_size
     finally:
         os.close(descriptor)

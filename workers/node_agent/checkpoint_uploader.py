@@ -85,7 +85,7 @@ class Copier:
             attempt.news.ring()
         except (PortalRefused, BadCheckpoint, OSError) as error:
             # Removed by its retention rule, most often: then there is a newer one.
-            log.warning("the checkpoint of step %d is not copied: %s", step, error)
+            log.warning("the checkpoint of step %d was not copied: %s", step, error)
         else:
             log.info("the checkpoint of step %d of %s is in the store", step, attempt.handle)
         self._backoff.reset()
@@ -100,7 +100,7 @@ class Copier:
             if contents.step != step:
                 raise BadCheckpoint(f"it is of step {contents.step}")
             if contents.size_bytes > attempt.record.copy_limit_bytes:
-                raise BadCheckpoint(f"{contents.size_bytes} bytes are more than are copied")
+                raise BadCheckpoint(f"{contents.size_bytes} bytes exceed the copy limit")
             await self._portal.put_checkpoint(
                 attempt.key,
                 step,

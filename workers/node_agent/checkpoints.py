@@ -53,8 +53,8 @@ class CheckpointStore:
         say(f"The checkpoint of step {stored_checkpoint.step} is being fetched from the store.")
         await self._fetch(key, stored_checkpoint, persistent)
         say(
-            f"It goes on from the checkpoint of step {stored_checkpoint.step}, "
-            "fetched from the store."
+            f"It continues from the checkpoint of step {stored_checkpoint.step}, fetched from "
+            "the store."
         )
 
     async def _fetch(
@@ -74,7 +74,7 @@ class CheckpointStore:
                 faults.append(str(error))
             except PortalUnreachable as error:
                 if arrival.size_bytes:
-                    faults.append(f"it broke off after {arrival.size_bytes} bytes")
+                    faults.append(f"the transfer was interrupted after {arrival.size_bytes} bytes")
                 log.info("the checkpoint of step %d waits: %s", stored_checkpoint.step, error)
             except (PortalRefused, StaleEpoch) as error:
                 raise StartError(_why(stored_checkpoint, str(error))) from error
@@ -95,9 +95,9 @@ class CheckpointStore:
 
 def _why(stored_checkpoint: StoredCheckpoint, fault: str) -> str:
     return (
-        f"The checkpoint of step {stored_checkpoint.step} could not be had from the store "
-        f"({fault}). The job "
-        "was not started without it, because that would repeat what is done."
+        f"The checkpoint of step {stored_checkpoint.step} could not be fetched from the store "
+        f"({fault}). The job was not started without it, because that would repeat finished "
+        "steps."
     )
 
 
@@ -188,8 +188,8 @@ def _move_in(draft: Path, persistent: Path, step: int) -> None:
             if error.errno not in (errno.ENOTDIR, errno.ELOOP):
                 raise
             raise StartError(
-                f"The checkpoint of step {step} has no place: {PLACE} in the folder of the job is "
-                "not a folder."
+                f"The checkpoint of step {step} cannot be stored: {PLACE} in the folder of the "
+                "job is not a folder."
             ) from error
 
 

@@ -23,7 +23,7 @@ from workers.node_agent.settings import AgentSettings
 log = logging.getLogger(__name__)
 _LOCK_PATIENCE_S: Final = 5.0
 _FAILED: Final = 1
-_WHY: Final = "The platform on this machine was ended without time for its tasks."
+_WHY: Final = "The platform on this machine was killed, and its tasks with it."
 
 
 async def clear(data_dir: Path) -> int:
@@ -83,7 +83,7 @@ def main() -> int:
         sys.stderr.write(f"slipway node agent: {error}\n")
         return _FAILED
     if count:
-        sys.stderr.write(f"slipway node agent: ended {count} tasks that were left running\n")
+        sys.stderr.write(f"slipway node agent: stopped {count} leftover tasks\n")
     return 0
 
 

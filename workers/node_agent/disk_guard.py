@@ -168,7 +168,7 @@ class DiskGuard:
             if now - self._said_at_s >= _SAY_EVERY_S:
                 self._said_at_s = now
                 log.warning(
-                    "the disk has %s free, less than its reserve of %s, and no task is the cause",
+                    "the disk has %s free, less than its reserve of %s, but no task is the cause",
                     *map(gibibytes, (space.free_bytes, self._limits.reserve_bytes)),
                 )
             return
@@ -177,10 +177,10 @@ class DiskGuard:
         held = gibibytes(self._histories[user.name].reports[-1].held_bytes)
         free, reserve = map(gibibytes, (space.free_bytes, self._limits.reserve_bytes))
         short = f"had {free} left of its reserve of {reserve}" if is_bytes else "had few files left"
-        log.warning("the disk %s: %s is ended, which holds %s", short, user.name, held)
+        log.warning("the disk %s: stopping %s, which uses %s", short, user.name, held)
         user.end_for_disk(
-            f"The node's disk {short}, and this task had grown more than the others. It held "
-            f"{held}, of at most {gibibytes(self._limits.task_bytes)}."
+            f"The node's disk {short}, and this task had grown most. It used {held}, of at most "
+            f"{gibibytes(self._limits.task_bytes)}."
         )
 
     def _hidden_bytes(self, users: list[DiskUser]) -> int:

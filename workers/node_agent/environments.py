@@ -162,7 +162,8 @@ class VirtualEnvironments:
             with suppress(NeedsSource):
                 return await self._ensure_in(build)
         build_log.write(
-            "Not everything is a wheel from an index, so this is built for this project alone.\n"
+            "Not all requirements are wheels from an index, so this environment is built for "
+            "this project only.\n"
         )
         return await self._ensure_in(replace(build, home=own, project=project))
 
@@ -178,7 +179,7 @@ class VirtualEnvironments:
                 await self._build(build)
                 ready = await self._ready(build.home)
         if ready is None:
-            raise _failed("it was gone a moment after it was ready")
+            raise _failed("it disappeared right after it was ready")
         return ready
 
     async def _ready(self, home: Path) -> PreparedEnvironment | None:
@@ -250,12 +251,12 @@ class VirtualEnvironments:
         for folder in outdated:
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
         self._checked.pop(published.attempt, None)
-        log.error("%s is not what was built (%s); it was moved to %s", home, error, place)
+        log.error("%s has changed since it was built (%s); it was moved to %s", home, error, place)
         path = error.path.encode("utf-8", "replace").decode()[:200]
         return StartError(
-            f"The environment on this node is refused: {path!r} in it is not what was built. It is "
-            f"built anew for the next task, so submit this again. An administrator finds it in "
-            f"{place.name} below the node's folder of environments, and should find out why.",
+            f"The environment on this node is rejected: {path!r} has changed since it was built. "
+            "Submit again: it will be rebuilt. Administrators: the changed environment is in "
+            f"{place.name} in the node's environments folder; find out the cause.",
             ReasonCode.ENVIRONMENT_FAILED,
         )
 
@@ -304,7 +305,7 @@ class VirtualEnvironments:
 
     async def _compile_first(self, site: Site, build_log: BuildLog) -> None:
         """Compile what tasks import first. What cannot be compiled is the affair of tasks."""
-        build_log.write("Compiling what tasks import first.\n")
+        build_log.write("Compiling modules that tasks import first.\n")
 
         async def compile_kind(command: list[str]) -> None:
             with suppress(StartError):
@@ -369,7 +370,7 @@ class VirtualEnvironments:
     async def _interpreter(self, version: str) -> Interpreter:
         match = _PYTHON.fullmatch(version)
         if match is None:
-            raise _failed(f"{version[:50]!r} is no version of Python such as 3.11")
+            raise _failed(f"{version[:50]!r} is not a version of Python such as 3.11")
         name = f"{match[1]}.{match[2]}"
         own = str(self._settings.python or sys.executable)
         for candidate in (own, shutil.which(f"python{name}")):

@@ -25,7 +25,7 @@ _DIGEST = re.compile(r"(?:sha256:)?([0-9a-f]{32,128})")
 def checked_name(text: str, what: str) -> str:
     """Return an external name that is a valid folder name. Raises StartError."""
     if not _SAFE.fullmatch(text):
-        raise StartError(f"The {what} {text[:100]!r} cannot be the name of a folder.")
+        raise StartError(f"The {what} {text[:100]!r} is not a valid folder name.")
     return text
 
 
@@ -38,7 +38,7 @@ def checked_digest(text: str, what: str) -> str:
     """Return the hexadecimal digits of a digest. Raises StartError."""
     match = _DIGEST.fullmatch(text)
     if match is None:
-        raise StartError(f"The digest {text[:100]!r} of the {what} is not one.")
+        raise StartError(f"The digest {text[:100]!r} of the {what} is not a valid digest.")
     return match.group(1)
 
 
@@ -179,8 +179,8 @@ class NodeFolders:
         except BlockingIOError as error:
             os.close(lock)
             raise AgentError(
-                f"Another agent already runs with the data folder {self.root}. "
-                "Stop it, or give this one a folder of its own with --data-dir."
+                f"Another agent already runs with the data folder {self.root}. Stop it, or give "
+                "this one its own folder with --data-dir."
             ) from error
         self._lock = lock
 
@@ -200,7 +200,7 @@ def _short_folder(mark: str) -> Path:
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise AgentError(
-            f"{folder} is not a private folder of this user, and sockets must live there because "
+            f"{folder} is not a private folder of this user, but sockets must be there because "
             "the path of the data folder is long. Remove it, or choose a shorter --data-dir."
         )
     return folder

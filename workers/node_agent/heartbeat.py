@@ -62,15 +62,15 @@ class HeartbeatSender:
             answer = await self._portal.heartbeat(self._heartbeat())
         except PortalUnreachable as error:
             left_s = self._lease.left_s()
-            log.warning("heartbeat not answered (lease left: %s s): %s", _rounded(left_s), error)
+            log.warning("heartbeat failed (lease left: %s s): %s", _rounded(left_s), error)
             pause_s = self._backoff.pause_s()
             # At first the portal is most likely being started beside us.
             return pause_s if self.first.is_set() else min(pause_s, _FIRST_PAUSE_S)
         except PortalRefused as error:
             log.error(  # noqa: TRY400 - the portal's words are enough
-                "the portal refuses this node: %s. If it was removed there: the node of `manage.py "
-                "up` joins again at the next start of that; any other is joined again by stopping "
-                "its agent, deleting its data folder and `slipway node join`.",
+                "the portal rejects this node: %s. If it was removed there: the node of "
+                "`manage.py up` joins again at its next start. For other nodes, stop the agent, "
+                "delete its data folder and run `slipway node join`.",
                 error,
             )
             if error.status == _UNKNOWN:
@@ -101,7 +101,7 @@ class HeartbeatSender:
         for key in answer.fenced:
             attempt = self._table.find(key)
             if attempt is not None and not attempt.stale:
-                log.warning("%s is fenced by the portal", attempt.handle)
+                log.warning("%s was fenced by the portal", attempt.handle)
                 attempt.stale = True
                 attempt.news.ring()
 

@@ -67,13 +67,13 @@ async def _join(settings: AgentSettings, portal: Portal, details: NodeFacts) -> 
             joined = await portal.join(Join(join_token=token, name=settings.name, facts=details))
         except PortalUnreachable as error:
             if not matches:
-                log.warning("the portal at %s does not answer yet: %s", settings.url, error)
+                log.warning("the portal at %s does not respond yet: %s", settings.url, error)
             matches = True
             await asyncio.sleep(_RETRY_S)
         except PortalRefused as error:
             raise AgentError(
-                f"The portal did not let this node join ({error}). Create a new join token and try "
-                "again; each can be used once."
+                f"The portal refused to let this node join ({error}). Create a new join token "
+                "and try again; each can be used once."
             ) from error
         else:
             log.info("joined %s as %s", settings.url, settings.name)
@@ -86,5 +86,5 @@ def _read_token(path: Path) -> str:
     except OSError as error:
         raise AgentError(f"The join token cannot be read from {path}: {error.strerror}.") from error
     if not token:
-        raise AgentError(f"{path} is empty; it should hold the join token.")
+        raise AgentError(f"{path} is empty; it should contain the join token.")
     return token

@@ -138,9 +138,9 @@ def _check_public(parts: SplitResult, address: str, *, proxied: bool) -> None:
     host = parts.hostname or ""
     addresses = _addresses(host)
     if not addresses and not proxied:
-        raise _refused(address, f"names a host that cannot be resolved, {host!r}")
+        raise _refused(address, f"has a host that cannot be resolved, {host!r}")
     if not all(map(_is_global, addresses)):
-        raise _refused(address, f"names a host that is not on the public network, {host!r}")
+        raise _refused(address, f"has a host that is not on the public network, {host!r}")
 
 
 def _is_public(host: str) -> bool:
@@ -251,7 +251,8 @@ def _refused(address: str, why: str) -> StartError:
     parts = urlsplit(address)
     shown = f"{parts.scheme}://{parts.hostname}{parts.path}" if parts.hostname else address
     return StartError(
-        f"The requirement with the address {shown[:200]!r} {why}. Name an address on the public "
-        "network, or have an administrator add its host and port to the node's pip configuration.",
+        f"The requirement with the address {shown[:200]!r} {why}. Use an address on the public "
+        "network, or ask an administrator to add its host and port to the node's pip "
+        "configuration.",
         ReasonCode.ENVIRONMENT_FAILED,
     )

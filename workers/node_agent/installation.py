@@ -113,7 +113,7 @@ class Installer:
         Runs no code of any package. Raises NeedsSource, and StartError.
         """
         if site.only_for_pip:
-            build_log.write(f"Installing by pip, which is slower than uv: {site.only_for_pip}.\n")
+            build_log.write(f"Installing with pip, which is slower than uv: {site.only_for_pip}.\n")
             return await self._wheels_by_pip(site, build_log)
         lock = site.scratch / "locked.txt"
         self._cache.mkdir(mode=0o700, exist_ok=True)
@@ -153,7 +153,7 @@ class Installer:
             try:
                 await self._source_by_uv(site, build_log)
             except StepFailed:
-                build_log.write("uv could not install this; trying it with pip.\n")
+                build_log.write("uv could not install this; trying pip.\n")
             else:
                 return
         await self._by_pip(site, build_log)
@@ -189,8 +189,8 @@ class Installer:
         uv = uv_of(sys.executable)
         if uv is None:
             raise StartError(
-                "The environment could not be built: uv is gone from the folder of the agent's "
-                "interpreter. Restart the agent.",
+                "The environment could not be built: uv is missing from the folder of the "
+                "agent's interpreter. Restart the agent.",
                 ReasonCode.ENVIRONMENT_FAILED,
             )
         return uv_pip(uv, command, python, cache)

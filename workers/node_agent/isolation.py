@@ -87,12 +87,14 @@ class ProjectUsers:
                 uid = max([self._first - 1, *own]) + 1
                 if uid >= self.probe_user.uid:
                     raise StartError(
-                        f"This node has no Unix user left for another project: all {self._count} "
-                        f"from {self._first} on are taken. Give the agent a larger --user-range."
+                        f"This node has no free Unix user for another project: all {self._count} "
+                        f"from {self._first} on are in use. Give the agent a larger --user-range."
                     )
                 write_atomically(self._file, json.dumps({**known, project: uid}))
         if uid <= 0:
-            raise StartError(f"{self._file} names user {uid} for the project {project}: not root.")
+            raise StartError(
+                f"{self._file} has user {uid} for the project {project}: it must not be root."
+            )
         return ProjectUser(uid, uid)
 
 
@@ -263,7 +265,7 @@ def _probe_users(folders: NodeFolders, users: ProjectUsers | None) -> str:
     command = ["/bin/sh", "-c", f"{places} && test -x '{sys.executable}'"]
     reason = _outcome(command, user=users.probe_user)
     if reason:
-        return f"other users cannot pass through the folders above {folders.root} or of Slipway"
+        return f"other users cannot enter the folders above {folders.root} or of Slipway"
     return ""
 
 
@@ -293,4 +295,4 @@ def _outcome(command: list[str], *, user: ProjectUser | None) -> str:
     if done.returncode == 0:
         return ""
     lines = [line.strip() for line in (done.stderr or done.stdout).splitlines() if line.strip()]
-    return lines[-1][:200] if lines else f"the trial ended with status {done.returncode}"
+    return lines[-1][:200] if lines else f"the test sandbox exited with status {done.returncode}"

@@ -47,7 +47,7 @@ class LogShipper:
             try:
                 more = await self.send()
             except PortalUnreachable as error:
-                log.info("logs wait: %s", error)
+                log.info("logs are delayed: %s", error)
                 await asyncio.sleep(self._backoff.pause_s())
                 continue
             self._backoff.reset()
@@ -100,7 +100,7 @@ class LogShipper:
             except PortalRefused as error:
                 if error.status in (401, 403):
                     raise PortalUnreachable(str(error)) from error
-                log.warning("the end of the log of rank %d is refused: %s", rank, error)
+                log.warning("the end of the log of rank %d was rejected: %s", rank, error)
                 continue
             if requested != cursor.portal and not cursor.refused:
                 self._advance(cursor, 0, requested)
@@ -135,7 +135,7 @@ class LogShipper:
             if chunk.offset > cursor.local:
                 # Stored on disk before it is sent: after a crash the same bytes must be sent again.
                 left_out = chunk.offset - cursor.local
-                cursor.marker = f"\n[slipway] {left_out} bytes of output were left out here\n"
+                cursor.marker = f"\n[slipway] {left_out} bytes of output were left out\n"
                 cursor.resume = chunk.offset
                 attempt.keep_cursors()
                 return True
@@ -148,7 +148,7 @@ class LogShipper:
         except PortalRefused as error:
             if error.status in (401, 403):
                 raise PortalUnreachable(str(error)) from error
-            log.warning("the log of rank %d of %s is refused: %s", rank, attempt.handle, error)
+            log.warning("the log of rank %d of %s was rejected: %s", rank, attempt.handle, error)
             cursor.refused = True
             return False
         self._advance(cursor, len(data), requested)

@@ -132,7 +132,7 @@ def compare(
             (root / path).unlink()
             del now[path]
         elif not (stat.S_ISDIR(now[path].mode) or stat.S_ISREG(now[path].mode)):
-            raise ContentChanged(path, "is no file")
+            raise ContentChanged(path, "is not a file")
     same = {
         path: replace(entry, content=listed[path].content)
         for path, entry in now.items()

@@ -48,7 +48,7 @@ class Reconciler:
             try:
                 desired = await self._portal.desired(seen)
             except (PortalUnreachable, PortalRefused) as error:
-                log.info("the desired state is not known: %s", error)
+                log.info("the desired state is unknown: %s", error)
                 await asyncio.sleep(self._backoff.pause_s())
                 continue
             self._backoff.reset()
@@ -117,7 +117,9 @@ class Reconciler:
         """Return the cards that the portal chose, by the indices reported to it."""
         here = self._gpus.uuids
         if any(not 0 <= index < len(here) for index in indices):
-            raise StartError(f"The task was given the GPUs {indices}; this node has {len(here)}.")
+            raise StartError(
+                f"The task was assigned the GPUs {indices}, but this node has {len(here)}."
+            )
         return tuple(here[index] for index in indices)
 
     def _run(self, attempt: Attempt) -> None:

@@ -41,7 +41,7 @@ class Reporter:
             try:
                 more = await self.send()
             except PortalUnreachable as error:
-                log.info("reports wait: %s", error)
+                log.info("reports are delayed: %s", error)
                 await asyncio.sleep(self._backoff.pause_s())
                 continue
             self._backoff.reset()
@@ -83,7 +83,7 @@ class Reporter:
             if error.status in (401, 403):
                 raise PortalUnreachable(str(error)) from error
             if len(batch) == 1:
-                log.warning("a report was refused and is dropped: %s: %s", error, batch[0])
+                log.warning("a report was rejected and dropped: %s: %s", error, batch[0])
                 return
             for report in batch:
                 await self._deliver([report])
@@ -112,7 +112,7 @@ def report_of(key: TaskKey, sequence: int, event: dict[str, Any]) -> TaskReport:
     try:
         return TaskReport.model_validate({**fields, **base})
     except pydantic.ValidationError as error:
-        log.warning("an event of %s cannot be reported as it is: %s", key, error)
+        log.warning("an event of %s cannot be reported: %s", key, error)
         return TaskReport.model_validate({**base, "message": fields["message"]})
 
 

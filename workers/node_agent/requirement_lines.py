@@ -34,11 +34,9 @@ def checked_requirements(text: str) -> str:
         if not requested:
             continue
         if forbidden_character(requested, multiline=True):
-            raise _refused(number, requested, "it holds a control character")
+            raise _refused(number, requested, "it contains a control character")
         if requested.startswith("-"):
-            raise _refused(
-                number, requested, "options belong into the pip configuration of the node, not here"
-            )
+            raise _refused(number, requested, "options belong in the pip configuration of the node")
         if not _REQUIREMENT.fullmatch(requested):
             raise _refused(
                 number, requested, "it is neither NAME with versions nor NAME @ https://…"

@@ -93,7 +93,7 @@ class AttemptRunner:
         try:
             await backend.remove(self._attempt.handle)
         except (OSError, StartError) as error:
-            log.warning("%s could not be cleared away: %s", self._attempt.handle, error)
+            log.warning("%s could not be removed: %s", self._attempt.handle, error)
 
     async def _give_back_disk(self) -> None:
         """Delete what a task that filled the disk has left, before the portal forgets the task."""
@@ -197,7 +197,7 @@ class AttemptRunner:
             backend,
             spec.environment,
             project=spec.persistent_key.partition("/")[0],
-            on_build=lambda: self._say("The environment is being made ready."),
+            on_build=lambda: self._say("Preparing the environment."),
         )
 
     async def _code(self, spec: TaskSpec) -> None:
@@ -258,7 +258,7 @@ class AttemptRunner:
             await backend.stop(self._attempt.handle, request)
         assert self._asked_to_stop_at_s is not None  # noqa: S101 - set with _asked
         if uptime_s() > self._asked_to_stop_at_s + self._asked.grace_s + _STOP_PATIENCE_S:
-            log.warning("%s does not stop; it is killed", self._attempt.handle)
+            log.warning("%s did not stop; killing it", self._attempt.handle)
             await backend.remove(self._attempt.handle)
 
     def _stop_request(self) -> StopRequest | None:

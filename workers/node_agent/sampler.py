@@ -36,7 +36,7 @@ class Sampler:
             try:
                 await self.send()
             except PortalError as error:
-                log.info("samples wait: %s", error)
+                log.info("samples are delayed: %s", error)
 
     async def send(self) -> None:
         """Send new samples. Raises PortalError, and then the samples remain for the next call."""

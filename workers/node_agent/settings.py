@@ -72,7 +72,7 @@ def default_name() -> str:
 def _label(text: str) -> tuple[str, str]:
     key, separator, value = text.partition("=")
     if not separator or not key:
-        raise argparse.ArgumentTypeError(f"{text!r} is not of the form KEY=VALUE")
+        raise argparse.ArgumentTypeError(f"{text!r} must have the form KEY=VALUE")
     return key, value
 
 
@@ -101,17 +101,27 @@ def _node_name(text: str) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m workers.node_agent",
-        description="The Slipway node agent: starts, watches and stops tasks on this machine.",
+        description="The Slipway node agent: starts, monitors and stops tasks on this machine.",
     )
     add = parser.add_argument
     add("--url", required=True, help="address of the portal, for example http://127.0.0.1:8000")
     add("--token-file", type=Path, help="file with the one-time join token; needed the first time")
-    add("--data-dir", type=Path, required=True, help="folder of this node; survives restarts")
+    add(
+        "--data-dir",
+        type=Path,
+        required=True,
+        help="data folder of this node; must survive restarts",
+    )
     add("--name", type=_node_name, default=default_name(), help="name of the node (%(default)s)")
-    add("--address", help="how peers reach this machine; found by itself otherwise")
+    add("--address", help="address for peers; detected by default")
     add("--label", type=_label, action="append", default=[], help="KEY=VALUE, may be repeated")
-    add("--python", type=Path, help="interpreter of tasks that name no environment")
-    add("--requirements", type=Path, default=DEFAULT_REQUIREMENTS, help="or what is built for them")
+    add("--python", type=Path, help="interpreter of tasks without an environment")
+    add(
+        "--requirements",
+        type=Path,
+        default=DEFAULT_REQUIREMENTS,
+        help="requirements of tasks without an environment",
+    )
     add(
         "--backend",
         choices=tuple(BACKENDS),
@@ -122,20 +132,26 @@ def _parser() -> argparse.ArgumentParser:
         "--isolation",
         choices=("auto", "namespaces", "users", "shared", "none"),
         default="auto",
-        help="how projects are kept apart; auto takes the strongest that this machine permits",
+        help="isolation of projects; auto: the strongest that this machine permits",
     )
     add("--user-range", type=_user_range, help="FIRST-LAST: Unix users of projects, where root")
-    add("--hide", action="append", default=[], help="folder no task may see; may be repeated")
-    add("--no-cgroups", action="store_true", help="keep limits by watching, without control groups")
-    add("--readable", action="append", default=[], help="path tasks may read; may be repeated")
-    add("--pass-env", action="append", default=[], help="variable tasks get from the agent's own")
+    add("--hide", action="append", default=[], help="folder hidden from tasks; may be repeated")
+    add(
+        "--no-cgroups",
+        action="store_true",
+        help="enforce limits by polling, without control groups",
+    )
+    add("--readable", action="append", default=[], help="path that tasks can read; may be repeated")
+    add("--pass-env", action="append", default=[], help="environment variable to pass to tasks")
     add("--docker-socket", type=Path, default=AgentSettings.docker_socket)
     add("--docker-image", default=DEFAULT_IMAGE, help="base image of containers (%(default)s)")
     add("--warm-limit", type=int, default=3, help="at most this many warm processes (%(default)s)")
-    add("--stop-tasks-on-exit", action="store_true", help="on SIGTERM end tasks, too")
-    add("--log-bound-mib", type=int, default=BOUND_BYTES >> 20, help="log kept of each rank")
-    add("--task-disk", type=_size, help="disk that one task may hold, e.g. 50GiB; else a quarter")
-    add("--disk-reserve", type=_size, help="disk to keep free, e.g. 5GiB; else 2 %% or 1 GiB")
+    add("--stop-tasks-on-exit", action="store_true", help="also stop tasks on SIGTERM")
+    add(
+        "--log-bound-mib", type=int, default=BOUND_BYTES >> 20, help="maximum log size of each rank"
+    )
+    add("--task-disk", type=_size, help="disk limit per task, e.g. 50GiB; default: a quarter")
+    add("--disk-reserve", type=_size, help="disk to keep free, e.g. 5GiB; default: 2 %% or 1 GiB")
     return parser
 
 

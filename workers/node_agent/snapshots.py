@@ -52,7 +52,7 @@ class SnapshotStore:
             draft.replace(place)
         except PortalRefused as error:
             raise StartError(
-                f"The code snapshot could not be had from the portal: {error}."
+                f"The code snapshot could not be fetched from the portal: {error}."
             ) from error
         except OSError as error:
             raise StartError(f"The code snapshot could not be stored: {error}.") from error
@@ -75,7 +75,7 @@ class SnapshotStore:
                     file.write(block)
         if sha256.hexdigest() != checked:
             raise StartError(
-                f"The code snapshot arrived damaged: it should have the SHA-256 {checked} and has "
+                f"The code snapshot arrived damaged: expected the SHA-256 {checked}, got "
                 f"{sha256.hexdigest()}."
             )
 
@@ -110,10 +110,13 @@ def _open(file: IO[bytes]) -> tarfile.TarFile:
 def _check(member: tarfile.TarInfo, entries: int, total: int) -> None:
     if not (member.isreg() or member.isdir()):
         raise StartError(
-            f"The code snapshot holds {member.name[:100]!r}, which is neither a file nor a folder."
+            f"The code snapshot contains {member.name[:100]!r}, which is neither a file nor a "
+            "folder."
         )
     if member.name.startswith("/") or ".." in member.name.split("/"):
-        raise StartError(f"The code snapshot holds {member.name[:100]!r}, which leads out of it.")
+        raise StartError(
+            f"The code snapshot contains {member.name[:100]!r}, which points outside it."
+        )
     if entries > MAX_ENTRIES or total > MAX_UNPACKED_BYTES:
         raise StartError(
             f"The code snapshot unpacks to more than {MAX_ENTRIES} files or "

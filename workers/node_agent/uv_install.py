@@ -103,7 +103,7 @@ def _local_path(value: str) -> str | None:
 
 
 def _unknown(name: str) -> OnlyForPip:
-    return OnlyForPip(f"pip is told {name}, which uv would not follow")
+    return OnlyForPip(f"pip has the option {name}, which uv does not support")
 
 
 def _is_missing(value: str) -> bool:

@@ -142,7 +142,7 @@ class WarmPool:
                 try:
                     self._get(key).pinned = True
                 except CannotFork as error:
-                    log.info("nothing is kept warm: %s", error)
+                    log.info("no warm processes: %s", error)
 
     async def fork(self, launch: Launch, flavour: str) -> int:
         """Fork the shim of a task and return its pid. Raises CannotFork."""
@@ -150,11 +150,11 @@ class WarmPool:
         if program is None:
             raise CannotFork(f"this node knows no program {flavour}")
         if self._only_trusted and launch.python not in self._trusted:
-            raise CannotFork("only the node's own environment is kept warm, not a project's")
+            raise CannotFork("only the node's own environment has warm processes, not a project's")
         key = (launch.python, flavour)
         self._readable[launch.python] = launch.confined.readable
         if self._recently_failed(key):
-            raise CannotFork("the warm process failed a moment ago")
+            raise CannotFork("the warm process has just failed")
         if not program.is_awaited and not self._is_ready(key):
             self._due_at_s.setdefault(key, uptime_s() + _LATER_S)
             raise CannotFork("no warm process is ready yet")
@@ -179,7 +179,7 @@ class WarmPool:
                 try:
                     self._get(key)
                 except CannotFork as error:
-                    log.info("a process is not kept warm: %s", error)
+                    log.info("a warm process was not started: %s", error)
         for key, warm in list(self._processes.items()):
             if warm.process.poll() is None:
                 continue
@@ -188,7 +188,7 @@ class WarmPool:
                 try:
                     self._get(key).pinned = True
                 except CannotFork as error:
-                    log.info("nothing is kept warm: %s", error)
+                    log.info("no warm processes: %s", error)
 
     def close(self) -> None:
         """End all of them."""
@@ -211,10 +211,10 @@ class WarmPool:
         if warm is not None:
             self._bury(key, warm)
         if self._recently_failed(key):
-            raise CannotFork("the warm process failed a moment ago")
+            raise CannotFork("the warm process has just failed")
         self._make_room()
         if memory_bytes() - memory_used_bytes() < _NEEDS_FREE_BYTES:
-            raise CannotFork("the machine has too little free memory to keep a process warm")
+            raise CannotFork("the machine has too little free memory for a warm process")
         self._processes[key] = self._start(*key)
         return self._processes[key]
 
@@ -222,14 +222,14 @@ class WarmPool:
         while len(self._processes) >= max(self._limit, 0):
             idle = [key for key, warm in self._processes.items() if not warm.pinned]
             if not idle:
-                raise CannotFork("as many processes are kept warm as this node may")
+                raise CannotFork("the node has reached its limit of warm processes")
             oldest = min(idle, key=lambda key: self._processes[key].used_at_s)
             self._processes.pop(oldest).close()
 
     def _bury(self, key: tuple[str, str], warm: WarmProcess) -> None:
         """Forget one that ended: another may come at once, unless it never got ready."""
         was_ready = warm.state == "ready"
-        self._drop(key, f"it ended with status {warm.process.returncode}")
+        self._drop(key, f"it exited with status {warm.process.returncode}")
         if was_ready:
             del self._failed_at_s[key]
 
@@ -237,7 +237,7 @@ class WarmPool:
         warm = self._processes.pop(key, None)
         self._failed_at_s[key] = uptime_s()
         if warm is not None:
-            log.warning("a warm %s process was given up: %s", warm.flavour, why)
+            log.warning("a warm %s process was discarded: %s", warm.flavour, why)
             warm.close()
 
     def _start(self, python: str, flavour: str) -> WarmProcess:

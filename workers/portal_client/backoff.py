@@ -41,5 +41,5 @@ async def until_answered(call: Callable[[], Awaitable[Answer]]) -> Answer:
         try:
             return await call()
         except PortalUnreachable as error:
-            log.info("the portal does not answer: %s", error)
+            log.info("the portal does not respond: %s", error)
             await asyncio.sleep(backoff.pause_s())

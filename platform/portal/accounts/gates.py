@@ -25,7 +25,7 @@ def _require_scope(principal: Principal, scope: Scope | None) -> None:
     if principal.token is not None and not principal.token.scopes:
         # The token of a replica, which fetches its spec with it. The code of its model can read it.
         raise Forbidden(
-            "This token carries no scope, so nothing of the API is open to it.",
+            "This token carries no scope, so it cannot use the API.",
             code="missing_scope",
             next_step="Create a token with the scopes you need under Settings → API tokens.",
         )
@@ -33,7 +33,7 @@ def _require_scope(principal: Principal, scope: Scope | None) -> None:
         raise Forbidden(
             f"This token does not carry the scope {scope.value}.",
             code="missing_scope",
-            next_step=f"Make a token with the scope {scope.value} under Settings → API tokens.",
+            next_step=f"Create a token with the scope {scope.value} under Settings → API tokens.",
         )
 
 
@@ -52,9 +52,9 @@ def _require_role(held: Role | None, needed: Role, what: str) -> Role:
 def _refuse_confined(principal: Principal) -> None:
     if principal.token is not None and principal.token.project_id:
         raise Forbidden(
-            "This token is confined to one project.",
+            "This token is limited to one project.",
             code="token_confined",
-            next_step="Use a token that is not confined to a project.",
+            next_step="Use a token that is not limited to a project.",
         )
 
 

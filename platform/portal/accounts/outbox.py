@@ -47,10 +47,10 @@ def mail_problem() -> str:
     if not count:
         return ""
     given_up = unsent.filter(attempts__gte=MAX_ATTEMPTS).count()
-    noun = "mail has" if count == 1 else "mails have"
+    noun = "mail could" if count == 1 else "mails could"
     return (
-        f"{count:,} {noun} not been sent after several attempts ({given_up:,} given up). An "
-        "administrator finds the reasons in Slipway's log (mail_not_sent)."
+        f"{count:,} {noun} not be sent after several attempts ({given_up:,} given up). Slipway's "
+        "log has the reasons (mail_not_sent)."
     )
 
 

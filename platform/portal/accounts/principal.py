@@ -76,7 +76,7 @@ def principal_of_bearer(header: str) -> Principal:
     raise Unauthenticated(
         "The token is unknown, expired or revoked.",
         code="invalid_token",
-        next_step="Make a new token under Settings → API tokens.",
+        next_step="Create a new token under Settings → API tokens.",
     )
 
 
@@ -132,7 +132,7 @@ def require_principal(request: HttpRequest) -> Principal:
     principal = principal_of(request)
     if principal is None:
         raise Unauthenticated(
-            "This needs a signed-in person or an API token.",
+            "This needs a signed-in user or an API token.",
             next_step="Sign in, or send `Authorization: Bearer <token>`.",
         )
     return principal

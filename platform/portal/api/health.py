@@ -19,14 +19,14 @@ log = structlog.get_logger(__name__)
 _migrated = {"yes": False}
 
 
-@guarded_by(Public("a load balancer asks; the answer says nothing about tenants"))
+@guarded_by(Public("for load balancers; the response contains nothing about tenants"))
 @require_safe
 def healthz(request: HttpRequest) -> HttpResponse:
     """Return 200 while the process responds."""
     return HttpResponse("ok\n", content_type="text/plain")
 
 
-@guarded_by(Public("a load balancer asks; the answer says nothing about tenants"))
+@guarded_by(Public("for load balancers; the response contains nothing about tenants"))
 @require_safe
 def readyz(request: HttpRequest) -> JsonResponse:
     """Return 200 when requests can be served: the database responds, its tables are current.

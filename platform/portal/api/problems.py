@@ -26,7 +26,7 @@ _TITLES = {
     403: ("forbidden", "Not allowed"),
     404: ("not_found", "Not found"),
     405: ("method_not_allowed", "Method not allowed"),
-    406: ("not_acceptable", "Response format not available"),
+    406: ("not_acceptable", "Not acceptable"),
     413: ("too_large", "Too large"),
     415: ("unsupported_media_type", "Send application/json"),
 }
@@ -75,7 +75,7 @@ def plain_problem(request: HttpRequest, status: int, detail: str | None = None) 
         status=status,
         detail=detail or title + ".",
         code=code,
-        next_step="See the API page of this portal for what it understands.",
+        next_step="See the portal's API page for the supported requests.",
     )
     return problem_response(request, problem)
 
@@ -95,7 +95,7 @@ def _validation(request: HttpRequest, error: ValidationError) -> HttpResponse:
     invalid = InvalidInput(
         f"{first.field}: {first.message}",
         field=first.field,
-        next_step="Fix the fields listed under errors, and send the request again.",
+        next_step="Correct the fields listed under errors and send the request again.",
     )
     return problem_response(request, problem_of(invalid, faults))
 
@@ -107,7 +107,7 @@ def unexpected(request: HttpRequest, error: BaseException) -> HttpResponse:
     """
     slipway_error = raced(error)
     if slipway_error is not None:
-        log.error("raced", path=request.path, exc_info=error)
+        log.error("write_conflict", path=request.path, exc_info=error)
         return error_response(request, slipway_error)
     log.error("unhandled_error", path=request.path, exc_info=error)
     return internal(request)
@@ -119,9 +119,9 @@ def internal(request: HttpRequest) -> HttpResponse:
         type="urn:slipway:problem:internal",
         title="Internal error",
         status=500,
-        detail="Something went wrong on our side. It has been logged under the request id.",
+        detail="Something went wrong in Slipway. The error was logged with the request id.",
         code="internal",
-        next_step="Try again; if it stays, give the request id to the operator.",
+        next_step="Try again; if it happens again, send the request id to an administrator.",
     )
     return problem_response(request, problem)
 

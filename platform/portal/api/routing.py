@@ -57,7 +57,7 @@ class Gate(AuthBase):
         principal = principal_of(request)
         if principal is not None and principal.token is None and check_csrf(request):
             raise Forbidden(
-                "The request comes from a browser session without its anti-forgery token.",
+                "The request comes from a browser session and has no CSRF token.",
                 code="csrf",
                 next_step="Reload the page, or use an API token.",
             )

@@ -43,8 +43,8 @@ def body_of(request: HttpRequest) -> Iterator[bytes]:
     """Yield the body in pieces of at most 1 MiB. Raises InvalidInput if it is truncated."""
     if not is_upload(request.method or "", request.path, request.content_type or ""):
         raise WrongType(
-            f"A file is sent as {UPLOAD_TYPE}, not as {request.content_type or 'nothing'}.",
-            next_step=f"Send the bytes as they are, with Content-Type: {UPLOAD_TYPE}.",
+            f"Files must be sent as {UPLOAD_TYPE}, not as {request.content_type or 'nothing'}.",
+            next_step=f"Send the raw bytes with Content-Type: {UPLOAD_TYPE}.",
         )
     return _pieces(request)
 
@@ -55,7 +55,7 @@ def _pieces(request: HttpRequest) -> Iterator[bytes]:
             yield piece
     except UnreadablePostError as error:
         raise InvalidInput(
-            "The upload stopped half-way; nothing was stored.",
+            "The upload was interrupted; nothing was stored.",
             code="upload_cut_off",
             next_step="Send the file again.",
         ) from error

@@ -17,15 +17,21 @@ MIXING_RISK: Final = (
 _MEANINGS: Final[Mapping[IsolationLevel, str]] = {
     "namespaces": "Tasks of different projects cannot see each other's files, processes, memory "
     "or sockets.",
-    "users": "Each project has a Unix user of its own, so tasks of different projects cannot read "
-    "each other's files or memory. They can see that other processes run.",
-    "containers": "Each task runs in a Docker container of its own, apart from the tasks of other "
-    "projects.",
-    "shared": "Tasks run as one user; only one project at a time.",
+    "users": (
+        "Each project has its own Unix user, so tasks of different projects cannot read each "
+        "other's files or memory. They can see other processes."
+    ),
+    "containers": (
+        "Each task runs in its own Docker container, separate from the tasks of other projects."
+    ),
+    "shared": "Tasks run as one user; one project at a time.",
 }
-_MIXED: Final = f"Tasks run as one user, and projects may mix on this node. {MIXING_RISK}"
+_MIXED: Final = (
+    "Tasks run as one user, and tasks of several projects may run on this node at once. "
+    f"{MIXING_RISK}"
+)
 _STRENGTH: Final[Mapping[str, int]] = {"shared": 0, "users": 1, "containers": 2, "namespaces": 2}
-_UNREPORTED: Final = "The agent of this node does not report it. Update the agent to find out."
+_UNREPORTED: Final = "This node's agent does not report its isolation. Update the agent."
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ class Env(BaseModel):
     )
     bind: str = Field(
         default="127.0.0.1",
-        description="Address the public doors listen on. Anything but loopback needs an "
+        description="Address that the public ports listen on. Anything but loopback needs an "
         "administrator and SLIPWAY_ALLOWED_HOSTS.",
         examples=["127.0.0.1"],
     )
@@ -60,7 +60,7 @@ class Env(BaseModel):
         default=8002,
         ge=1,
         le=65535,
-        description="Port of the gateway, which answers predictions.",
+        description="Port of the gateway, which serves predictions.",
         examples=["8002"],
     )
     gateway_public_url: str = Field(
@@ -73,21 +73,21 @@ class Env(BaseModel):
         default=8001,
         ge=1,
         le=65535,
-        description="Port of notebooks, an origin of their own.",
+        description="Port of notebooks, a separate origin.",
         examples=["8001"],
     )
     notebooks_hub_port: int = Field(
         default=8005,
         ge=1,
         le=65535,
-        description="Loopback port of JupyterHub, which stands behind the notebooks' proxy.",
+        description="Loopback port of JupyterHub, behind the notebooks' proxy.",
         examples=["8005"],
     )
     notebooks_proxy_port: int = Field(
         default=8006,
         ge=1,
         le=65535,
-        description="Loopback port at which the notebooks' proxy is told its routes.",
+        description="Loopback port of the notebooks proxy's routing API.",
         examples=["8006"],
     )
     control_health_port: int = Field(
@@ -106,8 +106,8 @@ class Env(BaseModel):
     )
     public_url: str = Field(
         default="",
-        description="Address people type to reach the portal, to which every link leads; empty "
-        "means http://localhost:<portal port>.",
+        description="Address of the portal for users, used in all links; empty means "
+        "http://localhost:<portal port>.",
         examples=["https://slipway.example.org"],
     )
     internal_url: str = Field(
@@ -131,16 +131,16 @@ class Env(BaseModel):
     )
     allowed_hosts: str = Field(
         default="",
-        description="More names at which the portal and the gateway answer, separated by commas: "
+        description="More host names that the portal and the gateway accept, separated by commas: "
         "host:port, or host for the port of the process and of its public address; .example.org "
-        "stands for every name of that domain.",
+        "matches every name in that domain.",
         examples=["slipway.example.org"],
     )
     trusted_proxies: int = Field(
         default=0,
         ge=0,
         le=5,
-        description="Number of reverse proxies in front whose X-Forwarded-* headers are believed.",
+        description="Number of reverse proxies in front whose X-Forwarded-* headers are trusted.",
         examples=["1"],
     )
     database_url: str = Field(
@@ -157,8 +157,8 @@ class Env(BaseModel):
     )
     storage_url: str = Field(
         default="",
-        description="Where bytes rest: file:///folder or s3://bucket/prefix; empty means the "
-        "data folder.",
+        description="Where files are stored: file:///folder or s3://bucket/prefix; empty means "
+        "the data folder.",
         examples=["s3://slipway-bytes/prod"],
     )
     s3_endpoint_url: str = Field(
@@ -174,8 +174,8 @@ class Env(BaseModel):
     )
     backup_passphrase: SecretStr = Field(
         default=SecretStr(""),
-        description="Passphrase of backups where nobody types one; a file given by "
-        "--passphrase-file comes first.",
+        description="Passphrase of backups for use without a prompt; --passphrase-file takes "
+        "precedence.",
         examples=["…"],
     )
     email_url: str = Field(
@@ -192,12 +192,12 @@ class Env(BaseModel):
     webhook_hosts: str = Field(
         default="",
         description="Hosts inside your network that alerts may be sent to, as host:port separated "
-        "by commas; all others have to be public and speak https.",
+        "by commas; all others must be public and use https.",
         examples=["chat.internal:443"],
     )
     process: Literal["portal", "control", "tracking", "gateway", "notebooks"] = Field(
         default="portal",
-        description="Which process `manage.py run` runs, where each has a container of its own.",
+        description="Process that `manage.py run` starts, when each has its own container.",
         examples=["gateway"],
     )
     embedded_node: bool = Field(
@@ -208,14 +208,14 @@ class Env(BaseModel):
     )
     embedded_gateway: bool = Field(
         default=True,
-        description="Whether `manage.py up` runs the gateway, which answers predictions, on this "
+        description="Whether `manage.py up` runs the gateway, which serves predictions, on this "
         "machine.",
         examples=["true"],
     )
     embedded_tracking: bool = Field(
         default=True,
         description="Whether `manage.py up` runs MLflow's server on this machine; metrics are "
-        "taken in without it, models and artifacts are not.",
+        "accepted without it, models and artifacts are not.",
         examples=["true"],
     )
     embedded_notebooks: bool = Field(
@@ -225,8 +225,8 @@ class Env(BaseModel):
     )
     job_python: str = Field(
         default="",
-        description="Python that runs jobs which name no requirements, and models that ask for "
-        "nothing else, on the embedded node; empty builds it from requirements/jobs.txt.",
+        description="Python for jobs without requirements and models without an environment of "
+        "their own, on the embedded node; empty builds it from requirements/jobs.txt.",
         examples=["/opt/ml/bin/python"],
     )
     session_days: int = Field(
@@ -235,7 +235,7 @@ class Env(BaseModel):
     login_failures_per_5_minutes: int = Field(
         default=10,
         ge=1,
-        description="Failed sign-ins from one address for one e-mail before it must wait.",
+        description="Failed sign-ins from one address for one e-mail before a waiting time.",
         examples=["10"],
     )
     api_requests_per_minute: int = Field(
@@ -287,15 +287,15 @@ class Env(BaseModel):
         default=16 * 1024,
         ge=0,
         le=60 * 1024,
-        description="Largest checkpoint of a job that is copied from its node to the store, in "
-        "MiB, so that the job can go on elsewhere; 0 copies none.",
+        description="Largest checkpoint that is copied from a node to the store, in MiB, so that "
+        "the job can continue on another node; 0 copies none.",
         examples=["16384"],
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="Least severe level that is logged.", examples=["info"]
+        default="info", description="Lowest level that is logged.", examples=["info"]
     )
     log_format: Literal["text", "json"] = Field(
-        default="text", description="Shape of the log lines.", examples=["json"]
+        default="text", description="Format of the log lines.", examples=["json"]
     )
     debug: bool = Field(
         default=False,

@@ -16,7 +16,7 @@ def read_dotenv(path: Path) -> dict[str, str]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{path.name} cannot be read ({error}); mend or remove it.") from error
+        raise SettingsError(f"{path.name} cannot be read ({error}); fix or remove it.") from error
     for number, line in enumerate(text.splitlines(), start=1):
         stripped = line.strip()
         if stripped and not stripped.startswith("#") and "=" not in stripped:

@@ -85,7 +85,7 @@ def _table(rows: list[Setting]) -> str:
 def main(argv: list[str]) -> int:
     """Run `manage.py settings` and return the exit status."""
     parser = argparse.ArgumentParser(
-        prog="manage.py settings", description="Show the settings in force."
+        prog="manage.py settings", description="Show the effective settings."
     )
     parser.add_argument(
         "--explain", action="store_true", help="also defaults, meanings, examples and sources"

@@ -14,18 +14,18 @@ def check_may_open(settings: Env) -> None:
     opens = f"SLIPWAY_BIND={settings.bind} opens Slipway to other machines"
     if not settings.allowed_hosts and not settings.public_url:
         raise StartError(
-            f"{opens}, so say under which names: set SLIPWAY_ALLOWED_HOSTS, for example "
+            f"{opens}, which needs its host names: set SLIPWAY_ALLOWED_HOSTS, for example "
             "SLIPWAY_ALLOWED_HOSTS=slipway.example.org."
         )
     try:
         somebody_administers = administrator_exists()
     except DatabaseProblem as error:
         raise StartError(
-            f"{opens}, but the database cannot say whether there is an administrator "
+            f"{opens}, but Slipway cannot check the database for an administrator "
             f"({' '.join(str(error).split())[:200]}); run `.venv/bin/python manage.py prepare`."
         ) from None
     if not somebody_administers:
         raise StartError(
-            f"{opens}, but there is no administrator yet; run `.venv/bin/python manage.py prepare` "
-            "first, which makes one, then start again."
+            f"{opens}, but there is no administrator yet; run `.venv/bin/python manage.py "
+            "prepare` first to create one, then start again."
         )

@@ -109,7 +109,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._address = address_key(self.client[0]) if self.client else ""
         code = self.limits.acquire(self._address)
         if code:
-            self._refuse(503, code, "There are too many connections; close some, or try again.")
+            self._refuse(503, code, "Too many connections; close some, or try again.")
         else:
             self._await_head()
 

@@ -16,8 +16,8 @@ def check_database_files(settings: Env, *, begin_anew: bool) -> None:
         names = " and ".join(map(str, missing))
         raise StartError(
             f"{names} {'is' if len(missing) == 1 else 'are'} missing, although "
-            f"{settings.data_dir} was in use before. Put the file back, or restore a backup: move "
-            "the folder away and run `manage.py restore FILE`. To begin anew with an empty "
+            f"{settings.data_dir} was already in use. Put the file back, or restore a backup: "
+            "move the folder away and run `manage.py restore FILE`. To start with an empty "
             "database and keep the other files, run `manage.py prepare --new-database` once."
         )
     allow_creation()

@@ -17,7 +17,7 @@ from portal.web.views.failures import error_page
 from slipway.schemas.base import forbidden_character
 
 log = structlog.get_logger(__name__)
-_ANYONE_SIGNS_IN = Public("nobody is signed in yet; allauth throttles and answers alike")
+_ANYONE_SIGNS_IN = Public("nobody is signed in yet; allauth rate-limits and always responds alike")
 _PROTOCOL = Public("the protocol authenticates the client itself")
 _SIGNED_IN = SignedIn()
 # Library views may treat other methods as POST or GET. Forms need no more than these.
@@ -42,8 +42,8 @@ LIBRARY_POLICIES: dict[str, Policy] = {
     "oauth2_provider:user-info": _PROTOCOL,
     "oauth2_provider:oidc-connect-discovery-info": Public("public by the OpenID standard"),
     "oauth2_provider:jwks-info": Public("public keys"),
-    "api:openapi-json": Public("the shape of the API is public; its answers are not"),
-    "api:openapi-view": Public("the shape of the API is public; its answers are not"),
+    "api:openapi-json": Public("the API schema is public; its data is not"),
+    "api:openapi-view": Public("the API schema is public; its data is not"),
     "api:api-root": Public("answers 404"),
     "agent:api-root": Public("answers 404"),
     "gateway:api-root": Public("answers 404"),
@@ -89,8 +89,8 @@ class PolicyMiddleware:
             if policy is None:
                 log.error("route_without_policy", route=name, path=request.path)
                 raise Forbidden(
-                    "This address has no policy, so nobody may use it.",
-                    next_step="This is a fault of Slipway: tell its operator the address.",
+                    "This address has no access policy, so all access is denied.",
+                    next_step="This is a bug in Slipway: report the address to an administrator.",
                 )
             policy.check(request, path)
         except SlipwayError as error:

@@ -31,8 +31,8 @@ def scheduler_problem() -> str:
         return ""
     since = count_noun(missing_s, "second") if missing_s < 120 else f"{missing_s // 60} minutes"
     return (
-        f"No control worker has run for {since}, so nothing is scheduled, started or stopped. "
-        "An administrator finds the reason in Slipway's log."
+        f"No control worker has run for {since}, so no work is scheduled, started or stopped. "
+        "Slipway's log has the reason."
     )
 
 
@@ -41,13 +41,13 @@ def disk_problem() -> str:
     try:
         status = os.statvfs(settings.DATA_DIR)
     except OSError as error:
-        return f"The data folder cannot be reached: {error.strerror}."
+        return f"The data folder cannot be accessed: {error.strerror}."
     free_mib = status.f_bavail * status.f_frsize // _MIB
     if free_mib >= _LEAST_FREE_MIB:
         return ""
     return (
-        f"The disk of the data folder has {free_mib} MiB left. Uploads, new work and predictions "
-        "that should be recorded fail until an administrator frees some space."
+        f"The disk of the data folder has {free_mib} MiB left. Uploads, new work and the capture "
+        "of predictions fail until an administrator frees space."
     )
 
 

@@ -43,8 +43,9 @@ def specs_of(settings: Env, environment: dict[str, str]) -> list[ProcessSpec]:
             process_specs = notebooks.notebooks_specs(settings, environment)
             if not process_specs:
                 raise StartError(
-                    f"the Hub has not been let in at {settings.notebooks_url or 'any address'}; "
-                    "set SLIPWAY_NOTEBOOKS_PUBLIC_URL and run `manage.py prepare --for-up` first."
+                    f"the Hub has no credentials for {settings.notebooks_url or 'any address'}; "
+                    "set SLIPWAY_NOTEBOOKS_PUBLIC_URL and run `manage.py prepare --for-up` "
+                    "first."
                 )
             return process_specs
 
@@ -73,7 +74,7 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="manage.py run", description="Run the process that SLIPWAY_PROCESS names."
     )
-    parser.add_argument("--check", action="store_true", help="ask whether it is ready, and end")
+    parser.add_argument("--check", action="store_true", help="check whether it is ready, and exit")
     arguments = parser.parse_args(argv)
     try:
         specs = specs_of(env(), dict(os.environ))

@@ -26,7 +26,7 @@ def declared_periods() -> Periods:
         declared: Periods = getattr(import_module(f"{room.name}.tasks"), "PERIODIC", {})
         twice = periods.keys() & declared.keys()
         if twice:
-            raise ValueError(f"declared as periodic by two rooms: {', '.join(sorted(twice))}")
+            raise ValueError(f"declared as periodic by two apps: {', '.join(sorted(twice))}")
         periods |= declared
     return periods
 

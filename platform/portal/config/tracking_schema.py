@@ -45,8 +45,8 @@ def _upgrade(uri: str) -> None:
     if done.returncode != 0:
         words = " ".join(done.stderr.splitlines()[-1:])[:300]
         raise StartError(
-            f"MLflow's tables cannot be brought up to date ({words}); check that the database is "
-            "whole and that `make setup` has finished."
+            f"MLflow's tables cannot be migrated ({words}); check that the database is intact "
+            "and that `make setup` has finished."
         )
 
 
@@ -119,8 +119,8 @@ def prepare_tracking(database_url: str, data_dir: Path) -> bool:
     connections[DATABASE].close()
     if present_version() != requested:
         raise StartError(
-            "MLflow's tables are of a newer version than the MLflow installed; install the newer "
-            "Slipway they were made by."
+            "MLflow's tables are newer than the installed MLflow; install the newer version of "
+            "Slipway that created them."
         )
     return True
 

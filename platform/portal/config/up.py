@@ -47,8 +47,8 @@ def _redis_program() -> str:
     program = Path(spec.origin).parent / "bin" / "redis-server" if spec and spec.origin else None
     if program is None or not program.exists():
         raise StartError(
-            "the embedded Redis is not installed; run make setup, or set REDIS_URL to a Redis of "
-            "yours."
+            "the embedded Redis is not installed; run make setup, or set REDIS_URL to your own "
+            "Redis."
         )
     return str(program)
 
@@ -201,11 +201,13 @@ def _start(settings: Env, arguments: argparse.Namespace) -> int:
 
 def main(argv: list[str]) -> int:
     """Run `manage.py up`. Return the exit status: 0 stopped on request, 2 refused to start."""
-    parser = argparse.ArgumentParser(prog="manage.py up", description="Start all of Slipway here.")
+    parser = argparse.ArgumentParser(
+        prog="manage.py up", description="Start all of Slipway on this machine."
+    )
     parser.add_argument(
         "--no-input",
         action="store_true",
-        help="ask nothing: the first administrator's password is generated and printed once",
+        help="do not prompt: the first administrator's password is generated and printed once",
     )
     parser.add_argument(
         "--stop-with-parent",

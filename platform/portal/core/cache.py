@@ -18,5 +18,5 @@ class PatientCache(DatabaseCache):
         is_done: bool = super()._base_set(mode, *args, **kwargs)  # type: ignore[misc]
         patience = db_patience.current()
         if not is_done and patience is not None and patience.is_over:
-            raise DatabaseAway("the database did not answer in the time that a request may wait")
+            raise DatabaseAway("the database did not respond within the request's time limit")
         return is_done

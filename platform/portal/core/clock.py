@@ -17,7 +17,7 @@ def now() -> datetime:
 def frozen(at: datetime) -> Iterator[None]:
     """Freeze the clock of this context at `at`, which must be timezone-aware."""
     if at.tzinfo is None:
-        raise ValueError("the clock takes timezone-aware datetimes only")
+        raise ValueError("the clock accepts only timezone-aware datetimes")
     token = _frozen.set(at)
     try:
         yield

@@ -14,7 +14,7 @@ DATABASE_TROUBLE = (OperationalError, InterfaceError)
 def database_busy() -> Unavailable:
     """Return the error for a database that is busy."""
     return Unavailable(
-        "The database could not do this at this moment.",
+        "The database is temporarily unavailable.",
         code="database_busy",
         next_step="Try again in a moment.",
         retry_after_s=1,
@@ -26,10 +26,12 @@ def database_problem(error: BaseException | None) -> Unavailable:
     patience = db_patience.current()
     if patience is not None and patience.is_saved:
         return Unavailable(
-            "The change was saved, but then the database did not answer any more.",
+            "The change was saved, but then the database stopped responding.",
             code="database_busy_after_change",
-            next_step="Look at it before you send it again. With the same Idempotency-Key the "
-            "request may be repeated.",
+            next_step=(
+                "Check the result before you send it again. With the same Idempotency-Key it is "
+                "safe to retry."
+            ),
             retry_after_s=1,
         )
     if not isinstance(error, DatabaseMissing):
@@ -37,8 +39,8 @@ def database_problem(error: BaseException | None) -> Unavailable:
     return Unavailable(
         str(error),
         code="database_replaced" if error.is_replaced else "database_missing",
-        next_step="An administrator stops Slipway, puts the file back or restores a backup, and "
-        "starts it again.",
+        next_step="An administrator must stop Slipway, put the file back or restore a backup, and "
+        "start it again.",
         retry_after_s=5,
     )
 
@@ -55,8 +57,8 @@ def raced(error: BaseException | None) -> SlipwayError | None:
         return database_problem(error)
     if isinstance(error, IntegrityError):
         return Conflict(
-            "Somebody changed the same thing at this moment.",
+            "Somebody else just changed the same object.",
             code="changed_meanwhile",
-            next_step="Look at it as it is now, then try again.",
+            next_step="Reload it, then try again.",
         )
     return None

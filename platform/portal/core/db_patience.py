@@ -90,7 +90,7 @@ class Patience:
             self._stall_s -= seconds
         if self.is_over:
             _outage.is_on = _outage.is_on or self._stall_s <= _NOTHING_S
-            raise DatabaseAway("the database did not answer in the time that a request may wait")
+            raise DatabaseAway("the database did not respond within the request's time limit")
 
 
 class WaitForOthers:

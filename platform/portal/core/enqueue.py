@@ -102,7 +102,7 @@ def ring_now(task: CeleryTask, *ids: str) -> bool:
     except (OperationalError, OSError) as error:
         LOST.labels(task.name).inc()
         if _breaker.failed():
-            log.warning("broker_does_not_answer", task=task.name, reason=str(error)[:200])
+            log.warning("broker_unavailable", task=task.name, reason=str(error)[:200])
         return False
     finally:
         _turns.release()

@@ -72,7 +72,7 @@ class ChangeListener:
             try:
                 listen_once(database)
             except (Error, database.Database.Error) as error:
-                log.warning("bell_not_heard", reason=str(error).strip()[:200])
+                log.warning("notification_failed", reason=str(error).strip()[:200])
                 time.sleep(_AFTER_TROUBLE_S)
             finally:
                 self._is_heard = False

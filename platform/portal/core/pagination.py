@@ -46,7 +46,7 @@ def decode_cursor(cursor: str) -> str:
 
 def _bad_cursor() -> InvalidInput:
     return InvalidInput(
-        "This cursor was not made by Slipway.",
+        "This cursor is not valid.",
         code="invalid_cursor",
         field="cursor",
         next_step="Leave the cursor out to start from the first page.",

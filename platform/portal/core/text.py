@@ -25,13 +25,13 @@ def clean_name(text: str, *, field: str = "name", max_length: int = 100) -> str:
     bad = forbidden_character(text)
     if bad is not None:
         raise InvalidInput(
-            f"The {field} holds the character U+{ord(bad):04X}, which is not allowed.",
+            f"The {field} contains the character U+{ord(bad):04X}, which is not allowed.",
             field=field,
             next_step="Remove control characters and text-direction marks.",
         )
     cleaned = unicodedata.normalize("NFC", text).strip()
     if not cleaned:
-        raise InvalidInput(f"The {field} is empty.", field=field, next_step="Type a name.")
+        raise InvalidInput(f"The {field} is empty.", field=field, next_step="Enter a name.")
     if len(cleaned) > max_length:
         raise InvalidInput(
             f"The {field} has {len(cleaned)} characters; at most {max_length} are allowed.",

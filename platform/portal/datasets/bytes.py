@@ -59,7 +59,7 @@ def content_of(file: Sequence[Entry], *, offset: int = 0) -> Iterator[bytes]:
         if piece is None or begins + piece.size_bytes <= offset:
             continue
         if piece.file is None:
-            raise FileDamaged("A piece of this file has not arrived.")
+            raise FileDamaged("A chunk of this file has not been uploaded.")
         skipped = max(0, offset - begins)
         chunks = open_file(file=piece.file, start=piece.offset, length=piece.size_bytes)
         for chunk in verified(chunks, sha256=piece.sha256, size_bytes=piece.size_bytes):

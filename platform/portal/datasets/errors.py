@@ -13,6 +13,6 @@ class NotADraft(Conflict):
 
     def __init__(self) -> None:
         super().__init__(
-            "This version is not a draft any more; its files never change.",
-            next_step="Begin a new version of the dataset.",
+            "This version is no longer a draft; its files cannot change.",
+            next_step="Create a new version of the dataset.",
         )

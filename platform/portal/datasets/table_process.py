@@ -80,7 +80,7 @@ def peek_at_parquet(pieces: Iterator[bytes], *, name: str, size_bytes: int) -> d
     Raises TableUnreadable, also if it takes too long, or if other files are inspected already.
     """
     if not _peeking.acquire(timeout=_PEEK_QUEUE_S):
-        raise TableUnreadable("Several such files are being opened; reload the page in a moment.")
+        raise TableUnreadable("Too many files are being opened; reload the page in a moment.")
     try:
         reader = Reader(
             budget_s=0.0, until=time.monotonic() + _PEEK_S, memory_bytes=_PEEK_MEMORY_BYTES
@@ -129,7 +129,7 @@ def _examined(reader: Reader, frames: Iterator[bytes], go_on: Callable[[], None]
         if status:
             raise TableUnreadable(_why(status))
         if not 0 < file.tell() <= _MOST_RESULT_BYTES:
-            raise TableUnreadable("There is more to say of it than can be kept.")
+            raise TableUnreadable("Its report is too large to store.")
         file.seek(0)
         document: dict[str, Any] = json.loads(file.read())
         return document
@@ -137,9 +137,9 @@ def _examined(reader: Reader, frames: Iterator[bytes], go_on: Callable[[], None]
 
 def _why(status: int) -> str:
     if status == -signal.SIGXCPU:
-        return "Reading it takes too much time."
+        return "Reading it takes too long."
     name = signal.Signals(-status).name if status < 0 else f"status {status}"
-    return f"The process that read it died ({name}): it is broken, or takes too much memory."
+    return f"The process that read it died ({name}): the file is damaged, or needs too much memory."
 
 
 def _frames(version: Version, group: Group) -> Iterator[bytes]:
@@ -167,7 +167,7 @@ def _feed(
                     if ready.select(_LOOK_AGAIN_S):
                         rest = rest[os.write(descriptor, rest) :]
         except BrokenPipeError:
-            log.info("table_read_in_part")
+            log.info("table_partially_read")
 
 
 def _wait(process: subprocess.Popen[bytes], until: float, go_on: Callable[[], None]) -> int:
@@ -182,4 +182,4 @@ def _wait(process: subprocess.Popen[bytes], until: float, go_on: Callable[[], No
 
 def _in_time(until: float) -> None:
     if time.monotonic() > until:
-        raise TableUnreadable("Reading it takes too much time.")
+        raise TableUnreadable("Reading it takes too long.")

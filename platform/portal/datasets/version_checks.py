@@ -32,8 +32,8 @@ _RENEWED_AFTER_S = 10.0
 _AT_ONCE = 2
 _MOST_CHECKS = 3
 _PLAIN_FILES = (
-    "A file that is no table is stored as it is if plain_files (--plain-file, Plain files on the "
-    "page) names it."
+    "To store a file that is not a table unchanged, list it in plain_files (--plain-file, or "
+    "Plain files on the page)."
 )
 _PROBLEMS_KEPT = 100
 
@@ -107,18 +107,16 @@ def _claim() -> Turn | None:
 def _check(turn: Turn) -> None:
     version = turn.version
     if version.checks >= _MOST_CHECKS:
-        _refuse(version, "It could not be checked: the check broke off three times.")
+        _refuse(version, "The check failed three times.")
         return
     collision, digest, files, size_bytes = _walk(turn)
     details: dict[str, Any] = {"digest": digest, "files": files, "size_bytes": size_bytes}
     if collision:
-        _refuse(
-            version, f"{shorten_name(collision, 200)} is a file and a folder at once.", **details
-        )
+        _refuse(version, f"{shorten_name(collision, 200)} is both a file and a folder.", **details)
         return
     ready = Version.objects.ready().filter(dataset=version.dataset).order_by("-number").first()
     if ready is not None and ready.digest == digest and _settings(ready) == _settings(version):
-        reason = f"Nothing has changed: it holds the same files as {ready.reference}."
+        reason = f"Nothing has changed: the files are the same as in {ready.reference}."
         _refuse(version, reason, same_as=ready.number, **details)
         return
     check_findings = _examine(turn)
@@ -239,7 +237,7 @@ def _examine(turn: Turn) -> _CheckFindings:
             )
             continue
         if left_s < 1:
-            table.note = "Not read: the other tables took all the time there is for a version."
+            table.note = "Not read: the other tables used all the time available for a version."
             continue
         try:
             result = read_table(version, group, budget_s=left_s, go_on=turn.go_on)
@@ -254,7 +252,7 @@ def _examine(turn: Turn) -> _CheckFindings:
         table.schema = TableSchema.model_validate(result["schema"]).model_dump(mode="json")
         table.preview, table.bad_rows = result["preview"], result["bad_rows"]
         if not statistics.is_complete:
-            table.note = f"Of the first {statistics.rows:,} rows; reading all takes too long."
+            table.note = f"From the first {statistics.rows:,} rows; reading all takes too long."
         check_findings.bad_rows += table.bad_rows
         check_findings.rows = (check_findings.rows or 0) + statistics.rows
         check_findings.problems += [
@@ -269,7 +267,7 @@ def _examine(turn: Turn) -> _CheckFindings:
 def _too_many_parts(group: Group) -> str:
     return (
         f"It has {group.parts:,} parts; a table has at most {MAX_PARTS:,}. Write fewer, larger "
-        "files, or name them differently to make several tables of them."
+        "files, or rename them to form several tables."
     )
 
 
@@ -284,7 +282,7 @@ def _require_declared_columns(version: Version, check_findings: _CheckFindings) 
         return
     for name in sorted(_settings(version).types.keys() - names):
         check_findings.bad_rows += 1
-        message = "No table has this column, whose type is declared."
+        message = "A type is declared for this column, but no table has it."
         check_findings.problems.insert(
             0, TableProblem(path="", column=shorten_name(name, 200), message=message)
         )
@@ -300,5 +298,5 @@ def _require_plain_files(turn: Turn, check_findings: _CheckFindings) -> None:
     for pattern in unmatched:
         check_findings.bad_rows += 1
         name = shorten_name(pattern, 200)
-        message = f"No file matches {name}, which is declared as plain (plain_files)."
+        message = f"No file matches {name}, which is declared as a plain file (plain_files)."
         check_findings.problems.insert(0, TableProblem(path="", message=message))

@@ -67,7 +67,7 @@ def _move_cap(endpoint: Endpoint, load: Load, bounds: Bounds, timestamp: datetim
     if cap.needs and not before.needs:
         add_event(endpoint, "capped", cap.sentence(bounds.most))
     elif before.needs and not cap.needs:
-        message = f"The load no longer needs more than the {bounds.most} that may run."
+        message = f"The load needs no more than max_replicas ({bounds.most}) again."
         add_event(endpoint, "uncapped", message)
     elif cap.needs != before.needs:
         tell(endpoint.project_id, "endpoints")

@@ -130,16 +130,13 @@ def _latency(new: Traffic, old: Traffic | None, rules: Rules, bounds_ms: Sequenc
     if p99 is None or surely is None:
         return ""
     if rules.max_p99_ms is not None and surely > rules.max_p99_ms:
-        return (
-            f"One prediction in a hundred took longer than {p99:.0f} ms; "
-            f"at most {rules.max_p99_ms:g} ms are allowed."
-        )
+        return f"p99 latency is {p99:.0f} ms; at most {rules.max_p99_ms:g} ms are allowed."
     if rules.max_latency_factor is None or old is None or sum(old.counts) < ENOUGH_FOR_LATENCY:
         return ""
     usual = percentile_ms(old.counts, bounds_ms, _P99)
     if usual is None or surely <= max(_FAST_ENOUGH_MS, rules.max_latency_factor * usual):
         return ""
     return (
-        f"The slowest hundredth took {p99:.0f} ms, and {usual:.0f} ms with the revision before; "
-        f"at most {rules.max_latency_factor:g} times as long is allowed."
+        f"p99 latency is {p99:.0f} ms, up from {usual:.0f} ms with the previous revision; at "
+        f"most {rules.max_latency_factor:g} times as long is allowed."
     )

@@ -42,7 +42,7 @@ class GatewayToken:
             raise Unauthenticated(
                 "The token of the gateway is unknown.",
                 code="invalid_gateway_token",
-                next_step="Make a new one with `manage.py gateway_token`.",
+                next_step="Create a new one with `manage.py gateway_token`.",
             )
         request.gated_gateway = gateway  # type: ignore[attr-defined]
 

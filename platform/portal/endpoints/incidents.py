@@ -84,9 +84,9 @@ def capture_problem() -> str:
         return ""
     count = lost.aggregate(all=Sum("predictions"))["all"]
     return (
-        f"{_predictions(count)} answered and not captured, the last at {_clock(newest.last_at)} "
-        f"UTC: {newest.reason or _UNKNOWN_REASON}. Monitoring does not have them. An "
-        "administrator frees some space on the disk of the gateway."
+        f"{_predictions(count)} served but not captured, the last at {_clock(newest.last_at)} "
+        f"UTC: {newest.reason or _UNKNOWN_REASON}. They are missing from monitoring. An "
+        "administrator must free space on the gateway's disk."
     )
 
 
@@ -103,13 +103,14 @@ def _sentence(incident: ServingIncident) -> str:
         span = f"between {_day(incident.began_at)} and {_clock(incident.ended_at)} UTC"
     if incident.kind == IncidentKind.UNCAPTURED:
         return (
-            f"{_predictions(incident.predictions)} answered by revision {revision.number} and not "
-            f"captured {span}: {incident.reason or _UNKNOWN_REASON}. Monitoring does not have them."
+            f"{_predictions(incident.predictions)} served by revision {revision.number} but not "
+            f"captured {span}: {incident.reason or _UNKNOWN_REASON}. They are missing from "
+            "monitoring."
         )
     return (
-        f"{_predictions(incident.predictions)} answered {span} by revision {revision.number} "
-        f"({revision.model} {revision.model_version}), a standby: no revision with traffic had a "
-        "replica that was ready."
+        f"{_predictions(incident.predictions)} served {span} by revision {revision.number} "
+        f"({revision.model} {revision.model_version}), a standby, because no revision with "
+        "traffic had a ready replica."
     )
 
 

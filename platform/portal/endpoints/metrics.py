@@ -28,8 +28,8 @@ class EndpointCollector(Collector):
         """Yield one counter for each endpoint and outcome."""
         family = CounterMetricFamily(
             "slipway_endpoint_predictions",
-            "Predictions by outcome. Fallback: answered by a standby. Uncaptured: answered, and "
-            "lost for monitoring.",
+            "Predictions by outcome. Fallback: served by a standby. Uncaptured: served, but "
+            "missing from monitoring.",
             labels=["endpoint", "outcome"],
         )
         revisions = Revision.objects.filter(endpoint__in=Endpoint.objects.present())

@@ -31,8 +31,8 @@ class TrafficStep:
     def words(self) -> str:
         """Describe the step, as a part of a sentence."""
         if self.shadow_percent:
-            return f"{self.shadow_percent:g} % of the predictions are copied to it"
-        return f"{self.percent} % of the traffic goes to it"
+            return f"{self.shadow_percent:g} % of the predictions are mirrored to it"
+        return f"{self.percent} % of the traffic is routed to it"
 
 
 def steps_of(plan: Plan) -> list[TrafficStep]:

@@ -112,9 +112,9 @@ class _NoModels:
     def find(self, *, project_id: str, model: str, version: str | None) -> ServedModel:
         """Raise Conflict."""
         raise Conflict(
-            "This installation provides no models to endpoints.",
+            "This installation has no model registry for endpoints.",
             code="no_models",
-            next_step="Ask who runs this installation to switch the model registry on.",
+            next_step="Ask an administrator to enable the model registry.",
         )
 
     def read(self, *, project_id: str, file: ServedFile) -> Iterator[bytes]:

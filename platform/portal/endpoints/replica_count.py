@@ -66,9 +66,9 @@ class Cap:
         if not self.needs:
             return ""
         return (
-            f"The load needs {self.needs} replicas, and {most} may run at most. {self.why} "
-            "Meanwhile requests wait, and some may be turned away. "
-            f"Raise max_replicas to {self.needs}, or target_concurrency if each can do more."
+            f"The load needs {self.needs} replicas, but max_replicas is {most}. {self.why} "
+            f"Requests queue, and some may be rejected. Raise max_replicas to {self.needs}, or "
+            "target_concurrency if each replica can handle more."
         )
 
 
@@ -78,7 +78,7 @@ def step_of(
     """Scale up at once to what the load needs, and down by one replica after a calm time."""
     if not bounds.least <= requested <= bounds.most:
         held = min(max(requested, bounds.least), bounds.most)
-        return ScalingDecision(held, f"The endpoint runs {_between(bounds)}.")
+        return ScalingDecision(held, f"The endpoint is set to {_between(bounds)}.")
     needed = _needed(requested, load, bounds)
     target = min(needed, bounds.most)
     if target > requested:
@@ -91,7 +91,7 @@ def step_of(
     return ScalingDecision(
         requested - 1,
         f"For {int(CALM.total_seconds() // 60)} minutes {requested - 1} would have been enough "
-        f"({load.in_flight} requests under way).",
+        f"({load.in_flight} requests in flight).",
     )
 
 
@@ -123,12 +123,12 @@ def _needed(requested: int, load: Load, bounds: Bounds) -> int:
 def _because(load: Load, bounds: Bounds) -> str:
     if _is_slow(load, bounds):
         return (
-            f"Requests waited {load.queue_ms:.0f} ms on average; "
-            f"{bounds.queue_ms:g} ms are the target."
+            f"Requests waited {load.queue_ms:.0f} ms on average; the target is "
+            f"{bounds.queue_ms:g} ms."
         )
     return (
-        f"{load.in_flight} requests are under way; each replica should work on "
-        f"{bounds.concurrency} at once."
+        f"{load.in_flight} requests are in flight; the target is {bounds.concurrency} for each "
+        "replica."
     )
 
 

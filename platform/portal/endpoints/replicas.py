@@ -65,9 +65,12 @@ def follow_workloads(endpoint: Endpoint, timestamp: datetime) -> None:
             ReplicaState.STOPPING,
         ):
             # It was requeued. Another replica starts in its place.
-            stop_workload(workload=workload, message="Another replica takes its place.")
+            stop_workload(workload=workload, message="Another replica replaces it.")
             move_replica(
-                endpoint, replica, ReplicaState.STOPPING, reason="Its node was needed elsewhere."
+                endpoint,
+                replica,
+                ReplicaState.STOPPING,
+                reason="Preempted: its node was needed for other work.",
             )
 
 

@@ -50,7 +50,9 @@ def _end_when_drained(rollout: Rollout) -> None:
 def _begin_when_ready(endpoint: Endpoint, rollout: Rollout, timestamp: datetime) -> None:
     revision = rollout.revision
     if revision.status == RevisionState.FAILED:
-        take_back(endpoint, rollout, revision.reason or "It did not become ready.", timestamp)
+        take_back(
+            endpoint, rollout, revision.reason or "It did not become ready in time.", timestamp
+        )
     elif (
         revision.status in (RevisionState.READY, RevisionState.STANDBY)
         and revision.replicas.filter(state=ReplicaState.READY).exists()
@@ -147,11 +149,11 @@ def _finish(endpoint: Endpoint, rollout: Rollout, step: TrafficStep, timestamp: 
         weigh(endpoint, revision, 0)
         move_revision(endpoint, revision, RevisionState.STANDBY, standby_since=timestamp)
         message = (
-            f"{revision.differed} of {revision.mirrored} copied predictions differed, "
-            f"{revision.shadow_failed} failed. It stays warm: promote it to let it answer."
+            f"{revision.differed} of {revision.mirrored} mirrored predictions differed, "
+            f"{revision.shadow_failed} failed. It stays warm: promote it to route traffic to it."
         )
     else:
-        message = "All traffic is on it."
+        message = "It serves all traffic."
     add_event(endpoint, "rollout_done", f"Revision {revision.number} is rolled out. {message}")
 
 
@@ -170,7 +172,8 @@ def take_back(
             add_event(
                 endpoint,
                 "rollout_trouble",
-                f"Revision {revision.number} does badly, and there is none to go back to: {why}",
+                f"Revision {revision.number} failed its checks, and there is no earlier revision "
+                f"to roll back to: {why}",
             )
         return True
     if not move_rollout(rollout, RolloutState.ROLLING_BACK, reason=why):
@@ -184,7 +187,7 @@ def take_back(
     add_event(
         endpoint,
         "rolled_back",
-        f"Revision {revision.number} was taken back"
+        f"Revision {revision.number} was rolled back"
         + (f" to revision {previous.number}" if previous is not None else "")
         + f": {why}",
     )
@@ -219,7 +222,7 @@ def retire_standbys(endpoint: Endpoint, timestamp: datetime) -> None:
     standing = endpoint.revisions.filter(state=RevisionState.STANDBY).exclude(pk__in=involved)
     warm = list(standing.order_by("-standby_since", "-number"))
     for revision in warm[1:]:
-        _retire(endpoint, revision, "A newer revision is kept warm instead of it.")
+        _retire(endpoint, revision, "A newer revision is kept warm instead.")
     if not warm:
         return
     newest, minutes = warm[0], endpoint.warm_minutes
@@ -228,7 +231,7 @@ def retire_standbys(endpoint: Endpoint, timestamp: datetime) -> None:
         kept = f"It was kept warm for {minutes} minutes." if minutes else "It was replaced."
         _retire(endpoint, newest, kept)
     elif _is_in_the_way(newest):
-        _retire(endpoint, newest, "Other work waited for its place.")
+        _retire(endpoint, newest, "Other work needed its place.")
 
 
 def _retire(endpoint: Endpoint, revision: Revision, reason: str) -> None:

@@ -25,7 +25,7 @@ def checked_path(path: str) -> str:
             f"The path of the artifact {fault}.",
             code="bad_path",
             field="path",
-            next_step="Take a path as the list of artifacts shows it.",
+            next_step="Use a path from the list of artifacts.",
         )
     return "/".join(parts)
 

@@ -122,7 +122,7 @@ def parse_filter(text: str) -> tuple[FilterCondition, ...]:
         raise bad_filter(
             f"the filter is longer than {MAX_LENGTH} characters",
             MAX_LENGTH,
-            "Narrow the runs down by fewer conditions.",
+            "Use fewer conditions.",
         )
     reader = _Reader(text)
     filter_conditions: list[FilterCondition] = []
@@ -133,7 +133,7 @@ def parse_filter(text: str) -> tuple[FilterCondition, ...]:
             raise bad_filter(
                 f"there are more than {MAX_COMPARISONS} conditions",
                 reader.at,
-                "Narrow the runs down by fewer conditions.",
+                "Use fewer conditions.",
             )
         filter_conditions.append(reader.comparison())
     return tuple(filter_conditions)
@@ -149,7 +149,7 @@ def parse_field(text: str, *, name: str) -> RunField:
         raise bad_filter("a field is missing", 0, "For example metrics.loss.", field=name)
     run_field = reader.field()
     if not reader.is_over():
-        raise reader.wrong("nothing more can stand here", "Name one field, such as metrics.loss.")
+        raise reader.wrong("nothing more is allowed here", "Give one field, such as metrics.loss.")
     return run_field
 
 
@@ -201,11 +201,11 @@ class _Reader:
         word = self._peek().word
         if word == "or":
             raise self.wrong(
-                "MLflow's filters know `and` only, no `or`",
+                "MLflow's filters support only `and`, not `or`",
                 "Use `in ('a', 'b')` for several values of one field.",
             )
         if word != "and":
-            raise self.wrong("`and` or the end was expected", "Join conditions with `and`.")
+            raise self.wrong("expected `and` or the end", "Join conditions with `and`.")
         self._take()
         if self.is_over():
             raise self.wrong("a condition is missing", "Write one after `and`, or leave it out.")
@@ -226,7 +226,7 @@ class _Reader:
         token = self._peek()
         if token.kind not in ("word", "name"):
             raise self.wrong(
-                "a field was expected", "For example metrics.loss, params.lr or tags.team."
+                "expected a field", "For example metrics.loss, params.lr or tags.team."
             )
         self._take()
         dotted = self._peek().text == "."
@@ -246,7 +246,7 @@ class _Reader:
             return self._attribute(key_token, key)
         if kind is FieldKind.DATASET and key not in _DATASET_KEYS:
             raise bad_filter(
-                f"data sets have no {key[:40]}",
+                f"datasets have no {key[:40]}",
                 key_token.at,
                 "They have a name, a digest and a context.",
                 field=self._name,
@@ -268,7 +268,7 @@ class _Reader:
             end = token.at + len(token.text)
         if not key:
             raise self.wrong(
-                "a name was expected", "Quote names with unusual characters: metrics.`my loss`."
+                "expected a name", "Quote names with unusual characters: metrics.`my loss`."
             )
         return first, self._checked(first, key)
 
@@ -277,7 +277,7 @@ class _Reader:
             raise bad_filter(
                 f"a name has 1 to {_MAX_KEY} characters",
                 token.at,
-                "Write the name as it was logged.",
+                "Use the name as it was logged.",
                 field=self._name,
             )
         return key
@@ -301,7 +301,7 @@ class _Reader:
         if operator not in allowed:
             what, like_this = ("a number", "> 0.5") if field.is_number else ("text", "= 'a'")
             raise self.wrong(
-                f"{field} compares with {what}, by {', '.join(sorted(allowed))}",
+                f"{field} must be compared with {what}, by {', '.join(sorted(allowed))}",
                 f"For example {field} {like_this}.",
             )
         self._take()
@@ -312,7 +312,8 @@ class _Reader:
         if field.is_number:
             if token.kind != "number":
                 raise self.wrong(
-                    f"{field} compares with a number", f"For example {field} > 0.5, without quotes."
+                    f"{field} must be compared with a number",
+                    f"For example {field} > 0.5, without quotes.",
                 )
             self._take()
             return float(token.text)
@@ -326,10 +327,10 @@ class _Reader:
             value = token.text[1:-1]
         else:
             raise self.wrong(
-                f"{field} compares with text in quotes", f"For example {field} = '0.1'."
+                f"{field} must be compared with text in quotes", f"For example {field} = '0.1'."
             )
         if "\0" in value:
-            raise self.wrong("text holds a NUL character", "Leave it out.")
+            raise self.wrong("text contains a NUL character", "Leave it out.")
         self._take()
         return value
 
@@ -339,7 +340,7 @@ class _Reader:
             self._take()
         if self._peek().word != "in" or field.is_number:
             raise self.wrong(
-                "`in` belongs to fields with text",
+                "`in` only works on text fields",
                 f"For example {RunField(FieldKind.PARAM, 'lr')} in ('0.1', '0.2').",
             )
         self._take()
@@ -364,7 +365,7 @@ class _Reader:
             FieldKind.TAG,
         ):
             raise self.wrong(
-                "`is null` tells whether a metric, parameter or tag is missing",
+                "`is null` only works on metrics, parameters and tags",
                 "For example params.lr is null.",
             )
         self._take()
@@ -372,7 +373,7 @@ class _Reader:
 
     def _sign(self, sign: str) -> None:
         if self._peek().text != sign:
-            raise self.wrong(f"{sign} was expected", "For example in ('a', 'b').")
+            raise self.wrong(f"expected {sign}", "For example in ('a', 'b').")
         self._take()
 
 
@@ -383,7 +384,7 @@ def _unquoted(token: _Token) -> str:
 def _unreadable(character: str) -> str:
     if character in "'\"`":
         return f"this {character} is never closed"
-    return "this character means nothing here"
+    return "unexpected character"
 
 
 def _closing(character: str) -> str:

@@ -22,7 +22,7 @@ def _follow(news: WorkloadChanged) -> None:
         note_state(news.workload_id)
     except DatabaseError:
         # The task that ends forgotten runs makes up for it.
-        log.exception("run_of_job_not_told", workload=news.workload_id)
+        log.exception("job_run_not_synced", workload=news.workload_id)
 
 
 workload_changed.connect(_follow)

@@ -55,7 +55,7 @@ def _tell(alert_delivery: AlertDelivery) -> bool:
     if error:
         pause = min(_LONGEST, timedelta(seconds=10 * 2**alert_delivery.attempts))
         alert_deliveries.update(last_error=error, next_attempt_at=clock.now() + pause)
-        log.warning("alert_not_told", delivery=alert_delivery.pk, reason=error)
+        log.warning("alert_not_delivered", delivery=alert_delivery.pk, reason=error)
     else:
         alert_deliveries.update(sent_at=clock.now(), last_error="")
     AlertChannel.objects.filter(pk=alert_delivery.channel_id).update(last_error=error)
@@ -86,7 +86,11 @@ def _mail(alert_delivery: AlertDelivery) -> bool:
         )
         # Skip former members.
         is_member = member is not None and role_in(member, endpoint.project) is not None
-        error = "" if is_member else "not sent: no member of the project has this address any more"
+        error = (
+            ""
+            if is_member
+            else "not sent: the address no longer belongs to a member of the project"
+        )
         AlertDelivery.objects.filter(pk=alert_delivery.pk).update(last_error=error)
         AlertChannel.objects.filter(pk=alert_delivery.channel_id).update(last_error=error)
         if done and is_member:

@@ -115,7 +115,7 @@ def _drift(
         worst.sort(key=lambda item: -item["share"])
         shown = ", ".join(
             f"{feature['name'].removeprefix(prefix)} "
-            f"({100 * feature['share']:.0f} % would have to move)"
+            f"(total variation {100 * feature['share']:.0f} %)"
             for feature in worst[:_SHOWN]
         )
         more = f" and {len(worst) - _SHOWN} more" if len(worst) > _SHOWN else ""
@@ -156,7 +156,7 @@ def quality_trouble(
             yield AlertReason(
                 QUALITY,
                 f"Measured accuracy is {accuracy:.1%} {words}; at least "
-                f"{chosen.min_accuracy:.1%} is wanted.",
+                f"{chosen.min_accuracy:.1%} is required.",
                 revision.pk,
             )
             return
@@ -166,15 +166,14 @@ def quality_trouble(
             yield AlertReason(
                 QUALITY,
                 f"Measured accuracy is {accuracy:.1%} {words}, below the range of the estimate "
-                f"({expected[1]:.1%} to {expected[2]:.1%}): the inputs may mean something else "
-                "now.",
+                f"({expected[1]:.1%} to {expected[2]:.1%}): possible concept drift.",
                 revision.pk,
             )
     elif chosen.max_mean_error is not None and figures.get("mae", 0) > chosen.max_mean_error:
         yield AlertReason(
             QUALITY,
             f"The mean absolute error is {figures['mae']:.4g} {words}; at most "
-            f"{chosen.max_mean_error:.4g} is wanted.",
+            f"{chosen.max_mean_error:.4g} is allowed.",
             revision.pk,
         )
 
@@ -209,7 +208,7 @@ def _traffic(endpoint: Endpoint, chosen: MonitorSettings) -> Iterable[AlertReaso
         yield AlertReason(
             ERRORS,
             f"{failed} of {total} predictions of the last {_MINUTES} minutes failed "
-            f"({percent:.1f} %); at most {chosen.max_error_percent:g} % is wanted.",
+            f"({percent:.1f} %); at most {chosen.max_error_percent:g} % is allowed.",
         )
     if chosen.max_p95_ms is None:
         return
@@ -222,7 +221,7 @@ def _traffic(endpoint: Endpoint, chosen: MonitorSettings) -> Iterable[AlertReaso
         yield AlertReason(
             LATENCY,
             f"One prediction in twenty took longer than {slow:.0f} ms in the last {_MINUTES} "
-            f"minutes; at most {chosen.max_p95_ms:g} ms is wanted.",
+            f"minutes; at most {chosen.max_p95_ms:g} ms is required.",
         )
 
 

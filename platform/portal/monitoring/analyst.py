@@ -45,7 +45,7 @@ class Analyst:
             process.stdin.flush()
         except OSError as error:
             self.close()
-            raise AnalysisFailed("the process that analyses died") from error
+            raise AnalysisFailed("the analysis process died") from error
         answer = orjson.loads(self._answer(process))
         if "fault" in answer:
             raise AnalysisFailed(answer["fault"])
@@ -101,7 +101,7 @@ class Analyst:
                     some = os.read(descriptor, 1 << 20)
                 if not some:
                     self.close()
-                    raise AnalysisFailed("it took too much time or memory")
+                    raise AnalysisFailed("it needed too much time or memory")
                 pieces.append(some)
         line, _, self._rest = b"".join(pieces).partition(b"\n")
         return line

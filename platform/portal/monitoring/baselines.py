@@ -256,8 +256,8 @@ def record_first(
         return None
     words = (
         f"The first {result['rows']:,} rows it predicted, because {_why_no_rows(revision_id)}: "
-        "what was wrong from the start does not show. Log rows by slipway.track.data in the run "
-        "of the next version."
+        "problems that existed from the start are not detected. Log rows with "
+        "slipway.track.data in the run of the next version."
     )
     try:
         with transaction.atomic():
@@ -274,7 +274,7 @@ def record_first(
 
 def _why_no_rows(revision_id: str) -> str:
     """Return the reason for missing training data: MLflow's inputs are columns, not rows."""
-    unknown = "nothing is known of its training data"
+    unknown = "its training data is unknown"
     revision = Revision.objects.select_related("endpoint").filter(pk=revision_id).first()
     if revision is None:
         return unknown
@@ -292,4 +292,4 @@ def _why_no_rows(revision_id: str) -> str:
     names = list(logged.order_by("name").values_list("name", flat=True)[:_MOST_NAMED])
     if not names:
         return unknown
-    return f"MLflow keeps the columns of {', '.join(names)[:200]} and none of the rows"
+    return f"MLflow stores the columns of {', '.join(names)[:200]} but none of the rows"

@@ -61,7 +61,7 @@ def turn(process: Analyst) -> Iterator[None]:
     Raises Unavailable if all slots stay taken for 120 seconds.
     """
     if not _turns.acquire(timeout=_PATIENCE_S):
-        raise Unavailable("Other exports take all the time.", retry_after_s=_TRY_AGAIN_S)
+        raise Unavailable("Too many exports are running.", retry_after_s=_TRY_AGAIN_S)
     try:
         yield
     finally:

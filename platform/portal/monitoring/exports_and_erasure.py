@@ -51,7 +51,7 @@ def carry_out_waiting() -> None:
             try:
                 _erase(analyst_process, gone)
             except (AnalysisFailed, OSError) as error:
-                log.warning("not_erased", erasure=gone.pk, reason=str(error)[:200])
+                log.warning("predictions_not_deleted", erasure=gone.pk, reason=str(error)[:200])
 
 
 def carry_out_selection(analyst_process: Analyst, selection: Selection) -> None:

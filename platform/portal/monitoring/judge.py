@@ -41,6 +41,6 @@ class MonitoringJudge:
             return ""
         shown = name_some([name.removeprefix("out.") for name in names], _SHOWN)
         return (
-            f"Its outputs differ from those in training in two windows in a row ({shown}), while "
-            "its inputs do not."
+            f"Its outputs differ from the baseline in two windows in a row ({shown}), while its "
+            "inputs do not."
         )

@@ -150,11 +150,11 @@ def retry_if_replaced(endpoint: Endpoint, filters: SelectionFilters, ask: Callab
             return answer_of(paths_of(endpoint, filters), ask)
     except QueryTooLarge as error:
         raise InvalidInput(
-            f"The predictions of {endpoint.name} in this span are too large to look through at "
+            f"The predictions of {endpoint.name} in this time range are too large to search at "
             f"once ({MEMORY} of memory).",
             code="predictions_too_large",
             field="since",
-            next_step="Choose a shorter span, or filter by prediction, version or caller.",
+            next_step="Choose a shorter time range, or filter by prediction, version or caller.",
         ) from error
 
 
@@ -204,26 +204,25 @@ def _add_feature(
     names = [name for name in (feature, f"in.{feature}", f"out.{feature}") if name in columns]
     if not columns:
         raise InvalidInput(
-            f"{endpoint.name} has answered no prediction that was looked at yet, so none of its "
-            "columns is known.",
+            f"{endpoint.name} has no processed prediction yet, so its columns are unknown.",
             code="no_such_feature",
             field="feature",
-            next_step="Look at single predictions that failed, by status instead of a feature.",
+            next_step="Filter by status instead to find failed predictions.",
         )
     if not names:
         raise InvalidInput(
             f"No prediction of {endpoint.name} has a column {feature}.",
             code="no_such_feature",
             field="feature",
-            next_step="Name an input or output as the monitoring page lists it.",
+            next_step="Use an input or output that the monitoring page lists.",
         )
     is_number = columns[names[0]] == NUMBER
     if is_number and not _is_number(value):
         raise InvalidInput(
-            f"{feature} holds numbers, and {value[:60]} is none.",
+            f"{feature} is numeric, and {value[:60]} is not a number.",
             code="no_number",
             field="value",
-            next_step="Write a number, such as 3.5.",
+            next_step="Enter a number, such as 3.5.",
         )
     where.feature(names[0], operator, value, is_number=is_number)
 
@@ -241,7 +240,7 @@ def _place(cursor: str) -> tuple[datetime, str, int]:
         return datetime.fromisoformat(at), str(prediction_id), int(row)
     except (ValueError, TypeError) as error:
         raise InvalidInput(
-            "This cursor was not made by Slipway.",
+            "This cursor is not valid.",
             code="invalid_cursor",
             field="cursor",
             next_step="Leave the cursor out to start from the first page.",
@@ -302,10 +301,10 @@ def ids_of(endpoint: Endpoint, filters: SelectionFilters) -> Ids:
     rows = retry_if_replaced(endpoint, filters, ask)
     if len(rows) > _MOST_IDS:
         raise InvalidInput(
-            f"More than {_MOST_IDS:,} rows match, and a selection takes no part of them: narrow "
-            "it down, for example by a shorter span, and make several.",
+            f"More than {_MOST_IDS:,} rows match, which is too many for one selection. Narrow "
+            "the filters, for example to a shorter time range, and create several selections.",
             code="too_many_predictions",
             field="filters",
-            next_step="Choose a shorter span.",
+            next_step="Choose a shorter time range.",
         )
     return Ids({row["prediction_id"] for row in rows}, paths_of(endpoint, filters))

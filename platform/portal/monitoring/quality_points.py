@@ -29,7 +29,7 @@ def task_out(basis: Basis) -> ModelTaskOut:
     return ModelTaskOut(
         task=basis.task,
         label_type=basis.label_type,
-        reason=basis.reason or "Not known before there are predictions and labels.",
+        reason=basis.reason or "Unknown until there are predictions and labels.",
         is_declared=basis.is_declared,
     )
 

@@ -104,9 +104,9 @@ def asked_of(
     begin = in_calendar(since) if since else end - _SPAN
     if not begin < end or end - begin > _LONGEST:
         raise InvalidInput(
-            "The span is empty, or longer than 400 days.",
+            "The time range is empty, or longer than 400 days.",
             field="since",
-            next_step="Choose a beginning before the end.",
+            next_step="Choose a start before the end.",
         )
     revision_row = None
     if revision is not None:
@@ -117,7 +117,7 @@ def asked_of(
     if feature:
         if not value or operator not in ("=", "!=", "<", "<=", ">", ">="):
             raise InvalidInput(
-                "A slice has a feature, an operator and a value.",
+                "A slice needs a feature, an operator and a value.",
                 field="value",
                 next_step="For example: feature=age, operator=>=, value=65.",
             )

@@ -31,9 +31,9 @@ class SelectionExport:
         self._stack = ExitStack()
         if not _copies.acquire(blocking=False):
             raise Unavailable(
-                f"{_COPIES} selections are being exported already.",
+                f"{_COPIES} selections are already being exported.",
                 retry_after_s=_TRY_AGAIN_S,
-                next_step="Try again when one of them is complete, or download the dataset.",
+                next_step="Try again when one of them completes, or download the dataset.",
             )
         self._stack.callback(_copies.release)
         try:
@@ -105,7 +105,7 @@ def selection_answer(
         raise Conflict(
             selection.reason or "Its dataset version is not complete yet, or is deleted.",
             code="no_version",
-            next_step="Wait until the selection is complete, or make another one.",
+            next_step="Wait until the selection is complete, or create another one.",
         )
     name = f"{selection.dataset.name}-{version.number or version.pk}"
     return download(SelectionExport(selection, version, file_format), name, file_format)

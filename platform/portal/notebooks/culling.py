@@ -43,7 +43,7 @@ def look_after_idle() -> None:
         if not may_go_on(server):
             stop_server(server=server, message=f"{server.owner.display_name} left the project.")
         elif _gpu_is_busy(server, timestamp):
-            note_activity(server, timestamp, "a GPU is at work")
+            note_activity(server, timestamp, "a GPU is in use")
         else:
             _judge(server, timestamp)
         ends_at = server.workload.deadline_at if server.workload is not None else None

@@ -75,13 +75,13 @@ def differences(before: bytes, after: bytes) -> list[DiffCell]:
                 },
             )
         except subprocess.TimeoutExpired:
-            raise _too_much("takes too much time") from None
+            raise _too_much("takes too long") from None
     if process.returncode == -signal.SIGXCPU:
-        raise _too_much("takes too much time")
+        raise _too_much("takes too long")
     if process.returncode or len(process.stdout) > _MOST_RESULT_BYTES:
         last = process.stderr.decode(errors="replace").strip().rpartition("\n")[2]
         log.warning("notebooks_not_compared", status=process.returncode, said=last[:500])
-        raise _too_much("takes too much memory, or one of them is broken")
+        raise _too_much("needs too much memory, or one of the versions is damaged")
     return [_cell(cell) for cell in json.loads(process.stdout)["cells"]]
 
 

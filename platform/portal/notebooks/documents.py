@@ -99,11 +99,11 @@ def _parsed(content: bytes) -> dict[str, Any]:
             "This is not a notebook of format 4.",
             code="not_a_notebook",
             field="content",
-            next_step="Save it in JupyterLab and send the .ipynb as it is.",
+            next_step="Save it in JupyterLab and send the .ipynb unchanged.",
         )
     if len(document["cells"]) > MAX_CELLS:
         raise InvalidInput(
-            f"The notebook has {len(document['cells'])} cells; at most {MAX_CELLS} are kept.",
+            f"The notebook has {len(document['cells'])} cells; at most {MAX_CELLS} are allowed.",
             code="too_many_cells",
             field="content",
             next_step="Split it into several notebooks.",

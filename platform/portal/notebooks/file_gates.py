@@ -52,9 +52,9 @@ class OwnJob:
         token = require_principal(request).token
         if token is None or token.pk != workload.pk:
             raise Forbidden(
-                "Only the job itself says how its notebook has run.",
+                "Only the job itself can report how its notebook ran.",
                 code="not_the_job",
-                next_step="Start the notebook as a job; it tells by itself.",
+                next_step="Run the notebook as a job; the job reports by itself.",
             )
         request.gated_own_job = workload  # type: ignore[attr-defined]
 

@@ -40,9 +40,11 @@ class ServerOwner:
         if self.or_role is not None and gated_role(request).at_least(self.or_role):
             return
         raise Forbidden(
-            f"The notebook server {server.name} is {server.owner.display_name}'s.",
+            f"The notebook server {server.name} belongs to {server.owner.display_name}.",
             code="not_owner",
-            next_step="Launch one of your own, or ask a maintainer of the project to stop this.",
+            next_step=(
+                "Launch your own server, or ask a maintainer of the project to stop this one."
+            ),
         )
 
     def describe(self) -> str:
@@ -69,7 +71,7 @@ class HubToken:
             raise Unauthenticated(
                 "The token of the Hub is unknown.",
                 code="invalid_hub_token",
-                next_step="Make a new one with `manage.py hub_token`.",
+                next_step="Create a new one with `manage.py hub_token`.",
             )
         if self.parameter:
             server = Server.objects.with_all().filter(pk=path[self.parameter]).first()

@@ -3,9 +3,9 @@
 from typing import Final
 
 # How a warning begins that work takes back.
-IDLE: Final = "Nothing has worked in it for"
-LIFETIME_ENDS: Final = "Its maximum lifetime ends."
-_CHOSEN: Final = "UTC, as was chosen."
+IDLE: Final = "No activity for"
+LIFETIME_ENDS: Final = "It reaches its maximum lifetime."
+_CHOSEN: Final = "UTC, as scheduled."
 
 
 def words_of_schedule(at: str) -> str:

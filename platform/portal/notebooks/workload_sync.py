@@ -80,7 +80,7 @@ def _end(server: Server, workload: Workload) -> None:
 
 
 def _next_step(workload: Workload) -> str:
-    return workload.next_step or "Start it again; what was saved is still there."
+    return workload.next_step or "Start it again; saved files are still there."
 
 
 def is_ours(kind: str) -> bool:

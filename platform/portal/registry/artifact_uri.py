@@ -28,10 +28,11 @@ def resolve_source(project_id: str, source: str) -> tuple[str, str]:
         folder_of(project_id, source)
         return source, ""
     raise InvalidInput(
-        "A version comes from this project's own files: runs:/…, models:/… or mlflow-artifacts:/….",
+        "A version must come from this project's own files: runs:/…, models:/… or "
+        "mlflow-artifacts:/….",
         code="bad_source",
         field="source",
-        next_step="Log the model to a run of this project, and name it runs:/RUN_ID/model.",
+        next_step="Log the model to a run of this project, and use runs:/RUN_ID/model.",
     )
 
 
@@ -41,9 +42,9 @@ def require_files(project_id: str, source: str, location: str) -> None:
         has_files = artifact_files().has_files(folder_of(project_id, location))
     except FilesUnreadable as error:
         raise Unavailable(
-            "The store of artifacts does not answer.",
+            "The artifact store does not respond.",
             retry_after_s=5,
-            next_step="Try again; if it stays so, ask whoever runs this installation.",
+            next_step="Try again. If it happens again, ask an administrator.",
         ) from error
     if has_files:
         return
@@ -126,5 +127,5 @@ def _missing(source: str) -> InvalidInput:
         f"This project has nothing under {source[:200]}.",
         code="no_such_source",
         field="source",
-        next_step="Look the run up on its page, where its models are listed.",
+        next_step="Open the page of the run, which lists its models.",
     )

@@ -16,12 +16,12 @@ from slipway.schemas.batching import BatchingOut
 from slipway.schemas.serving import BatchingMode, BatchingReport, BatchingVerdict
 
 _NO_GOLDEN = (
-    "No golden rows are recorded, so nothing proves that rows do not depend on each other. "
-    "Record them with slipway.register(…, golden=…), or state rows."
+    "No golden rows are recorded, so row independence cannot be proved. Record them with "
+    "slipway.register(…, golden=…), or declare `rows`."
 )
 _NOT_YET = (
-    "Not proved yet: each replica asks the golden rows alone, together and beside other rows "
-    "before it is ready."
+    "Not proved yet: before it is ready, each replica predicts the golden rows alone, together "
+    "and beside other rows."
 )
 
 
@@ -73,9 +73,9 @@ def _expected(stated: BatchingStatement | None, *, has_golden: bool) -> Batching
     mode, reason = BatchingMode.REQUESTS, _NOT_YET if has_golden else _NO_GOLDEN
     if stated is not None:
         place = "" if stated.place == "registration" else " in the metadata of the model"
-        mode, reason = stated.mode, f"Its author stated {stated.mode.value}{place}."
+        mode, reason = stated.mode, f"Its author declared {stated.mode.value}{place}."
         if mode is BatchingMode.ROWS and has_golden:
-            reason += " Each replica checks that by the golden rows before it is ready."
+            reason += " Each replica verifies this with the golden rows before it is ready."
     return BatchingReport(mode=mode, verdict=BatchingVerdict.UNPROVED, reason=reason)
 
 
@@ -90,7 +90,7 @@ def _gain(report: BatchingReport) -> str | None:
         f"among {report.merged_rows} in a call"
     )
     if factor < 1.2:
-        return f"Merging {gains} next to nothing: {measured}."
+        return f"Merging {gains} almost nothing: {measured}."
     return f"Merging {gains} up to {factor:.1f} times as many rows a second: {measured}."
 
 

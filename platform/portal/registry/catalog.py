@@ -135,7 +135,7 @@ def _text_in(cursor: str) -> str:
 
 def _foreign_cursor() -> InvalidInput:
     return InvalidInput(
-        "This cursor was not made by Slipway.",
+        "This cursor is not valid.",
         code="invalid_cursor",
         field="cursor",
         next_step="Leave the cursor out to start from the first page.",

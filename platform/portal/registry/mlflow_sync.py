@@ -54,7 +54,7 @@ def tell_waiting() -> int:
         try:
             tell(line_id)
         except DatabaseError as error:
-            log.warning("mlflow_not_told", line=line_id, reason=str(error)[:200])
+            log.warning("mlflow_not_synced", line=line_id, reason=str(error)[:200])
         else:
             result += 1
     return result

@@ -48,7 +48,7 @@ def read_mlmodel(content: bytes) -> Description:
     except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
         raise BadModelFile("the MLmodel file is not YAML in UTF-8") from error
     if not isinstance(value, dict):
-        raise BadModelFile("the MLmodel file is no mapping")
+        raise BadModelFile("the MLmodel file is not a mapping")
     flavors = value.get("flavors")
     return Description(
         flavors=[_short(name) for name in flavors] if isinstance(flavors, dict) else [],
@@ -73,7 +73,7 @@ def _measure(text: str) -> None:
         depth += isinstance(event, _OPENING) - isinstance(event, _CLOSING)
         if depth > _MAX_DEPTH or nodes > _MAX_NODES:
             raise BadModelFile(
-                f"the MLmodel file is deeper than {_MAX_DEPTH} levels or has more than "
+                f"the MLmodel file is nested deeper than {_MAX_DEPTH} levels or has more than "
                 f"{_MAX_NODES} parts"
             )
 

@@ -46,7 +46,7 @@ def examine(record: VersionRecord, details: VersionFacts, *, later: CeleryTask) 
     except (FilesUnreadable, BadModelFile) as error:
         return _note(record, fault=f"The files of this version cannot be read: {error}.")
     except InvalidInput:
-        return _note(record, fault="The files of this version rest outside of this project.")
+        return _note(record, fault="The files of this version are outside this project.")
     _note(
         record,
         fault="",
@@ -98,7 +98,7 @@ def _said(
     model_format = ModelFormat(record.given_format) if record.given_format else None
     if any(file.path == "MLmodel" for file in model_folder_files):
         if model_format not in (None, ModelFormat.MLFLOW):
-            raise BadModelFile(f"they are an MLflow model, and {model_format} was said")
+            raise BadModelFile(f"they are an MLflow model, but the format given is {model_format}")
         described, example = _described(folder, model_folder_files)
         return _Said(
             ModelFormat.MLFLOW,

@@ -69,7 +69,7 @@ class _Message:
                 length = self._varint()
             inside = self._file.tell()
             if length is None or inside + length > end:
-                raise BadModelFile("the file is not ONNX, or its end is missing")
+                raise BadModelFile("the file is not ONNX, or is truncated")
             at = inside + length
             if wire == _LENGTH:
                 yield _Field(number, start=inside, end=at)
@@ -89,7 +89,7 @@ class _Message:
         try:
             text = self._file.read(field.end - field.start).decode("utf-8")
         except UnicodeDecodeError as error:
-            raise BadModelFile("a name in the ONNX file is no text") from error
+            raise BadModelFile("a name in the ONNX file is not text") from error
         return "".join(c for c in text if c.isprintable())[:200]
 
     def _varint(self) -> int:
@@ -102,7 +102,7 @@ class _Message:
             if byte[0] < 0x80:
                 return value & (2**64 - 1)
             shift += 7
-        raise BadModelFile("the file is not ONNX, or its end is missing")
+        raise BadModelFile("the file is not ONNX, or is truncated")
 
 
 def read_onnx(file: BinaryIO, size_bytes: int) -> dict[str, Any] | None:
@@ -113,7 +113,7 @@ def read_onnx(file: BinaryIO, size_bytes: int) -> dict[str, Any] | None:
     message = _Message(file)
     graph = message.one(_Field(0, start=0, end=size_bytes), 7)
     if graph is None or graph.end == 0:
-        raise BadModelFile("the file is not ONNX: there is no graph in it")
+        raise BadModelFile("the file is not ONNX: it contains no graph")
     inputs: list[_Field] = []
     outputs: list[_Field] = []
     weights: set[str] = set()
@@ -123,7 +123,7 @@ def read_onnx(file: BinaryIO, size_bytes: int) -> dict[str, Any] | None:
         elif field.number in (11, 12):
             (inputs if field.number == 11 else outputs).append(field)
     if not outputs or len(inputs) + len(outputs) > 100 * _MAX_TENSORS:
-        raise BadModelFile("the file is not ONNX: nothing comes out of its graph")
+        raise BadModelFile("the file is not ONNX: its graph has no outputs")
     # Old files list their weights among the inputs, too.
     taken = [
         tensor for output in inputs if (tensor := _tensor(message, output))["name"] not in weights

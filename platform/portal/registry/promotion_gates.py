@@ -76,7 +76,9 @@ def _signature(case: Case) -> GateResult:
         columns = "1 input" if count == 1 else f"{count} inputs"
         return _open(GateKind.SIGNATURE, f"Version {record.number} has a signature: {columns}.")
     if record.fault:
-        return _closed(GateKind.SIGNATURE, record.fault, "Log the model again and register that.")
+        return _closed(
+            GateKind.SIGNATURE, record.fault, "Log the model again and register the new version."
+        )
     return _closed(
         GateKind.SIGNATURE,
         f"Version {record.number} has no signature.",
@@ -94,7 +96,7 @@ def _golden(case: Case) -> GateResult:
             "version.",
         )
     rows = "1 prediction is" if newest.rows == 1 else f"{newest.rows} predictions are"
-    return _open(GateKind.GOLDEN, f"{rows} recorded to be compared with.")
+    return _open(GateKind.GOLDEN, f"{rows} recorded for comparison.")
 
 
 def _newest(record: VersionRecord, gate: EvaluationGate) -> Evaluation | None:
@@ -128,14 +130,15 @@ def _evaluation(case: Case, gate: EvaluationGate) -> GateResult:
     if not math.isfinite(ours):
         return _closed(
             GateKind.EVALUATION,
-            f"{on} is {spelled(ours)} for version {case.record.number}, which is no figure.",
+            f"{on} is {spelled(ours)} for version {case.record.number}, which is not a valid "
+            "value.",
             "Find out what went wrong in the evaluation, and measure again.",
         )
     champion = case.champion
     if champion is None or champion.pk == case.record.pk:
         return _open(
             GateKind.EVALUATION,
-            f"{on} is {spelled(ours)}; there is no version at the {case.target} to beat.",
+            f"{on} is {spelled(ours)}; the {case.target} has no current version to compare with.",
         )
     return _compared(case, gate, ours, champion)
 
@@ -144,9 +147,9 @@ def _why_not(case: Case, gate: EvaluationGate) -> str:
     """Return the reason why existing values do not count."""
     there = case.record.evaluations.filter(metric=gate.metric, dataset=gate.dataset)
     if there.exclude(workload_id="").exists():
-        return f"; the job that reported a figure did not read {gate.dataset}"
+        return f"; the job that reported a value did not read {gate.dataset}"
     if there.exists():
-        return "; the figure that is there was not reported by a job"
+        return "; the existing value was not reported by a job"
     return ""
 
 
@@ -156,8 +159,8 @@ def _compared(case: Case, gate: EvaluationGate, ours: float, champion: VersionRe
     if theirs is None or not math.isfinite(theirs.figure):
         return _closed(
             GateKind.EVALUATION,
-            f"{on} is {spelled(ours)}, and nobody knows it for version {champion.number}, which "
-            f"is at the {case.target} now.",
+            f"{on} is {spelled(ours)}, but it is unknown for version {champion.number}, which is "
+            f"currently at the {case.target}.",
             f"Measure version {champion.number} on {gate.dataset} in a job too.",
         )
     gain = ours - theirs.figure if gate.higher_is_better else theirs.figure - ours
@@ -169,7 +172,7 @@ def _compared(case: Case, gate: EvaluationGate, ours: float, champion: VersionRe
         return _open(GateKind.EVALUATION, f"{on}: {against}; it is {requested}.")
     return _closed(
         GateKind.EVALUATION,
-        f"{on}: {against}; it has to be {requested}.",
+        f"{on}: {against}; it must be {requested}.",
         f"Register a version that does better on {gate.dataset}.",
     )
 
@@ -179,15 +182,14 @@ def _approval(case: Case, _gate: ApprovalGate) -> GateResult:
     if request is None:
         return _closed(
             GateKind.APPROVAL,
-            f"Nobody has asked for the approval of version {case.record.number} for the "
-            f"{case.target}.",
-            "Ask for it; a maintainer of the project who is not the author approves.",
+            f"Nobody has requested approval of version {case.record.number} for the {case.target}.",
+            "Request it; a maintainer of the project who is not the author can approve.",
         )
     if request.state != RequestState.APPROVED or request.decided_by is None:
         return _closed(
             GateKind.APPROVAL,
-            f"{request.requested_by.display_name} has asked for approval, which is not given yet.",
-            "A maintainer of the project who is neither the author nor asked for it approves.",
+            f"{request.requested_by.display_name} has requested approval; it is pending.",
+            "A maintainer of the project who is neither the author nor the requester can approve.",
         )
     return _open(GateKind.APPROVAL, f"{request.decided_by.display_name} has approved.")
 

@@ -52,7 +52,9 @@ def find_bare(
         else:
             format_, signature = read_archive(content)
     if model_format not in (None, format_):
-        raise BadModelFile(f"{_short(file)} is {format_.value}, and {model_format} was said")
+        raise BadModelFile(
+            f"{_short(file)} is {format_.value}, but the format given is {model_format}"
+        )
     return BareModel(format_, file.path, signature)
 
 
@@ -68,12 +70,16 @@ def _the_one(
         return able[0]
     if able:
         raise BadModelFile(
-            f"{_short(able[0])} and {_short(able[1])} could both be the model: keep one in its "
-            "folder"
+            f"{_short(able[0])} and {_short(able[1])} could both be the model: leave only one in "
+            "the folder"
         )
     raise BadModelFile(
-        "there is no MLmodel file among them, and no model of "
-        + (f"the format {model_format}" if model_format else "TorchScript, torch.export or ONNX")
+        "they contain no MLmodel file and no model in "
+        + (
+            f"the format {model_format}"
+            if model_format
+            else "TorchScript, torch.export or ONNX format"
+        )
     )
 
 

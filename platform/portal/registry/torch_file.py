@@ -44,7 +44,7 @@ class _Bounded:
         requested = size if size >= 0 else _MAX_LIST_BYTES + 1
         file = self._file.read(requested) if requested <= _MAX_LIST_BYTES + 1 else None
         if file is None or len(file) > _MAX_LIST_BYTES:
-            raise BadModelFile("the list of what is in the archive is too long")
+            raise BadModelFile("the archive has too many entries")
         return file
 
 
@@ -64,9 +64,9 @@ def read_archive(file: BinaryIO) -> tuple[ModelFormat, dict[str, Any] | None]:
             if "serialized_exported_program.json" in archive.namelist():
                 return ModelFormat.TORCH_EXPORT, None  # as torch wrote them before 2.8
     except (*_BROKEN, ValueError, RuntimeError, EOFError) as error:
-        raise BadModelFile("the file is no archive that torch has saved") from error
+        raise BadModelFile("the file is not an archive saved by torch") from error
     raise BadModelFile(
-        "the file holds no model that can be run without its code, perhaps weights alone: save it "
+        "the file has no model that can run without its code, perhaps only weights: save it "
         "with torch.export.save or torch.jit.save"
     )
 

@@ -121,5 +121,5 @@ def _refusal(budget: Budget, amount: int) -> Conflict:
         message,
         code="budget_exhausted",
         field="tier",
-        next_step="Have the budget raised or overridden, or choose a cheaper tier.",
+        next_step="Ask an owner to raise or override the budget, or choose a cheaper tier.",
     )

@@ -42,7 +42,7 @@ def watch_budgets(timestamp: datetime | None = None) -> None:
         try:
             _watch(budget_id, timestamp)
         except Exception:
-            log.exception("budget_not_watched", budget=budget_id)
+            log.exception("budget_not_checked", budget=budget_id)
 
 
 def _watch(budget_id: str, timestamp: datetime) -> None:
@@ -74,9 +74,10 @@ def _tell(budget: Budget, timestamp: datetime) -> None:
         expected = forecast_of(scope_of(budget), timestamp)
         if expected is not None and expected.nano_usd > limit:
             words = (
-                f"At this pace {budget.scope_name} will spend about {dollars(expected.nano_usd)} "
-                f"(between {dollars(expected.low_nano_usd)} and {dollars(expected.high_nano_usd)}) "
-                f"{period_words(budget)}; its budget is {dollars(limit)}."
+                f"At the current rate, {budget.scope_name} will spend about "
+                f"{dollars(expected.nano_usd)} (between {dollars(expected.low_nano_usd)} and "
+                f"{dollars(expected.high_nano_usd)}) {period_words(budget)}; its budget is "
+                f"{dollars(limit)}."
             )
             _alert(budget, FORECAST, words)
 
@@ -91,8 +92,8 @@ def _level_words(budget: Budget, level: int) -> str:
     if level < LEVELS[-1]:
         return message
     if not budget.stops:
-        return f"{message} This budget only tells; what runs goes on."
-    return f"{message} New starts are refused, and what runs is saved and stopped."
+        return f"{message} This budget only sends alerts; running work continues."
+    return f"{message} New starts are refused; running work is saved and stopped."
 
 
 def _alert(budget: Budget, level: str, words: str) -> None:
@@ -156,7 +157,7 @@ def _stop_one(workload: Workload, budget: Budget, timestamp: datetime) -> None:
         workload=workload,
         reason=ReasonCode.BUDGET,
         message=why_stopped(budget),
-        next_step="Resume it once the budget is raised; it goes on from its checkpoint.",
+        next_step="Resume it when the budget is raised; it continues from its checkpoint.",
     )
     log.info("stopped_by_budget", workload=workload.pk, budget=budget.pk)
 

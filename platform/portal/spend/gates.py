@@ -33,7 +33,11 @@ class BudgetGate:
         request.gated_budget = budget  # type: ignore[attr-defined]
 
     def describe(self) -> str:
-        return "owners of what it limits, administrators" if self.change else "whom it concerns"
+        return (
+            "owners of the limited project or team, administrators"
+            if self.change
+            else "members of the limited project or team"
+        )
 
 
 def gated_budget(request: HttpRequest) -> Budget:

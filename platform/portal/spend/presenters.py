@@ -32,7 +32,7 @@ from slipway.schemas.spend import (
 from slipway.schemas.training import Quote
 
 _STORED = "stored:"
-_NOBODY = "nobody in particular"
+_NOBODY = "Unassigned"
 
 
 def scope_in_sight(principal: Principal) -> Scope:
@@ -203,9 +203,9 @@ def shown_idle(principal: Principal, window: str) -> list[IdleOut]:
 def _free_capacity(node: NodeIdle) -> IdleOut:
     part = f"{node.idle_percent:.0f} %"
     return IdleOut(
-        cause="capacity nobody holds",
+        cause="unused capacity",
         name=node.name,
-        words=f"{part} of what node {node.name} could give was held by nobody.",
+        words=f"{part} of the capacity of node {node.name} was unused.",
         nano_usd=node.idle_nano_usd,
         saves_nano_usd_per_hour=node.idle_now_nano_usd_per_hour,
     )
@@ -214,7 +214,7 @@ def _free_capacity(node: NodeIdle) -> IdleOut:
 def _idle_workload(idle_usage: IdleUsage) -> IdleOut:
     workload = idle_usage.lease.workload
     return IdleOut(
-        cause="held and hardly used",
+        cause="idle",
         name=workload.name,
         words=f"{workload.name} used {idle_usage.cpu_percent:.1f} % of its CPUs "
         "in the last half hour.",

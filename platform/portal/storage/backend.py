@@ -22,7 +22,7 @@ def open_store(url: str, options: dict[str, Any]) -> BlobStore:
         return DiskStore(unquote(parts.path).rstrip("/"), {})
     if parts.scheme == "s3" and parts.netloc:
         return S3Store(f"{parts.netloc}{unquote(parts.path)}".rstrip("/"), options)
-    raise ValueError(f"{url} is not a place for bytes; write file:///folder or s3://bucket/prefix")
+    raise ValueError(f"{url} is not a storage location; use file:///folder or s3://bucket/prefix")
 
 
 @lru_cache(maxsize=8)

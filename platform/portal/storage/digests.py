@@ -50,7 +50,10 @@ class Intake:
                 f"{self._promised.sha256}; nothing was stored.",
                 code="digest_mismatch",
                 field="sha256",
-                next_step="Send the file again; if it repeats, the file changes while it is read.",
+                next_step=(
+                    "Send the file again; if it happens again, the file is changing while it is "
+                    "read."
+                ),
             )
 
     def _check_limit(self, size_bytes: int) -> None:
@@ -68,10 +71,11 @@ class Intake:
             return
         if self.size_bytes != promised:
             raise InvalidInput(
-                f"{promised} bytes were declared and {self.size_bytes} came; nothing was stored.",
+                f"{promised} bytes were declared and {self.size_bytes} were received; nothing "
+                "was stored.",
                 code="size_mismatch",
                 field="size_bytes",
-                next_step="Send the file again, whole.",
+                next_step="Send the complete file again.",
             )
 
 
@@ -92,7 +96,7 @@ def verified(chunks: Iterable[bytes], *, sha256: str, size_bytes: int) -> Iterat
     if seen_bytes != size_bytes or measure.hexdigest() != sha256:
         raise FileDamaged(
             f"The stored bytes of this file have changed: {size_bytes} bytes with the SHA-256 "
-            f"{sha256} were stored; {seen_bytes} bytes with another digest are there now."
+            f"{sha256} were stored; now there are {seen_bytes} bytes with another digest."
         )
     if held is not None:
         yield held

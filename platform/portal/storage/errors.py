@@ -14,5 +14,5 @@ class FileDamaged(SlipwayError):
     def __init__(self, message: str) -> None:
         super().__init__(
             message,
-            next_step="Upload the file again; that mends every file with the same content.",
+            next_step="Upload the file again; this repairs every file with the same content.",
         )

@@ -39,7 +39,7 @@ class FileRole(ProjectRole):
         request.gated_file = file  # type: ignore[attr-defined]
 
     def describe(self) -> str:
-        link = ", or a link one of them made" if self.linked else ""
+        link = ", or a link created by one of them" if self.linked else ""
         return f"file's project {self.role.value}{link}"
 
 
@@ -60,7 +60,7 @@ class UploadLink(ProjectRole):
         request.gated_grant = grant  # type: ignore[attr-defined]
 
     def describe(self) -> str:
-        return f"a link to upload, made by a project {self.role.value}"
+        return f"an upload link, created by a project {self.role.value}"
 
 
 def _act_by_link(request: HttpRequest, file_id: str) -> Grant:

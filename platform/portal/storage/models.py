@@ -46,7 +46,7 @@ class BlobQuerySet(models.QuerySet["Blob"]):
             if same.update(unreferenced_since=None):
                 return same.get()
         raise Conflict(
-            "The same bytes were being cleaned up while they were uploaded.",
+            "The same content was being deleted while it was uploaded.",
             next_step="Send the file again.",
         )
 

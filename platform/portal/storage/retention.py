@@ -111,7 +111,7 @@ def _free_orphans(store: BlobStore, prefix: str, before: datetime, until: float)
         )
         orphans.extend(islice(old, _MOST_AT_ONCE - len(orphans)))
     if len(orphans) > max(known, _STRAYS_ALLOWED):
-        log.error("storage_not_ours", known=known, unknown=len(orphans))
+        log.error("storage_mismatch", known=known, unknown=len(orphans))
         return CleanupResult()
     cleared = CleanupResult()
     for stored_object in orphans:

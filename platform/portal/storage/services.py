@@ -36,7 +36,7 @@ def clean_file_name(name: str) -> str:
             f"The name of the file {fault}.",
             code="bad_path",
             field="name",
-            next_step="Send the last part of the path alone, for example train.csv.",
+            next_step="Send only the last part of the path, for example train.csv.",
         )
     return name
 
@@ -125,7 +125,7 @@ def _insert(file: StoredFile) -> None:
             file.save(force_insert=True)
     except IntegrityError as error:
         raise Conflict(
-            "This link has been used to upload already.",
+            "This link was already used for an upload.",
             code="link_used",
             next_step="Ask for a new link.",
         ) from error
@@ -143,7 +143,7 @@ def open_file(*, file: StoredFile, start: int = 0, length: int | None = None) ->
     length = blob.size_bytes - start if length is None else length
     if start < 0 or length < 0 or start + length > blob.size_bytes:
         raise InvalidInput(
-            f"The file has {blob.size_bytes} bytes; this range reaches outside of it.",
+            f"The file has {blob.size_bytes} bytes; this range is outside the file.",
             code="range_outside_file",
             field="range",
             next_step="Ask for a range inside the file.",
@@ -244,4 +244,4 @@ def _drop(key: str) -> None:
     try:
         blob_store().delete(key)
     except Unavailable:
-        log.warning("spare_bytes_left_to_the_sweep", key=key)
+        log.warning("blob_deletion_deferred", key=key)

@@ -51,9 +51,9 @@ def sign(grant: Grant, *, by: Principal) -> SignedLink:
     lifetime = grant.expires_at - clock.now()
     if not timedelta() < lifetime <= LONGEST:
         raise InvalidInput(
-            f"A link works for 1 second to {LONGEST // timedelta(minutes=1)} minutes.",
+            f"A link can be valid for 1 second to {LONGEST // timedelta(minutes=1)} minutes.",
             field="expires_in_seconds",
-            next_step="Ask for a shorter time; a new link can be made at any moment.",
+            next_step="Choose a shorter time; you can create a new link at any time.",
         )
     text = signing.dumps(
         {

@@ -59,11 +59,11 @@ def names_in(pieces: Iterator[bytes]) -> list[str]:
             f"The snapshot has {len(names)} files; at most {MAX_FILES} are allowed.",
             code="snapshot_too_large",
             field="snapshot",
-            next_step="Leave data out of it (a .slipwayignore file names what to leave out).",
+            next_step="Leave data out of it (list it in a .slipwayignore file).",
         )
     if not names:
         raise InvalidInput(
-            "The snapshot holds no file.",
+            "The snapshot has no files.",
             code="bad_snapshot",
             field="snapshot",
             next_step="Send a folder with at least the script in it.",
@@ -77,7 +77,7 @@ def _refused(error: SlipwayError) -> SlipwayError:
         error.message.replace("The archive", "The snapshot", 1),
         code="bad_snapshot",
         field="snapshot",
-        next_step="Make the snapshot with `slipway train`, which packs the folder rightly.",
+        next_step="Create the snapshot with `slipway train`, which packs the folder correctly.",
     )
 
 

@@ -31,7 +31,7 @@ _ENDPOINTS = {
     _E.SERVING: ("serving", "ok"),
     _E.PAUSED: ("paused", "warn"),
     _E.FAILED: ("failed", "bad"),
-    _E.DELETING: ("going away", "warn"),
+    _E.DELETING: ("deleting", "warn"),
     _E.DELETED: ("deleted", ""),
 }
 _REVISIONS = {
@@ -53,8 +53,8 @@ _REPLICAS = {
     _P.FAILED: ("failed", "bad"),
 }
 _WHY = {
-    _E.CREATING: "It answers as soon as its golden predictions came back equal.",
-    _E.SERVING: "It answers predictions.",
+    _E.CREATING: "Starting. It serves traffic once its golden predictions match.",
+    _E.SERVING: "Serving.",
 }
 STATES = [(state.value, _ENDPOINTS[state][0]) for state in _E if state is not _E.DELETED]
 _PLANS = {
@@ -88,7 +88,7 @@ def why_of(endpoint: Endpoint, replicas: Sequence["ReplicaLine"] = ()) -> str:
         verb = "is" if ready == 1 else "are"
         message = f"{ready} of {endpoint.wanted} replicas {verb} ready."
         if ready >= endpoint.wanted:  # so it is the next revision that has no capacity
-            message = f"Revision {waiting[-1].row.revision.number} does not answer yet."
+            message = f"Revision {waiting[-1].row.revision.number} is not serving yet."
         return f"{message} {waiting[-1].why}"
     return endpoint.reason or endpoint.short_of_replicas or _WHY.get(endpoint.status, "")
 
@@ -156,9 +156,9 @@ def rollout_of(rollout: Rollout) -> RolloutLine:
 def _sentence(rollout: Rollout, words: str) -> str:
     number = rollout.revision.number
     if rollout.status == RolloutState.ROLLING_BACK:
-        return f"Revision {number} is being taken back: {rollout.reason}"
+        return f"Revision {number} is being rolled back: {rollout.reason}"
     if rollout.step_since is None:
-        return f"Revision {number} is starting; it gets traffic once it has proved itself."
+        return f"Revision {number} is starting; it gets traffic once its golden predictions match."
     return f"Revision {number}: {words}."
 
 

@@ -94,9 +94,9 @@ def _brief(workload: Workload, positions: dict[str, int], explainer: Explainer |
     if state == _S.QUEUED:
         place = positions.get(workload.pk)
         if place == 1:
-            return explainer.explain(workload) if explainer else "Waiting: it is next in its queue."
-        ahead = "many go" if place is None else f"{place - 1} go" if place > 2 else "1 goes"
-        return f"Waiting: {ahead} first in the queue of its project."
+            return explainer.explain(workload) if explainer else "Waiting: next in its queue."
+        ahead = "many are" if place is None else f"{place - 1} are" if place > 2 else "1 is"
+        return f"Waiting: {ahead} ahead of it in the queue of its project."
     if state in (_S.PLACED, _S.STARTING, _S.RUNNING):
         return _where(workload)
     if state == _S.SUBMITTED:

@@ -33,9 +33,9 @@ def word(request: HttpRequest, name: str) -> str:
     text = request.GET.get(name, "").strip()
     if len(text) > _LONGEST or forbidden_character(text) is not None:
         raise InvalidInput(
-            f"What you typed under {name} cannot be searched for.",
+            f"The value of {name} cannot be searched.",
             field=name,
-            next_step="Use fewer and plain characters.",
+            next_step="Use fewer, plain characters.",
         )
     return text
 

@@ -18,18 +18,23 @@ from slipway.schemas.quality import QualityPoint
 # Word, tone of its tag. What is not known is never green.
 VERDICTS = {
     VerdictName.DRIFTED: ("Drifted", "bad"),
-    VerdictName.DIFFERENT: ("Different once", "warn"),
+    VerdictName.DIFFERENT: ("Drifted once", "warn"),
     VerdictName.STEADY: ("Steady", "ok"),
     VerdictName.NOT_ENOUGH_DATA: ("Not enough data", ""),
-    VerdictName.NO_BASELINE: ("Nothing to compare with", ""),
+    VerdictName.NO_BASELINE: ("No baseline", ""),
 }
 _WORDS = {
     VerdictName.DRIFTED: "At least one feature differs from the baseline in two windows in a row.",
-    VerdictName.DIFFERENT: "At least one feature differs in the last window; the next one decides.",
+    VerdictName.DIFFERENT: (
+        "At least one feature differs from the baseline in the last window. The next window "
+        "decides."
+    ),
     VerdictName.STEADY: "No feature differs from the baseline.",
-    VerdictName.NOT_ENOUGH_DATA: "A verdict needs a window of at least 200 predictions.",
-    VerdictName.NO_BASELINE: "Log the training data with slipway.track.data, or wait for the first "
-    "1,000 predictions to compare later ones with.",
+    VerdictName.NOT_ENOUGH_DATA: "Needs a window of at least 200 predictions.",
+    VerdictName.NO_BASELINE: (
+        "Log the training data with slipway.track.data, or wait for the first 1,000 "
+        "predictions, which become the baseline."
+    ),
 }
 _FIGURES = {
     "accuracy": "Accuracy",
@@ -65,7 +70,7 @@ _ALERTS = {
     "errors": "Errors",
     "latency": "Latency",
     "not_captured": "Predictions not captured",
-    "standby_answers": "Answered by a standby",
+    "standby_answers": "Served by a standby",
 }
 _SAID = ("class", "confidence")
 _SAID_AT_MOST = 3

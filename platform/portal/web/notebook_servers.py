@@ -29,7 +29,7 @@ GROUPS: dict[str, tuple[str, frozenset[NotebookState]]] = {
     "stopped": ("Stopped", frozenset({_S.STOPPED})),
     "failed": ("Failed", frozenset({_S.FAILED})),
 }
-_STEPS = ("Waiting for hardware", "Starting JupyterLab", "Opening the door", "Ready")
+_STEPS = ("Waiting for hardware", "Starting JupyterLab", "Opening the route", "Ready")
 
 
 @dataclass(frozen=True)

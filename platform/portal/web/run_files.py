@@ -83,7 +83,7 @@ def shown_artifacts(request: HttpRequest, project: Project, run: RunDetail) -> d
             path = path.rpartition("/")[0]
             entries = artifacts_of(project_id=project.pk, run=run, path=path)
     except NotFound:
-        values["artifacts_fault"] = "There is no such artifact any more."
+        values["artifacts_fault"] = "This artifact no longer exists."
         entries = artifacts_of(project_id=project.pk, run=run)
         path = ""
     except SlipwayError as error:
@@ -107,12 +107,12 @@ def preview_of(
     if ending == _PARQUET:
         return _parquet(preview, project, run)
     if ending not in {*_TABLES, *_TEXTS, "ipynb"} and artifact.name != "MLmodel":
-        preview.why = "There is no preview of such files; download it to look at it."
+        preview.why = "No preview for this file type; download it."
         return preview
     if ending == "ipynb":
         limit = 4 * PREVIEW_BYTES
         if artifact.size_bytes > limit:
-            preview.why = "This notebook is too large to be drawn here; download it."
+            preview.why = "This notebook is too large to show here; download it."
             return preview
         return _notebook(preview, _bytes(project, run, artifact, limit))
     content = _bytes(project, run, artifact, PREVIEW_BYTES).decode(errors="replace")
@@ -186,7 +186,7 @@ def _parquet(preview: FilePreview, project: Project, run: RunDetail) -> FilePrev
     """Render the first rows of a Parquet file with its columns. Another process reads it."""
     artifact = preview.artifact
     if artifact.size_bytes > MOST_PARQUET_BYTES:
-        preview.why = "This table is too large to be opened here; download it."
+        preview.why = "This table is too large to show here; download it."
         return preview
     pieces = read_artifact(
         project_id=project.pk, run=run, artifact=artifact, length=artifact.size_bytes
@@ -194,10 +194,10 @@ def _parquet(preview: FilePreview, project: Project, run: RunDetail) -> FilePrev
     try:
         values = peek_at_parquet(pieces, name=artifact.name, size_bytes=artifact.size_bytes)
     except TableUnreadable as error:
-        preview.why = f"{error} Download it to look at it."
+        preview.why = f"{error} Download it to see it."
         return preview
     if values["problems"]:
-        preview.why = f"{values['problems'][0]['message']} Download it to look at it."
+        preview.why = f"{values['problems'][0]['message']} Download it to see it."
         return preview
     columns, rows = values["statistics"]["columns"], values["preview"]
     preview.kind = "table"
@@ -218,14 +218,14 @@ def _notebook(preview: FilePreview, content: bytes) -> FilePreview:
         cells = json.loads(content)["cells"]
         preview.cells = [_notebook_cell(cell) for cell in cells[:MOST_CELLS]]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        preview.why = "This is no notebook that can be read; download it to look at it."
+        preview.why = "This notebook cannot be read; download it."
         return preview
     preview.kind, preview.left_out = "notebook", _not_shown(cells=len(cells) - MOST_CELLS)
     return preview
 
 
 def _undrawn(data: dict[str, Any]) -> str:
-    return f"An output of {', '.join(data)[:200]} is not drawn here." if data else ""
+    return f"An output of {', '.join(data)[:200]} is not shown here." if data else ""
 
 
 def _notebook_cell(cell: dict[str, Any]) -> dict[str, Any]:

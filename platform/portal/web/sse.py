@@ -72,7 +72,7 @@ class PageHub(EventHub[PageStream]):
 
     name = "pages"
     poll_s = POLL_S
-    limit = StreamLimit(STREAMS_A_PERSON, "Too many pages of yours are open.")
+    limit = StreamLimit(STREAMS_A_PERSON, "You have too many pages open.")
 
     def __init__(self) -> None:
         super().__init__()

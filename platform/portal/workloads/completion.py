@@ -134,7 +134,7 @@ def sentence_of(end: TaskEnd, tasks: int) -> str:
     if end.message:
         return f"{who}ended: {end.message}" if who else end.message
     words = {
-        ReasonCode.COMPLETED: "ended well",
+        ReasonCode.COMPLETED: "succeeded",
         ReasonCode.EXIT: f"ended with exit status {end.exit_code}",
         ReasonCode.SIGNAL: "was killed by a signal",
         ReasonCode.NODE_LOST: "was lost with its node",
@@ -227,5 +227,5 @@ def lose_lease(lease: Lease) -> bool:
         lease,
         at=lease.expires_at,
         reason=ReasonCode.NODE_LOST,
-        message=f"Node {lease.node.name} was last heard of at {heard:%H:%M:%S} UTC.",
+        message=f"Node {lease.node.name} sent its last heartbeat at {heard:%H:%M:%S} UTC.",
     )

@@ -49,7 +49,7 @@ class Explainer:
         if state == WorkloadState.SUBMITTED:
             return f"Held back: {workload.hold or 'it is being admitted.'}"
         if state == WorkloadState.ADMITTED:
-            return "Admitted: it queues in a moment."
+            return "Admitted: about to be queued."
         if state == WorkloadState.QUEUED:
             return f"Waiting: {self._why_waiting(workload)}"
         if state == WorkloadState.STOPPING:
@@ -65,7 +65,7 @@ class Explainer:
         if (
             not nodes
         ):  # its leases have just been closed, and the pass that follows them has not run
-            return f"{verb}: its node has let go of it; whether it starts again is being decided."
+            return f"{verb}: its node released it; Slipway is deciding whether to restart it."
         where = f"node {nodes[0]}" if len(nodes) == 1 else f"nodes {name_some(nodes, 10)}"
         quiet = sorted({lease.node.name for lease in leases if lease.node.is_quiet()})
         if quiet:
@@ -96,7 +96,7 @@ class Explainer:
         if not is_gang_without_network(workload.need, workload.nodes):
             return ""
         return (
-            f"the network rule of project {workload.project.slug} is platform now, and tasks on "
+            f"the network rule of project {workload.project.slug} is now platform, but tasks on "
             "several nodes need the network to reach each other. An owner can set the rule to "
             "open in the project's settings."
         )
@@ -120,7 +120,7 @@ class Explainer:
         need = workload.need
         never = why_never(self._nodes, need, workload.nodes)
         if never:
-            return f"no node can fit it any more: {never}"
+            return f"no node can fit it anymore: {never}"
         if any(site.suits(need) for site in self._sites):
             return ""
         closed = [
@@ -131,8 +131,10 @@ class Explainer:
         why_closeds = [_why_closed(node) for node in closed[:_NAMED]]
         others = len(closed) - _NAMED
         if others > 0:
-            why_closeds.append(f"{others} more node{' is' if others == 1 else 's are'} closed too")
-        return f"it needs {amount_text(need.amount, need.gpu_model)}, and {'; '.join(why_closeds)}."
+            why_closeds.append(
+                f"{others} more node{' is' if others == 1 else 's are'} also unavailable"
+            )
+        return f"needs {amount_text(need.amount, need.gpu_model)}, but {'; '.join(why_closeds)}."
 
     def _by_room(self, workload: Workload) -> str:
         """Say what is missing where, and who has it, if it does not fit now."""
@@ -172,32 +174,31 @@ class Explainer:
             and not room.admits(i, need, workload.project_id)
         ]
         if len(names) == 1:
-            which = f"node {names[0]} cannot keep projects apart and is running another project's"
-            when, whose = "it becomes free when that ends", "the node's"
+            which = f"node {names[0]} cannot isolate projects and is running another project's"
+            when, whose = "it becomes available when that work ends", "the node's"
         else:
             listed = _listed(
                 names[:_NAMED] if len(names) <= _NAMED else [*names[:2], f"{len(names) - 2} others"]
             )
-            which = f"nodes {listed} cannot keep projects apart and are running other projects'"
-            when, whose = "each becomes free when that ends", "a node's"
+            which = f"nodes {listed} cannot isolate projects and are running other projects'"
+            when, whose = "each becomes available when its work ends", "a node's"
         return (
-            f"{which} work; {when}{self._behind(workload)}. An administrator can allow mixing in "
-            f"{whose} settings."
+            f"{which} work; {when}{self._behind(workload)}. An administrator can allow projects "
+            f"to mix in {whose} settings."
         )
 
     def _by_turn(self, workload: Workload) -> str:
         position = position_of(workload)
         if position is None or position > 1:
             ahead = f"{MAX_POSITION} or more" if position is None else str(position - 1)
-            first = "workload goes" if position == 2 else "workloads go"
+            first = "workload is" if position == 2 else "workloads are"
             slug = workload.project.slug
-            return f"its turn: {ahead} {first} first in the queue of project {slug}."
+            return f"{ahead} {first} ahead of it in the queue of project {slug}."
         others = Share.objects.filter(queued__gt=0, project__isnull=False)
         if others.exclude(project_id=workload.project_id).exists():
             return (
-                f"it would fit now and is the next of project {workload.project.slug}, but "
-                "projects that have used less lately go first, and room is kept for the first of "
-                "them."
+                f"it fits now and is next in project {workload.project.slug}, but projects with "
+                "less recent usage go first, and capacity is reserved for them."
             )
         return "it fits now and starts within seconds."
 
@@ -206,7 +207,7 @@ class Explainer:
         if position == 1:
             return ""
         where = f"{MAX_POSITION} or more" if position is None else str(position)
-        return f"; number {where} in the queue of project {workload.project.slug}"
+        return f"; position {where} in the queue of project {workload.project.slug}"
 
     @cached_property
     def _sites(self) -> list[Site]:
@@ -275,10 +276,10 @@ def _why_closed(node: Node) -> str:
 
 def _last_heard(at: datetime | None) -> str:
     if at is None:
-        return "has not been heard of yet"
+        return "has not sent a heartbeat yet"
     minutes = int((clock.now() - at).total_seconds() // 60)
     ago = f"{count_noun(minutes, 'minute')} ago" if minutes else "less than a minute ago"
-    return f"was last heard of {ago}"
+    return f"sent its last heartbeat {ago}"
 
 
 def _lacking(free: Spot, amount: Amount, model: str) -> Amount:

@@ -10,7 +10,7 @@ from portal.core.errors import InvalidInput
 from slipway.schemas.backends import BACKENDS, DEFAULT_BACKEND
 
 OTHER_PROJECT = (
-    "Nodes with room for it cannot keep projects apart and are running another project's work."
+    "Nodes with enough capacity cannot isolate projects and are running another project's work."
 )
 
 
@@ -37,14 +37,14 @@ def refuse_impossible(*, project: Project, tier: Tier, tasks: int, backend: str 
     if backend and all(backend not in node.backends for node in nodes):
         offered = sorted({name for node in nodes for name in node.backends})
         raise InvalidInput(
-            f"No node offers the back end {backend}; here it is {' or '.join(offered)}.",
+            f"No node offers the back end {backend}; available: {' or '.join(offered)}.",
             code="no_such_backend",
             field="backend",
             next_step="Choose one that is offered, or ask an administrator to set it up on a node.",
         )
     if tasks > 1 and backend and not BACKENDS[backend].runs_gangs:
         raise InvalidInput(
-            "Containers on different nodes do not reach each other.",
+            "Containers on different nodes cannot reach each other.",
             code="one_node_only",
             field="nodes",
             next_step=f"Use more processes on one node, or the back end {DEFAULT_BACKEND}.",
@@ -111,13 +111,13 @@ def why_never(nodes: list[Node], need: Need, tasks: int) -> str:
         model = f"{need.gpu_model} " if need.gpu_model else ""
         most_gpus = max(node.gpus_of(need.gpu_model) for node in labelled)
         if most_gpus < amount.gpus:
-            has = f"the most any node has is {most_gpus}" if most_gpus else "no node has any"
-            return f"it needs {count_noun(amount.gpus, f'{model}GPU')}, and {has}."
+            has = f"the largest node has {most_gpus}" if most_gpus else "no node has any"
+            return f"it needs {count_noun(amount.gpus, f'{model}GPU')}, but {has}."
     total = sum(node.most_for(need).count_of(amount) for node in labelled)
     if total >= tasks:
         return ""
     if total:
-        return f"all nodes together hold {total} at a time."
+        return f"all nodes together can run {total} at once."
     largest = max(labelled, key=lambda node: (node.cpu_millis, node.memory_bytes))
     return (
         f"it needs {amount_text(amount, need.gpu_model)} on one node; the largest, "

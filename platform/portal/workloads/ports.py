@@ -232,7 +232,7 @@ def known_kind(name: str) -> Kind:
     if name not in _registry.kinds:
         known = ", ".join(sorted(_registry.kinds)) or "none"
         raise InvalidInput(
-            f"There is no kind of workload called {name}.",
+            f"There is no workload kind {name}.",
             field="kind",
             next_step=f"Known kinds: {known}.",
         )

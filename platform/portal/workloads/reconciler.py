@@ -78,7 +78,7 @@ def take_back_unstarted(timestamp: datetime) -> None:
                     current,
                     at=current.granted_at,
                     reason=ReasonCode.START_FAILED,
-                    message="The node did not begin to start it in time.",
+                    message="The node did not start it in time.",
                 )
                 settle(workload)
 

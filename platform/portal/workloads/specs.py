@@ -46,10 +46,11 @@ class RunSpec(BaseModel):
     def _variables(cls, env: dict[str, str]) -> dict[str, str]:
         for name in env:
             if not _VARIABLE.match(name):
-                raise ValueError(f"{name[:40]!r} cannot be the name of a variable")
+                raise ValueError(f"{name[:40]!r} is not a valid variable name")
             if name.startswith("SLIPWAY_"):
                 raise ValueError(
-                    f"{name[:40]} is reserved: names beginning SLIPWAY_ are the platform's"
+                    f"{name[:40]} is reserved: names that begin with SLIPWAY_ belong to the "
+                    "platform"
                 )
         return env
 
@@ -57,7 +58,7 @@ class RunSpec(BaseModel):
     def _storable(self) -> Self:
         texts = [*self.argv, *self.env.values()]
         if any("\0" in text or not _is_unicode(text) for text in texts):
-            raise ValueError("holds a NUL character or a lone surrogate")
+            raise ValueError("contains a NUL character or a lone surrogate")
         if sum(len(text) for text in [*texts, *self.env]) > MAX_SPEC_BYTES:
             raise ValueError(f"is longer than {MAX_SPEC_BYTES} characters")
         return self
@@ -81,5 +82,5 @@ def spec_from(**details: object) -> RunSpec:
         field = ".".join(map(str, first["loc"])) or "spec"
         message = first["msg"].removeprefix("Value error, ")
         raise InvalidInput(
-            f"{field}: {message}", field=field, next_step="Mend this part and submit again."
+            f"{field}: {message}", field=field, next_step="Fix this field and submit again."
         ) from error

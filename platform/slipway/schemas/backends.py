@@ -33,7 +33,7 @@ BACKENDS: Final = {
     for info in (
         BackendInfo(
             name="process",
-            label="A process of the node",
+            label="Process",
             runs_gangs=True,
             can_warm=True,
             unreported_isolation="shared",
@@ -41,7 +41,7 @@ BACKENDS: Final = {
         # Each engine has networks of its own, and nothing joins them.
         BackendInfo(
             name="docker",
-            label="A Docker container",
+            label="Docker container",
             runs_gangs=False,
             can_warm=False,
             unreported_isolation="containers",

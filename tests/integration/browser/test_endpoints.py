@@ -80,7 +80,7 @@ def test_a_model_goes_from_a_run_to_an_endpoint_and_back(
     tripling = lab.register(3, golden=3)
     _canary(bob, tripling)
     press(bob.page, "Roll back")
-    bob.toast("The traffic goes to the revision before.")
+    bob.toast("Rolling back to the previous revision.")
     weight(bob.page, 1, 100)
     weight(bob.page, 2, 0)
     _read_the_log(bob)
@@ -91,14 +91,14 @@ def test_a_model_goes_from_a_run_to_an_endpoint_and_back(
 
 def _declare_gates(alice: Window) -> None:
     page = alice.go(f"{PROJECT}/models").page
-    press(page, "Declare what is asked")
-    page.get_by_label("Somebody else approves").check()
-    page.get_by_label("On the data").fill("digits:3")
-    press(page, "Put in force")
-    alice.says("A measurement needs both")
-    page.get_by_label("On the data").fill("")
-    press(page, "Put in force")
-    alice.toast("The rules are in force.")
+    press(page, "Set gates")
+    page.get_by_label("Approval required").check()
+    page.get_by_label("Dataset version").fill("digits:3")
+    press(page, "Save gates")
+    alice.says("An evaluation needs both")
+    page.get_by_label("Dataset version").fill("")
+    press(page, "Save gates")
+    alice.toast("Rules saved.")
     alice.says("Stage Production")
 
 
@@ -108,10 +108,10 @@ def _register_and_ask(bob: Window, run: str) -> None:
     press(page, "Register")
     bob.is_at(f"{VERSION}/1")
     page.get_by_role("link", name="Production…").click()
-    bob.says("Nobody has asked for the approval of version 1")
+    bob.says("Nobody has requested approval of version 1")
     page.get_by_label("Note").fill("It doubles, as it should.")
-    press(page, "Ask for approval")
-    bob.toast("Asked. A maintainer who is not the author decides.")
+    press(page, "Request approval")
+    bob.toast("Approval requested. A maintainer who is not the author decides.")
 
 
 def _approve(alice: Window) -> None:
@@ -133,11 +133,9 @@ def _create(bob: Window) -> None:
     press(page, "New endpoint")
     page.get_by_label("Version").fill("Production")
     expect(page.locator("#quote")).to_contain_text("an hour")
-    press(page, "Create the endpoint")
+    press(page, "Create endpoint")
     bob.is_at(ENDPOINT)
-    expect(page.locator("#endpoint-state")).to_contain_text(
-        "It answers predictions.", timeout=STARTS_WITHIN_MS
-    )
+    expect(page.locator("#endpoint-state")).to_contain_text("Serving.", timeout=STARTS_WITHIN_MS)
     weight(page, 1, 100)
 
 
@@ -155,11 +153,11 @@ def _try(bob: Window) -> None:
 
 def _make_key(bob: Window) -> None:
     page = bob.page
-    page.get_by_label("Who uses it").fill("web shop")
-    press(page, "Make a key")
-    bob.says("shown only this once")
+    page.get_by_label("Client").fill("web shop")
+    press(page, "Create key")
+    bob.says("shown only once")
     key = page.locator("#endpoint-key").inner_text()
-    press(page, "Done, I have copied it")
+    press(page, "Done")
     bob.is_at(ENDPOINT)
     assert key not in page.content()
 
@@ -167,8 +165,8 @@ def _make_key(bob: Window) -> None:
 def _canary(bob: Window, version: int) -> None:
     page = bob.go(f"{VERSION}/{version}").page
     press(page, "promote this version to double")
-    page.get_by_label("Steps of a canary, in percent").fill("50")
-    page.get_by_label("Minutes a step lasts").fill("0.2")
+    page.get_by_label("Canary steps, in percent").fill("50")
+    page.get_by_label("Minutes per step").fill("0.2")
     page.get_by_role("button", name="Promote", exact=True).click()
     bob.is_at(ENDPOINT)
     weight(page, 2, 50, STARTS_WITHIN_MS)

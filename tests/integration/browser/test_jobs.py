@@ -90,7 +90,7 @@ def _submit(window: Window, folder: Path, **params: object) -> str:
     page.get_by_label("Parameters").fill(lines)
     page.get_by_role("radio", name=re.compile("CPU small")).check()
     expect(page.locator("#quote")).to_contain_text("an hour")
-    page.get_by_role("button", name="Submit the job").click()
+    page.get_by_role("button", name="Submit job").click()
     page.wait_for_url(re.compile(r"/jobs/wl_"), timeout=PATIENCE_MS)
     return page.url.removeprefix(window.url)
 
@@ -106,16 +106,16 @@ def test_a_job_is_submitted_watched_cancelled_and_cloned(
     expect(page.locator("#log-lines .ansi-fg-green")).to_have_text("started")
 
     page.get_by_role("link", name="Cancel").click()
-    window.says("Its one rank is asked to end")
+    window.says("Its only rank is asked to stop")
     page.get_by_role("button", name="Cancel the job").click()
     expect(page.locator("#workload-state")).to_contain_text("Stopped by Alice", timeout=60_000)
-    expect(page.locator("#log-state")).to_have_text("The log is complete.", timeout=60_000)
+    expect(page.locator("#log-state")).to_have_text("Log complete.", timeout=60_000)
     expect(page.get_by_role("link", name="Cancel", exact=True)).to_have_count(0)
 
     page.get_by_role("link", name="Clone with edits").click()
     expect(page.get_by_label("Parameters")).to_have_value("word=step\nlines=10000")
     page.get_by_label("Parameters").fill("word=again\nlines=2")
-    page.get_by_role("button", name="Submit the job").click()
+    page.get_by_role("button", name="Submit job").click()
     expect(page.locator("#workload-state")).to_contain_text("succeeded", timeout=60_000)
     expect(page.locator("#log-lines")).to_contain_text("all done", timeout=PATIENCE_MS)
     expect(page.locator("#log-lines")).to_contain_text("again 1 at")
@@ -148,7 +148,7 @@ def test_the_log_is_searched_and_downloaded_whole(
     page = window.page
     _submit(window, tmp_path, word="needle", lines=2)
     expect(page.locator("#log-lines")).to_contain_text("all done", timeout=60_000)
-    page.get_by_label("Search in the log").fill("needle 1")
+    page.get_by_label("Search the log").fill("needle 1")
     page.get_by_role("button", name="Find").click()
     expect(page.locator("#log-found")).to_contain_text("1 line with")
     page.locator("[data-log-at]").click()
@@ -173,10 +173,10 @@ def test_a_whole_folder_is_packed_by_the_browser_without_what_never_belongs_into
     window = alice().go(f"{PROJECT}/jobs/new")
     page = window.page
     page.locator("#id_folder").set_input_files(folder)
-    expect(page.locator("#code-state")).to_contain_text("proj/ is here", timeout=PATIENCE_MS)
+    expect(page.locator("#code-state")).to_contain_text("proj/ uploaded", timeout=PATIENCE_MS)
     expect(page.locator("#id_snapshot option:checked")).to_contain_text("3 files")
     expect(page.get_by_label("Script", exact=True)).to_have_value("train.py")
-    page.get_by_role("button", name="Submit the job").click()
+    page.get_by_role("button", name="Submit job").click()
     expect(page.locator("#log-lines")).to_contain_text("size 3", timeout=60_000)
 
 
@@ -188,10 +188,10 @@ def test_the_form_works_without_scripts(
     page = window.page
     page.locator("#id_code").set_input_files(_script(tmp_path))
     page.get_by_label("Parameters").fill("lines=1")
-    page.get_by_role("button", name="Tell the price").click()
+    page.get_by_role("button", name="Show price").click()
     window.says("an hour")
     expect(page.get_by_label("Script", exact=True)).to_have_value("train.py")
-    page.get_by_role("button", name="Submit the job").click()
+    page.get_by_role("button", name="Submit job").click()
     page.wait_for_url(re.compile(r"/jobs/wl_"), timeout=PATIENCE_MS)
 
     def has_ended() -> bool:

@@ -79,7 +79,7 @@ def test_a_budget_of_cents_alerts_stops_and_lets_resume_to_the_same_metric(
     page = alice.page
     alice.go("/spend/budgets?group=cents")
     page.get_by_label("Limit in dollars").fill("0.065")
-    page.get_by_role("button", name="Set the budget").click()
+    page.get_by_role("button", name="Set budget").click()
     page.wait_for_url(re.compile(r"/spend/budgets/bdg_"))
     budget = page.url.removeprefix(alice.url)
 
@@ -90,7 +90,7 @@ def test_a_budget_of_cents_alerts_stops_and_lets_resume_to_the_same_metric(
     page.get_by_role("radio", name=re.compile("Dear")).check()
     expect(page.locator("#quote")).to_contain_text("no history yet")
     expect(page.locator("#quote")).to_contain_text("$0.065 of $0.065 left")
-    page.get_by_role("button", name="Submit the job").click()
+    page.get_by_role("button", name="Submit job").click()
     page.wait_for_url(re.compile(r"/jobs/wl_"), timeout=PATIENCE_MS)
     job = page.url.removeprefix(alice.url)
     expect(page.locator("#workload-state")).to_contain_text("Running on node", timeout=60_000)
@@ -111,8 +111,8 @@ def test_a_budget_of_cents_alerts_stops_and_lets_resume_to_the_same_metric(
 
         alice.go(budget)
         page.get_by_label("Limit in dollars").fill("5")
-        page.get_by_role("button", name="Change the budget").click()
-        alice.toast("The budget is changed.")
+        page.get_by_role("button", name="Save changes").click()
+        alice.toast("Budget changed.")
         page.get_by_role("button", name="Resume").click()
         alice.is_at(job)
         expect(page.locator("#workload-state")).to_contain_text("Completed", timeout=120_000)

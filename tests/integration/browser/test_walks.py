@@ -32,7 +32,7 @@ def test_a_newcomer_creates_a_first_project(window: Open) -> None:
     alice.page.get_by_role("link", name="New project").first.click()
     alice.page.get_by_label("Name").fill(name)
     alice.page.get_by_label("Description").fill("Who leaves, and why?")
-    alice.page.get_by_role("button", name="Create the project").click()
+    alice.page.get_by_role("button", name="Create project").click()
     alice.toast("is ready")
     expect(alice.page.get_by_role("heading", level=1)).to_have_text(name)
     alice.says("Who leaves, and why?")
@@ -44,8 +44,8 @@ def test_a_form_that_is_refused_keeps_what_was_typed(window: Open, project: str)
     alice = window("alice").go("/projects/new")
     alice.page.get_by_label("Name").fill("Kept name")
     alice.page.get_by_label("Address").fill(project)
-    alice.page.get_by_role("button", name="Create the project").click()
-    expect(alice.page.locator("#id_slug_error")).to_contain_text("already have something")
+    alice.page.get_by_role("button", name="Create project").click()
+    expect(alice.page.locator("#id_slug_error")).to_contain_text("already use the address")
     expect(alice.page.get_by_label("Name")).to_have_value("Kept name")
     expect(alice.page.get_by_label("Address")).to_have_attribute("aria-invalid", "true")
 
@@ -97,7 +97,7 @@ def test_a_token_is_made_copied_used_and_revoked(window: Open, portal: RunningPo
     name = f"laptop {secrets.token_hex(4)}"
     alice.go(f"/settings/tokens/new?name={name.replace(' ', '%20')}&scopes=projects:read")
     expect(alice.page.get_by_label("Name")).to_have_value(name)
-    alice.page.get_by_role("button", name="Make the token").click()
+    alice.page.get_by_role("button", name="Create token").click()
     alice.page.get_by_role("button", name="Copy: the token").click()
     expect(alice.page.get_by_role("button", name="Copy: the token")).to_contain_text("Copied")
     token = alice.page.evaluate("navigator.clipboard.readText()")
@@ -108,7 +108,7 @@ def test_a_token_is_made_copied_used_and_revoked(window: Open, portal: RunningPo
     expect(alice.page.locator("body")).not_to_contain_text(token)
     alice.page.get_by_role("link", name=f"Revoke {name}").click()
     dialog = alice.page.get_by_role("dialog")
-    expect(dialog).to_contain_text("is refused from its next request on")
+    expect(dialog).to_contain_text("are refused from their next request on")
     dialog.get_by_role("button", name="Revoke the token").click()
     alice.toast("no longer works")
     assert httpx.get(whoami, headers=headers).status_code == 401
@@ -153,7 +153,7 @@ def test_a_question_is_dismissed_by_escape_and_by_its_button(window: Open, proje
         if dismiss == "Escape":
             alice.page.keyboard.press("Escape")
         else:
-            dialog.get_by_role("link", name="Keep it as it is").click()
+            dialog.get_by_role("link", name="Cancel").click()
         expect(dialog).not_to_be_visible()
     expect(alice.page.locator("#members-rows")).to_contain_text("bob@example.org")
 
@@ -180,16 +180,16 @@ def test_a_forgotten_password_is_reset_through_the_outbox(
     visitor = window().go("/account/login")
     visitor.page.get_by_role("link", name="Forgot your password?").click()
     visitor.page.get_by_label("Email").fill(f"{name}@example.org")
-    visitor.page.get_by_role("button", name="Send the link").click()
-    visitor.says("Look into your mail")
+    visitor.page.get_by_role("button", name="Send link").click()
+    visitor.says("Check your mail")
     link = re.search(r"http\S+/password/reset/key/\S+", mail(f"{name}@example.org"))
     assert link is not None
     visitor.page.goto(link.group())
     visitor.page.get_by_label("New password").fill("short")
-    visitor.page.get_by_role("button", name="Save the password").click()
+    visitor.page.get_by_role("button", name="Save password").click()
     expect(visitor.page.locator("#id_password1_error")).to_contain_text("too short")
     visitor.page.get_by_label("New password").fill("a-quiet-river-bend")
-    visitor.page.get_by_role("button", name="Save the password").click()
+    visitor.page.get_by_role("button", name="Save password").click()
     visitor.page.get_by_role("link", name="Sign in").click()
     visitor.sign_in(name, "a-quiet-river-bend").is_at("/")
     visitor.says("Hello, ")
@@ -240,7 +240,7 @@ def test_at_390_px_the_rail_waits_behind_a_button_and_nothing_overflows(
 def test_a_form_that_comes_back_leads_to_the_first_fault(window: Open) -> None:
     alice = window("alice").go("/settings/tokens/new")
     alice.page.evaluate("for (const form of document.forms) form.noValidate = true")
-    alice.page.get_by_role("button", name="Make the token").click()
+    alice.page.get_by_role("button", name="Create token").click()
     name = alice.page.locator("input[name=name][aria-invalid=true]")
     expect(name).to_be_focused()
     expect(name).to_be_in_viewport()
@@ -250,7 +250,7 @@ def test_everything_is_within_reach_of_the_keyboard(window: Open, project: str) 
     alice = window("alice").go(f"/p/{project}")
     press = alice.page.keyboard.press
     press("Tab")
-    expect(alice.page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    expect(alice.page.get_by_role("link", name="Skip to content")).to_be_focused()
     press("Enter")
     expect(alice.page.locator("#content")).to_be_focused()
     press("Control+k")
@@ -269,7 +269,7 @@ def test_everything_is_within_reach_of_the_keyboard(window: Open, project: str) 
     alice.page.keyboard.type("by keyboard")
     for _ in range(20):
         press("Tab")
-        if alice.page.evaluate("document.activeElement.textContent.trim()") == "Make the token":
+        if alice.page.evaluate("document.activeElement.textContent.trim()") == "Create token":
             break
     press("Enter")
     alice.says("Copy it now")

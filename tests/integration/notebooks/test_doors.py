@@ -14,7 +14,7 @@ from tests.portals import RunningPortal
 from tests.processes import wait_for
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
-_WORDS = {"hub": "has not been heard of for", "proxy": "the proxy, through which browsers"}
+_WORDS = {"hub": "has sent no heartbeat for", "proxy": "the notebooks proxy does not respond"}
 
 
 @contextmanager

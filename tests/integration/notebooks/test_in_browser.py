@@ -27,7 +27,7 @@ def launch(page: Page, bob: Person) -> str:
     name = f"walk-{secrets.token_hex(3)}"
     page.goto(f"{bob.portal}/p/vision/notebooks/new")
     page.get_by_role("textbox", name="Name").fill(name)
-    page.get_by_label("Stop when idle for minutes").fill("5")
+    page.get_by_label("Idle timeout, in minutes").fill("5")
     page.get_by_role("button", name="Launch").click()
     try:
         page.wait_for_url(re.compile(re.escape(bob.notebooks)))
@@ -135,7 +135,7 @@ def type_unsaved(page: Page, bob: Person, server: str) -> tuple[OpenDesk, str]:
     page.keyboard.type("typed and never saved ")
     for seen, what in (
         (lambda it: it["active_at"] != before, "word of the first save"),
-        (lambda it: it["why_alive"].startswith("nothing works"), "a server at rest"),
+        (lambda it: it["why_alive"].startswith("no activity"), "a server at rest"),
     ):
         wait_for(lambda seen=seen: seen(bob.look(server)), what, within_s=90, every_s=0.5)  # type: ignore[misc]
     assert desk.call("GET", path).json()["content"] == "kept"
@@ -153,7 +153,7 @@ def test_a_stop_is_told_in_jupyterlab_saves_and_is_taken_back_by_a_click(
     desk, path = type_unsaved(page, bob, server)
     assert running.installation.manage("shell", "-c", _REST).returncode == 0
     notice = page.get_by_role("alert").filter(has_text="This server stops at")
-    expect(notice).to_contain_text("Nothing has worked in it for 5 minutes.")
+    expect(notice).to_contain_text("No activity for 5 minutes.")
     assert bob.look(server)["stops_at"]
     wait_for(
         lambda: "typed and never saved" in desk.call("GET", path).json()["content"],
@@ -164,5 +164,5 @@ def test_a_stop_is_told_in_jupyterlab_saves_and_is_taken_back_by_a_click(
     notice.get_by_role("button", name="Keep it running").click()
     wait_for(lambda: not bob.look(server)["stops_at"], "a warning that is taken back", within_s=30)
     expect(notice).to_have_count(0)
-    assert bob.look(server)["why_alive"] == "somebody asked to keep it"
+    assert bob.look(server)["why_alive"] == "kept running on request"
     bob.stop(server)

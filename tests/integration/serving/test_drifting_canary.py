@@ -99,7 +99,7 @@ def test_a_canary_whose_predictions_drift_is_taken_back_by_itself(endpoints: End
     wait_for(ended, "end of the canary", within_s=within_s, every_s=0.2)
     rollout = endpoints.settled(name)
     assert rollout["state"] == "rolled_back", rollout
-    assert "Its outputs differ from those in training in two windows in a row" in rollout["reason"]
+    assert "Its outputs differ from the baseline in two windows in a row" in rollout["reason"]
     assert "while its inputs do not" in rollout["reason"]
     assert set(clients.statuses) == {200}
     assert set(clients.factors) == {2.0, 3.0}, "the canary got its share, and no one else answered"
@@ -113,7 +113,7 @@ def _stands_as_before(endpoints: Endpoints, name: str) -> None:
     assert (revisions[1]["state"], revisions[1]["weight"]) == ("serving", 100)
     assert (revisions[2]["state"], revisions[2]["weight"]) == ("failed", 0)
     assert "Its outputs differ" in revisions[2]["reason"]
-    assert "Revision 2 was taken back to revision 1: Its outputs differ" in endpoints.story(name)
+    assert "Revision 2 was rolled back to revision 1: Its outputs differ" in endpoints.story(name)
     endpoints.until(name, 2)
     after = _Clients(endpoints, name)
     for _ in range(10):

@@ -136,5 +136,5 @@ def test_a_cut_between_the_nodes_is_not_the_script_s_fault(
         lambda: "Running again" in events_of(jobs, job), "word of it", within_s=40, every_s=0.5
     )
     cable.cut(up=True)
-    assert "lost the ranks on other nodes" in events_of(jobs, job)
+    assert "lost its connection to ranks on other nodes" in events_of(jobs, job)
     check(jobs, job, shared)

@@ -91,7 +91,7 @@ def test_mails_that_cannot_be_sent_are_a_problem_that_people_see_without_address
     OutboxMail.objects.filter(pk=refused.pk).update(attempts=4, last_error=reason)
     OutboxMail.objects.filter(pk=given_up.pk).update(attempts=outbox.MAX_ATTEMPTS)
     told = Client().get("/readyz").json()["problems"]["mail"]
-    assert told.startswith("2 mails have not been sent after several attempts (1 given up).")
+    assert told.startswith("2 mails could not be sent after several attempts (1 given up).")
     assert "ada" not in told
 
 

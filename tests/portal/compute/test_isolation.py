@@ -39,15 +39,17 @@ def test_the_api_shows_the_level_of_each_back_end_in_plain_words(root: Api) -> N
             "backend": "process",
             "level": "shared",
             "features": [],
-            "meaning": "Tasks run as one user; only one project at a time.",
+            "meaning": "Tasks run as one user; one project at a time.",
             "detail": "The kernel refuses user namespaces.",
         },
         {
             "backend": "docker",
             "level": "containers",
             "features": ["network"],
-            "meaning": "Each task runs in a Docker container of its own, apart from the tasks of "
-            "other projects.",
+            "meaning": (
+                "Each task runs in its own Docker container, separate from the tasks of other "
+                "projects."
+            ),
             "detail": "",
         },
     ]
@@ -115,8 +117,9 @@ def test_mixing_is_for_administrators_and_audited_once(root: Api, people: Any) -
         answer = root.patch("nodes/rack-1", {"mixes_projects": True})
         assert json_of(answer)["mixes_projects"] is True
     assert json_of(root.get("nodes/rack-1"))["isolation"][0]["meaning"] == (
-        "Tasks run as one user, and projects may mix on this node. Code of one project can read "
-        "files, memory and secrets of other projects that run on this node."
+        "Tasks run as one user, and tasks of several projects may run on this node at once. "
+        "Code of one project can read files, memory and secrets of other projects that run on "
+        "this node."
     )
     assert json_of(root.patch("nodes/rack-1", {"mixes_projects": False}))["mixes_projects"] is False
     verbs = AuditEvent.objects.filter(target_label="rack-1").order_by("pk")

@@ -44,7 +44,7 @@ def test_an_administrator_makes_a_token_and_the_machine_shows_up(root: Api) -> N
     assert node == json_of(root.get("nodes/rack-1"))
     assert node["capacity"] == {"cpu_millis": 4000, "memory_bytes": 16 * 1024**3, "gpus": 0}
     assert node["free"] == node["capacity"]
-    assert node["state"] == "lost", "it has joined and has not been heard of yet"
+    assert node["state"] == "lost", "it has joined and has not sent a heartbeat yet"
 
 
 def test_the_secret_of_a_token_is_shown_once_and_stored_nowhere(root: Api) -> None:

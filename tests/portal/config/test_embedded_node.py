@@ -109,7 +109,7 @@ def test_killing_the_supervisor_leaves_no_task(live: Live, jobs: Jobs, agent_fir
 def test_a_node_that_was_removed_joins_again_at_the_next_start(live: Live, jobs: Jobs) -> None:
     first = jobs.api.get("/nodes").json()["items"][0]
     jobs.api.delete(f"/nodes/{first['name']}").raise_for_status()
-    live.program.wait_for_text("joins again at the next start", within_s=30)
+    live.program.wait_for_text("joins again at its next start", within_s=30)
     live.program.signal(signal.SIGINT)
     assert live.program.wait() == 0
     live.start()

@@ -33,5 +33,5 @@ def test_half_of_the_old_migrations_are_refused_with_what_to_do(
     recorder: MigrationRecorder,
 ) -> None:
     recorder.record_unapplied("spend", _OLD[-1])
-    with pytest.raises(StartError, match=f"before its migration {_OLD[-1]}; start the last"):
+    with pytest.raises(StartError, match=f"older than its migration {_OLD[-1]}; run the last"):
         migrate()

@@ -69,15 +69,15 @@ def test_at_a_terminal_the_password_is_asked_checked_and_never_shown(place: Inst
     terminal = Terminal(place)
     terminal.answer("e-mail [admin@localhost]:", "not an address")
     terminal.answer("e-mail [admin@localhost]:", "ada@example.org")
-    terminal.answer("password (Enter to have one made):", "short")
-    terminal.answer("password (Enter to have one made):", _TYPED)
-    terminal.answer("the same again:", "something else")
-    terminal.answer("password (Enter to have one made):", _TYPED)
-    terminal.answer("the same again:", _TYPED)
+    terminal.answer("password (Enter to generate one):", "short")
+    terminal.answer("password (Enter to generate one):", _TYPED)
+    terminal.answer("repeat the password:", "something else")
+    terminal.answer("password (Enter to generate one):", _TYPED)
+    terminal.answer("repeat the password:", _TYPED)
     assert terminal.finish() == 0
     assert "is not an e-mail address" in terminal.screen
     assert "too short" in terminal.screen
-    assert "The two differ." in terminal.screen
+    assert "The passwords do not match." in terminal.screen
     assert "first administrator: ada@example.org" in terminal.screen
     assert _TYPED not in terminal.screen
 
@@ -85,7 +85,7 @@ def test_at_a_terminal_the_password_is_asked_checked_and_never_shown(place: Inst
 def test_enter_twice_makes_a_password_that_is_shown_once(place: Installation) -> None:
     terminal = Terminal(place)
     terminal.answer("e-mail [admin@localhost]:", "")
-    terminal.answer("password (Enter to have one made):", "")
+    terminal.answer("password (Enter to generate one):", "")
     assert terminal.finish() == 0
     assert "first administrator: admin@localhost" in terminal.screen
     assert "write it down now" in terminal.screen

@@ -14,7 +14,7 @@ from tests.portal.workloads.machines import make_machine, make_tier, submit
 
 pytestmark = pytest.mark.postgres
 
-NOBODY = "No control worker has run for 3 minutes, so nothing is scheduled, started or stopped."
+NOBODY = "No control worker has run for 3 minutes, so no work is scheduled, started or stopped."
 
 
 def stop_scheduling(for_s: int) -> None:

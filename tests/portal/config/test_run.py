@@ -31,7 +31,9 @@ def test_a_process_that_does_not_run_is_not_ready(tmp_path: Path) -> None:
     assert said.startswith("slipway: portal: nothing listens on port")
 
 
-@pytest.mark.parametrize(("process", "wanted"), [("gateway", "no token"), ("notebooks", "let in")])
+@pytest.mark.parametrize(
+    ("process", "wanted"), [("gateway", "no token"), ("notebooks", "no credentials")]
+)
 def test_a_process_that_was_not_let_in_says_what_to_do(
     tmp_path: Path, process: str, wanted: str
 ) -> None:

@@ -100,7 +100,7 @@ def test_every_fault_is_told_at_once(tmp_path: Path) -> None:
 
 def test_a_file_that_is_no_text_is_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / ".env").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(SettingsError, match=r"\.env cannot be read .*mend or remove it"):
+    with pytest.raises(SettingsError, match=r"\.env cannot be read .*fix or remove it"):
         read_env({}, tmp_path / ".env")
 
 

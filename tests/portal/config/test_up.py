@@ -181,11 +181,11 @@ def test_a_frozen_child_is_replaced_and_the_log_says_why(place: Installation) ->
     os.kill(frozen["control"], signal.SIGSTOP)
     program.wait_for_text("control ready again", within_s=15)
     assert time.monotonic() - began < 15
-    assert "control did not answer for 8 s; killing it" in program.text()
+    assert "control did not respond for 8 s; killing it" in program.text()
     for pid in (frozen["redis"], frozen["agent"], frozen["gateway"]):
         os.kill(pid, signal.SIGSTOP)
     for name in ("redis", "agent", "gateway"):
-        program.wait_for_text(f"{name} did not answer for 20 s; killing it", within_s=40)
+        program.wait_for_text(f"{name} did not respond for 20 s; killing it", within_s=40)
         program.wait_for_text(f"{name} ready again", within_s=20)
     assert not any(map(is_alive, frozen.values()))
 
@@ -201,7 +201,7 @@ def test_who_uses_up_the_connections_of_a_health_port_has_nobody_killed(
             held.enter_context(socket.create_connection(address, timeout=5))
         always(lambda: is_alive(control), for_s=9.5)
     assert _child(program, "control") == control
-    assert "did not answer" not in program.text()
+    assert "did not respond" not in program.text()
 
 
 def test_the_gateway_asks_with_a_token_that_it_keeps(place: Installation) -> None:
@@ -346,7 +346,7 @@ def test_other_machines_are_let_in_only_when_that_is_meant(place: Installation) 
 
 def test_a_portal_started_by_itself_does_not_open_either(empty_place: Installation) -> None:
     opened = {"SLIPWAY_BIND": _EVERYWHERE, "SLIPWAY_ALLOWED_HOSTS": "slipway.example.org"}
-    _is_refused(empty_place.manage("portal", **opened), "cannot say .*run .*manage.py prepare")
+    _is_refused(empty_place.manage("portal", **opened), "cannot check .*run .*manage.py prepare")
     assert empty_place.manage("prepare", "--no-input").returncode == 0
     done = empty_place.manage("portal", SLIPWAY_BIND=_EVERYWHERE)
     _is_refused(done, "SLIPWAY_BIND=0.0.0.0 opens Slipway.*SLIPWAY_ALLOWED_HOSTS=")

@@ -139,7 +139,7 @@ def test_a_version_whose_check_always_dies_is_refused_and_never_stuck(
     workers.begin(16)
     assert workers.says() == "ended"
     refused = alice.datasets.version("rows", waiting.id, project=project)
-    assert (refused.state, "broke off three times" in refused.reason) == ("refused", True)
+    assert (refused.state, "failed three times" in refused.reason) == ("refused", True)
 
 
 def test_a_file_that_kills_what_reads_it_is_refused_with_the_reason(people: Personas) -> None:

@@ -95,7 +95,7 @@ def test_the_page_names_the_setting_takes_it_and_shows_it(people: Personas) -> N
     browser.post(f"{address}/commit", form)
     check_waiting()
     shown = browser.get("/p/vision/datasets/digits/v/1").content.decode()
-    assert "Plain files, in no table: <code>docs/*</code>" in shown
+    assert "Plain files, not in a table: <code>docs/*</code>" in shown
 
 
 def test_the_command_line_declares_plain_files(

@@ -17,7 +17,7 @@ _AT_ONCE = 25
 # Fewer, because the time a version may be examined is bounded, also on a busy machine.
 _AT_ONCE_WHEN_MANY = 10
 _PARTS = 4
-_OUT_OF_TIME = "Not read: the other tables took all the time there is for a version."
+_OUT_OF_TIME = "Not read: the other tables used all the time available for a version."
 _Tables = list[tuple[Format, Any]]
 _CHECKS = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large]
 

@@ -14,7 +14,7 @@ def test_a_plan_that_compares_is_refused_for_a_new_endpoint(lab: Lab, kind: str)
     refused = lab.api.post("projects/vision/endpoints", wanted)
     told = json_of(refused)
     assert (refused.status_code, told["code"], told["field"]) == (422, "nothing_to_compare", "plan")
-    assert f"No revision answers yet, so a {kind} has nothing" in told["detail"]
+    assert f"No revision is serving yet, so a {kind} has nothing" in told["detail"]
     assert "all_at_once" in told["next_step"]
     assert not Endpoint.objects.exists()
 
@@ -61,7 +61,7 @@ def test_a_next_revision_that_has_no_room_is_said_to_wait_for_it(
     lab.promote("2", bake_s=0)
     lab.look_after()
     page = text_of(browser_of(people.bob).get(ONE))
-    assert "Revision 2 does not answer yet. Waiting: needs 1 CPU" in page
+    assert "Revision 2 is not serving yet. Waiting: needs 1 CPU" in page
 
 
 @pytest.mark.parametrize("kind", ["canary", "shadow"])
@@ -79,8 +79,8 @@ def test_an_endpoint_that_failed_takes_its_next_version_all_at_once(
     assert Revision.objects.count() == 1
     bob = browser_of(people.bob)
     page = text_of(bob.get(f"{ONE}/promote"))
-    assert "Nothing answers yet." in page
-    assert "No revision answers yet, so there is none to share" in page
+    assert "No revision is serving yet." in page
+    assert "No revision is serving yet, so there is none to share" in page
     assert 'value="canary"' not in page
     form = {"model": "digits", "version": "2", "bake_minutes": "0"}
     refused = text_of(bob.post(f"{ONE}/promote", form | {"plan": kind}), 422)

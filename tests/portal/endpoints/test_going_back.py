@@ -21,7 +21,7 @@ def test_errors_of_the_new_revision_give_all_traffic_back(lab: Lab, gateway: Gat
     lost = lab.revision(2)
     assert lost["state"] == "failed"
     assert lost["reason"].startswith("2 of 21 predictions failed (9.5 %)")
-    assert "Revision 2 was taken back to revision 1: 2 of 21" in lab.story()
+    assert "Revision 2 was rolled back to revision 1: 2 of 21" in lab.story()
 
 
 def _canary_beside_a_steady_revision(lab: Lab, gateway: GatewayClient) -> tuple[str, str]:
@@ -40,7 +40,7 @@ def test_a_slower_revision_goes_back_and_rules_can_be_switched_off(
     endpoint_id, new = _canary_beside_a_steady_revision(lab, gateway)
     gateway.did(endpoint_id, new, answered=150, at_ms=100)
     lab.look_after()
-    assert "The slowest hundredth took 100 ms, and 10 ms" in lab.revision(2)["reason"]
+    assert "p99 latency is 100 ms, up from 10 ms" in lab.revision(2)["reason"]
     lab.settle()
     changed = lab.api.patch("projects/vision/endpoints/digits", {"rules": {"is_on": False}})
     assert changed.status_code == 200
@@ -61,7 +61,7 @@ def test_one_pause_of_the_machine_takes_no_revision_back(lab: Lab, gateway: Gate
     gateway.did(endpoint_id, new, answered=3880, at_ms=10)
     gateway.did(endpoint_id, new, answered=80, at_ms=500)
     lab.look_after()
-    assert "and 10 ms with the revision before" in lab.revision(2)["reason"]
+    assert "up from 10 ms with the previous revision" in lab.revision(2)["reason"]
     assert gateway.weights() == {"1": 100}
 
 
@@ -108,6 +108,6 @@ def test_a_failed_golden_prediction_keeps_a_revision_from_all_traffic(
     lab.look_after()
     assert (lab.revision(2)["state"], lab.revision(2)["reason"]) == ("failed", why)
     assert gateway.weights() == {"1": 100}
-    assert f"Revision 2 was taken back to revision 1: {why}" in lab.story()
+    assert f"Revision 2 was rolled back to revision 1: {why}" in lab.story()
     lab.settle()
     lab.promote("3")

@@ -42,7 +42,7 @@ def test_predictions_that_were_not_captured_are_told_everywhere(
     (incident,) = shown["incidents"]
     assert (incident["kind"], incident["predictions"]) == ("uncaptured", 603)
     assert incident["ended_at"] is None
-    said = "603 predictions were answered by revision 1 and not captured since"
+    said = "603 predictions were served by revision 1 but not captured since"
     assert said in incident["message"]
     assert FULL in incident["message"]
     # One event for the whole span, however many reports there were.
@@ -56,9 +56,9 @@ def test_predictions_that_were_not_captured_are_told_everywhere(
     for page in (ONE, f"{ONE}/monitoring"):
         text = _text(bob.get(page))
         assert said in text
-        assert "of 700 answered" in text
+        assert "of 700 served" in text
     home = _text(browser_of(people.charlie).get("/"))
-    assert "603 predictions were answered and not captured, the last at" in home
+    assert "603 predictions were served but not captured, the last at" in home
     assert "digits" not in home, "of another project"
     ready = Client().get("/readyz").json()
     assert FULL in ready["problems"]["capture"]
@@ -98,7 +98,7 @@ def test_answers_of_a_standby_are_in_the_history_with_their_count(
         lab.look_after()
         (incident,) = lab.show()["incidents"]
         assert (incident["kind"], incident["revision"]) == ("fallback", 1)
-        assert "258 predictions were answered between" in incident["message"]
+        assert "258 predictions were served between" in incident["message"]
         assert "by revision 1 (digits 1), a standby" in incident["message"]
         assert incident["message"] in lab.story()
         assert incident["message"] in _text(browser_of(people.bob).get(ONE))
@@ -117,7 +117,7 @@ def test_the_fallback_is_a_setting_with_availability_as_its_default(
     assert "503 with Retry-After" in _text(browser_of(people.bob).get(ONE))
     assert lab.api.patch(address, {"fallback": "perhaps"}).status_code == 422
     form = _text(browser_of(people.bob).get(f"{ONE}/change"))
-    assert "While no replica of a revision with traffic is ready" in form
+    assert "When no replica of a revision with traffic is ready" in form
 
 
 def test_metrics_of_the_portal_count_what_was_lost(

@@ -166,7 +166,7 @@ def test_a_shadow_is_compared_and_answers_nobody(lab: Lab, gateway: GatewayClien
     gateway.did(endpoint_id, revision_id, mirrored=40, differed=3)
     with lab.later(minutes=1.1):
         lab.look_after()
-        assert "3 of 40 copied predictions differed" in lab.story()
+        assert "3 of 40 mirrored predictions differed" in lab.story()
         assert gateway.route()["shadow"] is None
         assert lab.revision(2)["state"] == "standby"
 
@@ -213,7 +213,7 @@ def test_load_brings_replicas_and_calm_takes_them_away(lab: Lab, gateway: Gatewa
     gateway.did(endpoint_id, revision_id, answered=10, in_flight=25)
     lab.settle()
     assert lab.show()["replicas_ready"] == 3
-    assert "From 1 to 3 replicas: 25 requests are under way" in lab.story()
+    assert "From 1 to 3 replicas: 25 requests are in flight" in lab.story()
     for minutes in (1, 3.5):
         with lab.later(minutes=minutes):
             gateway.did(endpoint_id, revision_id, answered=10, in_flight=1)
@@ -432,5 +432,5 @@ def test_a_ready_replica_says_whether_it_merges_requests(lab: Lab, models: Model
     reason = "No golden rows are recorded."
     batching = {"mode": "requests", "verdict": "unproved", "reason": reason}
     lab.report(replica, "ready", address="127.0.0.1:9001", batching=batching)
-    assert f"is ready. It does not merge requests. {reason}" in lab.story()
+    assert f"is ready. Batching is off. {reason}" in lab.story()
     assert [(version, report.reason) for version, report in models.batching] == [("1", reason)]

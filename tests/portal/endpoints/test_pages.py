@@ -33,7 +33,7 @@ def test_home_shows_the_endpoints_of_those_who_see_them(
 
 
 def test_an_endpoint_is_created_from_a_form_that_tells_the_price(lab: Lab, bob: Client) -> None:
-    assert "Create the first endpoint" in text_of(bob.get(ALL))
+    assert "Create your first endpoint" in text_of(bob.get(ALL))
     page = text_of(bob.get("/p/vision/new-endpoint?model=digits&version=1"))
     assert 'value="digits"' in page
     assert "$3.60" in page
@@ -53,15 +53,15 @@ def test_an_endpoint_is_created_from_a_form_that_tells_the_price(lab: Lab, bob: 
     page = text_of(bob.get(ONE))
     assert "starting" in page
     taken = text_of(bob.post("/p/vision/new-endpoint", form), 422)
-    assert "The name digits is taken" in taken
+    assert "The name digits is already in use" in taken
     lab.settle()
     page = text_of(bob.get(ONE))
-    assert "It answers predictions." in page
+    assert "Serving." in page
     assert "$7.20" in page
     listed = text_of(bob.get(f"{ALL}?q=dig&state=serving"))
     assert "digits 1" in listed
     assert "2 of 3 replicas ready" in listed
-    assert "Nothing matches" in text_of(bob.get(f"{ALL}?state=paused"))
+    assert "No matches" in text_of(bob.get(f"{ALL}?state=paused"))
 
 
 def test_an_endpoint_is_created_without_a_fallback(lab: Lab, bob: Client) -> None:
@@ -82,29 +82,29 @@ def test_a_canary_is_watched_on_the_page_and_taken_back(
     lab.serving()
     assert "Roll back" not in text_of(bob.get(ONE))
     page = text_of(bob.get(f"{ONE}/promote?model=digits&version=2"))
-    assert "digits 1 (revision 1) answers now" in page
+    assert "digits 1 (revision 1) is serving now" in page
     form = {"model": "digits", "version": "2", "plan": "canary", "bake_minutes": "1"}
     form |= {"percents": "10, 50", "shadow_percent": "100"}
     wrong = text_of(bob.post(f"{ONE}/promote", form | {"percents": "50, 10"}), 422)
     assert "greater than the one before" in wrong
     assert "Whole numbers" in text_of(bob.post(f"{ONE}/promote", form | {"percents": "x"}), 422)
     send(bob, f"{ONE}/promote", **form)
-    assert "it gets traffic once it has proved itself" in text_of(bob.get(ONE))
+    assert "it gets traffic once its golden predictions match" in text_of(bob.get(ONE))
     lab.settle()
     page = text_of(bob.get(ONE))
-    assert "Revision 2: 10 % of the traffic goes to it." in page
+    assert "Revision 2: 10 % of the traffic is routed to it." in page
     assert 'data-weight="2">10 %' in page
     assert 'data-weight="1">90 %' in page
     with lab.later(minutes=1.1):
         lab.look_after()
         assert 'data-weight="2">50 %' in text_of(bob.get(ONE))
     again = text_of(bob.post(f"{ONE}/promote", form), 422)
-    assert "A rollout is under way" in again
+    assert "A rollout is in progress" in again
     assert "Roll back" in text_of(bob.get(ONE))
     send(bob, f"{ONE}/rollback")
     page = text_of(bob.get(ONE))
     assert 'data-weight="1">100 %' in page
-    assert "was taken back" in page
+    assert "was rolled back" in page
     assert "by Bob" in page
     assert gateway.weights()["1"] == 100
     lab.settle()
@@ -124,20 +124,20 @@ def test_a_verdict_that_took_a_revision_back_stands_on_the_page(
     judge.says = "Its answers drift."
     lab.look_after()
     page = text_of(bob.get(ONE))
-    assert "Revision 2 was taken back" in page
+    assert "Revision 2 was rolled back" in page
     assert "Its answers drift." in page
 
 
 def test_a_key_is_shown_once_and_revoked(lab: Lab, bob: Client) -> None:
     lab.serving()
     form = {"name": "web shop", "scope": "predict", "expires": "30", "rate_per_s": "5"}
-    assert "Make a key" in text_of(bob.get(f"{ONE}/keys"))
+    assert "Create key" in text_of(bob.get(f"{ONE}/keys"))
     assert 'id="id_name_error"' in text_of(bob.post(f"{ONE}/keys", form | {"name": ""}), 422)
     made = text_of(bob.post(f"{ONE}/keys", form))
     key = EndpointKey.objects.shown().get()
     assert (key.rate_per_s, key.burst) == (5.0, 5)
     assert f"{key.prefix}" in made
-    assert "Gateways learn of it within seconds" in made
+    assert "Gateways accept it within seconds" in made
     page = text_of(bob.get(ONE))
     assert f"<code>{key.prefix}…</code>" in page
     assert made.count(key.prefix) > page.count(key.prefix)
@@ -178,9 +178,9 @@ def test_it_is_paused_with_a_reason_resumed_and_deleted(lab: Lab, bob: Client) -
     send(bob, f"{ONE}/resume")
     lab.settle()
     assert lab.show()["state"] == "serving"
-    assert "its keys count no more" in text_of(bob.get(f"{ONE}/delete"))
+    assert "its keys stop working" in text_of(bob.get(f"{ONE}/delete"))
     assert send(bob, f"{ONE}/delete").headers["Location"] == ALL
-    assert "going away" in text_of(bob.get(ONE))
+    assert "deleting" in text_of(bob.get(ONE))
     lab.settle()
     with lab.later(minutes=1):
         lab.settle()
@@ -200,7 +200,7 @@ def test_what_it_did_is_charted_and_listed(lab: Lab, bob: Client, gateway: Gatew
     assert '<span class="tier-busy">10</span>' in listed
     replica = lab.replicas(1)[0]
     page = text_of(bob.get(f"{ONE}/replicas/{replica.pk}"))
-    assert "Its golden predictions came back equal" in page
+    assert "Serving: its golden predictions match" in page
     assert bob.get(f"{ONE}/replicas/rpl_nothing").status_code == 404
     with lab.later(hours=1):
         assert "$3.6" in text_of(bob.get(f"{ONE}/replicas/{replica.pk}"))
@@ -213,7 +213,7 @@ def test_a_request_is_tried_and_what_is_wrong_is_said(lab: Lab, bob: Client) -> 
     assert "Authorization: Bearer $SLIPWAY_ENDPOINT_KEY" in page
     # Nothing listens where the gateway of the tests would be.
     tried = text_of(bob.post(f"{ONE}/try", {"request": '{"instances": [[1]]}'}))
-    assert "The gateway does not answer" in tried
+    assert "The gateway does not respond" in tried
     for wrong in ("", "{", "[1]", '{"a": "\\ud800"}'):
         assert "form-faults" in text_of(bob.post(f"{ONE}/try", {"request": wrong}), 422)
     assert bob.get(f"{ONE}/openapi").status_code == 409
@@ -223,7 +223,7 @@ def test_viewers_look_and_others_find_nothing(lab: Lab, people: Personas) -> Non
     lab.serving()
     vera, charlie = browser_of(people.vera), browser_of(people.charlie)
     page = text_of(vera.get(ONE))
-    for words in ("Make a key", "Roll back", "Promote a version", "Delete", "Send through"):
+    for words in ("Create key", "Roll back", "Promote a version", "Delete", "Send through"):
         assert words not in page
     assert "New endpoint" not in text_of(vera.get(ALL))
     for verb in ("promote", "pause", "change", "delete", "try", "keys"):
@@ -239,7 +239,7 @@ def test_a_rollout_in_an_hour_says_when_its_next_step_comes(lab: Lab, bob: Clien
     lab.promote("2", kind="shadow", bake_s=timedelta(hours=1).total_seconds(), shadow_percent=25)
     lab.settle()
     page = text_of(bob.get(ONE))
-    assert "25 % of the predictions are copied to it" in page
+    assert "25 % of the predictions are mirrored to it" in page
     assert "Next step" in page
 
 
@@ -258,5 +258,5 @@ def test_a_replica_that_is_not_ready_says_what_it_waits_for(lab: Lab, bob: Clien
     for replica in lab.replicas(1)[:16]:
         lab.report(replica, "loading")
     assert set(reasons()[1:]) == {
-        "It loads its model, and answers once what it predicts is proved."
+        "Loading the model. It serves traffic once its golden predictions match."
     }

@@ -52,7 +52,7 @@ def test_the_gateway_refuses_the_key_while_the_portal_is_stopped(
     dataplane.portal.stop()
     assert dataplane.predict([[1, 2, 3, 4]], key=text).status == 200
     said = revoke(key_id)
-    assert "refuses them within a second" in said
+    assert "rejects them within a second" in said
     assert f"workers.gateway.revoke --data-dir FOLDER {key_id}" in said
     eventually(lambda: dataplane.predict([[1, 2, 3, 4]], key=text).status == 401, within_s=5)
     assert dataplane.predict([[1, 2, 3, 4]]).status == 200

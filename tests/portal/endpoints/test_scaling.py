@@ -29,16 +29,16 @@ def test_a_load_beyond_the_bound_is_told_once_and_ends_after_a_calm_time(
     lab.settle()
     said = lab.show()["short_of_replicas"]
     assert said == (
-        "The load needs 5 replicas, and 2 may run at most. 45 requests are under way; each replica "
-        "should work on 10 at once. Meanwhile requests wait, and some may be turned away. "
-        "Raise max_replicas to 5, or target_concurrency if each can do more."
+        "The load needs 5 replicas, but max_replicas is 2. 45 requests are in flight; the "
+        "target is 10 for each replica. Requests queue, and some may be rejected. Raise "
+        "max_replicas to 5, or target_concurrency if each replica can handle more."
     )
     assert _told("capped") == [said]
     page = text_of(bob.get(ONE))
     assert said in page
-    assert f'href="{ONE}/change">Change its replicas' in page
+    assert f'href="{ONE}/change">Change replicas' in page
     assert said in text_of(bob.get(ALL))
-    assert "Change its replicas" not in text_of(vera.get(ONE))
+    assert "Change replicas" not in text_of(vera.get(ONE))
     for in_flight in (31, 12, 44, 45):
         _report(lab, gateway, in_flight=in_flight)
     assert _told("capped") == [said]
@@ -49,7 +49,7 @@ def test_a_load_beyond_the_bound_is_told_once_and_ends_after_a_calm_time(
     with lab.later(minutes=2.1):
         _report(lab, gateway, in_flight=5)
         assert lab.show()["short_of_replicas"] == ""
-        assert _told("uncapped") == ["The load no longer needs more than the 2 that may run."]
+        assert _told("uncapped") == ["The load needs no more than max_replicas (2) again."]
         _report(lab, gateway, in_flight=45)
         assert len(_told("capped")) == 2
 
@@ -60,7 +60,7 @@ def test_a_higher_bound_takes_the_sentence_away_at_once(lab: Lab, gateway: Gatew
     assert "Raise max_replicas to 3" in lab.show()["short_of_replicas"]
     changed = lab.api.patch("projects/vision/endpoints/digits", {"max_replicas": 2})
     assert changed.status_code == 200, changed.content
-    assert "and 2 may run at most" in lab.show()["short_of_replicas"]
+    assert "but max_replicas is 2" in lab.show()["short_of_replicas"]
     lab.api.patch("projects/vision/endpoints/digits", {"max_replicas": 3})
     _report(lab, gateway, in_flight=25)
     assert lab.show()["short_of_replicas"] == ""
@@ -87,4 +87,6 @@ def test_waiting_requests_bring_one_replica_at_a_time(lab: Lab, gateway: Gateway
     assert "From 1 to 2 replicas: Requests waited 90 ms on average" in lab.story()
     lab.settle()
     _report(lab, gateway, in_flight=4, queue_ms_sum=900 * 5)
-    assert "Requests waited 90 ms on average; 50 ms are" in lab.show()["short_of_replicas"]
+    assert (
+        "Requests waited 90 ms on average; the target is 50 ms" in lab.show()["short_of_replicas"]
+    )

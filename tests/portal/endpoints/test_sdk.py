@@ -100,7 +100,7 @@ def test_without_a_gateway_a_prediction_says_so(lab: Lab, bob: slipway.Client) -
         "digits", project="vision", client=bob, retries=slipway.Retries(attempts=1)
     )
     assert asked.url == "http://localhost:9/v1/digits"
-    with pytest.raises(errors.Unavailable, match="gateway does not answer"):
+    with pytest.raises(errors.Unavailable, match="gateway does not respond"):
         asked.predict([[1]])
 
 

@@ -58,7 +58,7 @@ def test_a_warm_revision_gives_its_place_to_work_that_waits(lab: Lab, people: Pe
     with lab.later(seconds=12):
         lab.settle()
         assert lab.revision(1)["state"] == "retired"
-        assert "Other work waited for its place." in lab.revision(1)["reason"]
+        assert "Other work needed its place." in lab.revision(1)["reason"]
     with lab.later(minutes=2):
         lab.settle()
         assert lab.replicas(1) == []

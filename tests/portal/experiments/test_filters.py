@@ -45,17 +45,17 @@ def test_a_filter_is_read_as_mlflow_reads_it() -> None:
 @pytest.mark.parametrize(
     ("text", "at", "words"),
     [
-        ("metrics.loss", 13, "compares with a number"),
-        ("metrics.loss > '1'", 16, "compares with a number"),
-        ("params.lr > '1'", 11, "compares with text"),
+        ("metrics.loss", 13, "must be compared with a number"),
+        ("metrics.loss > '1'", 16, "must be compared with a number"),
+        ("params.lr > '1'", 11, "must be compared with text"),
         ("params.lr = 1", 13, "text in quotes"),
-        ("metrics.a > 1 or metrics.b > 1", 15, "`and` only"),
+        ("metrics.a > 1 or metrics.b > 1", 15, "only `and`"),
         ("metrics.a > 1 and", 18, "a condition is missing"),
         ("loss > 1", 1, "no attribute called loss"),
         ("metricz.loss > 1", 1, "no kind of field called metricz"),
         ("params.lr = 'x", 13, "never closed"),
-        ("datasets.size = 'x'", 10, "data sets have no size"),
-        ("metrics.a > 1 ; drop table runs", 15, "means nothing here"),
+        ("datasets.size = 'x'", 10, "datasets have no size"),
+        ("metrics.a > 1 ; drop table runs", 15, "unexpected character"),
         ("attributes.status is null", 22, "`is null`"),
     ],
 )

@@ -163,7 +163,7 @@ def test_an_alert_for_somebody_who_left_is_counted_as_not_delivered(
     by_target = {one["target"]: one for one in traffic.get("monitoring/channels")}
     told = by_target[people.vera.email]
     assert told["undelivered"] == 1
-    assert "no member of the project has this address any more" in told["last_error"]
+    assert "the address no longer belongs to a member of the project" in told["last_error"]
     assert {one["undelivered"] for one in by_target.values()} == {0, 1}
 
 

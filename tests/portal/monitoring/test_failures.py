@@ -236,7 +236,7 @@ def test_failures_are_on_the_pages(traffic: Traffic, people: Personas) -> None:
     bob.force_login(people.bob)
     page = "/p/vision/endpoints/digits/monitoring"
     sliced = bob.get(f"{page}?feature=a&operator=%3E&value=8").content.decode()
-    assert "100 % of what was asked" in sliced
+    assert "100 % of all requests" in sliced
     assert 'id="chart-errors"' in sliced
     listed = bob.get(f"{page}/predictions?status=failed").content.decode()
     assert listed.count("failed: 503") == 10
@@ -261,8 +261,8 @@ def test_what_no_model_saw_is_shown_by_hour_and_on_the_page(
     bob = Client(headers={"Accept": "text/html"})
     bob.force_login(people.bob)
     page = bob.get("/p/vision/endpoints/digits/monitoring").content.decode()
-    assert "<dt>Turned away</dt><dd>5" in page
-    assert "4 more without a good key" in page
+    assert "<dt>Rejected</dt><dd>5" in page
+    assert "4 more without a valid key" in page
 
 
 def test_an_endpoint_that_never_answered_shows_what_failed_and_says_what_cannot_be_asked(
@@ -277,9 +277,9 @@ def test_an_endpoint_that_never_answered_shows_what_failed_and_says_what_cannot_
     bob = Client(headers={"Accept": "text/html"})
     bob.force_login(people.bob)
     page = "/p/vision/endpoints/digits/monitoring"
-    assert "Nothing to compare with" in bob.get(page).content.decode()
+    assert "No baseline" in bob.get(page).content.decode()
     sliced = bob.get(f"{page}?feature=a&operator=%3E&value=8").content.decode()
-    assert "digits has answered no prediction that was looked at yet" in sliced
+    assert "digits has no processed prediction yet" in sliced
 
 
 def test_what_analyses_steps_back_behind_what_predicts(traffic: Traffic) -> None:

@@ -34,14 +34,14 @@ def _report(gateway: GatewayClient, lab: Lab, **counts: int) -> None:
         (
             {"answered": 700, "captured": 97, "uncaptured": 603},
             "not_captured",
-            "603 predictions were answered by revision 1 and not captured",
+            "603 predictions were served by revision 1 but not captured",
             "Predictions not captured",
         ),
         (
             {"answered": 258, "captured": 258, "fallback": 258},
             "standby_answers",
-            "258 predictions were answered since",
-            "Answered by a standby",
+            "258 predictions were served since",
+            "Served by a standby",
         ),
     ],
 )

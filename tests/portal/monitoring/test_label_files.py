@@ -178,11 +178,11 @@ def test_a_file_of_labels_is_uploaded_on_a_page(traffic: Traffic, people: Person
     assert not AuditEvent.objects.filter(verb="prediction.label").exists()
     text = f"prediction_id,value\n{ids[0]},1\n{ids[1]},\n{ids[2]},false\n"
     done = upload(text, name="../../truth.csv", status=200)
-    assert "Labels: 2 added, 0 changed, 0 known before, 1 empty and skipped." in done
+    assert "Labels: 2 added, 0 changed, 0 already known, 1 empty and skipped." in done
     assert AuditEvent.objects.filter(verb="prediction.label").count() == 1
     lines = "".join(f'{{"prediction_id": "{one}", "value": true}}\n' for one in ids)
     again = upload(lines, name="truth.jsonl", status=200)
-    assert "Labels: 1 added, 1 changed, 1 known before" in again
+    assert "Labels: 1 added, 1 changed, 1 already known" in again
     traffic.look()
     assert traffic.shown()["quality"]["labelled"] == 3
     stranger = browser_of(people.charlie)

@@ -167,10 +167,13 @@ def test_a_search_that_needs_too_much_memory_says_what_to_narrow_down(
     refused = traffic.api.get(f"{traffic.root}/monitoring?{query}")
     assert refused.status_code == 422, refused.content
     body = json_of(refused)
-    assert (body["code"], "shorter span" in body["next_step"]) == ("predictions_too_large", True)
+    assert (body["code"], "shorter time range" in body["next_step"]) == (
+        "predictions_too_large",
+        True,
+    )
     page = browser_of(people.bob).get(f"/p/vision/endpoints/digits/monitoring?{query}")
     assert page.status_code < 500
-    assert "shorter span" in page.content.decode()
+    assert "shorter time range" in page.content.decode()
 
 
 def test_columns_alike_in_their_first_characters_stay_apart(traffic: Traffic) -> None:

@@ -166,8 +166,10 @@ def test_it_is_said_that_inputs_of_mlflow_have_no_rows_and_what_to_do(
     traffic.look()
     traffic.look()
     said = traffic.shown()["baseline"]
-    assert said.startswith("The first 1,100 rows it predicted, because MLflow keeps the columns of")
-    assert "numbers and none of the rows" in said
+    assert said.startswith(
+        "The first 1,100 rows it predicted, because MLflow stores the columns of"
+    )
+    assert "numbers but none of the rows" in said
     assert "slipway.track.data" in said
 
 

@@ -54,7 +54,7 @@ def test_a_server_is_warned_and_stopped_at_its_time(desk: Desk) -> None:
     look_after_schedules()
     warned = json_of(desk.report(server, moved=True))
     assert warned["stops_at"] is not None
-    assert warned["why"].endswith("UTC, as was chosen.")
+    assert warned["why"].endswith("UTC, as scheduled.")
     assert desk.look(server)["state"] == "ready"
     Server.objects.filter(pk=server).update(daily_stop=minutes_from_now(-2))
     look_after_schedules()
@@ -64,7 +64,7 @@ def test_a_server_is_warned_and_stopped_at_its_time(desk: Desk) -> None:
     assert desk.look(server)["state"] == "stopping"
     desk.end(server, "user")
     follow_all()
-    assert "as was chosen" in desk.look(server)["explanation"]
+    assert "as scheduled" in desk.look(server)["explanation"]
 
 
 def test_a_server_starts_at_its_time_once(desk: Desk) -> None:

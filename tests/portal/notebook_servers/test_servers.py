@@ -68,26 +68,26 @@ def test_a_door_that_stays_shut_says_why_and_what_to_do(desk: Desk) -> None:
     desk.place(server)
     desk.report(server)
     opening = desk.look(server)
-    assert opening["explanation"] == "JupyterLab runs; the Hub opens the door to it."
+    assert opening["explanation"] == "JupyterLab is running; the Hub is opening its route."
     assert opening["next_step"] is None
     # Half a minute later no Hub has asked for it.
     Server.objects.update(opening_since=clock.now() - timedelta(seconds=31))
     shut = desk.look(server)
-    assert "no browser reaches it after 31 seconds" in shut["explanation"]
-    assert "no Hub has ever asked" in shut["explanation"]
+    assert "its route is not open after 31 seconds" in shut["explanation"]
+    assert "no Hub has ever connected" in shut["explanation"]
     assert "logs/slipway.log" in shut["next_step"]
     told = desk.hub_servers()["servers"][0]
-    assert "is still at work on the door" in desk.look(server)["explanation"]
+    assert "is still opening the route" in desk.look(server)["explanation"]
     # The Hub says what is in its way; of an earlier start it says nothing.
     path = f"/api/hub/v1/servers/{server}/trouble"
-    note = {"start": told["start"], "why": "the proxy does not answer the Hub"}
+    note = {"start": told["start"], "why": "the proxy does not respond the Hub"}
     assert desk.hub.post(path, note).status_code == 200
     desk.hub.post(path, {"start": f"{desk.workload(server).pk}.99", "why": "of another start"})
-    assert "the proxy does not answer the Hub." in desk.look(server)["explanation"]
+    assert "the proxy does not respond the Hub." in desk.look(server)["explanation"]
     # Then it is gone itself.
     Hub.objects.update(heard_at=clock.now() - timedelta(minutes=3))
     silent = desk.look(server)["explanation"]
-    assert "has not been heard of for 3 minutes" in silent
+    assert "has sent no heartbeat for 3 minutes" in silent
     desk.routed(server)
     ready = desk.look(server)
     assert (ready["state"], ready["next_step"]) == ("ready", None)
@@ -227,7 +227,7 @@ def test_the_end_of_a_lifetime_is_told_ahead(desk: Desk) -> None:
     Workload.objects.filter(pk=desk.workload(server).pk).update(deadline_at=ends_at)
     look_after_idle()
     told = json_of(desk.report(server, moved=True))
-    assert (told["why"], told["may_keep"]) == ("Its maximum lifetime ends.", False)
+    assert (told["why"], told["may_keep"]) == ("It reaches its maximum lifetime.", False)
     assert desk.look(server)["stops_at"] == told["stops_at"]
 
 

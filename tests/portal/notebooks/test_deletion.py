@@ -102,13 +102,13 @@ def test_the_page_asks_deletes_and_undoes(people: Personas, saved: str) -> None:
     one = f"/p/vision/notebooks/files/{saved}"
     assert f"{one}/delete" in browser.get(one).content.decode()
     asked = browser.get(f"{one}/delete").content.decode()
-    assert "brought back for three days" in asked
+    assert "restore it for three days" in asked
     listed = browser.post(f"{one}/delete", follow=True).content.decode()
     assert "Deleted in the last three days" in listed
     assert f"Undo the deletion of {PATH}" in listed
     assert browser.get(one).status_code == 404
     back = browser.post(f"{one}/undelete", follow=True).content.decode()
-    assert f"{PATH} is back." in back
+    assert f"{PATH} restored." in back
     assert "Deleted in the last three days" not in back
     vera = Client()
     vera.force_login(people.vera)

@@ -164,21 +164,21 @@ def archive(**files: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("files", "more", "said"),
     [
-        ({"notes.txt": b"hi"}, {}, "no model of TorchScript, torch.export or ONNX"),
+        ({"notes.txt": b"hi"}, {}, "no model in TorchScript, torch.export or ONNX format"),
         ({"a.onnx": b"", "b.pt2": b""}, {}, "a.onnx and b.pt2 could both be the model"),
         ({"a.onnx": b""}, {}, "is not ONNX"),
         ({"a.onnx": b"\x80\x04 no"}, {}, "is not ONNX"),
-        ({"a.onnx": b"\x3a\xff\xff\xff\xff\x7f"}, {}, "its end is missing"),
-        ({"a.onnx": b"\x08" + b"\xff" * 40}, {}, "its end is missing"),
+        ({"a.onnx": b"\x3a\xff\xff\xff\xff\x7f"}, {}, "is truncated"),
+        ({"a.onnx": b"\x08" + b"\xff" * 40}, {}, "is truncated"),
         ({"a.onnx": b"\x08\x01" * 300_001}, {}, "too many parts"),
-        ({"a.pt2": b"PK\x03\x04"}, {}, "no archive that torch has saved"),
-        ({"a.pt": archive(**{"data.pkl": b""})}, {}, "perhaps weights alone"),
+        ({"a.pt2": b"PK\x03\x04"}, {}, "not an archive saved by torch"),
+        ({"a.pt": archive(**{"data.pkl": b""})}, {}, "perhaps only weights"),
         ({"a.pt": archive(**{"constants.pkl": b"", "code/a.py": b""})}, {"format": "onnx"}, "onnx"),
         ({"a.pt2": archive(**{"constants.pkl": b"", "code/a.py": b""})}, {}, ""),
         (
             {"a.pt": archive(**{"constants.pkl": b"", "code/a.py": b""})},
             {"format": "torch_export"},
-            "a.pt is torchscript, and torch_export was said",
+            "a.pt is torchscript, but the format given is torch_export",
         ),
     ],
 )
@@ -196,7 +196,7 @@ def test_a_list_of_a_million_files_is_not_read(bob: Api, store: Store) -> None:
         for number in range(25_000):
             opened.writestr(f"m/{number}{'x' * 60}", b"")
     made, _ = register(bob, store, {"model.pt2": content.getvalue()})
-    assert "the list of what is in the archive is too long" in made["fault"]
+    assert "the archive has too many entries" in made["fault"]
 
 
 @pytest.mark.parametrize("name", ["model.pt", "model.pt2", "model.onnx"])

@@ -18,7 +18,10 @@ PAGE = "/p/vision/models/digits/versions/1"
 REFUTED = BatchingReport(
     mode=BatchingMode.REQUESTS,
     verdict=BatchingVerdict.REFUTED,
-    reason="Beside other rows, golden row 1 is answered differently: [0] is 0.1; 0.5 was expected.",
+    reason=(
+        "Beside other rows, golden row 1 gives a different prediction: [0] is 0.1; 0.5 was "
+        "expected."
+    ),
     alone_us=400.0,
     merged_us=20.0,
     merged_rows=64,
@@ -79,7 +82,7 @@ def test_what_a_replica_proved_is_shown_until_other_rows_or_words_count(
     assert json_of(stated)["batching"]["mode"] == "off"
     # A replica of before that statement reports late.
     _report(store, served)
-    assert _shown(bob)["reason"] == "Its author stated off."
+    assert _shown(bob)["reason"] == "Its author declared off."
 
 
 def test_the_page_of_a_version_shows_it_and_takes_a_statement(
@@ -90,9 +93,9 @@ def test_the_page_of_a_version_shows_it_and_takes_a_statement(
     browser = Client(headers={"Accept": "text/html"})
     browser.force_login(people.bob)
     text = browser.get(PAGE).content.decode()
-    assert "Each request is predicted by itself. Beside other rows, golden row 1" in text
+    assert "Each request is predicted separately. Beside other rows, golden row 1" in text
     assert "Merging would gain up to 20.0 times" in text
     assert browser.post(f"{PAGE}/batching", {"batching": "columns"}).status_code == 422
     assert browser.post(f"{PAGE}/batching", {"batching": "rows"}).status_code == 302
     text = browser.get(PAGE).content.decode()
-    assert "Requests that wait together are merged into one call of the model." in text
+    assert "Queued requests are merged into one call of the model." in text

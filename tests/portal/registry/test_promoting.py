@@ -215,7 +215,9 @@ def test_only_what_a_job_measured_counts_and_it_is_compared_with_the_champion(
     assert evaluate(bob, 1, 0.99)["is_verified"] is False
     assert "was not reported by a job" in gate_now(bob)["sentence"]
     assert evaluate(job, 1, 0.9)["is_verified"] is True
-    assert "no version at the stage Production to beat" in gate_now(bob)["sentence"]
+    assert (
+        "the stage Production has no current version to compare with" in gate_now(bob)["sentence"]
+    )
     assert promote(bob, 1)[0] == 201
     evaluate(job, 2, 0.905)
     assert "0.905 against 0.9 of version 1" in promote(bob, 2)[1]["detail"]
@@ -225,7 +227,7 @@ def test_only_what_a_job_measured_counts_and_it_is_compared_with_the_champion(
     assert promote(bob, 2)[0] == 201
     put_gates(mia, ACCURACY | {"metric": "loss", "higher_is_better": False})
     evaluate(job, 3, 0.2, metric="loss")
-    assert "nobody knows it for version 2" in gate_now(bob, 3)["sentence"]
+    assert "it is unknown for version 2" in gate_now(bob, 3)["sentence"]
     evaluate(job, 2, 0.2, metric="loss")
     assert gate_now(bob, 3)["passed"]
     put_gates(mia, ACCURACY | {"metric": "loss", "higher_is_better": False, "margin": -0.05})
@@ -262,14 +264,14 @@ def test_approval_is_given_by_a_maintainer_who_is_neither_author_nor_asker(
     register(bob, store.run())
     register(mia, store.run())
     put_gates(mia, {"kind": "approval"})
-    assert "Nobody has asked" in promote(bob)[1]["detail"]
+    assert "Nobody has requested" in promote(bob)[1]["detail"]
     asked = json_of(bob.post(f"{DIGITS}/1/requests", {"stage": "Production", "note": "please"}))
     again = bob.post(f"{DIGITS}/1/requests", {"stage": "Production"})
     assert json_of(again)["code"] == "asked_already"
     decision = f"{MODELS}/digits/requests/{asked['id']}/decision"
     assert bob.post(decision, {"verdict": "approve"}).status_code == 403
     assert job.post(decision, {"verdict": "approve"}).status_code == 403
-    assert "not given yet" in promote(mia)[1]["detail"]
+    assert "it is pending" in promote(mia)[1]["detail"]
     approved = json_of(mia.post(decision, {"verdict": "approve", "note": "fine"}))
     assert (approved["state"], approved["decided_by"]["email"]) == ("approved", "mia@example.org")
     assert json_of(alice.post(decision, {"verdict": "reject"}))["code"] == "request_decided"

@@ -50,7 +50,7 @@ def test_a_model_is_registered_with_golden_predictions_and_promoted(
     )
     plan = model.version(1).plan("production")
     assert [gate.passed for gate in plan.gates] == [True, False]
-    with pytest.raises(errors.Conflict, match="Nobody has asked") as refused:
+    with pytest.raises(errors.Conflict, match="Nobody has requested") as refused:
         model.promote("production")
     assert "maintainer" in (refused.value.next_step or "")
     request = model.version(1).request_approval("production", note="please")
@@ -95,7 +95,7 @@ def test_the_command_line_says_the_same(
     assert "withdrawn" in run("decide", "digits", asked["id"], "withdraw").stdout
     assert run("decide", "digits", asked["id"], "shrug").returncode == 2
     assert run("register", SOURCE, "digits", "--batching", "rows", "--quiet").returncode == 0
-    assert "rows: Its author stated rows." in run("show", "digits", "2").stdout
+    assert "rows: Its author declared rows." in run("show", "digits", "2").stdout
     stated = json.loads(run("batching", "digits", "2", "off", "--json").stdout)
     assert stated["batching"]["mode"] == "off"
     left = json.loads(run("batching", "digits", "2", "auto", "--json").stdout)
@@ -109,7 +109,7 @@ def test_an_author_states_whether_requests_may_be_merged(
     where: dict[str, Any] = {"project": project, "client": alice}
     made = slipway.register(SOURCE, "digits", batching="rows", **where)
     assert (made.batching.mode, made.batching.stated_in) == ("rows", "registration")
-    assert made.batching.reason == "Its author stated rows."
+    assert made.batching.reason == "Its author declared rows."
     version = slipway.Model("digits", **where).version(1)
     left = version.set_batching(None)
     assert (left.batching.mode, left.batching.stated) == ("requests", None)

@@ -336,10 +336,12 @@ def test_a_second_budget_for_the_same_period_is_refused_and_names_the_first(
 ) -> None:
     limit(people, USD)
     before = AuditEvent.objects.count()
-    with pytest.raises(Conflict, match="There is a budget of project vision for this") as refused:
+    with pytest.raises(
+        Conflict, match="A budget of project vision already exists for this"
+    ) as refused:
         limit(people, 2 * USD)
     assert refused.value.code == "budget_exists"
-    assert refused.value.next_step == "Change the limit of the one there is."
+    assert refused.value.next_step == "Change the limit of the existing one."
     assert AuditEvent.objects.count() == before
 
 

@@ -136,7 +136,7 @@ def test_a_store_full_of_unknown_objects_is_left_alone(
 
     assert sweep_after(DAY) == NOTHING
     assert len(store.objects) == 4001
-    assert "storage_not_ours" in caplog.text
+    assert "storage_mismatch" in caplog.text
 
 
 class Interrupted(FakeStore):

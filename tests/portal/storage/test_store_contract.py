@@ -351,5 +351,5 @@ def test_a_folder_with_odd_characters_is_found(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("url", ["ftp://host/x", "file://host/x", "file:///", "s3://", "blobs"])
 def test_a_url_that_is_no_place_is_refused(url: str) -> None:
-    with pytest.raises(ValueError, match="not a place for bytes"):
+    with pytest.raises(ValueError, match="not a storage location"):
         open_store(url, {})

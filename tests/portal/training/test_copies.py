@@ -178,7 +178,9 @@ def test_an_earlier_attempt_brings_nothing_any_more(bob: Api, machine: Machine) 
     assert spec_of(machine)["checkpoint"]["step"] == 10
 
 
-@pytest.mark.parametrize(("is_copied", "said"), [(True, "goes on from step 10"), (False, "anew")])
+@pytest.mark.parametrize(
+    ("is_copied", "said"), [(True, "continues from step 10"), (False, "from the beginning")]
+)
 def test_a_job_that_loses_its_node_says_from_where_it_goes_on(
     bob: Api,
     machine: Machine,
@@ -221,7 +223,7 @@ def test_one_that_is_too_large_stays_and_the_job_says_so_once(
     workload, lease = running(bob)
     for sequence, step in enumerate((10, 20, 30), start=3):
         save(lease, sequence, step, step, size_bytes=3 * 1024**2)
-    told = [line for line in story_of(bob, workload) if "stays on its node" in line]
+    told = [line for line in story_of(bob, workload) if "stays only on its node" in line]
     (line,) = told
     assert "step 10 has 3 MiB" in line
     assert "at most 1 MiB are copied" in line

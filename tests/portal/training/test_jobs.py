@@ -142,7 +142,7 @@ def test_a_job_for_containers_waits_for_a_node_that_has_them(bob: Api, machine: 
     wanted = {"script": "train.py", "snapshot": "0" * 64, "tier": "small", "backend": "docker"}
     said = json_of(bob.post("projects/vision/jobs/quote", wanted))
     assert not said["can_ever_run"]
-    assert "No node offers the back end docker; here it is process." in said["explanation"]
+    assert "No node offers the back end docker; available: process." in said["explanation"]
     docked = make_machine("docked", cpus=1, backends=("docker", "process"))
     apart = json_of(submit(bob, backend="docker", nodes=2))
     assert (apart["code"], apart["field"]) == ("one_node_only", "nodes")
@@ -199,7 +199,7 @@ def test_a_quote_needs_no_code_and_queues_nothing(bob: Api, machine: Machine) ->
         "nano_usd_per_hour": 7_200_000_000,
         "can_ever_run": True,
         "would_wait": False,
-        "explanation": "It can start at once.",
+        "explanation": "It can start immediately.",
         "expected": None,
         "budgets": [],
         "set_aside_nano_usd": 120_000_000,
@@ -210,7 +210,7 @@ def test_a_quote_needs_no_code_and_queues_nothing(bob: Api, machine: Machine) ->
     assert not Job.objects.exists()
     made_job(bob)
     said = json_of(bob.post("projects/vision/jobs/quote", wanted))
-    assert said["explanation"] == "1 of this project waits already and would go first."
+    assert said["explanation"] == "1 of this project waits ahead of it."
     known = wanted | {"snapshot": take_code(bob), "script": "gone.py"}
     assert json_of(bob.post("projects/vision/jobs/quote", known))["code"] == "no_such_script"
 

@@ -85,7 +85,7 @@ def test_a_job_tells_by_which_strategy_it_trains_and_why(bob: Api, machine: Mach
     assert shown["strategy_reason"] == f"zero2: {taken['reason']}"
     story = json_of(bob.get(f"projects/vision/jobs/{workload.pk}/events"))["items"]
     told = [line["message"] for line in story if "zero2" in line["message"]]
-    assert told == [f"Trains by zero2: {taken['reason']}"]
+    assert told == [f"Strategy: zero2: {taken['reason']}"]
     clone = json_of(bob.post(f"projects/vision/jobs/{workload.pk}/clone", {}))
     assert (clone["strategy"], clone["strategy_reason"]) == ("auto", None)
 

@@ -30,7 +30,7 @@ def test_a_person_looks_at_versions_compares_them_and_deletes_one(people: Person
     assert "digits:2" in listed
     assert "digits:2" in browser.get("/p/vision/datasets/digits").content.decode()
     page = browser.get("/p/vision/datasets/digits/v/2").content.decode()
-    for words in ("What is new since digits:1", "40 → 1 rows", "No job has read it yet", "<rect"):
+    for words in ("Changes since digits:1", "40 → 1 rows", "Not used yet", "<rect"):
         assert words in page
     rows = browser.get("/p/vision/datasets/digits/v/1?rows=25").content.decode()
     assert "From row 26" in rows
@@ -83,14 +83,14 @@ def test_a_deletion_is_undone_by_a_button_for_three_days(
     assert button not in viewer.get(f"{at}/digits").content.decode()
     assert viewer.post(f"{at}/digits/v/2/restore").status_code == 403
     back = browser.post(f"{at}/digits/v/2/restore", follow=True).content.decode()
-    assert "digits:2 is back." in back
+    assert "digits:2 restored." in back
     browser.post(f"{at}/digits/delete")
     assert f"{button} digits" in browser.get(at).content.decode()
     push(bob, {"a": b"three"})
     assert button not in browser.get(at).content.decode(), "its name is taken by another"
     browser.post(f"{at}/digits/delete")
     back = browser.post(f"{at}/digits/restore", follow=True).content.decode()
-    assert "digits is back." in back
+    assert "digits restored." in back
     assert browser.get(f"{at}/digits/v/1").status_code == 200
     browser.post(f"{at}/digits/v/1/delete")
     browser.post(f"{at}/digits/delete")
@@ -115,11 +115,11 @@ def test_a_dataset_is_made_filled_refused_and_taken_all_the_same(people: Persona
     at = begin(bob).rpartition("/")[0] + "/" + address.rpartition("/")[2]
     fill(bob, at, {"t.csv": b"a\n1\n" + b"1\n" * 20_000 + b"one\n"})
     assert browser.post(f"{address}/commit").status_code == 302
-    assert "being checked" in browser.get(address).content.decode()
+    assert "Checking the files" in browser.get(address).content.decode()
     check_waiting()
     page = browser.get(address).content.decode()
     assert "t.csv, line 20003" in page
-    assert "Take it all the same" in page
+    assert "Accept without bad rows" in page
     browser.post(f"{address}/commit", {"allow_bad_rows": "1"})
     check_waiting()
     assert "1 bad" in browser.get(address).content.decode()
@@ -142,7 +142,7 @@ def test_declarations_of_the_form_decide_how_tables_are_read_and_are_shown(
     assert json_of(bob.get(at))["settings"]["types"] == {"zip": "string"}
     page = browser.get("/p/vision/datasets/digits/v/1").content.decode()
     assert "José" in page
-    assert "Encoding latin-1; separator: semicolon. Missing are the empty value" in page
+    assert "Encoding latin-1; separator: semicolon. Missing values: the empty value" in page
     (table,) = json_of(bob.get("projects/vision/datasets/digits/versions/1/tables"))
     zips, name = table["statistics"]["columns"]
     assert (zips["type"], name["missing"]) == ("string", 1)

@@ -52,7 +52,7 @@ def run_named(name: str) -> Run:
 
 def test_an_empty_project_shows_how_to_log_here(people: Personas, browse: Browse) -> None:
     page = browse(people.vera).get("/p/vision/experiments")
-    assert "Nothing is tracked here yet" in text_of(page)
+    assert "No experiments yet" in text_of(page)
     assert "export MLFLOW_TRACKING_URI=http://localhost:8000/mlflow/vision" in text_of(page)
 
 
@@ -82,12 +82,12 @@ def test_pages_say_that_mlflows_server_is_away_and_show_what_they_can(
     pages = ["/p/vision/experiments", "/p/vision/runs", f"/p/vision/runs/{run.pk}"]
     settings.SLIPWAY_TRACKING_SOCKET = tmp_path / "nobody"
     shown = [text_of(vera.get(page)) for page in pages]
-    assert all("server does not answer" in words for words in shown)
+    assert all("server is not responding" in words for words in shown)
     assert "first" in shown[1]
     assert "first" in shown[2]
     settings.SLIPWAY_TRACKING_SOCKET = tmp_path / "s"
     with _listening(tmp_path / "s"):
-        assert not any("server does not answer" in text_of(vera.get(page)) for page in pages)
+        assert not any("server is not responding" in text_of(vera.get(page)) for page in pages)
 
 
 def test_the_list_of_runs_shows_what_was_logged_and_narrows_down(
@@ -108,7 +108,7 @@ def test_the_list_of_runs_shows_what_was_logged_and_narrows_down(
     assert "sgd" not in ordered
     wrong = vera.get(url + "?" + urlencode({"filter": "metrics.loss < 'x'"}))
     assert wrong.status_code == 200
-    assert "At position 16: metrics.loss compares with a number" in text_of(wrong)
+    assert "At position 16: metrics.loss must be compared with a number" in text_of(wrong)
     many = {"filter": " and ".join(f"metrics.m{n} > 1" for n in range(250))}
     assert "more than 50 conditions" in text_of(vera.get(url + "?" + urlencode(many)))
     assert "longer than 6000" in text_of(vera.get(url + "?filter=" + "a" * 9_000))
@@ -129,7 +129,7 @@ def test_the_columns_offered_are_those_of_the_experiment(
     address = f"/p/vision/runs/columns?experiment={digits.pk}&c=params.lr&c=metrics.rare"
     page = browse(people.vera).get(address)
     words = text_of(page)
-    assert "What the runs here have logged." in words
+    assert "Logged by the runs shown here." in words
     monkeypatch.setattr(tracker, "_SAMPLED_ROWS", 2)
     assert "Found in the newest and oldest" in text_of(browse(people.vera).get(address))
     assert "metrics.loss" in words
@@ -143,7 +143,7 @@ def test_deleting_runs_offers_to_undo_it(
     bob, run = browse(people.bob), run_named("first")
     back = bob.post("/p/vision/runs/delete", {"run": [run.pk], "experiment": digits.pk})
     page = bob.get(back.headers["Location"])
-    assert "1 run put in the bin" in text_of(page)
+    assert "1 run moved to the trash" in text_of(page)
     assert run_named("first").lifecycle_stage == "deleted"
     assert "first" in text_of(bob.get("/p/vision/runs?stage=deleted"))
     bob.post("/p/vision/runs/restore", {"run": [run.pk]})
@@ -158,10 +158,10 @@ def test_a_choice_of_too_many_runs_is_refused_whole(
     ids = [make_run(digits, f"run-{number}").pk for number in range(201)]
     for verb in ("delete", "restore"):
         page = bob.post(f"/p/vision/runs/{verb}", {"run": ids}, follow=True)
-        assert "201 runs were chosen, and at most 200 can be changed at once." in text_of(page)
+        assert "201 runs are selected; at most 200 can be changed at once." in text_of(page)
         assert not Run.objects.filter(lifecycle_stage="deleted").exists()
     whole = bob.post("/p/vision/runs/delete", {"run": ids[1:]}, follow=True)
-    assert "200 runs put in the bin" in text_of(whole)
+    assert "200 runs moved to the trash" in text_of(whole)
 
 
 def test_chosen_runs_that_are_not_changed_are_counted(
@@ -170,10 +170,10 @@ def test_chosen_runs_that_are_not_changed_are_counted(
     bob = browse(people.bob)
     ids = [run_named(name).pk for name in ("first", "second", "foreign")]
     page = bob.post("/p/vision/runs/delete", {"run": [*ids, "a name"]}, follow=True)
-    assert "2 of the 4 chosen runs are not in use in this project." in text_of(page)
+    assert "2 of the 4 selected runs are not active in this project." in text_of(page)
     page = bob.post("/p/vision/runs/restore", {"run": ids, "stage": "deleted"}, follow=True)
-    assert "2 runs back in use." in text_of(page)
-    assert "1 of the 3 chosen runs is not in the bin, or its experiment is." in text_of(page)
+    assert "2 runs restored." in text_of(page)
+    assert "1 of the 3 selected runs is not in the trash, or its experiment is." in text_of(page)
 
 
 def test_emptying_the_bin_says_what_it_freed(
@@ -182,9 +182,9 @@ def test_emptying_the_bin_says_what_it_freed(
     mia, run = browse(people.mia), run_named("first")
     write(tmp_path, run, "weights.bin", b"x" * 2048)
     mia.post("/p/vision/runs/delete", {"run": [run.pk]})
-    assert "Nothing of it can be taken back" in text_of(mia.get("/p/vision/bin/empty"))
+    assert "You cannot undo this" in text_of(mia.get("/p/vision/bin/empty"))
     page = mia.post("/p/vision/bin/empty", follow=True)
-    assert "1 run destroyed, 1 file and 2,048 bytes freed" in text_of(page)
+    assert "1 run deleted, 1 file and 2,048 bytes freed" in text_of(page)
 
 
 def test_the_page_of_a_run_tells_all_about_it(
@@ -192,7 +192,7 @@ def test_the_page_of_a_run_tells_all_about_it(
 ) -> None:
     page = browse(people.vera).get(f"/p/vision/runs/{run_named('first').pk}")
     words = text_of(page)
-    for said in ("first", "finished", "loss 0.5", "lr 0.1", "No artifact was logged"):
+    for said in ("first", "finished", "loss 0.5", "lr 0.1", "No artifacts logged"):
         assert said in words
     assert 'data-key="loss"' in html_of(page)
     foreign = browse(people.vera).get(f"/p/vision/runs/{run_named('foreign').pk}")
@@ -208,7 +208,7 @@ def test_runs_are_compared_by_what_differs(
     assert "3 runs side by side" in words
     assert "foreign" not in words
     assert "lr opt loss" in words
-    assert "1 of the chosen runs is not here: deleted, or not of this project." in words
+    assert "1 of the selected runs is missing: deleted, or not in this project." in words
 
 
 NOTEBOOK = {
@@ -291,7 +291,7 @@ def test_previews_say_how_much_of_a_file_they_leave_out(
     assert "Only the first 262,144 of 300,000 bytes are shown." in shown["large.txt"]
     assert "3 more cells are not shown here." in shown["cells.ipynb"]
     assert "(the beginning of 30,000 characters)" in shown["text.ipynb"]
-    assert "An output of text/html is not drawn here." in shown["text.ipynb"]
+    assert "An output of text/html is not shown here." in shown["text.ipynb"]
     assert "shown here" not in shown["whole.csv"]
 
 
@@ -324,8 +324,8 @@ def test_artifacts_are_previewed_without_trusting_them(
     assert "&lt;script&gt;alert(1)" in shown["note.txt"]
     assert "# Digits" in shown["walk.ipynb"]
     assert "<b>two</b>" not in shown["walk.ipynb"]
-    assert "There is no preview of such files" in shown["deep/weights.bin"]
-    assert "There is no such artifact any more" in html_of(vera.get(f"{url}?path=none"))
+    assert "No preview for this file type" in shown["deep/weights.bin"]
+    assert "This artifact no longer exists" in html_of(vera.get(f"{url}?path=none"))
     assert vera.get(f"{url}?path=../../x").status_code == 200
     kept = b"".join(vera.get(f"{url}/download?path=note.txt"))
     assert kept == files["note.txt"]

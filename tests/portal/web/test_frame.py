@@ -167,7 +167,7 @@ def test_a_fault_of_ours_is_told_without_the_database(
         patched.setenv("SLIPWAY_UNUSED", "")
         answer = alice.get("/projects?cursor=" + "A" * 3)
     assert answer.status_code == 422
-    assert "cursor was not made by Slipway" in text_of(answer)
+    assert "This cursor is not valid" in text_of(answer)
 
 
 def test_an_address_that_only_takes_forms_says_so_when_it_is_opened(
@@ -176,5 +176,5 @@ def test_an_address_that_only_takes_forms_says_so_when_it_is_opened(
     answer = browse(people.alice).get("/p/vision/members/invite")
     assert answer.status_code == 405
     assert answer.headers["Allow"] == "POST"
-    assert "only takes what a form sends" in text_of(answer)
+    assert "only accepts form submissions" in text_of(answer)
     assert "Go back to the page with the form" in text_of(answer)

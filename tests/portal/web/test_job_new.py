@@ -86,7 +86,7 @@ def test_a_script_is_uploaded_and_runs_with_everything_the_form_says(
         name="first try",
     )
     answer = browse(people.bob).post(NEW, fields, follow=True)
-    assert "first try is submitted" in text_of(answer)
+    assert "first try submitted" in text_of(answer)
     job = Job.objects.get()
     assert (job.args, job.params) == (["--name", "two words"], {"lr": "0.2", "steps": "10"})
     assert job.strategy == "ddp"
@@ -125,7 +125,7 @@ def test_a_notebook_runs_as_the_script_of_its_cells(people: Personas, browse: Br
     packed = _zip({"nb/train.ipynb": content, "nb/broken.ipynb": b"no", "nb/lib.py": b""})
     fields = _fields(code=SimpleUploadedFile("nb.zip", packed), script="train.ipynb", procs="2")
     answer = bob.post(NEW, fields)
-    assert "Name train.ipynb.py, the script of its cells" in fault_of(answer, "script")
+    assert "Use train.ipynb.py, the script of its cells" in fault_of(answer, "script")
     assert Snapshot.objects.order_by("pk").last().scripts == ["lib.py", "train.ipynb.py"]  # type: ignore[union-attr]
 
 
@@ -155,7 +155,7 @@ def test_the_same_code_is_kept_once_whatever_it_came_in(people: Personas, browse
         ("notes.txt", b"hello", "neither a Python script, nor"),
         ("broken.ipynb", b"hello", "broken.ipynb is not a notebook"),
         ("shell.ipynb", _notebook("!pip install torch"), "only a notebook understands"),
-        ("evil.zip", _zip({"../train.py": SCRIPT}), "leads out of its folder"),
+        ("evil.zip", _zip({"../train.py": SCRIPT}), "points outside its folder"),
         ("broken.zip", b"PK\x03\x04 and nothing", "cannot be read"),
     ],
 )
@@ -184,14 +184,14 @@ def test_code_survives_the_refusal_of_another_field(people: Personas, browse: Br
 @pytest.mark.parametrize(
     ("changes", "field", "said"),
     [
-        ({"script": "other.py"}, "script", "There is no other.py in the snapshot"),
+        ({"script": "other.py"}, "script", "The snapshot has no other.py"),
         ({"tier": "none"}, "tier", "There is no tier none"),
         ({"tier": ""}, "tier", "Choose a tier"),
         ({"strategy": "magic"}, "strategy", "is not a strategy"),
         ({"strategy": "tensor=3", "procs": "2"}, "strategy", "divisible by 3"),
         ({"args": "'open"}, "args", "quotation mark"),
-        ({"params": "no sign"}, "params", "is not of the form name=value"),
-        ({"params": "1bad=2"}, "params", "begins with a letter and has letters, digits"),
+        ({"params": "no sign"}, "params", "must have the form name=value"),
+        ({"params": "1bad=2"}, "params", "expected a letter, then letters, digits"),
         ({"requirements": "-e ."}, "requirements", "Line 1 of the requirements"),
         ({"max_attempts": "0"}, "max_attempts", "greater than or equal to 1"),
         ({"snapshot": "f" * 64}, "snapshot", "no such snapshot"),
@@ -231,8 +231,8 @@ def test_the_price_and_the_wait_are_told_before_anything_is_submitted(
     bob = browse(people.bob)
     quoted = text_of(bob.post("/p/vision/jobs/quote", _fields(nodes="2", max_hours="10")))
     assert "$7.20 an hour" in quoted
-    assert "At most $72.00 in all" in quoted
-    assert "It can start at once" in quoted
+    assert "At most $72.00 in total" in quoted
+    assert "It can start immediately" in quoted
     make_job(people.vision, people.bob)
     assert "It would wait" in text_of(bob.post("/p/vision/jobs/quote", _fields()))
     never = text_of(bob.post("/p/vision/jobs/quote", _fields(tier="huge")))
@@ -339,6 +339,6 @@ def test_a_container_is_chosen_in_the_form_and_kept_by_the_clone(
     job = Job.objects.get()
     assert job.workload.backend == "docker"
     page = bob.get(f"/p/vision/jobs/{job.workload_id}")
-    assert "a Docker container" in text_of(page)
+    assert "Docker container" in text_of(page)
     clone = bob.get(f"{NEW}?from={job.workload_id}")
     assert '<option value="docker" selected>' in html_of(clone)

@@ -39,7 +39,7 @@ def test_an_empty_list_offers_the_one_action_that_fills_it(
 ) -> None:
     assert "Run your first job" in text_of(browse(people.bob).get("/p/vision/jobs"))
     seen = text_of(browse(people.vera).get("/p/vision/jobs"))
-    assert "Nothing has run here yet" in seen
+    assert "No jobs yet" in seen
     assert "Run your first job" not in seen
 
 
@@ -55,7 +55,7 @@ def test_the_list_says_of_each_job_how_it_stands_and_why(
     assert "baseline Completed. succeeded" in listed
     assert "wide Running on node lab-1. running small 2 \u00d7 1 Bob" in listed
     assert "held up Waiting: needs 1 CPU; node lab-1 has 0 CPUs free" in listed
-    assert "behind Waiting: 1 goes first in the queue of its project. waiting" in listed
+    assert "behind Waiting: 1 is ahead of it in the queue of its project. waiting" in listed
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_a_running_job_tells_where_what_it_costs_and_what_was_submitted(
     assert "--epochs 3" in said
     assert "Strategy ddp" in said
     assert f"{COMMIT[:10]} on main" in said
-    assert "40 goes on from here 2 KiB" in said
+    assert "40 resumes from here 2 KiB" in said
     assert "epoch 1 90% epoch 2" in said
     assert "10%" not in said
     assert "Attempt 1" in said
@@ -165,9 +165,9 @@ def test_cancelling_asks_first_and_ends_the_job(
     run_job(job)
     asked = text_of(bob.get(f"/p/vision/jobs/{job.pk}/cancel"))
     assert "Cancel wide?" in asked
-    assert "All 2 ranks are asked to end" in asked
+    assert "All 2 ranks are asked to stop" in asked
     answer = bob.post(f"/p/vision/jobs/{job.pk}/cancel", follow=True)
-    assert "wide is being stopped" in text_of(answer)
+    assert "wide is stopping" in text_of(answer)
     assert Workload.objects.get(pk=job.pk).state == "stopping"
 
 
@@ -222,7 +222,7 @@ def test_the_page_shows_the_build_a_job_waits_for_and_the_one_it_failed_by(
     build("building", "Collecting \x1b[31mnumpy\x1b[0m\n", 0)
     page = browse(people.vera).get(f"/p/vision/jobs/{job.pk}")
     assert "Collecting numpy" in text_of(page)
-    assert "Under way on node builder" in text_of(page)
+    assert "Running on node builder" in text_of(page)
     build("failed", "ERROR: no such version\n", 25)
     workload = Workload.objects.get(pk=job.pk)
     finish(workload, "environment_failed")

@@ -140,9 +140,9 @@ def test_code_beyond_the_newest_is_counted(
     bob = browse(people.bob)
     assert "older snapshot" not in text_of(bob.get("/p/vision/jobs/new"))
     monkeypatch.setattr(job_forms, "RECENT_CODE", 1)
-    assert "3 older snapshots not listed here" in text_of(bob.get("/p/vision/jobs/new"))
+    assert "3 older snapshots not listed" in text_of(bob.get("/p/vision/jobs/new"))
     refused = bob.post("/p/vision/jobs/new", {"snapshot": digests[0], "script": "train.py"})
-    assert "2 older snapshots not listed here" in text_of(refused)
+    assert "2 older snapshots not listed" in text_of(refused)
 
 
 def test_tasks_on_a_node_beyond_the_first_are_counted(

@@ -34,7 +34,7 @@ def test_a_refused_invitation_says_why_beside_the_field(people: Personas, browse
     mia = browse(people.mia)
     member = mia.post("/p/vision/members/invite", INVITE | {"email": "bob@example.org"})
     assert member.status_code == 422
-    assert "is a member already" in fault_of(member, "email")
+    assert "is already a member" in fault_of(member, "email")
     above = mia.post("/p/vision/members/invite", INVITE | {"role": "owner"})
     assert fault_of(above, "role")
 
@@ -73,7 +73,7 @@ def test_a_weak_password_or_a_bad_name_is_refused_and_the_name_kept(
 
 
 def test_joining_without_an_invitation_is_closed(client: Client, db: None) -> None:
-    assert "joined by invitation" in text_of(client.get("/account/join"))
+    assert "You need an invitation" in text_of(client.get("/account/join"))
     client.post("/account/join", {"email": "x@example.org", "password1": "a-quiet-river-bend"})
     assert not User.objects.matching("x@example.org").exists()
 
@@ -132,11 +132,11 @@ def test_roles_are_changed_and_refusals_are_told(people: Personas, browse: Brows
     alice, mia = browse(people.alice), browse(people.mia)
     alice.post(f"/p/vision/members/{people.vera.pk}/role", {"role": "contributor"})
     assert role_in(people.vera, people.vision) == Role.CONTRIBUTOR
-    assert "Vera is contributor now" in text_of(alice.get("/p/vision/members"))
+    assert "Vera is now contributor" in text_of(alice.get("/p/vision/members"))
     alice.post(f"/p/vision/members/{people.alice.pk}/role", {"role": "viewer"})
     assert "last owner" in text_of(alice.get("/p/vision/members"))
     mia.post(f"/p/vision/members/{people.bob.pk}/role", {"role": "owner"})
-    assert "Only an owner" in text_of(mia.get("/p/vision/members"))
+    assert "Only owners can add or remove owners" in text_of(mia.get("/p/vision/members"))
 
 
 def test_removing_asks_first_and_names_the_person(people: Personas, browse: Browse) -> None:
@@ -174,6 +174,6 @@ def test_a_team_invites_and_removes_like_a_project(people: Personas, browse: Bro
     charlie = browse(people.charlie)
     assert charlie.post(f"{link}/accept").headers["Location"] == "/t/crew"
     alice.post(f"/t/crew/members/{people.charlie.pk}/role", {"role": "maintainer"})
-    assert "Invite somebody" in text_of(charlie.get("/t/crew/members"))
+    assert "Invite a person" in text_of(charlie.get("/t/crew/members"))
     alice.post(f"/t/crew/members/{people.charlie.pk}/remove")
     assert charlie.get("/t/crew").status_code == 404

@@ -26,7 +26,7 @@ def test_a_model_is_registered_approved_and_promoted_on_pages(
     assert bob.post("/p/vision/register-model", form).headers["Location"] == PAGE
     assert "serving_input_example.json" in bob.get(PAGE).content.decode()
     promote = f"{PAGE}/promote?stage=Production"
-    assert "Ask for approval" in bob.get(promote).content.decode()
+    assert "Request approval" in bob.get(promote).content.decode()
     assert bob.post(promote, {"do": "promote"}).status_code == 422
     assert bob.post(promote, {"do": "ask", "note": "please"}).status_code == 302
     page = mia.get(promote)

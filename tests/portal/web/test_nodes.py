@@ -61,7 +61,7 @@ def test_the_list_of_nodes_tells_load_labels_and_what_is_taken(
     run_job(make_job(people.vision, people.bob))
     listed = text_of(browse(people.root).get("/settings/nodes"))
     assert "lab-1 zone=a ready" in listed
-    assert "50 % taken 1 % busy" in listed
+    assert "50 % allocated 1 % busy" in listed
 
 
 def test_a_silent_node_is_shown_as_lost(people: Personas, browse: Browse) -> None:
@@ -113,7 +113,7 @@ def test_a_node_is_cordoned_opened_drained_and_removed(people: Personas, browse:
     root.post("/settings/nodes/lab-1/drain", {"reason": "moves house"})
     assert state() == ("draining", "moves house")
     assert root.post(change, {"do": "explode"}).status_code == 422
-    assert "is removed" in text_of(root.post("/settings/nodes/lab-1/remove", follow=True))
+    assert "lab-1 removed" in text_of(root.post("/settings/nodes/lab-1/remove", follow=True))
     assert not Node.objects.present().exists()
 
 
@@ -135,14 +135,14 @@ def test_the_page_of_a_node_says_how_well_it_keeps_projects_apart(
     page = text_of(root.get("/settings/nodes/lab-1"))
     assert "namespaces Tasks of different projects cannot see each other's files" in page
     assert "Features: user, mount, pid, ipc, network" in page
-    assert "projects mix" not in page
+    assert "Allow mixing" not in page
     assert "namespaces" in text_of(root.get("/settings/nodes"))
     weak = IsolationFacts(backend="process", level="shared", detail="No user namespaces here.")
     machine.facts = machine.facts.model_copy(update={"isolation": [weak]})
     machine.beat()
     page = text_of(root.get("/settings/nodes/lab-1"))
-    assert "shared Tasks run as one user; only one project at a time." in page
-    assert "Why no stronger level: No user namespaces here." in page
+    assert "shared Tasks run as one user; one project at a time." in page
+    assert "Reason for this level: No user namespaces here." in page
     assert "Work of other projects waits" in page
     events = text_of(root.get("/settings/audit"))
     assert "reported weaker isolation of the node lab-1" in events
@@ -152,14 +152,14 @@ def test_the_page_of_a_node_says_what_a_task_may_hold_on_its_disk(
     people: Personas, browse: Browse, machine: Machine
 ) -> None:
     root = browse(people.root)
-    assert "A task may hold" not in text_of(root.get("/settings/nodes/lab-1"))
+    assert "A task can use" not in text_of(root.get("/settings/nodes/lab-1"))
     gib = 1024**3
     disk = DiskFacts(capacity_bytes=100 * gib, task_bytes=25 * gib, reserve_bytes=2 * gib)
     machine.facts = machine.facts.model_copy(update={"disk": disk})
     machine.beat(disk_free_bytes=40 * gib)
     page = text_of(root.get("/settings/nodes/lab-1"))
     assert "100 GiB, 40 GiB free" in page
-    assert "A task may hold 25 GiB; 2 GiB are kept free." in page
+    assert "A task can use 25 GiB; 2 GiB are reserved." in page
 
 
 def test_mixing_asks_first_and_can_be_ended(
@@ -170,7 +170,7 @@ def test_mixing_asks_first_and_can_be_ended(
     root = browse(people.root)
     risk = "Code of one project can read files, memory and secrets of other projects"
     asked = text_of(root.get("/settings/nodes/lab-1/mix"))
-    assert "Let projects mix on lab-1?" in asked
+    assert "Allow projects to mix on lab-1?" in asked
     assert risk in asked
     assert not Node.objects.get().mixes_projects, "looking changes nothing"
     page = text_of(root.post("/settings/nodes/lab-1/mix", follow=True))
@@ -198,7 +198,7 @@ def _new_tier(**changes: str) -> dict[str, str]:
 
 def test_a_tier_is_made_with_what_the_form_says(people: Personas, browse: Browse) -> None:
     answer = browse(people.root).post("/settings/tiers/new", _new_tier(), follow=True)
-    assert "One H100 is offered" in text_of(answer)
+    assert "One H100 created" in text_of(answer)
     tier = Tier.objects.get(slug="one-h100")
     assert (tier.cpu_millis, tier.memory_bytes, tier.gpus) == (8000, 64 * 1024**3, 1)
     assert (tier.gpu_model, tier.labels) == ("H100", {"zone": "a"})
@@ -233,8 +233,8 @@ def test_a_price_is_added_and_the_old_one_stays_in_the_history(
     root = browse(people.root)
     answer = root.post("/settings/tiers/small", {"price": "4.20"}, follow=True)
     said = text_of(answer)
-    assert "The new price counts from now on" in said
-    assert "in force $4.20" in said
+    assert "New price saved. It applies from now on" in said
+    assert "current $4.20" in said
     assert "$3.60" in said
     assert TierPrice.objects.filter(tier__slug="small").count() == 2
 
@@ -262,7 +262,7 @@ def test_a_quota_is_set_for_a_project_and_shown_with_what_is_used(
     quota = Quota.objects.get()
     assert (quota.cpu_millis, quota.gpus, quota.running, quota.weight) == (1500, None, 3, 2.0)
     bad = root.post("/settings/quotas", facts | {"group": "nobody"})
-    assert "no project and no team" in fault_of(bad, "group")
+    assert "no project or team" in fault_of(bad, "group")
 
 
 def test_home_shows_what_runs_what_it_costs_an_hour_and_what_ended(
@@ -271,7 +271,7 @@ def test_home_shows_what_runs_what_it_costs_an_hour_and_what_ended(
     finish(run_job(make_job(people.vision, people.bob, name="yesterday's")))
     run_job(make_job(people.vision, people.bob, name="wide", nodes=2))
     seen = text_of(browse(people.vera).get("/"))
-    assert "$7.20 an hour for what runs now" in seen
+    assert "$7.20 an hour right now" in seen
     assert seen.index("wide Vision Running on node lab-1") < seen.index("yesterday's Vision")
     assert "wide" not in text_of(browse(people.charlie).get("/"))
 
@@ -283,8 +283,8 @@ def test_a_project_shows_what_runs_in_it_what_it_costs_and_what_ended(
     run_job(make_job(people.vision, people.bob, name="wide", nodes=2))
     seen = text_of(browse(people.vera).get("/p/vision"))
     assert seen.index("wide Running on node lab-1") < seen.index("yesterday's")
-    said = seen[seen.index("Spent this month") :]
-    assert re.match(r"Spent this month (< )?\$[0-9.]+ , \$7\.20 an hour now", said), said[:60]
+    said = seen[seen.index("Spend this month") :]
+    assert re.match(r"Spend this month (< )?\$[0-9.]+ , \$7\.20 an hour now", said), said[:60]
 
 
 @pytest.mark.parametrize("page", ["/", "/p/vision"])

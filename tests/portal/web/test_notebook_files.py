@@ -67,7 +67,7 @@ def at(people: Personas) -> str:
 
 def test_an_empty_project_says_how_to_begin(browser: Client) -> None:
     page = browser.get("/p/vision/notebooks/files").content.decode()
-    assert "No notebook yet" in page
+    assert "No notebooks yet" in page
     assert "slipway notebook save" in page
 
 
@@ -90,14 +90,14 @@ def test_versions_are_listed_compared_brought_back_and_branched(
     assert "<script>alert" not in differs
     assert "steal" not in differs
     back = browser.post(f"{at}/restore", {"version": "1"}, follow=True).content.decode()
-    assert "It is version 3 now." in back
-    assert "version 1 brought back" in back
+    assert "Restored as version 3." in back
+    assert "version 1 restored" in back
     assert browser.get(f"{at}/download?version=3").content == FIRST
     form = browser.get(f"{at}/branch?version=2").content.decode()
     assert "a/churn-branch.ipynb" in form
     refused = browser.post(f"{at}/branch", {"version": "2", "path": "a/churn.ipynb"})
     assert refused.status_code == 422
-    assert "There is a notebook a/churn.ipynb already." in refused.content.decode()
+    assert "A notebook a/churn.ipynb already exists." in refused.content.decode()
     made = browser.post(f"{at}/branch", {"version": "2", "path": "b.ipynb"}, follow=True)
     assert "branch of a/churn.ipynb, version 2" in made.content.decode()
 
@@ -132,7 +132,7 @@ def test_a_run_is_filled_in_priced_and_started(browser: Client, at: str) -> None
     assert "At most $7.20" in quote
     wrong = browser.post(f"{at}/run", {"tier": "small", "params": "no pair"})
     assert wrong.status_code == 422
-    assert "not of the form name=value" in wrong.content.decode()
+    assert "must have the form name=value" in wrong.content.decode()
     gone = browser.post(f"{at}/run", {"tier": "none", "params": ""})
     assert "There is no tier none." in gone.content.decode()
     done = browser.post(f"{at}/run", {"tier": "small", "params": "rate=0.5\nkind=big"})

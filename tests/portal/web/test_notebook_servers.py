@@ -39,7 +39,7 @@ def test_a_server_is_launched_by_the_form(browse: Browse, people: Personas) -> N
     page = text_of(bob.get(sent.headers["Location"]))
     assert "Waiting for hardware" in page
     assert "data-opens" in page
-    assert "<code>personal</code> is yours alone" in page
+    assert "<code>personal</code> is private to you" in page
     assert "desk" in text_of(bob.get(f"{LIST}?who=me&state=running"))
 
 
@@ -56,7 +56,7 @@ def test_others_see_it_and_maintainers_stop_it(browse: Browse, people: Personas)
     one = f"{LIST}/servers/{server.pk}"
     vera = browse(people.vera)
     seen = text_of(vera.get(one))
-    assert "<code>personal</code> is Bob's alone" in seen
+    assert "<code>personal</code> is private to Bob" in seen
     assert f"{one}/stop" not in seen
     assert f"{one}/open" not in seen
     assert vera.post(f"{one}/stop").status_code == 403
@@ -83,7 +83,7 @@ def test_its_owner_changes_when_it_stops_and_starts(browse: Browse, people: Pers
     assert 'value="30"' in form
     wrong = bob.post(f"{one}/edit", {"idle_minutes": "3", "daily_stop": "soon", "days": ["mon"]})
     assert wrong.status_code == 422
-    assert "Write it as 08:00." in text_of(wrong)
+    assert "Enter a time such as 08:00." in text_of(wrong)
     times = {"idle_minutes": "45", "daily_stop": "19:30", "days": ["mon", "fri"]}
     assert bob.post(f"{one}/edit", times).status_code == 302
     server.refresh_from_db()

@@ -38,12 +38,15 @@ def test_it_says_that_there_are_more_of_a_kind(people: Personas, browse: Browse)
     assert "There are more" not in text_of(alice.get("/palette?q=weather"))
     alice.post("/projects/new", {"name": "Weather 6"})
     page = text_of(alice.get("/palette?q=weather"))
-    assert "There are more projects: the newest 6 of each are here. Type more letters." in page
+    assert (
+        "There are more projects: the newest 6 of each are shown. Keep typing to narrow down."
+        in page
+    )
     assert html_of(alice.get("/palette?q=weather")).count('data-url="/p/weather') == 6
 
 
 def test_it_says_so_when_nothing_is_found(people: Personas, browse: Browse) -> None:
-    assert "Nothing found for “zzz”" in text_of(browse(people.alice).get("/palette?q=zzz"))
+    assert "No results for “zzz”" in text_of(browse(people.alice).get("/palette?q=zzz"))
 
 
 def test_administrators_are_offered_their_pages(people: Personas, browse: Browse) -> None:

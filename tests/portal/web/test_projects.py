@@ -25,7 +25,7 @@ def test_a_refused_form_keeps_what_was_typed_and_says_why_beside_the_field(
     typed = {"name": "Second", "slug": "vision", "description": "kept words"}
     answer = browse(people.alice).post("/projects/new", typed)
     assert answer.status_code == 422
-    assert "already have something at the address vision" in fault_of(answer, "slug")
+    assert "already use the address vision" in fault_of(answer, "slug")
     assert "Choose another address" in fault_of(answer, "slug")
     assert 'value="Second"' in html_of(answer)
     assert "kept words" in html_of(answer)
@@ -60,14 +60,14 @@ def test_the_list_is_filtered_sorted_and_paged(people: Personas, browse: Browse)
     assert "Batch 49" not in second
     downwards = alice.get("/projects?sort=-name&q=Batch").context["rows"]
     assert downwards[0][0].name == "Batch 59"
-    assert "Nothing matches" in text_of(alice.get("/projects?q=zzz"))
+    assert "No matches" in text_of(alice.get("/projects?q=zzz"))
 
 
 def test_an_empty_list_offers_the_one_action_that_fills_it(
     people: Personas, browse: Browse
 ) -> None:
     page = html_of(browse(make_user("newcomer")).get("/projects"))
-    assert "No project yet" in page
+    assert "No projects yet" in page
     assert "Create a project" in page
     assert "slipway project list" in page
 
@@ -78,14 +78,14 @@ def test_archiving_names_what_goes_and_wants_the_address_typed(
     alice = browse(people.alice)
     question = text_of(alice.get("/p/vision/archive"))
     assert "3 people lose access" in question
-    assert "confined to it" not in question
+    assert "limited to it" not in question
     assert "open invitation" not in question
     assert "Nothing is deleted" in question
     wrong = alice.post("/p/vision/archive", {"confirm": "visoin"})
     assert "This is not vision" in fault_of(wrong, "confirm")
     alice.post("/p/vision/archive", {"confirm": "vision"})
     assert browse(people.bob).get("/p/vision").status_code == 404
-    assert "archived since" in text_of(alice.get("/p/vision"))
+    assert "was archived" in text_of(alice.get("/p/vision"))
     assert "Vision" in text_of(alice.get("/projects?state=archived"))
     alice.post("/p/vision/restore")
     assert browse(people.bob).get("/p/vision").status_code == 200
@@ -131,15 +131,15 @@ def test_owners_choose_the_network_rule_and_others_read_it(
     people: Personas, browse: Browse
 ) -> None:
     alice = browse(people.alice)
-    assert "Tasks of this project reach" in text_of(alice.get("/p/vision/settings"))
+    assert "Network access of tasks" in text_of(alice.get("/p/vision/settings"))
     page = alice.post("/p/vision/network", {"network": "platform"}, follow=True)
-    assert "It counts for what starts from now on." in text_of(page)
+    assert "It applies to work that starts from now on." in text_of(page)
     assert Project.objects.get(slug="vision").network == "platform"
     assert alice.post("/p/vision/network", {"network": "none"}).status_code == 422
     mia = browse(people.mia)
     settings = text_of(mia.get("/p/vision/settings"))
-    assert "platform what its tasks reach; owners choose it" in settings
-    assert "Save the rule" not in settings
+    assert "platform network access of its tasks; set by owners" in settings
+    assert "Save rule" not in settings
     assert mia.post("/p/vision/network", {"network": "open"}).status_code == 403
-    assert "tasks reach Slipway and nothing else" in text_of(mia.get("/p/vision"))
+    assert "tasks can reach only Slipway" in text_of(mia.get("/p/vision"))
     assert Project.objects.get(slug="vision").network == "platform"

@@ -107,7 +107,7 @@ def test_contributors_see_names_of_secrets_and_cannot_write(
     people: Personas, browse: Browse
 ) -> None:
     bob = browse(people.bob)
-    assert "Write a secret" not in text_of(bob.get("/p/vision/secrets"))
+    assert "Add secret" not in text_of(bob.get("/p/vision/secrets"))
     assert bob.get("/p/vision/secrets/write").status_code == 403
     assert browse(people.vera).get("/p/vision/secrets").status_code == 403
 
@@ -123,9 +123,9 @@ def test_the_audit_log_tells_before_and_after_and_is_filtered(
     assert "name: Vision" in page
     assert "name: Eyesight" in page
     only = text_of(alice.get("/p/vision/audit?verb=secret.create"))
-    assert "wrote the secret KEY" in only
+    assert "set the secret KEY" in only
     assert "edited the project" not in only
-    assert "Nothing matches" in text_of(alice.get("/p/vision/audit?until=2020-01-01"))
+    assert "No matches" in text_of(alice.get("/p/vision/audit?until=2020-01-01"))
     assert "is not a date" in text_of(alice.get("/p/vision/audit?since=yesterday"))
 
 

@@ -65,7 +65,7 @@ def test_the_pages_of_spend_show_what_the_run_itself_shows(
             assert f'data-cost="{cost}" data-rate="3600000000"' in text, address
         elsewhere = browse(people.charlie).get("/spend").content.decode()
     assert "data-cost" not in elsewhere
-    assert "Nothing was spent in this window" in elsewhere
+    assert "No spend in this period" in elsewhere
 
 
 def test_many_people_end_in_a_row_for_all_others_so_that_the_split_adds_up(
@@ -111,7 +111,7 @@ def test_a_budget_is_set_alerts_are_read_and_the_limit_is_raised(
         assert browse(people.bob).post(address, {"limit": "9"}).status_code == 422
         over = {"do": "override", "hours": "2", "reason": "a demo"}
         assert alice.post(address, over).status_code == 302
-        assert "Everything passes until" in alice.get(address).content.decode()
+        assert "Overridden until" in alice.get(address).content.decode()
         assert alice.post(address, {"limit": "50", "stops": "on"}).status_code == 302
     assert Budget.objects.get().limit_nano_usd == 50 * 10**9
     assert alice.post(f"{address}/delete").status_code == 302
@@ -149,7 +149,7 @@ def test_pages_show_experiments_endpoints_tags_and_what_is_stored(
         text = browse(people.bob).get("/p/vision/spend").content.decode()
     assert re.search(r"By tag</h2>.*?paper=icml.*?\$3\.60", text, re.DOTALL)
     assert re.search(r"By experiment</h2>.*?train</a>.*?\$3\.60", text, re.DOTALL)
-    assert re.search(r"Stored now</h2>.*?Datasets.*?3 GiB.*?\$0\.074 a month", text, re.DOTALL)
+    assert re.search(r"Storage</h2>.*?Datasets.*?3 GiB.*?\$0\.074 a month", text, re.DOTALL)
 
 
 def test_a_price_is_previewed_before_it_is_set(

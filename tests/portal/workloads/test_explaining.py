@@ -106,7 +106,7 @@ def test_closed_nodes_and_places_that_are_not_named_are_counted(people: Personas
     run_passes()
     words = json_of(bob.get(f"projects/vision/workloads/{waiting.pk}"))["explanation"]
     assert words.count("is cordoned") == 3
-    assert words.endswith("; 9 more nodes are closed too.")
+    assert words.endswith("; 9 more nodes are also unavailable.")
 
 
 def test_a_closed_node_is_named_with_its_reason(people: Personas) -> None:
@@ -116,7 +116,7 @@ def test_a_closed_node_is_named_with_its_reason(people: Personas) -> None:
     cordon_node(node=machine.node, reason="new driver")
     assert "node gpu-1 is cordoned (new driver)" in said(waiting, people.bob)
     Node.objects.update(state="ready", last_seen_at=after(-200))
-    assert "node gpu-1 was last heard of 3 minutes ago" in said(waiting, people.bob)
+    assert "node gpu-1 sent its last heartbeat 3 minutes ago" in said(waiting, people.bob)
 
 
 def test_a_quota_is_told_with_its_numbers(people: Personas) -> None:
@@ -139,7 +139,7 @@ def test_the_place_in_the_queue_is_told(people: Personas) -> None:
     jobs = [submit(people.vision, people.bob, tier) for _ in range(4)]
     run_passes()
     assert [position_of(job) for job in jobs[1:]] == [1, 2, 3]
-    assert said(jobs[3], people.bob).endswith("; number 3 in the queue of project vision.")
+    assert said(jobs[3], people.bob).endswith("; position 3 in the queue of project vision.")
 
 
 def test_what_would_fit_but_must_wait_for_its_turn_says_so(people: Personas) -> None:
@@ -148,7 +148,7 @@ def test_what_would_fit_but_must_wait_for_its_turn_says_so(people: Personas) -> 
     jobs = [submit(people.vision, people.bob, tier) for _ in range(2)]
     assert said(jobs[0], people.bob) == "Waiting: it fits now and starts within seconds."
     assert said(jobs[1], people.bob) == (
-        "Waiting: its turn: 1 workload goes first in the queue of project vision."
+        "Waiting: 1 workload is ahead of it in the queue of project vision."
     )
 
 
@@ -165,7 +165,7 @@ def test_running_starting_and_ended_workloads_explain_themselves(people: Persona
     assert said(job, people.bob) == "Running on node a, at step 41."
     Node.objects.update(last_seen_at=after(-70))
     assert said(job, people.bob) == (
-        "Running on node a, but node a was last heard of 1 minute ago."
+        "Running on node a, but node a sent its last heartbeat 1 minute ago."
     )
     stop_workload(workload=job, by=people.bob)
     assert said(job, people.bob) == "Stopping: Stopped by Bob."
@@ -212,10 +212,10 @@ LABELS = "it needs a node with the labels zone=x, and none has them."
     ("tier", "nodes", "why"),
     [
         ({"cpus": 64}, 1, LARGEST),
-        ({"gpus": 2}, 1, "it needs 2 GPUs, and the most any node has is 1."),
-        ({"gpus": 1, "gpu_model": "A100"}, 1, "it needs 1 A100 GPU, and no node has any."),
+        ({"gpus": 2}, 1, "it needs 2 GPUs, but the largest node has 1."),
+        ({"gpus": 1, "gpu_model": "A100"}, 1, "it needs 1 A100 GPU, but no node has any."),
         ({"labels": {"zone": "x"}}, 1, LABELS),
-        ({"cpus": 4}, 4, "all nodes together hold 3 at a time."),
+        ({"cpus": 4}, 4, "all nodes together can run 3 at once."),
     ],
 )
 def test_what_can_never_run_is_refused_at_once(
@@ -252,7 +252,7 @@ def test_a_workload_whose_node_was_removed_says_that_nothing_can_hold_it(
     waiting = submit(people.vision, people.bob, make_tier("card", gpus=1))
     remove_node(node=machine.node)
     assert said(waiting, people.bob) == (
-        "Waiting: no node can fit it any more: it needs 1 GPU, and no node has any."
+        "Waiting: no node can fit it anymore: it needs 1 GPU, but no node has any."
     )
 
 
@@ -264,5 +264,5 @@ def test_between_two_attempts_no_empty_list_of_nodes_is_named(people: Personas) 
     leases = Lease.objects.filter(workload=started)
     assert leases.update(state="ended", ended_at=clock.now())
     assert said(started, people.bob) == (
-        "Running: its node has let go of it; whether it starts again is being decided."
+        "Running: its node released it; Slipway is deciding whether to restart it."
     )

@@ -207,12 +207,13 @@ def test_a_waiting_workload_says_why_without_naming_the_other_tenant(people: Per
     run_passes()
     sentence = explained(waiting, Api.of(people.vera))
     assert sentence == (
-        "Waiting: node laptop cannot keep projects apart and is running another project's work; "
-        "it becomes free when that ends. An administrator can allow mixing in the node's settings."
+        "Waiting: node laptop cannot isolate projects and is running another project's work; it "
+        "becomes available when that work ends. An administrator can allow projects to mix in "
+        "the node's settings."
     )
     gang = submit(people.vision, people.bob, tier, nodes=2)
     sentence = explained(gang, Api.of(people.vera))
-    assert "node laptop cannot keep projects apart" in sentence
+    assert "node laptop cannot isolate projects" in sentence
     assert "secret" not in sentence
 
 
@@ -265,4 +266,4 @@ def test_what_a_form_offers_counts_for_the_project_that_asks(people: Personas) -
         )
     )
     assert quote["would_wait"] is True
-    assert "keep projects apart" in quote["explanation"]
+    assert "isolate projects" in quote["explanation"]

@@ -95,8 +95,8 @@ def test_nodes_that_cannot_enforce_it_are_not_used(people: Personas) -> None:
     strong.facts = strong.facts.model_copy(update={"isolation": [USERS]})
     strong.beat()
     assert _explained(bob, second) == (
-        "Waiting: no node can fit it any more: the network rule of its project is platform, and no "
-        "node can enforce it. An owner can set the rule to open in the project's settings."
+        "Waiting: no node can fit it anymore: the network rule of its project is platform, and "
+        "no node can enforce it. An owner can set the rule to open in the project's settings."
     )
     set_rule(people, "open")
     run_passes()
@@ -113,7 +113,7 @@ def test_a_gang_that_waits_while_the_rule_changes_says_so(people: Personas) -> N
     finish(filler)
     run_passes()
     assert states_of(gang) == ["queued"]
-    assert "network rule of project vision is platform now" in _explained(Api.of(people.bob), gang)
+    assert "network rule of project vision is now platform" in _explained(Api.of(people.bob), gang)
     later = submit(people.other, people.charlie, tier, nodes=2)
     run_passes()
     assert states_of(later) == ["placed"], "no room is kept for what cannot start"

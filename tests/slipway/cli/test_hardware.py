@@ -42,7 +42,7 @@ NODE: dict[str, Any] = {
             "backend": "process",
             "level": "shared",
             "features": ["landlock"],
-            "meaning": "Tasks run as one user; only one project at a time.",
+            "meaning": "Tasks run as one user; one project at a time.",
             "detail": "The kernel refuses user namespaces.",
         },
         {"backend": "docker", "level": "containers", "features": [], "meaning": "Boxes."},
@@ -174,8 +174,8 @@ def test_nodes_are_listed_and_taken_out_of_use(admin: Cli, server: TrainingServe
 def test_a_node_shows_how_it_keeps_projects_apart(admin: Cli, server: TrainingServer) -> None:
     facts = dict(admin("node", "show", "n1").rows)
     assert facts["Isolation"] == (
-        "process: shared (landlock). Tasks run as one user; only one project at a time. "
-        "The kernel refuses user namespaces., docker: containers. Boxes."
+        "process: shared (landlock). Tasks run as one user; one project at a time. The kernel "
+        "refuses user namespaces., docker: containers. Boxes."
     )
     assert facts["Shared by projects"] == "no"
 
@@ -284,7 +284,7 @@ def test_a_machine_joins_reports_what_it_is_and_leaves(portal: LivePortal, tmp_p
             assert "process" in node["backends"]
             other = join_for_real(portal, tmp_path, "n10", token)
             assert other.wait(60) == 1
-            assert "unknown, used, expired" in other.text()
+            assert "unknown, already used, expired" in other.text()
             assert "Create a new join token" in other.text()
             assert "Traceback" not in other.text()
             agent.signal(signal.SIGTERM)

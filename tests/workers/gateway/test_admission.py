@@ -57,7 +57,7 @@ def test_readiness_is_a_configuration_to_serve(served: Plane) -> None:
     bearer = {"Authorization": f"Bearer {token.read_text().strip()}"}
     told = httpx.get(address, headers=bearer, timeout=5).json()
     assert told["ready"]
-    assert "the portal answers" in told["checks"]["snapshot"]["detail"]
+    assert "the portal responds" in told["checks"]["snapshot"]["detail"]
 
 
 def test_keys_are_scoped_and_expire_and_belong_to_one_endpoint(

@@ -147,13 +147,13 @@ def test_openapi_is_made_from_the_signature(served: Plane) -> None:
         (b'{"inputs": [[1, 2, 3]]}', "Input 'x' has the shape [1, 3]; [-1, 4] was expected."),
         (b'{"inputs": [[1, 2, 3, 4], [1]]}', "Input 'x' has rows of different lengths"),
         (b'{"inputs": {"z": [1]}}', "Input 'x' is missing; FP32 of the shape [-1, 4] was expected"),
-        (b'{"inputs": [[1, 2, 3, NaN]]}', "NaN or Infinity, which JSON does not have"),
+        (b'{"inputs": [[1, 2, 3, NaN]]}', "NaN or Infinity, which JSON does not support"),
         (b"[1]", "The body is not a JSON object."),
         (b"{}", "The body has nothing."),
         (b'{"inputs": [[1]], "instances": [[1]]}', "The body has 'inputs', 'instances'."),
         (b'{"inputs": ' + b"[" * 100_000, "The body is not JSON"),
         (b"\xff\xfe", "The body is not JSON"),
-        (b'{"inputs": [[1, 2, 3, 4]], "params": {"t": 1}}', "There is no param 't'."),
+        (b'{"inputs": [[1, 2, 3, 4]], "params": {"t": 1}}', "Unknown param 't'."),
     ],
 )
 def test_what_does_not_fit_is_named(served: Plane, body: bytes, said: str) -> None:

@@ -17,7 +17,7 @@ def test_a_save_is_work_unless_the_page_saves_because_it_heard_of_a_stop() -> No
     watch = at_rest()
     watch.look()
     watch.note_save()
-    assert watch.look().why == "a file was saved a moment ago"
+    assert watch.look().why == "a file was just saved"
     assert not watch.look().moved
     watch.expect_saves()
     watch.note_save()
@@ -28,5 +28,5 @@ def test_a_wish_to_keep_the_server_counts_once() -> None:
     watch = at_rest()
     watch.look()
     watch.keep()
-    assert watch.look().why == "somebody asked to keep it"
+    assert watch.look().why == "kept running on request"
     assert not watch.look().moved

@@ -197,7 +197,7 @@ def test_the_reason_is_what_the_script_ended_with_and_no_later_line(
     if way == "warm" and argv[0] == "sh":
         pytest.skip("a shell is never warm")
     place, end = run(way, {"a.py": library + script}, *argv)
-    assert end.message == f"Rank 0 ended with status {end.exit_code}{message}"
+    assert end.message == f"Rank 0 exited with status {end.exit_code}{message}"
     assert place.portal.state.breaches == []
 
 

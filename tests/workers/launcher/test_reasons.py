@@ -67,7 +67,7 @@ def test_who_lost_ranks_of_another_node_is_not_to_blame() -> None:
     victim = ending(0, failure=failure("RuntimeError", cut))
     verdict = judge(seen(victim, world_size=2))
     assert verdict.reason == "peer_failed"
-    assert "Rank 0 lost the ranks on other nodes" in verdict.message
+    assert "Rank 0 lost its connection to ranks on other nodes" in verdict.message
     assert judge(seen(victim)).reason == "exit"
     never = "The client socket has timed out after 2000ms while trying to connect to (10.0.0.1, 9)."
     alone = ending(1, failure=failure("torch.distributed.DistNetworkError", never))
@@ -137,7 +137,7 @@ def test_a_task_that_holds_too_much_disk_is_told_how_much() -> None:
     verdict = judge(seen(killed, disk_over=over_disk(4 * GIB, 3 * GIB)))
     assert verdict.reason == "disk_full"
     assert verdict.message == (
-        "The task held 4.0 GiB on the node's disk, more than its limit of 3.0 GiB."
+        "The task used 4.0 GiB on the node's disk, more than its limit of 3.0 GiB."
     )
     too_deep = judge(seen(killed, disk_over=over_disk(None, 3 * GIB)))
     assert (too_deep.reason, "nested too deep" in too_deep.message) == ("disk_full", True)
@@ -151,7 +151,7 @@ def test_a_file_at_its_limit_ends_a_program_by_a_signal() -> None:
 
 def test_a_stop_says_why_it_was_asked() -> None:
     killed = ending(0, exit_code=None, signal=signal.SIGTERM)
-    assert judge(seen(killed, stop_reason="user")).message == "Stopped as asked."
+    assert judge(seen(killed, stop_reason="user")).message == "Stopped on request."
     stopped = judge(seen(killed, stop_reason="disk_full", stop_message="The disk ran short."))
     assert (stopped.reason, stopped.message) == ("disk_full", "The disk ran short.")
 

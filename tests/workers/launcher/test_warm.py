@@ -230,7 +230,7 @@ def test_a_warm_process_that_does_not_come_up_costs_nothing_but_time(without_tor
     key = without_torch.portal.state.want(without_torch.new_name(), spec)
     assert without_torch.end_of(key).log_tail == "ran\n"
     assert was_warm(without_torch, key) is False
-    assert "a warm torch process was given up" in without_torch.machine.log.read_text()
+    assert "a warm torch process was discarded" in without_torch.machine.log.read_text()
 
 
 def test_a_warm_process_that_never_comes_up_is_not_started_again_and_again(
@@ -238,7 +238,7 @@ def test_a_warm_process_that_never_comes_up_is_not_started_again_and_again(
 ) -> None:
     without_torch.portal.state.prewarm = ["torch"]
     without_torch.portal.state.bump()
-    given_up = "a warm torch process was given up"
+    given_up = "a warm torch process was discarded"
     eventually(lambda: given_up in without_torch.machine.log.read_text(), within_s=30)
     beats = without_torch.portal.state.heartbeats
     later = len(beats) + 15

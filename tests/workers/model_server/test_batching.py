@@ -143,7 +143,7 @@ def test_an_example_against_merging_outweighs_what_the_author_stated(quick_model
     stated = BatchingMode.ROWS
     refuted = _proved(quick_model, _golden(request("share", [1.5, -2.0])), stated=stated)
     assert (refuted.mode, refuted.verdict) == (BatchingMode.REQUESTS, BatchingVerdict.REFUTED)
-    assert refuted.reason.startswith("Its author stated rows.")
+    assert refuted.reason.startswith("Its author declared rows.")
     unproved = _proved(quick_model, stated=stated)
     assert (unproved.mode, unproved.verdict) == (BatchingMode.ROWS, BatchingVerdict.UNPROVED)
 

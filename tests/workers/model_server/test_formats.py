@@ -122,7 +122,7 @@ def test_every_format_predicts_the_same(tmp_path: Path, kind: ModelFormat) -> No
         ({"predictions": [[20.0, 20.1]]}, "[0][1] is 20.0; 20.1 was expected"),
         ({"predictions": [[20.0]]}, "[0] has 2 entries; 1 were expected"),
         ({"predictions": [["20", 20]]}, "[0][0] is 20.0; 20 was expected"),
-        ({"request": {"inputs": [[1]]}}, "was refused: Input 'x' has the shape"),
+        ({"request": {"inputs": [[1]]}}, "was rejected: Input 'x' has the shape"),
     ],
 )
 def test_a_replica_is_not_ready_when_a_golden_prediction_differs(
@@ -179,7 +179,7 @@ def test_a_model_that_raises_is_its_own_fault_and_says_so(tmp_path: Path) -> Non
         ({"path": "../outside"}, "names a file outside its folder"),
         ({"path": "/etc/passwd"}, "names a file outside its folder"),
         ({"path": "missing"}, "missing of the model is missing"),
-        ({"sha256": "0" * 64}, "model.onnx of the model does not have its digest"),
+        ({"sha256": "0" * 64}, "model.onnx of the model does not match its digest"),
     ],
 )
 def test_files_are_checked_before_anything_is_loaded(

@@ -76,7 +76,7 @@ def test_a_configuration_that_a_build_wrote_opens_no_folder(
     [
         (
             'os.unlink(attempt / "bin" / "python"); os.symlink("/bin/sh", attempt / "bin/python")',
-            "'bin/python' is not the link that the node made",
+            "'bin/python' is not the link that the node created",
         ),
         (
             '(attempt / "shortcut").symlink_to(data.parent / "keys")\n',
@@ -262,4 +262,4 @@ def test_a_changed_environment_is_refused_and_built_anew(
 
 def _refusal(machine: Machine) -> str | None:
     lines = machine.log.read_text().splitlines()
-    return next((line for line in lines if "is not what was built" in line), None)
+    return next((line for line in lines if "has changed since it was built" in line), None)

@@ -21,7 +21,7 @@ def test_a_long_log_says_how_much_is_left_out_and_why_the_build_failed() -> None
     log.finish("\nThe environment could not be built.\n")
     text = whole(log)
     assert text.count("é") == 8 * _MIB // 2
-    assert "2,097,152 more bytes of output are left out here" in text
+    assert "2,097,152 more bytes of output are left out" in text
     assert "at most 8 MiB" in text
     assert text.endswith("The environment could not be built.\n")
 

@@ -90,7 +90,7 @@ def test_what_is_wrong_on_the_disk_is_never_sent(machine: Machine, tmp_path: Pat
 
 
 def warned(machine: Machine, step: int) -> None:
-    text = f"the checkpoint of step {step} is not copied"
+    text = f"the checkpoint of step {step} was not copied"
     eventually(lambda: text in machine.log.read_text(), what=text)
 
 
@@ -115,7 +115,7 @@ def test_a_task_begins_with_the_checkpoint_from_the_store(machine: Machine) -> N
     expected["manifest.json"] = len(make_manifest(7))
     assert sizes == str({name: expected[name] for name in names_in(sizes)})
     told = [report.message for report in portal.state.reports[key]]
-    assert any("goes on from the checkpoint of step 7" in line for line in told)
+    assert any("continues from the checkpoint of step 7" in line for line in told)
     assert not list((machine.data_dir / "persistent").rglob(".fetch-*"))
 
 
@@ -149,7 +149,7 @@ def test_a_task_is_not_started_from_less_than_the_store_has(
     gone = portal.state.want("t", spec_for(portal, _LOOK, checkpoint=stored(7)))
     end = eventually(lambda: portal.state.end_of(gone), what="the end")
     assert end.reason == "start_failed"
-    assert "step 7 could not be had" in end.message
+    assert "step 7 could not be fetched" in end.message
     # A path in it, and a digest that is not the announced one.
     for task, packed in (
         ("u", packed_of(make_manifest(7, {"../x": b"1"}), {"../x": b"1"})),
@@ -171,7 +171,7 @@ def test_a_link_in_the_way_is_not_followed(machine: Machine, tmp_path: Path) -> 
     (persistent(machine) / "checkpoints").symlink_to(tmp_path)
     key = portal.state.want("t", spec_for(portal, _LOOK, checkpoint=stored(7)))
     end = eventually(lambda: portal.state.end_of(key), what="the end")
-    assert "has no place" in end.message
+    assert "cannot be stored" in end.message
     assert not list(tmp_path.iterdir())
 
 

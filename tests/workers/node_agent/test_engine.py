@@ -8,8 +8,8 @@ import pytest
 from workers.node_agent.backends.engine import Engine, EngineError
 
 _IN_TIME = (
-    "the Docker engine did not answer within 0.05 s; see on this node whether `docker info` "
-    "answers, and start the engine again if it does not"
+    "the Docker engine did not respond within 0.05 s; run `docker info` on this node, and "
+    "restart the engine if it does not respond"
 )
 
 

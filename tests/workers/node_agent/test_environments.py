@@ -109,7 +109,7 @@ def test_where_pip_is_told_what_uv_does_not_know_pip_installs(
     key = run_in(portal, digest, "t1")
     assert eventually(partial(portal.state.end_of, key), within_s=60).reason == "completed"
     text = "".join(report.log for report in portal.state.environment_reports[digest])
-    assert "slower than uv: pip is told only-binary, which uv would not follow.\n" in text
+    assert "slower than uv: pip has the option only-binary, which uv does not support.\n" in text
     assert "Successfully installed lighthouse-1.0" in text
 
 

@@ -83,7 +83,7 @@ def test_an_address_of_a_requirement_is_reached() -> None:
     ],
 )
 def test_an_address_that_is_not_public_is_refused(host: str) -> None:
-    with pytest.raises(StartError, match="Name an address on the public network") as refused:
+    with pytest.raises(StartError, match="Use an address on the public network") as refused:
         allowed_hosts({"no-index": "1"}, f"pkg @ https://{host}/pkg.whl\n", {})
     assert "secret" not in str(refused.value)
 

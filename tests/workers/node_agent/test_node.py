@@ -47,7 +47,7 @@ def test_a_portal_that_comes_later_is_waited_for(
 ) -> None:
     portal.stop()
     machine = make_machine().start()
-    eventually(lambda: "does not answer yet" in machine.log.read_text())
+    eventually(lambda: "does not respond yet" in machine.log.read_text())
     portal.start()
     machine.connected()
 

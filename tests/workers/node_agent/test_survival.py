@@ -106,7 +106,7 @@ def test_a_killed_shim_takes_its_ranks_along_and_the_task_ends(
     os.kill(processes[0], signal.SIGKILL)
     end = eventually(lambda: portal.state.end_of(key))
     assert end.reason == "signal"
-    assert "watched the task was killed" in end.message
+    assert "task's supervisor was killed" in end.message
     eventually(lambda: not any(is_alive(pid) for pid in processes))
 
 

@@ -47,7 +47,7 @@ def _watch_inputs() -> None:
     try:
         import_module("slipway.mlflow_inputs").watch_inputs(ours)
     except Exception as error:  # noqa: BLE001 - a Python or an MLflow that the SDK does not know
-        sys.stderr.write(f"[slipway] no samples of inputs are kept: {error}\n")
+        sys.stderr.write(f"[slipway] no input samples are recorded: {error}\n")
 
 
 def _send_the_rest() -> None:

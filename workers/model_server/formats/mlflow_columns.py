@@ -111,7 +111,7 @@ class ColumnReader:
         table = pd.DataFrame(values, index=pd.RangeIndex(rows))
         if index is not None and index != list(range(rows)):
             if len(index) != rows:
-                raise BadInput(f"The index has {len(index)} entries, and there are {rows} rows.")
+                raise BadInput(f"The index has {len(index)} entries, but there are {rows} rows.")
             table.index = pd.Index(index)
         if not self.has_names:
             table.columns = pd.Index([_place_or_name(name) for name in table.columns])
@@ -269,7 +269,7 @@ def _object(value: Any, kind: Object) -> dict[str, Any]:
     for name in value:
         if name not in properties:
             known = ", ".join(properties)
-            raise Mismatch(value[name], "nothing", f"the object has {known} alone", f".{name}")
+            raise Mismatch(value[name], "nothing", f"the object has only {known}", f".{name}")
     for prop in properties.values():
         if prop.required and prop.name not in value:
             raise Mismatch(None, _expected(prop.dtype), "it is missing", f".{prop.name}")
@@ -308,7 +308,9 @@ def _whole(kind: DataType) -> Callable[[Any], int]:
             if not value.is_integer():
                 raise Mismatch(value, expected)
             if abs(value) > _EXACT and abs(value) < bound:
-                reason = "a number with a point is exact up to 2^53 alone, send it without one"
+                reason = (
+                    "a number with a decimal point is exact only up to 2^53, send it without one"
+                )
                 raise Mismatch(value, expected, reason)
         if not -bound <= value < bound:
             raise Mismatch(value, expected, f"from {-bound} to {bound - 1}")
@@ -325,7 +327,7 @@ def _double(value: Any) -> float:
     except OverflowError:
         number = math.inf
     if isinstance(value, int) and number != value:
-        reason = f"it would become {number:.17g}, send a number that it holds exactly"
+        reason = f"it would become {number:.17g}, send a number that it can represent exactly"
         raise Mismatch(value, _NAMES[DataType.double], reason)
     return number
 
@@ -338,7 +340,7 @@ def _float(value: Any) -> float:
         raise Mismatch(value, _NAMES[DataType.float], f"from {-largest:.8g} to {largest:.8g}")
     held = np.float32(value)
     if isinstance(value, int) and int(held) != value:
-        reason = f"it would become {int(held)}, send a number that it holds exactly"
+        reason = f"it would become {int(held)}, send a number that it can represent exactly"
         raise Mismatch(value, _NAMES[DataType.float], reason)
     return float(held)
 
@@ -367,8 +369,8 @@ def _datetime(value: Any) -> pd.Timestamp:
         raise Mismatch(value, expected)
     if match[1]:
         reason = (
-            f"the signature has no zone, so {match[1]} would be lost; send the time of the zone "
-            "that the model was trained with"
+            f"the signature has no zone, so {match[1]} would be lost; send the time in the zone "
+            "used in training"
         )
         raise Mismatch(value, expected, reason)
     try:

@@ -202,7 +202,7 @@ def read_csv(body: bytes) -> tuple[list[str], list[list[str]]]:
     except (UnicodeDecodeError, csv.Error) as error:
         raise BadInput(f"The body is not CSV: {whole_text(error)}.") from None
     if not lines:
-        raise BadInput("The body is empty; a line of column names was expected.")
+        raise BadInput("The body is empty; expected a line of column names.")
     names = lines[0]
     rows = [line for line in lines[1:] if line or len(names) == 1]
     rows = [line or [""] for line in rows]
@@ -218,7 +218,7 @@ def read_csv(body: bytes) -> tuple[list[str], list[list[str]]]:
 def _check_names(names: Sequence[str]) -> None:
     twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
     if twice:
-        raise BadInput(f"The column {twice[0]!r} is there twice.")
+        raise BadInput(f"The column {twice[0]!r} appears twice.")
 
 
 def _check_lengths(columns: dict[str, list[Any]]) -> None:
@@ -279,11 +279,8 @@ def _split(value: Any) -> tuple[dict[str, list[Any]], list[Any] | None]:
     _check_names(names)
     for at, row in enumerate(data):
         if not isinstance(row, list) or len(row) != len(names):
-            count = f"{len(row)} values" if isinstance(row, list) else "no list of values"
-            raise BadInput(
-                f"Row {at} of `data` has {count}; it does not have as many values as `columns`, "
-                f"which has {len(names)}."
-            )
+            count = f"{len(row)} values" if isinstance(row, list) else "not a list of values"
+            raise BadInput(f"Row {at} of `data` has {count}; `columns` has {len(names)}.")
     if index is not None and not isinstance(index, list):
         raise BadInput("`dataframe_split.index` is not a list.")
     return {name: [row[at] for row in data] for at, name in enumerate(names)}, index
@@ -332,7 +329,7 @@ def _unnamed(key: str, value: Any, reader: ColumnReader) -> dict[str, list[Any]]
     if reader.has_names:
         names = ", ".join(column.name for column in reader.columns)
         raise BadInput(
-            f"The values of `{key}` have no names, and the model takes {len(reader.columns)} "
+            f"The values of `{key}` have no names, but the model has {len(reader.columns)} "
             "columns.",
             next_step=f"Send objects with {names}.",
         )

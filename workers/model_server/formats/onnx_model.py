@@ -70,7 +70,7 @@ def load(path: Path, signature: Signature | None) -> OnnxModel:
     if signature is not None:
         missing = {spec.name for spec in result.inputs} - {spec.name for spec in signature.inputs}
         if missing:
-            raise NotReady(f"The model takes {sorted(missing)}, which its signature does not have.")
+            raise NotReady(f"The model needs {sorted(missing)}, which its signature does not have.")
     return OnnxModel(session, signature or result)
 
 

@@ -33,7 +33,7 @@ def module_on(path: Path, device: str) -> Any:
             raise
         detail = "The program was exported on a GPU, and this replica has none."
         raise NotReady(
-            f"{detail} Give the endpoint a tier with a GPU, or export the model on the processor: "
+            f"{detail} Give the endpoint a tier with a GPU, or export the model on the CPU: "
             "torch.export.export(model.cpu(), …)."
         ) from error
     if device != "cpu":

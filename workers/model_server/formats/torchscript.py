@@ -60,7 +60,7 @@ def _call_of(module: Any) -> tuple[Callable[..., Any], bool]:
     try:
         module = torch.jit.freeze(module, optimize_numerics=False)
     except RuntimeError as error:
-        log.info("the module is used as it is, not frozen: %s", str(error).splitlines()[0][:200])
+        log.info("the module is used unfrozen: %s", str(error).splitlines()[0][:200])
         return cast(Callable[..., Any], module.forward), False
     return cast(Callable[..., Any], module.forward), all(map(_keeps_nothing, _nodes(module.graph)))
 

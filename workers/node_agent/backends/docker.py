@@ -92,8 +92,8 @@ class DockerBackend:
         handle = handle_of(order.key)
         if order.spec.network != "open":
             raise StartError(
-                "The project's network rule allows the platform alone, and containers of this node "
-                "reach more than that. Use the back end process on a node whose isolation lists "
+                "The project's network rule allows only the platform, but containers on this "
+                "node can reach more. Use the back end process on a node whose isolation lists "
                 "the feature network."
             )
         try:
@@ -263,15 +263,17 @@ class DockerBackend:
         if Journal(StateFolder(folder.state).journal).ended():
             return Observation(Phase.ENDED)
         if state["Status"] == "created":
-            return Observation(Phase.LOST, "It was never started.", never_started=True)
+            return Observation(Phase.LOST, "It never started.", never_started=True)
         if state["Running"]:
             return Observation(Phase.RUNNING)
         if state.get("OOMKilled"):
             return Observation(
-                Phase.LOST, "The kernel ended the container for want of memory.", out_of_memory=True
+                Phase.LOST,
+                "The kernel killed the container because it ran out of memory.",
+                out_of_memory=True,
             )
         message = f" with status {state.get('ExitCode')}"
-        return Observation(Phase.LOST, f"The container ended{message} without saying why.")
+        return Observation(Phase.LOST, f"The container ended{message} without a reason.")
 
     def _without_container(self, error: EngineError, folder: TaskFolder) -> Observation:
         state = StateFolder(folder.state)
@@ -279,11 +281,11 @@ class DockerBackend:
             return Observation(Phase.ENDED)
         if error.status != _NOT_FOUND:
             # The engine is temporarily unavailable, but its containers may be alive.
-            log.warning("the engine does not answer: %s", error)
+            log.warning("the engine does not respond: %s", error)
             return Observation(Phase.RUNNING)
         if state.shim() is None:
-            return Observation(Phase.LOST, "It was never started.", never_started=True)
-        return Observation(Phase.LOST, "The container is gone.")
+            return Observation(Phase.LOST, "It never started.", never_started=True)
+        return Observation(Phase.LOST, "The container no longer exists.")
 
     async def stop(self, handle: str, request: StopRequest) -> None:
         """Write the stop request to the task's folder and wake the shim."""

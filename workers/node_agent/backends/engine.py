@@ -125,8 +125,8 @@ class Engine:
         if isinstance(error, TimeoutError | httpx.TimeoutException):
             return EngineError(
                 0,
-                f"the Docker engine did not answer within {self._patience_s:g} s; see on this node "
-                "whether `docker info` answers, and start the engine again if it does not",
+                f"the Docker engine did not respond within {self._patience_s:g} s; run `docker "
+                "info` on this node, and restart the engine if it does not respond",
             )
         return EngineError(0, f"{type(error).__name__}: {error}".removesuffix(": "))
 

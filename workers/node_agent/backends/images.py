@@ -46,7 +46,7 @@ _PIP_FILES: Final = ("/etc/pip.conf",)
 def dockerfile(base: str, build: str, *, only_wheels: bool) -> str:
     """The recipe for an environment on a base image named by the operator. Raises StartError."""
     if not _IMAGE_NAME.fullmatch(base):
-        raise StartError(f"The base image {base[:100]!r} is no name of an image.")
+        raise StartError(f"The base image {base[:100]!r} is not an image name.")
     only = "--only-binary :all:" if only_wheels else ""
     return _DOCKERFILE.format(base=base, label=_BUILD_LABEL, build=build, only=only)
 
@@ -83,7 +83,7 @@ class Images:
         requirements = checked_requirements(spec.requirements)
         digest = checked_digest(spec.digest, "environment")
         if not _PYTHON.fullmatch(spec.python):
-            raise _failed(f"{spec.python[:50]!r} is no version of Python")
+            raise _failed(f"{spec.python[:50]!r} is not a version of Python")
         base = hashlib.sha256(self._base.encode()).hexdigest()[:12]
         scope = hashlib.sha256(project.encode()).hexdigest()[:16] if project else _EVERYBODY
         tag = f"slipway-environment:{digest[:48]}-{base}-{scope}"

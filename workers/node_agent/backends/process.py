@@ -112,7 +112,7 @@ class ProcessBackend:
             environment=settings.passed(),
         )
         if not self._cgroups.limits_memory:
-            log.info("no memory cgroups here: limits are kept by watching, within about a second")
+            log.info("no memory cgroups: limits are enforced by polling, within about a second")
 
     def is_available(self) -> bool:
         """Return True: every machine has processes."""
@@ -164,7 +164,7 @@ class ProcessBackend:
         try:
             launch = await asyncio.to_thread(self._launch, order)
         except OSError as error:
-            raise StartError(f"The task's folder could not be made: {error}.") from error
+            raise StartError(f"The task's folder could not be created: {error}.") from error
         flavour = order.spec.warm
         if flavour is not None:
             obstacle = why_not_warm(order.spec.env)
@@ -254,8 +254,8 @@ class ProcessBackend:
             return False
         if "network" not in self._isolation.features:
             raise StartError(
-                "The project's network rule allows the platform alone, and this node cannot keep a "
-                "task from the network. Use a node whose isolation lists the feature network."
+                "The project's network rule allows only the platform, but this node cannot "
+                "block network access. Use a node whose isolation lists the feature network."
             )
         return True
 
@@ -266,7 +266,9 @@ class ProcessBackend:
             # A launch is larger than a pipe when its environment is; the shim reads at once.
             await asyncio.to_thread(_hand_over, process, launch.to_json().encode())
         except OSError as error:
-            raise StartError(f"The task's supervisor did not take its orders: {error}.") from error
+            raise StartError(
+                f"The task's supervisor rejected its start message: {error}."
+            ) from error
         await self._wait_for_claim(launch.folder, launch, within_s=_CLAIM_WITHIN_S)
 
     def _spawn_shim(self, launch: Launch) -> subprocess.Popen[bytes]:
@@ -312,16 +314,16 @@ class ProcessBackend:
         if alive:
             return Observation(Phase.RUNNING)
         if mark is None:
-            return Observation(Phase.LOST, "It was never started.", never_started=True)
+            return Observation(Phase.LOST, "It never started.", never_started=True)
         return Observation(Phase.LOST, *self._post_mortem(mark, folder))
 
     def _post_mortem(self, mark: ProcessMark, folder: TaskFolder) -> tuple[str, bool]:
         if mark.boot != boot_id():
             return "The machine was restarted while the task ran.", False
         if self._groups(folder).oom_kills():
-            return "The kernel ended the task's supervisor for want of memory.", True
+            return "The kernel killed the task's supervisor because memory ran out.", True
         line = _last_line(StateFolder(folder.state).shim_log)
-        ended = "The process that watched the task was killed, and its ranks ended with it."
+        ended = "The task's supervisor was killed, and its ranks with it."
         return f"{ended} {line}".strip(), False
 
     async def stop(self, handle: str, request: StopRequest) -> None:

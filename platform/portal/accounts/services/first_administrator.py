@@ -23,7 +23,9 @@ def check_email(email: str) -> None:
         validate_email(email)
     except ValidationError as error:
         raise InvalidInput(
-            f"{email!r} is not an e-mail address.", field="email", next_step="Type another one."
+            f"{email!r} is not an e-mail address.",
+            field="email",
+            next_step="Enter a valid e-mail address.",
         ) from error
 
 
@@ -50,7 +52,7 @@ def create_first_administrator(
     check_password(password, email=email)
     with transaction.atomic():
         if administrator_exists():
-            raise Conflict("There is an administrator already.", next_step="Sign in.")
+            raise Conflict("An administrator already exists.", next_step="Sign in.")
         user = User.objects.create_user(email, password, is_administrator=True)
         audit.record(
             "user.create",

@@ -41,7 +41,7 @@ def invite(
     email = _clean_email(email)
     if not by_role.at_least(role):
         raise Forbidden(
-            f"You are {by_role.value} and cannot invite somebody as {role.value}.",
+            f"You are {by_role.value} and cannot invite people as {role.value}.",
             code="role_too_low",
             field="role",
             next_step="Choose a role up to your own.",
@@ -52,7 +52,7 @@ def invite(
         group = lock_group(group)
         if Membership.objects.in_group(group).filter(user__email=email).exists():
             raise Conflict(
-                f"{email} is a member already.",
+                f"{email} is already a member.",
                 code="already_member",
                 field="email",
                 next_step="Change the member's role instead.",
@@ -86,7 +86,7 @@ def find_open(secret: str) -> Invitation:
     invitation = invitations.filter(token_hash=hash_of(secret)).first()
     if invitation is None:
         raise NotFound(
-            "This invitation does not exist, was withdrawn, used or has expired.",
+            "This invitation does not exist, was withdrawn, was already used or has expired.",
             next_step="Ask the person who invited you for a new one.",
         )
     return invitation
@@ -98,7 +98,7 @@ def accept(*, secret: str, by: User) -> Invitation:
         invitation = find_open(secret)
         if by.email != invitation.email:
             raise Forbidden(
-                "This invitation was made for another e-mail address.",
+                "This invitation is for another e-mail address.",
                 code="other_address",
                 next_step="Sign in with the invited address, or ask for a new invitation.",
             )
@@ -114,7 +114,7 @@ def _accept(invitation: Invitation, by: User) -> Invitation:
     )
     if not won:
         raise NotFound(
-            "This invitation was used a moment ago.",
+            "This invitation was just used.",
             next_step="If it was not you, ask the person who invited you for a new one.",
         )
     add_or_raise(group=group, user=by, role=Role(invitation.role))
@@ -157,7 +157,7 @@ def _clean_email(email: str) -> str:
             "This is not an e-mail address.",
             code="invalid_email",
             field="email",
-            next_step="Type an address such as ada@example.org.",
+            next_step="Enter an address such as ada@example.org.",
         ) from error
     return email
 

@@ -73,7 +73,7 @@ def _direct_member(group: Group, user_id: str) -> Membership:
 def _only_owners_touch_owners(by_role: Role, *roles: Role) -> None:
     if Role.OWNER in roles and by_role != Role.OWNER:
         raise Forbidden(
-            "Only an owner may make or unmake owners.",
+            "Only owners can add or remove owners.",
             code="role_too_low",
             next_step="Ask an owner.",
         )

@@ -133,7 +133,7 @@ def _keep_an_administrator(user: User) -> None:
         raise Conflict(
             f"{user.email} is the last administrator.",
             code="last_administrator",
-            next_step="Make another person an administrator first.",
+            next_step="Make another user an administrator first.",
         )
 
 
@@ -154,17 +154,17 @@ def _hand_over(user: User, heir_id: str | None) -> None:
     if heir_id is None:
         names = ", ".join(group.slug for group in orphaned[:5])
         raise Conflict(
-            f"{user.email} is the only owner of {names}, which would then have none.",
+            f"{user.email} is the only owner of {names}.",
             code="last_owner",
             field="hand_over_to",
-            next_step="Name a person who takes over.",
+            next_step="Choose a new owner.",
         )
     heir = User.objects.filter(pk=heir_id, is_active=True).exclude(pk=user.pk).first()
     if heir is None:
         raise InvalidInput(
-            "The person to hand over to does not exist or is suspended.",
+            "The new owner does not exist or is suspended.",
             field="hand_over_to",
-            next_step="Choose another person.",
+            next_step="Choose another user.",
         )
     for group in orphaned:
         _make_owner(group, heir)

@@ -26,7 +26,7 @@ def create_project(
         held = role_in(by, team)
         if held is None or not held.at_least(Role.MAINTAINER):
             raise Forbidden(
-                f"Only maintainers of the team {team.slug} add projects to it.",
+                f"Only maintainers of the team {team.slug} can add projects to it.",
                 code="role_too_low",
                 field="team",
                 next_step="Ask an owner of the team, or create the project without a team.",
@@ -49,7 +49,7 @@ def create_project(
             tell(by.pk, "projects")
     except IntegrityError as error:
         raise Conflict(
-            f"The address {slug} was taken a moment ago.",
+            f"The address {slug} was just taken.",
             code="slug_taken",
             field="slug",
             next_step="Choose another address.",

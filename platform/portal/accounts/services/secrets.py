@@ -41,7 +41,7 @@ def write_secret(*, project: Project, by: User, name: str, value: str) -> Projec
         )
     if not value or "\0" in value:
         raise InvalidInput(
-            "The value is empty or holds a NUL character.",
+            "The value is empty or contains a NUL character.",
             field="value",
             next_step="Paste the value again.",
         )
@@ -49,7 +49,7 @@ def write_secret(*, project: Project, by: User, name: str, value: str) -> Projec
         raise TooLarge(
             "The value is larger than 32 KiB.",
             field="value",
-            next_step="Store large material as a file.",
+            next_step="Store large values as a file.",
         )
     sealed = _cipher().encrypt(value.encode("utf-8", "surrogatepass"))
     with transaction.atomic():

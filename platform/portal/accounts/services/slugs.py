@@ -24,20 +24,20 @@ def free_slug(
     slug = clean_slug(requested) if requested else slug_from(name)
     if requested and slug in RESERVED:
         raise InvalidInput(
-            f"The address {slug} is reserved, because pages of Slipway itself lie there.",
+            f"The address {slug} is reserved for Slipway's own pages.",
             code="reserved_name",
             field="slug",
-            next_step="Choose another address, or leave it out to have one made.",
+            next_step="Choose another address, or leave it out to have one generated.",
         )
     if not slug or slug in RESERVED:
         return _with_tail(slug or "untitled")
     if visible.filter(slug=slug).exists():
         if requested:
             raise Conflict(
-                f"You already have something at the address {slug}.",
+                f"You already use the address {slug}.",
                 code="slug_taken",
                 field="slug",
-                next_step="Choose another address, or use the one that exists.",
+                next_step="Choose another address, or use the existing one.",
             )
         return _with_tail(slug)
     return _with_tail(slug) if everything.filter(slug=slug).exists() else slug

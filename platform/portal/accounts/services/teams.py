@@ -30,7 +30,7 @@ def create_team(*, by: User, name: str, slug: str | None = None) -> Team:
             tell(by.pk, "teams")
     except IntegrityError as error:
         raise Conflict(
-            f"The address {slug} was taken a moment ago.",
+            f"The address {slug} was just taken.",
             code="slug_taken",
             field="slug",
             next_step="Choose another address.",

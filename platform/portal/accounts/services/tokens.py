@@ -46,7 +46,7 @@ def create_token(
         )
     if Scope.ADMIN in requested and not by.user.is_administrator:
         raise Forbidden(
-            "Only administrators make tokens with the scope admin.",
+            "Only administrators can create tokens with the scope admin.",
             code="not_administrator",
             field="scopes",
             next_step="Leave the scope admin out.",
@@ -54,10 +54,10 @@ def create_token(
     beyond = [scope for scope in requested if not by.allows(Scope(scope))]
     if beyond:
         raise Forbidden(
-            f"This token cannot make one with the scope {beyond[0]}.",
+            f"This token cannot create one with the scope {beyond[0]}.",
             code="missing_scope",
             field="scopes",
-            next_step="Sign in to the portal and make the token there.",
+            next_step="Sign in to the portal and create the token there.",
         )
     secret = new_secret()
     with transaction.atomic():

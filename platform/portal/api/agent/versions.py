@@ -85,7 +85,7 @@ class VersionWatch:
         try:
             versions = self._read(hashes)
         except DatabaseError as error:
-            log.warning("desired_versions_unknown", reason=str(error)[:200])
+            log.warning("desired_versions_unavailable", reason=str(error)[:200])
             connection.close()
             time.sleep(_AFTER_TROUBLE_S)
             return

@@ -154,14 +154,14 @@ class _Visit:
         except Refusal as refusal:
             await self._refuse(refusal)
         except httpx.ReadError:
-            log.info("mlflow_client_left", path=self.scope["path"])
+            log.info("mlflow_client_disconnected", path=self.scope["path"])
         except DatabaseProblem as error:
             log.warning("mlflow_database", reason=str(error)[:300])
             problem = database_problem(error)
             await self._refuse(unavailable(f"{problem.message} {problem.next_step}"))
         except Exception:
             log.exception("mlflow_failed", path=self.scope["path"])
-            await self._refuse(Refusal(500, "INTERNAL_ERROR", "Something went wrong here."))
+            await self._refuse(Refusal(500, "INTERNAL_ERROR", "Internal error."))
         name = f"mlflow {self.route.path}" if self.route else "mlflow unmatched"
         HTTP_REQUESTS.labels(self.scope["method"], name, self.status).inc()
         HTTP_SECONDS.labels(name).observe(time.perf_counter() - began)
@@ -211,7 +211,7 @@ class _Visit:
             raise Refusal(
                 401,
                 "UNAUTHENTICATED",
-                "Set MLFLOW_TRACKING_TOKEN to a token made under Settings → API tokens.",
+                "Set MLFLOW_TRACKING_TOKEN to a token created under Settings → API tokens.",
                 ((b"www-authenticate", b"Bearer"),),
             )
         visitors = self.door.visitors
@@ -330,7 +330,7 @@ def _counted(count: Callable[[], None]) -> None:
         raise Refusal(
             429,
             "REQUEST_LIMIT_EXCEEDED",
-            f"{error} {error.next_step} Log in batches, or less often.",
+            f"{error} {error.next_step} Log in batches or less often.",
             ((b"retry-after", wait),),
         ) from error
 
@@ -341,6 +341,6 @@ def _unserved(method: str, path: str) -> Refusal:
     return Refusal(
         404,
         "ENDPOINT_NOT_FOUND",
-        "This address of MLflow's REST is not served. The list of those that are is in the "
-        "documentation, under Experiments.",
+        "Slipway does not serve this MLflow REST endpoint. The documentation lists the "
+        "supported ones under Experiments.",
     )

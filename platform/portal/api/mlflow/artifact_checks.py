@@ -37,7 +37,9 @@ def check_artifact(
             match = route.pattern.match(path)
             _check_file(project_id, route, match["artifact_path"] if match else "")
     except Unavailable as error:
-        raise unavailable("The store of artifacts does not answer; try again soon.") from error
+        raise unavailable(
+            "The artifact store does not respond; try again in a few seconds."
+        ) from error
 
 
 def is_checked(route: MlflowRoute) -> bool:
@@ -80,8 +82,8 @@ def _check_depth(path: str, place: str, *, allow_folder: bool) -> None:
     if depth >= 1 and len(parts) - depth >= (1 if allow_folder else 2):
         return
     raise invalid(
-        f"{_short(path)} is not the path of an artifact: expected EXPERIMENT/RUN/artifacts/FILE, "
-        "or the same with models/MODEL or traces/TRACE."
+        f"{_short(path)} is not an artifact path: expected EXPERIMENT/RUN/artifacts/FILE, or the "
+        "same with models/MODEL or traces/TRACE."
     )
 
 
@@ -94,7 +96,7 @@ def _check_parents(place: str) -> None:
     for end in range(len(parts) - 1, 2, -1):
         parent = "/".join(parts[:end])
         if store.size_of(parent) is not None:
-            raise invalid(f"{_short(parts[end - 1])} is a file, so nothing can be below it.")
+            raise invalid(f"{_short(parts[end - 1])} is a file, so it cannot contain other files.")
         if store.is_folder(parent):
             return
 

@@ -50,7 +50,7 @@ class Caller:
             raise Refusal(
                 403,
                 "PERMISSION_DENIED",
-                f"This token does not carry the scope {policy.scope.value}. Make one that does "
+                f"This token does not carry the scope {policy.scope.value}. Create one that does "
                 "under Settings → API tokens.",
             )
 
@@ -106,8 +106,8 @@ def _recognised(authorization: str, project: str) -> Caller:
         raise Refusal(
             401,
             "UNAUTHENTICATED",
-            "The token is unknown, expired or revoked. Set MLFLOW_TRACKING_TOKEN to one made under "
-            "Settings → API tokens.",
+            "The token is unknown, expired or revoked. Set MLFLOW_TRACKING_TOKEN to one created "
+            "under Settings → API tokens.",
             ((b"www-authenticate", b"Bearer"),),
         ) from error
     projects = principal.projects().filter(archived_at__isnull=True)
@@ -116,9 +116,11 @@ def _recognised(authorization: str, project: str) -> Caller:
         projects.filter(slug=requested)[:1] if requested else projects.order_by("slug")[:2]
     )
     if requested and not listed:
-        raise missing(f"There is no project {requested} that this token may use.")
+        raise missing(f"There is no project {requested} that this token can use.")
     if not listed:
-        raise missing("This token reaches no project. Create one, or ask to be added to one.")
+        raise missing(
+            "This token has access to no project. Create a project, or ask to be added to one."
+        )
     if len(listed) > 1:
         raise Refusal(
             400,
@@ -128,5 +130,5 @@ def _recognised(authorization: str, project: str) -> Caller:
         )
     role = role_in(principal.user, listed[0])
     if role is None:
-        raise missing(f"There is no project {requested} that this token may use.")
+        raise missing(f"There is no project {requested} that this token can use.")
     return Caller(principal, listed[0].pk, listed[0].slug, role)

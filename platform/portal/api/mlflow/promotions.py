@@ -67,7 +67,7 @@ def _refusal(error: SlipwayError) -> Refusal:
 def _text(content: Content, name: str) -> str:
     value = content.get(name)
     if not isinstance(value, str) or not value or len(value) > 256 or "\0" in value:
-        raise invalid(f"{name} has to be a text of 1 to 256 characters.")
+        raise invalid(f"{name} must be text of 1 to 256 characters.")
     return value
 
 
@@ -75,7 +75,7 @@ def _number(content: Content) -> int:
     value = content.get("version")
     text = str(value) if type(value) is int else value
     if not (isinstance(text, str) and text.isascii() and text.isdecimal() and len(text) < 10):
-        raise invalid("version has to be a whole number.")
+        raise invalid("version must be a whole number.")
     return int(text)
 
 
@@ -168,7 +168,7 @@ def _refuse_prompt_tag(_visitor: Caller, project: Project, content: Content) -> 
     """Lock a model against becoming a prompt while its alias moves."""
     name = content.get("name")
     if content.get("key") == PROMPT_TAG and isinstance(name, str) and not _is_prompt(project, name):
-        raise invalid(f"{PROMPT_TAG} says what a prompt is when it is made, and never later.")
+        raise invalid(f"{PROMPT_TAG} can only be set when a prompt is created.")
     return None
 
 

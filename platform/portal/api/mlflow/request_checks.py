@@ -82,7 +82,7 @@ def checked_path(path: str) -> str:
         or any(ord(character) < 32 or ord(character) == 127 for character in path)
         or any(code in lowered for code in _ENCODED)
     ):
-        raise invalid("The address holds characters or steps that are not allowed in it.")
+        raise invalid("The URL contains characters or path segments that are not allowed.")
     return quote(path, safe="/~:@!$&'()*+,;=")
 
 
@@ -100,7 +100,7 @@ def parsed_query(query: bytes, path: str) -> list[tuple[str, str]]:
     except ValueError as error:
         raise invalid("The query is not percent-encoded UTF-8.") from error
     if any("\0" in name or "\0" in value for name, value in pairs):
-        raise invalid("The query holds a zero character.")
+        raise invalid("The query contains a NUL character.")
     for name, value in pairs:
         if name == "path" and value.strip("/"):
             check_artifact_path(value.strip("/"))
@@ -116,7 +116,7 @@ def _refuse_ambiguous(pairs: list[tuple[str, str]], lists: frozenset[str]) -> No
         raise invalid(f"The query has {ascii(twice[:100])[1:-1]} more than once; send it once.")
     values = dict(pairs)
     if values.get("run_id", "") != values.get("run_uuid", values.get("run_id", "")):
-        raise invalid("The query has a run_id and another run_uuid; send the run_id alone.")
+        raise invalid("The query has a run_id and a different run_uuid; send only the run_id.")
 
 
 def parsed_json(body: bytes) -> dict[str, Any]:
@@ -126,7 +126,7 @@ def parsed_json(body: bytes) -> dict[str, Any]:
     if body.count(b"[") + body.count(b"{") > DEEPEST_JSON and _depth(body) > DEEPEST_JSON:
         raise invalid(f"The body is nested deeper than {DEEPEST_JSON} levels.")
     if b"\\u0000" in body:
-        raise invalid("The body holds a zero character, which no name or value may.")
+        raise invalid("The body contains a NUL character, which is not allowed in names or values.")
     result = _loaded(body)
     if not isinstance(result, dict):
         raise invalid("The body must be a JSON object.")
@@ -166,7 +166,7 @@ def _check_names(result: Any) -> None:
         bad = forbidden_character(value) if isinstance(value, str) else None
         if bad is not None:
             raise invalid(
-                f"The {field} has the character U+{ord(bad):04X}, which no name may have."
+                f"The {field} has the character U+{ord(bad):04X}, which is not allowed in names."
             )
 
 
@@ -222,9 +222,9 @@ def check_numbers(content: dict[str, Any]) -> None:
         for name in _WHOLE if isinstance(item, dict) else ():
             number = item.get(name)
             if isinstance(number, str) and len(number) > _MOST_DIGITS:
-                raise invalid(f"The {name} is not a number of 64 bits.")
+                raise invalid(f"The {name} is not a 64-bit integer.")
             if isinstance(number, float | int) and not -_INT64 <= number < _INT64:
-                raise invalid(f"The {name} {number} is not a number of 64 bits.")
+                raise invalid(f"The {name} {number} is not a 64-bit integer.")
 
 
 def check_sizes(content: dict[str, Any], pairs: list[tuple[str, str]]) -> None:
@@ -292,7 +292,7 @@ def check_citations(route: MlflowRoute, project_id: str, content: dict[str, Any]
     for name, value in _cited(content, frozenset(route.cites)):
         for item in value if isinstance(value, list) else (value,):
             if isinstance(item, str) and item and not belongs(project_id, _KINDS[name], item):
-                raise missing(f"There is no {_KINDS[name]} {item[:64]!r} here.")
+                raise missing(f"There is no {_KINDS[name]} {item[:64]!r} in this project.")
 
 
 def _cited(content: Any, names: frozenset[str]) -> Iterator[tuple[str, Any]]:

@@ -44,7 +44,9 @@ def check_searches(content: dict[str, Any], query: Iterable[tuple[str, str]]) ->
             orders += 1
         _check_parts(name, text)
     if orders > MAX_ORDERS:
-        raise invalid(f"There are {orders} fields in {_ORDER}, and at most {MAX_ORDERS} may be.")
+        raise invalid(
+            f"There are {orders} fields in {_ORDER}, and at most {MAX_ORDERS} are allowed."
+        )
 
 
 def _searches(

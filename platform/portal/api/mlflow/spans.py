@@ -23,14 +23,14 @@ def checked_headers(project_id: str, given: Mapping[bytes, bytes]) -> dict[str, 
     """Return MLflow's headers if their objects belong to the project. Raises Refusal."""
     experiment = given.get(_EXPERIMENT.encode(), b"").decode("latin1")
     if not experiment:
-        raise invalid(f"Say in the header {_EXPERIMENT} which experiment the spans belong to.")
+        raise invalid(f"Name the experiment of the spans in the header {_EXPERIMENT}.")
     if experiment == _DEFAULT:
         experiment = str(default_experiments.of(project_id))
     elif not belongs(project_id, "experiment", experiment):
-        raise missing(f"There is no experiment {experiment[:64]!r} here.")
+        raise missing(f"There is no experiment {experiment[:64]!r} in this project.")
     run = given.get(_RUN.encode(), b"").decode("latin1")
     if run and not belongs(project_id, "run", run):
-        raise missing(f"There is no run {run[:64]!r} here.")
+        raise missing(f"There is no run {run[:64]!r} in this project.")
     return {_EXPERIMENT: experiment} | ({_RUN: run} if run else {})
 
 
@@ -40,13 +40,15 @@ def unpacked(body: bytes, encoding: str) -> bytes:
         return body
     if encoding not in ("gzip", "deflate"):
         raise Refusal(
-            415, "INVALID_PARAMETER_VALUE", "Send spans plain, or compressed by gzip or deflate."
+            415,
+            "INVALID_PARAMETER_VALUE",
+            "Send spans uncompressed, or compressed with gzip or deflate.",
         )
     unpacking = zlib.decompressobj(_ANY_WRAPPING)
     try:
         content = unpacking.decompress(body, LARGEST_JSON + 1)
     except zlib.error:
-        raise invalid(f"The body is not what {encoding} makes.") from None
+        raise invalid(f"The body is not valid {encoding}.") from None
     if len(content) > LARGEST_JSON:
         raise too_large(LARGEST_JSON)
     return content

@@ -142,23 +142,24 @@ class MlflowServer:
                 is_idempotent=changes_nothing or method in _IDEMPOTENT,
             )
         except (httpx.TransportError, httpx.InvalidURL) as error:
-            log.warning("mlflow_is_away", reason=type(error).__name__)
+            log.warning("mlflow_unavailable", reason=type(error).__name__)
             raise unavailable(
-                "MLflow's server does not answer; metrics are still taken in. Try again soon."
+                "MLflow's server does not respond; metrics are still accepted. Try again in a "
+                "few seconds."
             ) from error
         try:
             if _CHALLENGE in answer.headers:
                 # MLflow refused the portal, not the client: a key was replaced, or users differ.
-                log.error("mlflow_refuses_the_portal", status=answer.status_code)
+                log.error("mlflow_rejects_portal", status=answer.status_code)
                 raise unavailable(
-                    "MLflow's server does not accept the portal: keys/tracking.key or the user of "
-                    "one of them has changed. Ask an administrator to start Slipway again."
+                    "MLflow's server rejects the portal: keys/tracking.key or the user of one "
+                    "of the two processes has changed. Ask an administrator to restart Slipway."
                 )
             if answer.status_code >= 500 and _is_page(answer):
                 # Its handlers return every error as JSON. A page means that reading the request
                 # failed.
-                log.warning("mlflow_stumbled", target=target[:200])
-                raise invalid("MLflow cannot make sense of this request.")
+                log.warning("mlflow_unexpected_error", target=target[:200])
+                raise invalid("MLflow cannot process this request.")
             if answer.status_code >= 400:
                 return await _hand_back_error(answer, send, target)
             return await _hand_back(answer, send)
@@ -230,7 +231,7 @@ async def arriving(receive: Any, *, most: int) -> AsyncIterator[bytes]:
     while True:
         event = await receive()
         if event["type"] == "http.disconnect":
-            raise httpx.ReadError("the client went away")
+            raise httpx.ReadError("the client disconnected")
         part = event.get("body", b"")
         size += len(part)
         if size > most:

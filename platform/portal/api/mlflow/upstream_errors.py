@@ -22,10 +22,10 @@ _DATABASE = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _ECHO_LIMIT = 2_000
-_BUSY = "The database does not answer; try again in a moment."
+_BUSY = "The database does not respond; try again in a moment."
 _REFUSED = (
-    "The database refuses a value in this request: a number beyond 64 bits, a character that is "
-    "none, or a text that is too long."
+    "The database refuses a value in this request: a number beyond 64 bits, an invalid "
+    "character, or text that is too long."
 )
 _UNIQUE = re.compile(
     r"unique constraint|duplicate key value|UniqueViolation|is not unique", re.IGNORECASE
@@ -33,16 +33,21 @@ _UNIQUE = re.compile(
 _TAKEN = "RESOURCE_ALREADY_EXISTS"
 # Messages for name conflicts, by part of the path.
 _KINDS = (
-    ("/experiments/", "An experiment of that name exists already."),
-    ("/registered-models/alias", "An alias of that name exists already."),
-    ("/registered-models/", "A registered model of that name exists already."),
-    ("/model-versions/", "This version exists already; send the request again for the next one."),
-    ("/logged-models", "A logged model of that id exists already."),
-    ("/runs/", "This was logged to the run already."),
-    ("/traces", "A trace of that id exists already."),
-    ("/datasets/", "A dataset of that name exists already."),
+    ("/experiments/", "An experiment with that name already exists."),
+    ("/registered-models/alias", "An alias with that name already exists."),
+    ("/registered-models/", "A registered model with that name already exists."),
+    (
+        "/model-versions/",
+        "This version already exists; send the request again to get the next one.",
+    ),
+    ("/logged-models", "A logged model with that id already exists."),
+    ("/runs/", "This was already logged to the run."),
+    ("/traces", "A trace with that id already exists."),
+    ("/datasets/", "A dataset with that name already exists."),
 )
-_FAILED = "MLflow could not do this. Whoever runs this installation finds the reason in its log."
+_FAILED = (
+    "MLflow could not complete the request. An administrator finds the reason in Slipway's log."
+)
 
 
 def clean_error(status: int, body: bytes, target: str) -> bytes:
@@ -75,7 +80,7 @@ def _describe(problem: dict[str, Any], name: str, text: str, status: int, target
     problem["error_code"] = _TAKEN
     path = target.partition("?")[0]
     sentences = (sentence for part, sentence in _KINDS if part in path)
-    problem[name] = next(sentences, "This exists already.")
+    problem[name] = next(sentences, "This already exists.")
 
 
 def _code_of(status: int) -> str:

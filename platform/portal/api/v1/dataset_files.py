@@ -208,8 +208,8 @@ def record_dataset_use(
     principal, version_row = require_principal(request), gated_version(request)
     if version_row.state != VersionState.READY:
         raise NotFound(
-            "Only a version that is ready can be read.",
-            next_step="Commit the draft and wait until it is checked, or read an earlier version.",
+            "Only ready versions can be read.",
+            next_step="Commit the draft and wait for its checks, or read an earlier version.",
         )
     workload = None
     if principal.token is not None:

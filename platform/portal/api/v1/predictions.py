@@ -122,7 +122,7 @@ def export_predictions(
         raise InvalidInput(
             "A selection is exported completely, with its own filters.",
             field="selection",
-            next_step="Leave the other filters out.",
+            next_step="Remove the other filters.",
         )
     return selection_answer(endpoint_row, query.selection, query.format)
 

@@ -87,7 +87,7 @@ def update_project(request: HttpRequest, project: str, payload: ProjectChange) -
     role = gated_role(request)
     if payload.network is not None and role != Role.OWNER:
         raise Forbidden(
-            "Only owners change the network rule of a project.",
+            "Only owners can change the network rule of a project.",
             code="role_too_low",
             field="network",
             next_step="Ask an owner of the project.",

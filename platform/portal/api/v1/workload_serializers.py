@@ -61,9 +61,9 @@ def node_out(node: Node, timestamp: datetime | None = None) -> NodeOut:
     timestamp = timestamp or clock.now()
     state, reason = node.state, node.reason
     if node.is_lost(timestamp):
-        state, reason = "lost", reason or "It has not been heard of for a minute or more."
+        state, reason = "lost", reason or "No heartbeat for a minute or more."
     elif node.is_quiet(timestamp):
-        reason = reason or "It has missed two heartbeats, so it gets nothing new."
+        reason = reason or "It missed two heartbeats, so it receives no new tasks."
     return NodeOut(
         id=node.pk,
         name=node.name,

@@ -43,7 +43,7 @@ def normalised(requirements: str) -> str:
     bad = forbidden_character(requirements, multiline=True)
     if bad is not None:
         raise InvalidInput(
-            f"The requirements hold the character U+{ord(bad):04X}, which is not allowed.",
+            f"The requirements contain the character U+{ord(bad):04X}, which is not allowed.",
             field="requirements",
             next_step="Remove control characters and text-direction marks.",
         )
@@ -57,7 +57,7 @@ def normalised(requirements: str) -> str:
         raise InvalidInput(
             f"There are {len(lines)} requirements; at most {MAX_REQUIREMENTS} are allowed.",
             field="requirements",
-            next_step="Leave out what the others bring along.",
+            next_step="Remove packages that others already depend on.",
         )
     return "\n".join(sorted(lines))
 

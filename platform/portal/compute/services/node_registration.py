@@ -131,7 +131,7 @@ def _usable_token(secret: str, name: str) -> JoinToken:
         token = None
     if token is None:
         raise Unauthenticated(
-            "The join token is unknown, used, expired, or for a node of another name.",
+            "The join token is unknown, already used, expired, or for a node with another name.",
             code="invalid_join_token",
             next_step="Ask an administrator for a new one under Settings → Nodes.",
         )
@@ -155,7 +155,7 @@ def _place_of(token: JoinToken, name: str) -> Node:
 
 def _name_taken(name: str) -> Conflict:
     return Conflict(
-        f"There is a node called {name} already.",
+        f"A node named {name} already exists.",
         code="node_name_taken",
         field="name",
         next_step="Choose another name, or ask for a join token bound to this one.",

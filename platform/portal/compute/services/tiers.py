@@ -54,10 +54,10 @@ def create_tier(
     name, slug = clean_name(name), clean_slug(slug)
     if not amount.cpu_millis or not amount.memory_bytes:
         raise InvalidInput(
-            "A tier gives at least some CPU and some memory.",
+            "A tier needs at least some CPU and some memory.",
             code="empty_tier",
             field="resources",
-            next_step="Half a CPU is 500 thousandths.",
+            next_step="Half a CPU is 500 millicores.",
         )
     try:
         with transaction.atomic():
@@ -81,10 +81,10 @@ def create_tier(
             )
     except IntegrityError as error:
         raise Conflict(
-            f"There is a tier {slug} already.",
+            f"A tier {slug} already exists.",
             code="slug_taken",
             field="slug",
-            next_step="Choose another address, or change the tier that exists.",
+            next_step="Choose another address, or edit the existing tier.",
         ) from error
     return tier
 

@@ -155,15 +155,17 @@ class Archive:
                 self._add_entry(entry)
             self.manifest = self._manifest()
         except (tarfile.TarError, OSError, ValueError, RecursionError) as error:
-            raise BackupError(f"this is no whole backup ({error}); take another copy") from None
+            raise BackupError(f"the backup is incomplete ({error}); use another copy") from None
 
     def _add_entry(self, entry: tarfile.TarInfo) -> None:
         if not entry.isreg() or entry.issparse():
-            raise ValueError(f"it holds {visible(entry.name[:200])}, which is no ordinary file")
+            raise ValueError(
+                f"it contains {visible(entry.name[:200])}, which is not a regular file"
+            )
         if entry.name in self._entries:
-            raise ValueError(f"it holds {visible(entry.name[:200])} twice")
+            raise ValueError(f"it contains {visible(entry.name[:200])} twice")
         if len(self._entries) > _MOST_MEMBERS:
-            raise ValueError(f"it holds more than {_MOST_MEMBERS} files")
+            raise ValueError(f"it contains more than {_MOST_MEMBERS} files")
         self._entries[entry.name] = entry
 
     def _manifest(self) -> dict[str, Any]:
@@ -172,7 +174,7 @@ class Archive:
             raise ValueError("it has no manifest")
         manifest = json.loads(self._file(MANIFEST).read())
         if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-            raise ValueError("its format is not one this version reads")
+            raise ValueError("this version cannot read its format")
         check_manifest(manifest)
         return manifest
 
@@ -180,30 +182,32 @@ class Archive:
         entry = self._entries.get(name)
         file = self._tar.extractfile(entry) if entry is not None else None
         if file is None:
-            raise BackupError(f"the backup lacks {visible(name[:200])}; take another copy")
+            raise BackupError(f"the backup lacks {visible(name[:200])}; use another copy")
         return file
 
     def verify(self, progress: BackupProgress) -> list[str]:
         """Check every digest and return the members' names. Raise BackupError at a difference."""
         if _digest(self._file(MEMBERS)) != self.manifest.get("members_sha256"):
-            raise BackupError("the list of members is damaged; take another copy")
+            raise BackupError("the list of members is damaged; use another copy")
         names: set[str] = set()
         for member in self.lines(MEMBERS):
             name, sha256 = _noted(member)
             if name in names:
-                raise BackupError(f"the backup lists {visible(name)} twice; take another copy")
+                raise BackupError(f"the backup lists {visible(name)} twice; use another copy")
             digest = _digest(self._file(name))
             if digest != sha256:
-                raise BackupError(f"{visible(name)} is damaged; take another copy")
+                raise BackupError(f"{visible(name)} is damaged; use another copy")
             check_name(name, digest)
             names.add(name)
             progress.add(self._entries[name].size)
         unlisted = self._entries.keys() - names - {MANIFEST, MEMBERS}
         if unlisted:
             name = visible(min(unlisted)[:200])
-            raise BackupError(f"the backup holds {name}, which it does not list")
+            raise BackupError(f"the backup contains {name}, which its manifest does not list")
         if self.manifest.get("members") != len(names):
-            raise BackupError("the backup holds another number of files than it says")
+            raise BackupError(
+                "the backup contains a different number of files than its manifest says"
+            )
         return sorted(names)
 
     def size_of(self, name: str) -> int:
@@ -225,14 +229,14 @@ class Archive:
                         raise BackupError(f"{visible(name)} has a line of more than 64 MiB")
                     yield json.loads(line)
         except (zlib.error, EOFError, gzip.BadGzipFile, ValueError, RecursionError):
-            raise BackupError(f"{visible(name)} cannot be read; take another copy") from None
+            raise BackupError(f"{visible(name)} cannot be read; use another copy") from None
 
 
 def _noted(member: Any) -> tuple[str, str]:
     name = member.get("name") if isinstance(member, dict) else None
     sha256 = member.get("sha256") if isinstance(member, dict) else None
     if not isinstance(name, str) or not isinstance(sha256, str):
-        raise BackupError("the list of members is damaged; take another copy")
+        raise BackupError("the list of members is damaged; use another copy")
     return name, sha256
 
 
@@ -264,8 +268,9 @@ def open_archive(path: Path, passphrase: str | None) -> Iterator[Archive]:
         raise BackupError(f"{path} is encrypted; leave --unencrypted out")
     if not encrypted and passphrase is not None:
         raise BackupError(
-            f"{path} is not an encrypted backup, so anybody may have changed it; give "
-            "--unencrypted only if you know that it was made so and where it has been since"
+            f"{path} is not an encrypted backup, so anybody could have changed it; use "
+            "--unencrypted only if you know that it was created that way and where it has been "
+            "stored"
         )
     try:
         with path.open("rb") as file:
@@ -277,4 +282,4 @@ def open_archive(path: Path, passphrase: str | None) -> Iterator[Archive]:
                 with tarfile.open(fileobj=reader, mode="r:") as tar:
                     yield Archive(tar)
     except (tarfile.TarError, FileNotFoundError, IsADirectoryError) as error:
-        raise BackupError(f"{path} is no backup ({error})") from None
+        raise BackupError(f"{path} is not a backup ({error})") from None

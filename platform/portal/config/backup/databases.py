@@ -125,7 +125,7 @@ class SqliteTables:
     def check_references(self) -> None:
         """Raise BackupError when a row refers to a missing one."""
         if self._connection.execute("PRAGMA foreign_key_check").fetchone():
-            raise BackupError("a row of the backup refers to one that is not in it")
+            raise BackupError("a row of the backup refers to a row that is missing from it")
 
 
 def _quoted(name: str) -> str:

@@ -121,10 +121,7 @@ class DecryptingReader(io.RawIOBase):
         fields = _checked_header(header)
         keys = _keys_of(passphrase, fields.salt, fields.cost)
         if not hmac.compare_digest(mac, hmac.digest(keys.header, MAGIC + header, "sha256")):
-            raise BackupError(
-                "the passphrase is not the one of this backup, or the beginning of the file was "
-                "changed"
-            )
+            raise BackupError("the passphrase is wrong, or the beginning of the file was changed")
         self._cipher = AESGCM(keys.chunks)
         self._begin = file.tell()
         sealed = file.seek(0, io.SEEK_END) - self._begin
@@ -180,8 +177,8 @@ class DecryptingReader(io.RawIOBase):
             if number == self._last:
                 raise _cut() from None
             raise BackupError(
-                f"the backup was changed: chunk {number + 1} of {self._last + 1} does not prove "
-                "itself; take another copy"
+                f"the backup was changed: chunk {number + 1} of {self._last + 1} fails "
+                "authentication; use another copy"
             ) from None
         self._number = number
 
@@ -193,7 +190,7 @@ class _Header:
 
 
 def _cut() -> BackupError:
-    return BackupError("the end of the backup is missing or was changed; take another copy")
+    return BackupError("the end of the backup is missing or was changed; use another copy")
 
 
 def _header_of(file: IO[bytes]) -> tuple[bytes, bytes]:
@@ -223,5 +220,5 @@ def _checked_header(header: bytes) -> _Header:
     except (ValueError, KeyError, TypeError, RecursionError):
         is_known = False
     if not is_known:
-        raise BackupError("this version does not read the encryption of this backup")
+        raise BackupError("this version cannot read the encryption of this backup")
     return _Header(salt, fields["cost"])

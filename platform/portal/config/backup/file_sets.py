@@ -32,7 +32,7 @@ def put_file(data_dir: Path, name: str, pieces: Iterable[bytes]) -> None:
     """Write a file of a backup to its place, for its owner alone. Raise BackupError."""
     inner = PurePosixPath(name).relative_to("data")
     if ".." in inner.parts or inner.is_absolute() or not is_kept(inner):
-        raise BackupError(f"{name} is no file of a data folder; take another copy")
+        raise BackupError(f"{name} is not a file of a data folder; use another copy")
     path = data_dir / inner
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = path.with_name(f"{path.name}.new")
@@ -70,7 +70,7 @@ class Tree:
     def write(self, name: str, pieces: Iterable[bytes]) -> None:
         """Write a file. Raise BackupError for a name that leads elsewhere."""
         if any(part in ("", ".", "..") for part in name.split("/")):
-            raise BackupError(f"artifacts/{name} is no artifact; take another copy")
+            raise BackupError(f"artifacts/{name} is not an artifact; use another copy")
         path = f"{self._root}/{name}"
         self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
         with self._fs.open(path, "wb") as file:

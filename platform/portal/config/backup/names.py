@@ -26,7 +26,7 @@ def check_name(name: str, sha256: str) -> None:
         if digest is None:
             raise _foreign(name)
         if digest != sha256:
-            raise BackupError(f"{visible(name)} holds other bytes than it is named by")
+            raise BackupError(f"{visible(name)} does not match the digest in its name")
         return
     if kind not in ("artifacts", "data") or not all(map(_is_part, rest.split("/"))):
         raise _foreign(name)
@@ -48,7 +48,7 @@ def _is_part(part: str) -> bool:
 
 
 def _foreign(name: str) -> BackupError:
-    return BackupError(f"the backup holds {visible(name[:200])}, which belongs nowhere")
+    return BackupError(f"the backup contains {visible(name[:200])}, which is not part of a backup")
 
 
 def check_manifest(manifest: dict[str, Any]) -> None:

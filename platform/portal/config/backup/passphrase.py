@@ -8,8 +8,8 @@ from portal.config.backup.encryption import MIN_PASSPHRASE
 from portal.config.backup.errors import BackupError
 
 _SOURCES = (
-    "type one at the prompt, or give --passphrase-file FILE or SLIPWAY_BACKUP_PASSPHRASE; "
-    "--unencrypted makes a backup without any"
+    "enter one at the prompt, or set --passphrase-file FILE or SLIPWAY_BACKUP_PASSPHRASE; "
+    "--unencrypted creates a backup without one"
 )
 
 
@@ -18,12 +18,13 @@ def new_passphrase(file: Path | None, variable: str) -> str:
     passphrase = _given(file, variable)
     if passphrase is None:
         passphrase = _prompt("Passphrase of the backup: ")
-        if getpass.getpass("The same again: ") != passphrase:
+        if getpass.getpass("Repeat the passphrase: ") != passphrase:
             raise BackupError("the two passphrases differ; nothing was written")
     if len(passphrase) < MIN_PASSPHRASE:
         raise BackupError(
             f"the passphrase has {len(passphrase)} characters, and at least {MIN_PASSPHRASE} are "
-            "needed: whoever finds the file may guess for years; take several random words"
+            "needed: anyone who gets the file can try passphrases offline; use several random "
+            "words"
         )
     return passphrase
 

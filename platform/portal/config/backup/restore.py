@@ -34,8 +34,8 @@ def restore(
     """
     if User.objects.exists():
         raise BackupError(
-            "this installation has people in it, and a backup is restored into an empty one "
-            "only; set SLIPWAY_DATA_DIR (and DATABASE_URL) to a new place"
+            "this installation has users, and a backup can only be restored into an empty one; "
+            "set SLIPWAY_DATA_DIR (and DATABASE_URL) to a new location"
         )
     files = database_files(env)
     with open_archive(path, passphrase) as archive:
@@ -68,13 +68,13 @@ def _check_fits(manifest: dict[str, Any]) -> None:
     version = visible(manifest["slipway"])
     if manifest["migrations"] != applied_migrations():
         raise BackupError(
-            f"the backup is of Slipway {version}, whose tables are not those of this "
-            "version; restore it with that version, then upgrade"
+            f"the backup is from Slipway {version}, which has a different database schema; "
+            "restore it with that version, then upgrade"
         )
     if manifest["tracking_version"] != present_version():
         raise BackupError(
-            "the backup is of another version of MLflow's tables than the one installed; "
-            f"restore it with Slipway {version}, then upgrade"
+            "the backup is from a different version of MLflow's database schema than the one "
+            f"installed; restore it with Slipway {version}, then upgrade"
         )
 
 
@@ -109,10 +109,10 @@ def _check_rows(archive: Archive, alias: str, database: Database) -> None:
         tally = Tally(table.columns)
         for row in _rows(archive, alias, table):
             if not is_row(row, len(table.columns)) or tally.rows >= stated[name]["rows"]:
-                raise BackupError(f"{name} holds other rows than the backup says")
+                raise BackupError(f"{name} does not contain the rows that the backup lists")
             tally.add(row)
         if _facts(table, tally) != stated[name]:
-            raise BackupError(f"{name} holds other rows than the backup says")
+            raise BackupError(f"{name} does not contain the rows that the backup lists")
 
 
 def _fill(archive: Archive, alias: str, database: Database) -> None:
@@ -127,7 +127,7 @@ def _fill(archive: Archive, alias: str, database: Database) -> None:
         database.check_references()
     except (sqlite3.Error, psycopg.Error, OverflowError, ValueError):
         raise BackupError(
-            f"the database refuses rows of the backup (up to {table.name if table else alias}); "
+            f"the database rejects rows of the backup (up to {table.name if table else alias}); "
             "nothing was changed"
         ) from None
     for table in tables:
@@ -136,7 +136,7 @@ def _fill(archive: Archive, alias: str, database: Database) -> None:
             tally.add(row)
         if _facts(table, tally) != stated[table.name]:
             raise BackupError(
-                f"{table.name} was not restored as it was saved ({tally.rows} rows for "
+                f"{table.name} was not restored completely ({tally.rows} rows for "
                 f"{stated[table.name]['rows']}); nothing was changed"
             )
 

@@ -63,8 +63,8 @@ def _check_replaced(loader: MigrationLoader) -> None:
         missing = [name for name in migration.replaces if name not in loader.applied_migrations]
         if missing and len(missing) < len(migration.replaces):
             raise StartError(
-                f"the tables of {app} are of a version before its migration {missing[0][1]}; start "
-                "the last version that had that migration once, then this one."
+                f"the tables of {app} are older than its migration {missing[0][1]}; run the last "
+                "version that has that migration once, then this one."
             )
 
 

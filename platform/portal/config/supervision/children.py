@@ -89,5 +89,5 @@ def reason_of(returncode: int) -> str:
         return f"killed by signal {-returncode}"
     words = f"killed by {name} (signal {-returncode})"
     if name == "SIGKILL":
-        words += ", by hand or by the kernel for want of memory"
+        words += ", manually or by the kernel's out-of-memory killer"
     return words

@@ -98,7 +98,7 @@ class Console:
             self._unshown += 1
             return
         if self._unshown:
-            note, self._unshown = f"({self._unshown} lines are in the log file alone)", 0
+            note, self._unshown = f"({self._unshown} lines are only in the log file)", 0
             self._to_terminal(name, note)
         label = f"{name:<{self._width}} |"
         if name in self._colour:

@@ -23,6 +23,6 @@ def start_error_from(error: OSError, folder: Path) -> StartError:
             "folder on another disk."
         )
     return StartError(
-        f"{error.filename or folder} cannot be used ({error.strerror or error}); mend its owner "
-        "and permissions, or set SLIPWAY_DATA_DIR to a folder of yours."
+        f"{error.filename or folder} cannot be used ({error.strerror or error}); fix its owner "
+        "and permissions, or set SLIPWAY_DATA_DIR to a folder you own."
     )

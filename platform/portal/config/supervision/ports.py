@@ -86,7 +86,7 @@ def check_ports(doors: list[ListeningPort]) -> None:
         if door.port in seen:
             raise StartError(
                 f"{seen[door.port].variable} and {door.variable} are both {door.port}; give each "
-                "a port of its own."
+                "its own port."
             )
         seen[door.port] = door
         error = _bind_error(door)
@@ -104,7 +104,7 @@ def _sentence(door: ListeningPort, error: OSError) -> str:
         )
     if error.errno == errno.EACCES:
         return (
-            f"port {door.port} may be opened by root only; set {door.variable} to 1024 or more, "
+            f"port {door.port} can only be opened by root; set {door.variable} to 1024 or more, "
             "and put a proxy in front."
         )
     return (

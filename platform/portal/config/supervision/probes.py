@@ -43,7 +43,7 @@ async def _ask(
     try:
         return await asyncio.wait_for(_exchange(connect, message), patience_s)
     except TimeoutError:
-        return f"{where} does not answer"
+        return f"{where} does not respond"
     except OSError:
         return f"nothing listens on {where} yet"
 

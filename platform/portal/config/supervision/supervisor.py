@@ -145,7 +145,7 @@ class _Keeper:
     def __init__(self, spec: ProcessSpec, console: Console, guard_: _Guard, cwd: Path) -> None:
         self.spec = spec
         self.is_ready = asyncio.Event()
-        self.why_not_ready = "it has not been asked yet"
+        self.why_not_ready = "it has not been checked yet"
         self.task = asyncio.create_task(self._run())
         self._console = console
         self._guard = guard_
@@ -224,7 +224,7 @@ class _Keeper:
         await self._probe_until_silent()
         if self._stopping:
             return
-        self._say(f"{self.spec.name} did not answer for {self.spec.silent_for_s:g} s; killing it")
+        self._say(f"{self.spec.name} did not respond for {self.spec.silent_for_s:g} s; killing it")
         signal_group(child, signal.SIGKILL)
 
     async def _probe_until_silent(self) -> None:
@@ -374,18 +374,18 @@ class Supervisor:
         for keeper in late:
             if not keeper.is_ready.is_set():
                 self._console.line(
-                    NAME, f"{keeper.spec.name} is not ready: {keeper.why_not_ready}; going on"
+                    NAME, f"{keeper.spec.name} is not ready: {keeper.why_not_ready}; continuing"
                 )
 
     def _on_child(self) -> None:
         for keeper in self._keepers:
             keeper.notice_end()
         if not self._stop_asked.is_set() and self._guard.revive():
-            self._console.line(NAME, "the guard process died; another one took over")
+            self._console.line(NAME, "the guard process died; another one replaced it")
 
     def _on_stop_signal(self, number: signal.Signals) -> None:
         if self._stop_asked.is_set():
-            self._console.line(NAME, "asked twice: killing everything")
+            self._console.line(NAME, "interrupted twice: killing all processes")
             for keeper in self._keepers:
                 keeper.kill()
             return

@@ -24,8 +24,8 @@ def create_dataset(*, project: Project, by: User, name: str, description: str = 
     """Create an empty dataset. Raises InvalidInput for a bad name, Conflict for a taken one."""
     if not _NAME.match(name) or name in _RESERVED:
         raise InvalidInput(
-            "A dataset's name has 1 to 63 lower-case letters, digits, dots, hyphens and "
-            "underscores, and begins with a letter or digit.",
+            "A dataset name must have 1 to 63 lower-case letters, digits, dots, hyphens and "
+            "underscores, and begin with a letter or digit.",
             field="name",
             next_step="For example: digits.",
         )
@@ -37,10 +37,10 @@ def create_dataset(*, project: Project, by: User, name: str, description: str = 
             _record("dataset.create", dataset)
     except IntegrityError as error:
         raise Conflict(
-            f"There is a dataset {name} already.",
+            f"A dataset {name} already exists.",
             code="name_taken",
             field="name",
-            next_step="Choose another name, or add a version to that one.",
+            next_step="Choose another name, or add a version to the existing one.",
         ) from error
     return dataset
 
@@ -78,9 +78,9 @@ def restore_dataset(*, dataset: Dataset) -> Dataset:
                 Dataset.objects.filter(pk=dataset.pk).update(deleted_at=None)
         except IntegrityError as error:
             raise Conflict(
-                f"There is another dataset {dataset.name} by now, so this one cannot come back.",
+                f"A new dataset named {dataset.name} exists, so this one cannot be restored.",
                 code="name_taken",
-                next_step="Delete the other one first; it can be restored for three days as well.",
+                next_step="Delete the new one first; you can restore it for three days as well.",
             ) from error
         _record("dataset.restore", dataset)
     dataset.deleted_at = None
@@ -99,8 +99,8 @@ def delete_version(*, version: Version) -> None:
         )
         if not Version.objects.move(version.pk, target, deleted_at=clock.now()):
             raise Conflict(
-                "This version is being checked, or was deleted a moment ago.",
-                next_step="Look again in a minute.",
+                "This version is being checked, or was just deleted.",
+                next_step="Reload in a minute.",
             )
         if target == VersionState.PURGED:
             version.entries.all().delete()
@@ -147,7 +147,9 @@ def resolve(*, project: Project, reference: str) -> Version:
         f"There is no dataset {reference[:80]} in this project, or no such version.",
         code="no_such_dataset",
         field="datasets",
-        next_step="See what there is: slipway dataset list. A version is named digits:3.",
+        next_step=(
+            "List the datasets with `slipway dataset list`. A version is written as digits:3."
+        ),
     )
 
 
@@ -167,7 +169,7 @@ def _refuse_in_use(uses: models.QuerySet[DatasetUse], what: str) -> None:
 def _refuse_too_late(row: Dataset | Version) -> None:
     if row.deleted_at is None or row.deleted_at < clock.now() - UNDO_WITHIN:
         raise Conflict(
-            f"It was deleted more than {UNDO_WITHIN.days} days ago; its bytes are gone.",
+            f"It was deleted more than {UNDO_WITHIN.days} days ago; its files are gone.",
             code="too_late",
             next_step="Upload the data again.",
         )

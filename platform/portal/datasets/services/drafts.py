@@ -58,7 +58,7 @@ def declare_files(*, draft: Version, files: Sequence[DataFileIn]) -> list[str]:
     by_key = {key_of(file.path): file for file in files}
     if len(by_key) != len(files):
         raise InvalidInput(
-            "One path is named twice.", field="files", next_step="Name each path once."
+            "A path is listed twice.", field="files", next_step="List each path once."
         )
     sizes: dict[str, int] = {}
     for file in files:
@@ -112,14 +112,14 @@ def append_piece(
     """
     path = _clean_path(path)
     if not 0 <= size_bytes <= MAX_FILE_BYTES:
-        raise TooLarge("A file has at most 64 GiB.", field="size_bytes", next_step="Split it.")
+        raise TooLarge("A file can have at most 64 GiB.", field="size_bytes", next_step="Split it.")
     here = received(draft=draft, path=path, size_bytes=size_bytes)
     if offset not in (0, here) or offset % PIECE_BYTES:
         raise Conflict(
-            f"{here} bytes of {path} have arrived, so it does not go on at {offset}.",
+            f"{here} bytes of {path} have arrived, so it cannot continue at {offset}.",
             code="wrong_offset",
             field="offset",
-            next_step=f"Go on at {here}.",
+            next_step=f"Continue at {here}.",
         )
     length = min(PIECE_BYTES, size_bytes - offset)
     release_connection()
@@ -189,7 +189,7 @@ def _require_whole(draft: Version) -> None:
         raise Conflict(
             f"The draft has {count} files; a version has 1 to {MAX_FILES:,}.",
             code="no_files" if not count else "too_many_files",
-            next_step="Add at least one file." if not count else "Pack small files together.",
+            next_step="Add at least one file." if not count else "Combine small files.",
         )
     missing = files.filter(digest="") | draft.entries.filter(piece__file__isnull=True).exclude(
         piece=None
@@ -200,9 +200,9 @@ def _require_whole(draft: Version) -> None:
         others = paths.count() - len(names)
         listed = ", ".join(names) + (f" and {others} more" if others else "")
         raise Conflict(
-            f"Bytes of these files have not arrived yet: {listed}.",
+            f"These files are incomplete: {listed}.",
             code="bytes_missing",
-            next_step="Send what is missing, then commit again.",
+            next_step="Upload the missing bytes, then commit again.",
         )
 
 
@@ -218,7 +218,7 @@ def _clean_path(path: str) -> str:
         return DataFileIn(path=path, size_bytes=0, pieces=[]).path
     except ValueError as error:
         raise InvalidInput(
-            f"{path[:100]!r} cannot be a path inside a dataset.",
+            f"{path[:100]!r} is not a valid path inside a dataset.",
             code="bad_path",
             field="path",
             next_step="Send a relative path with forward slashes, such as images/1.png.",
@@ -229,20 +229,20 @@ def _check_pieces(file: DataFileIn) -> None:
     checked_path(file.path)
     if len(file.pieces) != pieces_in(file.size_bytes):
         raise InvalidInput(
-            f"{shorten_name(file.path, 200)} has {file.size_bytes} bytes, which makes "
+            f"{shorten_name(file.path, 200)} has {file.size_bytes} bytes, which is "
             f"{pieces_in(file.size_bytes)} pieces, not {len(file.pieces)}.",
             code="bad_pieces",
             field="files",
-            next_step=f"Cut files into pieces of {PIECE_BYTES} bytes.",
+            next_step=f"Split files into pieces of {PIECE_BYTES} bytes.",
         )
 
 
 def _two_sizes(path: str) -> InvalidInput:
     return InvalidInput(
-        f"A piece of {shorten_name(path, 200)} is named with two different sizes.",
+        f"A piece of {shorten_name(path, 200)} is listed with two different sizes.",
         code="bad_pieces",
         field="files",
-        next_step="Read the files again; one may have changed meanwhile.",
+        next_step="Read the files again; one may have changed.",
     )
 
 
@@ -297,7 +297,7 @@ class _Frames:
                 raise self._broken("A piece is longer than 16 MiB, or there are too many.")
             content = self._take(length)
             if hashlib.sha256(content).hexdigest() != sha256:
-                raise self._broken(f"The bytes of a piece are not those of its digest {sha256}.")
+                raise self._broken(f"The bytes of a piece do not match its digest {sha256}.")
             self.found.append(_ArrivedPiece(sha256, length, at))
             at += length
             yield content
@@ -310,8 +310,8 @@ class _Frames:
                 self._read_bytes += len(self._rest)
                 if self._read_bytes > _FRAMES_BYTES:
                     raise TooLarge(
-                        "One body holds at most 32 MiB of pieces.",
-                        next_step="Send the pieces in several bodies.",
+                        "A body can have at most 32 MiB of pieces.",
+                        next_step="Send the pieces in several requests.",
                     )
                 if not self._rest:
                     break

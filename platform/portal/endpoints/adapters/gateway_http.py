@@ -54,7 +54,7 @@ def _send(method: str, path: str, key: str, body: dict[str, Any] | None) -> Gate
                     return GatewayResponse(request.status_code, took_ms, _content(request))
                 time.sleep(_ASK_AGAIN_S)
     except httpx.HTTPError as error:
-        detail = f"The gateway does not answer ({type(error).__name__})."
+        detail = f"The gateway does not respond ({type(error).__name__})."
         return GatewayResponse(_AWAY, (time.perf_counter() - began) * 1000, {"detail": detail})
 
 

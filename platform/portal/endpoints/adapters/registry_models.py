@@ -49,8 +49,8 @@ _DATATYPES = {
     ElementType.STRING: Datatype.BYTES,
 }
 _UNREADABLE = (
-    "Try again; if that does not help, ask whoever runs Slipway to look at the artifact storage, "
-    "or log the model anew."
+    "Try again. If that does not help, ask an administrator to check the artifact store, or log "
+    "the model again."
 )
 _PYTHON = re.compile(r"^python:\s*[\"']?(\d+\.\d+)", re.MULTILINE)
 
@@ -67,18 +67,18 @@ class RegistryModels:
             raise Conflict(
                 record.fault,
                 code="model_unreadable",
-                next_step="Log the model anew and register that version.",
+                next_step="Log the model again and register that version.",
             )
         if record.hashed_at is None:
             raise Conflict(
                 f"The files of {model} version {value.number} are still being checked.",
                 code="model_not_checked",
-                next_step="Try again in a minute: large models take longer.",
+                next_step="Try again in a minute. Large models take longer.",
             )
         format_ = ModelFormat(record.format)
         if format_ is ModelFormat.MLFLOW and "python_function" not in record.flavors:
             raise Conflict(
-                f"{model} version {value.number} cannot be asked for predictions: it has no "
+                f"{model} version {value.number} cannot serve predictions: it has no "
                 "python_function flavour.",
                 code="model_not_servable",
                 next_step="Log it with an MLflow flavour, such as mlflow.sklearn or mlflow.pyfunc.",
@@ -140,7 +140,7 @@ def _version(
             f"This project has no registered model {model}.",
             code="no_such_model",
             field="model",
-            next_step="Register a version of it first: `slipway.register` or its page.",
+            next_step="Register a version first, with `slipway.register` or on the model's page.",
         ) from error
     number = _number(project, details, requested)
     try:
@@ -153,7 +153,7 @@ def _version(
         f"{model} has no {message}.",
         code="no_such_version",
         field="version",
-        next_step="Name a number, an alias, or a stage that a version has reached.",
+        next_step="Give a version number, an alias, or a stage that a version is in.",
     )
 
 

@@ -54,9 +54,8 @@ def create_endpoint(*, project: Project, by: User, spec: EndpointIn) -> Endpoint
     except IntegrityError as error:
         _require_free(spec.name)
         raise Conflict(
-            "Something that the endpoint needs has changed this very moment: its project, its "
-            "tier or the model.",
-            next_step="Reload, look at what you have chosen, and try again.",
+            "The project, the tier or the model of the endpoint has just changed.",
+            next_step="Reload, check your choices, and try again.",
         ) from error
     return endpoint
 
@@ -180,7 +179,7 @@ def _not_now(endpoint: Endpoint, verb: str) -> Conflict:
 def _require_free(name: str) -> None:
     if Endpoint.objects.present().filter(name=name).exists():
         raise Conflict(
-            f"The name {name} is taken in this installation.",
+            f"The name {name} is already in use in this installation.",
             code="endpoint_name_taken",
             field="name",
             next_step="Choose another name.",

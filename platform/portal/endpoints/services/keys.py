@@ -37,9 +37,9 @@ def make_key(*, endpoint: Endpoint, by: User, spec: EndpointKeyIn) -> NewKey:
         timestamp = clock.now()
         if EndpointKey.objects.usable(timestamp).filter(endpoint=endpoint).count() >= _MOST:
             raise Conflict(
-                f"The endpoint has {_MOST} keys in force.",
+                f"The endpoint has {_MOST} active keys.",
                 code="too_many_keys",
-                next_step="Revoke those nobody uses.",
+                next_step="Revoke unused keys.",
             )
         key = EndpointKey.objects.create(
             endpoint=endpoint,
@@ -52,7 +52,7 @@ def make_key(*, endpoint: Endpoint, by: User, spec: EndpointKeyIn) -> NewKey:
             expires_at=timestamp + timedelta(days=days) if days else None,
             made_by=by,
         )
-        add_event(endpoint, "key", f"{by.display_name} made the key {key.name}.")
+        add_event(endpoint, "key", f"{by.display_name} created the key {key.name}.")
         audit.record(
             "endpoint.key_create",
             kind="endpoint_key",

@@ -76,7 +76,7 @@ def promote(*, endpoint: Endpoint, by: User, spec: Promote) -> Rollout:
             revision = _earlier(current, spec.revision or 0)
         if current.status == EndpointState.FAILED:
             move_endpoint(
-                current, EndpointState.CREATING, message="A new revision is tried.", reason=""
+                current, EndpointState.CREATING, message="A new revision is starting.", reason=""
             )
         rollout = begin_rollout(current, by, revision, previous=previous, plan=spec.plan)
         _audit("endpoint.promote", current, revision, {"plan": spec.plan.kind.value})
@@ -88,11 +88,11 @@ def require_comparable(plan: Plan, previous: Revision | None) -> None:
     if previous is not None or plan.kind == PlanKind.ALL_AT_ONCE:
         return
     raise InvalidInput(
-        f"No revision answers yet, so a {plan.kind} has nothing to share the traffic with "
-        "and nothing to be compared with.",
+        f"No revision is serving yet, so a {plan.kind} has nothing to share traffic with or to "
+        "be compared with.",
         code="nothing_to_compare",
         field="plan",
-        next_step="Promote it all_at_once; canary and shadow are for the versions after it.",
+        next_step="Promote it all_at_once; use canary and shadow for later versions.",
     )
 
 
@@ -101,9 +101,7 @@ def _served(endpoint: Endpoint, requested: Promote) -> ServedModel:
     if model is None:
         latest = endpoint.revisions.order_by("-number").first()
         if latest is None:
-            raise InvalidInput(
-                "No model is named.", field="model", next_step="Name the model to serve."
-            )
+            raise InvalidInput("No model is given.", field="model", next_step="Choose a model.")
         model = latest.model
     return models().find(project_id=endpoint.project_id, model=model, version=requested.version)
 
@@ -116,14 +114,14 @@ def _earlier(endpoint: Endpoint, number: int) -> Revision:
             f"The endpoint has no revision {number} that works.",
             code="no_such_revision",
             field="revision",
-            next_step="Name one that is warm or retired.",
+            next_step="Choose a revision that is warm or retired.",
         )
     if revision.status == RevisionState.SERVING:
         raise Conflict(
-            f"Revision {number} serves already.",
+            f"Revision {number} is already serving.",
             code="serves_already",
             field="revision",
-            next_step="Promote another one.",
+            next_step="Promote another revision.",
         )
     if revision.status == RevisionState.RETIRED:
         move_revision(
@@ -181,7 +179,7 @@ def _nothing_before(last: Rollout | None = None) -> Conflict:
     failed = last.previous if last is not None else None
     why = f" Revision {failed.number} failed: {failed.reason}" if failed is not None else ""
     return Conflict(
-        f"There is no earlier revision to go back to.{why}",
+        f"There is no earlier revision to roll back to.{why}",
         code="nothing_before",
         next_step="Promote a version that works.",
     )
@@ -203,9 +201,9 @@ def _locked_for_change(endpoint: Endpoint) -> Endpoint:
         )
     if Rollout.objects.under_way().filter(endpoint=current).exists():
         raise Conflict(
-            "A rollout is under way.",
+            "A rollout is in progress.",
             code="rollout_under_way",
-            next_step="Wait until it is done, or roll it back.",
+            next_step="Wait until it completes, or roll it back.",
         )
     return current
 

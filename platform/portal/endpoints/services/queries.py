@@ -107,7 +107,7 @@ def why_coming(replica: Replica, explainer: Explainer) -> str:
     if not replica.is_coming or replica.workload is None:
         return ""
     if replica.status == ReplicaState.LOADING:
-        return "It loads its model, and answers once what it predicts is proved."
+        return "Loading the model. It serves traffic once its golden predictions match."
     return explainer.explain(replica.workload)
 
 

@@ -61,7 +61,7 @@ def take_replica_report(*, replica: Replica, report: ReplicaReport) -> None:
             return
         Replica.objects.filter(pk=replica.pk).update(reported_at=timestamp)
         if report.state == Said.FAILED:
-            _failed(endpoint, current, report.reason or "It could not get ready.")
+            _failed(endpoint, current, report.reason or "It could not start.")
         elif report.state in _MOVES:
             _further(endpoint, current, report, timestamp)
         ring(look_after_one, endpoint.pk)
@@ -104,10 +104,10 @@ def _further(
 
 def _batching_sentence(batching: BatchingReport) -> str:
     if batching.mode == BatchingMode.ROWS:
-        return f"It merges requests. {batching.reason}"
+        return f"Batching is on. {batching.reason}"
     if batching.mode == BatchingMode.OFF:
-        return f"It takes one request at a time. {batching.reason}"
-    return f"It does not merge requests. {batching.reason}"
+        return f"Batching is off: one request at a time. {batching.reason}"
+    return f"Batching is off. {batching.reason}"
 
 
 def _came_back(endpoint: Endpoint, replica: Replica, changes: dict[str, Any]) -> None:

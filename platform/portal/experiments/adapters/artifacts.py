@@ -108,9 +108,9 @@ def _in_order() -> Iterator[None]:
         raise
     except OSError as error:
         raise Unavailable(
-            "The place of the artifacts does not answer.",
+            "The artifact store does not respond.",
             retry_after_s=5,
-            next_step="Try again; if it stays so, ask who runs this installation.",
+            next_step="Try again. If it happens again, ask an administrator.",
         ) from error
 
 

@@ -49,7 +49,7 @@ def variables_of(workload: Workload, *, source: str, tags: Mapping[str, str]) ->
         if not opener().exists(run_id):
             opener().begin(_new_run(workload, run_id, source, tags))
     except DatabaseError:
-        log.exception("run_of_job_not_made", workload=workload.pk)
+        log.exception("job_run_not_created", workload=workload.pk)
     return {
         "MLFLOW_TRACKING_URI": f"{settings.SLIPWAY_URL}/mlflow",
         "MLFLOW_TRACKING_TOKEN": token_of(workload.pk, workload.epoch),

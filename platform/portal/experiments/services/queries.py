@@ -67,7 +67,7 @@ def _field(text: str) -> RunField:
     field = parse_field(text, name="order")
     if field.kind == "datasets":
         raise InvalidInput(
-            "Runs cannot be sorted by their data sets.",
+            "Runs cannot be sorted by dataset.",
             field="order",
             next_step="Sort by a metric, parameter, tag or attribute.",
         )

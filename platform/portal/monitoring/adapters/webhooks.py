@@ -34,21 +34,21 @@ def checked(url: str) -> SplitResult:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
-        raise WebhookRefused("is no address") from None
+        raise WebhookRefused("is not a URL") from None
     host = parts.hostname or ""
     if len(url) > _MOST_URL or not url.isascii() or any(c in url for c in " \\\t\r\n"):
-        raise WebhookRefused("holds characters that no address has")
+        raise WebhookRefused("contains characters that are not allowed in URLs")
     if parts.scheme not in ("https", "http") or not host:
         raise WebhookRefused("does not begin with https://")
     if parts.username or parts.password or parts.fragment:
-        raise WebhookRefused("holds a name, a password or a fragment")
+        raise WebhookRefused("contains a user name, a password or a fragment")
     if is_allowed_inside(host, port or _port(parts.scheme)):
         return parts
     if parts.scheme != "https":
-        raise WebhookRefused("is not encrypted: it has to begin with https://")
+        raise WebhookRefused("is not encrypted: it must begin with https://")
     literal = _literal(host)
     if literal is not None and not is_public(literal):
-        raise WebhookRefused("is an address inside of a network")
+        raise WebhookRefused("is a private network address")
     return parts
 
 
@@ -91,12 +91,12 @@ def _resolved(host: str, port: int) -> str:
     try:
         rows = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
-        raise NotDelivered("its name is not known") from None
+        raise NotDelivered("its host name cannot be resolved") from None
     addresses = [str(address[4][0]) for address in rows]
     if not is_allowed_inside(host, port):
         for address in addresses:
             if not is_public(ipaddress.ip_address(address.partition("%")[0])):
-                raise WebhookRefused("leads to an address inside of a network")
+                raise WebhookRefused("resolves to a private network address")
     return addresses[0]
 
 
@@ -131,8 +131,8 @@ def post(
             answer = client.send(request, stream=True)
             answer.close()
     except httpx.HTTPError as error:
-        raise NotDelivered(f"it does not answer ({type(error).__name__})") from None
+        raise NotDelivered(f"it does not respond ({type(error).__name__})") from None
     if answer.is_redirect:
-        raise WebhookRefused("answers with a redirect, which is not followed")
+        raise WebhookRefused("responds with a redirect, which is not followed")
     if not answer.is_success:
-        raise NotDelivered(f"it answers with status {answer.status_code}")
+        raise NotDelivered(f"it responds with status {answer.status_code}")

@@ -15,7 +15,10 @@ def read_labels(*, path: str, name: str) -> dict[str, Any]:
     if len(file.rows) > MOST_LABELS:
         return {
             "rows": [],
-            "refusal": f"{name} has {len(file.rows):,} labels; a page takes {MOST_LABELS:,}.",
-            "next_step": "Divide the file, or send it by Monitoring.label_file of the SDK.",
+            "refusal": (
+                f"{name} has {len(file.rows):,} labels; at most {MOST_LABELS:,} can be uploaded "
+                "here."
+            ),
+            "next_step": "Split the file, or send it with Monitoring.label_file of the SDK.",
         }
     return asdict(file)

@@ -101,8 +101,10 @@ def _by_key(labels: Sequence[LabelIn], basis: Basis) -> dict[Key, Any]:
                 f"The label {str(item.value)[:80]!r} is not {expected}.",
                 code="label_of_other_type",
                 field=f"labels.{at}.value",
-                next_step="Correct the value, or declare another task or type of labels under "
-                "Alerts and limits of the endpoint.",
+                next_step=(
+                    "Correct the value, or change the task or the type of labels under Alerts "
+                    "and limits of the endpoint."
+                ),
             )
         key = _key(item)
         if key in result and not _same(result[key], item.value, basis):
@@ -110,7 +112,7 @@ def _by_key(labels: Sequence[LabelIn], basis: Basis) -> dict[Key, Any]:
                 f"Row {item.row} of {key[1]} has two different labels in this list.",
                 code="two_labels",
                 field=f"labels.{at}",
-                next_step="Send one label for each row.",
+                next_step="Send one label per row.",
             )
         result[key] = item.value
     return result

@@ -77,7 +77,7 @@ def snooze_alert(*, endpoint: Endpoint, alert_id: str, by: User, hours: float) -
             raise Conflict(
                 "The alert is resolved, so there is nothing to snooze.",
                 code="alert_resolved",
-                next_step="Look at the alerts that are firing.",
+                next_step="List the alerts that are firing.",
             )
         alert.snoozed_until = until
         audit.record(
@@ -106,7 +106,7 @@ def add_channel(*, endpoint: Endpoint, by: User, spec: AlertChannelIn) -> tuple[
         alert_channels = AlertChannel.objects.filter(endpoint=endpoint)
         if alert_channels.count() >= MOST_CHANNELS:
             raise Conflict(
-                f"Alerts of {endpoint.name} are told to {MOST_CHANNELS} places already.",
+                f"{endpoint.name} already has {MOST_CHANNELS} alert channels.",
                 code="too_many_channels",
                 next_step="Remove one of them first.",
             )
@@ -128,7 +128,7 @@ def _require_member(project: Project, mail: str) -> None:
     member = User.objects.filter(email__iexact=mail, is_active=True).first()
     if member is None or role_in(member, project) is None:
         raise InvalidInput(
-            "Alerts are mailed to members of the project.",
+            "Alerts can only be mailed to members of the project.",
             code="no_member",
             field="target",
             next_step="Invite the person first, or use a webhook.",
@@ -143,8 +143,10 @@ def _require_public(url: str) -> None:
             f"The address {error}.",
             code="webhook_refused",
             field="target",
-            next_step="Use an https address of the open Internet, or ask who runs this "
-            "installation to allow the host by SLIPWAY_WEBHOOK_HOSTS.",
+            next_step=(
+                "Use a public https address, or ask an administrator to allow the host in "
+                "SLIPWAY_WEBHOOK_HOSTS."
+            ),
         ) from error
 
 

@@ -102,8 +102,8 @@ def measures_of_groups(sums: Sums) -> tuple[dict[str, float], dict[str, str]]:
     if sums["kind"] == RANKINGS:
         if not sums["queries"]:
             reason = (
-                "No request has two labelled rows of which one is relevant. A request is a query, "
-                "and a label the relevance of one of its rows."
+                "No request has two labelled rows with at least one relevant row. A request is "
+                "a query, and a label is the relevance of one of its rows."
             )
             return {}, {"ndcg": reason, "mrr": reason}
         count = sums["queries"]
@@ -111,7 +111,7 @@ def measures_of_groups(sums: Sums) -> tuple[dict[str, float], dict[str, str]]:
     n, names = sums["n"], sums["names"]
     measures = {"subset_accuracy": sums["exact"] / n, "jaccard": sums["shared"] / n}
     if not names:
-        reason = "There is no label in any of these rows."
+        reason = "None of these rows has a label."
         return measures, {"hamming_loss": reason, "f1_micro": reason, "f1": reason}
     wrong = sum(counts[1] + counts[2] for counts in names.values())
     right = sum(counts[0] for counts in names.values())

@@ -190,7 +190,7 @@ def _of_numbers(sums: Sums) -> tuple[dict[str, float], dict[str, str]]:
         if sums["magnitude"]:
             values["wape"] = sums["absolute"] / sums["magnitude"]
         else:
-            withheld["wape"] = "All labels are 0, so there is nothing to relate the error to."
+            withheld["wape"] = "All labels are 0, so a relative error is undefined."
         if sums["zeros"]:
             withheld["mape"] = f"{sums['zeros']:,} labels are 0, and a share of 0 is undefined."
         else:
@@ -219,7 +219,7 @@ def _of_classes(sums: Sums) -> tuple[dict[str, float], dict[str, str]]:
         values["calibration_error"] = _calibration_error(sums["calibration"])
     if not sums["scored"]:
         if "calibration_error" in values:
-            reason = "It is measured of two classes with a score each."
+            reason = "It needs two classes with a score each."
             withheld |= {"auc": reason, "brier": reason}
         return values, withheld
     values["brier"] = sums["brier"] / sums["scored"]

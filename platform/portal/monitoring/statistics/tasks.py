@@ -216,17 +216,17 @@ def _inferred(
     if datatype == "BOOL":
         return Basis(
             *(CLASSIFICATION, BOOLEAN),
-            "Classification, inferred: the signature says that the output is boolean.",
+            "Classification, inferred: the output is boolean in the signature.",
             is_certain=True,
         )
     if datatype == "BYTES":
         return Basis(
             *(CLASSIFICATION, STRING),
-            "Classification, inferred: the signature says that the output is text.",
+            "Classification, inferred: the output is text in the signature.",
             is_certain=True,
         )
     if not outputs:
-        return Basis(reason="Not known before there are predictions and labels.")
+        return Basis(reason="Unknown until there are predictions and labels.")
     cells = [name for name in outputs if name.startswith(_CELL)]
     if len(cells) > 1:
         return _of_cells(labels)
@@ -254,12 +254,14 @@ def _of_scores(seen: Mapping[str, Any], labels: Sequence[Any]) -> Basis:
 def _of_cells(labels: Sequence[Any]) -> Basis:
     if any(not _is_whole(label) for label in labels if number_of(label) is not None):
         return Basis(
-            reason="Not known: there are several outputs, and labels are numbers with fractions. "
-            "Return the output that labels are about under the name prediction."
+            reason=(
+                "Unknown: there are several outputs, and labels are numbers with fractions. "
+                "Name the output that labels refer to `prediction`."
+            )
         )
     return Basis(
         *(CLASSIFICATION, STRING),
-        "Classification, inferred: of several outputs the highest is the predicted class.",
+        "Classification, inferred: the highest of several outputs is the predicted class.",
     )
 
 
@@ -273,7 +275,7 @@ def _of_single(seen: Mapping[str, Any], labels: Sequence[Any]) -> Basis:
             )
         return Basis(CLASSIFICATION, STRING, "Classification, inferred: the predictions are text.")
     if not seen["values"]:
-        return Basis(reason="Not known before there are predictions and labels.")
+        return Basis(reason="Unknown until there are predictions and labels.")
     if seen["fractions"]:
         is_share = seen["low"] >= 0 and seen["high"] <= 1
         if is_share and labels and _all_boolean(labels):

@@ -59,7 +59,7 @@ def clean_workspace_path(text: str) -> str:
     if is_reserved(path):
         name = path.partition("/")[0]
         raise InvalidInput(
-            f"{name} is no folder of the project's workspace: the name is reserved.",
+            f"{name} is not a folder of the project's workspace: the name is reserved.",
             code="reserved_name",
             field="path",
             next_step="Choose another folder, for example reports/churn.ipynb.",
@@ -142,7 +142,7 @@ def _content(
             known = contents.first()
     if known is None:
         raise Conflict(
-            "What this notebook is made of was being removed.", next_step="Save it again."
+            "The notebook's stored content was being removed.", next_step="Save it again."
         )
     if stored is not None:  # somebody saved the same meanwhile
         transaction.on_commit(partial(discard_bytes, stored))
@@ -163,9 +163,9 @@ def _add(*, file: NotebookFile, by: User, origin: Origin, made: NotebookVersion)
     else:
         was_deleted = file.deleted_at is not None
         raise Conflict(
-            "The notebook was deleted meanwhile."
+            "The notebook has been deleted."
             if was_deleted
-            else "The notebook is being saved by many at once.",
+            else "Too many people are saving this notebook at once.",
             next_step="Save it again.",
         )
     file.head = seen + 1
@@ -224,7 +224,7 @@ def branch_version(*, version: NotebookVersion, path: str, by: User) -> Notebook
         )
         if not made:
             raise Conflict(
-                f"There is a notebook {path} already.",
+                f"A notebook {path} already exists.",
                 code="path_taken",
                 field="path",
                 next_step="Choose another path.",
@@ -270,5 +270,5 @@ def _too_large() -> InvalidInput:
         f"The notebook has more than {MAX_NOTEBOOK_BYTES // 1024**2} MiB.",
         code="notebook_too_large",
         field="content",
-        next_step="Clear large outputs, or write pictures and tables to files.",
+        next_step="Clear large outputs, or write images and tables to files.",
     )

@@ -36,9 +36,9 @@ def undelete_notebook(*, file: NotebookFile) -> NotebookFile:
                 NotebookFile.objects.filter(pk=file.pk).update(deleted_at=None)
         except IntegrityError as error:
             raise Conflict(
-                f"There is another notebook {file.path} by now.",
+                f"A new notebook {file.path} exists.",
                 code="path_taken",
-                next_step="Delete that one first.",
+                next_step="Delete the new one first.",
             ) from error
         _record("notebook.file_undelete", file)
     file.deleted_at = None

@@ -154,18 +154,18 @@ def keep_report(*, run: NotebookRun, report: CheckReport) -> NotebookRun:
     """
     if run.purpose != "verify":
         raise Conflict(
-            "This job runs a notebook and does not verify it.",
+            "This job runs a notebook but does not verify it.",
             code="no_verification",
-            next_step="Start a verification for a report.",
+            next_step="Start a verification to get a report.",
         )
     values = report.model_dump(mode="json")
     if run.passed is not None:
         if run.report == values:
             return run
         raise Conflict(
-            "This verification has come to an end already.",
+            "This verification has already ended.",
             code="already_reported",
-            next_step="Start another one.",
+            next_step="Start a new one.",
         )
     with transaction.atomic():
         if NotebookRun.objects.settle(run.pk, passed=report.passed, report=values):
@@ -191,12 +191,10 @@ def standing_of(file: NotebookFile) -> Reproducibility:
         return Reproducibility("checking", f"Version {file.head} is being run in a clean kernel.")
     number, passed = file.checked_number, file.checked_passed  # type: ignore[attr-defined]
     if number is None:
-        return Reproducibility("unverified", "It has never been run in a clean kernel.")
+        return Reproducibility("unverified", "Not verified in a clean kernel yet.")
     if number != file.head:
         word = "was reproducible" if passed else "was not reproducible"
         return Reproducibility("changed", f"Version {number} {word}; it has changed since.")
     if passed:
-        return Reproducibility("verified", "A clean kernel gave the same results, top to bottom.")
-    return Reproducibility(
-        "failed", "A clean kernel does not give the results that are saved in it."
-    )
+        return Reproducibility("verified", "A clean kernel reproduced all results, top to bottom.")
+    return Reproducibility("failed", "A clean kernel gave different results from the saved ones.")

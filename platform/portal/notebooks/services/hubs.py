@@ -65,7 +65,7 @@ def note_routed(*, server: Server, start: str) -> None:
             opening_since=None,
             door_trouble="",
             active_at=clock.now(),
-            why_alive="it has just started",
+            why_alive="just started",
         )
 
 
@@ -123,12 +123,12 @@ def _take(server: Server, workload: Workload, report: LabReport) -> None:
         ):
             announce(server)
     if report.busy_kernels or report.moved:
-        note_activity(server, clock.now(), report.why or "something works in it")
+        note_activity(server, clock.now(), report.why or "active")
     elif not is_first:
         Server.objects.filter(pk=server.pk).update(why_alive=_resting(report))
 
 
 def _resting(report: LabReport) -> str:
     if report.kernels:
-        return f"{report.kernels} idle kernel{'' if report.kernels == 1 else 's'}, nothing works"
-    return "nothing works in it"
+        return f"{report.kernels} idle kernel{'' if report.kernels == 1 else 's'}, no activity"
+    return "no activity"

@@ -6,14 +6,14 @@ from portal.core import clock
 from portal.notebooks.models import HEARD_EVERY, Hub, Server
 from slipway.schemas.notebook_servers import NotebookState
 
-_OPENING = "JupyterLab runs; the Hub opens the door to it."
+_OPENING = "JupyterLab is running; the Hub is opening its route."
 # Routes open quickly; a Hub polls at least this often.
 _SOON = timedelta(seconds=10)
 _SILENT = timedelta(seconds=45)
 _NEXT_STEP = (
-    "Nothing is lost, and the door opens by itself once that works again. If it lasts, ask whoever "
-    "runs this Slipway to look at the lines of hub and notebooks in logs/slipway.log of its data "
-    "folder."
+    "Nothing is lost, and the route opens automatically once that works again. If it takes "
+    "longer, ask an administrator to check the hub and notebooks lines in logs/slipway.log in "
+    "the data folder."
 )
 
 
@@ -23,7 +23,9 @@ def words_of_opening(server: Server) -> str:
     if since is None:
         return _OPENING
     waited = in_words(clock.now() - since)
-    return f"JupyterLab runs, but no browser reaches it after {waited}: {_cause(server, since)}."
+    return (
+        f"JupyterLab is running, but its route is not open after {waited}: {_cause(server, since)}."
+    )
 
 
 def step_of_opening(server: Server) -> str:
@@ -40,13 +42,13 @@ def _long_since(server: Server) -> datetime | None:
 def _cause(server: Server, since: datetime) -> str:
     heard = Hub.objects.last_heard()
     if heard is None:
-        return "no Hub has ever asked the portal what to open"
+        return "no Hub has ever connected to the portal"
     silent = clock.now() - heard
     if silent > _SILENT or heard < since - HEARD_EVERY:
-        return f"the Hub, which opens the door, has not been heard of for {in_words(silent)}"
+        return f"the Hub has sent no heartbeat for {in_words(silent)}"
     if server.door_trouble:
         return server.door_trouble.rstrip(".")
-    return "the Hub knows of it and is still at work on the door"
+    return "the Hub is still opening the route"
 
 
 def in_words(span: timedelta) -> str:

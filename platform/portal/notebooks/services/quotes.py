@@ -52,10 +52,10 @@ def _wait_of(project: Project, tier: Tier) -> tuple[bool, str]:
     ahead = Workload.objects.queued().filter(project=project, priority__gte=0).count()
     if ahead:
         verb = "waits" if ahead == 1 else "wait"
-        return True, f"{ahead} of this project {verb} already and would go first."
+        return True, f"{ahead} of this project {verb} ahead of it."
     need, room = need_of(project, tier, backend=DEFAULT_BACKEND), Capacity(read_sites())
     if room.count_of(need, project=project.pk):
-        return False, "It can start at once."
+        return False, "It can start immediately."
     if room.count_of(need):
         return True, OTHER_PROJECT
     return True, f"Every node that fits tier {tier.slug} is busy."

@@ -87,7 +87,7 @@ def start_server(*, server: Server, by: User | None = None) -> Server:
         raise Conflict(
             f"The notebook server {server.name} is being stopped.",
             code="server_stopping",
-            next_step="Start it again in a few seconds, once it has stopped.",
+            next_step="Start it again in a few seconds, when it has stopped.",
         )
     if server.status in ALIVE:
         return server
@@ -150,7 +150,7 @@ def _start(server: Server, by: User, environment: str) -> None:
     )
     if not moved:
         raise Conflict(
-            f"Somebody has started the notebook server {server.name} meanwhile.",
+            f"Somebody else has just started the notebook server {server.name}.",
             next_step="Reload the page and open it.",
         )
 
@@ -189,7 +189,7 @@ def delete_server(*, server: Server) -> None:
             raise NotFound
         if current.status not in AT_REST:
             raise Conflict(
-                f"Somebody has started the notebook server {server.name} meanwhile, so it was "
+                f"Somebody else has just started the notebook server {server.name}, so it was "
                 "not deleted.",
                 code="server_runs",
                 next_step="Stop it first.",
@@ -214,7 +214,7 @@ def _require_free(project: Project, by: User, name: str) -> None:
     servers = Server.objects.filter(project=project, owner=by)
     if servers.filter(name=name).exists():
         raise Conflict(
-            f"You have a notebook server called {name} in this project.",
+            f"You already have a notebook server named {name} in this project.",
             code="name_taken",
             field="name",
             next_step="Start that one again, or choose another name.",

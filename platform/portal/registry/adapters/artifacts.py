@@ -94,13 +94,13 @@ class ArtifactFiles:
         if self._system.protocol in ("file", ("file", "local")) and _is_reached_by_link(
             self._root, place
         ):
-            raise FilesUnreadable("it is reached by a link")
+            raise FilesUnreadable("it is behind a symbolic link")
         return self._system.open(place, "rb", **how)
 
     def _place(self, *parts: str) -> str:
         names = [name for part in parts for name in part.split("/")]
         if not names or any(name in ("", ".", "..") or "\0" in name for name in names):
-            raise FilesUnreadable("its name is not that of a file")
+            raise FilesUnreadable("its name is not a valid file name")
         return "/".join([self._root, *names])
 
 
@@ -111,7 +111,7 @@ def _is_reached_by_link(root: str, place: str) -> bool:
 def _reason(error: Exception) -> str:
     if isinstance(error, FileNotFoundError):
         return "there is no such file"
-    return "the store of artifacts does not answer"
+    return "the artifact store does not respond"
 
 
 @lru_cache(maxsize=4)

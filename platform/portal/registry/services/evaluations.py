@@ -124,6 +124,6 @@ def _logged(project: Project, requested: EvaluationIn) -> float:
             f"No run {requested.run_id} of this project has logged {requested.metric}.",
             code="no_such_metric",
             field="metric",
-            next_step="Look the run up on its page, where its metrics are listed.",
+            next_step="Open the page of the run, which lists its metrics.",
         )
     return latest_metric.number

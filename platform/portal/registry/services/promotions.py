@@ -56,8 +56,8 @@ class PromotionPlan:
         """Describe the change."""
         name = f"version {self.version.number} of {self.model.name}"
         if self.is_there:
-            return f"{name[0].upper()}{name[1:]} is at the {self.target} already."
-        instead = f", in place of version {self.replaces}" if self.replaces else ""
+            return f"{name[0].upper()}{name[1:]} is already at the {self.target}."
+        instead = f", replacing version {self.replaces}" if self.replaces else ""
         if self.target.kind is TargetKind.STAGE:
             return f"Moves {name} from {self.stage_now} to {self.target.name}{instead}."
         return f"Sets the alias {self.target.name} to {name}{instead}."
@@ -130,7 +130,7 @@ def _require_target(rules: ProjectRules, target: Target) -> None:
     )
     if target.kind is TargetKind.ALIAS and reserved:
         raise InvalidInput(
-            f"{target.name} is no name for an alias: MLflow reads it as a version.",
+            f"{target.name} is not a valid alias: MLflow reads it as a version.",
             code="reserved_alias",
             field="alias",
             next_step="Choose another, for example champion.",
@@ -184,7 +184,7 @@ def promote(
     if sequence is not None and sequence != plan.sequence:
         raise _moved(model)
     if plan.is_there:
-        raise Conflict(plan.sentence, code="already_there", next_step="Nothing is left to do.")
+        raise Conflict(plan.sentence, code="already_there", next_step="Nothing to do.")
     closed = [gate for gate in plan.gates if not gate.passed]
     if closed and override_reason is None:
         raise _refused(plan, closed)
@@ -201,9 +201,9 @@ def promote(
 
 def _moved(model: str) -> Conflict:
     return Conflict(
-        f"Somebody else has moved a version of {model} meanwhile.",
+        f"Somebody else has just moved a version of {model}.",
         code="promotion_lost",
-        next_step="Look at what is there now, and promote again if it is still right.",
+        next_step="Check the current versions, and promote again if it is still right.",
     )
 
 
@@ -211,7 +211,8 @@ def _refused(plan: PromotionPlan, closed: list[GateResult]) -> Conflict:
     first = closed[0]
     more = f" {len(closed) - 1} more gates are closed." if len(closed) > 1 else ""
     return Conflict(
-        f"Version {plan.version.number} may not go to the {plan.target}: {first.sentence}{more}",
+        f"Version {plan.version.number} cannot be promoted to the {plan.target}: "
+        f"{first.sentence}{more}",
         code="gate_closed",
         next_step=first.next_step,
     )
@@ -296,7 +297,7 @@ def remove_alias(*, project: Project, model: str, alias: str, by: Actor) -> Move
     if at is None:
         raise NotFound
     if gates_of(rules_of(project), Target(TargetKind.ALIAS, alias)):
-        require_maintainer(project, by, to=f"take away the protected alias {alias}")
+        require_maintainer(project, by, to=f"remove the protected alias {alias}")
     with transaction.atomic():
         if not ModelLine.objects.advance(line.pk, sequence):
             raise _moved(model)

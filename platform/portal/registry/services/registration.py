@@ -36,7 +36,7 @@ def register_model(*, project: Project, spec: ModelIn, by: Actor) -> ModelFacts:
     """Create a registered model. Raises Conflict if a model or a prompt has the name."""
     if not _make_model(project, spec.name, spec.description, spec.tags):
         raise Conflict(
-            f"There is a registered model or a prompt named {spec.name} already.",
+            f"A registered model or prompt named {spec.name} already exists.",
             code="name_taken",
             next_step="Choose another name, or add a version to it.",
         )
@@ -81,11 +81,11 @@ def register_version(*, project: Project, model: str, spec: VersionIn, by: Actor
             f"This project has no run {run_id}.",
             code="no_such_run",
             field="run_id",
-            next_step="Leave it out: a source of the form runs:/… names its run.",
+            next_step="Leave it out: a source of the form runs:/… contains its run.",
         )
     if len(location) > _MAX_LOCATION:
         raise InvalidInput(
-            "The place of these files is longer than MLflow can note.",
+            "The location of these files is longer than MLflow can store.",
             code="bad_source",
             field="source",
             next_step="Log the model under a shorter name.",
@@ -169,7 +169,7 @@ def _insert_version(
         except IntegrityError:
             continue
     raise Conflict(
-        f"Many versions of {model} are being registered at this moment.",
+        f"Too many versions of {model} are being registered at once.",
         code="register_again",
         next_step="Send the request again.",
     )

@@ -21,7 +21,7 @@ def ask_approval(
     """Request the approval of a promotion. Raises Conflict if it was requested already."""
     plan = plan_promotion(project=project, model=model, number=number, target=target)
     if plan.is_there:
-        raise Conflict(plan.sentence, code="already_there", next_step="Nothing is left to do.")
+        raise Conflict(plan.sentence, code="already_there", next_step="Nothing to do.")
     try:
         with transaction.atomic():
             request = PromotionRequest.objects.create(
@@ -34,7 +34,7 @@ def ask_approval(
             _audit("model.request", project, request)
     except IntegrityError as error:
         raise Conflict(
-            f"Approval of version {number} for the {target} was asked for already.",
+            f"Approval of version {number} for the {target} is already requested.",
             code="asked_already",
             next_step="Wait for a maintainer, or withdraw the request.",
         ) from error
@@ -67,7 +67,7 @@ def decide(
         raise NotFound
     if verdict is Verdict.WITHDRAW:
         return _withdraw(project, request, by)
-    require_maintainer(project, by, to="decide about promotions")
+    require_maintainer(project, by, to="decide on promotions")
     _refuse_own(request, by.user)
     moved = PromotionRequest.objects
     with transaction.atomic():
@@ -87,11 +87,11 @@ def _refuse_own(request: PromotionRequest, user: User) -> None:
     if author is not None and author.pk == user.pk:
         why = "You registered this version"
     elif request.requested_by_id == user.pk:
-        why = "You asked for this promotion"
+        why = "You requested this promotion"
     else:
         return
     raise Forbidden(
-        f"{why}; somebody else has to decide about it.",
+        f"{why}; somebody else must decide.",
         code="own_work",
         next_step="Ask another maintainer of the project.",
     )
@@ -99,7 +99,7 @@ def _refuse_own(request: PromotionRequest, user: User) -> None:
 
 def _withdraw(project: Project, request: PromotionRequest, by: Actor) -> PromotionRequest:
     if request.requested_by_id != by.user.pk:
-        require_maintainer(project, by, to="withdraw the request of another person")
+        require_maintainer(project, by, to="withdraw somebody else's request")
     with transaction.atomic():
         if not PromotionRequest.objects.move(request.pk, RequestState.WITHDRAWN):
             raise _decided(request)
@@ -111,9 +111,9 @@ def _withdraw(project: Project, request: PromotionRequest, by: Actor) -> Promoti
 def _decided(request: PromotionRequest) -> Conflict:
     state = PromotionRequest.objects.values_list("state", flat=True).get(pk=request.pk)
     return Conflict(
-        f"The request is {state} already.",
+        f"The request is already {state}.",
         code="request_decided",
-        next_step="Ask anew where that is still wanted.",
+        next_step="Create a new request if you still need it.",
     )
 
 

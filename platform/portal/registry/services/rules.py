@@ -26,9 +26,9 @@ def change_rules(*, project: Project, spec: RulesIn, by: Actor) -> ProjectRules:
         # The guarded UPDATE takes the lock, so later checks stay valid.
         if not rows.update(stages=spec.stages, gates=gates, revision=spec.revision + 1):
             raise Conflict(
-                "Somebody has changed the stages or gates of this project meanwhile.",
+                "Somebody else has changed the stages or gates of this project.",
                 code="rules_changed",
-                next_step="Read them again, and make your change to what is there now.",
+                next_step="Reload them, and make your change again.",
             )
         _refuse_stranded(project, before, spec.stages)
         after = rules_of(project)
@@ -50,7 +50,7 @@ def _refuse_stranded(project: Project, before: ProjectRules, stages: list[str]) 
     record = records.select_related("line").first()
     if record is not None:
         raise InvalidInput(
-            f"The stage {record.stage} still holds version {record.number} of {record.line.name}.",
+            f"The stage {record.stage} still has version {record.number} of {record.line.name}.",
             code="stage_in_use",
             field="stages",
             next_step="Move its versions to another stage first.",

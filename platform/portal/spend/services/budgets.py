@@ -44,10 +44,10 @@ def _add(budget: Budget) -> None:
             budget.save(force_insert=True)
     except IntegrityError as error:
         raise Conflict(
-            f"There is a budget of {budget.scope_name} for this period already.",
+            f"A budget of {budget.scope_name} already exists for this period.",
             code="budget_exists",
             field="period",
-            next_step="Change the limit of the one there is.",
+            next_step="Change the limit of the existing one.",
         ) from error
 
 
@@ -92,7 +92,7 @@ def override_budget(*, budget: Budget, by: User, hours: float, reason: str) -> B
     """
     require_right(budget, by)
     if not reason.strip():
-        raise InvalidInput("Say why.", field="reason", next_step="A few words will do.")
+        raise InvalidInput("Give a reason.", field="reason", next_step="A few words are enough.")
     until = clock.now() + timedelta(hours=hours) if hours > 0 else None
     with transaction.atomic():
         budgets = Budget.objects.filter(pk=budget.pk)
@@ -124,10 +124,10 @@ def require_right(budget: Budget, by: User) -> None:
 
 def _not_allowed() -> Forbidden:
     return Forbidden(
-        "Only owners of the project or team, and administrators, set its budgets; those of people "
-        "are set by administrators.",
+        "Only owners of the project or team and administrators can set its budgets. Only "
+        "administrators can set budgets of people.",
         code="role_too_low",
-        next_step="Ask one of them.",
+        next_step="Ask an owner or an administrator.",
     )
 
 
@@ -135,10 +135,10 @@ def _whom(by: User, requested: BudgetIn) -> tuple[Project | None, Team | None, U
     given = [item for item in (requested.project, requested.team, requested.person) if item]
     if len(given) != 1:
         raise InvalidInput(
-            "Name exactly one of project, team and person.",
+            "Give exactly one of project, team and person.",
             code="one_of_three",
             field="project",
-            next_step="One budget limits one of them.",
+            next_step="A budget limits exactly one of them.",
         )
     if requested.person:
         if not by.is_administrator:
@@ -146,10 +146,10 @@ def _whom(by: User, requested: BudgetIn) -> tuple[Project | None, Team | None, U
         person = User.objects.filter(email__iexact=requested.person).first()
         if person is None:
             raise InvalidInput(
-                "There is nobody with this e-mail address.",
+                "No user has this e-mail address.",
                 code="no_such_person",
                 field="person",
-                next_step="Look under Settings → People.",
+                next_step="See Settings → People.",
             )
         return None, None, person
     if requested.project:

@@ -35,9 +35,9 @@ def telling_of_outages(place: str, kind: type[Exception] = OSError) -> Iterator[
                 retry_after_s=60,
             ) from error
         raise Unavailable(
-            "The file storage does not answer as it should.",
+            "The file storage is not working.",
             code="storage_unavailable",
-            next_step="Try again in 10 seconds; an administrator finds the reason in the log.",
+            next_step="Try again in 10 seconds; Slipway's log has the reason.",
             retry_after_s=10,
         ) from error
 

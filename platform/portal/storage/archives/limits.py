@@ -48,7 +48,7 @@ def unsafe(name: str, why: str) -> UnsafeArchive:
     return UnsafeArchive(
         f"The archive's member {shown(name)} {why}; nothing was unpacked.",
         field="archive",
-        next_step="Pack the archive again from plain files and folders, without that member.",
+        next_step="Pack the archive again from plain files and folders, without this member.",
     )
 
 
@@ -57,7 +57,7 @@ def broken(why: str) -> BrokenArchive:
     return BrokenArchive(
         f"The archive cannot be read: {why}; nothing was unpacked.",
         field="archive",
-        next_step="Pack it again as .tar, .tar.gz or .zip, and check that the upload was whole.",
+        next_step="Pack it again as .tar, .tar.gz or .zip, and check that the upload was complete.",
     )
 
 

@@ -20,7 +20,7 @@ def parts_of(name: str, limits: ArchiveLimits) -> Parts:
     if bad is not None:
         raise unsafe(name, f"has the character U+{ord(bad):04X} in its name")
     if "\\" in name:
-        raise unsafe(name, "has a backslash in its name, which is a folder on some systems")
+        raise unsafe(name, "has a backslash in its name, which some systems read as a folder")
     if name.startswith("/") or _DRIVE.match(name):
         raise unsafe(name, "has an absolute path")
     plain = name
@@ -32,7 +32,7 @@ def parts_of(name: str, limits: ArchiveLimits) -> Parts:
     parts = tuple(plain.split("/"))
     for part in parts:
         if part == "..":
-            raise unsafe(name, "leads out of its folder")
+            raise unsafe(name, "points outside its folder")
         if part in ("", "."):
             raise unsafe(name, "has an empty part in its path")
         if len(part.encode()) > limits.name_bytes:
@@ -70,11 +70,11 @@ class Places:
         known = self._taken.get(key)
         if known is None:
             if len(self._taken) >= self._limits.members:
-                raise too_large(f"holds more than {self._limits.members} files and folders")
+                raise too_large(f"contains more than {self._limits.members} files and folders")
             self._taken[key] = (path, is_folder)
             return
         known_path, known_is_folder = known
         if known_path != path:
             raise unsafe(name, f"is the same file as {shown(known_path)} on some systems")
         if not (known_is_folder and is_folder):
-            raise unsafe(name, "stands in the archive twice")
+            raise unsafe(name, "is in the archive twice")

@@ -104,5 +104,5 @@ def _changed(path: str) -> Conflict:
     return Conflict(
         f"The file {path} changed while it was packed.",
         code="file_changed",
-        next_step="Pack the folder again when nothing writes to it.",
+        next_step="Pack the folder again while nothing writes to it.",
     )

@@ -62,7 +62,7 @@ class _Stream:
         """Return `size` bytes. Raise BrokenArchive when the archive ends before."""
         exactly = self.up_to(size)
         if len(exactly) < size:
-            raise broken("it is cut short")
+            raise broken("it is truncated")
         return exactly
 
     def pieces(self, size: int) -> Iterator[bytes]:
@@ -103,7 +103,7 @@ class _Extensions:
         if key not in ("path", "size"):
             return  # times, owners and attributes are dropped
         if is_global:
-            raise unsafe(value, "gets its name or size from a header for all members")
+            raise unsafe(value, "takes its name or size from a global header")
         if key == "path":
             self.name = value
         elif value.isascii() and value.isdigit() and len(value) <= 15:
@@ -135,7 +135,7 @@ class _Header:
     def __init__(self, block: bytes) -> None:
         summed = sum(block) - sum(block[148:156]) + 8 * ord(" ")
         if _number(block[148:156]) != summed:
-            raise broken("a header does not match its checksum, or this is no tar archive")
+            raise broken("a header does not match its checksum, or this is not a tar archive")
         self.kind = block[156:157]
         self.mode = _number(block[100:108])
         self.size = _number(block[124:136])
@@ -195,7 +195,7 @@ def _member(
     if not is_folder and name.endswith("/"):
         raise unsafe(name, "is a file with the name of a folder")
     if size > limits.member_bytes:
-        raise too_large(f"holds a file of more than {limits.member_bytes} bytes")
+        raise too_large(f"contains a file of more than {limits.member_bytes} bytes")
     return Member(name, is_folder, bool(header.mode & 0o100), stream.pieces(size))
 
 
@@ -206,7 +206,7 @@ def _read_end(stream: _Stream) -> None:
     left = _MOST_PADDING_BYTES
     while padding := stream.up_to(min(left, PIECE_BYTES)):
         if padding.strip(b"\0"):
-            raise broken("something stands behind its end")
+            raise broken("there is data after its end")
         left -= len(padding)
         if not left and stream.up_to(1):
             raise broken("its end is followed by too many zeros")

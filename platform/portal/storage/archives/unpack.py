@@ -104,9 +104,9 @@ class _Draft:
     def _refuse_existing(self) -> None:
         if os.path.lexists(self._into):
             raise Conflict(
-                f"The folder {self._into.name} exists already.",
+                f"The folder {self._into.name} already exists.",
                 code="folder_exists",
-                next_step="Unpack into another folder.",
+                next_step="Unpack into a new folder.",
             )
 
     def add_folder(self, parts: Parts) -> None:
@@ -124,7 +124,7 @@ class _Draft:
             for piece in member.pieces:
                 size_bytes += len(piece)
                 if size_bytes > limits.member_bytes:
-                    raise too_large(f"holds a file of more than {limits.member_bytes} bytes")
+                    raise too_large(f"contains a file of more than {limits.member_bytes} bytes")
                 with telling_of_outages(str(self._into.parent)):
                     _write_all(file.fileno(), piece)
         return size_bytes

@@ -68,7 +68,7 @@ def read_zip(source: BinaryIO, limits: ArchiveLimits) -> Iterator[Member]:
     with archive:
         members = archive.infolist()
         if len(members) > limits.members:
-            raise too_large(f"holds more than {limits.members} files and folders")
+            raise too_large(f"contains more than {limits.members} files and folders")
         _refuse_overlaps(members)
         for info in members:
             yield _member(archive, info, gauge, limits)
@@ -94,15 +94,15 @@ def _member(
     if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
         raise unsafe(name, _KINDS.get(kind, "is neither a file nor a folder"))
     if (kind == stat.S_IFDIR and not is_folder) or (kind == stat.S_IFREG and is_folder):
-        raise unsafe(name, "is a folder by its name or by its mode, but not by both")
+        raise unsafe(name, "is a folder by name or by mode, but not by both")
     if is_folder and info.file_size:
         raise unsafe(name, "is a folder with content")
     if info.flag_bits & _ENCRYPTED:
         raise unsafe(name, "is encrypted")
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise unsafe(name, "is compressed in a way that is not taken (only deflate is)")
+        raise unsafe(name, "uses an unsupported compression (only deflate is supported)")
     if info.file_size > limits.member_bytes:
-        raise too_large(f"holds a file of more than {limits.member_bytes} bytes")
+        raise too_large(f"contains a file of more than {limits.member_bytes} bytes")
     pieces = iter(()) if is_folder else _pieces(archive, info, gauge)
     return Member(name, is_folder, bool(mode & 0o100), pieces)
 

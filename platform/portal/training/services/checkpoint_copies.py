@@ -80,9 +80,9 @@ def take_copy(
         raise _too_large(step, receiver.size_bytes) from error
     except BadCheckpoint as error:
         raise InvalidInput(
-            f"This is no whole checkpoint: {error}.",
+            f"This checkpoint is incomplete: {error}.",
             code="bad_checkpoint",
-            next_step="Send the files of one checkpoint as its manifest names them.",
+            next_step="Send the files of one checkpoint as listed in its manifest.",
         ) from error
     try:
         _keep(node, task_id, epoch, step, receiver.size_bytes, stored)
@@ -131,9 +131,9 @@ def _job_of(node: Node, task_id: str, epoch: int, step: int) -> Job:
     lease = leases.select_related("workload").first()
     if lease is None or lease.reason in _LOST or lease.workload.epoch != epoch:
         raise Conflict(
-            "This node holds no lease on that task and epoch any more.",
+            "This node no longer holds a lease on that task and epoch.",
             code="stale_epoch",
-            next_step="Stop the task; its place has been given to another.",
+            next_step="Stop the task; it was assigned to another node.",
         )
     job = Job.objects.select_related("workload__project").filter(pk=lease.workload_id).first()
     if job is None or job.workload.nodes != 1 or step > _MOST_STEP:
@@ -144,9 +144,9 @@ def _job_of(node: Node, task_id: str, epoch: int, step: int) -> Job:
 def _require_wanted(job: Job, step: int) -> None:
     if job.workload.status in ENDS and not is_resumable(job.workload):
         raise Conflict(
-            "The job has ended; it will not go on from a checkpoint.",
+            "The job has ended and needs no more checkpoints.",
             code="job_ended",
-            next_step="Send no more of them.",
+            next_step="Stop sending them.",
         )
     if not limit_bytes():
         raise _too_large(step, 0)
@@ -154,7 +154,7 @@ def _require_wanted(job: Job, step: int) -> None:
         raise Conflict(
             "The store has a newer checkpoint of this job.",
             code="newer_checkpoint",
-            next_step="Send only newer ones than that.",
+            next_step="Send only newer checkpoints.",
         )
 
 
@@ -168,11 +168,11 @@ def _too_large(step: int, size_bytes: int) -> TooLarge:
 
 def _too_large_text(step: int, size_bytes: int) -> str:
     if not limit_bytes():
-        return "Checkpoints are not copied to the store here."
+        return "Copying checkpoints to the store is disabled."
     limit = memory_text(limit_bytes())
     return (
-        f"The checkpoint of step {step} has {memory_text(size_bytes)} and stays on its node alone: "
-        f"at most {limit} are copied to the store."
+        f"The checkpoint of step {step} has {memory_text(size_bytes)} and stays only on its "
+        f"node: at most {limit} are copied to the store."
     )
 
 
@@ -215,13 +215,16 @@ def tell_where_it_goes_on(*, workload_id: str) -> None:
 
 def _going_on(newest: Checkpoint, copied: Checkpoint | None) -> str:
     if copied is not None and copied.step == newest.step:
-        return f"It goes on from step {copied.step}: that checkpoint is in the store."
+        return f"It continues from step {copied.step}: that checkpoint is in the store."
     alone = (
-        f"The newest checkpoint, of step {newest.step}, is on the lost node and not in the store."
+        f"The newest checkpoint, of step {newest.step}, is on the lost node but not in the store."
     )
     if copied is None:
-        return f"{alone} Unless nodes share their storage, it begins anew on another node."
-    return f"{alone} Unless nodes share their storage, it goes on from step {copied.step}."
+        return (
+            f"{alone} Unless nodes share their storage, it starts from the beginning on another "
+            "node."
+        )
+    return f"{alone} Unless nodes share their storage, it continues from step {copied.step}."
 
 
 def drop_unneeded() -> int:

@@ -210,7 +210,7 @@ def _too_long(field: str, limit_bytes: int) -> InvalidInput:
         f"All {field} together are longer than {limit_bytes // 1024} KiB.",
         code="too_long",
         field=field,
-        next_step="Put them into a file of the snapshot and name the file instead.",
+        next_step="Put them into a file in the snapshot and pass its path instead.",
     )
 
 
@@ -249,9 +249,9 @@ def _versions(project: Project, requested: JobIn) -> list[Version]:
     versions = [resolve(project=project, reference=dataset) for dataset in requested.datasets]
     if len({version.dataset_id for version in versions}) != len(versions):
         raise InvalidInput(
-            "One dataset is named twice.",
+            "A dataset is listed twice.",
             field="datasets",
-            next_step="Name one version of each; a job can fetch others while it runs.",
+            next_step="List one version of each; a job can fetch others while it runs.",
         )
     return versions
 
@@ -269,7 +269,7 @@ def _no_snapshot() -> InvalidInput:
         "There is no such snapshot in this project.",
         code="no_such_snapshot",
         field="snapshot",
-        next_step="Upload the code first (`slipway train` does).",
+        next_step="Upload the code first (`slipway train` does this).",
     )
 
 
@@ -295,17 +295,17 @@ def _wait_of(project: Project, tier: Tier, requested: JobIn) -> tuple[bool, str]
     )
     if ahead:
         verb = "waits" if ahead == 1 else "wait"
-        return True, f"{ahead} of this project {verb} already and would go first."
+        return True, f"{ahead} of this project {verb} ahead of it."
     need = need_of(project, tier, backend=requested.backend)
     room = Capacity(read_sites())
     fitting = room.count_of(need, project=project.pk)
     if fitting >= requested.nodes:
-        return False, "It can start at once."
+        return False, "It can start immediately."
     if room.count_of(need) >= requested.nodes:
         return True, OTHER_PROJECT
     if requested.nodes == 1:
         return True, f"Every node that fits tier {tier.slug} is busy."
     return (
         True,
-        f"It needs {requested.nodes} places of tier {tier.slug} at once; {fitting} are free.",
+        f"It needs {requested.nodes} nodes of tier {tier.slug} at once; {fitting} are free.",
     )

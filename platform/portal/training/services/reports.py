@@ -47,4 +47,4 @@ def _keep_strategy(job: Job, taken: TakenStrategy) -> str:
     if (job.strategy_taken, job.strategy_reason) == (taken.word, taken.reason):
         return ""
     Job.objects.filter(pk=job.pk).update(strategy_taken=taken.word, strategy_reason=taken.reason)
-    return f"Trains by {taken.word}: {taken.reason}" if taken.reason else f"Trains by {taken.word}."
+    return f"Strategy: {taken.word}: {taken.reason}" if taken.reason else f"Strategy: {taken.word}."

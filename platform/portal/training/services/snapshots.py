@@ -92,18 +92,18 @@ def require_script(snapshot: Snapshot, script: str, *, ranks: int = 1) -> None:
     if script.endswith(SUFFIX) and ranks > 1 and is_among(script, marks):
         made = script_name(script)
         raise InvalidInput(
-            f"{script} is a notebook, which runs as one process; {ranks} were asked for.",
+            f"{script} is a notebook, which runs as one process; {ranks} were requested.",
             code="notebook_on_many_ranks",
             field="script",
-            next_step=f"Name {made}, the script of its cells."
+            next_step=f"Use {made}, the script of its cells."
             if is_among(made, marks)
-            else "Ask for one node and one process, or submit it with `slipway train`.",
+            else "Use one node and one process, or submit it with `slipway train`.",
         )
     if is_among(script, marks):
         return
     near = name_some([shorten_name(name, 200) for name in snapshot.scripts], 5)
     raise InvalidInput(
-        f"There is no {script} in the snapshot.",
+        f"The snapshot has no {script}.",
         code="no_such_script",
         field="script",
         next_step=f"Scripts in it: {near}." if near else "Add the script and submit.",
@@ -115,5 +115,5 @@ def _too_large(message: str) -> TooLarge:
         f"The snapshot {message}; at most {MAX_SNAPSHOT_BYTES // 1024**2} MiB are allowed.",
         code="snapshot_too_large",
         field="snapshot",
-        next_step="Leave data and models out of it: name them in a .slipwayignore file.",
+        next_step="Leave data and models out of it: list them in a .slipwayignore file.",
     )

@@ -60,7 +60,7 @@ def _unfolded(scratch: Path, name: str, chunks: Iterable[bytes]) -> Path:
         raise InvalidInput(
             f"{name} is neither a Python script, nor a notebook, nor a .zip, .tar or .tar.gz.",
             code="bad_code",
-            next_step="Choose a script that ends in .py, or pack the folder it lives in.",
+            next_step="Choose a script that ends in .py, or pack its folder.",
         )
     code.mkdir()
     received.rename(code / name)

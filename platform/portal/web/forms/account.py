@@ -66,7 +66,7 @@ class Join(SignupForm):
         super().__init__(*args, **kwargs)
         _plain(self)
         self.fields["email"].disabled = True
-        self.fields["email"].help_text = "The address you were invited with."
+        self.fields["email"].help_text = "The address that was invited."
         self.fields["name"].widget.attrs["autofocus"] = True
         self.fields["password1"].help_text = PASSWORD_HINT
 
@@ -79,11 +79,13 @@ class EndTokens(forms.BooleanField):
 
     def __init__(self, *, initial: bool) -> None:
         super().__init__(
-            label="End all API tokens too",
+            label="Revoke all API tokens too",
             required=False,
             initial=initial,
-            help_text="Scripts and computers that use one have to be given a new one. "
-            "Choose it if somebody else may have had your password.",
+            help_text=(
+                "Scripts and machines that use them need new ones. Choose this if somebody else "
+                "may know your password."
+            ),
         )
 
 

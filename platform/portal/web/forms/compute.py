@@ -24,7 +24,7 @@ class Reason(forms.Form):
     reason = forms.CharField(
         required=False,
         max_length=200,
-        help_text="People whose work waits for this node read it, for example “new disk”.",
+        help_text="Shown to people whose work waits for this node, for example “new disk”.",
         widget=forms.TextInput(attrs={"autocomplete": "off"}),
     )
 
@@ -33,14 +33,14 @@ class JoinMachine(forms.Form):
     """A one-time token for one machine."""
 
     node = forms.CharField(
-        label="Name of the node",
+        label="Node name",
         required=False,
         max_length=48,
-        help_text="Empty: the machine brings its own name. A node's name lets it join again.",
+        help_text="Empty: the machine's own name. With the same name a node can join again.",
         widget=forms.TextInput(attrs={**_TEXT, "placeholder": "gpu-1"}),
     )
     expires_in_minutes = forms.TypedChoiceField(
-        label="The token works for",
+        label="Token valid for",
         choices=((60, "1 hour"), (1440, "1 day"), (10_080, "7 days")),
         coerce=int,
         initial=60,
@@ -53,7 +53,7 @@ class JoinMachine(forms.Form):
 
 def _price(**attrs: str) -> forms.CharField:
     return forms.CharField(
-        label="Price an hour, in dollars",
+        label="Price per hour, in dollars",
         max_length=24,
         widget=forms.TextInput(attrs={**_TEXT, "inputmode": "decimal", **attrs}),
     )
@@ -81,34 +81,38 @@ class NewTier(forms.Form):
 
     name = forms.CharField(
         max_length=100,
-        help_text="What people choose by, for example “One H100”.",
+        help_text="The name people see, for example “One H100”.",
         widget=forms.TextInput(attrs={"autofocus": True, "autocomplete": "off"}),
     )
     slug = forms.CharField(
         label="Short name",
         required=False,
         max_length=48,
-        help_text="Stands in commands and never changes. Made from the name if empty.",
+        help_text="Used in commands; it cannot change. Empty: generated from the name.",
         widget=forms.TextInput(attrs=_TEXT),
     )
     cpus = forms.DecimalField(
-        label="CPUs", min_value=0, max_value=MOST_CPUS, decimal_places=3, help_text="0.5 is half."
+        label="CPUs",
+        min_value=0,
+        max_value=MOST_CPUS,
+        decimal_places=3,
+        help_text="0.5 is half a CPU.",
     )
     memory_gib = forms.DecimalField(
         label="Memory in GiB", min_value=0, max_value=MOST_GIB, decimal_places=3
     )
     gpus = forms.IntegerField(label="GPUs", min_value=0, max_value=MOST_GPUS, initial=0)
     gpu_model = forms.CharField(
-        label="Model of GPU",
+        label="GPU model",
         required=False,
         max_length=64,
-        help_text="As the nodes tell it. Empty: any model.",
+        help_text="As reported by the nodes. Empty: any model.",
         widget=forms.TextInput(attrs=_TEXT),
     )
     labels = forms.CharField(
         required=False,
         max_length=4000,
-        help_text="One key=value a line: only nodes with all of these labels get its tasks.",
+        help_text="One key=value per line. Only nodes with all of these labels run its tasks.",
         widget=forms.Textarea(attrs={**_TEXT, "rows": 2}),
     )
     price = _price(placeholder="0.12")
@@ -121,7 +125,7 @@ class NewTier(forms.Form):
         """Read a line each."""
         lines = [line for line in self.cleaned_data["labels"].splitlines() if line.strip()]
         if bad := next((line for line in lines if "=" not in line), None):
-            raise forms.ValidationError(f"“{bad[:40]}” is not of the form key=value.")
+            raise forms.ValidationError(f"“{bad[:40]}” must have the form key=value.")
         pairs = (line.partition("=") for line in lines)
         try:
             return _LABELS.validate_python({key.strip(): value.strip() for key, _, value in pairs})
@@ -155,13 +159,13 @@ class SetQuota(forms.Form):
     )
     gpus = forms.IntegerField(label="GPUs", required=False, min_value=0, max_value=1_000_000)
     running = forms.IntegerField(
-        label="Running at once", required=False, min_value=0, max_value=1_000_000
+        label="Concurrent workloads", required=False, min_value=0, max_value=1_000_000
     )
     weight = forms.FloatField(
         min_value=0.01,
         max_value=1000,
         initial=1,
-        help_text="In the fair share: 2 gets twice as much as 1.",
+        help_text="For fair sharing: 2 gets twice as much as 1.",
         widget=forms.NumberInput(attrs={"step": "any"}),
     )
 
@@ -172,7 +176,7 @@ class SetQuota(forms.Form):
             Project.objects.filter(slug=slug).first() or Team.objects.filter(slug=slug).first()
         )
         if project is None:
-            raise forms.ValidationError("There is no project and no team of that address.")
+            raise forms.ValidationError("There is no project or team with that address.")
         return project
 
     def clean_cpus(self) -> int | None:

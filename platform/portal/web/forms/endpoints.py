@@ -23,23 +23,23 @@ _ANY = {"step": "any"}
 _MIB = 1024**2
 MAX_TRIED_CHARACTERS = 2_000_000
 PLANS = (
-    (PlanKind.CANARY.value, "Canary: a growing share of the traffic, step by step"),
-    (PlanKind.ALL_AT_ONCE.value, "All at once, and back at the first trouble"),
-    (PlanKind.SHADOW.value, "Shadow: copies of predictions, compared and given to nobody"),
+    (PlanKind.CANARY.value, "Canary: shift traffic step by step"),
+    (PlanKind.ALL_AT_ONCE.value, "All at once, with automatic rollback"),
+    (PlanKind.SHADOW.value, "Shadow: mirror predictions and compare, without serving them"),
 )
 CAPTURES = (
-    ("on", "On: on the disk within 100 ms"),
-    ("strict", "Strict: on the disk before the answer leaves"),
-    ("off", "Off: nothing is kept"),
+    ("on", "On: written to disk within 100 ms"),
+    ("strict", "Strict: written to disk before the response is sent"),
+    ("off", "Off: nothing is stored"),
 )
 
 
 FALLBACKS = (
-    ("standby", "A warm former revision answers, and each answer says so"),
-    ("off", "Nothing: 503 with Retry-After"),
+    ("standby", "Serve from a warm earlier revision, and mark the response"),
+    ("off", "Return 503 with Retry-After"),
 )
-_FALLBACK_LABEL = "While no replica of a revision with traffic is ready"
-_FALLBACK_HELP = "The answers of a standby have the header x-slipway-fallback."
+_FALLBACK_LABEL = "When no replica of a revision with traffic is ready"
+_FALLBACK_HELP = "Responses of a standby have the header x-slipway-fallback."
 
 
 def put_faults(form: forms.Form, error: ValidationError, names: dict[str, str]) -> None:
@@ -89,10 +89,10 @@ class NewEndpoint(SchemaForm):
     )
     tier = forms.CharField(max_length=48, error_messages={"required": "Choose a tier."})
     min_replicas = forms.IntegerField(
-        label="Replicas at least", min_value=1, max_value=1000, initial=1
+        label="Minimum replicas", min_value=1, max_value=1000, initial=1
     )
     max_replicas = forms.IntegerField(
-        label="Replicas at most", min_value=1, max_value=1000, initial=1
+        label="Maximum replicas", min_value=1, max_value=1000, initial=1
     )
     fallback = forms.ChoiceField(
         label=_FALLBACK_LABEL,
@@ -123,22 +123,22 @@ class NewRollout(SchemaForm):
     )
     plan = forms.ChoiceField(choices=PLANS, initial=PLANS[0][0], widget=forms.RadioSelect)
     percents = forms.CharField(
-        label="Steps of a canary, in percent",
+        label="Canary steps, in percent",
         required=False,
         max_length=100,
         initial="1, 10, 50, 100",
         widget=forms.TextInput(attrs={**_TEXT, "inputmode": "numeric"}),
     )
     bake_minutes = forms.FloatField(
-        label="Minutes a step lasts",
+        label="Minutes per step",
         initial=5,
         min_value=0,
         max_value=10_080,
-        help_text="Trouble in that time takes all traffic back.",
+        help_text="A problem within this time rolls all traffic back.",
         widget=forms.NumberInput(attrs=_ANY),
     )
     shadow_percent = forms.FloatField(
-        label="Predictions copied to a shadow, in percent",
+        label="Predictions mirrored to a shadow, in percent",
         required=False,
         initial=100,
         min_value=0.01,
@@ -151,7 +151,7 @@ class NewRollout(SchemaForm):
         plan = self.fields["plan"]
         plan.initial = PlanKind.ALL_AT_ONCE.value
         plan.widget.choices = [item for item in PLANS if item[0] == plan.initial]
-        plan.help_text = "No revision answers yet, so there is none to share the traffic with."
+        plan.help_text = "No revision is serving yet, so there is none to share traffic with."
 
     def clean_percents(self) -> list[int]:
         """Read whole numbers separated by commas or spaces."""
@@ -191,26 +191,26 @@ class ChangedEndpoint(SchemaForm):
         "rules.max_latency_factor": "max_latency_factor",
     }
 
-    min_replicas = forms.IntegerField(label="Replicas at least", min_value=1, max_value=1000)
-    max_replicas = forms.IntegerField(label="Replicas at most", min_value=1, max_value=1000)
+    min_replicas = forms.IntegerField(label="Minimum replicas", min_value=1, max_value=1000)
+    max_replicas = forms.IntegerField(label="Maximum replicas", min_value=1, max_value=1000)
     target_concurrency = forms.IntegerField(
-        label="Requests a replica works on",
+        label="Target concurrency per replica",
         min_value=1,
         max_value=100_000,
-        help_text="Beyond that, another replica starts.",
+        help_text="Above this, another replica starts.",
     )
     target_queue_ms = forms.FloatField(
-        label="Milliseconds a request waits",
+        label="Target queue time, in milliseconds",
         min_value=0.001,
         max_value=3_600_000,
-        help_text="Beyond that, another replica starts.",
+        help_text="Above this, another replica starts.",
         widget=forms.NumberInput(attrs=_ANY),
     )
     warm_minutes = forms.IntegerField(
-        label="Minutes a replaced revision stays warm",
+        label="Minutes that a replaced revision stays warm",
         min_value=0,
         max_value=1440,
-        help_text="Its replicas cost as much as before. 0: let them go once a promote is done.",
+        help_text="Its replicas cost as much as before. 0: stop them when the rollout completes.",
     )
     fallback = forms.ChoiceField(
         label=_FALLBACK_LABEL,
@@ -225,52 +225,50 @@ class ChangedEndpoint(SchemaForm):
         widget=forms.NumberInput(attrs=_ANY),
     )
     max_in_flight = forms.IntegerField(
-        label="Requests at once",
+        label="Maximum concurrent requests",
         min_value=1,
         max_value=100_000,
-        help_text="More are turned away with 503.",
+        help_text="More requests get 503.",
     )
     timeout_s = forms.FloatField(
-        label="Seconds a request may take",
+        label="Request timeout, in seconds",
         min_value=0.001,
         max_value=3600,
         widget=forms.NumberInput(attrs=_ANY),
     )
     rate_per_s = forms.FloatField(
-        label="Requests a second",
+        label="Requests per second",
         required=False,
         min_value=0.001,
         max_value=10_000_000,
-        help_text="Over all keys; more are turned away with 429. Empty: no limit.",
+        help_text="Over all keys; more requests get 429. Empty: no limit.",
         widget=forms.NumberInput(attrs=_ANY),
     )
-    burst = forms.IntegerField(
-        label="Of them at once", required=False, min_value=1, max_value=10_000_000
-    )
-    is_on = forms.BooleanField(label="Take a bad revision back by itself", required=False)
+    burst = forms.IntegerField(label="Burst", required=False, min_value=1, max_value=10_000_000)
+    is_on = forms.BooleanField(label="Roll back a failing revision automatically", required=False)
     max_error_percent = forms.FloatField(
-        label="Errors, in percent",
+        label="Maximum errors, in percent",
         required=False,
         min_value=0,
         max_value=100,
         widget=forms.NumberInput(attrs=_ANY),
     )
     max_p99_ms = forms.FloatField(
-        label="Slowest hundredth, in milliseconds",
+        label="Maximum p99 latency, in milliseconds",
         required=False,
         min_value=0.001,
         max_value=3_600_000,
         widget=forms.NumberInput(attrs=_ANY),
     )
     max_latency_factor = forms.FloatField(
-        label="Slower than the revision before, times",
+        label="Maximum p99 latency, as a multiple of the previous revision",
         required=False,
         min_value=1,
         max_value=1000,
         widget=forms.NumberInput(attrs=_ANY),
     )
     capture = forms.ChoiceField(
-        label="Recording of predictions", choices=CAPTURES, widget=forms.Select
+        label="Capture of predictions", choices=CAPTURES, widget=forms.Select
     )
 
     def facts(self, data: dict[str, Any]) -> EndpointChange:
@@ -304,28 +302,28 @@ class NewKeyForm(SchemaForm):
     names = {"rate.per_s": "rate_per_s", "rate.burst": "burst", "expires_in_days": "expires"}
 
     name = forms.CharField(
-        label="Who uses it",
+        label="Client",
         max_length=100,
         widget=forms.TextInput(attrs={**_TEXT, "placeholder": "web shop"}),
     )
     scope = forms.ChoiceField(
         label="May",
-        choices=(("predict", "Ask for predictions"), ("read", "Read metadata and health alone")),
+        choices=(("predict", "Predict"), ("read", "Only metadata and health")),
         widget=forms.Select,
     )
     expires = forms.IntegerField(
-        label="Ends after days",
+        label="Expires after days",
         required=False,
         min_value=1,
         max_value=3650,
-        help_text="Empty: it lasts until it is revoked.",
+        help_text="Empty: valid until it is revoked.",
     )
     rate_per_s = forms.FloatField(
-        label="Requests a second",
+        label="Requests per second",
         required=False,
         min_value=0.001,
         max_value=10_000_000,
-        help_text="Empty: as many as the endpoint takes.",
+        help_text="Empty: the endpoint's limit.",
         widget=forms.NumberInput(attrs=_ANY),
     )
 
@@ -348,7 +346,7 @@ class Because(forms.Form):
     reason = forms.CharField(
         required=False,
         max_length=500,
-        help_text="It stands in the story of the endpoint.",
+        help_text="Shown in the events of the endpoint.",
         widget=forms.TextInput(attrs={"autocomplete": "off"}),
     )
 
@@ -359,8 +357,9 @@ class Trial(SchemaForm):
     request = forms.CharField(
         label="Request",
         max_length=MAX_TRIED_CHARACTERS,
-        help_text="A body of /invocations: inputs, instances, dataframe_split or "
-        "dataframe_records.",
+        help_text=(
+            "A body for /invocations: inputs, instances, dataframe_split or dataframe_records."
+        ),
         widget=forms.Textarea(attrs={**_TEXT, "rows": 8, "class": "font-monospace"}),
     )
 

@@ -9,15 +9,15 @@ from portal.accounts.models.tenancy import team_roles_of
 from slipway.schemas.accounts import Role
 
 ROLE_MEANINGS = {
-    Role.VIEWER: "sees everything in it",
-    Role.CONTRIBUTOR: "works in it",
-    Role.MAINTAINER: "also invites people and writes secrets",
-    Role.OWNER: "also archives it and makes owners",
+    Role.VIEWER: "can see everything",
+    Role.CONTRIBUTOR: "can run and change things",
+    Role.MAINTAINER: "can also invite people and set secrets",
+    Role.OWNER: "can also archive it and add owners",
 }
-SLUG_HINT = "Stands in addresses and commands and never changes. Made from the name if empty."
+SLUG_HINT = "Used in URLs and commands; it cannot change. Empty: generated from the name."
 NETWORK_RULES = (
-    ("open", "Open: the whole network, as far as the node reaches it"),
-    ("platform", "Platform: Slipway's portal and gateways, and nothing else"),
+    ("open", "Open: everything the node can reach"),
+    ("platform", "Platform: only Slipway's portal and gateways"),
 )
 DAYS = ((1, "1 day"), (7, "7 days"), (14, "14 days"), (30, "30 days"))
 
@@ -36,7 +36,7 @@ class NewProject(forms.Form):
 
     name = forms.CharField(
         max_length=100,
-        help_text="What people call it, for example “Churn model”.",
+        help_text="For example “Churn model”.",
         widget=forms.TextInput(attrs={"autofocus": True, "autocomplete": "off"}),
     )
     slug = forms.CharField(
@@ -59,7 +59,7 @@ class NewProject(forms.Form):
         roles = team_roles_of(by)
         allowed = [pk for pk, role in roles.items() if role.at_least(Role.MAINTAINER)]
         self.teams = {team.slug: team for team in Team.objects.filter(pk__in=allowed)}
-        choices = [("", "No team: only the people you invite")]
+        choices = [("", "No team: only people you invite")]
         choices += [(team.slug, team.name) for team in self.teams.values()]
         self.fields["team"] = forms.ChoiceField(
             required=False, choices=choices, help_text=self.fields["team"].help_text
@@ -98,10 +98,12 @@ class ChooseNetwork(forms.Form):
     """Network access of the tasks of a project."""
 
     network = forms.ChoiceField(
-        label="Tasks of this project reach",
+        label="Network access of tasks",
         choices=NETWORK_RULES,
         widget=forms.RadioSelect(attrs={"class": "form-check-input"}),
-        help_text="Counts for what starts from now on. Jobs on several nodes need the network.",
+        help_text=(
+            "Applies to work that starts from now on. Jobs on several nodes need the network."
+        ),
     )
 
 
@@ -126,7 +128,7 @@ class ConfirmSlug(forms.Form):
     def clean_confirm(self) -> str:
         """Reject anything but the address itself."""
         if self.cleaned_data["confirm"].strip() != self.slug:
-            raise forms.ValidationError(f"This is not {self.slug}. Type it as it stands above.")
+            raise forms.ValidationError(f"This is not {self.slug}. Type it as shown above.")
         return self.slug
 
 
@@ -140,7 +142,7 @@ class Invite(forms.Form):
     )
     role = forms.ChoiceField()
     expires_in_days = forms.TypedChoiceField(
-        label="The link works for", choices=DAYS, coerce=int, initial=7
+        label="Link valid for", choices=DAYS, coerce=int, initial=7
     )
 
     def __init__(self, *args: Any, by_role: Role, **kwargs: Any) -> None:

@@ -21,12 +21,14 @@ RECENT_CODE = 20
 MAX_NODES, MAX_PROCS, MAX_ATTEMPTS = 1024, 256, 20
 # A word for each way to share the work, and what it means to the person who trains.
 STRATEGIES = {
-    "auto": "Slipway chooses by the size of the model and the machines, and says why.",
-    "ddp": "Every rank holds the whole model and a share of each batch. Begin here.",
-    "zero1": "As ddp, with the optimizer's state shared out: saves memory at no cost in speed.",
-    "zero2": "Gradients are shared out too: more memory saved, a little more talk.",
-    "zero3": "The model itself is shared out (FSDP): for models that do not fit on one card.",
-    "zero3+offload": "As zero3, with weights resting in the host's memory: fits more, runs slower.",
+    "auto": "Slipway chooses by model size and hardware, and explains the choice.",
+    "ddp": "Every rank holds the whole model and a share of each batch. Start here.",
+    "zero1": "Like ddp with a sharded optimizer state: saves memory at no cost in speed.",
+    "zero2": "Gradients are sharded too: saves more memory, with a little more communication.",
+    "zero3": "The model itself is sharded (FSDP): for models that do not fit on one GPU.",
+    "zero3+offload": (
+        "Like zero3 with weights offloaded to host memory: fits larger models, runs slower."
+    ),
     "pipeline=2": "Layers are split into stages, one after the other: for deep models.",
     "tensor=2": "Each layer is split across ranks of one machine: for wide layers.",
     "ps=1:async": "A parameter server; workers never wait for each other.",
@@ -51,7 +53,7 @@ class NewJob(forms.Form):
         label="Arguments",
         required=False,
         max_length=20_000,
-        help_text="As you would write them behind the script's name in a terminal.",
+        help_text="As you would type them after the script in a terminal.",
         widget=forms.TextInput(attrs={**_TEXT, "placeholder": "--epochs 10"}),
     )
     params = forms.CharField(
@@ -59,43 +61,54 @@ class NewJob(forms.Form):
         required=False,
         max_length=65_536,
         strip=False,
-        help_text="One name=value a line. They reach the script as --name=value and stand on the "
-        "job, so that runs can be compared by them.",
+        help_text=(
+            "One name=value per line. The script receives them as --name=value, and you can "
+            "compare runs by them."
+        ),
         widget=forms.Textarea(attrs={**_TEXT, "rows": 3, "placeholder": "lr=0.1"}),
     )
     tier = forms.CharField(max_length=48, error_messages={"required": "Choose a tier."})
     nodes = forms.IntegerField(
-        label="Nodes", min_value=1, max_value=MAX_NODES, help_text="Places of that tier."
+        label="Nodes",
+        min_value=1,
+        max_value=MAX_NODES,
+        help_text="Each node provides one place of the tier.",
     )
     procs = forms.IntegerField(
-        label="Processes a node", min_value=1, max_value=MAX_PROCS, help_text="One for each GPU."
+        label="Processes per node", min_value=1, max_value=MAX_PROCS, help_text="One for each GPU."
     )
     strategy = forms.CharField(
         required=False,
         max_length=200,
-        help_text="How ranks share the training, as one word. Leave it empty for scripts that "
-        "arrange this themselves (torchrun, Lightning, accelerate).",
+        help_text=(
+            "How ranks share the training. Leave it empty for scripts that handle this "
+            "themselves (torchrun, Lightning, accelerate)."
+        ),
         widget=forms.TextInput(attrs={**_TEXT, "list": "strategies", "placeholder": "none"}),
     )
     backend = forms.ChoiceField(
         label="Runs in",
         choices=[(info.name, info.label) for info in BACKENDS.values()],
         required=False,
-        help_text="A container keeps more apart and starts more slowly; its node needs Docker.",
+        help_text="A container isolates more and starts more slowly; its node needs Docker.",
         widget=forms.Select,
     )
     datasets = forms.CharField(
         required=False,
         max_length=1500,
-        help_text="Versions it reads, such as digits:3; in the script "
-        'slipway.dataset("digits"). Separate several by spaces.',
+        help_text=(
+            "Dataset versions to read, such as digits:3; in the script "
+            'slipway.dataset("digits"). Separate several with spaces.'
+        ),
         widget=forms.TextInput(attrs={**_TEXT, "placeholder": "digits:3"}),
     )
     requirements = forms.CharField(
         required=False,
         max_length=65_536,
-        help_text="The text of a requirements.txt. Empty: the environment of the installation. "
-        "Each set of requirements is built once and kept.",
+        help_text=(
+            "The text of a requirements.txt. Empty: the environment of the installation. Each "
+            "set of requirements is built once and cached."
+        ),
         widget=forms.Textarea(
             attrs={**_TEXT, "rows": 4, "placeholder": "torch==2.13.0\nscikit-learn"}
         ),
@@ -104,19 +117,21 @@ class NewJob(forms.Form):
         label="Attempts",
         min_value=1,
         max_value=MAX_ATTEMPTS,
-        help_text="It is given up after that many failures. Lost nodes and preemptions do not "
-        "count, and a mistake in the script is not tried again.",
+        help_text=(
+            "Maximum number of failures. Lost nodes and preemptions do not count; errors in the "
+            "script are not retried."
+        ),
     )
     max_hours = forms.FloatField(
-        label="Stop after hours",
+        label="Maximum lifetime, in hours",
         required=False,
         min_value=0.01,
         max_value=8760,
-        help_text="Empty: it runs until it is done.",
+        help_text="Empty: no limit.",
         widget=forms.NumberInput(attrs={"step": "any"}),
     )
     priority = forms.IntegerField(
-        min_value=-100, max_value=100, help_text="Higher goes first within this project."
+        min_value=-100, max_value=100, help_text="Higher priorities go first within this project."
     )
     name = forms.CharField(
         required=False,
@@ -128,8 +143,10 @@ class NewJob(forms.Form):
     tags = forms.CharField(
         required=False,
         max_length=1200,
-        help_text="Such as team=vision paper=icml; spend is split by them. Separate several by "
-        "spaces.",
+        help_text=(
+            "Such as team=vision paper=icml; used to break down spend. Separate several with "
+            "spaces."
+        ),
         widget=forms.TextInput(attrs={**_TEXT, "placeholder": "team=vision"}),
     )
 
@@ -205,7 +222,7 @@ def pairs(texts: list[str]) -> dict[str, str]:
     for text in texts:
         name, separator, value = text.partition("=")
         if not separator:
-            raise forms.ValidationError(f"“{text[:40]}” is not of the form name=value.")
+            raise forms.ValidationError(f"“{text[:40]}” must have the form name=value.")
         result[name.strip()] = value.strip()
     return result
 

@@ -12,9 +12,9 @@ from slipway.schemas.serving import BatchingMode
 _TEXT = {"autocomplete": "off", "spellcheck": "false"}
 
 BATCHING_CHOICES = (
-    ("", "Merge if golden rows prove that rows do not depend on each other"),
+    ("", "auto: merge requests if golden rows prove that rows are independent"),
     (BatchingMode.ROWS.value, "rows: merge them into one call"),
-    (BatchingMode.REQUESTS.value, "requests: predict each by itself"),
+    (BatchingMode.REQUESTS.value, "requests: predict each request separately"),
     (BatchingMode.OFF.value, "off: one request at a time"),
 )
 
@@ -26,27 +26,27 @@ class RegisterModel(forms.Form):
         r"\A[^/:\x00-\x1f\x7f]{1,100}\Z",
         label="Model",
         max_length=100,
-        help_text="A new name makes a new model; a known one gets its next version.",
+        help_text="A new name creates a model; an existing one gets a new version.",
         widget=forms.TextInput(attrs=_TEXT),
     )
     run = forms.RegexField(
         r"\A[0-9a-f]{32}\Z",
         label="Run",
-        help_text="The id of the run that logged it, as its page shows it.",
+        help_text="The id of the run that logged it, as shown on its page.",
         widget=forms.TextInput(attrs=_TEXT),
     )
     path = forms.CharField(
         label="Path in the run",
         max_length=300,
         initial="model",
-        help_text="The name it was logged under.",
+        help_text="The name used when it was logged.",
         widget=forms.TextInput(attrs=_TEXT),
     )
     batching = forms.ChoiceField(
-        label="Requests that wait together",
+        label="Queued requests",
         required=False,
         choices=BATCHING_CHOICES,
-        help_text="Merge only models in which no row changes the answer to another one.",
+        help_text="Merge only if no row affects the prediction of another.",
         widget=forms.Select,
     )
     description = forms.CharField(
@@ -58,10 +58,10 @@ class VersionBatching(forms.Form):
     """The author's statement about merging requests to a version."""
 
     batching = forms.ChoiceField(
-        label="Requests that wait together",
+        label="Queued requests",
         required=False,
         choices=BATCHING_CHOICES,
-        help_text="Endpoints follow with the next promotion of this version.",
+        help_text="Endpoints apply this with the next promotion of this version.",
         widget=forms.Select,
     )
 
@@ -73,7 +73,7 @@ class ModelCard(forms.Form):
         label="Model card",
         required=False,
         max_length=100_000,
-        help_text="What it is for and what not, its data, its limits. Markdown.",
+        help_text="Purpose, data and limits. Markdown.",
         widget=forms.Textarea(attrs={"rows": 16}),
     )
 
@@ -87,11 +87,11 @@ class Promotion(forms.Form):
         required=False, max_length=2000, widget=forms.Textarea(attrs={"rows": 2})
     )
     override_reason = forms.CharField(
-        label="Reason to pass closed gates",
+        label="Reason to override closed gates",
         required=False,
         min_length=3,
         max_length=2000,
-        help_text="It stands in the audit log, with your name.",
+        help_text="Recorded in the audit log with your name.",
         widget=forms.Textarea(attrs={"rows": 2}),
     )
 
@@ -101,7 +101,7 @@ class ProjectStages(forms.Form):
 
     stages = forms.CharField(
         max_length=600,
-        help_text="In order, separated by commas. A stage that holds a version stays.",
+        help_text="In order, separated by commas. Stages in use cannot be removed.",
         widget=forms.TextInput(attrs=_TEXT),
     )
 
@@ -115,7 +115,10 @@ class Gates(forms.Form):
 
     kind = forms.ChoiceField(
         label="Before",
-        choices=(("stage", "a version reaches the stage"), ("alias", "the alias is set")),
+        choices=(
+            ("stage", "a version reaches the stage"),
+            ("alias", "the alias is set"),
+        ),
         widget=forms.Select,
     )
     name = forms.CharField(
@@ -124,45 +127,46 @@ class Gates(forms.Form):
         widget=forms.TextInput(attrs={**_TEXT, "list": "targets", "placeholder": "Production"}),
     )
     signature = forms.BooleanField(
-        label="It has a signature",
+        label="Signature required",
         required=False,
-        help_text="What goes in and what comes out.",
+        help_text="Input and output columns.",
     )
     golden = forms.BooleanField(
-        label="Golden predictions are recorded",
+        label="Golden predictions required",
         required=False,
-        help_text="Inputs with the outputs that training saw; every replica has to repeat them.",
+        help_text="Inputs with their expected outputs; every replica must reproduce them.",
     )
     approval = forms.BooleanField(
-        label="Somebody else approves",
+        label="Approval required",
         required=False,
-        help_text="A maintainer who neither registered the version nor asked for it.",
+        help_text="By a maintainer who neither registered the version nor requested it.",
     )
     metric = forms.CharField(
-        label="A job measured",
+        label="Metric",
         required=False,
         max_length=250,
-        help_text="The name of a metric. Empty: nothing is measured.",
+        help_text="Measured by a job. Empty: no evaluation gate.",
         widget=forms.TextInput(attrs={**_TEXT, "placeholder": "accuracy"}),
     )
     dataset = forms.CharField(
-        label="On the data",
+        label="Dataset version",
         required=False,
         max_length=100,
-        help_text="A version such as digits:3, which the job has to have read. "
-        "The newest 50 versions are suggested.",
+        help_text=(
+            "Such as digits:3; the job must have read it. The newest 50 versions are suggested."
+        ),
         widget=forms.TextInput(attrs={**_TEXT, "list": "data", "placeholder": "digits:3"}),
     )
     better = forms.ChoiceField(
-        label="Better is",
+        label="Better value",
         choices=(("higher", "higher"), ("lower", "lower")),
         widget=forms.Select,
     )
     margin = forms.FloatField(
-        label="By at least",
+        label="Minimum improvement",
         required=False,
         initial=0,
-        help_text="Against the version that is there now; below zero: how much worse it may be.",
+        help_text="Over the current version; a negative value is how much worse it may be.",
         widget=forms.NumberInput(attrs={"step": "any"}),
     )
 
@@ -176,7 +180,7 @@ class Gates(forms.Form):
         if bool(data["metric"]) != bool(data["dataset"]):
             self.add_error(
                 "dataset" if data["metric"] else "metric",
-                "A measurement needs both: the metric and the data.",
+                "An evaluation needs both a metric and a dataset version.",
             )
             return data
         kinds = ("signature", "golden", "approval")
@@ -198,7 +202,7 @@ class Gates(forms.Form):
         except ValidationError as error:
             for fault in error.errors():
                 field = str(fault["loc"][-1])
-                message = "This is no reference such as digits:3."
+                message = "Use a reference such as digits:3."
                 if field != "dataset":
                     message = f"This {predicate_of_fault(fault)}."
                 self.add_error(field if field in self.fields else None, message)

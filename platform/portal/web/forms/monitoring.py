@@ -24,41 +24,43 @@ class MonitorSettingsForm(forms.Form):
         label="Task",
         required=False,
         choices=[("", "Inferred"), *((one.value, TASKS[one.value]) for one in ModelTask)],
-        help_text="Decides how predictions are compared with labels. Quality is measured again.",
+        help_text="How predictions are compared with labels. Quality is recomputed.",
     )
     label_type = forms.ChoiceField(
-        label="Type of labels",
+        label="Label type",
         required=False,
         choices=[("", "Inferred"), *((one.value, one.value.capitalize()) for one in LabelType)],
-        help_text="Boolean labels may be true, false, 1 or 0. Text keeps leading zeros.",
+        help_text="Boolean labels can be true, false, 1 or 0. Text preserves leading zeros.",
     )
     min_accuracy = forms.FloatField(
-        label="Least accuracy",
+        label="Minimum accuracy",
         required=False,
         min_value=0,
         max_value=1,
-        help_text="Between 0 and 1. Without it measured accuracy is compared with its estimate.",
+        help_text="Between 0 and 1. Empty: measured accuracy is compared with its estimate.",
     )
     max_mean_error = forms.FloatField(
-        label="Largest mean absolute error",
+        label="Maximum mean absolute error",
         required=False,
         min_value=0,
         max_value=1e300,
-        help_text="Of a regression or forecast.",
+        help_text="For regression and forecasts.",
     )
     max_error_percent = forms.FloatField(
-        label="Most errors, in percent",
+        label="Maximum errors, in percent",
         required=False,
         min_value=0.001,
         max_value=100,
-        help_text="Of the last 15 minutes.",
+        help_text="Over the last 15 minutes.",
     )
     max_p95_ms = forms.FloatField(
-        label="Slowest twentieth, in ms", required=False, min_value=0.001, max_value=1e9
+        label="Maximum p95 latency, in ms", required=False, min_value=0.001, max_value=1e9
     )
-    keep_days = forms.IntegerField(label="Keep predictions for days", min_value=1, max_value=3650)
-    watch_drift = forms.BooleanField(label="Alert when inputs drift", required=False)
-    watch_outputs = forms.BooleanField(label="Alert when outputs drift", required=False)
+    keep_days = forms.IntegerField(
+        label="Retention of predictions, in days", min_value=1, max_value=3650
+    )
+    watch_drift = forms.BooleanField(label="Alert on input drift", required=False)
+    watch_outputs = forms.BooleanField(label="Alert on output drift", required=False)
 
     @classmethod
     def of(cls, settings: MonitorSettings) -> dict[str, object]:
@@ -75,7 +77,7 @@ class NewChannel(forms.Form):
     target = forms.CharField(
         label="Address",
         max_length=2000,
-        help_text="The address of a member, or an https address.",
+        help_text="E-mail address of a member, or an https address.",
         widget=forms.TextInput(attrs=_TEXT),
     )
 
@@ -84,10 +86,12 @@ class LabelUpload(forms.Form):
     """A file of labels."""
 
     file = forms.FileField(
-        label="File of labels",
-        help_text="CSV, JSON lines or Parquet with the columns <code>prediction_id</code> or "
-        "<code>own_id</code>, <code>value</code>, and <code>row</code> for requests of several "
-        "rows. Labels that are sent again count once; empty values are skipped.",
+        label="Label file",
+        help_text=(
+            "CSV, JSON lines or Parquet with the columns <code>prediction_id</code> or "
+            "<code>own_id</code>, <code>value</code>, and <code>row</code> for requests of "
+            "several rows. Repeated labels count once; empty values are skipped."
+        ),
         widget=forms.ClearableFileInput(attrs={"accept": ".csv,.jsonl,.ndjson,.parquet,.gz"}),
     )
 
@@ -97,6 +101,8 @@ class AsData(forms.Form):
 
     dataset = forms.CharField(
         max_length=63,
-        help_text="Made if it is not there. Takes what matches the filters and has a label.",
+        help_text=(
+            "Created if it does not exist. Contains labelled predictions that match the filters."
+        ),
         widget=forms.TextInput(attrs=_TEXT),
     )

@@ -10,37 +10,39 @@ from slipway.schemas.notebook_servers import WORKDAYS, ServerEdit, ServerIn, Wee
 
 _TEXT = {"autocomplete": "off", "spellcheck": "false"}
 _TIME = "%H:%M"
-_NO_TIME = {"invalid": "Write it as 08:00."}
+_NO_TIME = {"invalid": "Enter a time such as 08:00."}
 
 
 class ServerTimes(forms.Form):
     """When a server stops and starts by itself."""
 
     idle_minutes = forms.IntegerField(
-        label="Stop when idle for minutes",
+        label="Idle timeout, in minutes",
         min_value=5,
         max_value=10_080,
-        help_text="A busy kernel is never idle; an open browser tab is no work. Tiers above $1 an "
-        "hour stop sooner.",
+        help_text=(
+            "A busy kernel is never idle; an open browser tab does not count as activity. Tiers "
+            "above $1 per hour stop sooner."
+        ),
     )
     daily_start = forms.TimeField(
-        label="Start every day at",
+        label="Daily start",
         required=False,
-        help_text="In UTC. Empty: when you start it.",
+        help_text="In UTC. Empty: manual start.",
         input_formats=[_TIME],
         error_messages=_NO_TIME,
         widget=forms.TimeInput(attrs={"type": "time"}, format=_TIME),
     )
     daily_stop = forms.TimeField(
-        label="Stop every day at",
+        label="Daily stop",
         required=False,
-        help_text="In UTC, whether it works or not; JupyterLab says so five minutes ahead.",
+        help_text="In UTC, even when busy. JupyterLab warns you five minutes before.",
         input_formats=[_TIME],
         error_messages=_NO_TIME,
         widget=forms.TimeInput(attrs={"type": "time"}, format=_TIME),
     )
     days = forms.MultipleChoiceField(
-        label="On these days",
+        label="Days",
         required=False,
         choices=[(day.value, day.value.capitalize()) for day in Weekday],
         initial=[day.value for day in WORKDAYS],
@@ -75,11 +77,11 @@ class EditServer(ServerTimes):
 
     tier = forms.ChoiceField(label="Tier", required=False)
     max_hours = forms.FloatField(
-        label="Stop after hours",
+        label="Maximum lifetime, in hours",
         required=False,
         min_value=0,
         max_value=720,
-        help_text="Empty: only when it is idle, or when you stop it.",
+        help_text="Empty: until it is idle or you stop it.",
         widget=forms.NumberInput(attrs={"step": "any"}),
     )
     field_order = ("tier", "idle_minutes", "max_hours", "daily_start", "daily_stop", "days")
@@ -116,29 +118,31 @@ class LaunchServer(ServerTimes):
 
     name = forms.CharField(
         max_length=48,
-        help_text="Small letters, digits and hyphens; it tells your servers apart.",
+        help_text="Lower-case letters, digits and hyphens; unique among your servers.",
         widget=forms.TextInput(attrs=_TEXT),
     )
     tier = forms.CharField(max_length=48, error_messages={"required": "Choose a tier."})
     max_hours = forms.FloatField(
-        label="Stop after hours",
+        label="Maximum lifetime, in hours",
         required=False,
         min_value=0.01,
         max_value=720,
-        help_text="Empty: only when it is idle, or when you stop it.",
+        help_text="Empty: until it is idle or you stop it.",
         widget=forms.NumberInput(attrs={"step": "any"}),
     )
     requirements = forms.CharField(
         required=False,
         max_length=65_536,
-        help_text="The text of a requirements.txt. Empty: the environment of the installation. "
-        "What you install with %pip stays over stops either way.",
+        help_text=(
+            "The text of a requirements.txt. Empty: the environment of the installation. "
+            "Packages installed with %pip survive restarts either way."
+        ),
         widget=forms.Textarea(attrs={**_TEXT, "rows": 4, "placeholder": "polars\nscikit-learn"}),
     )
     tags = forms.CharField(
         required=False,
         max_length=1200,
-        help_text="Such as team=vision; spend is split by them. Separate several by spaces.",
+        help_text="Such as team=vision; used to break down spend. Separate several with spaces.",
         widget=forms.TextInput(attrs={**_TEXT, "placeholder": "team=vision"}),
     )
 
@@ -152,7 +156,7 @@ class LaunchServer(ServerTimes):
         for text in str(self.cleaned_data["tags"]).split():
             name, separator, value = text.partition("=")
             if not separator:
-                raise forms.ValidationError(f"“{text[:40]}” is not of the form name=value.")
+                raise forms.ValidationError(f"“{text[:40]}” must have the form name=value.")
             clean_tags[name] = value
         return clean_tags
 

@@ -20,7 +20,7 @@ class NewBranch(forms.Form):
 
     path = forms.CharField(
         max_length=500,
-        help_text="Path in the project; it ends in .ipynb.",
+        help_text="Path in the project, ending in .ipynb.",
         widget=forms.TextInput(attrs=_TEXT),
     )
 
@@ -34,15 +34,15 @@ class RunNotebook(forms.Form):
         required=False,
         max_length=65_536,
         strip=False,
-        help_text="One name=value a line, in place of what the cell tagged “parameters” sets.",
+        help_text="One name=value per line; overrides the cell tagged “parameters”.",
         widget=forms.Textarea(attrs={**_TEXT, "rows": 5, "placeholder": "rate=0.1"}),
     )
     max_hours = forms.FloatField(
-        label="Stop after hours",
+        label="Maximum lifetime, in hours",
         required=False,
         min_value=0.01,
         max_value=8760,
-        help_text="Empty: it runs until it is done.",
+        help_text="Empty: no limit.",
         widget=forms.NumberInput(attrs={"step": "any"}),
     )
     name = forms.CharField(
@@ -54,8 +54,10 @@ class RunNotebook(forms.Form):
     requirements = forms.CharField(
         required=False,
         max_length=65_536,
-        help_text="The text of a requirements.txt, with papermill and ipykernel in it. Empty: the "
-        "environment of the installation.",
+        help_text=(
+            "The text of a requirements.txt that includes papermill and ipykernel. Empty: the "
+            "environment of the installation."
+        ),
         widget=forms.Textarea(attrs={**_TEXT, "rows": 4, "placeholder": "papermill\nipykernel"}),
     )
 

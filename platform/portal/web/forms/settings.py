@@ -14,14 +14,14 @@ SCOPE_MEANINGS = {
     Scope.PROJECTS_READ: "See your projects, teams and members",
     Scope.PROJECTS_WRITE: "Create, edit and archive projects and teams",
     Scope.MEMBERS_WRITE: "Invite people, change roles, remove members",
-    Scope.SECRETS_WRITE: "Write and delete project secrets",
+    Scope.SECRETS_WRITE: "Set and delete project secrets",
     Scope.TOKENS_READ: "List your API tokens",
-    Scope.TOKENS_WRITE: "Make and revoke API tokens",
-    Scope.AUDIT_READ: "Read the audit log you may see",
+    Scope.TOKENS_WRITE: "Create and revoke API tokens",
+    Scope.AUDIT_READ: "Read the audit log you have access to",
     Scope.FILES_READ: "Download files of your projects",
     Scope.FILES_WRITE: "Upload files to your projects",
-    Scope.WORKLOADS_READ: "See what runs in your projects, with its logs",
-    Scope.WORKLOADS_WRITE: "Run and stop things in your projects",
+    Scope.WORKLOADS_READ: "See workloads and logs in your projects",
+    Scope.WORKLOADS_WRITE: "Run and stop workloads in your projects",
     Scope.MODELS_PROMOTE: "Promote models, and approve promotions",
     Scope.EXPERIMENTS_READ: "Read experiments, runs and models, with MLflow too",
     Scope.EXPERIMENTS_WRITE: "Log runs and register models, with MLflow too",
@@ -39,7 +39,7 @@ class Profile(forms.Form):
 
     name = forms.CharField(
         max_length=100,
-        help_text="The name other members read.",
+        help_text="Shown to other members.",
         widget=forms.TextInput(attrs={"autocomplete": "name"}),
     )
 
@@ -49,11 +49,11 @@ class NewTokenForm(forms.Form):
 
     name = forms.CharField(
         max_length=100,
-        help_text="What it is for, for example “laptop” or “nightly job”.",
+        help_text="Purpose, for example “laptop” or “nightly job”.",
         widget=forms.TextInput(attrs={"autocomplete": "off"}),
     )
     scopes = forms.MultipleChoiceField(
-        label="What it may do",
+        label="Scopes",
         widget=forms.CheckboxSelectMultiple(attrs={"class": "form-check-input"}),
         choices=[],
     )
@@ -66,17 +66,17 @@ class NewTokenForm(forms.Form):
         super().__init__(*args, **kwargs)
         offered = [scope for scope in Scope if scope != Scope.ADMIN or by.is_administrator]
         self.fields["scopes"] = forms.MultipleChoiceField(
-            label="What it may do",
+            label="Scopes",
             widget=forms.CheckboxSelectMultiple(attrs={"class": "form-check-input"}),
             choices=[(scope.value, _shown(scope)) for scope in offered],
         )
         self.projects = {p.slug: p for p in projects.live().order_by("name")}
-        choices = [("", "All your projects, those you join later too")]
+        choices = [("", "All your projects, including future ones")]
         choices += [(slug, project.name) for slug, project in self.projects.items()]
         self.fields["project"] = forms.ChoiceField(
             required=False,
             choices=choices,
-            help_text="A token confined to one project reaches nothing outside it.",
+            help_text="A token limited to one project has no access outside it.",
         )
 
     def clean_scopes(self) -> list[Scope]:
@@ -105,8 +105,10 @@ class WriteSecret(forms.Form):
 
     name = forms.CharField(
         max_length=64,
-        help_text="Capital letters, digits, underscores. "
-        "User code finds it under this name in its environment.",
+        help_text=(
+            "Capital letters, digits and underscores. Code reads it from the environment "
+            "variable with this name."
+        ),
         widget=forms.TextInput(
             attrs={"autocomplete": "off", "spellcheck": "false", "placeholder": "HF_TOKEN"}
         ),
@@ -114,7 +116,7 @@ class WriteSecret(forms.Form):
     value = forms.CharField(
         max_length=32_768,
         strip=False,
-        help_text="Encrypted at once. Nobody reads it back here, not even an owner.",
+        help_text="Encrypted immediately. Nobody can read it back, not even an owner.",
         widget=forms.Textarea(attrs={"rows": 3, "autocomplete": "off", "spellcheck": "false"}),
     )
 
@@ -127,11 +129,13 @@ class HandOver(forms.Form):
     """New owner of everything whose last owner is a suspended person."""
 
     hand_over_to = forms.EmailField(
-        label="Hand over to",
+        label="New owner",
         required=False,
         max_length=254,
-        help_text="E-mail address of the person who becomes owner of every team and project this "
-        "person is the last owner of.",
+        help_text=(
+            "E-mail address of the person who takes over every team and project that would have "
+            "no owner."
+        ),
         widget=forms.EmailInput(attrs={"autocomplete": "off"}),
     )
 
@@ -143,6 +147,6 @@ class HandOver(forms.Form):
         heir = User.objects.matching("").filter(email=email, is_active=True).first()
         if heir is None:
             raise forms.ValidationError(
-                "There is no active person with this address. Check it on the page People."
+                "There is no active person with this address. Check the People page."
             )
         return heir.pk

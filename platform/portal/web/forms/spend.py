@@ -50,7 +50,7 @@ class SetBudget(forms.Form):
         widget=forms.TextInput(attrs={**_TEXT, "list": "groups"}),
     )
     person = forms.EmailField(
-        label="Or a person", required=False, help_text="By e-mail address; administrators only."
+        label="Or a person", required=False, help_text="E-mail address; administrators only."
     )
     limit = Dollars(label="Limit in dollars")
     period = forms.ChoiceField(
@@ -58,7 +58,7 @@ class SetBudget(forms.Form):
         choices=((BudgetPeriod.MONTH.value, "each month"), (BudgetPeriod.TOTAL.value, "all time")),
     )
     stops = forms.BooleanField(
-        label="At the limit, refuse new starts and stop what runs", required=False, initial=True
+        label="At the limit, refuse new starts and stop running work", required=False, initial=True
     )
     counts_exempt = forms.BooleanField(label="Stop endpoints too", required=False)
 
@@ -66,7 +66,7 @@ class SetBudget(forms.Form):
         """Build the request for the service, as `wanted`."""
         data = super().clean() or {}
         if bool(data.get("group")) == bool(data.get("person")):
-            self.add_error("group", "Name a project or a team, or a person.")
+            self.add_error("group", "Enter a project, a team or a person.")
         if self.errors:
             return data
         slug = data["group"].strip()
@@ -82,7 +82,7 @@ class SetBudget(forms.Form):
                 counts_exempt=data["counts_exempt"],
             )
         except ValueError:
-            self.add_error("group", "The limit is more than nothing, and the address a short name.")
+            self.add_error("group", "The limit must be more than 0, and the address a short name.")
         return data
 
 
@@ -91,7 +91,7 @@ class ChangeBudget(forms.Form):
 
     limit = Dollars(label="Limit in dollars")
     stops = forms.BooleanField(
-        label="At the limit, refuse new starts and stop what runs", required=False
+        label="At the limit, refuse new starts and stop running work", required=False
     )
     counts_exempt = forms.BooleanField(label="Stop endpoints too", required=False)
 
@@ -99,7 +99,7 @@ class ChangeBudget(forms.Form):
         """Require a limit above zero."""
         limit: int = self.cleaned_data["limit"]
         if limit < 1:
-            raise forms.ValidationError("The limit is more than nothing.")
+            raise forms.ValidationError("The limit must be more than 0.")
         return limit
 
 
@@ -110,10 +110,10 @@ class Override(forms.Form):
         min_value=0,
         max_value=_MOST_HOURS,
         initial=1,
-        help_text="0 ends it.",
+        help_text="0 ends the override.",
         widget=forms.NumberInput(attrs={"step": "any"}),
     )
-    reason = forms.CharField(max_length=300, help_text="It stands in the audit log.")
+    reason = forms.CharField(max_length=300, help_text="Recorded in the audit log.")
 
 
 class RatesForm(forms.Form):
@@ -122,24 +122,26 @@ class RatesForm(forms.Form):
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
         for name in RESOURCES:
-            self.fields[name] = Dollars(label=f"{_UNITS[name]}, dollars an hour")
+            self.fields[name] = Dollars(label=f"{_UNITS[name]}, dollars per hour")
 
 
 _EXPLAINED = {
-    "rent_per_hour": "What an hour of one such machine costs you rented.",
-    "used_hours": "How many such hours you need a month; filled in from your own use.",
-    "price": "What one machine costs to buy, with everything in it.",
-    "watts": "What it draws on average; it is always on.",
-    "power_per_kwh": "Dollars a kilowatt-hour.",
-    "power_overhead": "What cooling adds: 1.4 is 40 % more.",
-    "hosting_per_month": "Rack, network and insurance, dollars a month.",
-    "staff_hours_per_month": "Hours a month somebody looks after it.",
-    "staff_per_hour": "What such an hour costs, in dollars.",
-    "interest_percent": "What the money would earn elsewhere, a year.",
-    "months": "Over how many months it is written off.",
-    "rest_percent": "What is left of its price after that.",
-    "failing_percent": "Part of its hours lost to faults and repairs.",
-    "most_percent": "Part of the rest that can be put to use; queues never fill a machine wholly.",
+    "rent_per_hour": "Rent of one such machine per hour.",
+    "used_hours": "Machine hours you need per month; filled in from your usage.",
+    "price": "Purchase price of one complete machine.",
+    "watts": "Average power draw; it is always on.",
+    "power_per_kwh": "Dollars per kilowatt-hour.",
+    "power_overhead": "Cooling overhead (PUE): 1.4 is 40 % more.",
+    "hosting_per_month": "Rack, network and insurance, dollars per month.",
+    "staff_hours_per_month": "Operator hours per month.",
+    "staff_per_hour": "Dollars per operator hour.",
+    "interest_percent": "Interest per year on the capital.",
+    "months": "Depreciation period in months.",
+    "rest_percent": "Residual value after that.",
+    "failing_percent": "Share of hours lost to faults and repairs.",
+    "most_percent": (
+        "Share of the remaining hours you can use; a queue never fills a machine completely."
+    ),
 }
 _LABELS = {"price": "Purchase price in dollars", "watts": "Power in watts", "months": "Write-off"}
 

@@ -206,7 +206,7 @@ def terminal(name: str, line: str, *args: str, words: str = "") -> dict[str, str
     return {
         "id": name,
         "text": line.format(*map(shlex.quote, args)),
-        "words": words or "The same from a terminal",
+        "words": words or "From the command line",
     }
 
 

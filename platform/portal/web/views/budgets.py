@@ -47,7 +47,7 @@ def budgets(request: HttpRequest) -> HttpResponse:
     form = SetBudget(sent(request), initial={"group": request.GET.get("group", "")[:48]})
     done = carry_out(request, form, lambda data: set_budget(by=principal.user, spec=data["wanted"]))
     if done:
-        messages.success(request, f"The budget of {done.result.scope_name} is set.")
+        messages.success(request, f"Budget of {done.result.scope_name} set.")
         return redirect("budget", done.result.pk)
     budgets_queryset = Budget.objects.visible_to(principal).select_related(
         "project", "team", "person"
@@ -90,7 +90,7 @@ def budget(request: HttpRequest, budget: str) -> HttpResponse:
         else carry_out(request, change, lambda data: _change(budget_row, user, data))
     )
     if done:
-        messages.success(request, "The budget is changed.")
+        messages.success(request, "Budget changed.")
         return redirect("budget", budget_row.pk)
     context = {
         "budget": budget_row,
@@ -158,13 +158,13 @@ def budget_delete(request: HttpRequest, budget: str) -> HttpResponse:
     budget_row = gated_budget(request)
     if request.method == "POST":
         remove_budget(budget=budget_row, by=require_principal(request).user)
-        messages.success(request, f"{budget_row.scope_name} has no such limit any more.")
+        messages.success(request, f"{budget_row.scope_name} no longer has this limit.")
         return redirect("budgets")
     question = Question(
         title=f"Remove the budget of {budget_row.scope_name}?",
         effects=(
-            "Nothing is refused or stopped on its account any more.",
-            "What was spent stays in the ledger, and this in the audit log.",
+            "This budget no longer refuses or stops work.",
+            "Past spend stays in the ledger; the audit log records the removal.",
         ),
         button="Remove the budget",
         back=reverse("budget", args=[budget_row.pk]),

@@ -180,14 +180,14 @@ def project_dataset_delete(request: HttpRequest, project: str, dataset: str) -> 
     if request.method == "POST":
         if not one_click(request, lambda: delete_dataset(dataset=dataset_row)):
             return redirect(back)
-        messages.success(request, f"{dataset_row.name} is deleted. It can be brought back below.")
+        messages.success(request, f"{dataset_row.name} deleted. You can restore it below.")
         return redirect(address_of(dataset_row.project, "datasets"))
     count = ready_versions(dataset_row).count()
     question = Question(
         title=f"Delete the dataset {dataset_row.name}?",
         effects=(
-            f"Its {count} version{'' if count == 1 else 's'} can no longer be read by jobs.",
-            "It can be brought back for three days; then its bytes are freed.",
+            f"Its {count} version{'' if count == 1 else 's'} will no longer be readable by jobs.",
+            "You can restore it for three days; then its storage is freed.",
         ),
         button="Delete the dataset",
         back=back,
@@ -206,18 +206,18 @@ def project_dataset_version_delete(
     back = address_of(version_row.dataset.project, "dataset", version_row.dataset.name)
     if request.method == "POST":
         if one_click(request, lambda: delete_version(version=version_row)):
-            message = f"{version_row.reference} is deleted. It can be brought back below."
-            messages.success(request, message if version_row.number else "The draft is gone.")
+            message = f"{version_row.reference} deleted. You can restore it below."
+            messages.success(request, message if version_row.number else "Draft deleted.")
         return redirect(back)
     jobs = jobs_reading(version_row)
     question = Question(
         title=f"Delete {version_row.reference}?" if version_row.number else "Delete this draft?",
         effects=(
-            f"{jobs} job{'' if jobs == 1 else 's'} cannot be repeated then.",
-            "It can be brought back for three days; then its bytes are freed.",
+            f"{jobs} job{'' if jobs == 1 else 's'} can then no longer be reproduced.",
+            "You can restore it for three days; then its storage is freed.",
         )
         if version_row.number
-        else ("What was sent for it is dropped.",),
+        else ("Its uploaded files are deleted.",),
         button="Delete",
         back=back,
         **_WHERE,
@@ -232,7 +232,7 @@ def project_dataset_restore(request: HttpRequest, project: str, dataset: str) ->
     dataset_row = gated_dataset(request)
     if not one_click(request, lambda: restore_dataset(dataset=dataset_row)):
         return redirect(address_of(dataset_row.project, "datasets"))
-    messages.success(request, f"{dataset_row.name} is back.")
+    messages.success(request, f"{dataset_row.name} restored.")
     return redirect(address_of(dataset_row.project, "dataset", dataset_row.name))
 
 
@@ -244,5 +244,5 @@ def project_dataset_version_restore(
     """Bring back a version that was deleted."""
     version_row = gated_version(request)
     if one_click(request, lambda: restore_version(version=version_row)):
-        messages.success(request, f"{version_row.reference} is back.")
+        messages.success(request, f"{version_row.reference} restored.")
     return redirect(address_of(version_row.dataset.project, "dataset", version_row.dataset.name))

@@ -63,7 +63,9 @@ def project_endpoint_promote(request: HttpRequest, project: str, endpoint: str) 
     )
     if done:
         number = done.result.revision.number
-        messages.success(request, f"Revision {number} is starting; traffic follows by the plan.")
+        messages.success(
+            request, f"Revision {number} is starting; traffic will shift according to the plan."
+        )
         return redirect(_back(endpoint_row))
     rate = endpoint_row.tier.nano_usd_per_hour
     context = {
@@ -91,7 +93,7 @@ def project_endpoint_return(
         raise NotFound
     requested = Promote(revision=number)
     if one_click(request, lambda: promote(endpoint=endpoint_row, by=by, spec=requested)):
-        messages.success(request, f"Revision {number} is coming back.")
+        messages.success(request, f"Revision {number} is starting again.")
     return redirect(_back(endpoint_row))
 
 
@@ -101,7 +103,7 @@ def project_endpoint_rollback(request: HttpRequest, project: str, endpoint: str)
     """Roll back to the previous revision."""
     endpoint_row, by = gated_endpoint(request), require_principal(request).user
     if one_click(request, lambda: roll_back(endpoint=endpoint_row, by=by)):
-        messages.success(request, "The traffic goes to the revision before.")
+        messages.success(request, "Rolling back to the previous revision.")
     return redirect(_back(endpoint_row))
 
 
@@ -117,13 +119,13 @@ def project_endpoint_pause(request: HttpRequest, project: str, endpoint: str) ->
         lambda data: pause_endpoint(endpoint=endpoint_row, by=by, reason=data["reason"]),
     )
     if done:
-        messages.success(request, f"{endpoint_row.name} is paused.")
+        messages.success(request, f"{endpoint_row.name} paused.")
         return redirect(_back(endpoint_row))
     question = Question(
         title=f"Pause {endpoint_row.name}?",
         effects=(
-            "Whoever asks it gets 503 with the reason, until somebody resumes it.",
-            "Its replicas stop, so nothing is charged; resuming takes as long as a start.",
+            "Requests get 503 with the reason until somebody resumes the endpoint.",
+            "Its replicas stop, so it costs nothing. Resuming takes as long as a start.",
         ),
         button="Pause the endpoint",
         back=_back(endpoint_row),
@@ -151,13 +153,13 @@ def project_endpoint_delete(request: HttpRequest, project: str, endpoint: str) -
     if request.method == "POST":
         if one_click(request, lambda: delete_endpoint(endpoint=endpoint_row, by=by)):
             messages.success(
-                request, f"{endpoint_row.name} finishes what it works on, and goes away."
+                request, f"{endpoint_row.name} is being deleted; open requests are completed first."
             )
         return redirect("project_endpoints", gated_project(request).slug)
     effects = (
-        f"Whoever asks {endpoint_row.name} is refused from now on; its keys count no more.",
-        "Its replicas finish what they work on and stop; nothing is charged after that.",
-        "The model, the recorded predictions and what it has cost stay.",
+        f"{endpoint_row.name} immediately refuses all requests; its keys stop working.",
+        "Its replicas complete open requests and stop; after that it costs nothing.",
+        "The model, the captured predictions and past costs are retained.",
     )
     question = Question(
         title=f"Delete {endpoint_row.name}?",
@@ -180,7 +182,7 @@ def project_endpoint_change(request: HttpRequest, project: str, endpoint: str) -
         request, form, lambda _: change_endpoint(endpoint=endpoint_row, by=by, change=form.wanted)
     )
     if done:
-        messages.success(request, "The change is in force within seconds.")
+        messages.success(request, "The change takes effect within seconds.")
         return redirect(_back(endpoint_row))
     context = {"endpoint": endpoint_row, "form": form}
     status = status_of(form)

@@ -49,16 +49,13 @@ def project_endpoint_key_revoke(
     back = address_of(endpoint_row.project, "endpoint", endpoint_row.name)
     if request.method == "POST":
         if one_click(request, lambda: revoke_key(endpoint=endpoint_row, by=by, key_id=key)):
-            messages.success(request, f"The key {endpoint_key.name} is revoked.")
+            messages.success(request, f"Key {endpoint_key.name} revoked.")
         return redirect(back)
     question = Question(
         title=f"Revoke the key {endpoint_key.name}?",
         effects=(
-            (
-                f"Whoever asks {endpoint_row.name} with {endpoint_key.prefix}… "
-                "is refused within seconds."
-            ),
-            "It cannot be undone; another key can be made at any time.",
+            (f"{endpoint_row.name} refuses requests with {endpoint_key.prefix}… within seconds."),
+            "You cannot undo this. You can create a new key at any time.",
         ),
         button="Revoke the key",
         back=back,

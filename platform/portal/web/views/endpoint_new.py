@@ -42,7 +42,7 @@ def project_endpoint_new(request: HttpRequest, project: str) -> HttpResponse:
         )
     if done:
         made = done.result
-        messages.success(request, f"{made.name} is being made.")
+        messages.success(request, f"Creating {made.name}.")
         return redirect("project_endpoint", project_row.slug, made.name)
     room = Capacity(read_sites())
     context = {

@@ -186,8 +186,8 @@ def project_endpoint_openapi(request: HttpRequest, project: str, endpoint: str) 
     answered = described(endpoint=gated_endpoint(request), by=require_principal(request).user)
     if answered.status != _OK or not isinstance(answered.body, dict):
         raise Conflict(
-            "The gateway cannot describe this endpoint now.",
+            "The gateway cannot describe this endpoint at the moment.",
             code="gateway_away",
-            next_step="Try again once the endpoint serves.",
+            next_step="Try again when the endpoint is serving.",
         )
     return JsonResponse(answered.body, json_dumps_params={"indent": 2})

@@ -133,7 +133,7 @@ def project_runs_delete(request: HttpRequest, project: str) -> HttpResponse:
     if done and done.result:
         request.session[_UNDO] = done.result
     if done:
-        _warn_of_others(request, len(done.result), "not in use in this project")
+        _warn_of_others(request, len(done.result), "not active in this project")
     return redirect(_back(request, project_row))
 
 
@@ -145,8 +145,8 @@ def project_runs_restore(request: HttpRequest, project: str) -> HttpResponse:
     done = one_click(request, lambda: restore_runs(project=project_row, run_ids=_chosen(request)))
     if done:
         count = len(done.result)
-        messages.success(request, f"{count} run{'' if count == 1 else 's'} back in use.")
-        _warn_of_others(request, count, "not in the bin, or its experiment is")
+        messages.success(request, f"{count} run{'' if count == 1 else 's'} restored.")
+        _warn_of_others(request, count, "not in the trash, or its experiment is")
     return redirect(_back(request, project_row))
 
 
@@ -161,15 +161,15 @@ def project_experiment_delete(request: HttpRequest, project: str, experiment: in
             request, lambda: delete_experiment(project=project_row, experiment_id=experiment)
         )
         if done:
-            messages.success(request, f"{requested.name} is in the bin.")
+            messages.success(request, f"{requested.name} moved to the trash.")
         return redirect(address_of(project_row, "experiments"))
     question = Question(
-        title=f"Put {requested.name} in the bin?",
+        title=f"Move {requested.name} to the trash?",
         effects=(
-            f"Its {requested.runs} run{'' if requested.runs == 1 else 's'} go with it.",
-            f"For {KEPT_DAYS} days it can be taken back under Experiments → Bin.",
+            f"Its {requested.runs} run{'' if requested.runs == 1 else 's'} will be moved with it.",
+            f"For {KEPT_DAYS} days you can restore it under Experiments → Trash.",
         ),
-        button="Put in the bin",
+        button="Move to trash",
         back=reverse("project_experiment", args=[project_row.slug, experiment]),
         room="projects",
         section="experiments",
@@ -186,7 +186,7 @@ def project_experiment_restore(request: HttpRequest, project: str, experiment: i
         request, lambda: restore_experiment(project=project_row, experiment_id=experiment)
     )
     if done:
-        messages.success(request, "The experiment is back, with the runs that went with it.")
+        messages.success(request, "Experiment and its runs restored.")
     return redirect(address_of(project_row, "experiments"))
 
 
@@ -202,19 +202,21 @@ def project_bin_empty(request: HttpRequest, project: str) -> HttpResponse:
             freed = done.result
             messages.success(
                 request,
-                f"{freed.runs} run{'' if freed.runs == 1 else 's'} destroyed, "
-                f"{freed.files} file{'' if freed.files == 1 else 's'} and "
-                f"{_size(freed.size_bytes)} freed.",
+                f"{freed.runs} run{'' if freed.runs == 1 else 's'} deleted, {freed.files} "
+                f"file{'' if freed.files == 1 else 's'} and {_size(freed.size_bytes)} freed.",
             )
         return redirect(back)
     question = Question(
-        title="Empty the bin for good?",
+        title="Empty the trash?",
         effects=(
-            "Every run in the bin is destroyed: metrics, parameters, tags and artifacts.",
-            "Artifacts that belong to no run any more are freed too.",
-            "Nothing of it can be taken back.",
+            (
+                "Every run in the trash is permanently deleted: metrics, parameters, tags and "
+                "artifacts."
+            ),
+            "Artifacts that no longer belong to a run are deleted too.",
+            "You cannot undo this.",
         ),
-        button="Empty the bin",
+        button="Empty the trash",
         back=back,
         room="projects",
         section="experiments",
@@ -243,9 +245,9 @@ def _chosen(request: HttpRequest) -> list[str]:
     chosen = _sent_runs(request)
     if len(chosen) > MOST_RUNS:
         raise InvalidInput(
-            f"{len(chosen)} runs were chosen, and at most {MOST_RUNS} can be changed at once.",
+            f"{len(chosen)} runs are selected; at most {MOST_RUNS} can be changed at once.",
             field="run",
-            next_step="Nothing was changed. Choose fewer, and repeat it for the others.",
+            next_step="Nothing was changed. Select fewer runs, and repeat for the others.",
         )
     return [run_id for run_id in chosen if len(run_id) == RUN_ID_CHARACTERS]
 
@@ -258,11 +260,11 @@ def _warn_of_others(request: HttpRequest, changed: int, state: str) -> None:
     """Warn about the number of chosen runs that were not changed."""
     chosen = len(_sent_runs(request))
     if not chosen:
-        messages.warning(request, "No run was chosen.")
+        messages.warning(request, "No run is selected.")
     elif chosen > changed:
         others = chosen - changed
         verb = "is" if others == 1 else "are"
-        messages.warning(request, f"{others} of the {chosen} chosen runs {verb} {state}.")
+        messages.warning(request, f"{others} of the {chosen} selected runs {verb} {state}.")
 
 
 def _back(request: HttpRequest, project: Project) -> str:

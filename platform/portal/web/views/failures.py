@@ -14,12 +14,12 @@ from portal.core.middleware import request_id_of
 
 class _Ours(SlipwayError):
     status = 500
-    title = "Slipway made a mistake"
+    title = "Internal error"
 
 
 class _NoPage(SlipwayError):
     status = 405
-    title = "There is no page here"
+    title = "Page not found"
 
 
 def error_page(request: HttpRequest, error: SlipwayError) -> HttpResponse:
@@ -44,8 +44,8 @@ def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpR
 def no_page(request: HttpRequest, refused: HttpResponse) -> HttpResponse:
     """Show that a URL only accepts form submissions, for a request with GET."""
     error = _NoPage(
-        "This address only takes what a form sends; it was opened like a page.",
-        next_step="Go back to the page with the form and send it from there.",
+        "This address only accepts form submissions; it was opened as a page.",
+        next_step="Go back to the page with the form and submit it there.",
     )
     response = error_page(request, error)
     response.headers["Allow"] = refused.headers["Allow"]
@@ -55,9 +55,9 @@ def no_page(request: HttpRequest, refused: HttpResponse) -> HttpResponse:
 def csrf_failed(request: HttpRequest, reason: str = "") -> HttpResponse:
     """Show that a form came without its anti-forgery token."""
     error = Forbidden(
-        "The form was too old, or cookies are blocked, so it could not be trusted.",
+        "The form has expired, or cookies are blocked.",
         code="csrf",
-        next_step="Go back, reload the page and send the form again.",
+        next_step="Go back, reload the page and submit the form again.",
     )
     return error_page(request, error)
 
@@ -69,8 +69,8 @@ def server_error(request: HttpRequest) -> HttpResponse:
     the session nor the database, because they may be what is broken.
     """
     error = raced(sys.exception()) or _Ours(
-        "Something went wrong on our side. It has been logged under the request id.",
-        next_step="Try again; if it stays, give the request id to the operator.",
+        "Something went wrong in Slipway. The error was logged with the request id.",
+        next_step="Try again; if it happens again, send the request id to an administrator.",
     )
     if request.headers.get("HX-Request") == "true":
         return error_page(request, error)

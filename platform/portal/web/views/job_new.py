@@ -51,7 +51,7 @@ def project_job_new(request: HttpRequest, project: str) -> HttpResponse:
     if not asks_price:
         done = carry_out(request, form, lambda _: _submit(project_row, by, form))
     if done:
-        messages.success(request, f"{done.result.workload.name} is submitted.")
+        messages.success(request, f"{done.result.workload.name} submitted.")
         return redirect(address_of(project_row, "job", done.result.workload_id))
     room = Capacity(read_sites())
     context = {
@@ -188,6 +188,6 @@ def _arriving(request: HttpRequest) -> Iterator[bytes]:
             yield piece
     except OSError as error:
         raise InvalidInput(
-            "The upload stopped half-way; nothing was stored.",
+            "The upload was interrupted; nothing was stored.",
             next_step="Choose the file again.",
         ) from error

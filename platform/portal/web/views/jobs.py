@@ -121,7 +121,7 @@ def project_job_resume(request: HttpRequest, project: str, job: str) -> HttpResp
     project_row, by = gated_project(request), require_principal(request).user
     job_row = job_of(project_row, job)
     if one_click(request, lambda: resume_job(job=job_row, by=by)):
-        messages.success(request, f"{job_row.workload.name} goes on from its checkpoint.")
+        messages.success(request, f"{job_row.workload.name} is resuming from its checkpoint.")
     return redirect(address_of(project_row, "job", job))
 
 
@@ -133,7 +133,7 @@ def project_job_cancel(request: HttpRequest, project: str, job: str) -> HttpResp
     job_row = job_of(project_row, job)
     if request.method == "POST":
         if one_click(request, lambda: cancel_job(job=job_row, by=by)):
-            messages.success(request, f"{job_row.workload.name} is being stopped.")
+            messages.success(request, f"{job_row.workload.name} is stopping.")
         return redirect(address_of(project_row, "job", job))
     return ask(
         request, _about_cancelling(standing_of(job_row, by), address_of(project_row, "job", job))
@@ -142,19 +142,22 @@ def project_job_cancel(request: HttpRequest, project: str, job: str) -> HttpResp
 
 def _about_cancelling(standing: JobStatus, back: str) -> Question:
     name = standing.workload.name
-    effects = [f"{name} gives up its place in the queue; nothing has run yet."]
+    effects = [f"{name} leaves the queue; nothing has run yet."]
     if standing.is_active:
         ranks = standing.workload.nodes * standing.workload.procs
-        requested = "Its one rank is" if ranks == 1 else f"All {ranks} ranks are"
+        requested = "Its only rank is" if ranks == 1 else f"All {ranks} ranks are"
         effects = [
-            f"{requested} asked to end, and ended after 30 seconds if they do not.",
-            "Steps since the last checkpoint are lost; log, checkpoints and cost stay.",
+            f"{requested} asked to stop, and killed after 30 seconds.",
+            (
+                "Steps since the last checkpoint are lost; the log, checkpoints and costs are "
+                "retained."
+            ),
         ]
     if standing.is_over:
-        effects = [f"{name} has ended already, so nothing happens."]
+        effects = [f"{name} has already ended, so this has no effect."]
     return Question(
         title=f"Cancel {name}?",
-        effects=(*effects, "You can run it again at any time: Clone fills in the same form."),
+        effects=(*effects, "To run it again, use Clone."),
         button="Cancel the job",
         back=back,
         room="projects",

@@ -39,7 +39,7 @@ def project_endpoint_labels(request: HttpRequest, project: str, endpoint: str) -
         parts = [
             f"{intcomma(counts.added)} added",
             f"{intcomma(counts.changed)} changed",
-            f"{intcomma(counts.same)} known before",
+            f"{intcomma(counts.same)} already known",
             f"{intcomma(counts.empty)} empty and skipped",
         ]
         text = f"Labels: {', '.join(parts)}. Quality is measured within a minute."

@@ -148,7 +148,7 @@ def _invite(request: HttpRequest) -> HttpResponse:
 def _uninvite(request: HttpRequest, invitation: str) -> HttpResponse:
     group = gated_group(request)
     invitations.revoke(group=group, invitation_id=invitation)
-    messages.success(request, "The invitation is withdrawn; its link no longer works.")
+    messages.success(request, "Invitation withdrawn; its link no longer works.")
     return redirect(address_of(group, "members"))
 
 
@@ -167,7 +167,7 @@ def _change(request: HttpRequest, user: str) -> HttpResponse:
             ),
         )
         if done:
-            messages.success(request, f"{done.result.user} is {done.result.role} now.")
+            messages.success(request, f"{done.result.user} is now {done.result.role}.")
     return redirect(address_of(group, "members"))
 
 
@@ -178,7 +178,7 @@ def _remove(request: HttpRequest, user_id: str) -> HttpResponse:
     if member is None:
         raise NotFound
     if user_id != me.pk and not gated_role(request).at_least(Role.MAINTAINER):
-        raise Forbidden("Only maintainers and owners remove others.", next_step="Ask an owner.")
+        raise Forbidden("Only maintainers and owners can remove others.", next_step="Ask an owner.")
     if request.method != "POST":
         return ask(request, _about_removing(group, member.user, me))
     done = one_click(
@@ -196,14 +196,14 @@ def _remove(request: HttpRequest, user_id: str) -> HttpResponse:
 def _about_removing(group: Group, user: User, me: User) -> Question:
     leaving = user.pk == me.pk
     effects = [
-        "Access ends with the next click; open pages are cut off within seconds.",
-        "What was made in it stays in it.",
+        "Access ends immediately; open pages are disconnected within seconds.",
+        "Everything created in it is retained.",
     ]
     if isinstance(group, Project):
         tokens = ApiToken.objects.usable().filter(user=user, project=group).count()
-        effects.insert(1, f"API tokens of theirs that are confined to it stop working: {tokens}.")
+        effects.insert(1, f"Their API tokens limited to it stop working: {tokens}.")
         if group.team is not None and Membership.objects.filter(user=user, team=group.team):
-            effects[0] = f"They stay a member through the team {group.team.name}."
+            effects[0] = f"They remain a member through the team {group.team.name}."
     return Question(
         title=f"Leave {group.name}?" if leaving else f"Remove {user} from {group.name}?",
         effects=tuple(effects),

@@ -48,7 +48,7 @@ def project_rules(request: HttpRequest, project: str) -> HttpResponse:
         lambda _: change_rules(project=project_row, spec=_wanted(form, rules), by=by),
     )
     if done:
-        messages.success(request, "The rules are in force.")
+        messages.success(request, "Rules saved.")
         return redirect("project_rules", project_row.slug)
     context = {
         "rules": rules,
@@ -95,9 +95,9 @@ def _rules(field: str, stages: list[str], gates: list[TargetGates], revision: in
         return RulesIn(stages=stages, gates=gates, revision=revision)
     except ValidationError as error:
         raise InvalidInput(
-            f"These rules cannot be: one {predicate_of_fault(error.errors()[0])}.",
+            f"These rules are not valid: one {predicate_of_fault(error.errors()[0])}.",
             field=field,
-            next_step="Stages have letters, digits, spaces, _ and -, each name once.",
+            next_step="Use letters, digits, spaces, _ and - in stage names, and each name once.",
         ) from error
 
 

@@ -169,16 +169,16 @@ def project_model_batching(
     form = VersionBatching(request.POST)
     if not form.is_valid():
         raise InvalidInput(
-            "This is no way to batch requests.",
+            "This is not a batching mode.",
             field="batching",
-            next_step="Choose rows, requests, off, or leave it to the golden rows.",
+            next_step="Choose auto, rows, requests or off.",
         )
     mode = BatchingMode(form.cleaned_data["batching"]) if form.cleaned_data["batching"] else None
     done = one_click(
         request, lambda: state_batching(project=owner, model=model, number=version, mode=mode)
     )
     if done:
-        messages.success(request, "Saved. Endpoints follow with the next promotion.")
+        messages.success(request, "Saved. Endpoints apply it with the next promotion.")
     return redirect("project_model_version", owner.slug, model, version)
 
 
@@ -222,7 +222,7 @@ def _target(request: HttpRequest) -> Target:
     if alias:
         if not _ALIAS.match(alias):
             raise InvalidInput(
-                "An alias has letters, digits, _ and - alone.",
+                "Use only letters, digits, _ and - in an alias.",
                 field="alias",
                 next_step="For example champion.",
             )
@@ -245,7 +245,7 @@ def _asked_for(
         ask_approval(
             project=project, model=model, number=version, target=target, by=by, note=data["note"]
         )
-        return "Asked. A maintainer who is not the author decides."
+        return "Approval requested. A maintainer who is not the author decides."
 
     def move(data: dict[str, Any]) -> str:
         overriding = request.POST.get("do") == "override"
@@ -259,7 +259,7 @@ def _asked_for(
             override_reason=data["override_reason"] or None if overriding else None,
             archive_replaced=data["archive_replaced"],
         )
-        return f"Version {version} is at the {target}."
+        return f"Version {version} is now at the {target}."
 
     return ask if request.POST.get("do") == "ask" else move
 
@@ -282,7 +282,7 @@ def project_model_decide(
     if done is None:
         return redirect("project_model", project_row.slug, model)
     decided = done.result
-    messages.success(request, f"The request is {decided.state}.")
+    messages.success(request, f"Request {decided.state}.")
     address = reverse(
         "project_model_promote", args=[project_row.slug, model, decided.record.number]
     )

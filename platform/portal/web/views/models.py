@@ -107,7 +107,7 @@ def project_model_card(request: HttpRequest, project: str, model: str) -> HttpRe
         ),
     )
     if done:
-        messages.success(request, "The card is saved.")
+        messages.success(request, "Model card saved.")
         return redirect("project_model", project_row.slug, model)
     context = {"form": form, "model_name": model}
     return render(request, "web/models/card.html", context | WHERE, status=status_of(form))
@@ -124,7 +124,7 @@ def project_model_register(request: HttpRequest, project: str) -> HttpResponse:
     done = carry_out(request, form, lambda data: _register(project_row, by, data))
     if done:
         made = done.result
-        messages.success(request, f"{made.model} has version {made.number}.")
+        messages.success(request, f"{made.model} now has version {made.number}.")
         return redirect("project_model_version", project_row.slug, made.model, made.number)
     context = {"form": form}
     return render(request, "web/models/register.html", context | WHERE, status=status_of(form))

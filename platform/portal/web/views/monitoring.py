@@ -140,9 +140,9 @@ def _number(text: str) -> int:
     if text.isascii() and text.isdecimal() and 0 < len(text) < 10:
         return int(text)
     raise InvalidInput(
-        f"{text[:20]} is no number of a revision.",
+        f"{text[:20]} is not a revision number.",
         field="revision",
-        next_step="Choose one of the list.",
+        next_step="Choose a revision from the list.",
     )
 
 
@@ -170,7 +170,7 @@ def project_endpoint_select(request: HttpRequest, project: str, endpoint: str) -
     done = carry_out(request, form, select)
     if done:
         name = done.result.dataset.name
-        messages.success(request, f"{name} gets another version within a minute.")
+        messages.success(request, f"{name} gets a new version within a minute.")
         return redirect("project_endpoint_predictions", project, endpoint)
     return _predictions(request, endpoint_row, form)
 
@@ -188,9 +188,9 @@ def project_endpoint_predictions_export(
         if file_format == known:
             return export_answer(gated_endpoint(request), _filters(request), known)
     raise InvalidInput(
-        "Predictions are exported as csv or jsonl.",
+        "Predictions can be exported as csv or jsonl.",
         field="format",
-        next_step="Choose one of both on the page of predictions.",
+        next_step="Choose a format on the predictions page.",
     )
 
 
@@ -250,7 +250,7 @@ def project_endpoint_snooze(
     if one_click(
         request, lambda: snooze_alert(endpoint=endpoint_row, alert_id=alert, by=by, hours=24.0)
     ):
-        messages.success(request, "Snoozed for a day.")
+        messages.success(request, "Alert snoozed for a day.")
     return redirect("project_endpoint_monitoring", project, endpoint)
 
 
@@ -269,7 +269,7 @@ def project_endpoint_watching(request: HttpRequest, project: str, endpoint: str)
         )
 
     if carry_out(request, watching, change):
-        messages.success(request, "It is watched that way from now on.")
+        messages.success(request, "Limits saved.")
         return redirect("project_endpoint_watching", project, endpoint)
     return _watching(request, endpoint_row, watching, NewChannel(None))
 

@@ -187,17 +187,19 @@ def node_change(request: HttpRequest, node: str) -> HttpResponse:
     node_row, form = _found(node), Reason(request.POST)
     requested = request.POST.get("do", "")
     if requested not in ("cordon", "uncordon", "separate"):
-        raise InvalidInput("There is no such change.", next_step="Use the buttons of the page.")
+        raise InvalidInput("Unknown action.", next_step="Use the buttons on the page.")
     reason = form.cleaned_data["reason"] if form.is_valid() else ""
     if requested == "cordon" and one_click(
         request, lambda: cordon_node(node=node_row, reason=reason)
     ):
-        messages.success(request, f"{node} gets no new work; what runs there runs on.")
+        messages.success(
+            request, f"{node} is cordoned: it gets no new work, and running work continues."
+        )
     if requested == "uncordon" and one_click(request, lambda: uncordon_node(node=node_row)):
-        messages.success(request, f"{node} is open for work again.")
+        messages.success(request, f"{node} accepts work again.")
     if requested == "separate":
         set_project_mixing(node=node_row, is_allowed=False)
-        messages.success(request, f"{node} runs one project at a time; what runs there runs on.")
+        messages.success(request, f"{node} runs one project at a time; running work continues.")
     return redirect("node", node)
 
 
@@ -208,20 +210,20 @@ def node_mix(request: HttpRequest, node: str) -> HttpResponse:
     node_row = _found(node)
     if request.method == "POST":
         set_project_mixing(node=node_row, is_allowed=True)
-        messages.success(request, f"Projects may mix on {node}.")
+        messages.success(request, f"{node} can now run work of several projects at once.")
         return redirect("node", node)
     return ask(request, _about_mixing(node_row))
 
 
 def _about_mixing(node: Node) -> Question:
     return Question(
-        title=f"Let projects mix on {node.name}?",
+        title=f"Allow projects to mix on {node.name}?",
         effects=(
             MIXING_RISK,
-            "Work that waits for this node starts as soon as there is room.",
-            "The audit log records it. You can end it at any time; what runs then runs on.",
+            "Work that waits for this node starts as soon as there is capacity.",
+            "The audit log records this. You can disallow it at any time; running work continues.",
         ),
-        button="Let projects mix",
+        button="Allow mixing",
         back=reverse("node", args=[node.name]),
         **_WHERE,
     )
@@ -233,7 +235,7 @@ def node_drain(request: HttpRequest, node: str) -> HttpResponse:
     """Ask, then move work away from a machine."""
     node_row, form = _found(node), Reason(sent(request))
     if carry_out(request, form, lambda data: drain_node(node=node_row, **data)):
-        messages.success(request, f"{node} is being drained.")
+        messages.success(request, f"{node} is draining.")
         return redirect("node", node)
     return ask(request, _about_draining(node_row), form)
 
@@ -242,9 +244,9 @@ def _about_draining(node: Node) -> Question:
     return Question(
         title=f"Drain {node.name}?",
         effects=(
-            f"{_tasks(node.tasks)} there: jobs stop and go on elsewhere from a checkpoint.",
-            "What cannot be moved runs on.",
-            "It gets no new work until you open it again.",
+            f"{_tasks(node.tasks)} there: jobs stop and continue on other nodes from a checkpoint.",
+            "Work that cannot be moved continues.",
+            "It gets no new work until you uncordon it.",
         ),
         button=f"Drain {node.name}",
         back=reverse("node", args=[node.name]),
@@ -259,7 +261,7 @@ def node_remove(request: HttpRequest, node: str) -> HttpResponse:
     node_row = _found(node)
     if request.method == "POST":
         if one_click(request, lambda: remove_node(node=node_row)):
-            messages.success(request, f"{node} is removed.")
+            messages.success(request, f"{node} removed.")
             return redirect("nodes")
         return redirect("node", node)
     return ask(request, _about_removing(node_row))
@@ -269,10 +271,10 @@ def _about_removing(node: Node) -> Question:
     return Question(
         title=f"Remove {node.name}?",
         effects=(
-            "Its token stops working at once; to come back it joins with a new one.",
+            "Its token stops working immediately; to return, it must join with a new token.",
             f"{_tasks(node.tasks)} there."
-            + (" Drain it first: it can be removed once it is empty." if node.tasks else ""),
-            "Logs, checkpoints in the store and costs of what ran there stay.",
+            + (" Drain it first: you can only remove an empty node." if node.tasks else ""),
+            "Logs, checkpoints in the store and costs of past work are retained.",
         ),
         button=f"Remove {node.name}",
         back=reverse("node", args=[node.name]),

@@ -34,7 +34,7 @@ from slipway.schemas.accounts import Role, Scope
 OFFERED_VERSIONS = 200
 DELETED_SHOWN = 20
 MOST_PREVIEWED_BYTES = 8 * 1024**2
-_TOO_LARGE = "It is too much for a page. Download it."
+_TOO_LARGE = "It is too large to show. Download it."
 _SEE = NotebookRole(Role.VIEWER, Scope.FILES_READ)
 _CHANGE = NotebookRole(Role.CONTRIBUTOR, Scope.FILES_WRITE)
 WHERE = {"room": "projects", "section": "notebook_files"}
@@ -151,7 +151,7 @@ def project_notebook_restore(request: HttpRequest, project: str, notebook: str) 
         request, lambda: restore_version(version=numbered_version(file, number), by=by)
     )
     if done:
-        messages.success(request, f"It is version {done.result.number} now.")
+        messages.success(request, f"Restored as version {done.result.number}.")
     return redirect(page_of(file))
 
 
@@ -167,7 +167,7 @@ def project_notebook_branch(request: HttpRequest, project: str, notebook: str) -
         request, form, lambda data: branch_version(version=version, path=data["path"], by=by)
     )
     if done:
-        messages.success(request, f"{done.result.file.path} begins as version {version.number}.")
+        messages.success(request, f"{done.result.file.path} created from version {version.number}.")
         return redirect(page_of(done.result.file))
     context = {"form": form, "notebook": file, "version": version}
     return render(request, "web/notebooks/branch.html", context | WHERE, status=status_of(form))
@@ -181,14 +181,17 @@ def project_notebook_file_delete(request: HttpRequest, project: str, notebook: s
     if request.method == "POST":
         if not one_click(request, lambda: delete_notebook(file=file)):
             return redirect(page_of(file))
-        messages.success(request, f"{file.path} is deleted. It can be brought back below.")
+        messages.success(request, f"{file.path} deleted. You can restore it below.")
         return redirect(address_of(file.project, "notebook_files"))
     question = Question(
         title=f"Delete {file.path}?",
         effects=(
-            f"Its history goes with it; its newest version is {file.head}. Jobs that ran it stay.",
-            "The file in the project's workspace stays; its next save begins a history of its own.",
-            "It can be brought back for three days.",
+            (
+                f"Its history is deleted too, up to version {file.head}. Jobs that ran it are "
+                "retained."
+            ),
+            "The file in the project's workspace is retained; its next save starts a new history.",
+            "You can restore it for three days.",
         ),
         button="Delete the notebook",
         back=page_of(file),
@@ -205,5 +208,5 @@ def project_notebook_file_undelete(
     """Undo the deletion of a notebook."""
     file = gated_notebook(request)
     if one_click(request, lambda: undelete_notebook(file=file)):
-        messages.success(request, f"{file.path} is back.")
+        messages.success(request, f"{file.path} restored.")
     return redirect(address_of(file.project, "notebook_files"))

@@ -44,7 +44,11 @@ def project_notebook_verify(request: HttpRequest, project: str, notebook: str) -
         )
 
     if one_click(request, start):
-        messages.success(request, "It runs top to bottom in a clean kernel; see below how far.")
+        messages.success(
+            request,
+            "Verification started: the notebook runs top to bottom in a clean kernel. Progress "
+            "is shown below.",
+        )
     return redirect(page_of(file))
 
 
@@ -61,7 +65,7 @@ def project_notebook_run(request: HttpRequest, project: str, notebook: str) -> H
     if not asks_price:
         done = carry_out(request, form, lambda _: start_run(version=version, by=by, wish=form.wish))
     if done:
-        messages.success(request, f"{file.path} runs as a job; the browser may be closed.")
+        messages.success(request, f"{file.path} is running as a job; you can close the browser.")
         return redirect(address_of(file.project, "job", done.result.pk))
     room = Capacity(read_sites())
     context = {

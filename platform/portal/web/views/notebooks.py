@@ -120,7 +120,7 @@ def project_notebook_edit(request: HttpRequest, project: str, server: str) -> Ht
         is_at_rest=server_row.status in AT_REST,
     )
     if carry_out(request, form, lambda _: _edited(server_row, form)):
-        messages.success(request, f"{server_row.name} keeps to this from now on.")
+        messages.success(request, f"{server_row.name} updated.")
         return redirect(address_of(server_row.project, "notebook", server_row.pk))
     context = {"form": form, "server": server_row}
     return render(request, "web/notebooks/edit.html", context | _WHERE, status=status_of(form))
@@ -169,7 +169,7 @@ def project_notebook_stop(request: HttpRequest, project: str, server: str) -> Ht
     back = address_of(server_row.project, "notebook", server_row.pk)
     if request.method == "POST":
         if one_click(request, lambda: stop_server(server=server_row, by=by)):
-            messages.success(request, f"{server_row.name} is being stopped.")
+            messages.success(request, f"{server_row.name} is stopping.")
         return redirect(back)
     whose = "your" if server_row.owner_id == by.pk else f"{server_row.owner.display_name}'s"
     return ask(
@@ -177,8 +177,11 @@ def project_notebook_stop(request: HttpRequest, project: str, server: str) -> Ht
         Question(
             title=f"Stop {whose} notebook server {server_row.name}?",
             effects=(
-                "What its kernels hold in memory is lost; a cell that runs now is broken off.",
-                "Files, what %pip installed and the open notebooks stay for the next start.",
+                "Kernel memory is lost, and running cells are interrupted.",
+                (
+                    "Files, packages installed with %pip and open notebooks are retained for the "
+                    "next start."
+                ),
             ),
             button="Stop the server",
             back=back,
@@ -195,9 +198,7 @@ def project_notebook_delete(request: HttpRequest, project: str, server: str) -> 
     server_row = gated_server(request)
     if request.method == "POST":
         if one_click(request, lambda: _deleted(request)):
-            messages.success(
-                request, f"{server_row.name} is deleted. Its files stay in the project."
-            )
+            messages.success(request, f"{server_row.name} deleted. Its files stay in the project.")
             return redirect(address_of(server_row.project, "notebooks"))
         return redirect(address_of(server_row.project, "notebook", server_row.pk))
     return ask(
@@ -205,8 +206,8 @@ def project_notebook_delete(request: HttpRequest, project: str, server: str) -> 
         Question(
             title=f"Delete the notebook server {server_row.name}?",
             effects=(
-                "It leaves the list; what it cost stays under Spend.",
-                "Files lie in the project's workspace and stay there.",
+                "It is removed from the list; past costs stay under Spend.",
+                "Files stay in the project's workspace.",
             ),
             button="Delete the server",
             back=address_of(server_row.project, "notebook", server_row.pk),

@@ -66,13 +66,19 @@ def person_suspend(request: HttpRequest, person: str) -> HttpResponse:
     if carry_out(
         request, form, lambda data: change_account(user_id=person, is_active=False, **data)
     ):
-        messages.success(request, f"{user} is suspended.")
+        messages.success(request, f"{user} suspended.")
         return redirect("person", person)
     question = Question(
         title=f"Suspend {user}?",
         effects=(
-            "Every session and API token of theirs stops at once; open pages are cut off.",
-            "What they made stays; memberships are kept and come back when they are reinstated.",
+            (
+                "All their sessions and API tokens stop working immediately; open pages are "
+                "disconnected."
+            ),
+            (
+                "Everything they created is retained. Their memberships return when they are "
+                "reinstated."
+            ),
         ),
         button=f"Suspend {user}",
         back=reverse("person", args=[person]),
@@ -89,13 +95,13 @@ def person_change(request: HttpRequest, person: str) -> HttpResponse:
     user = _found(person)
     changes = CHANGES.get(request.POST.get("do", ""))
     if changes is None:
-        raise InvalidInput("There is no such change.", next_step="Use the buttons of the page.")
+        raise InvalidInput("Unknown action.", next_step="Use the buttons on the page.")
     done = one_click(
         request,
         lambda: change_account(user_id=person, is_active=changes[0], is_administrator=changes[1]),
     )
     if done:
-        messages.success(request, f"The account of {user} is changed.")
+        messages.success(request, f"Account of {user} updated.")
     return redirect("person", person)
 
 

@@ -80,7 +80,7 @@ def sessions(request: HttpRequest) -> HttpResponse:
 def session_end(request: HttpRequest, session: int) -> HttpResponse:
     """Sign one browser out."""
     end_session(user=require_principal(request).user, session_id=session)
-    messages.success(request, "That browser is signed out.")
+    messages.success(request, "Browser signed out.")
     return redirect("sessions")
 
 

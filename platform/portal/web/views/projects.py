@@ -140,10 +140,10 @@ def project_network(request: HttpRequest, project: str) -> HttpResponse:
         raise InvalidInput(
             "There is no such network rule.",
             field="network",
-            next_step="Choose one of those on the page.",
+            next_step="Choose one of the rules on the page.",
         )
     change_project(project=project_row, network=form.cleaned_data["network"])
-    messages.success(request, "Saved. It counts for what starts from now on.")
+    messages.success(request, "Saved. It applies to work that starts from now on.")
     return redirect("project_settings", project_row.slug)
 
 
@@ -154,9 +154,7 @@ def project_archive(request: HttpRequest, project: str) -> HttpResponse:
     project_row = gated_project(request)
     form = ConfirmSlug(sent(request), slug=project_row.slug)
     if carry_out(request, form, lambda _: archive_project(project=project_row)):
-        messages.success(
-            request, f"{project_row.name} is archived. You can restore it at any time."
-        )
+        messages.success(request, f"{project_row.name} archived. You can restore it at any time.")
         return redirect(address_of(project_row))
     return ask(request, _about_archiving(project_row), form)
 
@@ -168,13 +166,13 @@ def _about_archiving(project: Project) -> Question:
     tokens = ApiToken.objects.usable().filter(project=project).count()
     invitations = Invitation.objects.of_group(project).open().count()
     effects = [
-        f"{_count(people, 'person loses', 'people lose')} access; only owners still find it."
+        f"{_count(people, 'person loses', 'people lose')} access; only owners can still see it."
         if people
-        else "Only owners still find it.",
-        "Nothing is deleted: an owner can restore it.",
+        else "Only owners can still see it.",
+        "Nothing is deleted; an owner can restore it.",
     ]
     if tokens:
-        message = f"{_count(tokens, 'API token', 'API tokens')} confined to it can do nothing."
+        message = f"{_count(tokens, 'API token', 'API tokens')} limited to it stop working."
         effects.insert(1, message)
     if invitations:
         message = (
@@ -201,5 +199,5 @@ def project_restore(request: HttpRequest, project: str) -> HttpResponse:
     """Bring an archived project back."""
     project_row = gated_project(request)
     restore_project(project=project_row)
-    messages.success(request, f"{project_row.name} is back, with everybody who was in it.")
+    messages.success(request, f"{project_row.name} restored, with all members.")
     return redirect(address_of(project_row))

@@ -50,7 +50,7 @@ def project_secret_write(request: HttpRequest, project: str) -> HttpResponse:
     form = WriteSecret(sent(request), initial={"name": request.GET.get("name", "")[:64]})
     done = carry_out(request, form, lambda data: write_secret(project=project_row, by=by, **data))
     if done:
-        messages.success(request, f"{done.result.name} is written.")
+        messages.success(request, f"{done.result.name} saved.")
         return redirect(address_of(project_row, "secrets"))
     context = {"form": form, "room": "projects", "section": "secrets"}
     return render(request, "web/secrets/write.html", context, status=status_of(form))
@@ -63,15 +63,15 @@ def project_secret_delete(request: HttpRequest, project: str, name: str) -> Http
     project_row = gated_project(request)
     if request.method == "POST":
         delete_secret(project=project_row, name=name)
-        messages.success(request, f"{name} is deleted.")
+        messages.success(request, f"{name} deleted.")
         return redirect(address_of(project_row, "secrets"))
     if not ProjectSecret.objects.filter(project=project_row, name=name).exists():
         raise NotFound
     question = Question(
         title=f"Delete the secret {name}?",
         effects=(
-            f"Code in {project_row.name} that starts from now on no longer finds {name}.",
-            "The value cannot be brought back; keep a copy elsewhere if you need it.",
+            f"Code in {project_row.name} that starts from now on no longer has {name}.",
+            "You cannot restore the value; save a copy elsewhere if you need it.",
         ),
         button="Delete the secret",
         back=address_of(project_row, "secrets"),

@@ -196,7 +196,7 @@ def spend_rates(request: HttpRequest) -> HttpResponse:
     )
     done = carry_out(request, form, _price_all)
     if done:
-        messages.success(request, "The prices count from now on.")
+        messages.success(request, "Prices saved. They apply from now on.")
         return redirect("spend_rates")
     tiers = Tier.objects.offered().order_by("slug")
     context = {"form": form, "rates": rates, "tiers": tiers}

@@ -41,7 +41,7 @@ def _stream(request: HttpRequest, group: Group | None) -> EventStream:
     principal = require_principal(request)
     if principal.token is not None or not request.session.session_key:
         raise Forbidden(
-            "Live updates are for signed-in browsers.", next_step="Read the API instead."
+            "Live updates are for signed-in browsers.", next_step="Use the API instead."
         )
     listener = listener_of(principal.user, request.session.session_key, group)
     return EventStream(rings_for(listener, _resumed_from(request)))

@@ -55,7 +55,7 @@ def tier_new(request: HttpRequest) -> HttpResponse:
     form = NewTier(sent(request))
     done = carry_out(request, form, _create)
     if done:
-        messages.success(request, f"{done.result.name} is offered.")
+        messages.success(request, f"{done.result.name} created.")
         return redirect("tiers")
     models = {model for node in Node.objects.present() for model in node.gpu_models}
     context = {"form": form, "models": sorted(models)} | _TIERS
@@ -91,7 +91,7 @@ def tier(request: HttpRequest, tier: str) -> HttpResponse:
             request, form, lambda data: change_tier(tier=tier_row, nano_usd_per_hour=data["price"])
         )
     if done:
-        messages.success(request, "The new price counts from now on.")
+        messages.success(request, "New price saved. It applies from now on.")
         return redirect("tier", tier)
     context = {
         "tier": tier_row,
@@ -128,9 +128,9 @@ def tier_retire(request: HttpRequest, tier: str) -> HttpResponse:
     question = Question(
         title=f"Withdraw {tier_row.name}?",
         effects=(
-            "Nobody can choose it any more; clones of jobs that ran on it need another tier.",
-            f"What runs or waits on it ({active}) goes on.",
-            "Nothing is deleted: it can be offered again.",
+            "It can no longer be chosen; clones of jobs that ran on it need another tier.",
+            f"Running and waiting work on it ({active}) continues.",
+            "Nothing is deleted; you can offer it again.",
         ),
         button="Withdraw the tier",
         back=reverse("tier", args=[tier]),
@@ -153,7 +153,7 @@ def quotas(request: HttpRequest) -> HttpResponse:
     form = SetQuota(sent(request), initial={"group": request.GET.get("group", "")[:48]})
     done = carry_out(request, form, _set)
     if done:
-        messages.success(request, "The quota is set. What runs already runs on.")
+        messages.success(request, "Quota set. Running work continues.")
         return redirect("quotas")
     shown = listing(request, Quota.objects.select_related("project", "team"))
     keys = [(quota.project_id, quota.team_id) for quota in shown.page.items]

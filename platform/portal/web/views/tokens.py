@@ -66,8 +66,8 @@ def token_revoke(request: HttpRequest, token: str) -> HttpResponse:
     question = Question(
         title=f"Revoke the token “{api_token.name}”?",
         effects=(
-            f"Every program that uses {api_token.prefix}… is refused from its next request on.",
-            "A revoked token cannot be brought back; make a new one instead.",
+            f"Programs that use {api_token.prefix}… are refused from their next request on.",
+            "You cannot restore a revoked token; create a new one instead.",
         ),
         button="Revoke the token",
         back="/settings/tokens",

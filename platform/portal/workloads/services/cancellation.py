@@ -80,12 +80,12 @@ def requeue_workload(
 
     Raises Conflict for one that waits or has ended.
     """
-    text = message or "Put back into the queue."
+    text = message or "Requeued."
     with transaction.atomic():
         current = _locked(workload)
         if current.status in WAITING or current.status in ENDS:
             raise Conflict(
-                f"The workload is {current.state}, so it cannot be put back into the queue.",
+                f"The workload is {current.state}, so it cannot be requeued.",
                 next_step="Reload the page.",
             )
         changed = begin_stopping(current, plan=StopOutcome.REQUEUE, reason=reason, text=text)

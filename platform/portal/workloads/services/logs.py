@@ -62,9 +62,9 @@ def append_log(
     )
     if lease is None or lease.reason == ReasonCode.NODE_LOST:
         raise Conflict(
-            "This node holds no lease on that task and epoch any more.",
+            "This node no longer holds a lease on that task and epoch.",
             code="stale_epoch",
-            next_step="Stop the task; its place has been given to another.",
+            next_step="Stop the task; it was assigned to another node.",
         )
     first = lease.index * lease.workload.procs
     if not first <= rank < first + lease.workload.procs:
@@ -73,7 +73,7 @@ def append_log(
         raise TooLarge(
             f"The log of this rank has reached {MAX_LOG_BYTES // 1024**3} GiB.",
             code="log_full",
-            next_step="Send no more of it.",
+            next_step="Stop sending it.",
         )
     end = _append(_key(lease, rank), offset, pieces)
     if is_last and end == offset:

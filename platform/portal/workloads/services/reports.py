@@ -124,14 +124,16 @@ def _starting(workload: Workload, lease: Lease, report: TaskReport) -> None:
             workload,
             WorkloadState.STARTING,
             kind="starting",
-            message="Its agent has begun to start it.",
+            message="The node agent is starting it.",
         )
 
 
 def _running(workload: Workload, lease: Lease, report: TaskReport, at: datetime) -> None:
     if _advance(lease, LeaseState.RUNNING, started_at=at, warm=report.warm, message=""):
         warm = {True: " from a warm process", False: " cold", None: ""}[report.warm]
-        _tell(lease, report, "task_running", report.message or f"Task {lease.index} runs{warm}.")
+        _tell(
+            lease, report, "task_running", report.message or f"Task {lease.index} is running{warm}."
+        )
     begun = {WorkloadState.PLACED, WorkloadState.STARTING}
     if not _is_current(workload, lease) or workload.status not in begun:
         return
@@ -173,7 +175,7 @@ def _progress(workload: Workload, lease: Lease, report: TaskReport, at: datetime
     first = Lease.objects.filter(pk=lease.pk, first_step_at__isnull=True)
     if first.update(first_step_at=at) and lease.index == 0:
         waited_s = max(0.0, (at - workload.waits_since).total_seconds())
-        _tell(lease, report, "first_step", f"First step after {waited_s:.2f} s.")
+        _tell(lease, report, "first_step", f"First training step after {waited_s:.2f} s.")
 
 
 def _ended(workload: Workload, lease: Lease, report: TaskReport, at: datetime) -> None:

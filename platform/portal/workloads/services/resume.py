@@ -29,9 +29,10 @@ def resume_workload(*, workload: Workload, by: User) -> Workload:
         assert current is not None  # noqa: S101  (workloads are never deleted)
         if not is_resumable(current):
             raise Conflict(
-                f"The {current.kind} is {current.state}; only what a budget has stopped resumes.",
+                f"The {current.kind} is {current.state}; only work stopped by a budget can be "
+                "resumed.",
                 code="not_resumable",
-                next_step="Clone it to run it once more.",
+                next_step="Clone it to run it again.",
             )
         answer = admission().ask(request_of(current))
         if isinstance(answer, AdmissionDeferred):

@@ -105,7 +105,7 @@ def test_a_full_disk_says_what_to_do(tmp_path: Path) -> None:
         (0, "exited with code 0"),
         (3, "exited with code 3"),
         (-15, "killed by SIGTERM (signal 15)"),
-        (-9, "killed by SIGKILL (signal 9), by hand or by the kernel for want of memory"),
+        (-9, "killed by SIGKILL (signal 9), manually or by the kernel's out-of-memory killer"),
         (-64, "killed by SIGRTMAX (signal 64)"),
         (-99, "killed by signal 99"),
     ],

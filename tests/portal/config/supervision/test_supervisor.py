@@ -107,7 +107,7 @@ def test_a_killed_child_is_back_within_three_seconds_and_the_log_says_why(stage:
     wait_for(lambda: stage.pid_of("web") != first, "new process", within_s=3)
     program.wait_for_text("web ready again", within_s=3)
     assert time.monotonic() - killed_at < 3
-    assert "web killed by SIGKILL (signal 9), by hand or by the kernel" in program.text()
+    assert "web killed by SIGKILL (signal 9), manually or by the kernel" in program.text()
     assert "starting it again now" in program.text()
 
 
@@ -150,7 +150,7 @@ def test_a_killed_guard_is_followed_by_one_that_knows_as_much(stage: Stage) -> N
     program.wait_for_text("all ready")
     first = _guard_of(program)
     os.kill(first, signal.SIGKILL)
-    program.wait_for_text("the guard process died; another one took over")
+    program.wait_for_text("the guard process died; another one replaced it")
     second = _guard_of(program)
     assert second != first
     program.signal(signal.SIGKILL)
@@ -297,7 +297,7 @@ def test_what_the_rest_can_do_without_holds_nothing_up(stage: Stage) -> None:
     program = stage.supervise()
     output = program.wait_for_text("all ready", within_s=20)
     assert "agent   | no driver" in output
-    assert "agent is not ready: no process yet; going on" in output
+    assert "agent is not ready: no process yet; continuing" in output
     assert is_alive(stage.pid_of("web"))
 
 

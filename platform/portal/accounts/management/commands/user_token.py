@@ -47,7 +47,7 @@ class Command(BaseCommand):
             missing = "There is no administrator yet. Start Slipway once: make up."
         else:
             user = known.filter(email=email.strip().lower()).first()
-            missing = f"There is no active person with the address {email}."
+            missing = f"There is no active user with the address {email}."
         if user is None:
             raise CommandError(missing)
         return user

@@ -60,7 +60,9 @@ class PatientConnection(psycopg.Connection[Any]):
                 f"'{within_s:.3f} seconds')::int; COMMIT".encode()
             )
         except psycopg.errors.DivisionByZero:
-            raise DatabaseAway("the database came to the commit too late; it was undone") from None
+            raise DatabaseAway(
+                "the commit exceeded its time limit; the transaction was rolled back"
+            ) from None
 
 
 class _Limit:

@@ -58,7 +58,7 @@ class _Files:
             is_news = path in self._lost
             self._lost.discard(path)
         if is_news:
-            log.info("database_back", file=path)
+            log.info("database_restored", file=path)
 
 
 files: Final = _Files()

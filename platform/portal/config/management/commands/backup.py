@@ -21,14 +21,14 @@ from slipway.sanitize import visible
 class Command(BaseCommand):
     """Writes rows, keys, files and logs to one file. Slipway may run meanwhile."""
 
-    help = "Save this installation to one encrypted file (it holds the keys)."
+    help = "Save this installation to one encrypted file (it contains the keys)."
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the options."""
         parser.add_argument("file", type=Path, help="output file, such as slipway.backup")
         parser.add_argument(
-            "--check", action="store_true", help="read an existing backup and compare all digests"
+            "--check", action="store_true", help="read an existing backup and verify all digests"
         )
         add_passphrase_arguments(parser)
 
@@ -53,7 +53,9 @@ class Command(BaseCommand):
             f"{manifest['size_bytes'] / 1e6:,.1f} MB, as of {visible(manifest['made_at'][:19])} UTC"
         )
         for name in manifest["missing"]:
-            self.stderr.write(f"slipway: not in it, for it could not be read: {visible(name)}")
+            self.stderr.write(
+                f"slipway: not included, because it could not be read: {visible(name)}"
+            )
         if manifest["missing"]:
             sys.exit(1)
 

@@ -44,8 +44,8 @@ def _database_error(error: DatabaseError) -> StartError:
             f"({words[:200]})."
         )
     return StartError(
-        f"the database cannot be used ({words[:300]}); check DATABASE_URL, or without it that the "
-        f"file in {env().data_dir} is whole and yours."
+        f"the database cannot be used ({words[:300]}); check DATABASE_URL, or without it that "
+        f"the file in {env().data_dir} is intact and belongs to you."
     )
 
 
@@ -82,7 +82,7 @@ class Command(BaseCommand):
         parser.add_argument(
             "--for-up",
             action="store_true",
-            help="the processes start next: refuse what `manage.py up` must refuse",
+            help="run the checks of `manage.py up`, because the processes start next",
         )
 
         parser.add_argument(
@@ -185,7 +185,7 @@ class Command(BaseCommand):
 
     def _create_administrator(self, *, ask: bool) -> None:
         if ask:
-            self.stdout.write("slipway: let us create the first administrator.")
+            self.stdout.write("slipway: create the first administrator.")
         email = self._ask_email() if ask else _DEFAULT_EMAIL
         typed = self._ask_password(email) if ask else ""
         password = typed or secrets.token_urlsafe(15)
@@ -194,7 +194,7 @@ class Command(BaseCommand):
             lines = [f"slipway: first administrator: {email}"]
             if not typed:
                 lines.append(f"slipway: password:            {password}")
-                lines.append("slipway: write it down now: it is shown once and stored nowhere.")
+                lines.append("slipway: write it down now: it is shown only once and not stored.")
             self.stdout.write("\n".join(lines))
             self.stdout.flush()
 
@@ -213,7 +213,7 @@ class Command(BaseCommand):
     def _ask_password(self, email: str) -> str:
         """Return the password typed twice, or "" to generate one."""
         while True:
-            password = getpass.getpass("  password (Enter to have one made): ")
+            password = getpass.getpass("  password (Enter to generate one): ")
             if not password:
                 return ""
             try:
@@ -221,9 +221,9 @@ class Command(BaseCommand):
             except InvalidInput as error:
                 self.stdout.write(f"  {error.message}")
                 continue
-            if getpass.getpass("  the same again: ") == password:
+            if getpass.getpass("  repeat the password: ") == password:
                 return password
-            self.stdout.write("  The two differ.")
+            self.stdout.write("  The passwords do not match.")
 
     def _input(self, question: str) -> str:
         try:

@@ -52,6 +52,6 @@ class Command(BaseCommand):
             sys.exit(2)
         made_at = visible(manifest["made_at"][:19])
         self.stdout.write(
-            f"slipway: {rows_in(manifest):,} rows and {manifest['members']:,} files of "
-            f"{made_at} UTC are back, equal in every digest; start with: make up"
+            f"slipway: {rows_in(manifest):,} rows and {manifest['members']:,} files of {made_at} "
+            "UTC restored, all digests verified; start with: make up"
         )

@@ -47,7 +47,7 @@ class Command(BaseCommand):
                 "The page of an endpoint lists its keys with their ids."
             )
         if not keys:
-            raise CommandError("Name the id of a key, or give its text with --stdin.")
+            raise CommandError("Give the id of a key, or its text with --stdin.")
         with acting_as(Origin(label="manage.py revoke_key")):
             for key in keys:
                 revoke_key(endpoint=key.endpoint, by=None, key_id=key.pk)
@@ -55,9 +55,9 @@ class Command(BaseCommand):
         self.stdout.write(f"Revoked {', '.join(ids)}.")
         self._refuse_here(ids)
         self.stdout.write(
-            "Gateways on other machines hear of it when the portal runs again. To have one refuse "
-            "them now, run there, with its own data folder:\n"
-            f"  python -m workers.gateway.revoke --data-dir FOLDER {' '.join(ids)}"
+            "Gateways on other machines are notified when the portal runs again. To revoke them "
+            "on a gateway now, run there, with its own data folder:\n  python -m "
+            f"workers.gateway.revoke --data-dir FOLDER {' '.join(ids)}"
         )
 
     def _refuse_here(self, ids: list[str]) -> None:
@@ -78,5 +78,5 @@ class Command(BaseCommand):
             check=False,
         )
         if done.returncode:
-            raise CommandError(f"The gateway of this machine was not reached: {done.stderr}")
-        self.stdout.write("The gateway of this machine refuses them within a second.")
+            raise CommandError(f"The gateway on this machine could not be reached: {done.stderr}")
+        self.stdout.write("The gateway on this machine rejects them within a second.")

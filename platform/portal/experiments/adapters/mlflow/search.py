@@ -224,7 +224,7 @@ def _read(cursor: str | None) -> _Cursor | None:
 
 def _bad_cursor() -> InvalidInput:
     return InvalidInput(
-        "This cursor was not made by Slipway.",
+        "This cursor is not valid.",
         code="invalid_cursor",
         field="cursor",
         next_step="Leave the cursor out to start from the first page.",

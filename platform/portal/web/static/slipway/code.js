@@ -89,7 +89,7 @@ async function send(blob, name, label) {
     say(`${label} is larger than ${MOST_BYTES / 1024 ** 2} MiB. Leave data and models out of it.`, true);
     return;
   }
-  say(`Sending ${label}…`);
+  say(`Uploading ${label}…`);
   try {
     const answer = await fetch(`${form.dataset.code}?${new URLSearchParams({ name })}`, {
       method: "POST",
@@ -101,13 +101,13 @@ async function send(blob, name, label) {
     });
     const found = await answer.json();
     if (!answer.ok) {
-      say(found.fault ?? "The portal did not take it. Try again.", true);
+      say(found.fault ?? "The portal rejected the upload. Try again.", true);
       return;
     }
     choose(found, label);
-    say(`${label} is here and kept with the job.`);
+    say(`${label} uploaded.`);
   } catch {
-    say("The portal did not answer. Check the connection and choose the file again.", true);
+    say("The portal is not responding. Check the connection and choose the file again.", true);
   }
 }
 

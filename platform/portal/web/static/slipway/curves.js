@@ -129,9 +129,9 @@ function undrawn(curves) {
   const unmarked = marks.reduce((sum, number) => sum + Math.max(0, number - MOST_MARKS), 0);
   const low = points.filter((point) => typeof point.value === "number" && point.value <= 0).length;
   const words = [];
-  if (points.length < total) words.push(`${count(points.length)} of ${count(total)} points drawn: the lowest and highest of each stretch.`);
-  if (unmarked) words.push(`${count(unmarked)} points that are no numbers not marked.`);
-  if (low && control("log").checked) words.push(`${count(low)} values not above 0 left out of the logarithmic scale.`);
+  if (points.length < total) words.push(`${count(points.length)} of ${count(total)} points shown: the minimum and maximum of each interval.`);
+  if (unmarked) words.push(`${count(unmarked)} NaN or infinite points are not shown.`);
+  if (low && control("log").checked) words.push(`${count(low)} values of 0 or less are not shown on the log scale.`);
   return words.join(" ");
 }
 

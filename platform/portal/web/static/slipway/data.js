@@ -44,23 +44,23 @@ async function piece(path, file, offset) {
   });
   const said = await answer.json();
   if (answer.ok) return said.received_bytes;
-  if (said.code === "wrong_offset") return Number(/Go on at (\d+)/.exec(said.next_step ?? "")?.[1] ?? 0);
+  if (said.code === "wrong_offset") return Number(/Continue at (\d+)/.exec(said.next_step ?? "")?.[1] ?? 0);
   if (answer.status >= 500 || answer.status === 429) throw new TypeError("again");
-  throw new Error(`${said.detail ?? "The portal did not take it."} ${said.next_step ?? ""}`);
+  throw new Error(`${said.detail ?? "The portal rejected the upload."} ${said.next_step ?? ""}`);
 }
 
 async function send(path, file) {
   let offset = begun(path, file.size);
   let tries = 0;
   do {
-    say(`Sending ${path}: ${percent(offset, file.size)} %`);
+    say(`Uploading ${path}: ${percent(offset, file.size)} %`);
     try {
       offset = await piece(path, file, offset);
       tries = 0;
     } catch (error) {
       tries += 1;
       if (!(error instanceof TypeError) || tries >= TRIES) throw error;
-      say(`The connection broke; ${path} goes on in a moment.`);
+      say(`Connection lost; resuming ${path} in a moment.`);
       await pause(500 * 2 ** tries);
     }
   } while (offset < file.size);
@@ -73,7 +73,7 @@ async function sendAll(files, pathOf) {
     for (const file of files) await send(pathOf(file), file);
     window.location.reload(); // the inputs are empty by then: nothing is sent twice
   } catch (error) {
-    say(error instanceof TypeError ? "The portal does not answer. Choose the files again to go on." : error.message, true);
+    say(error instanceof TypeError ? "The portal is not responding. Choose the files again to resume." : error.message, true);
   } finally {
     sending -= 1;
   }

@@ -50,7 +50,7 @@ class Log {
     this.source.addEventListener("complete", () => this.finish());
     this.source.addEventListener("cut", () => window.location.reload());
     this.source.addEventListener("open", () => this.say());
-    this.source.addEventListener("error", () => this.complete || this.say("Connecting again…"));
+    this.source.addEventListener("error", () => this.complete || this.say("Reconnecting…"));
   }
 
   close() {
@@ -119,7 +119,7 @@ class Log {
   miss({ start, end }) {
     const line = this.line();
     line.classList.add("log-gap");
-    line.textContent = `… ${(end - start).toLocaleString("en-US")} bytes not shown here; download the log to read them …`;
+    line.textContent = `… ${(end - start).toLocaleString("en-US")} bytes not shown; download the log to read them …`;
     list.append(line);
     this.last = null;
     this.terminal = new Terminal();
@@ -147,8 +147,8 @@ class Log {
 
   say(words) {
     const empty = list.childElementCount === 0;
-    const live = this.complete ? "The log is complete." : "Live: new lines appear as they are printed.";
-    state.textContent = words ?? (empty ? (this.complete ? "Nothing was printed." : "Nothing has been printed yet.") : live);
+    const live = this.complete ? "Log complete." : "Live.";
+    state.textContent = words ?? (empty ? (this.complete ? "No output." : "No output yet.") : live);
     box.classList.toggle("is-live", !this.complete && this.source !== null);
     toEnd.hidden = this.following;
   }
@@ -156,7 +156,7 @@ class Log {
   // Fetches what lies before the first line shown.
   async back() {
     if (this.begin === undefined) {
-      this.say("Older lines are no longer kept on this page: search jumps to them, the download has all.");
+      this.say("Older lines are not on this page: search jumps to them, and the download has all lines.");
     }
     if (!this.begin || this.fetching) return;
     this.fetching = true;

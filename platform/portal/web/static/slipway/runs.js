@@ -2,8 +2,8 @@
 function count(form) {
   const chosen = form.querySelectorAll('input[name="run"]:checked').length;
   form.querySelector("[data-chosen]").textContent = chosen
-    ? `${chosen} run${chosen === 1 ? "" : "s"} chosen`
-    : "Choose runs to compare them.";
+    ? `${chosen} run${chosen === 1 ? "" : "s"} selected`
+    : "Select runs to compare them.";
 }
 
 document.addEventListener("change", (event) => {

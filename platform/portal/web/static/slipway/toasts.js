@@ -27,5 +27,5 @@ for (const message of document.querySelectorAll("#messages [data-level]")) {
 document.getElementById("messages")?.remove();
 document.addEventListener("toast", (event) => show(event.detail?.text, event.detail?.level));
 document.addEventListener("htmx:error", () =>
-  show("The portal did not answer. Check the connection and try again.", "error"),
+  show("The portal is not responding. Check the connection and try again.", "error"),
 );

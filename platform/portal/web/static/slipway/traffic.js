@@ -7,7 +7,7 @@ const none = document.getElementById("traffic-none");
 const charts = section?.querySelector(".charts");
 const milliseconds = (value) => `${value < 10 ? value.toFixed(1) : Math.round(value)} ms`;
 const CHARTS = [
-  { id: "chart-rps", name: "Requests a second", lines: [["all", "rps"], ["failed or turned away", "bad"]], write: (value) => value.toFixed(value < 10 ? 1 : 0) },
+  { id: "chart-rps", name: "Requests per second", lines: [["all", "rps"], ["failed or rejected", "bad"]], write: (value) => value.toFixed(value < 10 ? 1 : 0) },
   { id: "chart-latency", name: "Latency", lines: [["p50", "p50"], ["p95", "p95"], ["p99", "p99"]], write: milliseconds },
 ];
 const drawn = new Map();
@@ -101,8 +101,8 @@ function draw(points) {
   }
   const last = points.at(-1);
   const words = `${last.rps.toFixed(1)} requests/s${last.p95 === null ? "" : `, p95 ${milliseconds(last.p95)}`}`;
-  now.textContent = `In the last minute with traffic: ${words}`;
-  document.getElementById("chart-rps").setAttribute("aria-label", `Requests a second over time; last ${words}`);
+  now.textContent = `Last minute with traffic: ${words}`;
+  document.getElementById("chart-rps").setAttribute("aria-label", `Requests per second over time; last ${words}`);
 }
 
 async function refresh() {

@@ -96,7 +96,7 @@ function draw(facts) {
   }
   now.textContent = facts.is_over ? "" : said.join(" · ");
   leftOut.hidden = !facts.left_out;
-  leftOut.textContent = `${facts.left_out.toLocaleString("en")} earlier measurements of this attempt are not drawn here. The API lists all.`;
+  leftOut.textContent = `${facts.left_out.toLocaleString("en")} earlier samples of this attempt are not shown. The API lists all.`;
 }
 
 async function refresh() {

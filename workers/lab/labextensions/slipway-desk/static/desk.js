@@ -21,7 +21,7 @@
     const settings = app.serviceManager.serverSettings;
     const url = `${settings.baseUrl}slipway/stop`;
     const answer = await ServerConnection.makeRequest(url, { method }, settings);
-    if (!answer.ok) throw new Error(`the server answers ${answer.status}`);
+    if (!answer.ok) throw new Error(`the server responded with ${answer.status}`);
     return answer.json();
   }
 
@@ -38,7 +38,7 @@
   // JupyterLab shows 140 characters of it.
   function wordsOf(told) {
     const at = new Date(told.stops_at).toLocaleTimeString();
-    return `This server stops at ${at}. ${told.why} What is open is saved.`;
+    return `This server stops at ${at}. ${told.why} Open files are saved.`;
   }
 
   // Says who sees the files of the folder that is shown.
@@ -56,7 +56,7 @@
       const isPersonal = browser.model.path.split("/")[0] === "personal";
       note.textContent = isPersonal
         ? "Only you see these files."
-        : "Shared: all members of the project read and change these files. The folder personal is yours alone.";
+        : "Shared: all members of the project can read and change these files. Only you can see the folder personal.";
     };
     crumbs.after(note);
     browser.model.pathChanged.connect(describe);
