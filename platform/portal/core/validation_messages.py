@@ -8,7 +8,7 @@ from slipway.schemas.tables import TYPE_PATTERN
 
 _MAIL: Final = "is an e-mail address such as ada@example.org"
 _SMALL: Final = "has small letters, digits, dots, hyphens and underscores, at most 63"
-# Description of the values of each pattern in our schemas. A test checks that none is missing.
+# Description of valid values for each pattern in our schemas. A test checks that none is missing.
 FORMS: Final[Mapping[str, str]] = {
     r"^[!-~]{1,128}$": "has 1 to 128 printable ASCII characters and no spaces",
     r"^[a-z0-9](?:[a-z0-9-]{0,46}[a-z0-9])?$": (

@@ -19,7 +19,7 @@ def _follow(news: WorkloadChanged) -> None:
     try:
         note_state(news.workload_id)
     except DatabaseError:
-        # The task that ends forgotten runs makes up for it.
+        # The task that ends forgotten runs corrects this later.
         log.exception("run_of_job_not_told", workload=news.workload_id)
 
 

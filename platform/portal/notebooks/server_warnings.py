@@ -2,7 +2,7 @@
 
 from typing import Final
 
-# How a warning begins that work takes back.
+# Beginning of a warning that is withdrawn when there is activity.
 IDLE: Final = "Nothing has worked in it for"
 LIFETIME_ENDS: Final = "Its maximum lifetime ends."
 _CHOSEN: Final = "UTC, as was chosen."

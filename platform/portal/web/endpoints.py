@@ -88,7 +88,7 @@ def why_of(endpoint: Endpoint, replicas: Sequence["ReplicaLine"] = ()) -> str:
         ready = sum(replica.row.status == _P.READY for replica in replicas)
         verb = "is" if ready == 1 else "are"
         message = f"{ready} of {endpoint.wanted} replicas {verb} ready."
-        if ready >= endpoint.wanted:  # so it is the next revision that has no capacity
+        if ready >= endpoint.wanted:  # so the next revision lacks capacity
             message = f"Revision {waiting[-1].row.revision.number} does not answer yet."
         return f"{message} {waiting[-1].why}"
     return endpoint.reason or endpoint.short_of_replicas or _WHY.get(endpoint.status, "")
@@ -252,7 +252,7 @@ def _one_row(body: Any) -> Any:
         for name, value in body.items()
         if name in ("inputs", "instances", "dataframe_records")
         and isinstance(value, list)
-        # A list of named tensors is not one of rows.
+        # A list of named tensors is not a list of rows.
         and not (name == "inputs" and value and isinstance(value[0], dict))
     }
     return body | rows

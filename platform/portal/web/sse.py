@@ -38,7 +38,7 @@ MOST_WAITING = 100
 STREAMS_A_PERSON = 12
 RETRY_MS = 1_000
 CUT, STALE = "live:cut", "live:stale"
-# Changes after which somebody may have lost the right to listen: asked at once.
+# Changes after which a person may have lost access: permissions are checked immediately.
 ABOUT_RIGHTS = frozenset({"account", "members", "project", "projects", "sessions"})
 Result = TypeVar("Result")
 
@@ -82,7 +82,7 @@ class SseHub:
         self._seen: dict[int, float] = {}
         self._task: asyncio.Task[None] | None = None
         self._standing = asyncio.Event()
-        # Logs do not wait for queries.
+        # Separate threads, so that logs do not wait for queries.
         self._questions = OwnThread("live-ask")
         self._files = OwnThread("live-read")
 
@@ -125,7 +125,7 @@ class SseHub:
             self._standing.set()
             await self._feed()
         except Exception:
-            # Browsers come back by themselves, and the next stream starts the poller again.
+            # Browsers reconnect by themselves, and the next stream starts the poller again.
             log.exception("live_updates_rest")
             for stream in self.streams:
                 stream.end(cut=False)

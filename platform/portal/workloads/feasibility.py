@@ -42,7 +42,7 @@ def refuse_impossible(*, project: Project, tier: Tier, tasks: int, backend: str 
             next_step="Choose one that is offered, or ask an administrator to set it up on a node.",
         )
     if backend == "docker" and tasks > 1:
-        # Each engine has networks of its own, and nothing joins them.
+        # Each engine has its own networks, which are not connected.
         raise InvalidInput(
             "Containers on different nodes do not reach each other.",
             code="one_node_only",

@@ -11,7 +11,7 @@ from django.conf import settings
 from slipway.schemas.truncation import shorten
 
 _ANSWER_WITHIN_S = 30.0
-# The gateways know a new key within this time.
+# Gateways receive a new key within this time.
 _KNOWN_WITHIN_S = 3.0
 _ASK_AGAIN_S = 0.05
 _UNKNOWN_KEY = 401

@@ -18,7 +18,7 @@ from slipway.schemas.notebook_servers import ServerEdit, Weekday
 
 _S_A_MINUTE = 60
 _OF_SCHEDULE = frozenset({"daily_start", "daily_stop", "days"})
-# Its workload was admitted and priced with these, so they change between two starts.
+# The workload was admitted and priced with these, so they can only change between two starts.
 _OF_A_START = {"tier": ("tier", "hardware tier"), "max_lifetime_s": ("max_hours", "longest time")}
 
 

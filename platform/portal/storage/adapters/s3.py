@@ -298,7 +298,7 @@ class S3Store(FsspecStore):
                         break
                     marker = page["NextPartNumberMarker"]
                 self._bucket.call("abort_multipart_upload", **name)
-            except FileNotFoundError:  # finished or aborted meanwhile
+            except FileNotFoundError:  # finished or aborted concurrently
                 return CleanupResult()
         return CleanupResult(1, size_bytes)
 

@@ -84,7 +84,7 @@ def passphrase_of(path: Path, options: dict[str, Any]) -> str | None:
     """Return the passphrase of a backup that is there; raises BackupError, OSError."""
     if options["unencrypted"]:
         return None
-    # Nobody is asked for the passphrase of a file that has none.
+    # Do not ask for a passphrase if the file is not encrypted.
     return known_passphrase(options["passphrase_file"], _variable()) if is_encrypted(path) else ""
 
 
