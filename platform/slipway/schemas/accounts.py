@@ -68,7 +68,7 @@ class Scope(StrEnum):
     ADMIN = "admin"
 
 
-# What the tasks of a project reach: the whole network, or the portal and the gateways alone.
+# Network access of a project's tasks: the whole network, or only the portal and the gateways.
 NetworkRule = Literal["open", "platform"]
 
 

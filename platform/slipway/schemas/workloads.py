@@ -77,10 +77,10 @@ class Resources(PartSchema):
 
 LabelKey = Annotated[Line, Field(min_length=1, max_length=63)]
 LabelValue = Annotated[Line, Field(max_length=63)]
-# The rule for keys again, for readers of the API's description: pydantic leaves it out of there.
+# The rule for keys again, for the OpenAPI document, because pydantic leaves it out.
 _KEYS: JsonDict = {"propertyNames": {"minLength": 1, "maxLength": 63, "pattern": LINE_PATTERN}}
 Labels = Annotated[dict[LabelKey, LabelValue], Field(max_length=64, json_schema_extra=_KEYS)]
-# How a task is kept apart: as a confined process of the node, or in a container of its own.
+# Isolation of a task: a confined process on the node, or its own container.
 BackendName = Literal["process", "docker"]
 NanoUsd = Annotated[Whole, Field(ge=0, le=10**15)]
 

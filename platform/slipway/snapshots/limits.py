@@ -10,7 +10,7 @@ from slipway.schemas.names import fault_of_path
 from slipway.schemas.problem import FieldFault
 
 DEFAULT_LIMIT_BYTES = 200 * 1000**2
-HARD_LIMIT_BYTES = 500 * 1000**2  # a server takes 500 MiB, headers of the archive included
+HARD_LIMIT_BYTES = 500 * 1000**2  # a server accepts 500 MiB including the archive's headers
 MAX_FILES = 50_000
 _MAX_DEPTH = 32
 _NAMED = 5
