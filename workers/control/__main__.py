@@ -18,7 +18,7 @@ from portal.config.entry import exit_unless_settings_are_right  # noqa: E402
 
 if __name__ == "__main__":
     exit_unless_settings_are_right()
-    os.environ.setdefault("CELERY_SKIP_CHECKS", "1")  # `manage.py check` is for the gate
+    os.environ.setdefault("CELERY_SKIP_CHECKS", "1")  # the gate runs `manage.py check`
     django.setup()
-    # Named late: what it imports needs the settings found right and the models loaded.
+    # Imported late, because it needs validated settings and loaded models.
     sys.exit(importlib.import_module("workers.control.worker").main())

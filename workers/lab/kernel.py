@@ -9,13 +9,13 @@ exception, a `jedi.py` with Tab, and a `numexpr.py` with pandas, which tries whe
 import sys
 
 if __name__ == "__main__" and not sys.flags.safe_path:
-    del sys.path[0]  # the folder of this script: its modules are no kernel's
+    del sys.path[0]  # the folder of this script, whose modules are not for kernels
 
 import importlib.machinery
 import importlib.util
 import inspect
 import os
-import pdb  # noqa: T100 - to change what it reads
+import pdb  # noqa: T100 - patched below
 from collections.abc import Iterable
 from contextlib import suppress
 from importlib.metadata import DistributionFinder, MetadataPathFinder, PathDistribution
@@ -28,7 +28,7 @@ from slipway_import_order import FolderLast, importer
 
 _HERE = ""
 _EXTENSIONS = "IPython.core.extensions"
-# Installed modules that import what a person, or a file that a person loads, names.
+# Installed modules that import modules named by a user, or by a file that a user loads.
 _NAMED_BY_PEOPLE = frozenset(
     {"runpy", "pickle", "unittest.loader", "cloudpickle.cloudpickle", "torch.serialization"}
     | {_EXTENSIONS, "IPython.extensions.autoreload", "IPython.utils.module_paths"}

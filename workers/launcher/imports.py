@@ -16,8 +16,8 @@ SERVING: Final = (
     *("sklearn.pipeline", "sklearn.preprocessing", "sklearn.linear_model", "sklearn.ensemble"),
     *("sklearn.neural_network", "mlflow.sklearn", "torch", "mlflow.pytorch"),
 )
-# What a notebook server imports before it can listen: ours, Jupyter's, the Hub's. Ours comes first,
-# because it says what not to load.
+# Modules that a notebook server imports before it can listen: ours, Jupyter's, the Hub's. Ours is
+# first, because it disables modules that should not load.
 LAB: Final = (
     *("workers.lab.server", "jupyterlab.labapp", "jupyter_server_terminals", "nbconvert"),
     *("jupyter_server.services.contents.handlers", "jupyter_server.services.kernels.handlers"),

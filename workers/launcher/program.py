@@ -25,7 +25,7 @@ from workers.launcher.task_socket import VARIABLE, Failure, tell_failure
 
 STACK_SIGNAL: Final = signal.SIGRTMIN + 11
 _INTERPRETERS: Final = ("python", "python3")
-# Programs of the platform itself, by the name a task calls them.
+# Programs of the platform itself, by the names that tasks use.
 _OWN: Final = {"slipway-lab": "workers.lab", "slipway-model-server": "workers.model_server"}
 _EXTERNAL_LAUNCHERS: Final = frozenset(
     {
@@ -33,7 +33,7 @@ _EXTERNAL_LAUNCHERS: Final = frozenset(
         *("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch"),
     }
 )
-# Options of `python -c`: this text, the root of our code, what to run, and the user's arguments.
+# Code for `python -c`. Its arguments: the root of our code, the program, the user's arguments.
 _BOOT: Final = (
     "import sys; sys.path[: sys.path[:1] == ['']] = [sys.argv[1]]; "
     "from workers.launcher.program import main; main()"
@@ -183,7 +183,7 @@ def _run_script(program: Program, main_module: types.ModuleType) -> None:
     loader = importlib.machinery.SourceFileLoader("__main__", path)
     main_module.__dict__.update(__file__=path, __loader__=loader, __cached__=None)
     code = compile(source, path, "exec", dont_inherit=True)
-    exec(code, main_module.__dict__)  # noqa: S102 - running the user's code is what we are for
+    exec(code, main_module.__dict__)  # noqa: S102 - runs the user's code by design
 
 
 def _guarded(run: Any) -> None:
@@ -196,7 +196,7 @@ def _guarded(run: Any) -> None:
         raise
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # noqa: BLE001 - the last stop before the interpreter's own
+    except BaseException as error:  # noqa: BLE001 - the last handler before the interpreter's own
         _tell(error)
         error.__traceback__ = _without_us(error.__traceback__)
         sys.last_type, sys.last_value = type(error), error

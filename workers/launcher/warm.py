@@ -106,7 +106,7 @@ class WarmTorch(Warm):
     def __init__(self) -> None:
         super().__init__(TRAINING)
         torch: Any = sys.modules["torch"]
-        # The first optimizer pulls in torch._dynamo and its family: 1 to 2 s of imports.
+        # The first optimizer imports torch._dynamo and related modules, which takes 1 to 2 s.
         torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))])
 
 
@@ -133,7 +133,7 @@ def _reset_standard_library() -> None:
     random.seed()
     tempfile.tempdir = None
     process: Any = multiprocessing.process
-    process.ORIGINAL_DIR = os.getcwd()  # noqa: PTH109 - a string by contract
+    process.ORIGINAL_DIR = os.getcwd()  # noqa: PTH109 - must be a string
     config = process.current_process()._config  # noqa: SLF001
     config["authkey"] = process.AuthenticationString(os.urandom(32))
 
@@ -163,7 +163,7 @@ def check_forkable() -> None:
 
 def serve(door: socket.socket, flavour: Warm) -> InRank | None:
     """Fork a shim for each launch that comes in. Returns in a rank, or at the end in ourselves."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel collects our shims
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps our shims
     while (descriptor := receive_descriptor(door)) is not None:
         try:
             check_forkable()

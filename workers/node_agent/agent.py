@@ -110,9 +110,9 @@ class Agent:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
-        # Whatever a killed shim leaves without a parent comes to us and is collected.
+        # Orphans of a killed shim are reparented to this process, which reaps them.
         adopt_orphans()
-        # Tasks of an earlier agent are watched at once, also while the portal is away.
+        # Tasks of an earlier agent are watched immediately, even while the portal is unreachable.
         self._reconciler.adopt()
         self._listen_to_shims(loop)
         work = asyncio.create_task(self._work())
@@ -174,7 +174,7 @@ class Agent:
                 self._process.warm.keep(default.runtime, default.readable, self._reconciler.prewarm)
             self._process.tend()
             with suppress(OSError):
-                # A sign of life for the supervisor. The file is there once the node is connected.
+                # Sign of life for the supervisor. The file exists once the node is connected.
                 os.utime(self._folders.connected)
             await asyncio.sleep(_TEND_EVERY_S)
 
@@ -201,7 +201,7 @@ class Agent:
         path.unlink(missing_ok=True)
         bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         bell.bind(str(path))
-        # Supervisors in containers run as other users. All they can do is make us look.
+        # Supervisors in containers run as other users. They can only trigger a check.
         path.chmod(0o666 if "docker" in self._backends else 0o600)
         loop.add_reader(bell, self._on_bell, loop, bell)
 

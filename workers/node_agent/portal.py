@@ -26,7 +26,7 @@ from workers.node_agent.errors import PortalRefused, PortalUnreachable, StaleEpo
 Body = TypeVar("Body", bound=pydantic.BaseModel)
 _PATIENCE_S: Final = 10.0
 HEARTBEAT_PATIENCE_S: Final = 5.0
-# The store may need long for the last bytes of a large file.
+# The store may take long to finish a large file.
 _TRANSFER_PATIENCE_S: Final = 120.0
 _POLL_S: Final = 20.0
 _TRY_LATER: Final = frozenset({408, 425, 429})

@@ -216,7 +216,7 @@ class Checkpointer:
         write_manifest(draft, manifest)
         target = self._folder / folder_name(manifest.step)
         if target.exists():
-            # Either a damaged one that resuming skipped, or training restarted from an earlier step.
+            # A damaged one that was skipped, or training was resumed from an earlier step.
             target.rename(self._folder / f"draft-{secrets.token_hex(8)}")
         draft.rename(target)
         sync_folder(self._folder)

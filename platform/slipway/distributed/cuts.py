@@ -216,7 +216,7 @@ def _stage_graph(graph: fx.Graph, before: list[fx.Node], nodes: list[fx.Node]) -
 
     def copied(node: fx.Node) -> fx.Node:
         if node not in copies:
-            # Only attributes of the model are read again. Other values come from the previous stage.
+            # Only attributes of the model are copied. Other values come from the stage before.
             copies[node] = stage.node_copy(node, copied)
         return copies[node]
 

@@ -48,7 +48,7 @@ class MlflowModel:
         self.codec = MlflowCodec(signature, model.metadata)
         self._model = model
         if self.codec.is_exact:
-            # MLflow would check tables again, and refuse or bend missing values.
+            # MLflow would check tables again, and refuse or convert missing values.
             model.metadata.signature.inputs = None
 
     def predict(self, inputs: Any, params: dict[str, Any]) -> Any:
@@ -231,7 +231,7 @@ def _check_lengths(columns: dict[str, list[Any]]) -> None:
 def _kind(inputs: Any) -> tuple[int, Any]:
     if isinstance(inputs, pd.DataFrame):
         if not isinstance(inputs.index, pd.RangeIndex):
-            return len(inputs), object()  # an index of its own is lost beside other rows
+            return len(inputs), object()  # merging would lose the index
         return len(inputs), ("table", tuple(inputs.columns), tuple(map(str, inputs.dtypes)))
     if isinstance(inputs, dict):
         arrays = {name: np.asarray(value) for name, value in inputs.items()}
