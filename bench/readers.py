@@ -185,7 +185,7 @@ def read_all(readers: list[str]) -> dict[str, dict[str, dict[str, Any]]]:
                 path.write_bytes(case.content)
                 try:
                     values = _READ[reader](path, Path(folder), case.column)
-                # Every reader has errors of its own.
+                # Each reader raises its own exceptions.
                 except Exception as error:  # noqa: BLE001
                     result: dict[str, Any] = {"error": " ".join(str(error).split())[:120]}
                 else:

@@ -61,7 +61,7 @@ class InstalledFirst(FolderLast):
         if frame is None:
             return False
         name = frame.f_globals.get("__name__")
-        if name == _EXTENSIONS:  # `%load_ext autoreload` means the one of IPython
+        if name == _EXTENSIONS:  # `%load_ext autoreload` refers to IPython's own
             return importlib.util.find_spec(f"IPython.extensions.{fullname}") is None
         return name in _NAMED_BY_PEOPLE or not cls.is_installed(frame)
 

@@ -183,7 +183,7 @@ class DiskMeter:
                     if where != device or number in nameless:
                         continue
                     try:
-                        # Granted to root alone.
+                        # Only root may read these.
                         self._add_nameless(os.stat(f"/proc/{pid}/map_files/{span}"), nameless)  # noqa: PTH116
                     except OSError:
                         first, last = (int(part, 16) for part in span.split("-"))

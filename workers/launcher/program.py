@@ -164,7 +164,7 @@ def _lead_path(folder: str) -> None:
 
 
 def _run_module(name: str) -> None:
-    # What `python -m` itself calls; run_module would hide the program's own __main__.
+    # The function that `python -m` calls. run_module would hide the program's own __main__.
     runpy._run_module_as_main(name)  # type: ignore[attr-defined]  # noqa: SLF001
 
 

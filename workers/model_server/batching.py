@@ -33,7 +33,7 @@ _ESSENTIAL: Final = 5
 _ENOUGH_S: Final = 1.0
 _SHUFFLES: Final = 4
 _TIMED: Final = 3
-# Whole factors keep whole numbers whole.
+# Integer factors, so that integers remain integers.
 _FACTORS: Final = (-1, 0, 3, 1000)
 _TEXT_TIMES: Final = 8
 _MORE_GOLDEN: Final = "Record golden rows with slipway.register(…, golden=…), or state `batching`."

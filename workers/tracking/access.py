@@ -99,7 +99,7 @@ async def _refuse(send: Any) -> None:
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", str(len(_UNAUTHENTICATED)).encode()),
-        # The rest of this connection is not read.
+        # The remaining data of this connection is not read.
         _CLOSE,
         _CHALLENGE,
     ]

@@ -22,7 +22,7 @@ def database_from(url: str, data_dir: Path) -> dict[str, Any]:
         return {
             "ENGINE": "portal.config.backends.sqlite",
             "NAME": path,
-            # A thread keeps it open, since opening it is half the work of a small request.
+            # Each thread keeps it open, since opening it is half the work of a small request.
             "CONN_MAX_AGE": None,
             # pytest-django detects in-memory databases of Django's own engine alone.
             "TEST": {"NAME": ":memory:"},

@@ -30,7 +30,7 @@ _KEPT = re.compile(
     r"(REQUESTS|CURL)_CA_BUNDLE|LD_LIBRARY_PATH|CUDA_\w+|NVIDIA_\w+|"
     r"(?i:https?_proxy|all_proxy|no_proxy)"
 )
-# No packet is sent there: the routing table alone is asked (an address of documentation).
+# No packet is sent there, only the routing table is asked (an address for documentation).
 _ELSEWHERE = ("192.0.2.1", 9)
 
 

@@ -191,7 +191,7 @@ def _param(value: Any, spec: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    # MLflow takes datetimes of params as texts and reads them itself.
+    # MLflow expects datetimes of params as strings and parses them itself.
     return value.isoformat() if isinstance(value, pd.Timestamp) else value
 
 

@@ -120,7 +120,7 @@ class RegistryModels:
         self, *, project_id: str, served: ServedModel, report: BatchingReport
     ) -> None:
         """Record how a ready replica of a version treats requests that wait together."""
-        with suppress(NotFound):  # the version may have been deleted meanwhile
+        with suppress(NotFound):  # the version may have been deleted concurrently
             note_batching(
                 project=Project.objects.get(pk=project_id),
                 model=served.model,
