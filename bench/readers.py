@@ -231,7 +231,7 @@ def main() -> None:
     parser.add_argument("--as-peer", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.as_peer:
-        # `datasets` is the package, not the script beside this one.
+        # Import the package `datasets`, not the script of that name in this folder.
         sys.path.remove(str(ROOT / "bench"))
         print(json.dumps({"cases": read_all(list(READERS[1:])), "versions": _versions()}))
         return

@@ -39,7 +39,7 @@ class ApiAddress:
         self, method: str, where: str, body: bytes | None = None, *, kind: str = ""
     ) -> ApiResponse:
         """Send one request to a path below the project's. Never raises."""
-        request = urllib.request.Request(  # noqa: S310 - the address is the portal's own
+        request = urllib.request.Request(  # noqa: S310 - the portal's URL
             f"{self.url}/api/v1/projects/{quote(self.project, safe='')}/{where}",
             data=body,
             method=method,

@@ -165,7 +165,7 @@ def _binds(view: View) -> Iterator[_Bind]:
         entries["/tmp"] = _Bind("/tmp", os.path.realpath(view.tmp), read_only=False)  # noqa: S108
     for path in graphics_devices() if view.gpus else ():
         add(path, read_only=False, devices=True)
-    # A folder at an outer place covers what was mounted inside before, so outer ones come first.
+    # Outer folders first, because mounting one hides everything mounted inside it before.
     return iter(sorted(entries.values(), key=lambda entry: entry.target.count("/")))
 
 

@@ -132,13 +132,13 @@ def become(program: Program) -> None:
     main_module = types.ModuleType("__main__")
     main_module.__dict__.update(__builtins__=builtins, __annotations__={})
     sys.modules["__main__"] = main_module
-    if "__mp_main__" in sys.modules:  # the same under the name that children of spawn use
+    if "__mp_main__" in sys.modules:  # the alias that children of spawn use
         sys.modules["__mp_main__"] = main_module
     if program.kind == "own":
         sys.argv = ["-m", *program.arguments]
         _guarded(lambda: _run_module(program.target))
     elif program.kind == "module":
-        _lead_path(os.getcwd())  # noqa: PTH109 - a string is what `python -m` puts there
+        _lead_path(os.getcwd())  # noqa: PTH109 - a string, like `python -m`
         sys.argv = ["-m", *program.arguments]
         _guarded(lambda: _run_module(program.target))
     else:

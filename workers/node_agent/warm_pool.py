@@ -21,7 +21,7 @@ from workers.node_agent.host_info import memory_bytes, memory_used_bytes
 
 log = logging.getLogger(__name__)
 FLAVOURS: Final = frozenset({"jupyterlab", "serving", "torch"})
-# With -I there is no entry of the working folder to replace.
+# With -I, sys.path has no entry of the working folder to replace.
 _ENTER: Final = "from workers.launcher.{module} import main; main()"
 _BOOT: Final = "import sys; sys.path[: sys.path[:1] == ['']] = [sys.argv[1]]; "
 _BOOT_ISOLATED: Final = "import sys; sys.path.insert(0, sys.argv[1]); "

@@ -20,7 +20,7 @@ from portal.config.supervision.probes import pid_file_ready, touched
 from portal.config.supervision.supervisor import ProcessSpec
 
 LOOPBACK = "127.0.0.1"
-EVERY_ADDRESS = {"0.0.0.0": LOOPBACK, "::": "::1"}  # noqa: S104  (asked, not bound)
+EVERY_ADDRESS = {"0.0.0.0": LOOPBACK, "::": "::1"}  # noqa: S104  (connected to, not bound)
 # It stops its tasks before itself: at most 5 s for them to save, and some to report it.
 _STOP_GRACE_S = 12.0
 _REFUSED = "refused"

@@ -72,7 +72,6 @@ def check_names(paths: Iterable[str]) -> None:
     """Raise InvalidInput for a path that could not be unpacked on every system, or not safely."""
     taken: dict[str, str] = {}
     for path in paths:
-        # Short and plain, as nearly all are: nothing below could be wrong with it.
         if (fault := _fault(path)) is not None:
             raise _unfit(path, fault)
         key = unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold())

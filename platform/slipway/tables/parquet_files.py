@@ -55,7 +55,7 @@ def seekable(source: IO[bytes]) -> Any:
     """Return a file that can be read from anywhere: the source, or a copy of it."""
     if source.seekable():
         return source
-    copy = tempfile.TemporaryFile()  # noqa: SIM115 - as long as its reader
+    copy = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as its reader
     while piece := source.read(_COPY_BYTES):
         copy.write(piece)
     copy.seek(0)

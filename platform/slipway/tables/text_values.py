@@ -86,7 +86,7 @@ def is_exact(text: str) -> bool:
     if math.isinf(number):
         return False
     digits = len(written.as_tuple().digits)
-    # For a value halfway between two such numbers the two differ, and programs print either.
+    # These differ if the double is halfway between two such decimals, and programs print either.
     return written in (Decimal(f"{number:.{max(digits, 1) - 1}e}"), Decimal(repr(number)))
 
 

@@ -373,7 +373,7 @@ def _field(spec: TensorSpec | ColSpec | ParamSpec, name: str) -> FieldSpec:
         return FieldSpec(name=spec.name or name, datatype=known, shape=list(spec.shape))
     declared = spec.dtype if isinstance(spec, ParamSpec) else spec.type
     kind = str(getattr(declared, "name", "")).lower()
-    # Columns that hold lists or objects, dates and bytes are left to MLflow's own check.
+    # MLflow itself checks columns of lists, objects, dates and bytes.
     shape = [-1] if kind in _COLUMN_TYPES or kind == "string" else [-1, -1]
     required = bool(getattr(spec, "required", True))
     return FieldSpec(

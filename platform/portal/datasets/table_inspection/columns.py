@@ -158,7 +158,7 @@ class ColumnProfile:
         self._min = min(self._min, ends["min"].as_py())
         self._max = max(self._max, ends["max"].as_py())
         mean, variance = pc.mean(finite).as_py(), pc.variance(finite).as_py()
-        # Chan's way of merging means and sums of squares, which stays exact over many batches.
+        # Chan's algorithm for merging means and sums of squares, accurate over many batches.
         away, both = mean - self._mean, self._finite + count
         self._squares += variance * count + away * away * self._finite * count / both
         self._mean += away * count / both

@@ -141,7 +141,7 @@ class Flat:
                 sql = f"SELECT {_shown(list(some))} FROM {_FILES} WHERE {held.text}"  # noqa: S608
                 read = self._ask(sql, [[path], *held.values])
                 if not read:
-                    break  # as the file holds none of them
+                    break  # the file contains none of them
                 for row in read:
                     rows[places[row["prediction_id"], row["row"]]] |= row
         # A row erased concurrently is not in any of the files any more.

@@ -62,7 +62,7 @@ class Command(BaseCommand):
         folder = folder_of(env())
         if not folder.is_dir():
             return
-        # By force: what its configuration lacks today, an older copy of it may hold.
+        # With --force also keys that the present configuration lacks: an older copy may have them.
         done = subprocess.run(
             [
                 *(sys.executable, "-m", "workers.gateway.revoke", "--force"),
