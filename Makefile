@@ -1,24 +1,24 @@
-# What a person types. Needs Debian (or like it), Python 3.11+, make and git; no root, no Docker.
+# Entry points for people. Needs Debian or similar, Python 3.11+, make and git. No root, no Docker.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-# What is asked for runs in order and stops at the first failure; only the checks run side by side.
+# Targets run in order and stop at the first failure. Only the checks run in parallel.
 ifndef SIDE_BY_SIDE
 .NOTPARALLEL:
 endif
 BIN := .venv/bin
 STEP := @scripts/step
-# One more than the two cores of the machine that decides: tests wait for processes now and then.
+# One more than the two cores of the CI machine, because tests often wait for processes.
 PYTEST_WORKERS ?= 3
-# Hundreds of tests run real processes and wait for them on a machine that others may use too: what
-# fails is tried once more, and the summary names it. What is broken fails twice.
+# Hundreds of tests wait for real processes, on a machine that may be shared. So a failed test is
+# retried once, and the summary lists it. A real error fails twice.
 PYTEST := $(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal --reruns 1
-# Which suite runs a test is written in its file, by the markers of pyproject.toml.
+# Markers in the test files assign tests to suites, see pyproject.toml.
 NEEDS_MORE := integration or browser or docker or ranks
 ONLY_SLOW := slow or deploy
-# Reading and importing the other files would take each process half a minute.
+# Only files with the marker: importing the others would take each process half a minute.
 marked = $$(grep -rlE 'pytest\.mark\.($(subst $(empty) or ,|,$(1)))\b' tests --include='test_*.py')
 export PYTHON
-# Hundreds of processes are started here; compiling what they import each time is a third of it.
+# Tests start hundreds of processes. Without bytecode files, compiling would be a third of the time.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help
@@ -30,7 +30,7 @@ setup: ## Install everything Slipway needs, without starting it
 	@scripts/setup portal
 
 .PHONY: setup-dev
-setup-dev: ## The same, and what the tests and linters need
+setup-dev: ## Also install what the tests and linters need
 	@scripts/setup dev
 
 .PHONY: up
@@ -38,37 +38,37 @@ up: setup ## Set up, start everything, print the address; Ctrl-C stops it
 	@exec $(BIN)/python manage.py up --stop-with-parent
 
 .PHONY: demo
-demo: setup ## Drive the whole loop on real data; stays up (make demo EXIT=1: stops at the end)
+demo: setup ## Run the demo on real data and stay up (make demo EXIT=1: stop at the end)
 	@exec $(BIN)/python scripts/demo.py $(if $(EXIT),--exit)
 
 .PHONY: test
-test: setup-dev ## Run the tests that need nothing but Python (SQLite)
+test: setup-dev ## Run the tests that need only Python (SQLite)
 	$(PYTEST) -m "not ($(NEEDS_MORE) or $(ONLY_SLOW))" -p no:schemathesis tests \
 		--ignore=tests/house --ignore=tests/integration
 
 SERVERS := scripts/docker-test-engine.sh scripts/with-postgres
 
 .PHONY: setup-integration test-integration test-slow test-deploy
-setup-integration: ## Install what test-integration needs besides: PostgreSQL, Chromium, Docker (by apt)
+setup-integration: ## Install PostgreSQL, Chromium and Docker for test-integration (by apt)
 	scripts/install-integration
 	scripts/docker-test-engine.sh true
-test-integration: setup-dev ## Run on PostgreSQL, in Chromium, with Docker (by apt)
+test-integration: setup-dev ## Run the tests on PostgreSQL, in Chromium, with Docker (by apt)
 	scripts/install-integration
 	$(SERVERS) $(PYTEST) -m "(postgres or $(NEEDS_MORE)) and not ($(ONLY_SLOW))" \
 		$(call marked,postgres or $(NEEDS_MORE))
-test-deploy: setup-dev ## Build deploy/ images, bring up its compose file, run the demo on it (20 min)
+test-deploy: setup-dev ## Build the images of deploy/, start its compose file, run the demo on it (20 min)
 	scripts/install-integration docker-compose
 	scripts/docker-test-engine.sh $(BIN)/python -m pytest -m deploy $(call marked,deploy)
-test-slow: setup-dev ## Run what waits or is long, all on PostgreSQL, all hostile values; before a release
+test-slow: setup-dev ## Before a release: slow tests, all tests on PostgreSQL, all hostile values
 	scripts/install-integration
 	scripts/with-postgres $(PYTEST) -m slow $(call marked,slow)
 	TESTS_ASK_ALL=1 scripts/with-postgres $(PYTEST) \
 		-m "not (browser or docker or ranks or $(ONLY_SLOW))" tests --ignore=tests/house
 
-# The longest first: the others run beside it.
+# The longest check first: the others run in parallel.
 CHECKS := types house lint format layers templates spelling migrations openapi collect
 .PHONY: check $(addprefix check-,$(CHECKS))
-check: setup-dev ## Linters, types, layers, migrations, OpenAPI, house rules
+check: setup-dev ## Check lint, types, layers, migrations, OpenAPI and house rules
 	@$(MAKE) --no-print-directory SIDE_BY_SIDE=1 -j 2 $(addprefix check-,$(CHECKS))
 	@echo "make check: all passed"
 
@@ -95,11 +95,11 @@ check-openapi: setup-dev
 	$(STEP) "OpenAPI snapshot" $(BIN)/python -m pytest -q tests/portal/api/test_openapi.py
 check-house: setup-dev
 	$(STEP) "house rules" $(BIN)/python -m pytest -q tests/house
-# It also compiles all of them once, beside mypy, and not once in each process of `make test`.
+# Also compiles all tests once, in parallel with mypy, rather than in each process of `make test`.
 check-collect: setup-dev
 	$(STEP) "all tests are found" $(BIN)/python -m pytest -q --collect-only -p no:schemathesis tests
 
-# dev.in holds all the others, so it is resolved first and the smaller files take its versions.
+# dev.in includes all others, so it is resolved first, and the smaller files use its versions.
 PIP_COMPILE := CUSTOM_COMPILE_COMMAND="make requirements" $(BIN)/pip-compile --quiet --strip-extras \
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host $(UPGRADE)
 .PHONY: requirements
@@ -115,7 +115,7 @@ requirements: setup-dev ## Recompile requirements/*.txt (newer versions: UPGRADE
 	sed -i 's/^\(torch==[0-9.]*\)+cpu$$/\1/' requirements/jobs.txt
 
 .PHONY: docs
-docs: setup-dev ## Write docs/reference/ (commands, SDK, REST, settings) from the code
+docs: setup-dev ## Generate docs/reference/ (commands, SDK, REST, settings) from the code
 	$(BIN)/python scripts/reference.py
 
 .PHONY: licences
@@ -123,7 +123,7 @@ licences: setup-dev ## List the licences of all packages in docs/licences.md
 	$(BIN)/python scripts/licences.py
 
 .PHONY: screenshots
-screenshots: setup-dev ## Take docs/ pictures of the pages with a real Chromium
+screenshots: setup-dev ## Take the screenshots of docs/ in Chromium
 	$(BIN)/python scripts/screenshots.py
 	$(BIN)/python scripts/readme_pictures.py
 
@@ -132,13 +132,13 @@ wheel: setup-dev ## Build the slipway SDK and CLI as a wheel in dist/
 	$(BIN)/python -m build --wheel
 
 .PHONY: bench bench-quick
-bench: setup-dev ## Run all comparisons (hours) and write their table into bench/RESULTS.md
+bench: setup-dev ## Run all benchmarks (hours) and write the results to bench/RESULTS.md
 	$(BIN)/python bench/run.py --write
-bench-quick: setup-dev ## Run what fits, small, within five minutes; figures are not for quoting
+bench-quick: setup-dev ## Run small benchmarks within five minutes; not for publication
 	$(BIN)/python bench/run.py --quick
 
 .PHONY: clean
-clean: ## Remove what builds and tools left; keeps .venv, node_modules, .env and your data
+clean: ## Remove files of builds and tools; keep .venv, node_modules, .env and your data
 	rm -rf build dist .staticfiles .mypy_cache .ruff_cache .pytest_cache .hypothesis \
 		.import_linter_cache platform/*.egg-info
 	find platform workers notebooks_service tests bench scripts -name __pycache__ -prune \

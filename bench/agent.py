@@ -35,7 +35,7 @@ def wait_until_warm(site: Site) -> None:
 
 
 OUTPUT_BYTES = 400 * MIB
-# Writes as fast as the pipe takes it.
+# Writes as fast as the pipe accepts data.
 FLOOD = """
 import os, sys
 block = b"x" * 1023 + b"\\n"

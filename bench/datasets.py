@@ -26,7 +26,7 @@ from tests.processes import children_of, command_of  # noqa: E402
 
 MIB = 1024**2
 MARKS = {"portal": "manage.py portal", "control": "workers.control"}
-# One pattern of bytes with a number in front: no two pieces of it are the same.
+# A fixed pattern of bytes. A number in front of it makes every piece unique.
 _PATTERN = os.urandom(MIB - 8)
 _PUSH = """
 import resource, sys

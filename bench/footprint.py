@@ -32,7 +32,7 @@ from tests.processes import (  # noqa: E402  (the path comes first)
     wait_for,
 )
 
-# What the command line of each has that no other's has, the shipper before the gateway it is of.
+# Part of each process's command line that no other process has.
 MARKS = {
     "supervisor": "manage.py up",
     "guard": "guard.py",

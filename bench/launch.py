@@ -32,7 +32,7 @@ from tests.processes import installation, wait_for  # noqa: E402
 from tests.sandboxed import outer_pid  # noqa: E402
 
 RANKS = 2
-# Seldom: each look costs the portal as much as some steps.
+# Long, because each poll costs the portal as much as several steps.
 POLL_S = 1.0
 SCRIPT = """
 import os, sys, time
@@ -110,7 +110,7 @@ def make_cold(jobs: Jobs) -> Jobs:
 def by_slipway(jobs: Jobs, steps: int) -> tuple[float, float]:
     """The same as a job, from the upload of its code to the step."""
     submitted = time.time()
-    # The largest tier is the whole machine, which is what torchrun has.
+    # The largest tier is the whole machine, which torchrun uses too.
     job = jobs.submit(SCRIPT, args=[str(steps)], procs=RANKS, tier="cpu-large")
     end = jobs.end_of(job, within_s=300)
     if end["state"] != "succeeded":

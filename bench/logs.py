@@ -31,7 +31,7 @@ from tests.jobs import Jobs  # noqa: E402
 from tests.processes import children_of, command_of, installation, wait_for  # noqa: E402
 
 RANKS, MB = 4, 1_000_000
-# A block a line of the clock, then lines of text; paced, or as fast as it goes where the rate is 0.
+# Writes blocks: a line with the time, then lines of text. A rate of 0 means: without pauses.
 SCRIPT = """
 import hashlib, os, sys, time
 rate, seconds = float(sys.argv[1]), float(sys.argv[2])

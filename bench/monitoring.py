@@ -30,8 +30,8 @@ from tests.portals import RunningPortal, running_portal  # noqa: E402
 
 DAY_MS, MONTH_MS, PEAK_MIB = 1_000.0, 3_000.0, 1_024.0
 DAYS, COLUMNS = 30, 50
-# The hours are written as a pass of the control worker leaves them, because answering ten million
-# predictions through a gateway would take a day. Baseline, bins and summaries are our own code's.
+# The hours are written in the form that a pass of the control worker leaves, because ten million
+# predictions through a gateway would take a day. Our code computes baseline, bins and summaries.
 _FILL = """
 from datetime import timedelta
 import numpy as np

@@ -81,7 +81,7 @@ def _analysts() -> list[int]:
 @contextmanager
 def _without_analysis(predict: Callable[[], object]) -> Iterator[None]:
     """Hold the process that analyses, whose pass waits meanwhile, until the block ends."""
-    meanwhile = threading.Thread(target=predict)  # without anything new nothing is looked at
+    meanwhile = threading.Thread(target=predict)  # a pass needs new predictions
     meanwhile.start()
     held = wait_for(_analysts, "pass over what was captured", within_s=60)
     for pid in held:
@@ -107,12 +107,12 @@ def _measure(
     """Return milliseconds with and without analysis in turns, and how many were analysed."""
     beside: list[float] = []
     alone: list[float] = []
-    latencies(seconds)  # a cold start is nobody's fault
+    latencies(seconds)  # warm up, so that a cold start does not count
     before = _counted(endpoints)
     for _ in range(rounds):
         with _without_analysis(partial(latencies, 15.0)):
             alone += latencies(seconds)
-        latencies(15.0)  # what gathered meanwhile
+        latencies(15.0)  # work off the backlog, unmeasured
         beside += latencies(seconds)
     return beside, alone, _counted(endpoints) - before
 

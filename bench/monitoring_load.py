@@ -119,7 +119,7 @@ def _percentile(values: list[float], share: float) -> float:
 def _measure(running: RunningPortal, seconds: float, rounds: int) -> dict[str, list[float]]:
     """Return milliseconds of predictions alone, beside analysis and beside views, in turns."""
     found: dict[str, list[float]] = {"alone": [], **{name: [] for name in _BESIDE}}
-    # Whoever predicts is a process of its own: here people's answers are taken apart meanwhile.
+    # The client of predictions is a separate process, because this one parses responses meanwhile.
     with plane() as served, ProcessPoolExecutor(1, get_context("spawn")) as client:
         replica = served.replica()
         served.start_gateway()
@@ -128,7 +128,7 @@ def _measure(running: RunningPortal, seconds: float, rounds: int) -> dict[str, l
         def latencies(lasting: float) -> list[float]:
             return client.submit(_latencies, served.port, lasting).result()
 
-        latencies(2 * seconds)  # a cold start is nobody's fault
+        latencies(2 * seconds)  # warm up, so that a cold start does not count
         for _ in range(rounds):
             found["alone"] += latencies(seconds)
             for name, begin in _BESIDE.items():

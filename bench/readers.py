@@ -185,7 +185,7 @@ def read_all(readers: list[str]) -> dict[str, dict[str, dict[str, Any]]]:
                 path.write_bytes(case.content)
                 try:
                     values = _READ[reader](path, Path(folder), case.column)
-                # Every reader has errors of its own.
+                # Each reader raises its own exceptions.
                 except Exception as error:  # noqa: BLE001
                     result: dict[str, Any] = {"error": " ".join(str(error).split())[:120]}
                 else:
@@ -231,7 +231,7 @@ def main() -> None:
     parser.add_argument("--as-peer", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.as_peer:
-        # `datasets` is the package, not the script beside this one.
+        # Import the package `datasets`, not the script of that name in this folder.
         sys.path.remove(str(ROOT / "bench"))
         print(json.dumps({"cases": read_all(list(READERS[1:])), "versions": _versions()}))
         return

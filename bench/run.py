@@ -31,7 +31,7 @@ RESULTS = ROOT / "bench" / "RESULTS.md"
 KEPT = ROOT / ".cache" / "bench"
 BEGIN, END = "<!-- the table of bench/run.py -->", "<!-- its end -->"
 QUICK_S = 285.0
-# Every script, the most telling first, and what makes it small; None: it cannot be made small.
+# All scripts, the most informative first, with the arguments of a quick run (None: there is none).
 SCRIPTS: dict[str, list[str] | None] = {
     "launch": ["--rounds", "1", "--steps", "300"],
     "strategies": ["ddp", "zero3", "--rounds", "2", "--seconds", "3"],
@@ -51,7 +51,7 @@ SCRIPTS: dict[str, list[str] | None] = {
     "scheduler": None,
     "serving": None,
     "tracking": ["--rounds", "1", "--runs", "1000"],
-    "footprint": [],  # over a minute, nearly all of it an idle Slipway
+    "footprint": [],  # takes over a minute, most of it with an idle Slipway
 }
 PACKAGES = ("Django", "celery", "mlflow", "torch", "jupyterhub", "duckdb", "pyarrow", "uvicorn")
 
@@ -106,7 +106,7 @@ def read_output(said: str, status: int) -> tuple[list[Mapping[str, Any]], str]:
         cases = json.loads(lines[-1])["cases"]
     except (IndexError, ValueError, KeyError, TypeError):
         return [], f"exit {status}: {lines[-1][:200] if lines else 'it said nothing'}"
-    # Some scripts say by their status that a bound was missed; the table shows that anyway.
+    # Some scripts exit with an error status if a bound is missed. The table shows that anyway.
     return [cases], ""
 
 

@@ -30,7 +30,7 @@ from tests.portals import running_portal  # noqa: E402
 
 NOON_MS = 1_790_000_000_000
 FIRST_PAINT_MS, FILTER_MS, COMPARE_MS, HISTORY_MS = 300.0, 200.0, 1000.0, 770.0
-# Writes rows the way clients leave them, by the thousand.
+# Inserts thousands of rows in the form in which clients leave them.
 _FILL = """
 import json, random
 from django.db import connections, transaction
@@ -90,7 +90,7 @@ def cases_of(experiment: int, newest: list[str]) -> dict[str, tuple[list[str], f
     """Return by name the addresses of a case, asked in turn, and its bound in milliseconds."""
     page = f"/p/vision/experiments/{experiment}"
     curves = "/api/v1/projects/vision/runs/curves"
-    chosen = random.Random(3)  # noqa: S311  (which filters come first is no secret)
+    chosen = random.Random(3)  # noqa: S311  (the order of filters is not a secret)
 
     def filtered(text: str) -> str:
         return f"{page}?{urlencode({'filter': text})}"

@@ -25,7 +25,7 @@ sys.path[:0] = [str(ROOT / "platform"), str(ROOT)]
 FOLDER = tempfile.mkdtemp(prefix="slipway-bench-")
 os.environ |= {
     "SLIPWAY_DATA_DIR": FOLDER,
-    "SLIPWAY_REDIS_PORT": "9",  # nobody listens there: rings are lost, as they may be
+    "SLIPWAY_REDIS_PORT": "9",  # no server listens there: notifications are lost, as they may be
     "SLIPWAY_LOG_LEVEL": "error",
     "DJANGO_SETTINGS_MODULE": "portal.config.settings",
 }

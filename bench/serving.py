@@ -82,7 +82,7 @@ DIGIT = [int(value) for value in ROW]
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
 
-# Ours, and the module alone.
+# Load through our server, and of the bare module.
 Halves = tuple[Load, Load]
 
 
@@ -224,7 +224,7 @@ GENEROUS = EndpointLimits(
 @contextmanager
 def peer_server(peer: str, folder: Path, file: Path) -> Iterator[tuple[Target, float]]:
     """Start a peer on core 0; also the seconds until its first good answer."""
-    # Some need several ports, and some cannot bind one that was in use a moment ago.
+    # Some peers need several ports, and some cannot bind one that was in use just before.
     port = 20_000 + (os.getpid() + 16 * list(PACKAGES).index(peer)) % 20_000
     command, path, body = command_of(peer, folder, port)
     target = Target(port, path, body)
@@ -313,7 +313,7 @@ def encoder_cases(file: Path, folder: Path, seconds: float) -> Cases:
     alone, served = [], []
     with ours(file, "encoder", GENEROUS) as (_, target, _):
         target.press(folder, 16, 2.0)
-        # In turns: a machine that others use, too, is not as fast in one minute as in the next.
+        # Alternate, because the speed of a shared machine changes from minute to minute.
         for _ in range(TURNS):
             alone.append(8000 / forward(file, [WORDS] * 8, "int64", span_s)[0])
             # Two batches are always there: one that runs and one that waits.
@@ -359,8 +359,8 @@ def at_half_load(
     settled_s = min(seconds, SETTLED_AFTER_S)
     found = []
     for _ in range(rounds):
-        # Of 64 clients each has to ask once in 128 / rate seconds. It pauses before it asks, and
-        # waits for the answer.
+        # Half of the maximum rate: each of 64 clients sends a request every 128 / rate seconds.
+        # It pauses before the request, and waits for the response.
         turn_ms = 128_000 / target.press(folder, 64, seconds).rps
         waits_ms = target.press(folder, 64, settled_s, turn_ms).p50_ms
         served = target.press(folder, 64, seconds, turn_ms - waits_ms)

@@ -41,7 +41,7 @@ def creation_cases(folder: Path, *, rounds: int) -> dict[str, dict[str, Any]]:
             endpoints.call("DELETE", f"endpoints/warm-{number}")
             peer.append(_serve_by_mlflow(model, folder))
         endpoints.call("DELETE", "endpoints/cold")
-        # Replicas outlive a platform that stops, on purpose: these would run on for nobody.
+        # Replicas survive a stop of the platform by design, so wait until these have ended.
         wait_for(lambda: _all_ended(endpoints), "end of all replicas", within_s=WITHIN_S)
     theirs = statistics.median(peer)
     return {
@@ -79,7 +79,7 @@ def _serve_by_mlflow(model: Path, folder: Path) -> float:
     """Return the seconds from starting MLflow's model server to its first good answer."""
     (port,) = free_ports(1)
     command = [sys.executable, "-m", "mlflow", "models", "serve", "-m", str(model)]
-    # MLflow starts `uvicorn` by its name, which is found beside the interpreter.
+    # MLflow starts `uvicorn` by its name. The program is beside the interpreter.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     place = folder / "mlflow-creation.log"
     with place.open("wb") as log:

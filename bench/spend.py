@@ -38,8 +38,8 @@ from tests.portals import RunningPortal, running_portal  # noqa: E402
 BOUND_MS = 200.0
 PROJECTS, PEOPLE = 50, 200
 _FILLS_WITHIN_S = 3600.0
-# Leases, workloads and lines are inserted as rows, because a year of scheduling would take one; the
-# sums are then made of the lines by the same function that the meter uses.
+# Leases, workloads and lines are inserted directly, because a year of scheduling takes a year. The
+# function that the meter uses computes the sums from the lines.
 _FILL = """
 import random, time
 from datetime import timedelta

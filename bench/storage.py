@@ -33,7 +33,7 @@ from tests.portal.storage.swift_server import S3Server, s3_server  # noqa: E402
 
 MIB = 1024**2
 RUNS = 3
-# The test server is written in Python; more would measure nothing else.
+# The test server is written in Python: more data would only measure that server longer.
 S3_MIB = 128
 LIMIT_BYTES = 1024**4
 Cases = dict[str, tuple[float, float, str]]

@@ -48,7 +48,7 @@ WIDTH, HEADS, BLOCKS, CONTEXT, CLASSES, BATCH = 192, 4, 4, 32, 10, 32
 MICROBATCHES = 4
 WARM_UP_TURNS = 2
 Step = Callable[[torch.Tensor, torch.Tensor], object]
-# Our word, and how many ranks it is measured on.
+# Strategy of Slipway, and number of ranks it is measured on.
 WORDS = {
     "ddp": ("ddp", 2),
     "zero1": ("zero1", 2),
@@ -264,7 +264,7 @@ def measure(name: str, *, rounds: int, steps: int, seconds: float) -> dict[str, 
     found: dict[str, list[float]] = {"ours": [], "peer": []}
     began = time.perf_counter()
     for turn in range(rounds + WARM_UP_TURNS):
-        # Whoever comes second finds warm caches: they take turns in that too.
+        # The second one finds warm caches, so the order alternates as well.
         for version in sorted(versions, reverse=bool(turn % 2)):
             dist.barrier()
             started = time.perf_counter()

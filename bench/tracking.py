@@ -355,7 +355,7 @@ def _on_both(folder: Path, rounds: int, runs: int) -> dict[str, dict[str, Any]]:
             ]
             cases |= _measure_all(Bench(servers, rounds), database, runs)
         os.environ["DATABASE_URL"] = server
-    # These names are promised; PostgreSQL is where the server waits least for the disk.
+    # Documented names. With PostgreSQL the server waits least for the disk.
     for name in ("server_cpu_log_batch", "create_run", "search_runs_100k", "history_100k"):
         cases[name] = cases[f"{name}_postgres"]
     return cases

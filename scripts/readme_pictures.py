@@ -21,7 +21,7 @@ from tests.chromium import EXECUTABLE, FLAGS  # noqa: E402  (the path comes firs
 from tests.integration.test_demo import FIRST_WITHIN_S, demos  # noqa: E402
 
 TARGET = ROOT / "docs" / "screenshots"
-SETTLES_MS = 1500  # until what a page fetches by itself is there, and drawn
+SETTLES_MS = 1500  # until the page has loaded and drawn its data
 PATIENCE_MS = 180_000
 SIZE: ViewportSize = {"width": 1280, "height": 860}
 PAGES = {

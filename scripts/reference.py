@@ -35,7 +35,7 @@ from slipway.cli.main import app  # noqa: E402
 
 FOLDER = ROOT / "docs" / "reference"
 _NOTE = "Written by `make docs` from the code of this checkout."
-# In which module a type stands is no concern of who reads a signature.
+# Prefixes of modules, which readers of a signature do not need.
 _HOME = re.compile(r"\b(?:[a-z_]+\.)+(?=[A-Z])")
 _VERBS = ("get", "post", "put", "patch", "delete")
 
@@ -126,7 +126,7 @@ def rest_page() -> str:
             if verb in verbs:
                 parts += _operation(verb, path, verbs[verb])
     for name, body in sorted(schema["components"]["schemas"].items()):
-        if "properties" not in body:  # a word of a list, or another plain value
+        if "properties" not in body:  # an enum or another plain value
             parts += [f"### {name}", _cell(body.get("description", "")), f"{_type(body)}."]
             continue
         rows = [

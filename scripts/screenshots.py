@@ -24,8 +24,8 @@ from tests.integration.serving.living import Endpoints, Load  # noqa: E402  (the
 from tests.portals import RunningPortal, running_slipway  # noqa: E402
 from tests.processes import wait_for  # noqa: E402
 
-PASSWORD = "correct-horse-battery"  # noqa: S105  (of the sample people, in a folder that goes away)
-SETTLES_MS = 400  # until what a page fetches by itself is there
+PASSWORD = "correct-horse-battery"  # noqa: S105  (of sample users in a temporary folder)
+SETTLES_MS = 400  # until the page has loaded its data
 SIZES = {"wide": (1280, 860), "phone": (390, 844)}
 SMALL = {
     "name": "CPU tiny",
@@ -150,7 +150,7 @@ def run_jobs(portal: RunningPortal) -> str:
 def serve(portal: RunningPortal) -> None:
     """Serve a model in the project Vision, ask it for a while, and begin a canary of another."""
     vision = Endpoints(portal)
-    with portal.client("root") as root:  # replicas leave the jobs a processor
+    with portal.client("root") as root:  # so that replicas leave a CPU for jobs
         root.post("/tiers", json=SMALL).raise_for_status()
     vision.create("doubling", vision.register(2, golden=2), tier="cpu-tiny")
     vision.until("doubling", 2, within_s=120)

@@ -167,7 +167,7 @@ def _refusal(hosts: list[str], target: str, port: int) -> HealthResponse | None:
         allowed.accept(hosts)
     except HostRefused as refusal:
         return HealthResponse(refusal.status, "text/plain", f"{refusal.detail}\n".encode())
-    # A target may have a host of its own, which would then be the one that counts.
+    # An absolute target contains a host, which would take precedence.
     if not target.startswith("/"):
         return HealthResponse(400, "text/plain", b"The request target is not a path.\n")
     return None
@@ -182,14 +182,14 @@ def _handler_for(checks: Checks, token: str) -> type[BaseHTTPRequestHandler]:
 
         def setup(self) -> None:
             super().setup()
-            # There is one request on a connection, and nothing reads a body.
+            # Each connection has one request, and bodies are not read.
             self.rfile = io.BufferedReader(_TimedReader(self.connection, _HEAD_TIMEOUT_S))
 
         def do_GET(self) -> None:
             self._send(self._answer())
 
         def _answer(self) -> HealthResponse:
-            # A web page that got its name to point here must not read this through a browser.
+            # DNS rebinding: a web page whose name points here must not read this through a browser.
             port = self.server.server_port  # type: ignore[attr-defined]
             refusal = _refusal(self.headers.get_all("Host", []), self.path, port)
             if refusal is not None:

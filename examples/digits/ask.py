@@ -13,7 +13,7 @@ def main(url: str, key: str) -> None:
     """Ask for some digits in one request, and say how many were told rightly."""
     images, labels = load_digits(return_X_y=True)
     body = json.dumps({"inputs": (images[:ASKED] / 16).tolist()}).encode()
-    request = urllib.request.Request(  # noqa: S310  (the address is the person's own)
+    request = urllib.request.Request(  # noqa: S310  (the user's own URL)
         f"{url.rstrip('/')}/predict",
         body,
         {"Authorization": f"Bearer {key}", "Content-Type": "application/json"},

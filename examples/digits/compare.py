@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 
 SCRIPT = Path(__file__).resolve().parent / "train.py"
-# The word of each strategy, and how many ranks it needs for two that compute.
+# Strategies, and the number of ranks that each needs for two workers.
 STRATEGIES = {"ddp": 2, "zero3": 2, "ps=1": 3}
 _ACCURACY = re.compile(r"unseen digits: ([0-9.]+)")
 

@@ -89,7 +89,7 @@ def register(name: str, weights: dict[str, Any], unseen: Split, reached: float) 
         model,
         name="model",
         signature=infer(inputs, outputs),
-        input_example=inputs[:2],  # of one row it would be exported for one row at a time
+        input_example=inputs[:2],  # with one row, the exported model accepts one row only
         pip_requirements=[pin.partition("+")[0] for pin in pins],
     )
     made = slipway.register(logged, name, golden=(inputs, outputs), absolute_tolerance=1e-4)
@@ -121,7 +121,7 @@ def main() -> None:
         nn.functional.cross_entropy,
         strategy=arguments.strategy,
         checkpoints=dist.Checkpoints(folder, keep=dist.Retention(last=2, best="max")),
-        timeout_s=600,  # the first rank also logs, which may load much on a machine that is busy
+        timeout_s=600,  # rank 0 also logs, which may import much on a busy machine
     ) as trainer:
         if trainer.is_main:
             ranks = f"{trainer.world_size} rank{'s' if trainer.world_size > 1 else ''}"

@@ -36,7 +36,7 @@ def by_endpoint(url: str, key: str) -> Predict:
 
     def predict(name: str, row: pd.DataFrame) -> float:
         body = {"dataframe_records": row.to_dict("records"), "client_request_id": name}
-        request = urllib.request.Request(  # noqa: S310  (the address is the person's own)
+        request = urllib.request.Request(  # noqa: S310  (the user's own URL)
             f"{url.rstrip('/')}/predict",
             json.dumps(body).encode(),
             {"Authorization": f"Bearer {key}", "Content-Type": "application/json"},

@@ -24,7 +24,7 @@ def over_http(url: str, key: str) -> Ask:
     """Return what asks an endpoint for the section of one text."""
 
     def ask(text: str) -> str:
-        request = urllib.request.Request(  # noqa: S310  (the address is the person's own)
+        request = urllib.request.Request(  # noqa: S310  (the user's own URL)
             f"{url.rstrip('/')}/predict",
             json.dumps({"dataframe_records": [{"text": text}]}).encode(),
             {"Authorization": f"Bearer {key}", "Content-Type": "application/json"},

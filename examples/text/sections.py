@@ -18,7 +18,7 @@ from typing import Self
 import torch
 from torch import nn
 
-# What a section is made of. The name of a package is the answer and is taken out of the texts.
+# Packages of each section. Their names would give the answer away, so texts do not contain them.
 SECTIONS = {
     "async": ("asyncio",),
     "email": ("email",),
@@ -136,7 +136,7 @@ class Sections:
         """Return texts as numbers of words: 0 where there is none, 1 where it is not known."""
         read = [[self._numbers.get(word, 1) for word in words_of(text)] for text in texts]
         length = min(MOST_WORDS, max((len(one) for one in read), default=0)) or 1
-        # A text without a word is one unknown word, so that its mean has a divisor.
+        # A text without words becomes one unknown word, so that its mean has a divisor.
         return torch.tensor([((one or [1]) + [0] * length)[:length] for one in read])
 
     def tell(self, texts: Sequence[str]) -> list[tuple[str, float]]:

@@ -92,7 +92,7 @@ def register(file: str, name: str, test: list[Text]) -> None:
 def main() -> None:
     """Train, test and save."""
     arguments = read_arguments()
-    torch.set_num_threads(1)  # so small a network waits longer for a second one than it saves
+    torch.set_num_threads(1)  # so small a network loses more to synchronization than it gains
     torch.manual_seed(0)
     train, test = read_texts()
     train = train[: arguments.texts]

@@ -32,8 +32,8 @@ __all__ = [
     "train",
 ]
 
-# Each name is loaded when it is first used: a rank of a job that only reports its steps pays
-# neither for HTTP nor for schemas. Type checkers read `__init__.pyi`.
+# Each name is imported on first use, so a rank of a job that only reports its steps imports neither
+# HTTP nor schemas. Type checkers read `__init__.pyi`.
 _HOMES = {
     "Client": "slipway.client",
     "Endpoint": "slipway.endpoint",

@@ -94,7 +94,7 @@ class Download:
         """The whole size in bytes, where the server knows it beforehand."""
         headers = self._response.headers
         text = headers.get("content-length", "")
-        # A compressed body has another size than the bytes that are handed out.
+        # The size of a compressed body differs from the number of bytes returned.
         return int(text) if text.isdecimal() and "content-encoding" not in headers else None
 
     def header(self, name: str) -> str:
@@ -196,7 +196,7 @@ class Connection:
 
         `progress` receives the number of bytes sent, from 0 again on each attempt.
         """
-        # No Idempotency-Key: the digest says which file it is, however often it comes.
+        # No Idempotency-Key: the digest identifies the file if it is sent more than once.
         request = self._http.build_request(
             "POST",
             address(*segments),
@@ -313,10 +313,10 @@ class Connection:
                 if response.is_success:
                     return response
                 if response.status_code == 404 and request.method == "DELETE" and answer_lost:
-                    return response  # an earlier try, whose answer was lost, has removed it
+                    return response  # an earlier attempt, whose response was lost, removed it
                 asked_s = retry_after_s(response.headers)
                 failure = self._refusal(request, response, asked_s)
-                refused = response.status_code == 429  # nothing was done, so any method may repeat
+                refused = response.status_code == 429  # nothing was done: any method can be retried
                 answer_lost = answer_lost or response.status_code in (502, 504)
                 again = response.status_code in RETRIED_STATUSES
                 again = again and (refused or request.method in _REPEATABLE)

@@ -40,7 +40,7 @@ def config_dir() -> Path:
     chosen = os.environ.get("SLIPWAY_CONFIG_DIR")
     try:
         return Path(chosen).expanduser() if chosen else user_config_path("slipway", appauthor=False)
-    except RuntimeError as error:  # nobody's home folder
+    except RuntimeError as error:  # the user has no home folder
         raise InvalidInput(
             f"There is no folder for the login file: {error}",
             code="login_file",
@@ -79,7 +79,7 @@ def write_logins(logins: Logins) -> None:
     path = credentials_path()
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # mkstemp makes the file with mode 0600 before a byte is in it.
+        # mkstemp creates the file with mode 0600, before anything is written.
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".credentials-")
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as file:

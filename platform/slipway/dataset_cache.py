@@ -21,7 +21,7 @@ from slipway.errors import SlipwayError, UnexpectedAnswer
 from slipway.schemas.datasets import PIECE_BYTES, DataFileOut, DatasetVersionOut, digest_of, key_of
 
 _READ_BYTES = 1024**2
-# Files below this come many in one answer, larger ones by themselves, to go on where they stopped.
+# Smaller files are downloaded in bulk, larger ones individually, so that they can be resumed.
 _SMALL_BYTES = 8 * 1024**2
 _DEFAULT_LIMIT_BYTES = 100 * 1024**3
 _TRIES = 5
@@ -53,7 +53,7 @@ class _Place:
         return self.folder.parent / ".locks" / self.folder.name
 
 
-# Held open for as long as this process lives, so that nobody prunes what it reads.
+# Locks held until this process ends, so that no other process prunes the versions it reads.
 _held: dict[Path, IO[str]] = {}
 
 
@@ -84,8 +84,8 @@ def local_path(client: Client, project: str, version: DatasetVersionOut) -> Path
                     _prune(place.folder.parent, keep=place.folder, room_for=version.size_bytes)
                     _fetch(client, project, version, place)
         except BlockingIOError:
-            # Waiting for the lock itself would last as long as the longest reader lives: of two
-            # ranks, the later would wait for the earlier, which waits for it to begin.
+            # Poll, because waiting for the lock would last until its last reader ends. Of two ranks
+            # the later one would wait for the earlier one, which waits for it to begin.
             time.sleep(_LOOK_AGAIN_S)
     return place.files
 
@@ -208,7 +208,7 @@ def _fetch_small(
         except (SlipwayError, tarfile.TarError, OSError):
             continue
         return
-    # What is still missing is fetched file by file, and says then what is wrong.
+    # Files still missing are fetched individually, which reports the error if it persists.
 
 
 def _unpack(body: Download, into: Path) -> Iterator[str]:

@@ -47,7 +47,7 @@ def to_pandas(table: Any) -> Any:
     exact = [name for name in table.column_names if _needs_nullable(table.column(name))]
     frame = table.to_pandas(ignore_metadata=True)
     if exact:
-        # pyarrow has imported it, and nothing else here needs it.
+        # pyarrow has imported pandas, and nothing else here needs it.
         pandas = sys.modules["pandas"]
         nullable = {
             getattr(pa, f"{sign.lower()}{bits}")(): getattr(pandas, f"{sign}{bits}Dtype")()

@@ -40,11 +40,11 @@ from slipway.schemas.tables import is_plain, table_key
 
 _REFERENCE = re.compile(REFERENCE_PATTERN.replace("$", r"\Z"))
 _NOTE_WITHIN_S = 10.0
-# MLflow may be starting still, or be started again; for two minutes or so it is asked again.
+# MLflow may be starting or restarting: retry for about two minutes.
 _LOOK_EVERY_S = 1.0
 _AFTER_END_S = 10.0
 _PATIENCE = Retries(attempts=120, first_wait_s=0.25, longest_wait_s=30.0)
-# MLflow keeps 36 characters of a digest.
+# MLflow stores 36 characters of a digest.
 _MLFLOW_DIGEST = 36
 
 
@@ -163,7 +163,7 @@ class Dataset:
         files = [path for path in paths if not is_plain(path, plain_files)]
         parts = [file for file in files if table_key(file) == table.name]
         if len(parts) < table.files:
-            # Versions of earlier releases: the names of their parts differ in numbers alone.
+            # Versions of earlier releases: the names of their parts differ only in numbers.
             shape = re.compile(r"\d+".join(map(re.escape, table.name.split("*"))))
             parts = [file for file in files if shape.fullmatch(file)]
         return sorted(parts)[: table.files]
@@ -186,7 +186,7 @@ class Dataset:
         )
         base = os.environ.get("MLFLOW_TRACKING_URI", "").rstrip("/")
         if run and base.startswith(("http://", "https://")):
-            # Beside the training, which does not wait for MLflow; the process ends after it.
+            # A thread, so that training does not wait for MLflow. The process waits for it at exit.
             log = partial(_attempt, "logged as an input of the MLflow run")
             threading.Thread(target=log, args=[partial(self._log_input, run, base)]).start()
 

@@ -22,8 +22,8 @@ from slipway.sanitize import visible
 from slipway.schemas.monitoring import PREDICTION_PATTERN, LabelsOut
 from slipway.schemas.problem import Problem
 
-# Nothing was predicted, or the replica was lost on the way: asking again is safe. A prediction that
-# ran out of time is not repeated, as it would only add to the load.
+# Nothing was predicted, or the replica was lost: a retry is safe. A prediction that timed out is
+# not retried, because that would only add load.
 _ASKED_AGAIN = frozenset({429, 502, 503})
 _LARGEST_PROBLEM = 1_000_000
 _PREDICTION = re.compile(PREDICTION_PATTERN)

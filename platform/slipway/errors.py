@@ -170,7 +170,7 @@ _BY_STATUS: dict[int, type[SlipwayError]] = {
     503: Unavailable,
     504: Unavailable,
 }
-# Without the portal's own explanation these mean that something else answered.
+# Without a problem document from the portal, these mean that another server responded.
 _NEED_A_PROBLEM = frozenset({404, 405})
 
 

@@ -32,11 +32,11 @@ _KNOWN = f"{_STATE}/known.json"
 _LONGEST_PAUSE_S = 30.0
 _LOOK_EVERY_S = 15.0
 _MAX_BYTES = 20 * 1024**2
-# With results that are left out before it is sent.
+# Limit with outputs, which are shortened before it is sent.
 _MAX_SAVED_BYTES = 10 * _MAX_BYTES
-# Enough for ten thousand notebooks, and little in memory whatever is in it.
+# Enough for ten thousand notebooks, and small in memory whatever the file contains.
 _MAX_KNOWN_BYTES = 2 * 1024**2
-# A server that is stopped has about ten seconds; what this leaves behind the next one sends.
+# A server has about ten seconds to stop. The next server sends the remaining notebooks.
 _SENT_AT_END_WITHIN_S = 4.0
 
 
@@ -124,7 +124,7 @@ class Sender:
             try:
                 path, content = self.queue.read(place)
             except FileNotFoundError:
-                continue  # another server of the same person has sent it
+                continue  # another server of the same user has sent it
             answer = self._door.ask(
                 "POST",
                 f"notebook-files?path={quote(path, safe='', errors='surrogateescape')}",
@@ -253,9 +253,9 @@ def _load_jupyter_server_extension(server: Any) -> None:
         try:
             resolved = place.resolve()
             if not resolved.is_relative_to(workspace):
-                return  # of the personal folder, which has no versions in the project
+                return  # in the personal folder, which has no versions in the project
             path = resolved.relative_to(workspace).as_posix()
-            # Not through links that have taken the place of a folder meanwhile.
+            # Does not follow links that have replaced a folder since.
             content = SharedFolder(workspace).read(path, limit_bytes=_MAX_SAVED_BYTES)
         except (OSError, RuntimeError):
             log.exception("a save could not be read")

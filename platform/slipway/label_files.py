@@ -10,7 +10,7 @@ from slipway.schemas.datasets import TableProblem
 from slipway.schemas.tables import ReadSettings, format_of
 from slipway.tables import TableReader
 
-# Labels are sent as they are written: the portal knows their type, and 007 may be a class.
+# Labels are sent verbatim: the portal knows their type, and 007 may be a class.
 _AS_WRITTEN = {"prediction_id": "string", "own_id": "string", "value": "string", "row": "int64"}
 _SCALARS = (bool, int, float, str, list)
 

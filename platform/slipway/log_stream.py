@@ -22,7 +22,7 @@ from slipway.server_events import MEDIA_TYPE, ServerEvent, read_events
 
 News = LogPiece | JobProgress | SampleOut
 Trouble = Callable[[SlipwayError, float], None]
-# The server says something at least every 15 s.
+# The server sends something at least every 15 s.
 SILENCE_S = 45.0
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.2, 5.0
 _FRUITLESS_AFTER_END = 3
@@ -57,7 +57,7 @@ class _Follower:
                 yield SampleOut.model_validate_json(event.data)
         except ValidationError:
             raise _misfit(event.name) from None
-        # Only now: an event that was not handed out whole is requested again.
+        # Updated last, so that an event that was not fully processed is requested again.
         self.last_id = event.id
 
     def _take_log(self, piece: LogPiece) -> Iterator[LogPiece]:
@@ -149,7 +149,7 @@ def follow(
         if error is None:
             fruitless += follower.brought == before
             if _is_over(follower) and fruitless >= _FRUITLESS_AFTER_END:
-                return  # whole answers, and nothing in them: a proxy swallows the last word
+                return  # complete responses without content: a proxy drops the last event
             error = ConnectionFailed(
                 "The server closed the connection.", next_step="Nothing; it is made again."
             )

@@ -23,7 +23,7 @@ _MOST_TEXT = 2 * 1024**2
 _MOST_LOOKED_AT = 1_000
 # Booleans, numbers and texts, but not dates, complex numbers and bytes.
 _KINDS = set("biufUT")
-# Where a model is served there may be another processor, and a GPU where it was logged.
+# A model may be served on another processor than the one, or the GPU, on which it was logged.
 _TOLERANCES = {"absolute_tolerance": 1e-4, "relative_tolerance": 1e-3}
 _FOLDER = "slipway/golden"
 

@@ -42,7 +42,7 @@ class Inputs:
     def in_context(self) -> bool:
         """Start watching once MLflow uses a Slipway server. Always returns False."""
         address = import_module("mlflow").get_tracking_uri()
-        if address != self._address:  # asked with every request
+        if address != self._address:  # called for every request
             self._address = address
             ours = [f"{portal.rstrip('/')}/mlflow" for portal in _portals() if portal]
             if address.startswith(tuple(ours)):
@@ -148,7 +148,7 @@ class _Samples:
 def _told(lost: str = "sample of the run's inputs was") -> Iterator[None]:
     try:
         yield
-    except Exception as error:  # noqa: BLE001 - the script's own work is done and goes on
+    except Exception as error:  # noqa: BLE001 - the script must continue
         sys.stderr.write(f"[slipway] no {lost} kept: {str(error)[:300]}\n")
 
 

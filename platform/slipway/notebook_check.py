@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 Cell = Mapping[str, Any]
-# Tags by which an author says that what a cell shows may differ each time.
+# Tags of cells whose output may differ in each run.
 IGNORED_TAGS = frozenset({"verify-ignore-output", "nbval-ignore-output"})
 MAX_FINDINGS = 500
 _SHOWN = 2000

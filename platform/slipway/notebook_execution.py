@@ -28,7 +28,7 @@ from papermill.parameterize import parameterize_notebook
 
 from slipway.notebook_check import CheckResult, report_on
 
-# Where a socket may lie, less what Jupyter adds to it.
+# Maximum path length of a socket, less the suffix that Jupyter adds.
 _LONGEST_SOCKET_PATH = 85
 _KERNEL = "python3"
 # nbclient waits 4 s for the rest of a cell's output: too short on a busy machine.
@@ -181,9 +181,9 @@ def _kernels() -> Iterator[AsyncKernelManager]:
         manager.transport = "ipc"
         manager.ip = str(room / "k")
     if hasattr(manager, "transport_encryption") and zmq.has("curve"):
-        # Else any process that may connect to the socket reads what cells print.
+        # Otherwise any process that can connect to the socket could read the output of cells.
         manager.transport_encryption = "auto"
-    # A kernel is a process of its own; what this one was shown beside its environment goes along.
+    # A kernel is a separate process: pass on the entries of sys.path outside this environment.
     before = os.environ.get("PYTHONPATH")
     ours = [
         entry for entry in sys.path if entry and not entry.startswith((sys.prefix, sys.base_prefix))

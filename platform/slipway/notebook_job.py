@@ -27,10 +27,10 @@ from slipway.notebook_outputs import fit_notebook
 from slipway.workload_client import ApiAddress, door_of
 
 _NEEDED = ("papermill", "nbclient", "nbformat", "ipykernel")
-# Between two sendings while it runs; each pause is longer than the one before.
+# Pauses between uploads while the notebook runs. Each pause is longer than the one before.
 _FIRST_SENT_AFTER_S, _LONGEST_BETWEEN_S = 10.0, 600.0
 _TRIED_FOR_S = 300.0
-# As `slipway.schemas.notebook_files.MAX_NOTEBOOK_BYTES`, which needs pydantic.
+# Equal to `slipway.schemas.notebook_files.MAX_NOTEBOOK_BYTES`, whose module needs pydantic.
 _LIMIT_BYTES = 20 * 1024**2
 _TRIED_FOR_WHEN_STOPPED_S = 15.0
 
@@ -59,7 +59,7 @@ class Shipper:
     def _watch(self) -> None:
         pause = _FIRST_SENT_AFTER_S
         while not self._over.wait(pause):
-            # It may be half-written at this moment; the next time is soon.
+            # The file may be incomplete just now. The next attempt follows soon.
             with suppress(OSError, ValueError):
                 self._ship(tried_for_s=0.0)
             pause = min(_LONGEST_BETWEEN_S, pause * 1.5)
@@ -73,7 +73,7 @@ class Shipper:
         try:
             fault = self._ship(tried_for_s=tried_for_s)
         except FileNotFoundError:
-            fault = ""  # not one cell has run
+            fault = ""  # no cell has run
         except (OSError, ValueError) as error:
             fault = f"the output notebook cannot be read: {error}"
         if self._shortened:
@@ -118,8 +118,8 @@ def main(arguments: Sequence[str]) -> int:
         )
         return 2
     _listen()
-    # What papermill brings is loaded only here, so that its absence is a clear message. jsonschema
-    # does without this grammar, which takes longer to build than all the rest together.
+    # Import papermill and its dependencies only here, so that a clear message can report that they
+    # are missing. jsonschema works without this grammar, which takes longest of all to build.
     cast("dict[str, object]", sys.modules).setdefault("rfc3987_syntax", None)
     running = import_module("slipway.notebook_execution")
     try:
@@ -153,7 +153,7 @@ def _run(
     except JobStopRequested:
         shipper.finish(None, tried_for_s=_TRIED_FOR_WHEN_STOPPED_S)
         return 128 + signal.SIGTERM
-    except Exception as error:  # noqa: BLE001 - a kernel that died; what it did is kept all the same
+    except Exception as error:  # noqa: BLE001 - a kernel that died: its output is stored
         shipper.finish(None, tried_for_s=_TRIED_FOR_S)
         sys.stderr.write(f"The notebook ended early: {type(error).__name__}: {error}\n")
         return 1

@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-# What a sentence and the metadata of a shortened cell may take.
+# Maximum size of the note and the metadata of a shortened cell.
 _SENTENCE_BYTES = 600
 _HEAD_PARTS, _ALL_PARTS = 2, 3
 
@@ -142,7 +142,8 @@ def _bytes_of(value: Any) -> int:
 
 
 def _written(notebook: dict[str, Any]) -> bytes:
-    # As nbformat writes it, but for the pieces of streams. Half a character is not UTF-8.
+    # In the format of nbformat, except that stream texts are not split into lines. Lone surrogates,
+    # which UTF-8 cannot encode, are replaced.
     text = json.dumps(notebook, indent=1, sort_keys=True, ensure_ascii=False)
     return (text + "\n").encode("utf-8", "replace")
 

@@ -12,7 +12,7 @@ from typing import Any
 from slipway.errors import InvalidInput
 from slipway.schemas.problem import FieldFault
 
-# A mapping with one of these alone is a body of `/invocations` already.
+# A mapping with only one of these keys already is a body of `/invocations`.
 FORMS = ("inputs", "instances", "dataframe_split", "dataframe_records")
 _MOST_FAULTS = 20
 
@@ -83,8 +83,8 @@ def _plain(value: Any, place: str, faults: list[FieldFault]) -> Any:
         inside = f"{place}." if place else ""
         return {str(name): _plain(v, f"{inside}{name}", faults) for name, v in value.items()}
     if isinstance(value, datetime | date):
-        return None if value != value else value.isoformat()  # a missing moment differs from itself
-    if hasattr(value, "tolist"):  # arrays, series, and single numbers of numpy
+        return None if value != value else value.isoformat()  # NaT differs from itself
+    if hasattr(value, "tolist"):  # arrays, series and numpy scalars
         return _plain(value.tolist(), place, faults)
     if _is_rows(value):
         return [_plain(item, f"{place}[{at}]", faults) for at, item in enumerate(value)]

@@ -28,7 +28,7 @@ def register(
     name: str,
     *,
     path: str = "model",
-    format: str | None = None,  # noqa: A002  (the word for it)
+    format: str | None = None,  # noqa: A002  (the usual term)
     signature: SignatureIn | Mapping[str, Any] | None = None,
     batching: str | None = None,
     golden: Golden | None = None,
@@ -230,7 +230,7 @@ class ModelVersion:
 
     @contextmanager
     def _placed(self) -> Iterator[tuple[Client, str]]:
-        with _opened(self.model._client) as client:  # noqa: SLF001  (the other half of this file)
+        with _opened(self.model._client) as client:  # noqa: SLF001  (a class of this module)
             yield client, _project(client, self.model._given)  # noqa: SLF001
 
 

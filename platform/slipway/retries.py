@@ -33,7 +33,7 @@ class Retries:
         backoff = self.first_wait_s * 2.0 ** (attempt - 1) * (0.5 + jitter)
         wait: float = min(backoff, self.longest_wait_s)
         if asked_s is not None:
-            # Never sooner than asked; a little later, so that many clients do not come at once.
+            # Never earlier than asked, and with jitter, so that clients do not return together.
             wait = max(wait, asked_s + self.first_wait_s * jitter)
         return wait
 

@@ -10,7 +10,7 @@ from slipway.errors import InvalidInput
 
 MOST_ROWS = 10_000
 _MOST_CELLS = 2_000_000
-# Where the portal looks for samples of the data a model was trained on.
+# Folder in which the portal expects samples of a model's training data.
 _FOLDER = "slipway/data"
 
 
@@ -71,7 +71,7 @@ def _length(values: Any) -> int:
 
 def _rows(values: Any, places: Sequence[int]) -> list[Any]:
     if hasattr(values, "columns") and hasattr(values, "iloc"):
-        # All at once: each column keeps its type, and ten thousand rows take no second.
+        # In one call, which retains column types and takes less than a second for 10,000 rows.
         return list(values.iloc[list(places)].to_dict("records"))
     return [_row(values, at) for at in places]
 

@@ -23,7 +23,7 @@ _SEQUENCE = re.compile(
     r"|\x9b[0-?]*[ -/]*(?:[@-~]|$)"  # the same in one byte
     r"|[\x90\x98\x9d-\x9f][^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c|$)?"
 )
-# A quick look: nearly every line is plain.
+# Fast check, because nearly every line is plain.
 _SPECIAL = re.compile(
     r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )

@@ -38,7 +38,7 @@ __all__ = ["cost", "data", "packages", "surroundings"]
 COST_METRIC = "slipway.cost_usd"
 _NANO = 1_000_000_000
 _PIECE_BYTES = 1024 * 1024
-_DIGEST_LENGTH = 36  # as many characters as MLflow keeps
+_DIGEST_LENGTH = 36  # MLflow stores this many characters
 
 
 def surroundings(folder: str | Path = ".") -> dict[str, str]:

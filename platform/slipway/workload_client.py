@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 _LONGEST_PAUSE_S = 20.0
 _REQUEST_TIMEOUT_S = 60.0
-# 409 too: somebody else changed or removed the same at that moment.
+# 409 too: a concurrent change or removal of the same object.
 _AGAIN = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 
 
@@ -39,7 +39,7 @@ class ApiAddress:
         self, method: str, where: str, body: bytes | None = None, *, kind: str = ""
     ) -> ApiResponse:
         """Send one request to a path below the project's. Never raises."""
-        request = urllib.request.Request(  # noqa: S310 - the address is the portal's own
+        request = urllib.request.Request(  # noqa: S310 - the portal's URL
             f"{self.url}/api/v1/projects/{quote(self.project, safe='')}/{where}",
             data=body,
             method=method,

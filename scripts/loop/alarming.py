@@ -12,7 +12,7 @@ from slipway.schemas.endpoints import EndpointOut
 from slipway.schemas.monitoring import MonitoringOut
 
 _WINDOW_ROWS: Final = 200
-# The first may begin with rows of what was sent before, and two in a row have to differ.
+# The first window may contain rows of earlier traffic, and two consecutive ones have to differ.
 _WINDOWS: Final = 3
 _ALARM_WITHIN_S: Final = 240.0
 _FIRING: Final = "firing"

@@ -13,7 +13,7 @@ from scripts.loop.telling import DemoError
 
 _SIGN_IN: Final = "/account/login"
 _SECRET = re.compile(r'id="token-secret">([^<]+)<')
-# Buttons are pressed, not filled in.
+# Buttons have no value to fill in.
 _PRESSED: Final = frozenset({"submit", "button", "reset", "image"})
 Values = dict[str, list[str]]
 
@@ -56,13 +56,13 @@ class Forms(HTMLParser):
             self._fill(given)
 
     def _choose(self, given: dict[str, str]) -> None:
-        assert self._inside is not None  # noqa: S101  (the caller has looked)
+        assert self._inside is not None  # noqa: S101  (the caller checked it)
         chosen = self._inside.values[self._select]
         if "selected" in given or not chosen:
             chosen[:] = [given.get("value", "")]
 
     def _fill(self, given: dict[str, str]) -> None:
-        assert self._inside is not None  # noqa: S101  (the caller has looked)
+        assert self._inside is not None  # noqa: S101  (the caller checked it)
         kind, name = given.get("type", "text").lower(), given["name"]
         if kind in _PRESSED:
             return

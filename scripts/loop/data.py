@@ -26,7 +26,7 @@ def make_project(client: Client) -> None:
     except NotFound:
         about = "Handwritten digits: what make demo trains."
         made = client.projects.create("Demo", slug=PROJECT, description=about, team=TEAM)
-        if made.slug != PROJECT:  # taken by something that Ada may not see
+        if made.slug != PROJECT:  # the slug is taken by a project that Ada may not see
             client.projects.archive(made.slug)
             raise DemoError(f"somebody else has a project {PROJECT} here") from None
     show("project", f"{client.url}/p/{PROJECT}")

@@ -20,7 +20,7 @@ from slipway.errors import NotFound, SlipwayError
 from slipway.schemas.accounts import Role, Scope
 
 TEAM: Final = "demo"
-_TOKEN_NAME: Final = "make demo"  # noqa: S105  (no secret: what its list shows)
+_TOKEN_NAME: Final = "make demo"  # noqa: S105  (a display name, not a secret)
 _ALL_SCOPES: Final = tuple(scope.value for scope in Scope)
 _SCOPES: Final = tuple(scope for scope in _ALL_SCOPES if scope != Scope.ADMIN)
 
@@ -123,7 +123,7 @@ def _client(browser: Browser, url: str, scopes: Sequence[str]) -> Iterator[Clien
         try:
             yield client
         finally:
-            with contextlib.suppress(SlipwayError):  # it ends by itself, too
+            with contextlib.suppress(SlipwayError):  # it also expires
                 client.tokens.revoke(mine.id)
 
 

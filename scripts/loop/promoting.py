@@ -25,7 +25,7 @@ from slipway.schemas.registry import (
 from slipway.schemas.training import JobOut
 
 STAGE: Final = "Production"
-# How much worse on the same data a version may be than the one it replaces.
+# Allowed loss of accuracy on the same data, compared with the version that is replaced.
 _MARGIN: Final = -0.02
 
 

@@ -15,7 +15,7 @@ from scripts.loop.telling import DemoError, wait_for
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 _READY_WITHIN_S: Final = 600.0
-# What a first person should see of the platform's own log: its address, and the password.
+# Lines of the platform's log that a new user should see: its address and the password.
 _WORTH_SHOWING: Final = ("slipway:", "Slipway is ready")
 _EMAIL = re.compile(r"first administrator: (\S+)")
 _PASSWORD = re.compile(r"slipway: password: +(\S+)")
@@ -44,8 +44,8 @@ class Platform:
         self._reader.start()
 
     def _relay(self) -> None:
-        assert self._process is not None  # noqa: S101  (a thread of its own process)
-        assert self._process.stdout is not None  # noqa: S101  (a pipe was asked for)
+        assert self._process is not None  # noqa: S101  (the thread starts after the process)
+        assert self._process.stdout is not None  # noqa: S101  (a pipe)
         for line in self._process.stdout:
             worth = any(mark in line for mark in _WORTH_SHOWING)
             if worth and not self._shows_all:

@@ -17,9 +17,9 @@ from slipway.errors import NotFound, SlipwayError
 from slipway.schemas.endpoints import EndpointOut
 from slipway.schemas.money import dollars
 
-ENDPOINT: Final = "demo-digits"  # no two endpoints of an installation have one name
+ENDPOINT: Final = "demo-digits"  # names of endpoints are unique in an installation
 _SERVES_WITHIN_S: Final = 600.0
-_STEPS: Final = (10, 50)  # percent, before all of it
+_STEPS: Final = (10, 50)  # percent, before 100
 _BAKE_S: Final = 3.0
 _REST_S: Final = 0.05
 _ASKED: Final = 200
@@ -102,7 +102,7 @@ def create(client: Client, number: int) -> EndpointOut:
             project=PROJECT,
             version=number,
             tier=REPLICA_TIER,
-            # A laptop that trains, too, may be slow at any moment; errors still take a canary back.
+            # A laptop that also trains may be slow at any time. Errors still roll a canary back.
             rules={"max_latency_factor": None},
         )
     show("endpoint", client.endpoints.page(ENDPOINT, project=PROJECT))
@@ -117,7 +117,7 @@ def _ready(client: Client) -> EndpointOut | None:
     if found.state == "failed":
         raise DemoError(f"the endpoint failed: {found.reason}")
     is_served = any(one.weight and one.replicas_ready for one in found.revisions)
-    # A rollout that is still on its way, this one's or an earlier demo's, would refuse the next.
+    # An active rollout, of this demo or an earlier one, would make the next one fail.
     return found if found.state == "serving" and is_served and found.rollout is None else None
 
 

@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-# Looking for garbage among all that is loaded at a start only takes time.
+# Collecting garbage among the modules that load at start takes time and finds nothing.
 gc.set_threshold(100_000, 10, 10)
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "platform"), str(ROOT)]
@@ -18,7 +18,7 @@ from portal.config.entry import exit_unless_settings_are_right  # noqa: E402
 
 if __name__ == "__main__":
     exit_unless_settings_are_right()
-    os.environ.setdefault("CELERY_SKIP_CHECKS", "1")  # `manage.py check` is for the gate
+    os.environ.setdefault("CELERY_SKIP_CHECKS", "1")  # the gate runs `manage.py check`
     django.setup()
-    # Named late: what it imports needs the settings found right and the models loaded.
+    # Imported late, because it needs validated settings and loaded models.
     sys.exit(importlib.import_module("workers.control.worker").main())

@@ -60,7 +60,7 @@ class Beat:
                 self._tick()
                 self._trouble = ""
             except Exception as error:
-                # Whatever it is, the next tick may go well; standing still would be worse.
+                # The next tick may succeed, whatever the error is. Ending the loop would be worse.
                 self._set_leads(leads=False)
                 if not self._trouble:
                     log.exception("beat_failed")

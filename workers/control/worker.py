@@ -35,11 +35,11 @@ def _keep_our_logging(**_: Any) -> None:
 
 
 def _quiet_celery() -> None:
-    # One line per doorbell would drown the rest; failures are errors and stay.
+    # One line per message would hide all others. Failures are errors, and still logged.
     for name in ("celery.worker.strategy", "celery.app.trace", "celery.redirected"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    # Its warning about root is about pickled messages (ours are JSON and nothing else is taken);
-    # the other one announces a default of a later version.
+    # The warning about root concerns pickled messages, but we accept only JSON. The other one
+    # announces a default of a later version.
     for category in (SecurityWarning, CPendingDeprecationWarning):
         warnings.filterwarnings("ignore", category=category)
 

@@ -227,7 +227,7 @@ class ReplicaConnection(asyncio.Protocol):
             if prediction_request is not None
         ]
         if len(pendings) < len(prediction_requests):
-            # Some have expired meanwhile.
+            # Some have expired.
             bodies = [
                 body
                 for body, prediction_request in zip(bodies, prediction_requests, strict=True)

@@ -154,7 +154,7 @@ class Endpoint:
         if spent < _WINDOW_S:
             return
         pace, self._answered, self._measured = self._answered / spent, 0, now
-        # The better of two: answers of a slow model come in batches, not evenly.
+        # The better of two, because responses of a slow model arrive in batches, not evenly.
         self._pace, self._last_pace = max(pace, self._last_pace), pace
         in_time = int(self._pace * self.route.limits.max_queue_ms / 1000)
         self.admits = max(_LEAST_ADMITTED, min(self.route.limits.max_in_flight, in_time))

@@ -369,7 +369,7 @@ def _merge(folder: Path) -> int:
 
 
 def _tell_gateway(is_at_work: bool) -> None:
-    # The gateway may be gone. The remaining segments are shipped all the same.
+    # The gateway may be gone. The remaining segments are shipped nevertheless.
     with suppress(OSError):
         os.write(sys.stdout.fileno(), AT_WORK if is_at_work else AT_REST)
 

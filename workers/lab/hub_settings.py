@@ -9,7 +9,7 @@ import os
 from typing import Final
 
 _FALSE: Final = frozenset({"0", "false"})
-# Variable → trait of HubOAuth, and its value where the variable is not set.
+# Variable → trait of HubOAuth, and its value if the variable is not set.
 READ_AT_IMPORT: Final[dict[str, tuple[str, str | bool]]] = {
     "JUPYTERHUB_SERVICE_PREFIX": ("base_url", "/"),
     "JUPYTERHUB_API_URL": ("api_url", "http://127.0.0.1:8081/hub/api"),
@@ -19,7 +19,7 @@ READ_AT_IMPORT: Final[dict[str, tuple[str, str | bool]]] = {
     "JUPYTERHUB_ALLOW_TOKEN_IN_URL": ("allow_token_in_url", False),
     "JUPYTERHUB_ALLOW_WEBSOCKET_COOKIE_AUTH": ("allow_websocket_cookie_auth", True),
 }
-# Read by it too, and the same for all servers: Slipway sets none of them for one start.
+# Also read at import, but equal for all servers: Slipway sets none of them per server.
 SAME_FOR_ALL: Final = frozenset(
     {
         *("JUPYTERHUB_SINGLEUSER_APP", "JUPYTERHUB_SINGLEUSER_EXTENSION"),

@@ -9,13 +9,13 @@ exception, a `jedi.py` with Tab, and a `numexpr.py` with pandas, which tries whe
 import sys
 
 if __name__ == "__main__" and not sys.flags.safe_path:
-    del sys.path[0]  # the folder of this script: its modules are no kernel's
+    del sys.path[0]  # the folder of this script, whose modules are not for kernels
 
 import importlib.machinery
 import importlib.util
 import inspect
 import os
-import pdb  # noqa: T100 - to change what it reads
+import pdb  # noqa: T100 - patched below
 from collections.abc import Iterable
 from contextlib import suppress
 from importlib.metadata import DistributionFinder, MetadataPathFinder, PathDistribution
@@ -28,7 +28,7 @@ from slipway_import_order import FolderLast, importer
 
 _HERE = ""
 _EXTENSIONS = "IPython.core.extensions"
-# Installed modules that import what a person, or a file that a person loads, names.
+# Installed modules that import modules named by a user, or by a file that a user loads.
 _NAMED_BY_PEOPLE = frozenset(
     {"runpy", "pickle", "unittest.loader", "cloudpickle.cloudpickle", "torch.serialization"}
     | {_EXTENSIONS, "IPython.extensions.autoreload", "IPython.utils.module_paths"}
@@ -61,7 +61,7 @@ class InstalledFirst(FolderLast):
         if frame is None:
             return False
         name = frame.f_globals.get("__name__")
-        if name == _EXTENSIONS:  # `%load_ext autoreload` means the one of IPython
+        if name == _EXTENSIONS:  # `%load_ext autoreload` refers to IPython's own
             return importlib.util.find_spec(f"IPython.extensions.{fullname}") is None
         return name in _NAMED_BY_PEOPLE or not cls.is_installed(frame)
 

@@ -10,7 +10,7 @@ from tornado import web
 
 from workers.lab.reports import Reporter
 
-# The page's half of it, which JupyterLab loads from here.
+# The part that runs in the page, which JupyterLab loads from this folder.
 PAGE_EXTENSIONS: Final = Path(__file__).parent / "labextensions"
 
 

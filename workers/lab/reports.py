@@ -23,7 +23,7 @@ class Reporter:
         self._client = AsyncPortalClient("", token)
         self._address = address
         self._attempt = int(os.environ.get("SLIPWAY_ATTEMPT", "0"))
-        # Grows over a restart of the same attempt, too.
+        # Also increases across a restart of the same attempt.
         self._sequence = int(time.time() * 1000)
         self.orders: dict[str, Any] = {}
         self._stop_told: str | None = None

@@ -96,7 +96,7 @@ def bind() -> tuple[socket.socket, str]:
         bound.setblocking(False)
         return bound, f"{advertised}:{bound.getsockname()[1]}"
     bound = socket.socket(family, socket.SOCK_STREAM)
-    everywhere = "::" if family == socket.AF_INET6 else "0.0.0.0"  # noqa: S104 - of another machine
+    everywhere = "::" if family == socket.AF_INET6 else "0.0.0.0"  # noqa: S104 - for other machines
     bound.bind((_LOOPBACK if is_here else everywhere, 0))
     bound.setblocking(False)
     bound.listen(_BACKLOG)
@@ -137,9 +137,9 @@ def run(desk: Desk | None = None) -> None:
             f"--LabApp.extra_labextensions_path={PAGE_EXTENSIONS}",
             # Kernels listen on loopback, where processes of other projects may connect.
             *(["--KernelManager.transport_encryption=auto"] if zmq.has("curve") else []),
-            # Who runs it has been stripped of what makes root special.
+            # If it runs as root, it has no capabilities any more.
             "--ServerApp.allow_root=True",
-            # They come and go with the server; the extension manager would change the environment.
+            # Extensions belong to the environment, which the extension manager would change.
             "--LabApp.extension_manager=readonly",
         ]
     )

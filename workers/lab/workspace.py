@@ -33,11 +33,11 @@ _DEFAULTS: Final = {
         "fetchNews": "false",
     },
 }
-# It comes with the nbdime that compares versions. What it adds to the page needs a half in the
-# server that none of ours loads: buttons that can do nothing.
+# Part of nbdime, which compares versions. Its buttons need a server extension that our servers do
+# not load.
 _PAGE: Final = {"disabledExtensions": ["nbdime-jupyterlab"]}
-# Variables by which shells, git, Node and Jupyter find code to run. Secrets of the project are
-# variables too, and may lead into the workspace.
+# Variables in which shells, git, Node and Jupyter look for code to run. The project's secrets are
+# variables too, and may contain paths in the workspace.
 _LEADING_TO_CODE: Final = frozenset(
     {
         *("BASH_ENV", "PROMPT_COMMAND", "INPUTRC", "ZDOTDIR", "IPYTHONDIR"),
@@ -203,7 +203,7 @@ def folder_before(desk: Desk) -> Path:
 def forget_variables() -> None:
     """Drop the variables that lead shells, git, Node and Jupyter to code."""
     if _SHELL == "/bin/sh":
-        os.environ.pop("ENV", None)  # bash does not read the file it names
+        os.environ.pop("ENV", None)  # bash ignores this variable
     for name in list(os.environ):
         if name in _LEADING_TO_CODE or name.startswith(_FAMILIES_LEADING_TO_CODE):
             del os.environ[name]

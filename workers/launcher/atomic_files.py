@@ -13,7 +13,7 @@ def write_atomically(path: Path, text: str, *, mode: int = 0o600) -> None:
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
-        # Made anew and never followed: a container may have put a link in its place.
+        # Create the file and do not follow links: a container may have placed a link here.
         draft.unlink(missing_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(draft, flags, mode)

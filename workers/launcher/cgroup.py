@@ -106,7 +106,7 @@ class Cgroup:
         try:
             return int((Path(self.memory) / name).read_text("ascii"))
         except (OSError, ValueError):
-            return None  # "max" is no number either
+            return None  # "max" is not a number either
 
     def _values(self, name: str) -> dict[str, int]:
         if self.memory is None:
@@ -163,7 +163,7 @@ class CgroupParent:
                 parent = _MOUNT / controller / paths[controller].lstrip("/") / "slipway"
                 if _can_hold_groups(parent):
                     v1[controller] = parent
-        # Without it all tasks together would count like one process of the machine.
+        # Without this weight, all tasks together would count like one process of the machine.
         cpu_millis = 1000 * len(os.sched_getaffinity(0))
         if "cpu" in v1:
             _set(v1["cpu"] / "cpu.shares", _shares(cpu_millis))
@@ -215,7 +215,7 @@ class CgroupParent:
     def _wanted(
         self, name: str, limits: CgroupLimits
     ) -> Iterator[tuple[str, Path, dict[str, str]]]:
-        # Who has the whole machine needs no quota, and the kernel no clock to watch it.
+        # A task with the whole machine needs no quota, which saves the kernel a timer.
         is_whole = limits.cpu_millis >= 1000 * len(os.sched_getaffinity(0))
         quota_us = max(limits.cpu_millis * _CPU_PERIOD_US // 1000, 1000)
         memory = str(limits.memory_bytes)

@@ -104,7 +104,7 @@ def _allow(ruleset: int, paths: Iterable[str], access: int) -> None:
         try:
             descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
         except OSError:
-            continue  # what is not there needs no rule
+            continue  # a missing path needs no rule
         try:
             is_folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)
             allowed = access if is_folder else access & _OF_A_FILE
@@ -196,7 +196,7 @@ def main() -> None:
             break
         (writable if argument == "-w" else readable).append(next(arguments))
     program = list(arguments)
-    # What is confined for an agent is of no use without it. (Tasks are not started this way.)
+    # The program is useless without its agent. (Tasks are not started this way.)
     die_with(os.getppid(), signal.SIGKILL)
     confine(Confinement(tuple(writable), tuple(readable), outermost=True))
     drop_capabilities()

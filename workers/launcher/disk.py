@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 _BLOCK_BYTES: Final = 512
-# Steps yield after so many files: well below a millisecond.
+# Number of files per step, which takes well below a millisecond.
 _FILES_A_STEP: Final = 64
-# Two descriptors for each. No path of this depth can be named, so no honest program needs it.
+# Each level takes two descriptors. No ordinary program nests folders this deep.
 _MOST_LEVELS: Final = 1000
 _MOST_LINKED_FILES: Final = 1_000_000
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -48,7 +48,7 @@ class Measurement:
 class _Level:
     descriptor: int
     entries: Iterator[os.DirEntry[str]]
-    # The permissions to give back to a folder that its owner could not read.
+    # Permissions to restore on a folder that its owner could not read.
     mode: int | None = None
 
     def close(self) -> None:
@@ -65,7 +65,7 @@ class DiskMeter:
 
     own: Sequence[str]
     shared: Sequence[str] = ()
-    # Of shared folders only what was changed since this time counts.
+    # In shared folders only files changed since this time count.
     since_s: float = 0.0
     most_levels: int = _MOST_LEVELS
     result: Measurement = field(default_factory=Measurement)
@@ -132,7 +132,7 @@ class DiskMeter:
                 return
             levels.append(_Level(descriptor, os.scandir(descriptor), mode))
         except OSError as error:
-            # It is gone, or a link by now, or not ours to open.
+            # It is gone, was replaced by a link, or may not be opened.
             self.result.too_deep |= error.errno == errno.EMFILE
             if descriptor is not None:
                 os.close(descriptor)
@@ -183,7 +183,7 @@ class DiskMeter:
                     if where != device or number in nameless:
                         continue
                     try:
-                        # Granted to root alone.
+                        # Only root may read these.
                         self._add_nameless(os.stat(f"/proc/{pid}/map_files/{span}"), nameless)  # noqa: PTH116
                     except OSError:
                         first, last = (int(part, 16) for part in span.split("-"))
@@ -207,7 +207,7 @@ def _open_folder(name: str, parent: int | None) -> tuple[int, int | None]:
         mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
         if mode & 0o500 == 0o500 or os.geteuid() == 0:
             return descriptor, None
-        # It can be listed, and what is in it not looked at.
+        # It can be listed, but its entries cannot be inspected.
         with suppress(OSError):
             os.fchmod(descriptor, mode | _OWNER_MAY_ALL)
         return descriptor, mode

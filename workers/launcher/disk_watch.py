@@ -20,7 +20,7 @@ from workers.launcher.processes import living_descendants, uptime_s
 from workers.launcher.usage import UsageMeter
 
 _LOOK_EVERY_S: Final = 0.25
-# While there is this many times the reserve, the free space is looked at less often.
+# While the free space is this many times the reserve, it is checked less often.
 _PLENTY: Final = 3
 _EVERY_S: Final = 1.0
 _QUIET_EVERY_S: Final = 20.0
@@ -196,7 +196,7 @@ class DiskWatch:
         except StopIteration:
             done = True
         except OSError:
-            done = True  # a folder is gone: the task is being cleared away
+            done = True  # a folder is gone: the task is being cleaned up
         spent_s = time.thread_time() - cpu_s
         share = _URGENT_SHARE if self._is_urgent() else _SHARE
         self._resume_at_s = now + spent_s / share

@@ -206,7 +206,7 @@ def _hung(for_s: float) -> str:
 
 
 def _by_signal(first: RankEnding, disk_limit_bytes: int) -> Verdict:
-    assert first.signal is not None  # noqa: S101 - the caller looked
+    assert first.signal is not None  # noqa: S101 - the caller checked it
     if first.signal == signal.SIGXFSZ:
         return Verdict(DISK_FULL, _file_too_large(first.rank, disk_limit_bytes), first)
     name = _signal_name(first.signal)

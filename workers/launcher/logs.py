@@ -98,7 +98,7 @@ class Chunk:
 def segment_starts(folder: Path | int) -> list[int]:
     """Return the start offsets of the segments of a folder in order, or [] if there are none."""
     try:
-        names = os.listdir(folder)  # noqa: PTH208 - takes a descriptor, too
+        names = os.listdir(folder)  # noqa: PTH208 - accepts descriptors
     except OSError:
         return []
     return sorted(int(name) for name in names if _SEGMENT.match(name))
@@ -133,7 +133,7 @@ def _read_chunk(folder: int, offset: int, limit: int) -> Chunk:
         try:
             data = _read_segment(folder, start, begin - start, limit)
         except FileNotFoundError:
-            continue  # deleted since it was listed: the output goes on in the next one
+            continue  # deleted since it was listed: the output continues in the next one
         if data:
             return Chunk(begin, data)
     return Chunk(offset, b"")

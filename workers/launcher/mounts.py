@@ -31,7 +31,7 @@ from workers.launcher.syscalls import (
 )
 
 _OLD: Final = "/.old"
-_STAGES: Final = ("/tmp", "/mnt", "/run")  # noqa: S108 - only covered, in a namespace of its own
+_STAGES: Final = ("/tmp", "/mnt", "/run")  # noqa: S108 - only a mount point in its own namespace
 _PROGRAMS: Final = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 # Folders of the system. Neither /home, /root, /srv nor /var, where people and services store data.
 _SYSTEM: Final = (
@@ -116,23 +116,23 @@ def build_root(view: View) -> None:
     mount("", "/", "", MS_REC | MS_PRIVATE)
     limits = f"mode=0755,size={_ROOT_BYTES},nr_inodes={_ROOT_FILES}"
     mount("slipway", stage, "tmpfs", MS_NOSUID | MS_NODEV, limits)
-    os.mkdir(f"{stage}{_OLD}", 0o700)  # noqa: PTH102 - strings throughout: short-lived, hot code
+    os.mkdir(f"{stage}{_OLD}", 0o700)  # noqa: PTH102 - plain strings, because start time matters
     pivot_root(stage, f"{stage}{_OLD}")
     os.chdir("/")
-    # Before the old one goes: the kernel allows a new /proc only beside one that shows everything.
+    # Before the old /proc is detached: the kernel requires a fully visible one for a new one.
     os.mkdir("/proc", 0o555)  # noqa: PTH102
     mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
     for folder in ("/dev", "/etc", "/run", "/sys", "/tmp", "/var"):  # noqa: S108
         os.mkdir(folder, 0o755)  # noqa: PTH102
     os.symlink("/tmp", "/var/tmp")  # noqa: S108, PTH211
     _link_programs()
-    # First, so that a view may add to them.
+    # Before the binds, which may add to them.
     _fill_dev(view)
     _fill_etc(view)
     for entry in binds:
         _show(entry)
     for entry in binds:
-        # Only now: what is shown below a hidden folder needed a place to be mounted on.
+        # After all binds, because binds below a hidden folder needed mount points in it.
         if entry.source is None and os.path.ismount(entry.target):
             mount("", entry.target, "", MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
     detach(_OLD)
@@ -165,7 +165,7 @@ def _binds(view: View) -> Iterator[_Bind]:
         entries["/tmp"] = _Bind("/tmp", os.path.realpath(view.tmp), read_only=False)  # noqa: S108
     for path in graphics_devices() if view.gpus else ():
         add(path, read_only=False, devices=True)
-    # A folder at an outer place covers what was mounted inside before, so outer ones come first.
+    # Outer folders first, because mounting one hides everything mounted inside it before.
     return iter(sorted(entries.values(), key=lambda entry: entry.target.count("/")))
 
 
@@ -177,7 +177,7 @@ def _link_programs() -> None:
 
 def _show(entry: _Bind) -> None:
     if entry.source is None:
-        # Also where it does not show: what lies below may be in a folder that the task may write.
+        # Even if nothing is visible there: entries below may be in folders that the task can write.
         os.makedirs(entry.target, 0o755, exist_ok=True)  # noqa: PTH103
         mount("slipway", entry.target, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=1m")
         return
@@ -204,9 +204,9 @@ def _fill_dev(view: View) -> None:
     os.mkdir("/dev/shm", 0o777)  # noqa: PTH102, S108
     options = f"mode=1777,size={view.shm_bytes},uid={view.uid},gid={view.gid}"
     mount("shm", "/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, options)  # noqa: S108
-    # System V memory as well, where the kernel lets us set it for our own IPC namespace.
+    # System V memory as well, if the kernel allows that in our own IPC namespace.
     with suppress(OSError):
-        # Bytes, as all that is written here: Python could not load a codec before /usr is shown.
+        # Bytes, like everything written here: Python cannot load a codec before /usr is mounted.
         pages = str(view.shm_bytes // _PAGE_BYTES).encode()
         Path("/proc/sys/kernel/shmall").write_bytes(pages)
 

@@ -29,7 +29,7 @@ def stat_fields(pid: int) -> list[str] | None:
         text = (_PROC / str(pid) / "stat").read_text("utf-8", errors="replace")
     except OSError:
         return None
-    # The command's name may hold spaces and brackets, so fields count from its last bracket.
+    # The command's name may contain spaces and brackets, so count fields from its last bracket.
     fields = text.rpartition(")")[2].split()
     return fields if len(fields) >= 22 else None
 
@@ -65,7 +65,7 @@ def children(pid: int) -> list[int]:
     """Direct children of a process, of all its threads."""
     result: list[int] = []
     try:
-        threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - half the cost of iterdir
+        threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - twice as fast as iterdir
     except OSError:
         return result
     for thread in threads:

@@ -32,7 +32,7 @@ _EXTERNAL_LAUNCHERS: Final = frozenset(
         *("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch"),
     }
 )
-# Options of `python -c`: this text, the root of our code, what to run, and the user's arguments.
+# Code for `python -c`. Its arguments: the root of our code, the program, the user's arguments.
 _BOOT: Final = (
     "import sys; sys.path[: sys.path[:1] == ['']] = [sys.argv[1]]; "
     "from workers.launcher.program import main; main()"
@@ -132,13 +132,13 @@ def become(program: Program) -> None:
     main_module = types.ModuleType("__main__")
     main_module.__dict__.update(__builtins__=builtins, __annotations__={})
     sys.modules["__main__"] = main_module
-    if "__mp_main__" in sys.modules:  # the same under the name that children of spawn use
+    if "__mp_main__" in sys.modules:  # the alias that children of spawn use
         sys.modules["__mp_main__"] = main_module
     if program.kind == "own":
         sys.argv = ["-m", *program.arguments]
         _guarded(lambda: _run_module(program.target))
     elif program.kind == "module":
-        _lead_path(os.getcwd())  # noqa: PTH109 - a string is what `python -m` puts there
+        _lead_path(os.getcwd())  # noqa: PTH109 - a string, like `python -m`
         sys.argv = ["-m", *program.arguments]
         _guarded(lambda: _run_module(program.target))
     else:
@@ -164,7 +164,7 @@ def _lead_path(folder: str) -> None:
 
 
 def _run_module(name: str) -> None:
-    # What `python -m` itself calls; run_module would hide the program's own __main__.
+    # The function that `python -m` calls. run_module would hide the program's own __main__.
     runpy._run_module_as_main(name)  # type: ignore[attr-defined]  # noqa: SLF001
 
 
@@ -183,7 +183,7 @@ def _run_script(program: Program, main_module: types.ModuleType) -> None:
     loader = importlib.machinery.SourceFileLoader("__main__", path)
     main_module.__dict__.update(__file__=path, __loader__=loader, __cached__=None)
     code = compile(source, path, "exec", dont_inherit=True)
-    exec(code, main_module.__dict__)  # noqa: S102 - running the user's code is what we are for
+    exec(code, main_module.__dict__)  # noqa: S102 - runs the user's code by design
 
 
 def _guarded(run: Any) -> None:
@@ -196,7 +196,7 @@ def _guarded(run: Any) -> None:
         raise
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # noqa: BLE001 - the last stop before the interpreter's own
+    except BaseException as error:  # noqa: BLE001 - the last handler before the interpreter's own
         _tell(error)
         error.__traceback__ = _without_us(error.__traceback__)
         sys.last_type, sys.last_value = type(error), error

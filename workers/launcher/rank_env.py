@@ -6,7 +6,7 @@ from workers.launcher.launch import Launch, MeetingPoint
 from workers.launcher.network import interface_of
 from workers.launcher.task_socket import VARIABLE
 
-# Descriptor of a socket that listens outside, for a server without a network of its own.
+# Descriptor of a listening socket created outside the namespace, for servers without network.
 LISTENER_VARIABLE = "SLIPWAY_LISTENER"
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # Read by the interpreter, the C library or torch when they are loaded: a fork comes too late.

@@ -102,7 +102,7 @@ def start_rank(
     A `listener` is handed to the rank, which finds its number in LISTENER_VARIABLE.
     """
     reading, writing = os.pipe2(os.O_CLOEXEC)
-    with suppress(OSError):  # a user may hold only so much pipe memory
+    with suppress(OSError):  # pipe memory is limited per user
         fcntl(reading, _F_SETPIPE_SZ, _PIPE_BYTES)
     os.set_blocking(reading, False)
     shim = os.getpid()
@@ -153,7 +153,7 @@ def _enter(
         give_up_privileges(uid=confined.uid, gid=confined.gid, groups=groups)
         if not die_with(shim, signal.SIGKILL, parent_is_outside=sandbox is not None):
             os._exit(NOT_STARTED)
-    except Exception as error:  # noqa: BLE001 - this process must never go on as a second shim
+    except Exception as error:  # noqa: BLE001 - this process must not continue as a second shim
         os.write(output, f"[slipway] the rank could not be set up: {error}\n".encode())
         os._exit(NOT_STARTED)
 
@@ -234,7 +234,7 @@ def _limit(launch: Launch) -> None:
     most = min(hard, _MOST_OPEN_FILES)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     if launch.disk_bytes:
-        # The limit counts for shared memory as well, which is the memory's and not the disk's.
+        # The limit also applies to files in shared memory, which count as memory, not disk.
         most = max(launch.disk_bytes, _shm_bytes(launch))
         _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         most = most if hard == resource.RLIM_INFINITY else min(hard, most)
@@ -247,8 +247,8 @@ def _limit(launch: Launch) -> None:
         most = MAX_PROCESSES if hard == resource.RLIM_INFINITY else min(hard, MAX_PROCESSES)
         resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
     if launch.cgroup.memory is None and not launch.gpus:
-        # Not RLIMIT_AS: torch maps far more than it uses. With a GPU even this one would be in the
-        # way; then the shim's own watch over the memory is all there is.
+        # Not RLIMIT_AS, because torch maps far more than it uses. With a GPU even RLIMIT_DATA would
+        # be too low, so only the shim limits memory then.
         most = launch.memory_bytes + _MEMORY_SLACK_BYTES
         resource.setrlimit(resource.RLIMIT_DATA, (most, most))
 

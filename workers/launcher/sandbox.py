@@ -171,7 +171,7 @@ def _be_init(view: View, report: socket.socket, creator: int, join: Callable[[],
         while True:
             signal.sigwait({signal.SIGCHLD})
             _collect_orphans()
-    except BaseException as error:  # noqa: BLE001 - it must never go on as a second shim
+    except BaseException as error:  # noqa: BLE001 - it must not continue as a second shim
         with suppress(OSError):
             report.send(str(error).encode()[:_MESSAGE_BYTES] or b"?")
     finally:
@@ -231,7 +231,7 @@ def _leave_streams() -> None:
 
 def main() -> None:
     """Entry: `python -c BOOT ROOT DESCRIPTION PROGRAM [ARGUMENT …]`, with View's fields as JSON."""
-    # A build or a warm process is of no use without the agent that started it.
+    # A build or a warm process is useless without the agent that started it.
     if not die_with(os.getppid(), signal.SIGKILL):
         raise failure("the parent has exited")
     status = run_inside(json.loads(sys.argv[2]), sys.argv[3:])

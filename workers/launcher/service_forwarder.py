@@ -18,7 +18,7 @@ from workers.launcher.network import add_loopback_address
 from workers.launcher.sidecars import Beside
 
 _LOOPBACK: Final = "127.0.0.1"
-# Every address of 127.0.0.0/8 is local without further ado. One of these for each name.
+# All addresses of 127.0.0.0/8 are local without configuration. Each name gets one of them.
 _NAMES_FROM: Final = int(ipaddress.IPv4Address("127.77.0.1"))
 _BACKLOG: Final = 256
 _BLOCK: Final = 1 << 16
@@ -72,7 +72,7 @@ def plan_forwards(services: Sequence[Service]) -> list[Forward]:
             is_local = host == "localhost"
             address = _LOOPBACK if is_local else str(ipaddress.IPv4Address(number))
             address = names.setdefault(host, address)
-        # 127.0.0.1 and localhost are one place.
+        # 127.0.0.1 and localhost are the same address.
         if all((old.address, old.service.port) != (address, service.port) for old in forwards):
             forwards.append(Forward(service, address))
     return forwards

@@ -133,7 +133,7 @@ class Shim:
             return False
         if not create_once(self._launch.folder.claim, json.dumps(asdict(mark))):
             return False
-        # An agent that gave up on us wrote the end first and looked for the claim then.
+        # An agent that gives up on this shim writes the end first, and then checks for the claim.
         return not self._journal.ended()
 
     def _confine(self) -> None:
@@ -155,7 +155,7 @@ class Shim:
             sdk_dir=launch.sdk_dir,
         )
         warm = self._host is not None and program.in_place
-        # Programs of ours have no ranks that would meet.
+        # The platform's own programs have no ranks to connect.
         serves_store = warm and program.kind != "own"
         if serves_store and launch.meeting is None and launch.confined.level == "namespaces":
             self._beside = Beside(self._serve_for_ever, 1)
@@ -227,13 +227,13 @@ class Shim:
             self._beside.give(self._bound)
             self._beside.close()
         else:
-            # Only after the last fork: the store runs threads, and a fork would lose them.
+            # After the last fork, because a fork would lose the store's threads.
             listening = self._bound.detach()
             self._store = self._host.serve(listening, meeting.address, meeting.port)
 
     def _serve_for_ever(self, sockets: list[socket.socket]) -> None:
         """Run as the sidecar process: serve the store at the address that the ranks have."""
-        assert self._host is not None  # noqa: S101 - started for a host alone
+        assert self._host is not None  # noqa: S101 - only started with a host
         address, port = sockets[0].getsockname()[:2]
         self._store = self._host.serve(sockets[0].detach(), address, port)
         while True:

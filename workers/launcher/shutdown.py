@@ -16,7 +16,7 @@ from workers.launcher.ranks import Rank
 PEER_GRACE_S: Final = 0.4
 # The OOM killer should spare the shim, which records why the task ended.
 _OOM_SCORE: Final = b"700"
-# An interpreter that has imported torch takes its time to end, and user code may run at exit.
+# An interpreter that has imported torch exits slowly, and user code may run at exit.
 _EXIT_PATIENCE_S: Final = 3.0
 _STACK_PATIENCE_S: Final = 2.0
 _KILL_PATIENCE_S: Final = 10.0
@@ -92,7 +92,7 @@ class Shutdown:
         if self._kill_at_s is None:
             for rank in ranks:
                 if rank.running:
-                    # The whole group: a shell in front of Python passes nothing on.
+                    # The whole group, because a shell that started Python does not forward signals.
                     send_group(rank.pid, signal.SIGTERM)
                     send_group(rank.pid, signal.SIGCONT)
             self._kill_at_s = kill_at_s

@@ -60,7 +60,7 @@ def _run(
         os.closerange(keep + 1, _LAST_DESCRIPTOR)
         work([_receive_socket(peer) for _ in range(count)])
     finally:
-        # It must never go on as a second shim, whatever happened.
+        # This process must not continue as a second shim, whatever happened.
         with suppress(BaseException):
             peer.close()
         os._exit(1)

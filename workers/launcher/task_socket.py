@@ -32,7 +32,7 @@ _BATCH: Final = 256
 _UCRED: Final = struct.Struct("3i")
 _SPACE: Final = socket.CMSG_SPACE(_UCRED.size)
 _DEEPEST: Final = 256
-# The last words of a process may be read when it has ended and its parent has collected it.
+# The last messages of a process may be read after it has ended and its parent has reaped it.
 _REMEMBERED_S: Final = 5.0
 
 

@@ -16,7 +16,7 @@ SAMPLE_EVERY_S: Final = 2.0
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 _BLOCK_BYTES: Final = 512
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
-# Beyond this a walk over the page tables of a process costs more than the exact figure is worth.
+# Above this size, walking a process's page tables costs more than the exact figure is worth.
 _PROPORTIONAL_UP_TO_BYTES: Final = 8 * 1024**3
 _FILE_BOUND_BYTES: Final = 4 * 1024**2
 
@@ -92,7 +92,7 @@ class UsageMeter:
         self._at_s = uptime_s()
         self._moved: dict[int, tuple[int, int]] = {}
         self.peak_bytes = 0
-        # All that the task has written to disks so far, deleted or not.
+        # Bytes that the task has written to disk so far, including deleted files.
         self.written_bytes = 0
 
     def reaped(self, usage: resource.struct_rusage) -> None:

@@ -115,7 +115,7 @@ def _reset_standard_library() -> None:
     random.seed()
     tempfile.tempdir = None
     process: Any = multiprocessing.process
-    process.ORIGINAL_DIR = os.getcwd()  # noqa: PTH109 - a string by contract
+    process.ORIGINAL_DIR = os.getcwd()  # noqa: PTH109 - must be a string
     config = process.current_process()._config  # noqa: SLF001
     config["authkey"] = process.AuthenticationString(os.urandom(32))
 
@@ -145,7 +145,7 @@ def check_forkable() -> None:
 
 def serve(door: socket.socket, flavour: Warm) -> InRank | None:
     """Fork a shim for each launch that comes in. Returns in a rank, or at the end in ourselves."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel collects our shims
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps our shims
     while (descriptor := receive_descriptor(door)) is not None:
         try:
             check_forkable()

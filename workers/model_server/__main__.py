@@ -76,7 +76,7 @@ def main() -> int:
     logging.getLogger("httpx").setLevel(logging.WARNING)
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     try:
-        # The model's code runs in this process: it finds neither secret nor token around it.
+        # Remove the secret and the token, because the model's code runs in this process.
         spec = read_spec(os.environ.pop(VARIABLE, ""))
     except pydantic.ValidationError as error:
         # The input is not printed: it holds the secret.
@@ -141,7 +141,7 @@ def _prepare(spec: ReplicaSpec, model: Model) -> tuple[Model, Engine, BatchingRe
     if needs_proof(spec.batching.mode):
         proof = prove(engine, model, spec.golden, max_rows=spec.batching.max_rows)
         if proof.has_changed:
-            # It keeps something of what it is asked: it serves as it was before all this.
+            # The model stores state from its requests, so serve a freshly loaded one.
             engine.close()
             model = open_model(spec, bring_files(spec))
             engine = _engine(spec, model)

@@ -56,7 +56,7 @@ def array_of(name: str, values: Any, datatype: str) -> Array:
         return array.astype(DTYPES[datatype])
     target = DTYPES[datatype]
     if target.kind in "iu" and array.dtype.kind in "fO":
-        # Large whole numbers beside others, or beside numbers with a point, have become floats.
+        # numpy converts large integers to floats if they are mixed with others or with decimals.
         array = _exact_wholes(values, array)
     if not isinstance(values, np.ndarray) and not _alike(values, target.kind):
         return _refuse(name, values, datatype)
@@ -234,7 +234,7 @@ def check_shape(spec: FieldSpec, array: Array) -> None:
 def _output(value: Any) -> Array:
     dtype = getattr(value, "dtype", None)
     if hasattr(value, "to_numpy") and not isinstance(dtype, np.dtype):
-        # As numbers, pandas' whole numbers with missing ones among them become floats.
+        # As objects: pandas integers with missing values would become floats.
         return np.asarray(value, dtype=object)
     return np.asarray(value)
 

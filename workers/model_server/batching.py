@@ -24,16 +24,16 @@ from workers.serving.wire import Contract, RequestFrame
 _MOST_ROWS: Final = 32
 _MOST_NULLED: Final = 16
 _MOST_STRANGERS: Final = 24
-# What asking rows alone may take, and one merged call of a model whose time grows with its rows.
+# Time limits of predicting rows alone, and of one merged call if its time grows with its rows.
 _ALONE_S: Final = 2.0
 _CALL_S: Final = 2.0
 _WITHIN_S: Final = 30.0
-# The first of the companies, of each kind, are always asked; slow models are spared the rest.
+# The first groups ("companies") of each kind are always tried. Slow models skip the others.
 _ESSENTIAL: Final = 5
 _ENOUGH_S: Final = 1.0
 _SHUFFLES: Final = 4
 _TIMED: Final = 3
-# Whole factors keep whole numbers whole.
+# Integer factors, so that integers remain integers.
 _FACTORS: Final = (-1, 0, 3, 1000)
 _TEXT_TIMES: Final = 8
 _MORE_GOLDEN: Final = (
@@ -152,7 +152,7 @@ class _Prover:
         self.compared = 0
         self._engine = engine
         self._model = model
-        self._chance = random.Random(2)  # noqa: S311  (no secret: the same company each time)
+        self._chance = random.Random(2)  # noqa: S311  (not a secret, but reproducible)
         self._deadline = time.monotonic() + _WITHIN_S
         self._golden: list[_Subject] = []
 
@@ -220,7 +220,7 @@ class _Prover:
         """Return other rows that the model accepts. Their predictions are not compared."""
         strangers: list[bytes] = []
         for row in rows[:_MOST_ROWS]:
-            # Numbers and texts in turns: a model may refuse texts that it does not know.
+            # Alternate numbers and texts, because a model may refuse unknown texts.
             for other in [*(scaled(row, factor) for factor in _FACTORS), lengthened(row)]:
                 if len(strangers) == _MOST_STRANGERS or self._is_late(share=0.4):
                     return strangers

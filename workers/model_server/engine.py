@@ -24,8 +24,8 @@ from workers.serving.problem import problem_body
 from workers.serving.wire import Content, RequestFrame, ResponseFrame, new
 
 INLINE_BELOW_MS: Final = 1.0
-# Requests that are not merged are taken together for so long, to share the way to the thread and
-# back. The first of them is answered when the last one is.
+# Unmerged requests are collected for this long, to share one switch to the thread and back. The
+# first response waits for the last one.
 _TURN_MS: Final = 2.0
 _LEARNING_RATE: Final = 0.05
 _JSON: Final = int(Content.JSON)
@@ -172,7 +172,7 @@ class Engine:
                 return None
             self._learn(began)
             body = write_scoring(outputs)
-        except Exception:  # noqa: BLE001 (a model may raise anything; the slow way tells of it)
+        except Exception:  # noqa: BLE001 (a model may raise anything; the slow path reports it)
             return self._work_slowly([QueuedRequest(item, _nobody, since)])
         return [new(ResponseFrame, (item.number, 200, _JSON, 0, int((began - since) * 1e6), body))]
 
@@ -205,7 +205,7 @@ class Engine:
             _deliver(taken, done.result())
             self._turn()
             return
-        # The next batch starts before the answers of this one are written.
+        # Start the next batch before the responses of this one are written.
         self._turn()
         _deliver(taken, done.result())
 
@@ -255,7 +255,7 @@ class Engine:
         began = time.monotonic()
         try:
             outputs = self._model.predict(inputs, {})
-        except Exception:  # noqa: BLE001 (a model may raise anything; the slow way finds out whose)
+        except Exception:  # noqa: BLE001 (a model may raise anything; the slow path finds which)
             return None
         self._learn(began)
         if not isinstance(outputs, np.ndarray):

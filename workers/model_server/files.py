@@ -14,7 +14,7 @@ from workers.model_server.errors import NotReady
 
 _PIECE_BYTES: Final = 1 << 20
 _PATIENCE_S: Final = 60.0
-# Where tasks of a project share what they have fetched on a node.
+# Variable with the folder in which tasks of a project share downloads on a node.
 _CACHE: Final = "SLIPWAY_CACHE"
 
 

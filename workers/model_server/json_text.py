@@ -11,7 +11,7 @@ from slipway.schemas.serving import FieldSpec
 from workers.model_server.arrays import fits
 from workers.model_server.errors import BadInput
 
-# As many digits as the shortest integer that 64 bits do not hold.
+# As many digits as the shortest integer that does not fit into 64 bits.
 _LONG: Final = b"0" * 19
 _AS_ZEROS: Final = bytes.maketrans(b"123456789", b"0" * 9)
 SCORING_KEYS: Final = ("dataframe_split", "dataframe_records", "instances", "inputs")

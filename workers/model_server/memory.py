@@ -11,7 +11,7 @@ from typing import Final
 _TRIM_THRESHOLD: Final = -1
 _MMAP_THRESHOLD: Final = -3
 _KEPT_BYTES: Final = 256 << 20
-# The largest that glibc takes: half of what an arena of a thread holds.
+# The maximum that glibc accepts: half the size of a thread's heap.
 _LARGEST_KEPT_BYTES: Final = 32 << 20
 
 

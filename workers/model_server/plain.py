@@ -31,7 +31,7 @@ def dumps(value: Any) -> bytes:
     try:
         return orjson.dumps(value, plain, _OPTIONS)
     except orjson.JSONEncodeError:
-        # A whole number of more than 64 bits, half of a character, or a key that is no text.
+        # An integer of more than 64 bits, a lone surrogate, or a key that is not a string.
         return json.dumps(_for_json(value), allow_nan=False, separators=(",", ":")).encode()
 
 

@@ -57,7 +57,7 @@ def _numbers(array: Array) -> bytes | None:
         return None
     try:
         return orjson.dumps(array, option=orjson.OPT_SERIALIZE_NUMPY)
-    except orjson.JSONEncodeError:  # not in one piece, or of a type that it does not write
+    except orjson.JSONEncodeError:  # not contiguous, or of an unsupported type
         return None
 
 
@@ -66,7 +66,7 @@ def write_rows(array: Array, counts: Sequence[int]) -> list[bytes] | None:
     if array.ndim != 2 or array.shape[1] == 0 or len(array) != sum(counts):
         return None
     text = _numbers(array) if array.dtype.kind in "iuf" else None
-    if text is None or b"null" in text:  # which is said with each answer that has an infinite one
+    if text is None or b"null" in text:  # perhaps infinite values, of which responses warn
         return None
     rows = text[2:-2].split(b"],[")
     if counts.count(1) == len(counts):

@@ -81,7 +81,7 @@ class ReplicaServer:
         host, _, port = listen.rpartition(":")
         number = os.environ.pop(LISTENER_VARIABLE, "")
         if number:
-            # Without network: a socket that listens outside.
+            # Without network access: a listening socket created outside the namespace.
             listener = socket.socket(fileno=int(number))
             self._server = await loop.create_server(lambda: Connection(self), sock=listener)
         else:
@@ -95,7 +95,7 @@ class ReplicaServer:
             self._server.close()
         for connection in self.connections:
             connection.send(frame(Kind.DRAIN))
-        # Gateways that drop the link have their answers; the others get time to.
+        # Gateways disconnect when they have their responses. Wait for the others.
         if self.connections:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self.empty.wait(), within_s)
@@ -107,7 +107,7 @@ def _unix_socket(path: str) -> socket.socket:
     Path(path).unlink(missing_ok=True)
     unix_socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     unix_socket.bind(path)
-    # Whoever else may use the machine: only this user may connect, and has to know the secret.
+    # Of the machine's users, only this one may connect, and needs the secret in addition.
     Path(path).chmod(0o600)
     return unix_socket
 

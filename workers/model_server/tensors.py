@@ -23,7 +23,7 @@ _WHOLE: Final = re.compile(r"\s*[+-]?\d{1,400}\s*", re.ASCII)
 _TRUTHS: Final = {"true": True, "false": False, "1": True, "0": False}
 _QUICK: Final = b'{"inputs":'
 _QUICK_BYTES: Final = len(_QUICK)
-# How `struct` writes a number of a type.
+# Format characters of `struct` by type.
 _PACKING: Final = {"f4": "f", "f8": "d", "i4": "i", "i8": "q"}
 
 

@@ -17,7 +17,7 @@ def main() -> int:
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)-7s %(message)s", stream=sys.stderr
     )
-    # Its lines hold every address that is called, with the ids in it, ten times a second.
+    # httpx logs each requested URL with its ids, ten times a second.
     logging.getLogger("httpx").setLevel(logging.WARNING)
     try:
         asyncio.run(_run(settings))

@@ -108,9 +108,9 @@ class Agent:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
-        # Whatever a killed shim leaves without a parent comes to us and is collected.
+        # Orphans of a killed shim are reparented to this process, which reaps them.
         adopt_orphans()
-        # Tasks of an earlier agent are watched at once, also while the portal is away.
+        # Tasks of an earlier agent are watched immediately, even while the portal is unreachable.
         self._reconciler.adopt()
         self._listen_to_shims(loop)
         work = asyncio.create_task(self._work())
@@ -172,7 +172,7 @@ class Agent:
                 self._process.warm.keep(default.runtime, default.readable, self._reconciler.prewarm)
             self._process.tend()
             with suppress(OSError):
-                # A sign of life for the supervisor. The file is there once the node is connected.
+                # Sign of life for the supervisor. The file exists once the node is connected.
                 os.utime(self._folders.connected)
             await asyncio.sleep(_TEND_EVERY_S)
 
@@ -198,7 +198,7 @@ class Agent:
         path.unlink(missing_ok=True)
         bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         bell.bind(str(path))
-        # Supervisors in containers run as other users. All they can do is make us look.
+        # Supervisors in containers run as other users. They can only trigger a check.
         notified_by_others = any(
             backend.notifies_as_other_user for backend in self._backends.values()
         )

@@ -39,7 +39,7 @@ class TaskRecord:
     snapshot: str | None = None
     environment: str | None = None
     persistent_key: str = ""
-    # How large a checkpoint of it may be to be copied to the portal; 0 for none.
+    # Maximum size of a checkpoint that is copied to the portal. 0: none are copied.
     copy_limit_bytes: int = 0
 
     @property

@@ -20,7 +20,7 @@ from workers.node_agent.errors import StartError
 _EVERY_S: Final = 1.0
 _SHARE: Final = 0.1
 _SLICE_S: Final = 0.004
-# Each takes two descriptors of the agent.
+# Each level takes two descriptors of the agent.
 _MOST_LEVELS: Final = 200
 
 

@@ -38,7 +38,7 @@ _TAIL_CHARACTERS: Final = 16_384
 _SHOWN_ARGUMENT: Final = 200
 _SHM_BYTES: Final = 256 << 20
 _MARK: Final = "SLIPWAY_BUILD_STEP"
-# How the machine reaches its package index; a build is given these and nothing else of ours.
+# Variables for reaching the package index. A build gets no others of this process.
 _BUILD_VARIABLES = re.compile(
     r"PIP_\w+|SSL_CERT_(?:FILE|DIR)|(?:REQUESTS|CURL)_CA_BUNDLE|(?:https?|no|all)_proxy",
     re.IGNORECASE,
@@ -79,7 +79,7 @@ class BuildSteps:
     ) -> None:
         self._settings = settings
         self._disk_bytes = disk_bytes
-        # The steps that run now, for the guard of the disk.
+        # Running steps, for the disk guard.
         self.running: set[BuildDisk] = set()
         self._code = code
         self._isolation = isolation
@@ -129,7 +129,7 @@ class BuildSteps:
         build_log.write(f"$ {' '.join(shown)}\n")
         mark = secrets.token_hex(8)
         user = await asyncio.to_thread(self._user, step)
-        # The sandbox is made by the agent's user, and becomes the project's inside.
+        # With namespaces, the agent's user creates the sandbox, which switches to the project's.
         outside = user if self._isolation.level == "users" else None
         process = await asyncio.create_subprocess_exec(
             *self._step_command(step, user),
@@ -144,7 +144,7 @@ class BuildSteps:
             group=outside.gid if outside else None,
             extra_groups=[] if outside else None,
         )
-        # The cache of wheels, which steps without a project fill, is not theirs.
+        # Steps without a project write to the wheel cache, which does not count as theirs.
         own = (step.scratch, *(step.writable if step.project is not None else ()))
         disk = BuildDisk(own, process.pid, f"{_MARK}={mark}".encode(), self._disk_bytes)
         self.running.add(disk)
@@ -201,7 +201,7 @@ class _Lines:
 
 
 async def _follow(process: asyncio.subprocess.Process, build_log: BuildLog) -> list[str]:
-    assert process.stdout is not None  # noqa: S101 - a pipe was asked for
+    assert process.stdout is not None  # noqa: S101 - a pipe, see above
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
     end = ""
     while data := await process.stdout.read(1 << 16):

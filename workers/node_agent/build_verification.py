@@ -100,7 +100,7 @@ def _seal_file(path: Path, status: os.stat_result, attempt: Path) -> None:
         raise _refused(path, attempt, "has the set-user-ID or set-group-ID bit")
     _own(path)
     mode = _READ | (_EXECUTE if status.st_mode & stat.S_IXUSR else 0)
-    # A file that another environment shares keeps its ctime.
+    # Unchanged modes are not set again: a file shared with another environment retains its ctime.
     if stat.S_IMODE(status.st_mode) != mode:
         path.chmod(mode)
 

@@ -28,7 +28,7 @@ Result = TypeVar("Result")
 log = logging.getLogger(__name__)
 _LOOK_EVERY_S: Final = 0.5
 _NICE: Final = 10
-# After a copy as long a rest as it took, so that a busy disk is ours half of the time at most.
+# After each copy, pause for as long as it took, to use a busy disk at most half of the time.
 _LONGEST_REST_S: Final = 60.0
 
 
@@ -41,7 +41,7 @@ class Copier:
         self._folders = folders
         self._backoff = Backoff(first_s=0.5, longest_s=30.0)
         self._thread = ThreadPoolExecutor(1, "checkpoints", initializer=_give_way)
-        # Up to which step there is nothing to send, by attempt.
+        # By attempt: the step up to which there is nothing to send.
         self._settled: dict[str, int] = {}
 
     async def run(self) -> None:

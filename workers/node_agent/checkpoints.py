@@ -63,7 +63,7 @@ class CheckpointStore:
         backoff = Backoff()
         faults: list[str] = []
         while len(faults) < _FAULTS:
-            # Beside the job's folder, where no task reaches it, and on the same disk.
+            # Next to the job's folder: not accessible to tasks, and on the same disk.
             draft = persistent.parent / f"{_DRAFT}{secrets.token_hex(8)}"
             arrival = _Arrival(stored_checkpoint, draft)
             try:
@@ -168,7 +168,7 @@ def _move_in(draft: Path, persistent: Path, step: int) -> None:
     """Move a fetched checkpoint into place and move a damaged one aside."""
     with opened(persistent) as kept:
         owner = os.fstat(kept)
-        # Here, where no task reaches it: later user code could put links in the way.
+        # Not accessible to tasks yet: later user code could insert links.
         give_to(draft, owner.st_uid, owner.st_gid)
         made = False
         with suppress(FileExistsError):

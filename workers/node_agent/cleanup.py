@@ -68,7 +68,7 @@ async def _end(attempt: Attempt, backends: dict[str, Backend]) -> None:
     backend = backends.get(attempt.record.backend)
     if backend is None:
         return
-    # Record the reason before the kill: a shim that dies of it would record another one.
+    # Record the reason before the kill, after which the shim would record another one.
     if (await backend.phase(attempt.handle)).phase is not Phase.ENDED:
         attempt.end(ReasonCode.NODE_LOST, _WHY)
     await backend.remove(attempt.handle)

@@ -26,7 +26,7 @@ _LOOK_EVERY_S: Final = 0.25
 _REPORTS_EVERY_S: Final = 1.0
 # Growth counts over this time, so that a large task that is finished with writing is spared.
 _GROWTH_OVER_S: Final = 60.0
-# Shims look by themselves, and may have seen the shortage this much earlier.
+# Shims also check the disk, and may have noticed the shortage this much earlier.
 _REPORT_AGE_S: Final = 0.5
 # Older reports are used if newer ones take longer than this.
 _REPORT_PATIENCE_S: Final = 1.0

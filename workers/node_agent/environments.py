@@ -127,7 +127,7 @@ class VirtualEnvironments:
         self._installer = Installer(self._steps, folders.unpacked)
         self._compiling: dict[Path, asyncio.Task[None]] = {}
         self._checking: dict[Path, asyncio.Lock] = {}
-        # By attempt: the fingerprint it had when it was last compared, and when that was.
+        # By attempt: its fingerprint at the last comparison, and the time of that.
         self._checked: dict[Path, tuple[str, float]] = {}
 
     def builds(self) -> set[BuildDisk]:
@@ -171,7 +171,7 @@ class VirtualEnvironments:
         """Build unless another task has. Raises NeedsSource, and StartError."""
         build.home.mkdir(mode=0o711, parents=True, exist_ok=True)
         for folder in (build.home, build.home.parent):
-            # Where there are no mounts, users of projects pass through to what they may read.
+            # Without mount namespaces, users of projects traverse these to what they may read.
             folder.chmod(0o711)
         async with _locked(build.home / "lock"):
             ready = await self._ready(build.home)
@@ -246,7 +246,7 @@ class VirtualEnvironments:
         outdated = [*home.glob("quarantine-*")]
         with suppress(OSError):
             published.attempt.rename(place)
-            # Its files may be those of the cache.
+            # The cache may share its files.
             outdated.append(self._folders.unpacked.rename(home / "quarantine-cache"))
         for folder in outdated:
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
@@ -309,7 +309,7 @@ class VirtualEnvironments:
 
         async def compile_kind(command: list[str]) -> None:
             with suppress(StartError):
-                # Nothing of the project runs, and what is compiled is the node's by now.
+                # No code of the project runs, and the files belong to the node by now.
                 step = replace(site, project=None).step(command, site.attempt)
                 await self._steps.answer(step)
 
@@ -323,7 +323,7 @@ class VirtualEnvironments:
 
     def _compile_behind(self, published: _Published) -> None:
         """See to it that the rest is compiled too, without anybody waiting for it."""
-        # One that is built anew has another folder: what was done about the old one is of no use.
+        # By folder, because a rebuilt environment has another one and is compiled again.
         attempt = published.attempt
         if attempt not in self._compiling and not (attempt.parent / "compiled").exists():
             self._compiling[attempt] = asyncio.create_task(self._compile(published))

@@ -87,7 +87,7 @@ class NodeFolders:
         self.mark = hashlib.sha256(str(data_dir).encode()).hexdigest()[:12]
         self.identity = data_dir / "node.json"
         self.connected = data_dir / "connected"
-        # Stands while the portal does not know the node; `manage.py up` then lets it join anew.
+        # Exists while the portal does not know the node. `manage.py up` lets it join again then.
         self.removed = data_dir / "refused"
         self.shared = data_dir / "shared"
         self.tasks = data_dir / "tasks"
@@ -97,8 +97,8 @@ class NodeFolders:
         self.environments = data_dir / "environments"
         # Packages that were built from source, by project.
         self.project_environments = self.environments / "projects"
-        # What uv has unpacked: the same files as in the shared environments, on the disk once. The
-        # folders of before took files of any build.
+        # Wheels unpacked by uv, which share their files with the shared environments. The outdated
+        # folders of earlier releases accepted files of any build.
         self.unpacked = data_dir / "wheel-cache"
         self.outdated = (data_dir / "uv-cache", data_dir / "pip-cache")
         self.code = data_dir / "code"
@@ -156,7 +156,7 @@ class NodeFolders:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for folder in (self.code, self.code / "workers", self.sdk):
             folder.mkdir(exist_ok=True)
-            # Nothing but links to our code, which the users of projects have to read.
+            # Contains only links to our code, which the users of projects have to read.
             folder.chmod(0o755)
         self.shared.mkdir(mode=0o755, exist_ok=True)
         self.bell.parent.mkdir(mode=0o755, exist_ok=True)

@@ -10,7 +10,7 @@ from slipway.schemas.agent import GpuFacts
 
 try:
     import pynvml
-except ImportError:  # the package nvidia-ml-py is optional: most machines have no such card
+except ImportError:  # the package nvidia-ml-py is optional: most machines have no such GPU
     pynvml = None
 
 log = logging.getLogger(__name__)

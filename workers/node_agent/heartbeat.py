@@ -42,7 +42,7 @@ class HeartbeatSender:
         self._host_info = host_info
         self._warm = warm
         self._root = folders.root
-        # A file that is there while the portal does not know this node any more.
+        # This file exists while the portal does not know this node any more.
         self._refused = folders.removed
         self._boot_id = secrets.token_hex(8)
         self._load = CpuLoad()
@@ -64,7 +64,7 @@ class HeartbeatSender:
             left_s = self._lease.left_s()
             log.warning("heartbeat failed (lease left: %s s): %s", _rounded(left_s), error)
             pause_s = self._backoff.pause_s()
-            # At first the portal is most likely being started beside us.
+            # Initially, the portal is most likely starting at the same time.
             return pause_s if self.first.is_set() else min(pause_s, _FIRST_PAUSE_S)
         except PortalRefused as error:
             log.error(  # noqa: TRY400 - the portal's words are enough

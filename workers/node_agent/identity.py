@@ -38,7 +38,7 @@ async def become_node(
     identity = _kept(folders.identity)
     if identity is None or identity.url != settings.url:
         identity = await _join(settings, portal, details)
-        # Written before the first use: a token that is used and then lost cannot be had again.
+        # Stored before the first use, because a lost token cannot be obtained again.
         write_atomically(folders.identity, json.dumps(asdict(identity)))
     portal.use_token(identity.node_token)
     return identity

@@ -27,7 +27,7 @@ from workers.node_agent.errors import StartError
 
 log = logging.getLogger(__name__)
 _PORTS: Final = {"https": 443, "http": 80}
-# Packages of one index lie on few hosts.
+# An index uses few hosts for its packages.
 _PAGES_OF_AN_INDEX: Final = 8
 _PAGE_BYTES: Final = 16 << 20
 _WITHIN_S: Final = 10.0
@@ -62,7 +62,7 @@ def allowed_hosts(
     indexes, pages, files = _configured(settings)
     proxies = _proxies(settings, variables)
     configured = [parts for parts in map(_parts, (*indexes, *pages)) if parts is not None]
-    # By port too: another port of the same host may be a service of the platform.
+    # Compared with the port: another port of the host may be a service of the platform.
     trusted = {_place(parts) for parts in configured} | {HostPort(name, 443) for name in files}
     targets = {*configured}
     for address in direct_addresses(requirements):
@@ -73,7 +73,7 @@ def allowed_hosts(
             _check_public(parts, address, proxied=bool(_proxy_of(parts, proxies)))
         targets.add(parts)
     names = [match[0] for line in requirements.splitlines() if (match := _NAME.match(line))]
-    # The pages of pip's own index name the one host that pip knows.
+    # The pages of the default index only refer to the host that pip knows.
     unknown = indexes[1:] if files else indexes
     for parts in _named_by_pages(unknown, pages, names, settings, variables):
         if _place(parts) in trusted or _is_public(parts.hostname or ""):

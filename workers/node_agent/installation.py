@@ -165,9 +165,9 @@ class Installer:
             *("--generate-hashes", "--no-header", "--no-annotate"),
             *(*arguments_of_uv(site.pip), "-q", str(site.wanted), "-o", str(lock)),
         ]
-        # Building may write into the environment, whose interpreter runs the build.
+        # The build may write to the environment, because its interpreter runs the build.
         await self._steps.run(site.step(resolve, site.attempt, network=True), build_log)
-        # The hashes are compared where there are any: a commit of a repository has none.
+        # Hashes are checked if there are any. A commit of a repository has none.
         install = [
             *self._uv("install", str(site.python), cache),
             *("--link-mode", "copy", "--no-deps"),
@@ -176,7 +176,7 @@ class Installer:
         await self._steps.run(site.step(install, site.attempt, network=True), build_log)
 
     async def _by_pip(self, site: Site, build_log: BuildLog, *more: str) -> None:
-        # Our pip, aimed at their interpreter: an environment needs none of its own to be filled.
+        # Our pip with the environment's interpreter: the environment itself needs no pip.
         install = [
             *(sys.executable, "-I", "-m", "pip", "--python", str(site.python), "install"),
             *("--no-input", "--disable-pip-version-check", "--no-warn-script-location"),

@@ -81,7 +81,7 @@ class ProjectUsers:
             known = read_json(self._file) or {}
             uid = known.get(project)
             if not isinstance(uid, int):
-                # Nodes of another range may have allocated users in the same list.
+                # Nodes with other ranges may have allocated users in the same list.
                 last = self._first + self._count - 1
                 own = [taken for taken in known.values() if self._first <= taken <= last]
                 uid = max([self._first - 1, *own]) + 1
@@ -236,7 +236,7 @@ def _free_range(mark: str) -> tuple[int, int]:
     ranges = [(int(start), int(count)) for start, _, count in map(str.split, lines)]
     if any(start <= first and first + _BLOCK <= start + count for start, count in ranges):
         return first, _BLOCK
-    # In a container only some users exist: the upper end of them is the least likely to be taken.
+    # A container has only some user ids. Those at the upper end are the least likely to be in use.
     start, count = max(ranges, key=lambda pair: pair[1])
     size = min(_SMALL_BLOCK, max(count // 2, 1))
     return start + count - size, size

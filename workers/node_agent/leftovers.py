@@ -38,7 +38,7 @@ def remove_leftovers(uid: int) -> None:
 
 def _remove(path: Path, uid: int, before: float) -> None:
     status = path.lstat()
-    # A task that started meanwhile may have made newer ones.
+    # Newer ones may belong to a task that has just started.
     if status.st_uid == uid and status.st_ctime < before:
         if path.is_dir() and not path.is_symlink():
             remove_tree(path)

@@ -25,7 +25,7 @@ from workers.node_agent.errors import StaleEpoch
 from workers.portal_client.client import TIMEOUT_S, AsyncPortalClient, PortalRefused, parsed
 
 HEARTBEAT_PATIENCE_S: Final = 5.0
-# The store may need long for the last bytes of a large file.
+# The store may take long to finish a large file.
 _TRANSFER_PATIENCE_S: Final = 120.0
 _POLL_S: Final = 20.0
 _STALE: Final = "stale_epoch"

@@ -80,7 +80,7 @@ class Reconciler:
             default=0,
         )
         if newest > task.epoch:
-            return  # an old list that came late
+            return  # an outdated list
         try:
             gpus = self._take_gpus(task)
             folder = self._rooms.folders.task(handle_of(key))
@@ -155,5 +155,5 @@ class Reconciler:
         told_by = asyncio.get_running_loop().time() + _TELL_PATIENCE_S
         while any(attempt.finished and not attempt.reported for attempt in self._table):
             if asyncio.get_running_loop().time() > told_by:
-                break  # the next agent of this folder tells it
+                break  # the next agent with this data folder reports it
             await asyncio.sleep(0.02)

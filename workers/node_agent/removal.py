@@ -44,7 +44,7 @@ def _opened(name: str, parent: int | None) -> int:
     with suppress(OSError):
         return _accessible(name, parent)
     status = os.stat(name, dir_fd=parent, follow_symlinks=False)
-    # A user's chmod follows links, so it goes by a descriptor that is known to be a folder.
+    # chmod of a path follows links, so use a descriptor that is known to be a folder.
     place = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
     try:
         Path(f"/proc/self/fd/{place}").chmod((status.st_mode & 0o777) | 0o700)

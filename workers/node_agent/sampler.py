@@ -62,7 +62,7 @@ class Sampler:
             return [], cursor
         try:
             if os.fstat(descriptor).st_size < cursor:
-                cursor = 0  # the file grew too large and was started anew
+                cursor = 0  # the file grew too large and was started again
             data = os.pread(descriptor, _READ_BYTES, cursor)
         finally:
             os.close(descriptor)

@@ -17,7 +17,7 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)(MiB|GiB|TiB)")
 _UNITS: Final = {"MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,46}[a-z0-9])?")
 DEFAULT_IMAGE: Final = "python:3.11-slim"
-# Default requirements, for tasks that name none.
+# Default requirements of tasks without their own.
 DEFAULT_REQUIREMENTS: Final = Path(workers.__path__[0]).parent / "requirements" / "jobs.txt"
 
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-_FOLDER: Final = Path("/tmp")  # noqa: S108 - only links, whose names nobody relies on
+_FOLDER: Final = Path("/tmp")  # noqa: S108 - only links, whose names need not be trusted
 _SHORT_ENOUGH: Final = 24
 
 

@@ -21,7 +21,7 @@ MAX_ARCHIVE_BYTES: Final = 2 * _GIB
 MAX_UNPACKED_BYTES: Final = 8 * _GIB
 MAX_ENTRIES: Final = 100_000
 _BLOCK: Final = 1 << 20
-# Debian 12's Python 3.11.2 has no filters yet; what they would do to a file is done here anyway.
+# Python 3.11.2 of Debian 12 lacks filters, but the checks below cover what they do for files.
 _FILTER: Final[dict[str, Any]] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
 
 
@@ -103,7 +103,7 @@ def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
 
 
 def _open(file: IO[bytes]) -> tarfile.TarFile:
-    # A stream is read once from front to back: no member can be looked at twice, or seem smaller.
+    # A stream is read once from start to end, so no member can be read twice or appear smaller.
     return tarfile.open(fileobj=file, mode="r|*", bufsize=_BLOCK)
 
 

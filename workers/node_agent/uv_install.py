@@ -16,7 +16,7 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 _LINE = re.compile(r"(global|install|:env:)\.([a-z-]+)=(.*)")
-# How pip talks, retries and keeps things: nothing that decides what is installed or from where.
+# pip's settings for output, retries and caches, which do not affect what is installed from where.
 _OF_NO_CONSEQUENCE: Final = frozenset(
     {
         *("cache-dir", "compile", "disable-pip-version-check", "log", "no-cache-dir", "no-color"),
@@ -50,7 +50,7 @@ def settings_of_pip(listed: str) -> dict[str, str]:
     for line in listed.splitlines():
         match = _LINE.fullmatch(line.strip())
         if match is None:
-            # Sections of other commands (freeze, download …) say nothing of an installation.
+            # Sections of other commands (freeze, download …) do not affect an installation.
             if re.match(r"[a-z]+\.[a-z-]+=", line) or not line.strip():
                 continue
             raise OnlyForPip(f"pip's settings have a line {line.strip()[:100]!r}")
@@ -67,7 +67,7 @@ def arguments_of_uv(settings: Mapping[str, str], *, locked: bool = False) -> lis
 
     What is `locked` has met the constraints, and uv accepts none beside hashes.
     """
-    # pip takes the best version that any index has.
+    # pip chooses the best version of all indexes.
     arguments = ["--index-strategy", "unsafe-best-match"]
     for name, value in sorted(settings.items()):
         values = [item for item in value.split() if not _is_missing(item)]

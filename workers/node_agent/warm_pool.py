@@ -27,7 +27,7 @@ _BOOT: Final = "import sys; sys.path[: sys.path[:1] == ['']] = [sys.argv[1]]; "
 _BOOT_ISOLATED: Final = "import sys; sys.path.insert(0, sys.argv[1]); "
 _READY_WITHIN_S: Final = 60.0
 _FORK_WITHIN_S: Final = 5.0
-# A warm process holds about this much; one that would leave the machine short is not started.
+# Approximate size of a warm process. It is only started if this much memory is free.
 _NEEDS_FREE_BYTES: Final = 1 << 30
 _FAILED_FOR_S: Final = 60.0
 _LATER_S: Final = 20.0
@@ -106,18 +106,18 @@ class WarmPool:
         self._sdk = sdk
         self._limit = limit
         self._confinement = confinement
-        # Tasks of all projects are forked from a warm process, and it may do what the agent may.
-        # So it runs the node's own environment, and never one that a project has chosen.
+        # Tasks of all projects are forked from a warm process, which has the agent's permissions.
+        # So it uses the node's own environment, never one chosen by a project.
         self._only_trusted = only_trusted
         self._trusted: set[str] = set()
-        # What tasks are given anyway: libraries that they find loaded have read some of it, as
-        # whose certificates to trust.
+        # Variables that tasks get as well, because libraries read some of them when they load, such
+        # as the certificates to trust.
         self._passed = dict(environment)
         self._processes: dict[tuple[str, str], WarmProcess] = {}
         self._failed_at_s: dict[tuple[str, str], float] = {}
         self._due_at_s: dict[tuple[str, str], float] = {}
         self._forking = asyncio.Lock()
-        # By interpreter: the folders it needs, as the agent recorded them.
+        # By interpreter: the folders it needs, as recorded by the agent.
         self._readable: dict[str, tuple[str, ...]] = {}
 
     def facts(self) -> list[WarmFacts]:
@@ -161,7 +161,7 @@ class WarmPool:
         warm = self._get(key)
         warm.used_at_s = uptime_s()
         try:
-            # Not awaited itself: when it is given up meanwhile, only this fork should know.
+            # Not awaited directly: if it is dropped, its cancellation must not cancel this task.
             await asyncio.wait({warm.ready}, timeout=_READY_WITHIN_S)
             if warm.state != "ready":
                 raise CannotFork(f"it is {warm.state} after {_READY_WITHIN_S:.0f} s")
@@ -262,7 +262,7 @@ class WarmPool:
         command.append(str(self._sdk))
         if self._confinement is None:
             return command
-        # What an environment runs when Python starts in it should not reach our secrets either.
+        # Code that an environment runs when Python starts must not reach our secrets either.
         return confined_command(
             self._code,
             Confinement(
@@ -277,12 +277,12 @@ class WarmPool:
             "PATH": f"{Path(python).parent}:/usr/local/bin:/usr/bin:/bin",
             "HOME": str(self._home),
             "LANG": "C.UTF-8",
-            # One thread until the fork; a rank raises it to what its task was given.
+            # One thread until the fork. A rank sets the number that its task was given.
             "OMP_NUM_THREADS": "1",
-            # Both run threads, and a process with threads cannot be forked.
+            # Both start threads, and a process with threads cannot be forked.
             "MLFLOW_DISABLE_TELEMETRY": "true",
             "JE_ARROW_MALLOC_CONF": "background_thread:false",
-            # Counting the cards must not initialise CUDA, which no fork survives.
+            # Counting GPUs must not initialise CUDA, which does not survive a fork.
             "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
         }
 
@@ -299,7 +299,7 @@ async def _wait_until_ready(door: socket.socket, flavour: str) -> int:
 async def _ask(door: socket.socket, launch: Launch) -> int:
     descriptor = sealed_file(launch.to_json().encode())
     try:
-        # One byte and a descriptor always fit: at most one launch is under way.
+        # One byte and a descriptor never block, because there is at most one launch at a time.
         send_descriptor(door, descriptor)
     finally:
         os.close(descriptor)

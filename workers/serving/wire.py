@@ -32,15 +32,15 @@ ANSWER: Final = struct.Struct("<IIIHBxI")
 _PLAIN_REQUESTS: Final = struct.Struct("<I")
 _PLAIN_ANSWERS: Final = struct.Struct("<II")
 _AFTER_LENGTH: Final = HEADER.size - 4
-# A frame of one, head and record together: every step adds to a single client's latency.
+# Header and record of a frame with one message, in one step to reduce a single client's latency.
 _ONE_REQUEST: Final = struct.Struct("<IBBHIIIB3x")
 _ONE_ANSWER: Final = struct.Struct("<IBBHIIIHBxI")
-# Makes a named tuple without its own __new__, which costs more than all else that is done with it.
+# Creates a named tuple without its __new__, which costs more than all other operations on it.
 new: Final = tuple.__new__
 NONCE_BYTES: Final = 32
 MAC_BYTES: Final = 32
 MAX_COUNT: Final = 4096
-# A number is one of so many.
+# Request numbers are below this.
 NUMBERS: Final = 1 << 32
 # Frame size limits before and after authentication of the peer.
 SMALL_FRAME_BYTES: Final = 4096

@@ -12,7 +12,7 @@ import sys
 
 from workers.tracking.environment import configure, taken
 
-# Looking for garbage among all that is loaded at a start only takes time.
+# Collecting garbage among the modules that load at start takes time and finds nothing.
 gc.set_threshold(100_000, 10, 10)
 configure(
     os.environ,

@@ -21,7 +21,7 @@ _UNAUTHENTICATED: Final = (
     b'{"error_code": "UNAUTHENTICATED", "message": "MLflow\'s server accepts only the portal."}'
 )
 _CLOSE: Final = (b"connection", b"close")
-# By this header the portal recognises a refusal that is not about its client.
+# The portal recognises by this header that the refusal does not concern its client.
 _CHALLENGE: Final = (b"www-authenticate", b"Bearer")
 _FORBIDDEN: Final = (
     b"HTTP/1.1 403 Forbidden\r\nWWW-Authenticate: Bearer\r\nConnection: close\r\n"
@@ -86,8 +86,8 @@ class SecretRequired:
         without_secret = [header for header in headers if header[0] != _HEADER]
 
         async def send_and_close(event: Any) -> None:
-            # After an exception uvicorn drops the connection although the answer did not say so,
-            # and the portal would reuse it.
+            # After an exception uvicorn closes the connection without announcing it, and the portal
+            # would reuse it.
             if event["type"] == "http.response.start" and event["status"] >= 500:
                 event = {**event, "headers": [*event.get("headers", ()), _CLOSE]}
             await send(event)
@@ -99,7 +99,7 @@ async def _refuse(send: Any) -> None:
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", str(len(_UNAUTHENTICATED)).encode()),
-        # The rest of this connection is not read.
+        # The remaining data of this connection is not read.
         _CLOSE,
         _CHALLENGE,
     ]

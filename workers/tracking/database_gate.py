@@ -13,7 +13,7 @@ from mlflow.tracking._model_registry.registry import ModelRegistryStoreRegistry
 from mlflow.tracking._tracking_service.registry import TrackingStoreRegistry
 from sqlalchemy.exc import SQLAlchemyError
 
-# A client has its 503 within two seconds, also behind others that try to open the database.
+# A client gets its 503 within two seconds, even behind others that try to open the database.
 _TURN_S: Final = 1.3
 _opening = threading.RLock()
 _MESSAGE: Final = "The database cannot be opened; try again in a moment."

@@ -31,7 +31,7 @@ class Projects(AbstractStore):
 
 def register() -> None:
     """Register this class as MLflow's workspace store and allow project ids as names."""
-    # Ours hold one underscore (prj_…), which its rule, made for Kubernetes, leaves out.
+    # Our ids contain an underscore (prj_…), which MLflow's rule, made for Kubernetes, forbids.
     WorkspaceNameValidator._PATTERN = r"^[a-z0-9]([-_a-z0-9]*[a-z0-9])?$"  # noqa: SLF001
     store_registry = registry._get_workspace_store_registry()  # noqa: SLF001
     store_registry.register(SCHEME, Projects)  # type: ignore[no-untyped-call]

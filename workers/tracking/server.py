@@ -13,7 +13,7 @@ from workers.tracking import database_gate, projects, sqlite
 from workers.tracking.access import SameUserProtocol, SecretRequired, read_secret
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # it wraps its older half in what Starlette deprecates
+    warnings.simplefilter("ignore")  # MLflow uses a deprecated middleware of Starlette
     from mlflow.server.fastapi_app import app as mlflow_app
     from mlflow.server.handlers import build_server_info_payload
     from mlflow.utils.server_info import (

@@ -10,8 +10,8 @@ from sqlalchemy import Engine, event
 from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.pool import Pool
 
-# A client has its 503 within two seconds while a lock is held on and on. Behind others, whose
-# commits are to be seen, a statement queues for longer. The portal does the same in its own file.
+# A client gets its 503 within two seconds while one transaction holds the lock. A statement queues
+# longer behind others that commit. The portal does the same with its own database.
 _STALL_S: Final = 1.2
 _QUEUE_S: Final = 10.0
 _SLICE_MS: Final = 250
@@ -32,13 +32,13 @@ class _Cursor(sqlite3.Cursor):
             try:
                 return super().execute(statement, parameters)
             except sqlite3.OperationalError as error:
-                # In a transaction the lock is ours, or never will be.
+                # Within a transaction the lock is either held already or cannot be acquired.
                 if not _is_busy(error) or self.connection.in_transaction:
                     raise
                 now = time.monotonic()
                 current = _data_version(self.connection)
                 if current is not None and current != version:
-                    # The first look says nothing yet about progress.
+                    # The first poll does not show progress yet.
                     moved = moved if version is None else now
                     version = current
                 if now - moved >= _STALL_S or now - began >= _QUEUE_S:

@@ -12,7 +12,7 @@ from portal.accounts.models import Invitation, User
 from portal.accounts.services.invitations import find_open
 from portal.core.errors import NotFound
 
-_NOWHERE = "0.0.0.0"  # noqa: S104  (nobody listens here; a socket without addresses)
+_NOWHERE = "0.0.0.0"  # noqa: S104  (not bound: the address of a Unix socket's client)
 SESSION_INVITATION = "slipway_invitation"
 
 

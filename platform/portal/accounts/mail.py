@@ -7,7 +7,7 @@ from portal.core.enqueue import ring
 
 def queue_mail(*, to: str, subject: str, body: str) -> OutboxMail:
     """Queue a mail that is sent once the surrounding transaction has committed."""
-    one_line = " ".join(subject.split())  # a line break would start a header of its own
+    one_line = " ".join(subject.split())  # a line break would start another header
     mail = OutboxMail.objects.create(to=to, subject=one_line[:200], body=body)
     ring(deliver_due_mail)
     return mail

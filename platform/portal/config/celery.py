@@ -33,7 +33,7 @@ app.conf.update(
         "socket_connect_timeout": _SOCKET_TIMEOUT_S,
         "socket_keepalive": True,
         "retry_on_timeout": False,
-        # A worker whose Redis froze detects it after about twice this and reconnects.
+        # A worker detects a frozen Redis after about twice this time, and reconnects.
         "health_check_interval": 5,
         "visibility_timeout": _VISIBILITY_TIMEOUT_S,
         "max_retries": 1,

@@ -22,7 +22,7 @@ def database_from(url: str, data_dir: Path) -> dict[str, Any]:
         return {
             "ENGINE": "portal.config.backends.sqlite",
             "NAME": path,
-            # A thread keeps it open, since opening it is half the work of a small request.
+            # Each thread keeps it open, since opening it is half the work of a small request.
             "CONN_MAX_AGE": None,
             # pytest-django detects in-memory databases of Django's own engine alone.
             "TEST": {"NAME": ":memory:"},
@@ -46,10 +46,11 @@ def database_from(url: str, data_dir: Path) -> dict[str, Any]:
             "keepalives_idle": 5,
             "keepalives_interval": 2,
             "keepalives_count": 3,
-            # Threads share few connections, and none of them reconnects. Of fifty people who launch
-            # a notebook at once the last gets one after 4 s on two idle cores, and later on busy
-            # ones. A request waits less while none is returned (`portal.core.db_patience`). A
-            # recovered server is detected within a second, as retries would back off otherwise.
+            # Threads share few connections, and none of them reconnects. If fifty users launch a
+            # notebook at the same time, the last one waits 4 s for a connection on two idle cores,
+            # and longer on busy ones. Requests give up earlier while none is returned
+            # (`portal.core.db_patience`). A recovered server is detected within a second, because
+            # retries would back off otherwise.
             "pool": {"min_size": 1, "max_size": 16, "timeout": 10, "reconnect_timeout": 1},
         },
     }

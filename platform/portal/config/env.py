@@ -29,7 +29,7 @@ from slipway.schemas.hosts import authorities_of, parse_authority
 ROOT = Path(__file__).resolve().parents[3]
 STATIC_FOLDER = ROOT / ".staticfiles"
 PREFIX = "SLIPWAY_"
-# Another loopback address than the portal's, so that no cookie of the portal reaches notebooks.
+# A different loopback address than the portal's, so that notebooks get no cookies of the portal.
 NOTEBOOKS_HOST = "127.0.0.2"
 # Variables of the SDK and the command line, which a person may have exported in the same shell.
 CLIENT_VARIABLES = frozenset(

@@ -13,7 +13,7 @@ from portal.config.local_node import EVERY_ADDRESS, base_environment, portal_url
 from portal.config.supervision.probes import http_alive, http_ready
 from portal.config.supervision.supervisor import ProcessSpec
 
-# It answers the requests it has accepted first.
+# It responds to accepted requests before it stops.
 _STOP_GRACE_S = 15.0
 
 

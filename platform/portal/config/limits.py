@@ -38,7 +38,7 @@ class BodyLimit:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        if is_upload_scope(scope):  # streamed by a view that has a limit of its own
+        if is_upload_scope(scope):  # streamed by a view with its own limit
             await self.app(scope, receive, send)
             return
         limit = settings.DATA_UPLOAD_MAX_MEMORY_SIZE

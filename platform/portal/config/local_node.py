@@ -20,7 +20,7 @@ from portal.config.supervision.probes import pid_file_ready, touched
 from portal.config.supervision.supervisor import ProcessSpec
 
 LOOPBACK = "127.0.0.1"
-EVERY_ADDRESS = {"0.0.0.0": LOOPBACK, "::": "::1"}  # noqa: S104  (asked, not bound)
+EVERY_ADDRESS = {"0.0.0.0": LOOPBACK, "::": "::1"}  # noqa: S104  (connected to, not bound)
 # It stops its tasks before itself: at most 5 s for them to save, and some to report it.
 _STOP_GRACE_S = 12.0
 _REFUSED = "refused"
@@ -30,7 +30,7 @@ _KEPT = re.compile(
     r"(REQUESTS|CURL)_CA_BUNDLE|LD_LIBRARY_PATH|CUDA_\w+|NVIDIA_\w+|"
     r"(?i:https?_proxy|all_proxy|no_proxy)"
 )
-# No packet is sent there: the routing table alone is asked (an address of documentation).
+# No packet is sent there, only the routing table is asked (an address for documentation).
 _ELSEWHERE = ("192.0.2.1", 9)
 
 

@@ -85,7 +85,7 @@ class PolicyMiddleware:
         policy = policy_of(view, name)
         try:
             if any(forbidden_character(str(part)) for part in path.values()):
-                raise NotFound  # nothing has such a name, and PostgreSQL cannot even be asked
+                raise NotFound  # no object has such a name, and PostgreSQL refuses it in queries
             if policy is None:
                 log.error("route_without_policy", route=name, path=request.path)
                 raise Forbidden(

@@ -245,7 +245,7 @@ CONTENT_SECURITY_POLICY = {
     }
 }
 
-# Static files: straight from the npm packages, with hashed names.
+# Static files: directly from the npm packages, with hashed names.
 STATIC_URL = "/static/"
 STATIC_ROOT = STATIC_FOLDER
 STATICFILES_FINDERS = [

@@ -79,7 +79,7 @@ class RequestHandler(ASGIHandler):
             answer: Any = refusal if request is None else self.get_response(request)
         finally:
             body.close()
-        answer._handler_class = self.__class__  # noqa: SLF001  (which says who has finished)
+        answer._handler_class = self.__class__  # noqa: SLF001  (sender of request_finished)
         if isinstance(answer, FileResponse):
             answer = _read(answer)
         if answer.streaming:

@@ -9,7 +9,7 @@ from django.db.models import Model
 
 # SQLite answers a conflict under OR REPLACE by removing the older row, and fires no DELETE trigger
 # for it unless a pragma of the connection says so. Every connection runs BEFORE INSERT triggers.
-# `rowid` is a key of its own: -1 there means that the statement did not name it.
+# `rowid` is a separate key: -1 there means that the statement did not name it.
 _SQLITE = """
 CREATE TRIGGER {table}_no_replace BEFORE INSERT ON {table}
 WHEN EXISTS (SELECT 1 FROM {table} WHERE rowid = NEW.rowid){exists}

@@ -58,7 +58,7 @@ class Patience:
         """`queued_s` is how long the request has waited for a thread."""
         self._stall_s = _STALL_IN_OUTAGE_S if _outage.is_on else STALL_S
         self._queue_s = QUEUE_S
-        # Whether a change of this request was committed: a 503 afterwards must report it.
+        # True once a change of this request was committed: a 503 afterwards must report it.
         self.is_saved = False
         self.note_queued(queued_s)
 

@@ -2,7 +2,7 @@
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-# Of the whole installation, from the database: only the portal shows them.
+# Metrics of the whole installation, from the database. Only the portal exposes them.
 INSTALLATION = CollectorRegistry()
 
 HTTP_REQUESTS = Counter(

@@ -15,7 +15,7 @@ from django.db import Error, connection
 
 log = structlog.get_logger(__name__)
 _CHANNEL: Final = "slipway_changed"
-# On SQLite, and while notifications are not known to arrive.
+# Poll interval on SQLite, and while it is not known whether notifications arrive.
 _LOOK_EVERY_S: Final = 0.025
 _LOOK_ALL_THE_SAME_S: Final = 1.0
 _AFTER_TROUBLE_S: Final = 1.0

@@ -15,7 +15,7 @@ class HealthProblem:
     text: str
 
 
-# Returns the text of a problem, empty where there is none.
+# Returns the text of a problem, or an empty string if there is none.
 Check = Callable[[], str]
 _checks: dict[str, Check] = {}
 

@@ -126,7 +126,8 @@ def _share_shift(old: ColumnStatistics, new: ColumnStatistics) -> float | None:
         return None
     before = {top.value: top.count / old.count for top in old.top}
     after = {top.value: top.count / new.count for top in new.top}
-    # A value outside of the frequent ones is rarer than the rarest of them.
+    # A value missing from a full list may only be rarer than the rarest one listed, so compare just
+    # the values in both lists.
     both = before.keys() & after.keys() if len(old.top) > _FEW else before.keys() | after.keys()
     return max((abs(after.get(item, 0.0) - before.get(item, 0.0)) for item in both), default=None)
 

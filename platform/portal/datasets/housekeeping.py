@@ -13,9 +13,9 @@ from portal.storage.models import StoredFile
 from slipway.schemas.datasets import VersionState
 
 log = structlog.get_logger(__name__)
-# A draft nobody has worked on for so long is given up; until then its upload can go on.
+# A draft is deleted after this long without a change. Until then its upload can be resumed.
 DRAFT_KEPT = timedelta(days=7)
-# A piece no version has is kept for so long, for the draft that is about to name it again.
+# An unreferenced piece is retained for this long, for a draft that is about to name it again.
 PIECE_KEPT = timedelta(hours=24)
 _AT_ONCE = 500
 _MOST_PIECES = 20_000
@@ -77,7 +77,7 @@ def _drop_pieces() -> tuple[int, int]:
     count = size_bytes = 0
     while count < _MOST_PIECES:
         with transaction.atomic():
-            # The lock makes the database look again: a draft may have named one meanwhile.
+            # With the lock the database checks again: a draft may have named one concurrently.
             pieces = list(old.order_by("pk").select_for_update()[:_AT_ONCE])
             if not pieces:
                 break

@@ -15,7 +15,7 @@ from portal.storage.models import StoredFile
 from portal.workloads.models import Workload
 from slipway.schemas.datasets import VersionState
 
-# For how long a deletion can be undone.
+# A deletion can be undone for this long.
 UNDO_WITHIN = timedelta(days=3)
 
 

@@ -24,13 +24,14 @@ from portal.datasets.tables import Group
 from slipway.schemas.tables import ReadSettings, distinct_partitions
 
 log = structlog.get_logger(__name__)
-# The reader stops by itself when its time is over; beyond that it hangs.
+# The reader stops itself at its time limit. After this additional time it counts as hung.
 _PATIENCE_S = 20.0
-# What the first pass may take of the time, as its types may widen and make a second one needed.
+# Share of the time for the first pass. Its types may widen, which requires a second pass.
 _FIRST_PASS = 0.6
 _MOST_RESULT_BYTES = 64 * 1024**2
 _LOOK_AGAIN_S = 1.0
-# Somebody waits for a look at a file: it may take so long, and so many at once in one portal.
+# Limits of previews, for which a user waits: time, time in the queue, memory, and concurrency per
+# portal process.
 _PEEK_S = 20.0
 _PEEK_QUEUE_S = 5.0
 _PEEK_MEMORY_BYTES = 2 * 1024**3
@@ -112,7 +113,7 @@ def _examined(reader: Reader, frames: Iterator[bytes], go_on: Callable[[], None]
             stdout=file,
             stderr=subprocess.DEVNULL,
             cwd=nowhere,
-            # Nothing of our environment: it holds the secrets of the installation.
+            # Not our environment, which contains the secrets of the installation.
             env={
                 "PYTHONPATH": str(Path(portal.__path__[0]).parent),
                 "TMPDIR": nowhere,
@@ -120,7 +121,7 @@ def _examined(reader: Reader, frames: Iterator[bytes], go_on: Callable[[], None]
             },
         )
         try:
-            assert process.stdin is not None  # noqa: S101 - asked for above
+            assert process.stdin is not None  # noqa: S101 - a pipe, see above
             _feed(process.stdin, frames, until, go_on)
             status = _wait(process, until, go_on)
         finally:

@@ -63,7 +63,7 @@ def group(paths: Iterable[str], plain_files: Sequence[str] = ()) -> Tables:
         if len(values[key].paths) < MAX_PARTS:
             values[key].paths.append(path)
     for item in values.values():
-        # The order that jobs read them in, whatever that of the database is.
+        # The order in which jobs read them, independent of the database's collation.
         item.paths.sort()
         if len(item.paths) == 1:
             item.name = item.paths[0]

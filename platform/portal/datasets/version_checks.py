@@ -22,11 +22,12 @@ from slipway.schemas.tables import ReadSettings, TableSchema, matches_pattern
 from slipway.schemas.truncation import shorten, shorten_name
 
 log = structlog.get_logger(__name__)
-# A task may last 300 s. This is what reading all tables of a version may take of it, and for how
-# long a task begins with further versions.
+# A task may take 300 s. These are the limit for reading all tables of a version, and the time after
+# which a task starts no further version.
 READING_S = 150.0
 _BEGINS_FOR_S = 90.0
-# A worker that says nothing for so long is taken for dead, and another one checks the version.
+# A worker that does not renew its lease for this long counts as dead, and another one checks the
+# version.
 LEASE = timedelta(seconds=60)
 _RENEWED_AFTER_S = 10.0
 _AT_ONCE = 2
@@ -135,7 +136,7 @@ def _check(turn: Turn) -> None:
 def _refusal(check_findings: _CheckFindings) -> str:
     first = check_findings.problems[0]
     if not first.path:
-        # A declaration is wrong, and no row.
+        # A declaration is invalid, not a row.
         return shorten(first.message, 500)
     place = f", line {first.line}" if first.line else ""
     rows = f"{check_findings.bad_rows} bad {'row' if check_findings.bad_rows == 1 else 'rows'}"

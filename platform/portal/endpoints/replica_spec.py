@@ -29,7 +29,7 @@ def own_url(replica_id: str) -> str:
 def orders_of(replica: Replica) -> ReplicaSpec:
     """Return the specification of a replica whose workload has been placed."""
     workload = replica.workload
-    assert workload is not None  # noqa: S101  (it asks with the token of its workload)
+    assert workload is not None  # noqa: S101  (the request carries the token of the workload)
     lease = Lease.objects.of_epoch(workload).select_related("node").first()
     address = lease.node.address if lease is not None else _LOOPBACK
     return spec_of(replica, address, token_of(workload.pk, workload.epoch))

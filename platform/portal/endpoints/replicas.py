@@ -76,7 +76,7 @@ def follow_workloads(endpoint: Endpoint, timestamp: datetime) -> None:
 
 def _ended(endpoint: Endpoint, replica: Replica, timestamp: datetime) -> None:
     workload = replica.workload
-    assert workload is not None  # noqa: S101  (the caller looked)
+    assert workload is not None  # noqa: S101  (the caller checked it)
     if replica.status in (ReplicaState.DRAINING, ReplicaState.STOPPING):
         move_replica(endpoint, replica, ReplicaState.STOPPED, reason=replica.reason or "Stopped.")
         return

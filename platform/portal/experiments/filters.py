@@ -94,7 +94,7 @@ _TOKEN = re.compile(
 )
 
 
-# What follows a dot at once is a name, whatever it begins with.
+# The text immediately after a dot is a name, whatever its first character.
 _KEY = re.compile(r"(?P<word>[\w/\-]+)", re.ASCII)
 
 

@@ -38,7 +38,7 @@ class Analyst:
     def ask(self, verb: str, **details: Any) -> Any:
         """Return the result of a request. Raises AnalysisFailed."""
         process = self._running()
-        assert process.stdin is not None  # noqa: S101 - asked for below
+        assert process.stdin is not None  # noqa: S101 - a pipe, see below
         line = orjson.dumps({"verb": verb, "facts": details}) + b"\n"
         try:
             process.stdin.write(line)
@@ -77,7 +77,7 @@ class Analyst:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 cwd=self.folder,
-                # Nothing of our environment: it holds the secrets of the installation.
+                # Not our environment, which contains the secrets of the installation.
                 env={
                     "PYTHONPATH": str(Path(portal.__path__[0]).parent),
                     "TMPDIR": self.folder,
@@ -89,7 +89,7 @@ class Analyst:
         return self._process
 
     def _answer(self, process: subprocess.Popen[bytes]) -> bytes:
-        assert process.stdout is not None  # noqa: S101 - asked for above
+        assert process.stdout is not None  # noqa: S101 - a pipe, see above
         descriptor = process.stdout.fileno()
         until = time.monotonic() + _ANSWERS_WITHIN_S
         pieces = [self._rest]

@@ -136,7 +136,7 @@ def _found(
             if result is not None:
                 return LOGGED, f"{result['rows']:,} rows that the run logged.", result
         if tensors:
-            return None  # which columns of a table became them is not known
+            return None  # it is unknown which columns of a table became the tensors
         for version in _read_by(run):
             result = _of_version(analyst, version, columns, Path(folder))
             if result is not None:

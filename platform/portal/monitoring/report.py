@@ -353,7 +353,7 @@ def _slice(
     features = base.features[:_MOST_FEATURES] if base is not None else []
     labels, labels_left_out = _labels_between(report_query)
 
-    assert report_query.slice is not None  # noqa: S101 - asked for above
+    assert report_query.slice is not None  # noqa: S101 - the caller checked it
     where, failed, labelled = (
         _where(report_query, report_query.slice, revision, status)
         for status in (ANSWERED, ALL_FAILED, ANSWERED)

@@ -44,7 +44,7 @@ def column_types(endpoint: Endpoint) -> dict[str, str]:
     )
     for record in records.order_by("pk"):
         for column in (record.signature or {}).get("inputs") or []:
-            # Gateways take a datetime as text.
+            # Gateways accept a datetime as text.
             if column.get("type") == "datetime" and types.get(column.get("name")) == "string":
                 types[column["name"]] = "datetime"
     return types

@@ -69,7 +69,7 @@ def _gpu_is_busy(server: Server, timestamp: datetime) -> bool:
 
 
 def _judge(server: Server, timestamp: datetime) -> None:
-    assert server.active_at is not None  # noqa: S101  (the caller asked for such)
+    assert server.active_at is not None  # noqa: S101  (the caller's filter)
     due = server.active_at + timedelta(seconds=idle_limit_s(server))
     minutes = round(idle_limit_s(server) / 60)
     why = f"{IDLE} {minutes} minute{'' if minutes == 1 else 's'}."

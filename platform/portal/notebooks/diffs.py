@@ -15,7 +15,7 @@ from portal.core.confined_process import confined_command
 from portal.core.errors import Conflict
 
 log = structlog.get_logger(__name__)
-# Its time on a processor is limited by itself; this is for a machine that has none to give.
+# The process limits its own CPU time. This limit is for a machine that gives it hardly any.
 _PATIENCE_S = 120.0
 _MOST_RESULT_BYTES = 64 * 1024**2
 
@@ -66,7 +66,7 @@ def differences(before: bytes, after: bytes) -> list[DiffCell]:
                 timeout=_PATIENCE_S,
                 check=False,
                 cwd=nowhere,
-                # Nothing of our environment: it holds the secrets of the installation.
+                # Not our environment, which contains the secrets of the installation.
                 env={
                     "PYTHONPATH": str(Path(portal.__path__[0]).parent),
                     "HOME": nowhere,

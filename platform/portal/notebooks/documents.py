@@ -117,11 +117,11 @@ def _code_cells(notebook: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _written(document: object) -> bytes:
-    # As nbformat writes it.
+    # In the format of nbformat.
     text = json.dumps(document, ensure_ascii=False, indent=1, sort_keys=True) + "\n"
     try:
         return text.encode()
-    except UnicodeEncodeError:  # half a character, which only an escape can carry
+    except UnicodeEncodeError:  # a lone surrogate, which only an escape can represent
         return (json.dumps(document, indent=1, sort_keys=True) + "\n").encode()
 
 

@@ -6,7 +6,7 @@ from packaging.utils import canonicalize_name
 from portal.accounts.models import Project, User
 from portal.compute.services.environments import normalised, use_environment
 
-# What a server itself imports, and what people find in it, where they do not say which version.
+# Packages that a server imports or offers to its user. The user's requirements may pin versions.
 _SERVER = (
     *("ipykernel", "jupyterhub>=6,<7", "jupyterlab", "httpx>=0.28", "mlflow", "numpy"),
     *("platformdirs>=4.3", "pyarrow", "pydantic>=2.12"),

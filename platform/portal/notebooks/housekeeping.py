@@ -53,7 +53,7 @@ def _drop_contents() -> int:
 def _drop(pk: str) -> bool:
     with transaction.atomic():
         content = Content.objects.select_for_update().filter(pk=pk).first()
-        # Asked again under the lock: a save may have found it meanwhile.
+        # Check again under the lock: a concurrent save may have referenced it.
         has_it = NotebookVersion.objects.filter(Q(source=pk) | Q(outputs=pk))
         if content is None or has_it.exists():
             return False

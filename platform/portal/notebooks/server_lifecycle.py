@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from slipway.schemas.notebook_servers import NotebookState
 
 _S = NotebookState
-# In these a server has a workload that has not ended.
+# States in which a server has a workload that has not ended.
 ALIVE = frozenset({_S.STARTING, _S.OPENING, _S.READY, _S.STOPPING})
 AT_REST = frozenset({_S.STOPPED, _S.FAILED})
 

@@ -18,7 +18,7 @@ from slipway.schemas.workloads import ReasonCode
 
 log = logging.getLogger(__name__)
 _WEEK = list(Weekday)
-# A start that was due while nobody could act on it is made up for so long, not in the night.
+# A start that was missed, such as during an outage, is made up for within this time, not later.
 _LATE_AT_MOST = timedelta(hours=1)
 
 

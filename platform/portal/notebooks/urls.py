@@ -63,7 +63,7 @@ def variables_of(server: Server, workload: Workload, node_address: str) -> Mappi
     return {
         "JUPYTERHUB_API_TOKEN": server_token(workload.pk, workload.epoch),
         "JUPYTERHUB_CLIENT_ID": f"jupyterhub-user-{user}-{name}",
-        # Such a cookie has the path "/", which is right where the host is one person's alone.
+        # A cookie with this prefix must have the path "/", which requires one host per user.
         "JUPYTERHUB_COOKIE_HOST_PREFIX_ENABLED": "1" if has_subdomains and is_https else "0",
         "JUPYTERHUB_COOKIE_OPTIONS": json.dumps(
             {"samesite": "Lax"} | ({"secure": True} if is_https else {})

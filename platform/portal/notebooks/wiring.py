@@ -34,7 +34,7 @@ def _when_server_moved(news: WorkloadChanged) -> None:
         follow(news.workload_id)
 
 
-# What was in the memory of its kernels is gone with a server, so none runs again by itself.
+# The memory of the kernels is lost when a server ends, so no server is restarted automatically.
 NOTEBOOK = Kind(
     name=KIND,
     noun="notebook",

@@ -93,7 +93,7 @@ def _of_run(project_id: str, source: str, rest: str) -> tuple[str, str]:
     run = Run.objects.in_projects([project_id]).filter(run_uuid=run_id).first()
     if run is None or not path or any(_is_strange(name) for name in path.split("/")):
         raise _missing(source)
-    # Since MLflow 3 a run's model is an object of its own, whose name is the path.
+    # Since MLflow 3 a run's model is a separate object, whose name is the path.
     logged = LoggedModel.objects.in_projects([project_id]).filter(source_run_id=run_id, name=path)
     newest = logged.order_by("-creation_timestamp_ms").first()
     if newest is not None:

@@ -64,7 +64,7 @@ def _report_of(record: VersionRecord) -> BatchingReport | None:
         return None
     try:
         return BatchingReport.model_validate(record.batching_report)
-    except ValidationError:  # written by another release
+    except ValidationError:  # another release wrote it
         return None
 
 

@@ -44,7 +44,7 @@ def read_mlmodel(content: bytes) -> Description:
     try:
         text = content.decode("utf-8")
         _measure(text)
-        value = yaml.load(text, Loader=_Strings)  # noqa: S506  (it makes text, lists, dicts alone)
+        value = yaml.load(text, Loader=_Strings)  # noqa: S506  (only strings, lists and dicts)
     except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
         raise BadModelFile("the MLmodel file is not YAML in UTF-8") from error
     if not isinstance(value, dict):

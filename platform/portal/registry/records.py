@@ -22,7 +22,7 @@ def line_of(details: ModelFacts) -> ModelLine | None:
         return known.get(details.name)
     there = set(born_at(details.project_id, details.created_ms))
     left = [line for name, line in known.items() if name not in there]
-    # Two models created in the same millisecond and both renamed are ambiguous: they start anew.
+    # Two models created in the same millisecond and both renamed are ambiguous: they get new rows.
     return left[0] if len(left) == 1 else None
 
 

@@ -94,7 +94,7 @@ def _reserve(budget: Budget, request: AdmissionRequest, amount: int, timestamp: 
     if not Budget.objects.set_aside(budget.pk, nano_usd=amount, window=window, timestamp=timestamp):
         now = Budget.objects.filter(pk=budget.pk).select_related("project", "team", "person")
         current = now.first()
-        if current is None:  # removed meanwhile, so it limits nothing
+        if current is None:  # removed concurrently, so it limits nothing
             return
         raise _refusal(current, amount)
     spent = Lease.objects.filter(workload=request.workload_id).values_list(

@@ -75,7 +75,7 @@ def _lower_reservations(budget: Budget, timestamp: datetime) -> None:
             0,
             reservation.nano_usd - max(0, spent[reservation.workload] - reservation.base_nano_usd),
         )
-        # A workload without a row is being submitted right now, in a transaction not yet committed.
+        # A workload without a row is in a transaction that is not committed yet.
         left = (
             0 if states.get(reservation.workload) in over else min(left, reservation.left_nano_usd)
         )

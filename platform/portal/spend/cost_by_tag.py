@@ -12,7 +12,7 @@ from portal.spend.models.ledger import TAG
 from portal.workloads.ports import groupings
 
 LABELS_SHOWN = 50
-# Project, part, key. Tags are summed over all projects and have none.
+# Project, part, key. The project is empty for tags, which are summed over all projects.
 Label = tuple[str, str, str]
 
 

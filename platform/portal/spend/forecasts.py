@@ -38,7 +38,7 @@ def _days(scope: Scope, days: Sequence[date]) -> dict[date, int]:
     if scope.team or scope.person:
         sums = DayTotal.objects.filter(scope.of_sums(), day__in=days).order_by().values_list("day")
         return dict(sums.annotate(all=Sum("nano_usd")))
-    # The same sums from a hundredth of the rows.
+    # The same sums, from a hundredth of the rows.
     splits = Split.objects.filter(
         scope.of_sums(), part="kind", period__in=[day.isoformat() for day in days]
     )

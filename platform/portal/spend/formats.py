@@ -10,4 +10,4 @@ def period_words(budget: Budget) -> str:
     """Return the period of the limit in words: `for November 2026`, or `in total`."""
     if budget.period == BudgetPeriod.TOTAL or not budget.window:
         return "in total" if budget.period == BudgetPeriod.TOTAL else "a month"
-    return f"for {datetime.strptime(budget.window, '%Y-%m'):%B %Y}"  # noqa: DTZ007  (a name alone)
+    return f"for {datetime.strptime(budget.window, '%Y-%m'):%B %Y}"  # noqa: DTZ007  (only a name)

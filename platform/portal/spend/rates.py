@@ -43,7 +43,7 @@ class Rates:
 
     def __init__(self, steps: Mapping[str, Steps]) -> None:
         self.steps = {name: steps.get(name) or ((0, SUGGESTED[name]),) for name in RESOURCES}
-        # When any price changed, in Unix milliseconds.
+        # Times at which any price changed, in Unix milliseconds.
         self.moments = frozenset(at for prices in self.steps.values() for at, _ in prices)
 
     @classmethod

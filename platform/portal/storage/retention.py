@@ -15,7 +15,7 @@ from portal.storage.ports import BlobStore, CleanupResult, StoredObject
 
 log = structlog.get_logger(__name__)
 GRACE = timedelta(hours=24)
-# An object without a row is an orphan or an upload about to commit, distinguished by age alone.
+# An object without a row is an orphan, or an upload about to commit. Only its age shows which.
 ABANDONED_AFTER = timedelta(hours=24)
 ALL_SHARDS = tuple("0123456789abcdef")
 _BATCH = 500

@@ -7,7 +7,7 @@ from django.db.models import QuerySet, Sum
 
 from portal.storage.models import StoredFile
 
-# Returns bytes by the id of the project; database work alone.
+# Returns bytes by the id of the project. Only reads the database.
 Counter = Callable[[], Mapping[str, int]]
 # Returns ids of files.
 Ids = Callable[[], QuerySet[Any, Any]]

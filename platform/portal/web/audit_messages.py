@@ -2,7 +2,7 @@
 
 from portal.accounts.models import AuditEvent
 
-# `{label}` is what the event is about; `{group}` the project or team it happened in.
+# `{label}` is the event's target, `{group}` its project or team.
 _SENTENCES = {
     "project.create": "created the project {label}",
     "project.change": "edited the project {label}",
@@ -132,7 +132,7 @@ _KINDS = (
     *("endpoint", "endpoint_key", "alert", "alert_channel", "selection", "erasure"),
     *("gateway", "hub"),
 )
-# What an event can be about, and the words for it.
+# Kinds of targets, and their display names.
 KINDS = {kind: kind.replace("_", " ") for kind in _KINDS}
 VERBS = tuple(_SENTENCES)
 

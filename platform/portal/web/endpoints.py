@@ -251,7 +251,7 @@ def _one_row(body: Any) -> Any:
         for name, value in body.items()
         if name in ("inputs", "instances", "dataframe_records")
         and isinstance(value, list)
-        # A list of named tensors is not one of rows.
+        # A list of named tensors is not a list of rows.
         and not (name == "inputs" and value and isinstance(value[0], dict))
     }
     return body | rows

@@ -21,7 +21,7 @@ class WholeTemplate(Template):
     ) -> SafeString:
         """Render the template."""
         text = super().render(context, request)
-        return mark_safe(whole_characters(text))  # noqa: S308  (it is what the template made)
+        return mark_safe(whole_characters(text))  # noqa: S308  (rendered by the template)
 
 
 class WholeTemplates(DjangoTemplates):

@@ -35,7 +35,7 @@ _JAVASCRIPT = frozenset({"", "text/javascript", "application/javascript", "text/
 
 def framed_page(content: bytes) -> bytes:
     """Return the page with guarded scripts, and the policy that lets no others run."""
-    # As a browser reads it, whose digest is of what it has read.
+    # Decoded like a browser does, because a browser computes digests of the decoded text.
     text = content.decode("utf-8-sig", errors="replace").replace("\r\n", "\n").replace("\r", "\n")
     digests: list[str] = []
     parts = list(_guarded(text.replace("\0", "\ufffd"), digests))

@@ -7,7 +7,7 @@ from pathlib import Path
 from django.conf import settings
 from django.utils.safestring import SafeString, mark_safe
 
-# Every icon a page may use. A name that is not here is a mistake in a template.
+# All icons that pages may use. Any other name is a mistake in a template.
 CHOSEN = frozenset(
     {
         "alert-triangle",
@@ -94,7 +94,7 @@ def drawing_of(name: str) -> str:
 def svg(name: str, extra: str = "") -> SafeString:
     """Return the icon as inline SVG, hidden from screen readers: the text beside it speaks."""
     classes = f"icon {extra}".strip()
-    return mark_safe(  # noqa: S308  (the drawings are files of ours; names are checked above)
+    return mark_safe(  # noqa: S308  (the icons are our own files, and names are checked above)
         f'<svg class="{classes}" xmlns="http://www.w3.org/2000/svg" width="24" height="24" '
         'viewBox="0 0 24 24" fill="none" stroke="currentColor" stroke-width="2" '
         f'stroke-linecap="round" stroke-linejoin="round" aria-hidden="true">{drawing_of(name)}'

@@ -14,7 +14,7 @@ from portal.workloads.lifecycle import WAITING
 from portal.workloads.models import Workload
 from slipway.schemas.workloads import WorkloadState
 
-MOST_LOOKED_AT = 2000  # of the queues; those further back wait for many
+MOST_LOOKED_AT = 2000  # of each queue: jobs further back have many ahead of them
 _S = WorkloadState
 # Filters of a list, and their states.
 GROUPS: dict[str, tuple[str, frozenset[WorkloadState]]] = {

@@ -26,10 +26,10 @@ from portal.workloads.services.logs import LogPlace, log_places
 
 BRISK_S, CALM_S = 0.2, 0.5
 ASK_S = 1.0
-# How long a log that has stopped growing is still polled at the fast rate.
+# A log that has stopped growing is polled at the fast rate for this long.
 CALM_AFTER_S = 5.0
 PIECE_BYTES = 256 * 1024
-# A browser that is further behind is shown the end; the rest can be scrolled back to.
+# A browser that is further behind gets the end of the log. Users can scroll back to the rest.
 MOST_BEHIND_BYTES = 4 * 1024 * 1024
 
 

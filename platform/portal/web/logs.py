@@ -19,7 +19,7 @@ MOST_SHOWN = 300
 LONGEST_LINE_BYTES = 1024 * 1024
 MOST_SEARCHED_BYTES = 256 * 1024**2
 _MOST_DIGITS = 15
-# What a terminal obeys and does not show: colours, cursor moves, titles.
+# Terminal control sequences: colours, cursor moves, titles.
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 _UNSEEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 

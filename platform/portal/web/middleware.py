@@ -9,7 +9,7 @@ from portal.core.errors import SlipwayError
 from portal.web.sse import newest_id
 from portal.web.views.failures import error_page, no_page
 
-# Pages of ours use none of these, so nothing that slips into one may either.
+# Our pages use none of these features, so injected content may not use them either.
 _PERMISSIONS = "camera=(), microphone=(), geolocation=(), payment=(), usb=(), browsing-topics=()"
 
 
@@ -26,7 +26,7 @@ class PageMiddleware:
         response.headers.setdefault("Permissions-Policy", _PERMISSIONS)
         response.headers.setdefault("Cross-Origin-Resource-Policy", "same-origin")
         if response.headers.get("Content-Type", "").startswith("text/html"):
-            # After signing out, the back button must not bring a page of a tenant back.
+            # After signing out, the back button must not show a tenant's page again.
             response.headers.setdefault("Cache-Control", "no-store, private")
         return response
 

@@ -15,7 +15,7 @@ from slipway.schemas.monitoring import (
 )
 from slipway.schemas.quality import QualityPoint
 
-# Word, tone of its tag. What is not known is never green.
+# Label and colour of each tag. An unknown result is never green.
 VERDICTS = {
     VerdictName.DRIFTED: ("Drifted", "bad"),
     VerdictName.DIFFERENT: ("Drifted once", "warn"),
@@ -75,7 +75,7 @@ _ALERTS = {
 _SAID = ("class", "confidence")
 _SAID_AT_MOST = 3
 _DIGITS = re.compile(r"(\d+)")
-# Whole numbers up to here are written without an exponent.
+# Whole numbers up to this one are written without an exponent.
 _WHOLE = 10**16
 Cells = list[tuple[str, str]]
 

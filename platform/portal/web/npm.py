@@ -8,9 +8,9 @@ from django.conf import settings
 from django.contrib.staticfiles.finders import BaseFinder
 from django.core.files.storage import FileSystemStorage, Storage
 
-# package folder → files in it; served under /static/npm/<package>/<file>.
+# Package folder → files in it, served under /static/npm/<package>/<file>.
 SERVED: dict[str, tuple[str, ...]] = {
-    # The maps because the files name them, and collectstatic wants every named file.
+    # With source maps: the files refer to them, and collectstatic needs every referenced file.
     "@tabler/core": (
         "dist/css/tabler.min.css",
         "dist/css/tabler.min.css.map",

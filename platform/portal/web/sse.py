@@ -31,7 +31,7 @@ MOST_WAITING = 100
 STREAMS_A_PERSON = 12
 RETRY_MS = 1_000
 CUT, STALE = "live:cut", "live:stale"
-# Kinds of change after which somebody may have lost the right to listen.
+# Changes after which a person may have lost access: permissions are checked immediately.
 ABOUT_RIGHTS = frozenset({"account", "members", "project", "projects", "sessions"})
 
 

@@ -14,8 +14,8 @@ MS_AN_HOUR = 3_600_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
 
-# Prices of one thing: (from when in Unix milliseconds, nano-USD an hour), oldest first. The oldest
-# counts before its moment too.
+# Prices of one resource: (start in Unix milliseconds, nano-USD an hour), oldest first. The oldest
+# price also applies before its start.
 Steps = tuple[tuple[int, int], ...]
 
 

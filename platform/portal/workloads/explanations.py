@@ -62,9 +62,7 @@ class Explainer:
         leases = list(Lease.objects.of_epoch(workload).open().select_related("node"))
         nodes = sorted({lease.node.name for lease in leases})
         verb = "Running" if workload.status == WorkloadState.RUNNING else "Starting"
-        if (
-            not nodes
-        ):  # its leases have just been closed, and the pass that follows them has not run
+        if not nodes:  # its leases were just closed, and the next pass has not run yet
             return f"{verb}: its node released it; Slipway is deciding whether to restart it."
         where = f"node {nodes[0]}" if len(nodes) == 1 else f"nodes {name_some(nodes, 10)}"
         quiet = sorted({lease.node.name for lease in leases if lease.node.is_quiet()})

@@ -9,7 +9,7 @@ import math
 
 HALF_LIFE_S = 86_400.0
 _LANDMARK_S = 1_767_225_600.0  # the first second of 2026
-# What runs now counts as if it had been used for this long already, so that the next pass sees it.
+# Running workloads count as used for this long already, so that the next pass considers them.
 _NOW_COUNTS_AS_S = 600.0
 
 

@@ -9,7 +9,7 @@ from portal.workloads.models import Lease, Workload
 from portal.workloads.placement import Site, Spot
 from portal.workloads.scheduling import read_sites
 
-# What fits is placed within a second or two; what waits for longer does not fit.
+# A workload that fits is placed within two seconds. One that waits longer does not fit.
 _WAITS = timedelta(seconds=5)
 _LOOKED_AT = 100
 

@@ -77,7 +77,7 @@ def _place_workloads(decisions: Sequence[Decision], timestamp: datetime) -> None
         ids = alike.setdefault((candidate.lifetime, candidate.need.network), [])
         ids.append(candidate.workload_id)
     for (lifetime, network), ids in alike.items():
-        # A rule that has changed since the pass read it decides anew who can be placed where.
+        # If the project's network rule changed since the pass read it, another pass has to decide.
         rows = Workload.objects.filter(pk__in=ids, project__network=network)
         moved = rows.filter(state=WorkloadState.QUEUED).update(
             state=WorkloadState.PLACED,
@@ -166,7 +166,7 @@ def _lease_row(
     candidate: Candidate, index: int, place: NodeSlot, task_id: str, price: int, timestamp: datetime
 ) -> tuple[Any, ...]:
     amount = candidate.need.amount
-    # Clocks of machines may differ a little; the task's last lease ended before it waited again.
+    # Clocks of machines may differ. A lease must not begin before the task's last one ended.
     timestamp = max(timestamp, candidate.waits_since)
     return (
         task_id,

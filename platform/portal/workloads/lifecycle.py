@@ -14,12 +14,12 @@ from enum import StrEnum
 
 from slipway.schemas.workloads import ReasonCode, WorkloadState
 
-# A task whose agent beats but never says that it is starting is taken back after this long.
+# A task is requeued after this long if its agent sends heartbeats but never reports a start.
 START_WITHIN = timedelta(minutes=3)
 
 _S = WorkloadState
 ENDS = frozenset({_S.SUCCEEDED, _S.FAILED, _S.STOPPED, _S.LOST})
-# In these a workload holds leases, or has just closed them in the same transaction.
+# States in which a workload holds leases, or has just closed them in the same transaction.
 ACTIVE = frozenset({_S.PLACED, _S.STARTING, _S.RUNNING, _S.STOPPING})
 WAITING = frozenset({_S.SUBMITTED, _S.ADMITTED, _S.QUEUED})
 
@@ -34,7 +34,7 @@ MOVES: Mapping[WorkloadState, frozenset[WorkloadState]] = {
     _S.STOPPING: _AFTER_RUNNING,
     _S.SUCCEEDED: frozenset(),
     _S.FAILED: frozenset(),
-    # What a budget has stopped may be resumed; `services.resuming` alone makes this move.
+    # Workloads stopped by a budget can be resumed. Only `services.resume` makes this move.
     _S.STOPPED: frozenset({_S.QUEUED}),
     _S.LOST: frozenset(),
 }
@@ -46,7 +46,7 @@ class StopOutcome(StrEnum):
     NONE = ""
     JUDGE = "judge"  # a task ended badly: find the root cause, then run again or fail
     REQUEUE = "requeue"  # requeued by the platform: preempted, node drained
-    STOP = "stop"  # asked to end
+    STOP = "stop"  # stop requested
 
 
 class LeaseState(StrEnum):

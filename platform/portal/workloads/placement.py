@@ -17,7 +17,7 @@ from heapq import heapify, heappop, heapreplace
 from portal.compute.resources import Amount, Need
 
 Gpu = tuple[int, str]  # index and model
-# A task that is asked to end at its maximum lifetime is given time to do so.
+# Grace period of a task that is stopped at its maximum lifetime.
 _END_SLACK = timedelta(seconds=60)
 
 
@@ -387,7 +387,7 @@ class Capacity:
         rank = [missing_part(spot, need) for spot in self.free]
         for i, (most, total) in enumerate(rank):
             if counts[i] and not self.admits(i, need, project):
-                rank[i] = max(most, 1.0), total + 1.0  # nothing of it is free for this project
+                rank[i] = max(most, 1.0), total + 1.0  # not available to this project
         return spread(counts, rank, tasks)
 
     def _gpus_for_head(self, i: int, spare: Spot, need: Need) -> list[Gpu]:

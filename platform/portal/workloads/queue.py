@@ -13,8 +13,8 @@ from portal.workloads.fairness import order_key
 from portal.workloads.models import Share, Workload
 from slipway.schemas.workloads import ReasonCode
 
-# How many projects one pass looks at, how far it looks past what does not fit, and how much it
-# reads at a time (twice as much each time).
+# Limits of one pass: the number of projects, the depth past workloads that do not fit, and the
+# number of rows read at once, which doubles with each read.
 MAX_PROJECTS = 256
 _DEPTH = 32
 _CHUNK = 8

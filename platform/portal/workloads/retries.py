@@ -12,8 +12,8 @@ LOSSES = frozenset({_R.NODE_LOST, _R.FENCED})
 # Ends within this long of the first one count as simultaneous: clocks of nodes are mapped to ours
 # with the error of one request.
 _SIMULTANEOUS = timedelta(milliseconds=500)
-# Of simultaneous ends the first in this order is the cause; a plain exit status is what the others
-# show when a peer went away under them.
+# Among simultaneous ends the first in this order is the cause. A plain exit status comes late,
+# because tasks exit with one when they lose a peer.
 _CAUSES = (
     _R.NODE_LOST,
     _R.FENCED,

@@ -36,7 +36,7 @@ class RunSpec(BaseModel):
     @field_validator("persistent_key")
     @classmethod
     def _not_personal(cls, key: str | None) -> str | None:
-        # Both kinds of folders lie side by side on a node.
+        # Both kinds of folders are siblings on a node.
         if key is not None and key.startswith(_PERSON):
             raise ValueError(f"names that begin with {_PERSON} belong to personal folders")
         return key

@@ -28,7 +28,7 @@ def _when_room_may_be_free(_news: NodeChanged | LeaseClosed) -> None:
 def _environments() -> Mapping[str, int]:
     """Count the bytes of built environments. Projects that share one share its bytes evenly."""
     sizes: Counter[str] = Counter()
-    # What several projects have on one node, they share; what each built for itself is alike.
+    # A shared build counts once per node. Separate builds of an environment are of similar size.
     builds = EnvironmentBuild.objects.order_by().values_list("environment", "node")
     largest = builds.annotate(most=Max("size_bytes"))
     for environment, _node, size in largest:

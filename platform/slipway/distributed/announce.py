@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 SOCKET_VARIABLE = "SLIPWAY_TASK_SOCKET"
-# Steps of a small model take less than a millisecond; nobody watches that closely.
+# Steps of a small model take less than a millisecond, which is more often than anyone needs.
 _STEP_EVERY_S = 0.2
 # A message must fit into a datagram.
 _MOST_KEPT = 1000

@@ -17,9 +17,9 @@ from slipway.distributed.errors import NotPossible
 
 logger = logging.getLogger(__name__)
 
-# What a model takes: one tensor, several by position, or several by name. Samples on dimension 0.
+# Inputs of a model: one tensor, several by position, or several by name. Dimension 0: samples.
 Inputs = torch.Tensor | Sequence[torch.Tensor] | Mapping[str, torch.Tensor]
-# What a loss compares the output with.
+# Targets of a loss function.
 Target = torch.Tensor | Sequence[torch.Tensor]
 Batch = tuple[Inputs, Target]
 
@@ -54,7 +54,7 @@ class SampleOrder:
         """Return the indices of the samples of an epoch in order, shape (samples,), int64."""
         if not self.shuffle:
             return torch.arange(self.samples)
-        # Two words of one seed: epoch 1 of seed 0 is not epoch 0 of seed 1.
+        # Seed and epoch in separate 32-bit words: epoch 1 of seed 0 differs from epoch 0 of seed 1.
         generator = torch.Generator().manual_seed((self.seed << 32) ^ number)
         return torch.randperm(self.samples, generator=generator)
 
@@ -83,7 +83,7 @@ class Feed:
         self.share = share
         self.batch_multiple = batch_multiple
         self.position = Position()
-        self.total: int | None = None  # samples in the global batch handed out last
+        self.total: int | None = None  # number of samples in the most recent global batch
         self._next: Position | None = None
         self._order: SampleOrder | None = None
         self._resumed: Mapping[str, int] | None = None
@@ -253,7 +253,7 @@ def _fetch(
 ) -> Iterator[Batch]:
     tensors = dataset.tensors if isinstance(dataset, TensorDataset) else dataset
     if isinstance(tensors, tuple | list) and all(isinstance(t, torch.Tensor) for t in tensors):
-        # Rows of tensors are picked at once: a loader would fetch and stack them one by one.
+        # Index tensors directly: a DataLoader would fetch and stack the rows one by one.
         *inputs, target = tensors
         for rows in indices.tensors():
             picked = tuple(tensor[rows] for tensor in inputs)

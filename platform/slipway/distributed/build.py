@@ -147,7 +147,7 @@ class _Builder:
         self._mesh: DeviceMesh | None = build_mesh(job.strategy, job.layout, job.device)
         self._share = Share(self._place.share(job.layout), job.layout.data)
         self._vote = Vote(job.device, job.ranks.world_size, repeats=job.layout.tensor)
-        # Found on the whole model: stages keep the same blocks and the same names.
+        # Determined on the whole model: stages have the same blocks and the same names.
         self._blocks = repeated_blocks(recipe.model)
         self._plan = self._tensor_plan()
 
@@ -226,7 +226,7 @@ class _Builder:
             module,
             device_ids=[device] if device.type == "cuda" else None,
             process_group=self._copies_group(),
-            init_sync=False,  # done, before the model was divided
+            init_sync=False,  # already done before the model was divided
             gradient_as_bucket_view=True,
         )
         return copies, module

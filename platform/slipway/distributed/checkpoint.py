@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 
 FOLDER_VARIABLE = "SLIPWAY_CHECKPOINT_DIR"
 PERSISTENT_VARIABLE = "SLIPWAY_PERSISTENT_DIR"
-# Ranks may need long to write; a rank that died is noticed at once all the same.
+# Ranks may take long to write. A rank that died is detected immediately nevertheless.
 _GROUP_TIMEOUT = timedelta(minutes=30)
 
 
@@ -121,7 +121,7 @@ class Checkpointer:
             target=self._write_or_keep_failure,
             args=(staged, snapshot.plain, manifest),
             name="checkpoint",
-            # A rank that fails must end, whatever the others of its group wait for.
+            # A daemon, so that a rank that fails exits even if the others of its group wait.
             daemon=True,
         )
         self._thread.start()
@@ -164,7 +164,7 @@ class Checkpointer:
     ) -> None:
         try:
             self._write(tensors, plain, manifest)
-        except Exception as error:  # noqa: BLE001 - told at the next call, by the training thread
+        except Exception as error:  # noqa: BLE001 - the training thread raises it at the next call
             self._failure = CheckpointError(
                 f"The checkpoint of step {manifest.step} could not be written to {self._folder}: "
                 f"{error}",
@@ -216,7 +216,7 @@ class Checkpointer:
         write_manifest(draft, manifest)
         target = self._folder / folder_name(manifest.step)
         if target.exists():
-            # A damaged one that training passed over, or a run that was repeated from before it.
+            # A damaged one that was skipped, or training was resumed from an earlier step.
             target.rename(self._folder / f"draft-{secrets.token_hex(8)}")
         draft.rename(target)
         sync_folder(self._folder)
@@ -226,7 +226,7 @@ class Checkpointer:
             try:
                 metrics[step] = read_manifest(folder).metric
             except CheckpointError:
-                continue  # not ours to judge: newest() names it, a person may inspect it
+                continue  # retained: newest() reports it, and a person may inspect it
         kept = self._keep.kept(metrics)
         _remove(self._folder / folder_name(step) for step in metrics if step not in kept)
         _remove(self._folder.glob("draft-*"))
@@ -239,7 +239,7 @@ class Checkpointer:
         faults = _Faults(self._group)
         try:
             yield faults
-        except Exception as error:  # noqa: BLE001 - told to all ranks by check()
+        except Exception as error:  # noqa: BLE001 - check() reports it to all ranks
             faults.mine = error
 
 

@@ -7,10 +7,10 @@ zero3 half as much again (Rajbhandari et al. 2020, §7), a pipeline only activat
 
 from dataclasses import dataclass
 
-# What is left of a device for weights, gradients and optimizer state; activations take the rest.
+# Share of device memory for weights, gradients and optimizer state. Activations need the rest.
 USABLE_SHARE = 0.7
-# What a step computes is not known beforehand. Where a link carries less than this (40 Gbit/s) and
-# exchanging gradients takes longer than a second, most models wait for it.
+# The compute time of a step is not known in advance. If a link is slower than this (40 Gbit/s) and
+# exchanging gradients takes longer than a second, most models wait for the exchange.
 SLOW_LINK_BYTES_PER_S = 5e9
 SLOW_EXCHANGE_S = 1.0
 _GIB = 2**30

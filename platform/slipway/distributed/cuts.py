@@ -87,7 +87,7 @@ def _follow(model: nn.Module, split_points: Sequence[str]) -> fx.Graph:
             f"{error}",
             next_step=_NEXT_STEP,
         ) from error
-    # Arguments left at their defaults are settled; what is left of them only checks that.
+    # Arguments with default values are constants. Their remaining nodes only assert that.
     for node in reversed(graph.nodes):
         check = node.op == "call_function" and "assert" in getattr(node.target, "__name__", "")
         settled = node.op == "placeholder" and _stands_for(str(node.target), defaults)
@@ -113,7 +113,7 @@ def _pieces(graph: fx.Graph, model: nn.Module) -> list[CutSegment]:
         begins = node.op == "call_module" and number > 0 and _weights(node, model) > 0
         if begins and len(_flowing(nodes, number, order)) == 1:
             starts.append(number)
-    # Inputs alone are no piece: they belong to what uses them first.
+    # Inputs alone are not a piece: they belong to the first module that uses them.
     first_work = next((n for n, node in enumerate(nodes) if node.op == "call_module"), 0)
     starts = [0, *(start for start in starts[1:] if start > first_work)]
     cut_segments = []
@@ -159,7 +159,7 @@ def _balance(pieces: list[CutSegment], stages: int) -> list[list[CutSegment]]:
     for piece in pieces:
         sums.append(sums[-1] + piece.weights)
     count = len(pieces)
-    # best[n]: for pieces n.. in the stages left, (weights of the heaviest stage, ends of stages)
+    # best[n]: for the pieces from n on, (weights of the heaviest stage, ends of the stages)
     best: list[tuple[int, tuple[int, ...]] | None] = [None] * count + [(0, ())]
     for left in range(1, stages + 1):
         previous, best = best, [None] * (count + 1)
@@ -216,7 +216,7 @@ def _stage_graph(graph: fx.Graph, before: list[fx.Node], nodes: list[fx.Node]) -
 
     def copied(node: fx.Node) -> fx.Node:
         if node not in copies:
-            # Only attributes of the model may be fetched again; all else flows in.
+            # Only attributes of the model are copied. Other values come from the stage before.
             copies[node] = stage.node_copy(node, copied)
         return copies[node]
 

@@ -118,7 +118,7 @@ class Vote:
         if value.dtype not in (torch.float32, torch.float64):
             value = value.float()
         if self._device.type == "cpu":
-            # One message for both. A loss is exact in float64 whatever the model's type.
+            # One message for both. Losses of any dtype are exact in float64.
             wish = value.new_full((), float(stop), dtype=torch.float64)
             self._sum = torch.stack((value.double() / self._repeats, wish))
             self._wish = None
@@ -155,7 +155,7 @@ def evaluating(*modules: nn.Module) -> Iterator[None]:
             module.train(training)
             for part in module.modules():
                 if isinstance(part, FSDPModule):
-                    # No backward pass comes that would free what the forward pass gathered.
+                    # No backward pass follows that would free the gathered parameters.
                     part.reshard()
 
 

@@ -30,7 +30,7 @@ def measure_facts(
     gradients = sum(p.numel() * p.element_size() for p in trained)
     blocks = repeated_blocks(model) or [model]
     largest = max(sum(p.numel() * p.element_size() for p in b.parameters()) for b in blocks)
-    # The poorest rank and the slowest link decide, on all ranks alike.
+    # The rank with the least memory and the slowest link decide, equally on all ranks.
     limits = torch.tensor(
         [
             float(_device_memory(device, ranks)),
@@ -94,7 +94,7 @@ def _bandwidth(device: torch.device, world_size: int) -> float:
         return float("inf")
     sample = torch.zeros(_PROBE_BYTES // 4, device=device)
     best = float("inf")
-    for _ in range(_ROUNDS + 1):  # the first also connects the ranks
+    for _ in range(_ROUNDS + 1):  # the first round also connects the ranks
         started = time.perf_counter()
         dist.all_reduce(sample)
         if device.type == "cuda":

@@ -8,8 +8,8 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from slipway.schemas.strategy import Layout, Sharing, Strategy
 
-# Ranks next to each other, which usually share a machine, differ in the last axis: tensor
-# parallelism talks in every layer, a pipeline only at its cuts.
+# Adjacent ranks, which usually share a machine, differ in the last axis, because tensor parallelism
+# communicates in every layer, and a pipeline only between its stages.
 PIPELINE, REPLICAS, SHARDS, TENSOR = "pipeline", "replicas", "shards", "tensor"
 
 
@@ -64,7 +64,7 @@ def build_mesh(strategy: Strategy, layout: Layout, device: torch.device) -> Devi
     if layout.tensor > 1:
         sizes[TENSOR] = layout.tensor
     if set(sizes) <= {REPLICAS}:
-        return None  # plain copies speak in the group of all ranks
+        return None  # plain data parallelism uses the group of all ranks
     return init_device_mesh(device.type, tuple(sizes.values()), mesh_dim_names=tuple(sizes))
 
 

@@ -21,7 +21,7 @@ from slipway.distributed.errors import NotPossible
 OptimizerFactory = Callable[[list[nn.Parameter]], Optimizer]
 ScheduleFactory = Callable[[Optimizer], LRScheduler]
 Named = Sequence[tuple[str, nn.Parameter]]
-# What JSON can carry: the numbers, flags and names that optimizers keep beside tensors.
+# JSON values: the numbers, flags and names that optimizers store besides tensors.
 Plain = dict[str, Any]
 
 _MESSAGE_BYTES = 32 * 2**20

@@ -132,6 +132,6 @@ def _wished_word(given: str | None) -> str:
 def _choose(recipe: Recipe, ranks: Ranks, device: torch.device) -> tuple[Strategy, str]:
     details = measure_facts(recipe.model, recipe.factory, ranks, device)
     choice = choose_strategy(details)
-    # Measured alike on all ranks, but one word must rule: that of rank 0.
+    # All ranks measure the same, but must use the same result: that of rank 0.
     word, reason = gather_json([choice.word, choice.reason])[0]
     return parse_strategy(word), reason

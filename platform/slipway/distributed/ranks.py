@@ -141,7 +141,7 @@ def join_group(ranks: Ranks, device: torch.device, *, timeout_s: float) -> bool:
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     timeout = timedelta(seconds=timeout_s)
     if ranks.world_size == 1:
-        # Nobody to meet: no address, no port, no network.
+        # A single rank needs no address, no port and no network.
         store = HashStore()
         dist.init_process_group(backend, store=store, rank=0, world_size=1, timeout=timeout)
     else:

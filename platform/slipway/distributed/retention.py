@@ -34,6 +34,6 @@ class Retention:
         measured = {s: m for s, m in metrics.items() if m is not None and m == m}
         if self.best is not None and measured:
             sign = 1 if self.best == "min" else -1
-            # Of equals the newest: it has seen more data.
+            # Among equals the newest, which was trained on more data.
             kept.add(min(measured, key=lambda step: (sign * measured[step], -step)))
         return kept

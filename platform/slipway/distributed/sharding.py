@@ -63,9 +63,8 @@ def shard(
     root = fully_shard(
         module, mesh=data_mesh, reshard_after_forward=free_after_forward, offload_policy=offload
     )
-    # torch warns that nothing may write in place to what a module returns, where that is a view,
-    # such as the scores of a last linear layer. What the root returns goes to the loss or to the
-    # next stage, which do not.
+    # torch warns that the output of a module may not be modified in place if it is a view, such as
+    # the scores of a last linear layer. Neither the loss nor the next stage modifies it.
     name = re.escape(type(root).__name__)
     warnings.filterwarnings("ignore", message=rf"FSDP2-wrapped module \({name}\) returned a view")
     return root

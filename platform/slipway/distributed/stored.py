@@ -20,8 +20,8 @@ from slipway.distributed.errors import CheckpointError
 from slipway.distributed.exchange import gather_json
 from slipway.distributed.manifest import Manifest
 
-# The index of a checkpoint is a pickle (torch's own format). These are the only things it may
-# name; none of them does anything but hold data.
+# The index of a checkpoint is a pickle (torch's own format). It may refer only to these classes,
+# which merely hold data.
 _ALLOWED = frozenset(
     {
         ("torch.distributed.checkpoint.metadata", "ChunkStorageMetadata"),
@@ -126,7 +126,7 @@ class VerifiedCheckpoint:
 
     def read(self, into: Mapping[str, torch.Tensor]) -> None:
         """Fill tensors, whole or distributed, with what is stored. Collective over the group."""
-        # All ranks learn of a fault on one of them, or they would wait for it in vain.
+        # Share errors of each rank with all ranks, which would otherwise wait forever.
         faults = [fault for fault in gather_json(self._misfit(into), self._group) if fault]
         if faults:
             raise CheckpointError(

@@ -35,7 +35,7 @@ _ELEMENTWISE_FUNCTIONS: frozenset[Callable[..., object]] = frozenset(
     }
 )  # fmt: skip
 _ELEMENTWISE_METHODS = frozenset({"relu", "tanh", "sigmoid", "mul", "contiguous"})
-# Names that attention modules give their projections, and what counts their heads.
+# Names of the projections of attention modules, and of their attributes with a number of heads.
 _ATTENTION = (
     ("q", "k", "v", "o"),
     ("q", "k", "v", "out"),
@@ -158,7 +158,7 @@ def _columns(row: fx.Node, linears: Mapping[str, nn.Linear], parent: nn.Module) 
         if node not in requested:
             continue
         if any(user not in inside for user in node.users):
-            return None  # it is also used elsewhere, where it would be only a part
+            return None  # its output is also used elsewhere, where it would be incomplete
         inside.add(node)
         if node.op == "call_module" and node.target in linears:
             columns.add(str(node.target))
@@ -191,7 +191,7 @@ def _attention(
     widths = [linears[name].out_features for name in names[:3]] + [linears[names[3]].in_features]
     if any(n % size for n in (*widths, *(getattr(parent, count) for count in counts))):
         return None
-    # Layers of a stack look alike; one of them is tried.
+    # Layers of a stack are alike: try one of them.
     look = (type(parent), tuple(widths), tuple(getattr(parent, count) for count in counts), size)
     if look not in proven:
         proven[look] = _splits_exactly(parent, names, size)

@@ -42,7 +42,7 @@ from slipway.schemas.truncation import shorten
 logger = logging.getLogger(__name__)
 
 _EXIT_TERMINATED = 143  # what a shell reports for SIGTERM
-# What gloo and NCCL say when the other end is gone.
+# Messages of gloo and NCCL when a peer is gone.
 _PEER_FAILED = (
     "third_party/gloo",
     "connection closed by peer",
@@ -216,7 +216,7 @@ class Trainer:
                 counted = mean.detach().double() * measured.counts
                 sums += torch.stack((counted, torch.full_like(counted, measured.counts)))
         if together and self.world_size > 1:
-            # Where ranks repeat a share (tensor), both sums count it as often.
+            # If several ranks have the same share (tensor), it counts equally often in both sums.
             dist.all_reduce(sums)
         return (sums[0] / sums[1]).item()
 
@@ -268,7 +268,7 @@ class Trainer:
             stored.read({prefix + name: value for name, value in generators.items()})
             restore_random_state(generators, self.device)
         else:
-            # Generators of another grid would differ between ranks that must draw the same.
+            # With generators of another layout, ranks that must draw the same numbers would not.
             self._seed_generators(self._seed + manifest.step)
         logger.info("Resumed from step %d, saved by %s.", manifest.step, manifest.strategy)
         return manifest.step
@@ -302,7 +302,7 @@ class Trainer:
         atexit.unregister(self.close)
         self._stop_request.close()
         try:
-            # With a peer lost, the last checkpoint may wait for it as long as for a slow disk.
+            # If a peer is lost, the last checkpoint could wait for it until the timeout.
             if self._checkpointer is not None and not self._peer_is_lost:
                 self._checkpointer.wait()
             if isinstance(self._engine, ServerEngine):

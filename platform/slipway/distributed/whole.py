@@ -73,7 +73,7 @@ class WholeModelEngine:
                     loss = loss * scale
                 total = loss.detach() if total is None else total + loss.detach()
                 if last:
-                    # Gradients are averaged over shares, so is the loss.
+                    # Gradients are averaged over shares, and so is the loss.
                     self._vote.cast(total / self.share.count, stop)
                 loss.backward()  # type: ignore[no-untyped-call]
         self._optimizers.step()

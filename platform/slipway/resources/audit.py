@@ -49,7 +49,7 @@ class Audit:
     def export(
         self,
         *,
-        format: ExportFormat = "csv",  # noqa: A002  (the word of the API)
+        format: ExportFormat = "csv",  # noqa: A002  (the API's parameter)
         actor: str | None = None,
         verb: str | None = None,
         target_kind: str | None = None,

@@ -204,7 +204,7 @@ class Jobs:
             try:
                 with self._connection.stream(*_path(project, job), "logs", query=query) as body:
                     offset = offset_of(body, offset)
-                    # A later attempt may begin meanwhile; this is about one of them.
+                    # Stay with this attempt even if a later one begins.
                     attempt = body.number("X-Log-Attempt", attempt)
                     size = body.number("X-Log-Size", None)
                     for piece in body:

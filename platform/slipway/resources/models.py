@@ -121,7 +121,7 @@ class Models:
         *,
         project: str,
         run_id: str | None = None,
-        format: ModelFormat | str | None = None,  # noqa: A002  (the word for it)
+        format: ModelFormat | str | None = None,  # noqa: A002  (the usual term)
         signature: SignatureIn | Mapping[str, Any] | None = None,
         batching: BatchingMode | str | None = None,
         description: str | None = None,

@@ -159,7 +159,7 @@ class Monitoring:
         endpoint: str,
         *,
         project: str,
-        format: ExportFormat = "csv",  # noqa: A002  (the word of the API)
+        format: ExportFormat = "csv",  # noqa: A002  (the API's parameter)
         selection: str | None = None,
         **filters: Any,
     ) -> AbstractContextManager[Download]:

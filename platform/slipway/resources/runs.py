@@ -37,7 +37,7 @@ class Runs:
         self,
         *,
         project: str,
-        filter: str | None = None,  # noqa: A002  (the word MLflow's users know)
+        filter: str | None = None,  # noqa: A002  (as in MLflow's filters)
         experiments: Sequence[int] = (),
         order: str | None = None,
         columns: Sequence[str] = (),

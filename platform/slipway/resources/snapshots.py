@@ -8,7 +8,7 @@ from slipway.connection import Connection, Download, Upload
 from slipway.errors import NotFound
 from slipway.schemas.training import SnapshotOut
 
-# Below this, asking whether the server has it already takes longer than sending it.
+# Below this size, checking whether the server has a snapshot takes longer than sending it.
 _WORTH_ASKING_BYTES = 1024**2
 
 

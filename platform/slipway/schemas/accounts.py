@@ -68,7 +68,7 @@ class Scope(StrEnum):
     ADMIN = "admin"
 
 
-# Network access of the tasks of a project: everything, or only the portal and the gateways.
+# Network access of a project's tasks: the whole network, or only the portal and the gateways.
 NetworkRule = Literal["open", "platform"]
 
 

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, Strict, model
 from pydantic.config import JsonDict
 
 Item = TypeVar("Item")
-# Header with the cursor of the next part of a bare list.
+# Header of a response that is a plain list: the cursor of the next page.
 NEXT_CURSOR = "X-Slipway-Next-Cursor"
 _DIRECTION_MARKS = frozenset(
     "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
@@ -65,8 +65,8 @@ def _clean_slug(text: str) -> str:
     return text
 
 
-# The same rules for the OpenAPI description, as JSON Schema's regular expressions.
-# REFUSED is the inside of a character class.
+# The same rules for the OpenAPI document, as regular expressions of JSON Schema. REFUSED is the
+# content of a character class.
 _MARKS = r"\u061C\u200E\u200F\u202A-\u202E\u2066-\u2069"
 REFUSED = rf"\u0000-\u001F\u007F-\u009F{_MARKS}"
 LINE_PATTERN = f"^[^{REFUSED}]*$"
@@ -89,8 +89,8 @@ Slug = Annotated[
 ]
 
 
-# Strict: true is not 1 and "1" is no number. Bounds added to them stand in the API's description,
-# which they would not behind a validator; so WholeNumbers takes 3.0 for the 3 it is in JSON.
+# Strict: true is not 1, and "1" is not a number. Bounds of these types appear in the OpenAPI
+# document. With a validator they would not, so WholeNumbers converts 3.0 to 3, as JSON allows.
 Whole = Annotated[int, Strict()]
 Number = Annotated[float, Strict()]
 Truth = Annotated[bool, Strict()]
@@ -116,7 +116,7 @@ def _clean_json(value: Any) -> Any:
     return value
 
 
-# Any JSON, stored and passed on unchanged. NUL and control characters are data here.
+# Any JSON value, stored and returned unchanged. NUL and control characters are data here.
 JsonValue = Annotated[Any, AfterValidator(_clean_json)]
 JsonObject = Annotated[dict[str, Any], AfterValidator(_clean_json)]
 

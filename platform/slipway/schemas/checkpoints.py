@@ -18,7 +18,7 @@ from slipway.schemas.json_text import read_json
 
 FORMAT: Final = 1
 FILE_NAME: Final = "manifest.json"
-# Limits of a transfer. A larger checkpoint is not copied.
+# Checkpoints beyond these limits are not copied.
 MAX_MANIFEST_BYTES: Final = 32 * 2**20
 MAX_FILES: Final = 10_000
 _FILE = re.compile(r"[A-Za-z0-9_.-]{1,200}\Z")

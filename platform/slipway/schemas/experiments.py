@@ -21,7 +21,7 @@ def _spelled(value: float) -> float | str:
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
-# JSON has no non-finite numbers. These three strings are parsed as such.
+# JSON cannot represent infinities and NaN. These three strings are parsed as such.
 Number = Annotated[
     float,
     PlainSerializer(_spelled, return_type=float | str),

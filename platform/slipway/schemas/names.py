@@ -19,11 +19,11 @@ _IGNORABLE = (
     r"\u2060-\u206F\u3164\uFE00-\uFE0F\uFEFF\uFFA0\uFFF0-\uFFF8"
     r"\U0001BCA0-\U0001BCA3\U0001D173-\U0001D17A\U000E0000-\U000E0FFF"
 )
-# They have a glyph, and it is blank: of Braille, hieroglyphs, Khitan and musical notes. Spaces
-# of all widths are allowed.
+# Characters with a blank glyph, of Braille, hieroglyphs, Khitan and musical notes. Spaces of all
+# widths are allowed.
 _BLANK = r"\u2800\U00013441\U00013442\U00016FE4\U0001D159"
 _INVISIBLE = re.compile(f"[{_IGNORABLE}{_BLANK}]")
-# The selector of an emoji's picture, and what it may follow: the bases of
+# The emoji variation selector, and the characters it may follow: the bases of
 # emoji-variation-sequences.txt 16.0 in ranges of emoji-data.txt, and keycaps such as 1\uFE0F\u20E3.
 _EMOJI_SELECTOR = "\ufe0f"
 _KEYCAP_BASES = "0123456789#*"

@@ -11,9 +11,9 @@ import tokenize
 from slipway.schemas.json_text import read_json
 
 SUFFIX = ".ipynb"
-# `personal` is another folder in JupyterLab, and `.slipway` has state of the platform's.
+# `personal` is another folder in JupyterLab, and `.slipway` contains state of the platform.
 RESERVED_NAMES = ("personal", ".slipway")
-# Commands of a notebook that only affect its display. A script runs the same without them.
+# Magic commands that only affect the display. A script behaves the same without them.
 _HARMLESS = re.compile(
     r"%(matplotlib|config|load_ext|reload_ext|autoreload|precision|pylab|xmode|pdb)\b"
 )
@@ -105,7 +105,7 @@ def _has_command(code: str) -> bool:
                 return True
             begins = False
     except (tokenize.TokenError, SyntaxError):
-        return True  # not Python, and one line looks like a command
+        return True  # not Python, and one of its lines looks like a command
     return False
 
 

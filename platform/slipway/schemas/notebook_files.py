@@ -46,7 +46,7 @@ _SHOWN = 2000
 NotebookPath = Annotated[
     Line, Field(min_length=7, max_length=500, json_schema_extra={"pattern": r"^.+\.ipynb$"})
 ]
-# Origin of a version, and verification state of a file.
+# Origin of a version, status of a file, and purpose of a run.
 Origin = Literal["save", "restore", "branch"]
 Badge = Literal["verified", "failed", "changed", "unverified", "checking"]
 Purpose = Literal["verify", "run"]

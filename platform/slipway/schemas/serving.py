@@ -39,7 +39,7 @@ Moment = Annotated[Whole, Field(ge=0, le=2**48)]
 EndpointName = Annotated[str, Field(pattern=r"^[a-z0-9](?:[a-z0-9-]{0,46}[a-z0-9])?$")]
 Address = Annotated[str, Field(min_length=1, max_length=300)]
 
-# Upper bounds in milliseconds of the latency histograms; one more bucket counts slower ones.
+# Upper bounds in milliseconds of the latency histograms. One more bucket counts slower requests.
 LATENCY_BOUNDS_MS = (
     *(0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 7.5, 10.0, 15.0, 25.0, 50.0, 75.0, 100.0, 150.0, 250.0),
     *(500.0, 1000.0, 2500.0, 5000.0, 10000.0, 30000.0),

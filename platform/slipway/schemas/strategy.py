@@ -113,7 +113,7 @@ class Part:
         return text + ("+offload" if self.offload else "")
 
 
-# Outermost axis first: ranks next to each other, which share a machine, share the last axis.
+# Outermost axis first: adjacent ranks, which share a machine, differ in the last axis.
 _ORDER = ("pipeline", "ddp", "zero1", "zero2", "zero3", "tensor")
 _ALIASES = {"fsdp": "zero3"}
 _WORDS = ("auto", "ps", *_ORDER, *_ALIASES)

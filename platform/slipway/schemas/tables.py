@@ -14,8 +14,8 @@ from pydantic import Field
 
 from slipway.schemas.base import AnswerSchema, Line, RequestSchema
 
-# In columns of numbers, times and booleans. A text column has the empty value alone, because there
-# these words may be values: NA is Namibia.
+# Missing values in columns of numbers, times and booleans. In a text column only the empty value
+# is missing, because these words may be values: NA is Namibia.
 MISSING_WORDS = ("NA", "N/A", "#N/A", "NaN", "nan", "null", "NULL", "None", "none")
 TYPE_PATTERN = (
     r"^(string|json|bool|double|float|u?int(8|16|32|64)|date|timestamp|timestamp_utc"
@@ -32,7 +32,7 @@ FORMATS = {
     ".orc": "orc",
     ".xlsx": "xlsx",
 }
-# Text alone: the other formats are compressed inside.
+# Text formats only: the others are compressed internally.
 COMPRESSED_FORMATS = ("csv", "jsonl")
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "zstd"}
 TABLE_ENDS = (
@@ -44,10 +44,10 @@ TABLE_ENDS = (
         for packed in COMPRESSIONS
     ),
 )
-# Marker of Hive and Spark for a missing value.
+# Missing value in paths written by Hive and Spark.
 _MISSING_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 _PARTITION = re.compile(r"[^=/]+=")
-# UUIDs are in the names of parts that Spark and Arrow write.
+# Spark and Arrow write UUIDs in the names of parts.
 _PART_NUMBER = re.compile(
     r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|[0-9a-f]{32}|[0-9]+"
 )

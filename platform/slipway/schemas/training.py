@@ -70,7 +70,7 @@ def _storable(text: str) -> str:
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 RelativePath = Annotated[Line, Field(min_length=1, max_length=500)]
 Argument = Annotated[Line, Field(max_length=4096)]
-# Tags for cost reports: at most ten per job, such as `team=vision`.
+# Tags by which spend is split, at most ten per job, such as `team=vision`.
 TagName = Annotated[Line, Field(pattern=r"^[A-Za-z][A-Za-z0-9_.-]{0,39}$")]
 TagValue = Annotated[Line, Field(min_length=1, max_length=60)]
 Tags = Annotated[dict[TagName, TagValue], Field(max_length=10)]

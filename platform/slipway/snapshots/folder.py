@@ -18,7 +18,7 @@ from slipway.snapshots.secrecy import looks_secret
 OWN_IGNORE_FILE = ".slipwayignore"
 _GIT_IGNORE_FILE = ".gitignore"
 _ENVIRONMENT_MARK = "pyvenv.cfg"
-# What is never code; applied to files that are under no version control.
+# Files that are never code. Applies outside version control only.
 _USUAL_SUSPECTS = read_patterns("""
 .git
 .hg/
@@ -99,7 +99,7 @@ def _listed(folder: Path, snapshot_contents: SnapshotContents) -> list[str]:
     try:
         listing = list_files(folder)
     except GitFailed as failure:
-        # Saying nothing would be wrong where there is a repository that git refuses to read.
+        # Add a note if there is a repository that git refuses to read.
         if any((above / ".git").exists() for above in (folder, *folder.parents)):
             snapshot_contents.note = f"The repository was not asked ({visible(str(failure))})."
         listing = GitFileListing()
@@ -201,7 +201,7 @@ def _look_at(folder: Path, paths: Iterable[str], snapshot_contents: SnapshotCont
         try:
             status = (folder / path).lstat()
         except (FileNotFoundError, NotADirectoryError):
-            continue  # deleted, but not yet for git
+            continue  # deleted, but still in git's index
         if stat.S_ISLNK(status.st_mode):
             links.append(path)
         elif stat.S_ISREG(status.st_mode):

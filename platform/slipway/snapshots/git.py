@@ -21,7 +21,7 @@ _MOST_CHANGED_FILES = 2_000
 _LONGEST_NEW_FILE_BYTES = 256 * 1024
 _DEEPEST_NESTING = 8
 _ROOM_FOR_NOTES = 500
-# Variables that would point git somewhere else, as they do inside a hook.
+# Variables that would direct git to another repository, as they do in a hook.
 _MISLEADING = (
     *("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR"),
     *("GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_NAMESPACE", "GIT_PREFIX", "GIT_EXTERNAL_DIFF"),
@@ -87,7 +87,7 @@ def facts_of(
 def without_credentials(url: str) -> str:
     """Return the URL of a remote without user, password and query, or "" where unclear."""
     if "://" not in url:
-        # scp's short form, user@host:path: a name alone is no secret, a colon before it shows one.
+        # The short form of scp, user@host:path: a name is not a secret, but user:password is.
         user, at, rest = url.partition("@")
         return f"{user}@{rest}" if at and ":" not in user else ("" if at else url)
     try:
@@ -174,7 +174,7 @@ def _bounded(folder: Path, limit: int, *arguments: str) -> tuple[str, bool]:
             stderr=errors,
         )
         with process:
-            assert process.stdout is not None  # noqa: S101  (asked for above)
+            assert process.stdout is not None  # noqa: S101  (a pipe, see above)
             raw = process.stdout.read(4 * limit + 1)
             if len(raw) > 4 * limit:
                 process.kill()

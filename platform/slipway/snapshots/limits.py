@@ -10,7 +10,7 @@ from slipway.schemas.names import fault_of_path
 from slipway.schemas.problem import FieldFault
 
 DEFAULT_LIMIT_BYTES = 200 * 1000**2
-HARD_LIMIT_BYTES = 500 * 1000**2  # a server takes 500 MiB, headers of the archive included
+HARD_LIMIT_BYTES = 500 * 1000**2  # a server accepts 500 MiB including the archive's headers
 MAX_FILES = 50_000
 _MAX_DEPTH = 32
 _NAMED = 5
@@ -72,7 +72,6 @@ def check_names(paths: Iterable[str]) -> None:
     """Raise InvalidInput for a path that could not be unpacked on every system, or not safely."""
     taken: dict[str, str] = {}
     for path in paths:
-        # Short and plain, as nearly all are: nothing below could be wrong with it.
         if (fault := _fault(path)) is not None:
             raise _unfit(path, fault)
         key = unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold())

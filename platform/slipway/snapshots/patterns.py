@@ -82,7 +82,7 @@ def _without_trailing_blanks(line: str) -> str:
     while line.endswith(" "):
         before = line[:-1]
         if (len(before) - len(before.rstrip("\\"))) % 2:
-            break  # an escaped blank belongs to the name
+            break  # an escaped blank is part of the name
         line = before
     return line
 

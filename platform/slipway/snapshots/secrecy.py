@@ -60,7 +60,7 @@ secrets.toml
 *.tfvars
 """)
 
-# One expression for all of them: nearly every file is none of these, and there may be thousands.
+# One expression for all patterns, because hardly any of possibly thousands of files matches one.
 _PERHAPS = re.compile("|".join(f"(?:{pattern.expression.pattern})" for pattern in _PATTERNS))
 
 

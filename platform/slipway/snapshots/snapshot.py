@@ -168,7 +168,7 @@ def _git_facts(root: Path, contents: SnapshotContents) -> GitFacts | None:
     def is_private(path: str) -> bool:
         if path in contents.sources:
             return False
-        # Of what was deleted the diff tells; of what is there and left out it must not.
+        # The diff may show deleted files, but not files that exist and are left out.
         return looks_secret(path) or os.path.lexists(root / path)
 
     try:
@@ -201,6 +201,6 @@ def _inside(root: Path, name: str | Path) -> str | None:
 def _relative(root: Path, path: Path) -> str | None:
     whole = Path(os.path.normpath(path))
     if not whole.is_relative_to(root):
-        # Perhaps by another way, through a link above the folder.
+        # It may still be inside, through a link above the folder.
         whole = whole.parent.resolve() / whole.name
     return whole.relative_to(root).as_posix() if whole.is_relative_to(root) else None

@@ -72,7 +72,7 @@ def _file(path: str, source: Path) -> Iterator[bytes]:
             if not piece:
                 raise _changed(path)
             left -= len(piece)
-            # Joined, so that a small file is one piece instead of three.
+            # Joined, so that a small file is one piece rather than three.
             yield before + piece + (b"" if left else padding)
             before = b""
         if before:

@@ -218,7 +218,7 @@ class Column:
         return times
 
     def _declared_values(self, values: Sequence[Any], on_bad: BadValue) -> Any:
-        assert self.declaration is not None  # noqa: S101 - asked for above
+        assert self.declaration is not None  # noqa: S101 - the caller checked it
         fitting: list[Any] = []
         for row, value in enumerate(values):
             try:

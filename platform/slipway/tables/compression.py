@@ -14,8 +14,8 @@ from slipway.schemas.tables import compression_of
 from slipway.schemas.truncation import shorten
 from slipway.tables.errors import Unreadable
 
-# Tables of text shrink to a tenth, hardly ever to a hundredth. What unpacks to more than this is a
-# decompression bomb, or repeats itself so much that Parquet is the better format.
+# Compressed text tables have about 10 % of their size, hardly ever 1 %. A file with a higher ratio
+# is a decompression bomb, or so repetitive that Parquet is the better format.
 MAX_RATIO = 200
 ALWAYS_ALLOWED_BYTES = 64 * 1024**2
 _XZ_MEMORY_BYTES = 256 * 1024**2

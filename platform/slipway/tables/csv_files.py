@@ -243,7 +243,7 @@ class CsvFile:
                 if not row:
                     continue
                 line = start + reader.line_num
-                # A separator at the end of a row is no further value.
+                # A separator at the end of a row does not begin another value.
                 if len(row) == width + 1 and not row[-1]:
                     row.pop()
                 if len(row) != width:

@@ -277,7 +277,7 @@ def _date(text: str, format_: str, *, is_1904: bool) -> Cell:
     days = Decimal(text)
     us = round(days * _DAY_US)
     nearest_ms = round(us / 1000) * 1000
-    # 15 to 17 digits hold the milliseconds, and less of the microseconds the later the day.
+    # 15 to 17 digits are exact to milliseconds. The later the day, the less to microseconds.
     last_digit_us = Decimal(1).scaleb(int(days.as_tuple().exponent)) * _DAY_US
     if abs(us - nearest_ms) <= min(max(int(last_digit_us), 1), 100):
         us = nearest_ms

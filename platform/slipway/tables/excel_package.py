@@ -29,9 +29,9 @@ _BROKEN = (
     RuntimeError,
     ValueError,
 )
-# Characters that XML cannot hold are written so by Excel.
+# Excel's escape of characters that XML cannot contain.
 _ESCAPED = re.compile(r"_x([0-9A-Fa-f]{4})_")
-# Formats of numbers that every workbook has without listing them.
+# Built-in number formats, which workbooks do not list.
 _BUILT_IN = {
     **dict.fromkeys((*range(14, 18), 22, *range(27, 37), *range(50, 59)), "date"),
     **dict.fromkeys((*range(18, 22), 45, 47), "time"),

@@ -17,7 +17,7 @@ class OrcFile:
     def __init__(self, source: IO[bytes]) -> None:
         self._opened = seekable(source)
         try:
-            # Not as a data set: its threads may still read when the process ends, which aborts it.
+            # Not as an Arrow dataset: its threads may still read at exit, which aborts the process.
             self._file = orc.ORCFile(self._opened)
             self.schema = self._file.schema
         except (pa.ArrowException, OSError, ValueError) as error:

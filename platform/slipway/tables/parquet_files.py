@@ -12,7 +12,7 @@ from slipway.tables.errors import Unreadable
 
 BATCH_ROWS = 10_000
 _COPY_BYTES = 1024**2
-# A page of Parquet says itself how large it is unpacked; what says more than this is not opened.
+# Parquet files declare uncompressed sizes. A row group that declares more than this is not read.
 _MOST_IN_A_ROW_GROUP = 2 * 1024**3
 
 
@@ -55,7 +55,7 @@ def seekable(source: IO[bytes]) -> Any:
     """Return a file that can be read from anywhere: the source, or a copy of it."""
     if source.seekable():
         return source
-    copy = tempfile.TemporaryFile()  # noqa: SIM115 - as long as its reader
+    copy = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as its reader
     while piece := source.read(_COPY_BYTES):
         copy.write(piece)
     copy.seek(0)

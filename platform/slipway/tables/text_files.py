@@ -7,7 +7,7 @@ from typing import IO
 from slipway.tables.errors import Unreadable
 
 CHUNK_BYTES = 4 * 1024**2
-# The longer mark first: that of UTF-32 begins with that of UTF-16.
+# Longer marks first: the mark of UTF-32 begins with that of UTF-16.
 _MARKS = (
     (codecs.BOM_UTF32_LE, "utf-32"),
     (codecs.BOM_UTF32_BE, "utf-32"),

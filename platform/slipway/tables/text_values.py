@@ -86,7 +86,7 @@ def is_exact(text: str) -> bool:
     if math.isinf(number):
         return False
     digits = len(written.as_tuple().digits)
-    # Halfway between two numbers with as many digits they differ, and programs print either.
+    # These differ if the double is halfway between two such decimals, and programs print either.
     return written in (Decimal(f"{number:.{max(digits, 1) - 1}e}"), Decimal(repr(number)))
 
 
@@ -147,7 +147,7 @@ def _inexact(texts: Any, numbers: Any) -> list[int]:
     )
     if not pc.any(doubtful).as_py():
         return []
-    # Most writers print the shortest digits of a double, as Arrow does: those need no second look.
+    # Most programs print the shortest digits of a double, as Arrow does: no further check needed.
     shortest = pc.equal(pc.cast(numbers, pa.string()), texts)
     doubtful = pc.fill_null(pc.and_not(doubtful, shortest), False)
     return [at for at in _places(doubtful) if not is_exact(texts[at].as_py())]

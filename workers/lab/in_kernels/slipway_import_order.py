@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from types import FrameType, ModuleType
 
 
-# Between an import and the code that it is written in.
+# Modules whose frames are between an import and the code that contains it.
 _BY_NAME = frozenset({"importlib", "importlib.util"})
 _IMPORT_SYSTEM = _BY_NAME | {"importlib._bootstrap", "importlib._bootstrap_external", __name__}
-# Try whether packages are there, by functions that are given their names.
+# Modules that check for packages with functions that receive their names.
 _PROBES = frozenset({"pandas.compat._optional"})
 
 
@@ -140,7 +140,7 @@ class FirstImport:
             return None
         sys.meta_path.remove(self)  # type: ignore[arg-type]
         _move_folder()
-        # The caller goes through the list of which this was just removed, and would skip a finder.
+        # The caller iterates over the list from which this was just removed, so it would skip one.
         for finder in list(sys.meta_path):
             spec = finder.find_spec(name, path, target)  # type: ignore[arg-type]
             if spec is not None:
@@ -163,13 +163,13 @@ def _move_folder() -> None:
     folder = _first_folder()
     names = {""}
     others = tuple(entry.rstrip(os.sep) + os.sep for entry in sys.path if entry not in ("", folder))
-    # A program of an installed package, such as a debugger, lies among modules of its own.
+    # The folder of an installed program, such as a debugger, contains its own modules.
     if folder in sys.path and not folder.startswith(others):
         sys.path.remove(folder)
         sys.path.append(folder)
         names.add(folder)
     if not folder:
-        # What `multiprocessing` starts has the current folder by its name, too.
+        # Processes of `multiprocessing` also have the current folder's path in sys.path.
         names.add(os.getcwd())
     FolderLast.folder = frozenset(names)
     FolderLast.replace()

@@ -28,7 +28,7 @@ class JobHeaders:
 
     def in_context(self) -> bool:
         """Return whether the job's run has not been started here yet."""
-        if not self._watches:  # MLflow is wholly there with its first request, and not before
+        if not self._watches:  # MLflow is fully imported only at its first request
             self._watches = True
             _watch_inputs()
         return self._waits
@@ -56,7 +56,7 @@ def _send_the_rest() -> None:
         return
     try:
         mlflow.flush_async_logging()
-    except Exception as error:  # noqa: BLE001 - the script has done its work
+    except Exception as error:  # noqa: BLE001 - the script has finished
         sys.stderr.write(f"[slipway] the last metrics could not be sent: {error}\n")
 
 

@@ -217,7 +217,7 @@ def _series(kind: Any, cells: list[Any]) -> Any:
     if kind == DataType.boolean and not has_missing:
         return np.array(cells, np.bool_)
     if isinstance(kind, DataType) and kind in _BITS:
-        # A column of numpy has no missing whole number, and as floats large ones would change.
+        # numpy has no missing integers, and as floats large integers would change.
         bits = _BITS[kind]
         return pd.array(cells, f"Int{bits}") if has_missing else np.array(cells, f"int{bits}")
     if kind in (DataType.float, DataType.double):

@@ -48,7 +48,7 @@ class MlflowModel:
         self.codec = MlflowCodec(signature, model.metadata)
         self._model = model
         if self.codec.is_exact:
-            # MLflow would check tables again, and refuse or bend missing values.
+            # MLflow would check tables again, and refuse or convert missing values.
             model.metadata.signature.inputs = None
 
     def predict(self, inputs: Any, params: dict[str, Any]) -> Any:
@@ -191,7 +191,7 @@ def _param(value: Any, spec: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    # MLflow takes datetimes of params as texts and reads them itself.
+    # MLflow expects datetimes of params as strings and parses them itself.
     return value.isoformat() if isinstance(value, pd.Timestamp) else value
 
 
@@ -231,7 +231,7 @@ def _check_lengths(columns: dict[str, list[Any]]) -> None:
 def _kind(inputs: Any) -> tuple[int, Any]:
     if isinstance(inputs, pd.DataFrame):
         if not isinstance(inputs.index, pd.RangeIndex):
-            return len(inputs), object()  # an index of its own is lost beside other rows
+            return len(inputs), object()  # merging would lose the index
         return len(inputs), ("table", tuple(inputs.columns), tuple(map(str, inputs.dtypes)))
     if isinstance(inputs, dict):
         arrays = {name: np.asarray(value) for name, value in inputs.items()}
@@ -370,7 +370,7 @@ def _field(spec: TensorSpec | ColSpec | ParamSpec, name: str) -> FieldSpec:
         return FieldSpec(name=spec.name or name, datatype=known, shape=list(spec.shape))
     declared = spec.dtype if isinstance(spec, ParamSpec) else spec.type
     kind = str(getattr(declared, "name", "")).lower()
-    # Columns that hold lists or objects, dates and bytes are left to MLflow's own check.
+    # MLflow itself checks columns of lists, objects, dates and bytes.
     shape = [-1] if kind in _COLUMN_TYPES or kind == "string" else [-1, -1]
     required = bool(getattr(spec, "required", True))
     return FieldSpec(

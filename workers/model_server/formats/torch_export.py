@@ -12,7 +12,7 @@ from slipway.schemas.serving import Signature
 from workers.model_server.errors import NotReady
 from workers.model_server.formats.torch_module import TorchModel
 
-# Messages of torch without a GPU, compiled for one or not.
+# In torch's error messages without a GPU, whether or not it was built for CUDA.
 _NEEDS_GPU: Final = re.compile(r"CUDA|NVIDIA")
 
 

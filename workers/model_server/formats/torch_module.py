@@ -57,7 +57,7 @@ class TorchModel:
 
     def _infer_only(self) -> None:
         if not torch.is_inference_mode_enabled():
-            # It is a thread's own, and stays: entering and leaving costs what a small model does.
+            # The mode is per thread and stays on: to switch it costs as much as a small model.
             mode = torch.inference_mode()
             mode.__enter__()
             self._modes.append(mode)
@@ -67,7 +67,7 @@ class TorchModel:
         if self._device == "cpu" and type(value) is torch.Tensor:
             try:
                 return value.numpy()
-            except TypeError:  # numpy has no such type
+            except TypeError:  # numpy lacks this type
                 return _arrays(value)
         return _arrays(value)
 

@@ -38,9 +38,9 @@ def module_on(path: Path, device: str) -> Any:
         module: Any = torch.jit.load(  # type: ignore[no-untyped-call]
             str(path), map_location=device
         )
-    # Tracing writes its device beside each tensor that is made; map_location is for weights.
+    # Traced code contains its device for each new tensor. map_location only applies to weights.
     for part in module.modules():
-        with suppress(RuntimeError):  # it has no graph of its own
+        with suppress(RuntimeError):  # it has no graph
             for node in part.graph.findAllNodes("prim::Constant"):
                 if node.output().type().kind() == "DeviceObjType":
                     node.s_("value", device)

@@ -46,7 +46,7 @@ _PERSISTENT: Final = "/slipway/persistent"
 _CACHE: Final = "/slipway/cache"
 _PERSONAL: Final = "/slipway/personal"
 _SDK: Final = "/slipway/sdk"
-_TMP: Final = "/tmp"  # noqa: S108 - a file system of the container's own
+_TMP: Final = "/tmp"  # noqa: S108 - in the container's own file system
 _LABEL: Final = "slipway.attempt"
 _NOT_FOUND: Final = 404
 _CONFLICT: Final = 409
@@ -98,7 +98,7 @@ class DockerBackend:
             )
         try:
             if not await self._exists(handle):
-                # Only before the first start: later the folders are user code's to change.
+                # Only before the first start: afterwards user code may have changed the folders.
                 await asyncio.to_thread(self._give_folders, order)
                 network = await self._network(order.workload_id)
                 await self._create(handle, order, network)
@@ -151,7 +151,7 @@ class DockerBackend:
         try:
             await self._engine.post("/containers/create", description, name=self._named(handle))
         except EngineError as error:
-            if error.status != _CONFLICT:  # another call for the same handle was quicker
+            if error.status != _CONFLICT:  # a concurrent call for the same handle was faster
                 raise
 
     def _description(self, handle: str, order: LaunchSpec, network: str) -> dict[str, Any]:
@@ -244,7 +244,7 @@ class DockerBackend:
             first_rank=spec.first_rank,
             meeting=order.meeting,
             gpus=tuple(map(str, range(len(order.gpus)))),
-            # The container is the confinement, and its limits are the engine's.
+            # The container is the confinement, and the engine enforces its limits.
             confined=SandboxBoundary(level="container"),
             in_container=True,
             hang_after_s=spec.hang_after_s,
@@ -259,7 +259,7 @@ class DockerBackend:
             state = (await self._container(handle))["State"]
         except EngineError as error:
             return self._without_container(error, folder)
-        # First the container, then the journal: an end written in between is then not missed.
+        # Check the container before the journal, so that an end written in between is not missed.
         if Journal(StateFolder(folder.state).journal).ended():
             return Observation(Phase.ENDED)
         if state["Status"] == "created":
@@ -293,7 +293,7 @@ class DockerBackend:
         with suppress(OSError):
             state.ask_to_stop(request)
             if not os.getuid():
-                # Whoever owns the folder inside also reads what we leave there.
+                # The owner of the folder in the container must be able to read the file.
                 owner = state.path.stat()
                 os.chown(state.stop, owner.st_uid, owner.st_gid, follow_symlinks=False)
         with suppress(EngineError):

@@ -26,8 +26,8 @@ _PYTHON = re.compile(r"\d+\.\d+(?:\.\d+)?")
 _BUILD_LABEL: Final = "slipway.build"
 _EVERYBODY: Final = "all"
 INTERPRETER: Final = "/opt/environment/bin/python"
-# Two stages: what the build needs to reach a package index stays behind in the first, which is
-# removed by its label. The cache of layers is not used, for all projects would share it.
+# Two stages: settings for reaching the package index remain in the first one, which is removed by
+# its label. The layer cache is not used, because all projects would share it.
 _DOCKERFILE: Final = """\
 FROM {base} AS build
 LABEL {label}={build}
@@ -131,7 +131,7 @@ class Images:
             bundle = next(filter(Path.is_file, map(_path_in(variables), _AUTHORITIES)), None)
             if bundle is not None:
                 _add(tar, "files/authorities.pem", bundle.read_bytes())
-                # All of them: pip gives some of these more weight than its own option.
+                # All of them, because some take precedence over pip's own option.
                 variables.update(dict.fromkeys(_AUTHORITIES, "/slipway-build/authorities.pem"))
             for path in (*map(Path, _PIP_FILES), *self._extra_files):
                 if path.is_file():

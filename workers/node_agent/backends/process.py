@@ -149,7 +149,7 @@ class ProcessBackend:
                 str(python), readable=await places_of_environment(python)
             )
         else:
-            # Everybody's, so of wheels alone.
+            # Shared by all projects, so built from wheels only.
             spec = default_environment(self._settings.requirements)
             prepared = await self._environments.ensure(spec, log)
         self.warm.trust(prepared.runtime)
@@ -183,7 +183,7 @@ class ProcessBackend:
     def _launch(self, order: LaunchSpec) -> Launch:
         spec, folder = order.spec, order.folder
         limits = CgroupLimits(spec.resources.memory_bytes, spec.resources.cpu_millis)
-        # Several agents of one machine make their groups in one place.
+        # Several agents of one machine create their groups in the same parent.
         group = f"{self._folders.mark}-{handle_of(order.key)}"
         cgroup = self._cgroups.create(group, limits)
         write_atomically(folder.path / _GROUPS, json.dumps(asdict(cgroup)))
@@ -191,12 +191,12 @@ class ProcessBackend:
         contact.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         user = self._isolation.user_of(order.project)
         if user is not None:
-            # Others than the owner find their way to the socket in there by its exact name only.
+            # Users other than the owner can only reach the socket in it by its exact name.
             contact.parent.chmod(0o711)
             folder.path.chmod(0o711)
             for path in order.own_folders:
                 give_to(path, user.uid, user.gid)
-            # The folder of the project, in which its tasks find theirs by name.
+            # The project's folder, in which its tasks reach their own folders by name.
             order.persistent.parent.chmod(0o711)
         return Launch(
             task_id=order.key.task_id,
@@ -246,7 +246,7 @@ class ProcessBackend:
     def _short_tmp(self, folder: TaskFolder) -> str:
         """A short path of TMPDIR. A sandbox shows it as /tmp anyway."""
         if self._isolation.level == "namespaces":
-            return "/tmp"  # noqa: S108 - that of the sandbox
+            return "/tmp"  # noqa: S108 - the sandbox's own
         return short_link(folder.tmp)
 
     def _is_offline(self, spec: TaskSpec) -> bool:
@@ -263,7 +263,7 @@ class ProcessBackend:
         process = self._spawn_shim(launch)
         self._started[handle] = process
         try:
-            # A launch is larger than a pipe when its environment is; the shim reads at once.
+            # A launch with a large environment exceeds a pipe's buffer. The shim reads immediately.
             await asyncio.to_thread(_hand_over, process, launch.to_json().encode())
         except OSError as error:
             raise StartError(
@@ -306,7 +306,7 @@ class ProcessBackend:
         self._collect()
         folder = self._folder(handle)
         state = StateFolder(folder.state)
-        # First the process, then the journal: an end written in between is then not missed.
+        # Check the process before the journal, so that an end written in between is not missed.
         mark = state.shim()
         alive = mark is not None and mark.is_alive()
         if Journal(state.journal).ended():
@@ -396,7 +396,7 @@ class ProcessBackend:
 
 
 def _hand_over(process: subprocess.Popen[bytes], launch: bytes) -> None:
-    assert process.stdin is not None  # noqa: S101 - a pipe was asked for
+    assert process.stdin is not None  # noqa: S101 - a pipe, see above
     with process.stdin:
         process.stdin.write(launch)
 

@@ -60,7 +60,7 @@ class Invitation(Row):
     def group(self) -> Group:
         """The team or project it invites to."""
         group = self.project or self.team
-        assert group is not None  # noqa: S101  (the check constraint says so)
+        assert group is not None  # noqa: S101  (a check constraint ensures it)
         return group
 
     @property

@@ -165,7 +165,7 @@ class Membership(Row):
     def group(self) -> "Group":
         """The team or project the role is held in."""
         group = self.project or self.team
-        assert group is not None  # noqa: S101  (the check constraint says so)
+        assert group is not None  # noqa: S101  (a check constraint ensures it)
         return group
 
 

@@ -20,7 +20,7 @@ from slipway.schemas.agent import EnvironmentReport
 from slipway.schemas.base import forbidden_character
 
 MAX_REQUIREMENTS = 500
-# Longer ones hold many hashes, never one long name.
+# Longer lines contain many hashes, never a single long name.
 MAX_LINE = 20_000
 MAX_NAME = 200
 MAX_BUILD_LOG_BYTES = 64 * 1024**2

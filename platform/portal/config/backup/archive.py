@@ -96,7 +96,7 @@ class Writer:
         entry.size, entry.mode = size, 0o600
         counted = _Hashed(file, size)
         self._tar.addfile(entry, counted)
-        self._tar.members = []  # type: ignore[attr-defined]  # it remembers all of them otherwise
+        self._tar.members = []  # type: ignore[attr-defined]  # else it retains all members
         return counted.digest.hexdigest()
 
 

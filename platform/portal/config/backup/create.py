@@ -120,7 +120,7 @@ def _save_artifacts(writer: Writer, missing: list[str]) -> None:
         pieces = tree.read(name)
         try:
             first = next(pieces, b"")
-        except OSError:  # removed meanwhile
+        except OSError:  # removed concurrently
             missing.append(f"artifacts/{name}")
         else:
             writer.add_stream(f"artifacts/{name}", itertools.chain([first], pieces))

@@ -112,7 +112,7 @@ class SqliteTables:
         """Remove all rows."""
         for table in reversed(tables):
             cursor = self._connection.execute(f"SELECT 1 FROM {_quoted(table.name)} LIMIT 1")  # noqa: S608
-            if cursor.fetchone():  # an append-only table refuses even to delete no rows
+            if cursor.fetchone():  # an append-only table refuses a DELETE even if it is empty
                 self._connection.execute(f"DELETE FROM {_quoted(table.name)}")  # noqa: S608
 
     def write(self, table: TableCopy, columns: Sequence[str], rows: Iterable[Row]) -> None:

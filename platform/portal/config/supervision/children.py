@@ -57,7 +57,7 @@ def spawn(
         stdout=output,
         stderr=output,
         start_new_session=True,
-        preexec_fn=before_exec,  # noqa: PLW1509  (unsafe beside threads; the supervisor has none)
+        preexec_fn=before_exec,  # noqa: PLW1509  (unsafe with threads; the supervisor has none)
     )
     if child.stdin is not None:
         with contextlib.suppress(BrokenPipeError), child.stdin as pipe:

@@ -65,7 +65,7 @@ def holder_of(port: int) -> str:
 
 def _held_by(process: Path) -> set[str]:
     held = set()
-    with contextlib.suppress(OSError):  # it ended meanwhile, or belongs to another user
+    with contextlib.suppress(OSError):  # it has ended, or belongs to another user
         for link in (process / "fd").iterdir():
             with contextlib.suppress(OSError):
                 held.add(str(link.readlink()))

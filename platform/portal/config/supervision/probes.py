@@ -137,7 +137,7 @@ def touched(path: Path) -> Probe:
 
 
 def _silence_of(answer: bytes | str) -> str:
-    # A closed connection is an answer, too: a process closes it when a client has opened too many.
+    # A closed connection is a sign of life too: a process closes it if a client has too many open.
     return answer if isinstance(answer, str) else ""
 
 

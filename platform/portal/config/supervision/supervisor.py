@@ -56,7 +56,7 @@ class ProcessSpec:
     uses_others: bool = False
     # Optional: waited for, but the others run without it when it cannot start.
     optional: bool = False
-    # Whether `up` reports readiness only when this one is ready.
+    # If true, `up` reports readiness only when this one is ready.
     awaited: bool = True
     # Cleans up processes it left running: run after it has ended for good, unless cleanly.
     clear_up: tuple[str, ...] = ()
@@ -317,7 +317,7 @@ class Supervisor:
         ]
         loop.add_signal_handler(signal.SIGCHLD, self._on_child)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup stays nohup
+            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup remains in effect
                 loop.add_signal_handler(number, self._on_stop_signal, number)
         try:
             await self._serve(on_ready)

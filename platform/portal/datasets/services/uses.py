@@ -43,7 +43,7 @@ def record_use(
                 dataset_use = DatasetUse.objects.create(
                     version=version, workload=workload, run_id=run_id, declared=declared, by=by
                 )
-        except IntegrityError:  # recorded by another process meanwhile
+        except IntegrityError:  # another process recorded it concurrently
             dataset_use = same.get()
     return dataset_use
 

@@ -72,7 +72,7 @@ def main(budget_s: float, memory_bytes: int) -> None:
         batches = reader.read(source, path=document["path"], format=document["format"])
         has_any = False
         for batch in batches:
-            # A first look is always given, however little time there is.
+            # The first batch is always inspected, even if the time is up.
             if has_any and time.monotonic() > until:
                 reader.is_complete = False
                 break

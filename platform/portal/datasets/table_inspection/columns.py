@@ -31,7 +31,7 @@ _HASH_SPACE = 2**64
 _COUNTED = (ColumnKind.INTEGER, ColumnKind.BOOLEAN, ColumnKind.TEXT)
 _MOST_KEPT_NUMBERS = 16_000_000
 _MOST_KEPT_OF_A_COLUMN = 50_000
-# The beginning of a value, and the digest of one that is longer than that.
+# The beginning of a value, and the digest of a longer one.
 _Key = tuple[str, str]
 
 
@@ -158,7 +158,7 @@ class ColumnProfile:
         self._min = min(self._min, ends["min"].as_py())
         self._max = max(self._max, ends["max"].as_py())
         mean, variance = pc.mean(finite).as_py(), pc.variance(finite).as_py()
-        # Chan's way of merging means and sums of squares, which stays exact over many batches.
+        # Chan's algorithm for merging means and sums of squares, accurate over many batches.
         away, both = mean - self._mean, self._finite + count
         self._squares += variance * count + away * away * self._finite * count / both
         self._mean += away * count / both
@@ -186,7 +186,7 @@ class ColumnProfile:
         try:
             low, high = ends["min"].as_py(), ends["max"].as_py()
         except (ValueError, OverflowError):
-            return  # beyond the years that Python knows
+            return  # outside the range of Python's datetime
         if low is not None:
             before = self._ends or (low, high)
             self._ends = min(before[0], low), max(before[1], high)

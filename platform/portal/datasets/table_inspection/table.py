@@ -64,7 +64,7 @@ def _values(some: Any) -> list[Any]:
     try:
         return list(some.to_pylist())
     except (ValueError, OverflowError, KeyError, ImportError):
-        # A time beyond the years that Python knows, or in a zone that nobody knows.
+        # A time outside the range of Python's datetime, or in an unknown time zone.
         return list(pc.cast(pc.cast(some, pa.int64()), pa.string()).to_pylist())
 
 

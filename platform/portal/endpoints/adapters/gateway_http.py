@@ -11,7 +11,7 @@ from django.conf import settings
 from slipway.schemas.truncation import shorten
 
 _ANSWER_WITHIN_S = 30.0
-# The gateways know a new key within this time.
+# Gateways receive a new key within this time.
 _KNOWN_WITHIN_S = 3.0
 _ASK_AGAIN_S = 0.05
 _UNKNOWN_KEY = 401
@@ -43,7 +43,7 @@ def _send(method: str, path: str, key: str, body: dict[str, Any] | None) -> Gate
     until = time.monotonic() + _KNOWN_WITHIN_S
     began = time.perf_counter()
     try:
-        # This machine's authorities (SSL_CERT_FILE), and no proxy that its variables name.
+        # Trust this machine's authorities (SSL_CERT_FILE), but ignore its proxy variables.
         trusted = ssl.create_default_context()
         with httpx.Client(timeout=_ANSWER_WITHIN_S, trust_env=False, verify=trusted) as client:
             while True:

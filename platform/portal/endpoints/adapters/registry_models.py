@@ -105,7 +105,7 @@ class RegistryModels:
     def read(self, *, project_id: str, file: ServedFile) -> Iterator[bytes]:
         """Yield the bytes of a file of a version of that project."""
         if not file.place.startswith(f"workspaces/{project_id}/"):
-            raise NotFound  # the store holds every project's files, and a revision may read its own
+            raise NotFound  # files of all projects are there: a revision may only read its own
         folder = file.place.removesuffix(f"/{file.path}")
         try:
             yield from artifact_files().pieces(folder, file.path)
@@ -120,7 +120,7 @@ class RegistryModels:
         self, *, project_id: str, served: ServedModel, report: BatchingReport
     ) -> None:
         """Record how a ready replica of a version treats requests that wait together."""
-        with suppress(NotFound):  # the version may have been deleted meanwhile
+        with suppress(NotFound):  # the version may have been deleted concurrently
             note_batching(
                 project=Project.objects.get(pk=project_id),
                 model=served.model,

@@ -166,7 +166,7 @@ def _go_back(endpoint: Endpoint, by: User, message: str) -> None:
         switch(endpoint, current=current, target=warm, by=by, why=message, timestamp=clock.now())
         return
     done = Rollout.objects.filter(endpoint=endpoint, state=RolloutState.DONE, revision=current)
-    # A revision that failed meanwhile was rolled back already, and would fail again.
+    # A revision that has failed since was rolled back already, and would fail again.
     works = done.exclude(previous__isnull=True).exclude(previous__state=RevisionState.FAILED)
     before = works.select_related("previous").order_by("-pk").first()
     if before is None or before.previous is None:

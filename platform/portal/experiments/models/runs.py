@@ -9,7 +9,7 @@ from django.db import models
 from portal.experiments.models.experiments import Experiment
 from portal.experiments.models.tables import TrackingTable
 
-# How MLflow stores the infinities, which JSON cannot spell.
+# MLflow stores infinities as this value, because JSON cannot represent them.
 LARGEST = 1.7976931348623157e308
 
 

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from django.db import models
 
-# The entry of DATABASES that holds them.
+# Alias of their database in DATABASES.
 DATABASE = "tracking"
 
 

@@ -90,7 +90,7 @@ def _destroy(*, before: datetime, project_id: str | None) -> DeletionResult:
             removed += 1
             place = place_of(owner, uri)
             if place is not None:
-                # The folder of the run holds its artifacts and nothing else.
+                # The run's folder only contains its artifacts.
                 cleared += artifact_store().remove(place.removesuffix("/artifacts"))
         if len(due) < MOST_AT_ONCE:
             return DeletionResult(removed, cleared.count, cleared.size_bytes)

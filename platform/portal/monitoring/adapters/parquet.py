@@ -141,10 +141,10 @@ class Flat:
                 sql = f"SELECT {_shown(list(some))} FROM {_FILES} WHERE {held.text}"  # noqa: S608
                 read = self._ask(sql, [[path], *held.values])
                 if not read:
-                    break  # as the file holds none of them
+                    break  # the file contains none of them
                 for row in read:
                     rows[places[row["prediction_id"], row["row"]]] |= row
-        # A row that was erased meanwhile is in none of the files any more.
+        # A row erased concurrently is not in any of the files any more.
         return [{name: row.get(name) for name in names} for row in rows if row]
 
     def _growing(self) -> Iterator[list[str]]:

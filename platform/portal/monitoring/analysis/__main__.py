@@ -54,7 +54,7 @@ def main() -> int:
         order = orjson.loads(line)
         try:
             answer = _json({"result": _ORDERS[order["verb"]](**order["facts"])})
-        except Exception as error:  # noqa: BLE001  (one bad order must not take the others along)
+        except Exception as error:  # noqa: BLE001  (one bad request must not fail the others)
             text = f"{type(error).__name__}: {error}"[:500]
             answer = _json({"fault": text.encode(errors="replace").decode()})
         sys.stdout.buffer.write(answer + b"\n")

@@ -135,7 +135,7 @@ def _raw_rows(sources: Sequence[str]) -> Iterator[Row]:
         try:
             file = pq.ParquetFile(source)
         except FileNotFoundError:
-            continue  # merged into another file, which the next request names
+            continue  # merged into another file, which the next request includes
         with file:
             for batch in file.iter_batches(batch_size=2_000, columns=_RAW):
                 yield from batch.to_pylist()
@@ -164,7 +164,7 @@ def _flattened(raw: Row, named: SignatureColumns) -> tuple[list[Row], bool, bool
         requested, is_read = [], False
     records: list[Row] = []
     if status != _ANSWERED:
-        details[FAILED], is_read = status, True  # that it could not be read may be why it failed
+        details[FAILED], is_read = status, True  # an unreadable input may have caused the failure
     else:
         try:
             records = response_rows(raw["response"] or "")

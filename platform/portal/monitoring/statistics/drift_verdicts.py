@@ -150,7 +150,7 @@ def _measure(base: Baseline, values: Sequence[Any] | Floats) -> _Measured:
 def _in_sd(moved: float, base: Baseline) -> float:
     if base.sd > 0:
         return moved / base.sd
-    return 0.0 if moved == 0 else 10.0  # a constant that is constant no more
+    return 0.0 if moved == 0 else 10.0  # the value was constant and now varies
 
 
 def _tails(counts: Counts) -> Counts:

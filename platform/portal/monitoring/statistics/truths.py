@@ -44,7 +44,7 @@ def needed(names: Sequence[str], task: str = "") -> list[str]:
     scores = _scores(names)
     chosen = [single, *([CONFIDENCE] if CONFIDENCE in names else [])]
     if single == CLASS and "prediction" in names and task not in ("", CLASSIFICATION):
-        chosen.append("prediction")  # another revision answers one number
+        chosen.append("prediction")  # for revisions that respond with one number
     return chosen + (list(scores.values()) if len(scores) == 2 else [])
 
 
@@ -230,7 +230,7 @@ def _predicted_set(item: Outputs) -> tuple[frozenset[str], frozenset[str]] | Non
             items = frozenset(texts)
         return items, items
     if set(there) == {"prediction"}:
-        return None  # one number names no label
+        return None  # a single number has no labels
     values = {
         name.removeprefix(_CELL).removesuffix("]"): 1.0
         if value in (True, "true")

@@ -127,7 +127,7 @@ def _content(
 ) -> Content:
     """Return the content row of these bytes, created if the project has none."""
     digest = _digest(half)
-    # Locked, so that what frees contents nobody has sees the version that is about to have it.
+    # Locked, so that the task which deletes unreferenced contents sees the version to be added.
     contents = Content.objects.select_for_update(no_key=True).filter(
         project=file.project, digest=digest
     )
@@ -144,7 +144,7 @@ def _content(
         raise Conflict(
             "The notebook's stored content was being removed.", next_step="Save it again."
         )
-    if stored is not None:  # somebody saved the same meanwhile
+    if stored is not None:  # the same content was saved concurrently
         transaction.on_commit(partial(discard_bytes, stored))
     return known
 
@@ -259,7 +259,7 @@ def bytes_of(pieces: Iterator[bytes]) -> bytes:
             body += piece
         elif size > _MOST_READ_BYTES:
             break
-        # Else the rest is read and dropped: a client that is cut off never sees the reason.
+        # Otherwise read and drop the rest: a client that is cut off never sees the reason.
     if size > MAX_NOTEBOOK_BYTES:
         raise _too_large()
     return bytes(body)

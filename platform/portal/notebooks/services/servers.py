@@ -24,7 +24,7 @@ from slipway.schemas.notebook_servers import NotebookState, ServerEdit, ServerIn
 from slipway.schemas.workloads import ReasonCode
 
 MOST_A_PERSON = 20
-# Of all servers of a project: what is in it outlives them, see `persistent_key`.
+# Folder shared by all servers of a project. Its files survive them, see `persistent_key`.
 WORKSPACE = "workspace"
 _ARGV = ("slipway-lab",)
 _S_AN_HOUR = 3600
@@ -73,7 +73,7 @@ def _make(project: Project, by: User, name: str, tier: Tier, requested: ServerIn
                 tags=dict(requested.tags),
             )
     except IntegrityError:
-        _require_free(project, by, name)  # somebody launched the same meanwhile
+        _require_free(project, by, name)  # the same server was launched concurrently
         raise
 
 
@@ -98,7 +98,7 @@ def start_server(*, server: Server, by: User | None = None) -> Server:
         current = Server.objects.select_for_update(of=("self",), no_key=True).get(pk=server.pk)
         if current.status not in AT_REST:
             return server
-        # Changed meanwhile, perhaps: from here on nobody can.
+        # Perhaps changed concurrently. From here on they cannot change.
         server.refresh_from_db(fields=["tier", "max_lifetime_s"])
         _start(server, owner, environment)
         audit.record(
@@ -124,7 +124,7 @@ def _start(server: Server, by: User, environment: str) -> None:
                 backend=DEFAULT_BACKEND,
                 argv=_ARGV,
                 persistent_key=WORKSPACE,
-                # The owner's, whoever starts it: a schedule, for instance.
+                # The owner's folder, even if a schedule or another person starts the server.
                 personal_key=personal_key_of(server.owner_id),
             ),
             environment=environment,

@@ -13,7 +13,7 @@ from portal.core import clock
 
 KIND_STORAGE = "storage"
 KIND_CAPACITY = "capacity"
-# The part of labels that are tags. Those of groups are the names of kinds.
+# Part of labels that are tags. The parts of groups are the names of kinds.
 TAG = "tag"
 
 

@@ -43,7 +43,7 @@ def _with_defaults(options: dict[str, Any]) -> dict[str, Any]:
     }
     client: dict[str, Any] = {}
     if options.get("endpoint_url"):
-        # A bucket as a host name needs a wildcard in the DNS, which such servers seldom have.
+        # Buckets as host names need a DNS wildcard, which such servers seldom have.
         config["s3"] = {"addressing_style": "path"}
         client["region_name"] = "us-east-1"
     merged = {"use_listings_cache": False} | options
@@ -152,7 +152,7 @@ class S3Store(FsspecStore):
         parts = _in_parts(intake.passing(chunks))
         first = next(parts, b"")
         if len(first) < PART_BYTES:
-            # The stream has ended, its promises are checked and its digest is known.
+            # The stream has ended: the declaration is verified, and the digest is known.
             key = new_key(intake.sha256)
             with self.outages():
                 self._bucket.call("put_object", Key=self._prefix + key, Body=first)
@@ -298,7 +298,7 @@ class S3Store(FsspecStore):
                         break
                     marker = page["NextPartNumberMarker"]
                 self._bucket.call("abort_multipart_upload", **name)
-            except FileNotFoundError:  # finished or aborted meanwhile
+            except FileNotFoundError:  # finished or aborted concurrently
                 return CleanupResult()
         return CleanupResult(1, size_bytes)
 

@@ -158,7 +158,7 @@ def read_tar(source: BinaryIO, limits: ArchiveLimits, *, is_gzip: bool) -> Itera
     """
     gauge = Gauge(limits)
     counted = CountedSource(source, gauge)
-    # GzipFile needs no more of its source than `read`.
+    # GzipFile only uses `read` of its source.
     plain = gzip.GzipFile(fileobj=cast("BinaryIO", counted)) if is_gzip else counted
     stream = _Stream(plain, gauge)
     extensions, extension_count = _Extensions(), 0

@@ -15,7 +15,7 @@ from typing import BinaryIO, cast
 from portal.storage.archives.limits import ArchiveLimits, broken, too_large, unsafe
 from portal.storage.archives.members import PIECE_BYTES, Gauge, Member
 
-# Of the directory, for each member allowed: a fixed part of 46 bytes, its name, its extra fields.
+# Allowed size of a directory entry: a fixed part of 46 bytes, the name and extra fields.
 _DIRECTORY_BYTES_A_MEMBER = 512
 _LEAST_DIRECTORY_BYTES = 1024 * 1024
 _LOCAL_HEADER_BYTES = 30
@@ -86,7 +86,7 @@ def _refuse_overlaps(items: list[zipfile.ZipInfo]) -> None:
 def _member(
     archive: zipfile.ZipFile, info: zipfile.ZipInfo, gauge: Gauge, limits: ArchiveLimits
 ) -> Member:
-    # The library cuts the name at a NUL. The original counts.
+    # The library truncates the name at a NUL, so check the original.
     name = info.orig_filename
     mode = info.external_attr >> 16
     kind = stat.S_IFMT(mode)

@@ -29,7 +29,7 @@ from slipway.schemas.checkpoints import (
 )
 from slipway.schemas.workloads import ReasonCode, WorkloadState
 
-# What the manifest and the packing may add to the files.
+# Bytes that the manifest and the archive format may add to the files.
 _PACKING_BYTES = MAX_MANIFEST_BYTES + 16 * 1024**2
 _MOST_STEP = 2**53
 _LOST = frozenset({ReasonCode.NODE_LOST, ReasonCode.START_FAILED})
@@ -119,7 +119,7 @@ def _keep(
     checkpoints = Checkpoint.objects.filter(job=job)
     copied = {"file": file, "copied_at": clock.now()}
     if not checkpoints.filter(step=step).update(**copied):
-        # Not reported yet, or removed from the node while it was on its way.
+        # Not reported yet, or removed from the node during the upload.
         is_newest = not checkpoints.filter(step__gt=step).exists()
         details = {"step": step, "attempt": epoch, "size_bytes": size_bytes}
         Checkpoint.objects.create(job=job, is_on_node=is_newest, **details, **copied)

@@ -34,7 +34,7 @@ _S_AN_HOUR = 3600
 _S_A_MINUTE = 60
 _NAME_CHARACTERS = 100
 _NOTEBOOK_PROGRAM = "slipway.notebook_job"
-# Linux takes no single argument or variable beyond 128 KiB; all parameters are one variable too.
+# Linux limits one argument or variable to 128 KiB. All parameters together are one variable too.
 MAX_PARAMS_BYTES = 64 * 1024
 MAX_ARGS_BYTES = 64 * 1024
 

@@ -75,7 +75,7 @@ def keep_snapshot(*, project: Project, by: User, stored: StoredBytes) -> Snapsho
                 "created_by": by,
             },
         )
-        if not fresh:  # somebody sent the same bytes meanwhile, and theirs are kept
+        if not fresh:  # the same bytes were uploaded concurrently: retain that copy
             file.delete()
     return snapshot
 

@@ -19,7 +19,7 @@ from slipway.schemas.training import JobIn
 
 RECENT_CODE = 20
 MAX_NODES, MAX_PROCS, MAX_ATTEMPTS = 1024, 256, 20
-# A word for each way to share the work, and what it means to the person who trains.
+# Strategies, each with its description for users.
 STRATEGIES = {
     "auto": "Slipway chooses by model size and hardware, and explains the choice.",
     "ddp": "Every rank holds the whole model and a share of each batch. Start here.",

@@ -92,7 +92,7 @@ class EditServer(ServerTimes):
         super().__init__(*args, **kwargs)
         self.wanted: ServerEdit | None = None
         tier = self.fields["tier"]
-        assert isinstance(tier, forms.ChoiceField)  # noqa: S101  (said above)
+        assert isinstance(tier, forms.ChoiceField)  # noqa: S101  (declared above)
         tier.choices = tiers
         if not is_at_rest:
             for name in ("tier", "max_hours"):

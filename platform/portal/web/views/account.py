@@ -34,7 +34,7 @@ class JoinView(SignupView):
             return response
         try:
             return redirect(address_of(accept(secret=secret, by=self.user).group))
-        except SlipwayError as error:  # withdrawn while the form was filled in
+        except SlipwayError as error:  # revoked while the form was open
             messages.error(self.request, error.message)
             return response
 

@@ -228,7 +228,7 @@ def project_endpoint_try(request: HttpRequest, project: str, endpoint: str) -> H
             "is_good": answered.status == _OK,
             "body": shorten(body, _MOST_SHOWN),
         }
-    # A part of a page is taken over only from an answer that is good.
+    # htmx swaps in a fragment only if the status is a success.
     is_part = request.headers.get("HX-Request") == "true"
     status = 200 if is_part else status_of(form)
     return render(request, "web/endpoints/try.html", context | WHERE, status=status)

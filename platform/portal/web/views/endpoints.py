@@ -87,7 +87,7 @@ def project_endpoint(request: HttpRequest, project: str, endpoint: str) -> HttpR
     context = page_of(standing, require_principal(request).user) | {
         "may_run": gated_role(request).at_least(Role.CONTRIBUTOR)
     }
-    if request.headers.get("HX-Request") != "true":  # what comes anew by itself needs none of it
+    if request.headers.get("HX-Request") != "true":  # refreshes need none of this
         example = example_for(current_of(standing))
         context |= {
             "trial": Trial(initial={"request": example}),

@@ -139,7 +139,7 @@ def _priced(project: Project, by: User, form: NewJob) -> dict[str, Any]:
         )
     except SlipwayError as error:
         return {"quote": None, "quote_fault": words_of(error), "meaning": meaning}
-    except (ValidationError, ValueError):  # what is typed is not complete yet
+    except (ValidationError, ValueError):  # the input is not complete yet
         return {"quote": None, "quote_fault": "", "meaning": meaning}
     most = round(quote.nano_usd_per_hour * hours) if hours else None
     return {

@@ -68,7 +68,7 @@ def project_job(request: HttpRequest, project: str, job: str) -> HttpResponse:
     project_row, viewer = gated_project(request), require_principal(request).user
     standing = standing_of(job_of(project_row, job), viewer)
     context = page_of(standing) | {"may_run": gated_role(request).at_least(Role.CONTRIBUTOR)}
-    if request.headers.get("HX-Request") != "true":  # a refreshed state brings no log with it
+    if request.headers.get("HX-Request") != "true":  # a refresh of the state contains no log
         context |= tail_of(standing.workload, request)
         run = run_of(standing.workload)
         context |= {

@@ -23,7 +23,7 @@ from portal.web.shortlist import shortlist
 from portal.web.urls_for import address_of, gated_group
 from slipway.schemas.accounts import Role, Scope
 
-# Each row has forms of its own; fifty of them took most of the time the page may take.
+# Each row has its own forms, and fifty rows took most of the page's time budget.
 ROWS = 25
 SORTS = {"email": "user__email", "role": "role"}
 OPEN_SHOWN = 50

@@ -82,7 +82,7 @@ def _wanted(form: ProjectStages | Gates, rules: ProjectRules) -> RulesIn:
     assert value is not None  # noqa: S101  (the form is valid)
     place = (value.kind, value.name.lower())
     before = [item for item in declared if (item.kind, item.name.lower()) == place]
-    # The form shows one measurement; more of them, declared through the API, stay.
+    # The form has one measurement. Further ones, declared through the API, are retained.
     more = [gate for item in before for gate in item.gates if gate.kind == "evaluation"][1:]
     others = [item for item in declared if item not in before]
     target_gates = TargetGates(kind=value.kind, name=value.name, gates=[*value.gates, *more])

@@ -77,7 +77,7 @@ def project_notebook_file(request: HttpRequest, project: str, notebook: str) -> 
     file, viewer = gated_notebook(request), require_principal(request).user
     versions = NotebookVersion.objects.complete().filter(file=file)
     runs = recent_runs(file, viewer)
-    is_part = request.headers.get("HX-Request") == "true"  # which brings no cells with it
+    is_part = request.headers.get("HX-Request") == "true"  # a fragment without cells
     context = {
         "preview": None if is_part else _preview(versions.get(number=file.head)),
         "preview_fault": _TOO_LARGE,

@@ -91,7 +91,7 @@ def _priced(project: Project, by: User, form: LaunchServer) -> dict[str, Any]:
         )
     except SlipwayError as error:
         return {"quote": None, "quote_fault": words_of(error)}
-    except ValueError:  # of the schema: what is typed is not complete yet
+    except ValueError:  # from the schema: the input is not complete yet
         return {"quote": None, "quote_fault": ""}
     hours = requested.max_hours
     return {

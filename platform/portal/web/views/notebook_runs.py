@@ -100,7 +100,7 @@ def _priced(version: NotebookVersion, by: User, form: RunNotebook) -> dict[str, 
         quote = quote_run(version=version, by=by, wish=wish)
     except SlipwayError as error:
         return {"quote": None, "quote_fault": words_of(error)}
-    except ValueError:  # of the schema: what is typed is no tier's name
+    except ValueError:  # from the schema: not a valid name of a tier
         return {"quote": None, "quote_fault": "There is no such tier."}
     most = round(quote.nano_usd_per_hour * hours) if hours else None
     refused = not all(budget.would_admit for budget in quote.budgets)

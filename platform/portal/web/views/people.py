@@ -18,7 +18,7 @@ from portal.web.forms.submission import carry_out, one_click, sent
 from portal.web.list_query import listing, word
 
 SORTS = {"name": "name", "email": "email"}
-# What the buttons of the page ask for: `is_active`, `is_administrator`.
+# Changes made by the buttons of the page: `is_active`, `is_administrator`.
 CHANGES: dict[str, tuple[bool | None, bool | None]] = {
     "reinstate": (True, None),
     "promote": (None, True),

@@ -19,9 +19,9 @@ from portal.web.framed_pages import MOST_BYTES, framed_page
 from portal.web.run_files import PAGES, PICTURES
 from slipway.schemas.accounts import Role, Scope
 
-# What shows an artifact has no origin, so no cookie, no storage and no page of the portal is within
-# its reach, and it may load nothing from anywhere. Only pages have scripts, and only in a frame:
-# nothing stops a page in a tab of its own from leading that tab elsewhere.
+# A document that shows an artifact has an opaque origin, so it has no access to cookies, storage or
+# pages of the portal, and it may not load anything. Only HTML pages may run scripts, and only in a
+# frame: in a tab of its own, a page with scripts could navigate that tab elsewhere.
 _CAGE: dict[str, list[str]] = {
     "sandbox": [],
     "default-src": ["'none'"],
@@ -55,7 +55,7 @@ def project_run_file(request: HttpRequest, project: str, run: str) -> HttpRespon
     response: HttpResponseBase = _answer(request, kind, "inline")
     size_bytes = int(response.headers["Content-Length"])
     cage = _CAGE
-    # Only browsers that reach the portal by https or on their own machine say where it is shown.
+    # Browsers send the header only over HTTPS or to their own machine.
     is_framed = request.headers.get("Sec-Fetch-Dest") in _FRAMES
     if ending in PAGES and is_framed and size_bytes <= MOST_BYTES:
         cage = _CAGE_OF_SCRIPTS

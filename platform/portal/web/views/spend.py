@@ -38,7 +38,7 @@ _WHERE = {"room": "spend"}
 _BUDGETS_AT_HOME = 3
 _BUDGETS_SHOWN = 50
 _SHARES_SHOWN = 15
-# What one might buy, when nothing is known: a small server without GPUs.
+# Defaults without data: a small server without GPUs.
 _PRICE = 9000.0
 _HOURS = 400.0
 

@@ -137,9 +137,9 @@ class Workload(Row):
         ]
         indexes: ClassVar[list[models.Index]] = [
             models.Index(fields=["project", "-id"], name="workload_by_project"),
-            # What ran before under the same name, which tells what the next one may cost.
+            # Earlier workloads of the same name, from which the next one's cost is estimated.
             models.Index(fields=["project", "name", "-id"], name="workload_by_name"),
-            # The queue of each project, in order; nothing else is in it.
+            # The queue of each project, in its order. Contains queued workloads only.
             models.Index(
                 fields=["project", "-priority", "id"],
                 condition=Q(state="queued"),

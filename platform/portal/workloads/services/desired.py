@@ -96,7 +96,7 @@ def _spec(lease: Lease, workload: Workload, secrets: dict[str, str]) -> TaskSpec
         ),
         gpu_indices=lease.gpu_indices,
         warm=spec.warm or kind.warm if BACKENDS[spec.backend].can_warm else None,
-        # Within the project, so that no other tenant's workload can name it.
+        # Prefixed with the project, so that another tenant's workload cannot name it.
         persistent_key=f"{workload.project_id}/{spec.persistent_key or workload.pk}",
         personal_key=f"{workload.project_id}/{spec.personal_key}" if spec.personal_key else None,
         stop_grace_s=grace_s,

@@ -14,7 +14,7 @@ from slipway.schemas.workloads import ReasonCode
 MAX_APPEND_BYTES = 8 * 1024**2
 MAX_LOG_BYTES = 16 * 1024**3
 MOST_LEASES = 1000
-# An agent says when it has sent the last byte. One that died before it could is waited for so long.
+# An agent reports that it has sent the last byte. If it died before, a log is complete after this.
 _LAST_WORD = timedelta(seconds=30)
 _NEVER_RAN = frozenset({ReasonCode.START_FAILED, ReasonCode.ENVIRONMENT_FAILED})
 
@@ -93,7 +93,7 @@ def _append(key: str, offset: int, pieces: Iterable[bytes]) -> int:
             )
         size = store.append(key, offset, piece)
         offset += len(piece)
-        if size < offset:  # a gap before this piece: the rest cannot be taken either
+        if size < offset:  # a gap before this piece: the rest cannot be appended either
             break
     return size
 
@@ -177,7 +177,7 @@ def log_places(
 def log_of(*, workload: Workload, attempt: int, rank: int) -> RankLog:
     """Return how far one log has come. Raises NotFound if there is no such attempt or rank."""
     lease = _lease(workload, attempt, rank)
-    # First whether it can grow, then its size: so a complete log is never cut short.
+    # Check for completeness before reading the size, so that a complete log is never cut short.
     is_complete = _is_complete(lease, rank)
     return RankLog(attempt, rank, log_store().size(_key(lease, rank)), is_complete)
 
@@ -193,7 +193,7 @@ def _is_complete(lease: Lease, rank: int) -> bool:
     """Return True if nothing will be added to the log of a rank."""
     if lease.ended_at is None:
         return False
-    if lease.reason == ReasonCode.NODE_LOST:  # its agent is not listened to any more
+    if lease.reason == ReasonCode.NODE_LOST:  # later reports of its agent are refused
         return True
     if lease.started_at is None and lease.reason in _NEVER_RAN:
         return True

@@ -78,7 +78,7 @@ def submit_workload(*, project: Project, by: User, spec: WorkloadRequest) -> Wor
                 return before
             return _submit(project, by, kind, name, spec)
     except IntegrityError:
-        before = _earlier(project, spec)  # somebody submitted with the same key meanwhile
+        before = _earlier(project, spec)  # submitted with the same key concurrently
         if before is None:
             raise
         return before

@@ -140,7 +140,7 @@ class ParameterClient:
             parameters |= packed.tensors
             self._versions[server] = frame.version
             if server == 0:
-                # All servers see the same pushes; the first speaks for them.
+                # All servers receive the same pushes, so the first one's flags and loss suffice.
                 self.flags, loss = frame.flags, frame.loss
         return parameters, loss
 

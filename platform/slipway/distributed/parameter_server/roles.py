@@ -100,7 +100,7 @@ class WorkerEngine:
 
     def pause(self) -> None:
         """Let the others continue without this worker until its next step."""
-        with contextlib.suppress(PeerLost):  # servers that are gone wait for nobody
+        with contextlib.suppress(PeerLost):  # servers that are gone do not wait for this worker
             self._client.leave()
 
     def state_dict(self) -> dict[str, torch.Tensor]:
@@ -242,7 +242,7 @@ def start_role(
         layouts,
         worker=rank,
         secret=secret,
-        # A server answers late when it waits for a silent worker, at most its own patience.
+        # A server waits for a silent worker before it responds, at most for its own timeout.
         timeout_s=2 * timeout_s + _SLACK_S,
     )
     return WorkerEngine(
@@ -272,6 +272,6 @@ def _own_address() -> str:
     meeting_point = os.environ.get("MASTER_ADDR", "127.0.0.1")
     family, _, _, _, address = socket.getaddrinfo(meeting_point, 9, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        # Nothing is sent: connecting a datagram socket only chooses the way.
+        # No packet is sent: connecting a datagram socket only asks the routing table.
         probe.connect(address)
         return str(probe.getsockname()[0])

@@ -48,7 +48,7 @@ class Server:
             held.close()
 
     def _start(self, work: Callable[[], None]) -> None:
-        # A daemon: a rank that fails elsewhere must not hang on its connections.
+        # A daemon, so that a rank that fails elsewhere does not wait for its connections.
         threading.Thread(target=work, name="parameter-server", daemon=True).start()
 
     def _listen(self) -> None:
@@ -56,7 +56,7 @@ class Server:
             try:
                 connection, _ = self._listener.accept()
             except OSError:
-                return  # closed
+                return  # the listener was closed
             self._start(lambda held=connection: self._serve(held))  # type: ignore[misc]
 
     def _serve(self, connection: socket.socket) -> None:
@@ -80,7 +80,7 @@ class Server:
         except OSError as error:
             logger.warning("A connection to the parameter server was refused: %s", error)
             return None
-        # A step may take any time; a machine that vanished is found by keep-alive messages.
+        # A step may take any time. Keep-alive messages detect a machine that is gone.
         connection.settimeout(None)
         self._shard.greet(worker)
         return worker

@@ -61,7 +61,7 @@ class Shard:
     ) -> None:
         self._packed = PackedShard(layout)
         self._packed.fill(values)
-        # The parameters are views into the bytes that are sent.
+        # The parameters are views of the buffer that is sent.
         self._parameters = {n: nn.Parameter(view) for n, view in self._packed.tensors.items()}
         self._optimizers = Optimizers(list(self._parameters.items()), factory, schedule, clip)
         self._servers = servers
@@ -71,7 +71,7 @@ class Shard:
         self._loss = 0.0
         self._stop = False
         self._frozen: tuple[int, bytes] = (-1, b"")
-        self._clocks = dict.fromkeys(range(workers), 0)  # of the workers that count
+        self._clocks = dict.fromkeys(range(workers), 0)  # of the active workers
         self._workers = workers
         self._unseen = set(range(workers))
         self._gone: set[int] = set()
@@ -161,7 +161,7 @@ class Shard:
 
     def _push_to_round(self, frame: Frame, gradient: PackedShard) -> None:
         if frame.version != self._version:
-            return  # made of parameters of an earlier round: it was given up and came back
+            return  # of an earlier round: the worker was dropped and came back
         self._pending[frame.worker] = _Pushed(frame.weight, frame.loss, gradient)
         version = self._version
         self._finish_round()
@@ -228,7 +228,7 @@ class Shard:
         if self._frozen[0] != self._version:
             self._frozen = (self._version, bytes(self._packed.buffer))
         flags = Flag.STOP if self._stop else 0
-        # One that only paused still leads: two that write at once would spoil each other's work.
+        # A paused worker remains the leader: two that write at once would corrupt the files.
         others = set(range(self._workers)) - self._gone - self._silent
         if worker == min(others, default=worker):
             flags |= Flag.LEADER

@@ -25,7 +25,7 @@ from enum import IntEnum
 NONCE_BYTES = 32
 PROOF_BYTES = 32
 HANDSHAKE_TIMEOUT_S = 10.0
-# The state of an optimizer describes itself; this bounds the description.
+# The state of an optimizer has a description. This limits its size.
 MAX_DESCRIPTION_BYTES = 64 * 2**20
 
 _HEADER = struct.Struct("!4sBBHIQQddQ")

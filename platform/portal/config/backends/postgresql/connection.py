@@ -14,7 +14,7 @@ from portal.core.db_patience import SLICE_S, DatabaseAway, Patience, WaitForOthe
 # The value psycopg sends to a generator while nothing has arrived.
 _NOTHING: Final = 0
 _WATCH_ANSWERS_WITHIN_S: Final = 0.3
-# The server commits this much before its client gives up, or not at all.
+# The server commits at least this long before its client gives up, or not at all.
 _MARGIN_S: Final = 0.3
 _LEAST_S: Final = 0.2
 

@@ -86,7 +86,7 @@ def passphrase_of(path: Path, options: dict[str, Any]) -> str | None:
     """Return the passphrase of an existing backup. Raises BackupError and OSError."""
     if options["unencrypted"]:
         return None
-    # Do not prompt for the passphrase of an unencrypted file.
+    # Do not ask for a passphrase if the file is not encrypted.
     return known_passphrase(options["passphrase_file"], _variable()) if is_encrypted(path) else ""
 
 

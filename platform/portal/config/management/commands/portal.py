@@ -46,7 +46,7 @@ class Command(BaseCommand):
             http=_protocol(settings),
             ws="none",
             lifespan="off",
-            # Which X-Forwarded-* headers to believe is Django's decision (SLIPWAY_TRUSTED_PROXIES).
+            # Django decides which X-Forwarded-* headers to trust (SLIPWAY_TRUSTED_PROXIES).
             proxy_headers=False,
             server_header=False,
             access_log=False,

@@ -64,7 +64,7 @@ class Command(BaseCommand):
         folder = folder_of(env())
         if not folder.is_dir():
             return
-        # By force: an older copy of its configuration may contain keys that are missing today.
+        # With --force also keys that the present configuration lacks: an older copy may have them.
         done = subprocess.run(
             [
                 *(sys.executable, "-m", "workers.gateway.revoke", "--force"),

@@ -148,7 +148,7 @@ def batch_of(content: Mapping[str, Any], size: int) -> Batch:
     run_id = run_id_of(content)
     for metric in metrics:
         _only(metric, "key", "value", "timestamp", "step", "run_id")
-        # `mlflow.log_metrics` says with each metric once more which run it is of.
+        # `mlflow.log_metrics` repeats the run's id with each metric.
         if metric.get("run_id", run_id) != run_id:
             raise Unusual
     named = pairs_of(params, _MOST_PARAM)

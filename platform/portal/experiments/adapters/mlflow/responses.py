@@ -18,7 +18,7 @@ _INFO = (
     "r.artifact_uri, r.lifecycle_stage"
 )
 _OURS = "runs r JOIN experiments e ON e.experiment_id = r.experiment_id"
-# SQLite takes no more parameters than this in one statement, on any build.
+# All builds of SQLite accept at least this many parameters per statement.
 _AT_ONCE = 500
 _STAGES = {
     "ACTIVE_ONLY": ("active",),

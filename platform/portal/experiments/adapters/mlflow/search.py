@@ -73,8 +73,8 @@ def add_conditions(where: SqlConditions, conditions: Sequence[FilterCondition]) 
         else:
             named = few if named is None else named & few
     if named:
-        # By their ids and by no other index: without statistics, SQLite walks all runs of the
-        # experiment in the order of the list instead. A sign in front changes nothing else.
+        # Force the index of ids: without statistics, SQLite would scan all runs of the experiment
+        # in the order of the list. A unary plus disables the other index and changes nothing else.
         where.terms = [f"+{it}" if it.startswith(_EXPERIMENT) else it for it in where.terms]
         where.add(f"r.run_uuid IN ({marks(sorted(named))})", *sorted(named))
     elif named is not None:

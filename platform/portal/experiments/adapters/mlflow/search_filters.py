@@ -22,9 +22,9 @@ from portal.experiments.filters import (
 
 _MOST_ORDERS = 20
 _LONGEST = 6_000
-# Characters that no quoted text may hold here: what ends it, escapes, and controls.
+# Quoted text without quotes, backslashes and control characters.
 _PLAIN = r"[^'\"`\\\x00-\x1f\x7f]"
-# These stay keywords behind a dot, to MLflow's parser.
+# MLflow's parser treats these as keywords even after a dot.
 _WORD = r"(?!(?i:case|in|values|using|from|as)\b)[A-Za-z]\w*"
 _KEY = rf"(?:{_WORD}(?:\.{_WORD})*|`{_PLAIN}+`|\"{_PLAIN}+\")"
 _LOGGED = rf"(?:metrics?|param(?:s|eters?)?|tags?)\.{_KEY}"
@@ -76,7 +76,7 @@ def conditions_of(text: str) -> tuple[FilterCondition, ...]:
             raise Unusual
         if filter_condition.value is None and filter_condition.field.kind is FieldKind.METRIC:
             raise Unusual
-    # A name is what the tag says, which older clients alone have written.
+    # The tag holds the name. Old clients write only the tag.
     name = RunField(FieldKind.TAG, RUN_NAME)
     return tuple(
         replace(filter_condition, field=name)

@@ -13,7 +13,7 @@ from django.db import connections
 from portal.experiments.filters import FieldKind, FilterCondition, RunField
 from portal.experiments.models.tables import DATABASE
 
-# As long as the first characters of a value that the indexes hold, see `indexes`.
+# Number of leading characters of a value in the indexes, see `indexes`.
 PREFIX = 64
 LARGEST = 1.7976931348623157e308
 Row = tuple[Any, ...]
@@ -91,7 +91,7 @@ def like(column: str, pattern: str, *, ignores_case: bool) -> tuple[str, str]:
         return f"{column} {'ILIKE' if ignores_case else 'LIKE'} %s", pattern
     if ignores_case:
         return f"{column} LIKE %s", pattern
-    # SQLite's LIKE takes A for a; GLOB does not, and writes its patterns in another way.
+    # SQLite's LIKE ignores case. GLOB does not, but has another syntax for patterns.
     glob = "".join({"%": "*", "_": "?"}.get(c, f"[{c}]" if c in "*?[" else c) for c in pattern)
     return f"{column} GLOB %s", glob
 

@@ -235,7 +235,7 @@ def _sampled(run_search: RunSearch) -> tuple[list[str], bool]:
     items = [row[0] for row in newest[:half]]
     if len(newest) <= half:
         return items, True
-    # What is logged changes with time, so the oldest are looked at too.
+    # Runs log different keys over time, so the oldest ones are read too.
     oldest = rows(
         f"SELECT run_uuid FROM runs WHERE {place} ORDER BY start_time LIMIT {half}", values
     )

@@ -88,7 +88,7 @@ class SqlTrash:
     def destroy(self, run_id: str) -> str | None:
         """Delete a run in the trash for good. Returns the location of its artifacts."""
         with transaction.atomic(using=DATABASE):
-            # The row is taken first, so that nobody takes the run out of the bin meanwhile.
+            # Lock the row first, so that the run cannot be restored concurrently.
             taken = change(
                 "UPDATE runs SET deleted_time = deleted_time "
                 "WHERE run_uuid = %s AND lifecycle_stage = 'deleted'",

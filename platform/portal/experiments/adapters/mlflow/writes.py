@@ -23,7 +23,7 @@ _NEWER = """ON CONFLICT (key, run_uuid) DO UPDATE SET value = excluded.value,
     WHERE (excluded.step, excluded.timestamp, excluded.value)
         > (latest_metrics.step, latest_metrics.timestamp, latest_metrics.value)"""
 _REPLACE = "ON CONFLICT (key, run_uuid) DO UPDATE SET value = excluded.value"
-# The run is asked for, and its project and state checked, by the statement that writes.
+# Part of each statement that writes: finds the run, and checks its project and state.
 _OURS = """SELECT r.run_uuid FROM runs r JOIN experiments e ON e.experiment_id = r.experiment_id
     WHERE r.run_uuid = %s AND e.workspace = %s AND r.lifecycle_stage = 'active'"""
 _ARRAYS = "unnest(%s::text[], %s::float8[], %s::int8[], %s::int8[], %s::bool[]) AS u(k, v, t, s, n)"
@@ -32,8 +32,7 @@ _POSTGRES_METRICS = f"""WITH ours AS ({_OURS}),
         ON CONFLICT DO NOTHING),
     latest AS (INSERT INTO {_LATEST} SELECT k, v, t, s, n, run_uuid FROM ours, {_ARRAYS} {_NEWER})
     SELECT run_uuid FROM ours"""
-# SQLite has one writer: those of this process wait for each other here, in turn, and not by asking
-# again and again for its lock.
+# SQLite allows one writer. Writers of this process queue here, instead of polling for its lock.
 _SQLITE_TURN = Lock()
 
 
