@@ -118,14 +118,14 @@ def _approve(alice: Window) -> None:
     page = alice.go(f"{VERSION}/1/promote?stage=Production").page
     alice.says("It doubles, as it should.")
     press(page, "Approve")
-    alice.toast("The request is approved.")
+    alice.toast("Request approved.")
 
 
 def _promote_to_production(bob: Window) -> None:
     page = bob.go(f"{VERSION}/1/promote?stage=Production").page
     bob.says("has approved.")
     page.get_by_role("button", name="Promote", exact=True).click()
-    bob.toast("Version 1 is at the stage Production.")
+    bob.toast("Version 1 is now at the stage Production.")
 
 
 def _create(bob: Window) -> None:

@@ -103,7 +103,7 @@ def test_a_curve_moves_while_a_client_logs_and_three_runs_are_compared(
     page.get_by_role("link", name="digits").click()
     for name in ("moving", "lr-0.2", "lr-0.3"):
         page.get_by_label(f"Choose {name}").check()
-    window.says("3 runs chosen")
+    window.says("3 runs selected")
     page.get_by_role("button", name="Compare").click()
     window.says("3 runs side by side")
     expect(page.locator("#relations")).to_have_attribute("data-drawn", "3", timeout=PATIENCE_MS)

@@ -84,7 +84,7 @@ def _submit(window: Window, folder: Path, **params: object) -> str:
     window.go(f"{PROJECT}/jobs/new")
     page = window.page
     page.locator("#id_code").set_input_files(_script(folder))
-    expect(page.locator("#code-state")).to_contain_text("is here", timeout=PATIENCE_MS)
+    expect(page.locator("#code-state")).to_contain_text("uploaded", timeout=PATIENCE_MS)
     expect(page.get_by_label("Script", exact=True)).to_have_value("train.py")
     lines = "\n".join(f"{name}={value}" for name, value in params.items())
     page.get_by_label("Parameters").fill(lines)

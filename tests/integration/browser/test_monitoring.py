@@ -288,7 +288,7 @@ def _become_data(watched: Watched, window: Window) -> None:
     page.get_by_role("button", name="Filter").click()
     page.get_by_role("textbox", name="Dataset").fill("hard-digits")
     page.get_by_role("button", name="Create version").click()
-    window.toast("hard-digits gets another version within a minute.")
+    window.toast("hard-digits gets a new version within a minute.")
     client = watched.client
     wait_for(
         lambda: (

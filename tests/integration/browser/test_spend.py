@@ -86,7 +86,7 @@ def test_a_budget_of_cents_alerts_stops_and_lets_resume_to_the_same_metric(
     (tmp_path / "train.py").write_text(SCRIPT)
     alice.go("/p/cents/jobs/new")
     page.locator("#id_code").set_input_files(tmp_path / "train.py")
-    expect(page.locator("#code-state")).to_contain_text("is here", timeout=PATIENCE_MS)
+    expect(page.locator("#code-state")).to_contain_text("uploaded", timeout=PATIENCE_MS)
     page.get_by_role("radio", name=re.compile("Dear")).check()
     expect(page.locator("#quote")).to_contain_text("no history yet")
     expect(page.locator("#quote")).to_contain_text("$0.065 of $0.065 left")

@@ -128,7 +128,7 @@ def test_a_role_is_changed_and_shown_live_in_another_window(window: Open, projec
     bob = window("bob").go(f"/p/{project}/members")
     alice = window("alice").go(f"/p/{project}/members")
     alice.page.get_by_label("Role of Bob").select_option("maintainer")
-    alice.toast("Bob is maintainer now")
+    alice.toast("Bob is now maintainer")
     row = bob.page.locator("#members-rows tr", has_text="bob@example.org")
     expect(row).to_contain_text("maintainer", timeout=PATIENCE_MS)
 
@@ -291,7 +291,7 @@ def test_every_form_works_without_scripts(window: Open, project: str) -> None:
     row = alice.page.locator("#members-rows tr", has_text="bob@example.org")
     row.get_by_role("combobox").select_option("viewer")
     row.get_by_role("button", name="Set").click()
-    alice.says("Bob is viewer now")
+    alice.says("Bob is now viewer")
     alice.page.get_by_role("link", name="Remove Bob").click()
     alice.says("Remove Bob from")
     alice.page.get_by_role("button", name="Remove Bob").click()
