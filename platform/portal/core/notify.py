@@ -2,8 +2,8 @@
 
 Code whose changes others wait for calls `notify_listeners` in the transaction of the change. On
 PostgreSQL that is a NOTIFY, which is delivered once the transaction has committed and its rows are
-visible. On SQLite the data version is polled forty times a second, which costs microseconds. Notifications may
-be lost: the threads of a `ChangeListener` also poll once a second.
+visible. On SQLite the data version is polled forty times a second, which costs microseconds.
+Notifications may be lost: the threads of a `ChangeListener` also poll once a second.
 """
 
 import threading

@@ -256,8 +256,9 @@ def record_first(
         return None
     words = (
         f"The first {result['rows']:,} rows it predicted, because "
-        f"{_missing_rows_reason(revision_id)}: problems that existed from the start are not detected. Log rows with "
-        "slipway.track.data in the run of the next version."
+        f"{_missing_rows_reason(revision_id)}: problems that existed from the start are not "
+        "detected. Log "
+        "rows with slipway.track.data in the run of the next version."
     )
     try:
         with transaction.atomic():

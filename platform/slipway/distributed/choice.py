@@ -82,8 +82,8 @@ def _single_rank(details: Facts) -> Choice:
         return Choice("ddp", f"there is one rank, and {_state_size(details)} fit on its device.")
     return Choice(
         "zero3+offload",
-        f"there is one rank, and {_state_size(details)} do not fit on its device, which has room for "
-        f"{_size(details.usable_bytes)}: weights rest in the memory of the host.",
+        f"there is one rank, and {_state_size(details)} do not fit on its device, which has "
+        f"room for {_size(details.usable_bytes)}: weights rest in the memory of the host.",
     )
 
 
@@ -126,8 +126,8 @@ def _sharded(details: Facts) -> Choice | None:
     if machines > 1 and slow and per_machine > 1 and held_within <= details.usable_bytes:
         return Choice(
             f"ddp={machines}*zero3={per_machine}",
-            f"{_state_size(details)} fit divided over the {per_machine} ranks of one machine, and the "
-            "network between machines is slow: weights are gathered within a machine, only "
+            f"{_state_size(details)} fit divided over the {per_machine} ranks of one machine, "
+            "and the network between machines is slow: weights are gathered within a machine, only "
             "gradients travel between them.",
         )
     if slow and (pipeline := _pipeline_that_fits(details)) is not None:
@@ -166,8 +166,8 @@ def _offloaded(details: Facts) -> Choice:
         )
     return Choice(
         "zero3+offload",
-        f"{_state_size(details)} fit neither on {details.world_size} devices nor in the memory of their "
-        f"hosts ({_size(details.host_memory_bytes)} a rank): this is the thriftiest strategy, but "
+        f"{_state_size(details)} fit neither on {details.world_size} devices nor in the memory of "
+        f"their hosts ({_size(details.host_memory_bytes)} a rank): this is the thriftiest strategy, but "
         "expect to run out of memory; start more ranks.",
     )
 
