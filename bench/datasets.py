@@ -51,7 +51,7 @@ def one_file(folder: Path) -> None:
     big_file(folder / "one.bin", mib=64, seed=1)
 
 
-def many_files(count: int) -> Callable[[Path], None]:
+def small_files_writer(count: int) -> Callable[[Path], None]:
     """Return what writes small files, a thousand to a folder."""
 
     def write(folder: Path) -> None:
@@ -63,7 +63,7 @@ def many_files(count: int) -> Callable[[Path], None]:
     return write
 
 
-def many_bytes(gib: int) -> Callable[[Path], None]:
+def large_files_writer(gib: int) -> Callable[[Path], None]:
     """Return what writes files of 2 GiB at most, that many GiB together."""
 
     def write(folder: Path) -> None:
@@ -81,7 +81,7 @@ def big_file(path: Path, *, mib: int, seed: int) -> None:
             file.write((seed << 32 | number).to_bytes(8, "big") + _PATTERN)
 
 
-class Measured:
+class MeasuredPlatform:
     """A Slipway whose processes' memory is looked at."""
 
     def __init__(self, running: RunningPortal, folder: Path) -> None:
@@ -152,14 +152,14 @@ def main() -> None:
     parser.add_argument("--gib", type=int, default=20)
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
-    shapes = {f"memory_{given.files}_files": many_files(given.files)}
+    shapes = {f"memory_{given.files}_files": small_files_writer(given.files)}
     if given.gib:
-        shapes[f"memory_{given.gib}_gib"] = many_bytes(given.gib)
+        shapes[f"memory_{given.gib}_gib"] = large_files_writer(given.gib)
     cases = {}
     with tempfile.TemporaryDirectory(prefix="slipway-bench-") as name:
         folder = Path(name)
         with running_portal(folder / "portal", command=("up", "--no-input")) as running:
-            measured = Measured(running, folder)
+            measured = MeasuredPlatform(running, folder)
             peer = measured.pushed_and_fetched("one", one_file)
             for shape, write in shapes.items():
                 ours = measured.pushed_and_fetched(shape.replace("_", "-"), write)

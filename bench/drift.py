@@ -71,7 +71,7 @@ def _shifted(seed: int) -> tuple[Table, list[Table], int]:
     return base, windows, moved
 
 
-class Ours:
+class SlipwayDetector:
     """Slipway: significant, large enough, enough rows, twice in a row."""
 
     def __init__(self, base: Table) -> None:
@@ -116,7 +116,9 @@ def _is_drift(metric: dict[str, Any]) -> bool:
     return value < limit if is_p_value else value >= limit
 
 
-def _rates(kind: type[Ours] | type[Evidently], models: int, trials: int) -> dict[str, float]:
+def _rates(
+    kind: type[SlipwayDetector] | type[Evidently], models: int, trials: int
+) -> dict[str, float]:
     false = 0
     for seed in range(models):
         base, windows = _week(seed)
@@ -130,7 +132,7 @@ def _rates(kind: type[Ours] | type[Evidently], models: int, trials: int) -> dict
     return {"false_alarm_rate": false / models, "power_0.3sd": found / trials}
 
 
-def _of_peer(models: int, trials: int) -> dict[str, float]:
+def _evidently_rates(models: int, trials: int) -> dict[str, float]:
     """Return Evidently's rates, of its own environment; nothing where it cannot be installed."""
     folder = CACHE / "evidently"
     ready = folder / ".ready"
@@ -164,8 +166,8 @@ def main() -> None:
     if given.as_peer:
         print(json.dumps(_rates(Evidently, given.models, given.trials)))
         return
-    ours = _rates(Ours, given.models, given.trials)
-    peer = {} if given.no_peer else _of_peer(given.peer_models, given.peer_trials)
+    ours = _rates(SlipwayDetector, given.models, given.trials)
+    peer = {} if given.no_peer else _evidently_rates(given.peer_models, given.peer_trials)
     bounds = {"false_alarm_rate": f"<= {BOUND_FALSE}", "power_0.3sd": f">= {BOUND_POWER}"}
     for name, rate in ours.items():
         beside = f"{peer[name]:.4f}" if peer else "not run"

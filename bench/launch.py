@@ -69,7 +69,7 @@ def read(output: str, word: str) -> float:
     return next(float(line.split()[1]) for line in output.splitlines() if line.startswith(word))
 
 
-def by_torchrun(folder: Path, steps: int) -> tuple[float, float]:
+def time_torchrun(folder: Path, steps: int) -> tuple[float, float]:
     """Seconds to the first step, and for one step."""
     (folder / "train.py").write_text(SCRIPT)
     command = [
@@ -97,7 +97,7 @@ def platform() -> Iterator[tuple[Jobs, Path]]:
             yield Jobs(api, poll_s=POLL_S), place.data_dir
 
 
-def make_cold(jobs: Jobs) -> Jobs:
+def create_cold_project(jobs: Jobs) -> Jobs:
     """Make a project whose jobs start cold: one of its variables is read as Python starts."""
     made = jobs.api.post("/projects", json={"name": "Cold"})
     made.raise_for_status()
@@ -107,7 +107,7 @@ def make_cold(jobs: Jobs) -> Jobs:
     return Jobs(jobs.api, project=slug, poll_s=POLL_S)
 
 
-def by_slipway(jobs: Jobs, steps: int) -> tuple[float, float]:
+def time_slipway(jobs: Jobs, steps: int) -> tuple[float, float]:
     """The same as a job, from the upload of its code to the step."""
     submitted = time.time()
     # The largest tier is the whole machine, which torchrun uses too.
@@ -145,11 +145,11 @@ def measure(rounds: int, steps: int) -> dict[str, Any]:
     found: dict[str, list[tuple[float, float]]] = {"torchrun": [], "warm": [], "cold": []}
     recoveries: list[float] = []
     with platform() as (jobs, data_dir), tempfile.TemporaryDirectory() as folder:
-        cold = make_cold(jobs)
+        cold = create_cold_project(jobs)
         for number in range(rounds):
-            found["torchrun"].append(by_torchrun(Path(folder), steps))
-            found["warm"].append(by_slipway(jobs, steps))
-            found["cold"].append(by_slipway(cold, steps))
+            found["torchrun"].append(time_torchrun(Path(folder), steps))
+            found["warm"].append(time_slipway(jobs, steps))
+            found["cold"].append(time_slipway(cold, steps))
             recoveries.append(recovery(jobs, data_dir))
             line = ", ".join(f"{way} {seen[-1][0]:.2f} s" for way, seen in found.items())
             line += f", again after a kill {recoveries[-1]:.2f} s"

@@ -104,7 +104,9 @@ def _measure(running: RunningPortal, rounds: int, known: str) -> dict[str, list[
     place = "/projects/watched/endpoints/bench"
     found: dict[str, list[float]] = {}
     now = time.time()
-    spans = {name: moment(now - days * 86_400) for name, days in (("day", 1), ("month", 30))}
+    spans = {
+        name: format_timestamp(now - days * 86_400) for name, days in (("day", 1), ("month", 30))
+    }
     calls = {
         f"{name}: {what}": f"{place}/monitoring?since={since}{more}"
         for name, since in spans.items()
@@ -149,7 +151,7 @@ def _peak_mib(running: RunningPortal) -> float:
     return int(line.split()[1]) / 1024
 
 
-def moment(unix_s: float) -> str:
+def format_timestamp(unix_s: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(unix_s))
 
 

@@ -95,7 +95,7 @@ def _without_analysis(predict: Callable[[], object]) -> Iterator[None]:
                 os.kill(pid, signal.SIGCONT)
 
 
-def _counted(endpoints: Endpoints) -> int:
+def _count_predictions(endpoints: Endpoints) -> int:
     """Return how many predictions the monitoring has summed up."""
     found: dict[str, Any] = endpoints.call("GET", f"endpoints/{_WATCHED}/monitoring")
     return int(found["predictions"])
@@ -108,13 +108,13 @@ def _measure(
     beside: list[float] = []
     alone: list[float] = []
     latencies(seconds)  # warm up, so that a cold start does not count
-    before = _counted(endpoints)
+    before = _count_predictions(endpoints)
     for _ in range(rounds):
         with _without_analysis(partial(latencies, 15.0)):
             alone += latencies(seconds)
         latencies(15.0)  # work off the backlog, unmeasured
         beside += latencies(seconds)
-    return beside, alone, _counted(endpoints) - before
+    return beside, alone, _count_predictions(endpoints) - before
 
 
 def main() -> None:

@@ -29,7 +29,7 @@ import httpx
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "platform"), str(ROOT)]
 
-from bench.monitoring import fill, moment  # noqa: E402  (the path comes first)
+from bench.monitoring import fill, format_timestamp  # noqa: E402  (the path comes first)
 from portal.monitoring.analyst import analyst  # noqa: E402
 from slipway.schemas.serving import EndpointLimits  # noqa: E402
 from tests.portals import RunningPortal, running_portal  # noqa: E402
@@ -99,7 +99,7 @@ def _analysis(running: RunningPortal, stack: ExitStack) -> list[Callable[[], Non
 
 def _views(running: RunningPortal, stack: ExitStack) -> list[Callable[[], None]]:
     """Return what two people do who ask for slices of a month."""
-    since = moment(time.time() - 30 * 86_400)
+    since = format_timestamp(time.time() - 30 * 86_400)
     address = (
         f"/projects/watched/endpoints/bench/monitoring?since={since}"
         "&feature=f3&operator=%3E&value=0.5"

@@ -61,7 +61,7 @@ _TOKEN = "a-token-of-the-bench-alone"
 
 
 @dataclass(frozen=True)
-class Opened:
+class BenchServer:
     """What a round needs of either side: start a server and say where; then stop it.
 
     `idle` starts some servers, answers the processes that are there because of them, and stops
@@ -75,7 +75,7 @@ class Opened:
 
 
 @contextmanager
-def ours(folder: Path) -> Iterator[Opened]:
+def run_slipway(folder: Path) -> Iterator[BenchServer]:
     """Start the platform, sign in, and wait until a process is warm."""
     with running_notebooks(folder) as running:
         running.program.wait_for_text("jupyterlab process is warm", within_s=180)
@@ -91,16 +91,18 @@ def ours(folder: Path) -> Iterator[Opened]:
             person.api.post(f"{SERVERS}/{held[-1]}/stop").raise_for_status()
             person.wait_for(held[-1], "stopped")
 
-        yield Opened(
+        yield BenchServer(
             start,
             stop,
             lambda: _cookies(person.browser),
-            lambda count: _idle_ours(running, person, count),
+            lambda count: _idle_slipway_servers(running, person, count),
         )
 
 
 @contextmanager
-def _idle_ours(running: RunningPortal, person: Person, count: int) -> Iterator[list[int]]:
+def _idle_slipway_servers(
+    running: RunningPortal, person: Person, count: int
+) -> Iterator[list[int]]:
     servers = [person.ready(f"idle-{number}", tier="desk") for number in range(count)]
     try:
         yield _processes_of_ours(running, count)
@@ -125,7 +127,7 @@ def _processes_of_ours(running: RunningPortal, count: int) -> list[int]:
 
 
 @contextmanager
-def plain(folder: Path) -> Iterator[Opened]:
+def plain(folder: Path) -> Iterator[BenchServer]:
     """Start a JupyterHub as its own documentation does, with somebody signed in."""
     port, hub, proxy = free_ports(3)
     settings = _PLAIN.format(
@@ -148,7 +150,7 @@ def plain(folder: Path) -> Iterator[Opened]:
     )
     url = f"http://127.0.0.1:{port}"
     try:
-        wait_for(lambda: _answers(f"{url}/hub/health"), "a plain Hub", within_s=_PATIENCE_S)
+        wait_for(lambda: _is_reachable(f"{url}/hub/health"), "a plain Hub", within_s=_PATIENCE_S)
         browser = httpx.Client(follow_redirects=True, timeout=60)
         page = browser.get(f"{url}/hub/login")
         xsrf = str(browser.cookies.get("_xsrf"))
@@ -156,11 +158,11 @@ def plain(folder: Path) -> Iterator[Opened]:
         browser.post(f"{url}/hub/login?next=/hub/token", data=form).raise_for_status()
         assert page.is_success, page.text
         api = httpx.Client(base_url=f"{url}/hub/api", headers={"Authorization": f"token {_TOKEN}"})
-        yield Opened(
+        yield BenchServer(
             lambda: _started(api, url),
             lambda: _stopped(api),
             lambda: _cookies(browser),
-            lambda count: _idle_plain(api, process.pid, count),
+            lambda count: _idle_plain_servers(api, process.pid, count),
         )
     finally:
         os.killpg(process.pid, signal.SIGTERM)
@@ -168,7 +170,7 @@ def plain(folder: Path) -> Iterator[Opened]:
 
 
 @contextmanager
-def _idle_plain(api: httpx.Client, hub: int, count: int) -> Iterator[list[int]]:
+def _idle_plain_servers(api: httpx.Client, hub: int, count: int) -> Iterator[list[int]]:
     names = [f"idle-{number}" for number in range(count)]
     try:
         for name in names:
@@ -205,7 +207,7 @@ def memory_mib(pids: list[int]) -> float:
     return sum(int(share) for share in shares) / 1024
 
 
-def _answers(url: str) -> bool:
+def _is_reachable(url: str) -> bool:
     try:
         return httpx.get(url, timeout=2).is_success
     except httpx.TransportError:
@@ -224,7 +226,7 @@ def _cookies(client: httpx.Client) -> list[dict[str, Any]]:
     ]
 
 
-def one_round(side: Opened, browser: Browser) -> tuple[float, float]:
+def measure_round(side: BenchServer, browser: Browser) -> tuple[float, float]:
     """Answer the seconds to a ready server, and to a launcher that can be clicked."""
     context = browser.new_context()
     context.add_cookies(side.cookies())  # type: ignore[arg-type]
@@ -246,14 +248,14 @@ def measure(rounds: int, servers: int) -> dict[str, Any]:
     with ExitStack() as stack:
         folders = [Path(stack.enter_context(tempfile.TemporaryDirectory())) for _ in range(2)]
         sides = {
-            "ours": stack.enter_context(ours(folders[0])),
+            "ours": stack.enter_context(run_slipway(folders[0])),
             "plain": stack.enter_context(plain(folders[1])),
         }
         playwright = stack.enter_context(sync_playwright())
         browser = playwright.chromium.launch(executable_path=EXECUTABLE, args=FLAGS)
         for number in range(rounds):
             for name, side in sides.items():
-                found[name].append(one_round(side, browser))
+                found[name].append(measure_round(side, browser))
             said = ", ".join(f"{name} {seen[-1][0]:.2f} s" for name, seen in found.items())
             print(f"round {number + 1}: ready after {said}", flush=True)
         browser.close()
@@ -265,7 +267,7 @@ def measure(rounds: int, servers: int) -> dict[str, Any]:
     }
 
 
-def _memory_of(side: Opened, servers: int) -> float:
+def _memory_of(side: BenchServer, servers: int) -> float:
     with side.idle(servers) as processes:
         return memory_mib(processes) / servers
 

@@ -100,7 +100,7 @@ def sign_in(portal: RunningPortal) -> httpx.Client:
     return browser
 
 
-def asked(route: Route, values: dict[str, str]) -> str | None:
+def request_path(route: Route, values: dict[str, str]) -> str | None:
     """Return the path to ask for, or None for a stream, an export, or a route of other verbs."""
     unknown = set(route.parameters) - set(values)
     streams = route.template.endswith(("/events", "/export", "/content")) or "events" in route.name
@@ -139,7 +139,7 @@ def main() -> None:
         browser = sign_in(portal)
         print(f"{'address':48} {'p50 ms':>8} {'p95 ms':>8}")
         for route in sorted(routes(), key=lambda route: route.template):
-            path = asked(route, values)
+            path = request_path(route, values)
             times = measure(browser, path, arguments.rounds) if path else None
             if times is None:
                 continue

@@ -166,7 +166,7 @@ _READ: dict[str, Callable[[Path, Path, str], list[Any]]] = {
 }
 
 
-def _shown(value: Any, *, quoted: bool) -> str:
+def _format_value(value: Any, *, quoted: bool) -> str:
     if value is None or value != value or str(value) in ("NaT", "<NA>"):
         return "missing"
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**63:
@@ -189,7 +189,7 @@ def read_all(readers: list[str]) -> dict[str, dict[str, dict[str, Any]]]:
                 except Exception as error:  # noqa: BLE001
                     result: dict[str, Any] = {"error": " ".join(str(error).split())[:120]}
                 else:
-                    shown = [_shown(value, quoted="mixed" in case.path) for value in values]
+                    shown = [_format_value(value, quoted="mixed" in case.path) for value in values]
                     result = {"values": shown, "is_exact": shown in case.exact}
             results.setdefault(case.title, {})[reader] = result
     return results

@@ -57,7 +57,7 @@ PACKAGES = ("Django", "celery", "mlflow", "torch", "jupyterhub", "duckdb", "pyar
 
 
 @dataclass
-class Found:
+class ScriptResult:
     """What the runs of one script said: its cases, or why there are none."""
 
     name: str
@@ -66,7 +66,7 @@ class Found:
     seconds: float = 0.0
 
 
-def run_script(name: str, arguments: Sequence[str], *, within_s: float | None) -> Found:
+def run_script(name: str, arguments: Sequence[str], *, within_s: float | None) -> ScriptResult:
     """Run one script once; what it started dies with it when the time is over."""
     began = time.monotonic()
     process = subprocess.Popen(
@@ -77,12 +77,12 @@ def run_script(name: str, arguments: Sequence[str], *, within_s: float | None) -
         text=True,
         start_new_session=True,
     )
-    found = Found(name)
+    found = ScriptResult(name)
     try:
         said, _ = process.communicate(timeout=within_s)
         found.runs, found.failure = read_output(said, process.returncode)
         if found.failure:
-            found.failure += f" (all it said: {_kept(name, said)})"
+            found.failure += f" (all it said: {_save_output(name, said)})"
     except subprocess.TimeoutExpired:
         found.failure = f"stopped after {within_s:.0f} s, when the time was over"
     finally:
@@ -91,7 +91,7 @@ def run_script(name: str, arguments: Sequence[str], *, within_s: float | None) -
     return found
 
 
-def _kept(name: str, said: str) -> str:
+def _save_output(name: str, said: str) -> str:
     """Keep what a script said that gave no figures; returns the file, seen from the top folder."""
     file = KEPT / f"{name}.log"
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -167,7 +167,7 @@ def _commit() -> str:
     return done.stdout.strip() or "unknown"
 
 
-def table(results: Sequence[Found], about: Mapping[str, str], *, quick: bool) -> str:
+def table(results: Sequence[ScriptResult], about: Mapping[str, str], *, quick: bool) -> str:
     """Return the table as Markdown."""
     lines = [f"{name}: {value}  " for name, value in about.items()]
     if quick:
@@ -175,7 +175,7 @@ def table(results: Sequence[Found], about: Mapping[str, str], *, quick: bool) ->
     lines += ["", "| comparison | ours | peer | ratio | unit |", "|---|---|---|---|---|"]
     for found in results:
         for name, case in medians(found.runs).items():
-            figures = " | ".join(_shown(case[one]) for one in ("ours", "peer", "ratio"))
+            figures = " | ".join(_format_figure(case[one]) for one in ("ours", "peer", "ratio"))
             lines.append(f"| {found.name} `{name}` | {figures} | {case['unit']} |")
     failures = [f"- `{found.name}`: {found.failure}" for found in results if found.failure]
     if failures:
@@ -183,11 +183,11 @@ def table(results: Sequence[Found], about: Mapping[str, str], *, quick: bool) ->
     return "\n".join(lines) + "\n"
 
 
-def _shown(value: float | None) -> str:
+def _format_figure(value: float | None) -> str:
     return "" if value is None else f"{value:,.4g}"
 
 
-def put_between_marks(text: str, made: str) -> str:
+def replace_between_markers(text: str, made: str) -> str:
     """Return a page with the table between its marks replaced, or added at its end."""
     block = f"{BEGIN}\n{made}{END}"
     if BEGIN in text and END in text:
@@ -213,9 +213,9 @@ def read_arguments() -> argparse.Namespace:
     return arguments
 
 
-def run_all(names: Sequence[str], *, quick: bool, repeat: int) -> list[Found]:
+def run_all(names: Sequence[str], *, quick: bool, repeat: int) -> list[ScriptResult]:
     """Run the scripts, the repeats interleaved, within five minutes where it has to be quick."""
-    results = {name: Found(name) for name in names}
+    results = {name: ScriptResult(name) for name in names}
     deadline = time.monotonic() + QUICK_S if quick else None
     for turn in range(repeat):
         for name, found in results.items():
@@ -249,7 +249,7 @@ def main() -> int:
     (KEPT / "results.json").write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
     if arguments.write:
         page = RESULTS.read_text(encoding="utf-8")
-        RESULTS.write_text(put_between_marks(page, made), encoding="utf-8")
+        RESULTS.write_text(replace_between_markers(page, made), encoding="utf-8")
     print(f"\n{made}")
     late = "not reached", "stopped after"
     missed = [one for one in results if one.failure and not one.failure.startswith(late)]

@@ -56,7 +56,7 @@ CPUS_A_NODE = 48
 PASSES = 9
 
 
-def make_house() -> tuple[User, list[Project], Tier]:
+def create_fixtures() -> tuple[User, list[Project], Tier]:
     """Make people, twenty projects in five teams, and a tier."""
     register_kind(Kind("job", "job"))
     user = User.objects.create_user("bench@example.org")
@@ -127,14 +127,14 @@ def fill(size: int, user: User, projects: list[Project], tier: Tier) -> None:
             Share.objects.add(project.pk, project.team_id, queued=mine)
 
 
-def keep_nodes_well() -> None:
+def refresh_heartbeats() -> None:
     """Let every node be heard, as its agent would meanwhile."""
     Node.objects.update(last_seen_at=clock.now())
 
 
 def timed_pass() -> tuple[float, int, int]:
     """Run one pass; returns its milliseconds and how many it placed and looked at."""
-    keep_nodes_well()
+    refresh_heartbeats()
     began = time.perf_counter()
     result = run_pass()
     return (time.perf_counter() - began) * 1000, result.placed, result.examined
@@ -170,7 +170,7 @@ def measure() -> dict[str, dict[str, float | str]]:
     """Measure every size, and print a line for each."""
     allow_creation()
     call_command("migrate", verbosity=0)
-    user, projects, tier = make_house()
+    user, projects, tier = create_fixtures()
     cases: dict[str, dict[str, float | str]] = {}
     for size in SIZES:
         placing = placing_ms(size, user, projects, tier)

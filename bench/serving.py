@@ -54,10 +54,10 @@ from bench.serving_figures import (  # noqa: E402
     Pair,
     best_peers,
     case,
+    comparison_cases,
     middles,
     p50_ms,
     p99_ms,
-    side_by_side,
 )
 from bench.serving_peers.modules import ROW, WORDS, build_models  # noqa: E402
 from bench.serving_peers.starting import PACKAGES, PEERS, command_of, save_mlflow  # noqa: E402
@@ -188,7 +188,7 @@ def signature(kind: str) -> Signature:
 
 
 @contextmanager
-def ours(
+def serve_slipway(
     file: Path, kind: str, limits: EndpointLimits, *, mode: BatchingMode | None = None
 ) -> Iterator[tuple[Plane, Target, float]]:
     """Serve a module by gateway and replica; also the seconds until the first good answer."""
@@ -311,7 +311,7 @@ def encoder_cases(file: Path, folder: Path, seconds: float) -> Cases:
     """The transformer through everything, beside the module at the same batch size."""
     span_s = max(4.0, seconds)
     alone, served = [], []
-    with ours(file, "encoder", GENEROUS) as (_, target, _):
+    with serve_slipway(file, "encoder", GENEROUS) as (_, target, _):
         target.press(folder, 16, 2.0)
         # Alternate, because the speed of a shared machine changes from minute to minute.
         for _ in range(TURNS):
@@ -324,8 +324,8 @@ def encoder_cases(file: Path, folder: Path, seconds: float) -> Cases:
 def batching_cases(file: Path, folder: Path, seconds: float) -> Cases:
     """Requests merged, as golden rows prove they may be, beside each by itself."""
     with (
-        ours(file, "mlp", GENEROUS) as (_, merged, _),
-        ours(file, "mlp", GENEROUS, mode=BatchingMode.REQUESTS) as (_, alone, _),
+        serve_slipway(file, "mlp", GENEROUS) as (_, merged, _),
+        serve_slipway(file, "mlp", GENEROUS, mode=BatchingMode.REQUESTS) as (_, alone, _),
     ):
         pair = Pair(*measure([merged, alone], folder, TURNS, seconds, [16, 64]))
     return {
@@ -341,7 +341,7 @@ def overload_cases(file: Path, folder: Path, seconds: float) -> Cases:
     able: list[float] = []
     good: list[float] = []
     for _ in range(OVERLOAD_STARTS):
-        with ours(file, "mlp", limits) as (_, target, _):
+        with serve_slipway(file, "mlp", limits) as (_, target, _):
             for _ in range(TURNS):
                 target.press(folder, 64, settled_s)
                 able.append(target.press(folder, 64, seconds).rps)
@@ -368,16 +368,16 @@ def at_half_load(
     return found
 
 
-def measure_ours(
+def measure_slipway(
     file: Path, folder: Path, rounds: int, seconds: float
 ) -> tuple[Loads, list[Halves], float]:
     """Return what we reach, what is seen at half load, and how long a start took."""
-    with ours(file, "mlp", GENEROUS) as (_, target, took):
+    with serve_slipway(file, "mlp", GENEROUS) as (_, target, took):
         (found,) = measure([target], folder, rounds, seconds)
         return found, at_half_load(target, file, folder, rounds, seconds), took
 
 
-def meet_again(
+def rerun_best_peers(
     pairs: dict[str, Pair], file: Path, folder: Path, rounds: int, seconds: float
 ) -> list[Halves]:
     """Start the best peers and ours once more; also what is seen at half load of each start."""
@@ -387,7 +387,7 @@ def meet_again(
         numbers = [number for number in CONCURRENCY if name in best[number]]
         with (
             peer_server(name, folder, file) as (target, _),
-            ours(file, "mlp", GENEROUS) as (_, own, _),
+            serve_slipway(file, "mlp", GENEROUS) as (_, own, _),
         ):
             pairs[name].add(Pair(*measure([own, target], folder, rounds, seconds, numbers)))
             half += at_half_load(own, file, folder, rounds, seconds) if 64 in numbers else []
@@ -421,7 +421,7 @@ def run(arguments: argparse.Namespace, folder: Path, say: Callable[[str], None])
         save_mlflow(folder, file)
     for name in ["", *names, ""]:
         if not name:
-            found, paused, took = measure_ours(file, folder, arguments.rounds, arguments.seconds)
+            found, paused, took = measure_slipway(file, folder, arguments.rounds, arguments.seconds)
             started["ours"].append(took)
             half += paused
             for number, loads in found.items():
@@ -431,7 +431,7 @@ def run(arguments: argparse.Namespace, folder: Path, say: Callable[[str], None])
         try:
             with (
                 peer_server(name, folder, file) as (target, took),
-                ours(file, "mlp", GENEROUS) as (_, own, took_ours),
+                serve_slipway(file, "mlp", GENEROUS) as (_, own, took_ours),
             ):
                 started[name] = [took]
                 started["ours"].append(took_ours)
@@ -442,10 +442,10 @@ def run(arguments: argparse.Namespace, folder: Path, say: Callable[[str], None])
             say(f"{name}: not measured: {error}")
     for start in range(1, arguments.starts if pairs else 1):
         try:
-            half += meet_again(pairs, file, folder, arguments.rounds, arguments.seconds)
+            half += rerun_best_peers(pairs, file, folder, arguments.rounds, arguments.seconds)
         except (RuntimeError, subprocess.CalledProcessError) as error:
             say(f"start {start + 1} of the best: not measured: {error}")
-    cases = side_by_side(pairs, started)
+    cases = comparison_cases(pairs, started)
     cases |= latency_cases(half, mine[1], file)
     cases |= batching_cases(file, folder, arguments.seconds)
     cases |= overload_cases(file, folder, arguments.seconds)

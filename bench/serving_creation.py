@@ -39,7 +39,7 @@ def creation_cases(folder: Path, *, rounds: int) -> dict[str, dict[str, Any]]:
         for number in range(rounds):
             warm.append(_create(endpoints, f"warm-{number}", version))
             endpoints.call("DELETE", f"endpoints/warm-{number}")
-            peer.append(_serve_by_mlflow(model, folder))
+            peer.append(_time_mlflow_start(model, folder))
         endpoints.call("DELETE", "endpoints/cold")
         # Replicas survive a stop of the platform by design, so wait until these have ended.
         wait_for(lambda: _all_ended(endpoints), "end of all replicas", within_s=WITHIN_S)
@@ -75,7 +75,7 @@ def _is_warm(endpoints: Endpoints) -> bool:
     return "a serving process is warm" in endpoints.running.log()
 
 
-def _serve_by_mlflow(model: Path, folder: Path) -> float:
+def _time_mlflow_start(model: Path, folder: Path) -> float:
     """Return the seconds from starting MLflow's model server to its first good answer."""
     (port,) = free_ports(1)
     command = [sys.executable, "-m", "mlflow", "models", "serve", "-m", str(model)]
@@ -92,7 +92,7 @@ def _serve_by_mlflow(model: Path, folder: Path) -> float:
             env=os.environ | {"PATH": path},
         )
         try:
-            wait_for(lambda: _answers(port, child, place), "answer of MLflow", within_s=WITHIN_S)
+            wait_for(lambda: _is_ready(port, child, place), "answer of MLflow", within_s=WITHIN_S)
             return time.perf_counter() - began
         finally:
             with suppress(ProcessLookupError):
@@ -100,7 +100,7 @@ def _serve_by_mlflow(model: Path, folder: Path) -> float:
             child.wait(10)
 
 
-def _answers(port: int, child: subprocess.Popen[bytes], log: Path) -> bool:
+def _is_ready(port: int, child: subprocess.Popen[bytes], log: Path) -> bool:
     if child.poll() is not None:
         raise RuntimeError(f"MLflow ended with {child.returncode}: {log.read_text()[-2000:]}")
     request = urllib.request.Request(

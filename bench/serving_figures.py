@@ -93,7 +93,7 @@ def best_peers(pairs: dict[str, Pair], number: int) -> tuple[str, str]:
     )
 
 
-def side_by_side(pairs: dict[str, Pair], started: dict[str, list[float]]) -> Cases:
+def comparison_cases(pairs: dict[str, Pair], started: dict[str, list[float]]) -> Cases:
     """Compare with the best of the peers at each concurrency, and with some by name."""
     cases: Cases = {}
     for number in CONCURRENCY if pairs else ():

@@ -206,7 +206,7 @@ def _measure(running: RunningPortal, *, rounds: int) -> dict[str, list[float]]:
     pages = ["/spend", "/spend?window=7d", "/p/project-1/spend", "/spend/installation"]
     pages += ["/spend/month", "/spend/budgets", "/spend/rent-or-buy"]
     found: dict[str, list[float]] = {}
-    with running.client("root") as api, closing(_signed_in(running)) as browser:
+    with running.client("root") as api, closing(_sign_in(running)) as browser:
         for _ in range(rounds):
             for client, paths in ((api, calls), (browser, pages)):
                 for path in paths:
@@ -218,7 +218,7 @@ def _measure(running: RunningPortal, *, rounds: int) -> dict[str, list[float]]:
     return found
 
 
-def _signed_in(running: RunningPortal) -> httpx.Client:
+def _sign_in(running: RunningPortal) -> httpx.Client:
     client = httpx.Client(base_url=running.url, headers={"Accept": "text/html"}, timeout=60)
     page = client.get("/account/login").text
     mark = page.partition('name="csrfmiddlewaretoken" value="')[2].partition('"')[0]

@@ -55,7 +55,7 @@ def random_file(path: Path, mib: int) -> Path:
     return path
 
 
-def side_by_side(size_bytes: int, ours: Work, peer: Work) -> tuple[float, float, str]:
+def compare_rates(size_bytes: int, ours: Work, peer: Work) -> tuple[float, float, str]:
     """Return the median rates of two that take turns."""
     rates: tuple[list[float], list[float]] = ([], [])
     for _ in range(RUNS):
@@ -85,7 +85,7 @@ def read_down(source: Path) -> None:
         measure.update(piece)
 
 
-class Kept:
+class BenchObject:
     """One object in a store: put again and again, read, always one at a time."""
 
     def __init__(self, store: BlobStore, source: Path) -> None:
@@ -123,10 +123,10 @@ class Kept:
 def disk_cases(folder: Path, source: Path) -> Cases:
     """Measure the store on disk, without the portal around it."""
     size_bytes = source.stat().st_size
-    kept = Kept(open_store(f"file://{folder}/blobs", {}), source)
+    kept = BenchObject(open_store(f"file://{folder}/blobs", {}), source)
     return {
-        "disk up": side_by_side(size_bytes, kept.put, lambda: copy_up(source, folder / "copy")),
-        "disk down": side_by_side(size_bytes, kept.read, lambda: read_down(source)),
+        "disk up": compare_rates(size_bytes, kept.put, lambda: copy_up(source, folder / "copy")),
+        "disk down": compare_rates(size_bytes, kept.read, lambda: read_down(source)),
     }
 
 
@@ -134,7 +134,7 @@ def s3_cases(server: S3Server, source: Path) -> Cases:
     """Measure the store on S3, without the portal around it."""
     size_bytes = source.stat().st_size
     server.make_bucket("bench")
-    kept = Kept(open_store("s3://bench", server.options), source)
+    kept = BenchObject(open_store("s3://bench", server.options), source)
     plain = s3fs.S3FileSystem(
         client_kwargs={"region_name": "us-east-1"}, skip_instance_cache=True, **server.options
     )
@@ -150,9 +150,9 @@ def s3_cases(server: S3Server, source: Path) -> Cases:
         target.unlink()
 
     return {
-        "s3 up": side_by_side(size_bytes, kept.put, up),
-        "s3 up, digest declared": side_by_side(size_bytes, kept.put_declared, up),
-        "s3 down": side_by_side(size_bytes, kept.read, down),
+        "s3 up": compare_rates(size_bytes, kept.put, up),
+        "s3 up, digest declared": compare_rates(size_bytes, kept.put_declared, up),
+        "s3 down": compare_rates(size_bytes, kept.read, down),
     }
 
 
@@ -177,10 +177,10 @@ def portal_cases(portal: MeasuredPortal, source: Path) -> Cases:
         portal.forget_peak()
         before = portal.peak_rss_bytes()
         cases: Cases = {
-            "portal up": side_by_side(
+            "portal up": compare_rates(
                 size_bytes, up, lambda: copy_up(source, source.with_name("copy"))
             ),
-            "portal down": side_by_side(size_bytes, down, lambda: read_down(source)),
+            "portal down": compare_rates(size_bytes, down, lambda: read_down(source)),
         }
         peak = portal.peak_rss_bytes()
     growth = (peak - before) / MIB

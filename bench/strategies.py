@@ -111,7 +111,7 @@ class Head(nn.Module):
         return scores
 
 
-def make_model() -> nn.Sequential:
+def build_model() -> nn.Sequential:
     """Return the transformer, 1.8 million weights in float32."""
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(WIDTH, WIDTH), *(Block() for _ in range(BLOCKS)), Head())
@@ -132,12 +132,12 @@ def _loop(module: nn.Module, optimizer: torch.optim.Optimizer) -> Step:
 
 
 def _peer_ddp() -> Step:
-    module = DistributedDataParallel(make_model(), gradient_as_bucket_view=True)
+    module = DistributedDataParallel(build_model(), gradient_as_bucket_view=True)
     return _loop(module, make_optimizer(list(module.parameters())))
 
 
 def _peer_zero1() -> Step:
-    module = DistributedDataParallel(make_model(), gradient_as_bucket_view=True)
+    module = DistributedDataParallel(build_model(), gradient_as_bucket_view=True)
     optimizer = ZeroRedundancyOptimizer(
         module.parameters(), optimizer_class=torch.optim.AdamW, lr=1e-3
     )
@@ -145,7 +145,7 @@ def _peer_zero1() -> Step:
 
 
 def _peer_fsdp(free: bool) -> Step:
-    model = make_model()
+    model = build_model()
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     for block in list(model)[1:]:
         fully_shard(block, mesh=mesh, reshard_after_forward=free)
@@ -154,7 +154,7 @@ def _peer_fsdp(free: bool) -> Step:
 
 
 def _peer_tensor() -> Step:
-    model = make_model()
+    model = build_model()
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     for block in model:
         if isinstance(block, Block):
@@ -169,7 +169,7 @@ def _peer_tensor() -> Step:
 
 
 def _peer_pipeline(kind: str) -> Step:
-    model, rank = make_model(), dist.get_rank()
+    model, rank = build_model(), dist.get_rank()
     cuts = [0, 2, 3, 4, 6] if kind == "interleaved" else [0, 3, 6]
     count = len(cuts) - 1
     mine = list(range(rank, count, 2))
@@ -202,7 +202,7 @@ def _peer_pipeline(kind: str) -> Step:
 
 def _peer_server() -> Step:
     """A parameter server over gloo: gather gradients, change, broadcast."""
-    model, rank, world = make_model(), dist.get_rank(), dist.get_world_size()
+    model, rank, world = build_model(), dist.get_rank(), dist.get_world_size()
     parameters = list(model.parameters())
     optimizer = make_optimizer(parameters)
     server, sizes = world - 1, [p.numel() for p in parameters]
@@ -246,7 +246,7 @@ def measure(name: str, *, rounds: int, steps: int, seconds: float) -> dict[str, 
     """Return the median of steps a second of both versions."""
     word, _ = WORDS[name]
     trainer = slipway.distributed.prepare(
-        make_model(),
+        build_model(),
         make_optimizer,
         functional.cross_entropy,
         strategy=word,
@@ -273,13 +273,13 @@ def measure(name: str, *, rounds: int, steps: int, seconds: float) -> dict[str, 
             dist.barrier()
             if turn >= WARM_UP_TURNS:
                 found[version].append(steps / (time.perf_counter() - started))
-        if _is_over(began, seconds) and turn >= WARM_UP_TURNS:
+        if _is_time_up(began, seconds) and turn >= WARM_UP_TURNS:
             break
     trainer.close()
     return {version: statistics.median(rates) for version, rates in found.items()}
 
 
-def _is_over(began: float, seconds: float) -> bool:
+def _is_time_up(began: float, seconds: float) -> bool:
     """Whether the time of a case is used up, by the clock of rank 0."""
     over = torch.tensor([float(time.perf_counter() - began > seconds)])
     dist.broadcast(over, src=0)

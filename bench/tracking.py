@@ -319,7 +319,7 @@ def _case(timed: list[Timed], unit: str, *, of_cpu: bool = False) -> dict[str, A
     }
 
 
-def _measure_all(bench: Bench, database: str, runs: int) -> dict[str, dict[str, Any]]:
+def _measure_database(bench: Bench, database: str, runs: int) -> dict[str, dict[str, Any]]:
     """Measure one database; cases are named after it, the main ones are those of PostgreSQL."""
     metric = bench.measure(_log_metric, 60)
     batch = bench.measure(_log_batch, 6)
@@ -353,7 +353,7 @@ def _on_both(folder: Path, rounds: int, runs: int) -> dict[str, dict[str, Any]]:
                 stack.enter_context(_slipway(folder / f"ours-{database}", ours)),
                 stack.enter_context(_peer(folder / f"peer-{database}", peer)),
             ]
-            cases |= _measure_all(Bench(servers, rounds), database, runs)
+            cases |= _measure_database(Bench(servers, rounds), database, runs)
         os.environ["DATABASE_URL"] = server
     # Documented names. With PostgreSQL the server waits least for the disk.
     for name in ("server_cpu_log_batch", "create_run", "search_runs_100k", "history_100k"):

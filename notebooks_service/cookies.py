@@ -17,21 +17,21 @@ def cookie_options(url: str) -> dict[str, Any]:
     return options | ({"secure": True} if url.startswith("https://") else {})
 
 
-def keep_cookies_to_the_hub() -> None:
+def restrict_cookies_to_hub() -> None:
     """Restrict every cookie that the Hub sets or clears to its own path and host."""
     handler: Any = BaseHandler
     set_cookie, clear_cookie = handler._set_cookie, handler.clear_cookie  # noqa: SLF001
 
     def set_for_hub(self: Any, key: str, value: Any, encrypted: bool = True, **options: Any) -> Any:
-        return set_cookie(self, key, value, encrypted, **_narrow(self, options))
+        return set_cookie(self, key, value, encrypted, **_hub_cookie_options(self, options))
 
     def clear_for_hub(self: Any, cookie_name: str, **options: Any) -> Any:
-        return clear_cookie(self, cookie_name, **_narrow(self, options))
+        return clear_cookie(self, cookie_name, **_hub_cookie_options(self, options))
 
     handler._set_cookie, handler.clear_cookie = set_for_hub, clear_for_hub  # noqa: SLF001
 
 
-def _narrow(handler: Any, options: dict[str, Any]) -> dict[str, Any]:
+def _hub_cookie_options(handler: Any, options: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if name != "domain"} | {
         "path": handler.hub.base_url
     }

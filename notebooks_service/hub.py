@@ -13,10 +13,10 @@ from jupyterhub.app import JupyterHub
 from traitlets.config import Config
 
 from notebooks_service.authenticator import SlipwayAuthenticator
-from notebooks_service.cookies import cookie_options, keep_cookies_to_the_hub
+from notebooks_service.cookies import cookie_options, restrict_cookies_to_hub
 from notebooks_service.hosts import refuse_other_hosts
 from notebooks_service.portal import Portal
-from notebooks_service.route_sync import Doors, Follower, HubApi
+from notebooks_service.route_sync import Follower, HubApi, ProxyCallbacks
 from notebooks_service.spawner import SlipwaySpawner
 from slipway.schemas.hosts import AllowedHosts
 
@@ -53,7 +53,7 @@ class SlipwayHub(JupyterHub):  # type: ignore[misc]
         limits = self.http_server.conn_params
         limits.header_timeout, limits.body_timeout = _HEAD_TIMEOUT_S, _BODY_TIMEOUT_S
         self.follower = Follower(
-            self.portal, self.hub_api, Doors(self._check_routes, self._ask_proxy)
+            self.portal, self.hub_api, ProxyCallbacks(self._check_routes, self._ask_proxy)
         )
         self._following = [
             asyncio.create_task(self.follower.run()),
@@ -170,7 +170,7 @@ def _spawner(config: Config, arguments: Namespace, admission: dict[str, str]) ->
 async def _launch(arguments: Namespace, admission: dict[str, str]) -> None:
     service_token = secrets.token_hex(32)
     os.umask(0o077)
-    keep_cookies_to_the_hub()
+    restrict_cookies_to_hub()
     app = SlipwayHub.instance(config=settings_of(arguments, admission, service_token))
     app.portal = Portal(arguments.portal_url, admission["token"])
     app.hub_api = HubApi(f"http://{_LOOPBACK}:{arguments.hub_port}/hub/api", service_token)

@@ -65,21 +65,21 @@ class HubApi:
 
 
 @dataclass(frozen=True)
-class Doors:
+class ProxyCallbacks:
     """Callbacks for the Hub's proxy: restore its routes, and check that it responds."""
 
     check_routes: Callable[[], Awaitable[None]]
     ask_proxy: Callable[[], Awaitable[None]]
 
 
-class GaveUp(Exception):
+class RouteFailed(Exception):
     """The Hub did not finish a route. The message has the details."""
 
 
 class Follower:
     """Follows the portal until cancelled."""
 
-    def __init__(self, portal: Portal, hub: HubApi, doors: Doors) -> None:
+    def __init__(self, portal: Portal, hub: HubApi, doors: ProxyCallbacks) -> None:
         self._portal = portal
         self._hub = hub
         self._doors = doors
@@ -151,9 +151,9 @@ class Follower:
             except PortalRefused as error:
                 log.warning("the route to %s is no longer needed: %s", hub_server.id, error)
                 return
-            except (PortalUnreachable, GaveUp, httpx.HTTPError) as error:
+            except (PortalUnreachable, RouteFailed, httpx.HTTPError) as error:
                 log.warning("the route to %s could not be opened: %s", hub_server.id, error)
-                requested, opened = await self._begin_anew(hub_server, _why(error))
+                requested, opened = await self._begin_anew(hub_server, _describe_error(error))
 
     async def _begin_anew(
         self, hub_server: HubServer, why: str
@@ -167,7 +167,7 @@ class Follower:
             try:
                 return requested, await self._opened(requested)
             except httpx.HTTPError as error:
-                why = _why(error)
+                why = _describe_error(error)
 
     async def _opened(self, hub_server: HubServer) -> Opened | None:
         return (await self._hub.open_servers()).get((hub_server.user, hub_name(hub_server.id)))
@@ -200,7 +200,7 @@ class Follower:
                 await self._look_at_proxy(hub_server)
                 looked_at = time.monotonic()
             if values is None:
-                raise GaveUp("the Hub could not open the route and is trying again")
+                raise RouteFailed("the Hub could not open the route and is trying again")
             await asyncio.sleep(0.1)
 
     async def _look_at_proxy(self, hub_server: HubServer) -> None:
@@ -208,9 +208,9 @@ class Follower:
         try:
             await self._doors.ask_proxy()
         except httpx.HTTPError as error:
-            log.warning("the proxy does not respond: %s", _why(error))
+            log.warning("the proxy does not respond: %s", _describe_error(error))
             if await self._still_wanted(hub_server, _NO_PROXY) is None:
-                raise GaveUp(_NO_PROXY) from error
+                raise RouteFailed(_NO_PROXY) from error
 
     async def _make_user(self, user: str) -> None:
         try:
@@ -236,9 +236,9 @@ def _is_open(hub_server: HubServer, opened: Opened | None) -> bool:
     return (opened.get("state") or {}).get("start") == hub_server.start
 
 
-def _why(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     """Return what happened, as part of a sentence."""
-    if isinstance(error, GaveUp):
+    if isinstance(error, RouteFailed):
         return str(error)
     if isinstance(error, httpx.HTTPStatusError):
         return f"the Hub responded with {error.response.status_code} when opening the route"

@@ -32,18 +32,18 @@ from scripts.loop import (  # noqa: E402
     promoting,
     serving,
 )
-from scripts.loop.people import Entrance, Passwords, Person  # noqa: E402
+from scripts.loop.people import DemoUser, Passwords, UserSetup  # noqa: E402
 from scripts.loop.running import Platform  # noqa: E402
-from scripts.loop.telling import DemoError, Teller  # noqa: E402
+from scripts.loop.telling import DemoError, StepReporter  # noqa: E402
 from slipway.errors import SlipwayError  # noqa: E402
 from slipway.schemas.training import JobOut  # noqa: E402
 
 
-def drive(tell: Teller, ada: Person, grace: Person, folder: Path) -> None:
+def drive(tell: StepReporter, ada: DemoUser, grace: DemoUser, folder: Path) -> None:
     """Do every step; raises DemoError or SlipwayError at the first that fails."""
     client = ada.client
     with tell.step("Create a project with a budget, and check the hardware"):
-        data.make_project(client)
+        data.create_project(client)
         tell.pay_from(client, data.PROJECT)
         paying.set_budget(client)
         hardware.show_hardware(client)
@@ -79,13 +79,13 @@ def drive(tell: Teller, ada: Person, grace: Person, folder: Path) -> None:
         paying.show_spend(client)
 
 
-def run(platform: Platform, tell: Teller) -> None:
+def run(platform: Platform, tell: StepReporter) -> None:
     """Wait for the platform, let two people in, and do every step."""
     with tell.step("Start Slipway"):
         platform.wait_until_ready()
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="slipway-demo-"))
-        door = Entrance(platform, Passwords(env().data_dir / "demo.json"))
+        door = UserSetup(platform, Passwords(env().data_dir / "demo.json"))
         with tell.step("Sign in as two people"):
             ada = stack.enter_context(door.let_in("Ada", "trains, and registers what she trained"))
             grace = stack.enter_context(door.let_in("Grace", "approves"))
@@ -105,7 +105,7 @@ def main() -> int:
         platform = Platform(arguments.url.rstrip("/"), administrator=(email, password))
     else:
         platform = Platform(env().url)
-    tell = Teller()
+    tell = StepReporter()
     try:
         run(platform, tell)
     except (DemoError, SlipwayError, httpx.HTTPError) as error:

@@ -78,7 +78,7 @@ class LicenceError(Exception):
 
 
 @dataclass(frozen=True)
-class Licensed:
+class LicensedPackage:
     """A package and its licence as an SPDX expression, or BSD where it does not say which."""
 
     name: str
@@ -114,7 +114,7 @@ def _all_known() -> frozenset[str]:
     return PERMISSIVE | WEAK_COPYLEFT | DEVELOPMENT_ONLY
 
 
-def python_packages(names: Iterable[str]) -> list[Licensed]:
+def python_packages(names: Iterable[str]) -> list[LicensedPackage]:
     """Return what the compiled requirements of these names pin."""
     pinned: set[str] = set()
     for name in names:
@@ -127,11 +127,11 @@ def python_packages(names: Iterable[str]) -> list[Licensed]:
         except PackageNotFoundError:
             raise LicenceError(f"{name} is not installed here; run `make setup-dev`.") from None
         fields = {key: told.get_all(key) or [] for key in set(told)}
-        packages.append(Licensed(name, licence_of(name, fields)))
+        packages.append(LicensedPackage(name, licence_of(name, fields)))
     return packages
 
 
-def npm_packages(*, development: bool) -> list[Licensed]:
+def npm_packages(*, development: bool) -> list[LicensedPackage]:
     """Return what the lock file of npm fixes."""
     lock = json.loads((ROOT / "package-lock.json").read_text(encoding="utf-8"))
     found = {
@@ -140,12 +140,12 @@ def npm_packages(*, development: bool) -> list[Licensed]:
         if path and bool(package.get("dev")) == development
     }
     return [
-        Licensed(name, licence_of(name, {"License": [told]}))
+        LicensedPackage(name, licence_of(name, {"License": [told]}))
         for name, told in sorted(found.items())
     ]
 
 
-def check(packages: Iterable[Licensed], allowed: frozenset[str]) -> None:
+def check(packages: Iterable[LicensedPackage], allowed: frozenset[str]) -> None:
     """Raise LicenceError for a package that may not be used there."""
     for one in packages:
         # A choice in parentheses is not a choice of the whole, so every licence has to be allowed.
@@ -165,9 +165,9 @@ def page() -> str:
     check([*development, *tools], PERMISSIVE | WEAK_COPYLEFT | DEVELOPMENT_ONLY)
     parts = [
         _INTRODUCTION.format(
-            permissive=_listed(PERMISSIVE),
-            weak=_listed(WEAK_COPYLEFT),
-            development=_listed(DEVELOPMENT_ONLY),
+            permissive=_join_licences(PERMISSIVE),
+            weak=_join_licences(WEAK_COPYLEFT),
+            development=_join_licences(DEVELOPMENT_ONLY),
         ),
         _table("Python packages of an installation", runtime),
         _table("npm packages of the portal and the notebook proxy", browser),
@@ -176,11 +176,11 @@ def page() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _listed(licences: Iterable[str]) -> str:
+def _join_licences(licences: Iterable[str]) -> str:
     return ", ".join(f"`{one}`" for one in sorted(licences))
 
 
-def _table(title: str, packages: list[Licensed]) -> str:
+def _table(title: str, packages: list[LicensedPackage]) -> str:
     by_licence: dict[str, list[str]] = {}
     for one in packages:
         by_licence.setdefault(one.licence, []).append(one.name)

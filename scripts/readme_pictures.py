@@ -67,14 +67,14 @@ def main() -> None:
         said = demo.wait_for_text("Look around:", within_s=FIRST_WITHIN_S)
         browser = by.chromium.launch(executable_path=EXECUTABLE, args=FLAGS)
         for theme in ("light", "dark"):
-            take(browser, said, dark=theme == "dark")
+            take_pictures(browser, said, dark=theme == "dark")
         browser.close()
         demo.signal(signal.SIGINT)
         demo.wait(120)
     sys.stdout.write(f"{len(PAGES) + 2} pictures in {TARGET.relative_to(ROOT)}\n")
 
 
-def take(browser: Browser, said: str, *, dark: bool) -> None:
+def take_pictures(browser: Browser, said: str, *, dark: bool) -> None:
     """Take the pictures of one theme."""
     theme = "dark" if dark else "light"
     page = browser.new_context(viewport=SIZE, color_scheme="dark" if dark else "light").new_page()

@@ -79,13 +79,13 @@ def sdk_page() -> str:
     parts = ["# The SDK", _NOTE, "What it is for stands in [sdk.md](../sdk.md)."]
     for name in slipway.__all__:
         if name not in ("__version__", "errors"):
-            parts += _described(f"slipway.{name}", getattr(slipway, name))
+            parts += _describe(f"slipway.{name}", getattr(slipway, name))
     with slipway.Client("http://localhost:1", "slp_x") as client:
         for name in sorted(vars(client)):
             if not name.startswith("_"):
-                parts += _described(f"client.{name}", type(getattr(client, name)))
+                parts += _describe(f"client.{name}", type(getattr(client, name)))
     for name in slipway.distributed.__all__:
-        parts += _described(f"slipway.distributed.{name}", getattr(slipway.distributed, name))
+        parts += _describe(f"slipway.distributed.{name}", getattr(slipway.distributed, name))
     parts.append("## Errors")
     for name, error in sorted(vars(errors).items()):
         if inspect.isclass(error) and issubclass(error, errors.SlipwayError):
@@ -93,7 +93,7 @@ def sdk_page() -> str:
     return _page(parts)
 
 
-def _described(name: str, thing: Any) -> list[str]:
+def _describe(name: str, thing: Any) -> list[str]:
     parts = [f"## {name}", inspect.getdoc(thing) or ""]
     if inspect.isfunction(thing):
         parts.insert(1, _signature(name, thing))
@@ -103,7 +103,7 @@ def _described(name: str, thing: Any) -> list[str]:
                 parts += [_signature(f"{name}.{verb}", function), inspect.getdoc(function) or ""]
     elif inspect.ismodule(thing):
         for verb in getattr(thing, "__all__", ()):
-            parts += _described(f"{name}.{verb}", getattr(thing, verb))
+            parts += _describe(f"{name}.{verb}", getattr(thing, verb))
     return parts
 
 

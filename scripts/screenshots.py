@@ -169,7 +169,7 @@ def sign_in(page: Page, url: str) -> None:
     page.wait_for_url(f"{url}/")
 
 
-def take(browser: Browser, url: str, folder: Path, job: str) -> int:
+def take_screenshots(browser: Browser, url: str, folder: Path, job: str) -> int:
     """Take every picture; returns how many."""
     taken = 0
     for size, (width, height) in SIZES.items():
@@ -204,7 +204,7 @@ def main() -> None:
         fill(portal)
         job = run_jobs(portal)
         browser = playwright.chromium.launch(executable_path=EXECUTABLE, args=FLAGS)
-        taken = take(browser, portal.url, folder, job)
+        taken = take_screenshots(browser, portal.url, folder, job)
         browser.close()
         portal.program.signal(signal.SIGINT)
         portal.program.wait(120)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from workers.node_agent.uv_install import (
-    OnlyForPip,
+    RequiresPip,
     arguments_of_uv,
     settings_of_pip,
     uv_of,
@@ -25,11 +25,11 @@ def command(requirements: str, *more: str) -> list[str]:
     """The command line that installs them from where pip would. Raises OnlyForPip."""
     uv = uv_of(sys.executable)
     if uv is None:
-        raise OnlyForPip("uv is not installed")
+        raise RequiresPip("uv is not installed")
     asked = [sys.executable, "-m", "pip", "config", "list"]
     listed = subprocess.run(asked, capture_output=True, text=True, check=False)
     if listed.returncode != 0:
-        raise OnlyForPip("its settings cannot be listed")
+        raise RequiresPip("its settings cannot be listed")
     options = arguments_of_uv(settings_of_pip(listed.stdout))
     return [*uv_pip(uv, "install", sys.executable), *options, *more, "-r", requirements]
 
@@ -37,7 +37,7 @@ def command(requirements: str, *more: str) -> list[str]:
 if __name__ == "__main__":
     try:
         argv = command(*sys.argv[1:])
-    except OnlyForPip as error:
+    except RequiresPip as error:
         sys.exit(f"left to pip: {error}")
     environ = {"UV_HTTP_TIMEOUT": "180", **os.environ}
     sys.exit(subprocess.run(argv, env=environ, check=False).returncode)

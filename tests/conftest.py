@@ -18,7 +18,7 @@ from pytest_django import DjangoDbBlocker
 
 from portal.config.backends.sqlite.files import allow_creation
 from portal.config.env import env
-from portal.config.tracking_schema import fill_for_tests, forget_connections
+from portal.config.tracking_schema import create_for_tests, forget_connections
 from tests import file_times, reruns
 from tests.folders import PREFIX
 from tests.personas import Api, Personas, make_personas
@@ -129,7 +129,7 @@ def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -
         else:
             made = connections["default"].settings_dict["NAME"]
             connections["tracking"].settings_dict["NAME"] = made
-        fill_for_tests(env().database_url)
+        create_for_tests(env().database_url)
     yield
     # The last test may have been one with a browser, whose loop counts as running until it is over.
     asyncio._set_running_loop(None)

@@ -61,7 +61,7 @@ class Upload(Protocol):
         """Yield the body from its beginning."""
 
 
-class _Sending:
+class _UploadBody:
     """Pieces of an upload, from the start on each attempt. Reports the number of bytes sent."""
 
     def __init__(self, content: Upload, progress: Callable[[int], None] | None) -> None:
@@ -201,7 +201,7 @@ class Connection:
             "POST",
             address(*segments),
             params=query,
-            content=_Sending(content, progress),
+            content=_UploadBody(content, progress),
             headers={
                 "X-Request-Id": _new_request_id(),
                 "Content-Type": "application/octet-stream",
@@ -218,7 +218,7 @@ class Connection:
         request = self._http.build_request(
             "PUT",
             f"{self.url}{address(*segments)}",
-            content=_Sending(content, progress),
+            content=_UploadBody(content, progress),
             headers={
                 "X-Request-Id": _new_request_id(),
                 "Content-Type": "application/octet-stream",
@@ -265,7 +265,9 @@ class Connection:
             return shape.validate_json(response.content), response.headers
         except ValidationError as error:
             # The response may hold a secret, so only the locations of errors are reported.
-            places = visible(", ".join(sorted({_place(fault["loc"]) for fault in error.errors()})))
+            places = visible(
+                ", ".join(sorted({_dotted_path(fault["loc"]) for fault in error.errors()}))
+            )
             raise UnexpectedAnswer(
                 f"The answer of {self.url} does not have the expected shape"
                 f"{f' (at {places})' if places else ''}.",
@@ -397,7 +399,7 @@ def _problem_in(content: bytes, status: int) -> Problem | None:
     )
 
 
-def _place(location: tuple[int | str, ...]) -> str:
+def _dotted_path(location: tuple[int | str, ...]) -> str:
     return ".".join(map(str, location))
 
 

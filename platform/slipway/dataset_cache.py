@@ -28,7 +28,7 @@ _TRIES = 5
 
 
 @dataclass(frozen=True)
-class _Place:
+class _CachePaths:
     """Paths of a cached version: `files` when complete, `part` before, `facts` with its details.
 
     The lock file is next to it and is never deleted, so that no process waits for a deleted lock.
@@ -72,14 +72,14 @@ def local_path(client: Client, project: str, version: DatasetVersionOut) -> Path
     They are fetched once, whoever asks at the same time, and each is proved by its digest. Nothing
     may be written there: others read it too. Raises SlipwayError.
     """
-    place = _Place(cache_folder(client.url, project) / version.id)
+    place = _CachePaths(cache_folder(client.url, project) / version.id)
     if place.folder in _held:
         return place.files
     place.lock.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    while not _hold(place, version):
+    while not _lock_for_use(place, version):
         try:
             with _locked(place, _AT_ONCE):
-                if not _is_whole(place, version):
+                if not _is_intact(place, version):
                     place.folder.mkdir(mode=0o700, exist_ok=True)
                     _prune(place.folder.parent, keep=place.folder, room_for=version.size_bytes)
                     _fetch(client, project, version, place)
@@ -91,17 +91,17 @@ def local_path(client: Client, project: str, version: DatasetVersionOut) -> Path
 
 
 @contextlib.contextmanager
-def _locked(place: _Place, kind: int) -> Iterator[None]:
+def _locked(place: _CachePaths, kind: int) -> Iterator[None]:
     with place.lock.open("w", encoding="utf-8") as lock:
         fcntl.flock(lock, kind)
         yield
 
 
-def _hold(place: _Place, version: DatasetVersionOut) -> bool:
+def _lock_for_use(place: _CachePaths, version: DatasetVersionOut) -> bool:
     """Lock the version against pruning while this process lives. False if it is incomplete."""
     lock = place.lock.open("w", encoding="utf-8")
     fcntl.flock(lock, fcntl.LOCK_SH)
-    if not _is_whole(place, version):
+    if not _is_intact(place, version):
         lock.close()
         return False
     os.utime(place.folder)
@@ -109,7 +109,7 @@ def _hold(place: _Place, version: DatasetVersionOut) -> bool:
     return True
 
 
-def _is_whole(place: _Place, version: DatasetVersionOut) -> bool:
+def _is_intact(place: _CachePaths, version: DatasetVersionOut) -> bool:
     """Return whether the files are as they were verified. Files touched since are read again."""
     if not place.facts.exists() or not place.files.is_dir():
         return False
@@ -129,7 +129,7 @@ def _is_whole(place: _Place, version: DatasetVersionOut) -> bool:
     return files == version.files
 
 
-def _fetch(client: Client, project: str, version: DatasetVersionOut, place: _Place) -> None:
+def _fetch(client: Client, project: str, version: DatasetVersionOut, place: _CachePaths) -> None:
     """Download all files. Those received before an interruption are reused."""
     shutil.rmtree(place.files, ignore_errors=True)
     place.facts.unlink(missing_ok=True)
@@ -141,8 +141,8 @@ def _fetch(client: Client, project: str, version: DatasetVersionOut, place: _Pla
     with draft.open("w", encoding="utf-8") as details:
         for file in _files_in(manifest):
             path = place.part / file.path
-            if not _is_right(path, file):
-                _fetch_one(client, project, version, file, path)
+            if not _matches_digest(path, file):
+                _fetch_file(client, project, version, file, path)
             path.chmod(0o444)
             status = path.stat()
             values = {"path": file.path, "size": status.st_size, "mtime_ns": status.st_mtime_ns}
@@ -246,7 +246,7 @@ class _Source:
         return whole[:size]
 
 
-def _fetch_one(
+def _fetch_file(
     client: Client, project: str, version: DatasetVersionOut, file: DataFileOut, path: Path
 ) -> None:
     """Receive one file, each time it breaks off from there on."""
@@ -270,13 +270,13 @@ def _fetch_one(
                 raise
             time.sleep(0.1 * attempt)
             continue
-        if _is_right(path, file):
+        if _matches_digest(path, file):
             return
         path.unlink()
     raise _damaged(f"{file.path} arrives with other bytes than it should have.")
 
 
-def _is_right(path: Path, file: DataFileOut) -> bool:
+def _matches_digest(path: Path, file: DataFileOut) -> bool:
     try:
         if path.is_symlink() or path.stat().st_size != file.size_bytes:
             return False
@@ -312,7 +312,7 @@ def _prune(root: Path, *, keep: Path, room_for: int) -> None:
     for path in sorted(others, key=lambda path: path.stat().st_mtime):
         if over <= 0:
             return
-        with contextlib.suppress(BlockingIOError), _locked(_Place(path), _AT_ONCE):
+        with contextlib.suppress(BlockingIOError), _locked(_CachePaths(path), _AT_ONCE):
             shutil.rmtree(path, ignore_errors=True)
             over -= sizes[path]
 

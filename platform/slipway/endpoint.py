@@ -16,7 +16,7 @@ from slipway.client import Client
 from slipway.connection import USER_AGENT
 from slipway.credentials import clean_token, clean_url, default_project
 from slipway.errors import ConnectionFailed, InvalidInput, SlipwayError, UnexpectedAnswer, error_for
-from slipway.prediction_bodies import answer_like, body_of
+from slipway.prediction_bodies import body_of, convert_like_input
 from slipway.retries import Retries, retry_after_s
 from slipway.sanitize import visible
 from slipway.schemas.monitoring import PREDICTION_PATTERN, LabelsOut
@@ -126,7 +126,7 @@ class Endpoint:
                 f"The answer of {self.name} holds no predictions.",
                 next_step="Check that the address is that of an endpoint of Slipway.",
             )
-        return answer_like(data, content["predictions"])
+        return convert_like_input(data, content["predictions"])
 
     def _ask(self, body: dict[str, Any]) -> Any:
         request = self._http.build_request(

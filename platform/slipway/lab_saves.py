@@ -23,7 +23,7 @@ from urllib.parse import quote
 
 from slipway.schemas.notebook import is_reserved
 from slipway.shared_folder import SharedFolder
-from slipway.workload_client import ApiAddress, door_of
+from slipway.workload_client import ApiAddress, api_address_from
 
 log = logging.getLogger("slipway.lab_saves")
 _SUFFIX = ".ipynb"
@@ -69,7 +69,7 @@ class SaveQueue:
         return path.decode("utf-8", "surrogateescape"), content
 
 
-class OwnChangesError(Exception):
+class LocalChangesError(Exception):
     """The file in the workspace is neither what was saved nor what was written last."""
 
 
@@ -161,7 +161,7 @@ class Sender:
                 if content.fault:
                     raise OSError(content.fault)
                 self._workspace.write(path, content.content)
-            except OwnChangesError:
+            except LocalChangesError:
                 continue
             except (OSError, ValueError) as error:
                 self._report_skipped(path, number, error)
@@ -178,7 +178,7 @@ class Sender:
         except FileNotFoundError:
             return
         if hashlib.sha256(content).hexdigest() != known:
-            raise OwnChangesError
+            raise LocalChangesError
 
     def _report_skipped(self, path: str, number: int, error: Exception) -> None:
         """Log a version that cannot be written, once."""
@@ -227,7 +227,7 @@ def sender_of(workspace: Path) -> Sender | None:
     The workspace is the project's. The queue is the person's, in whose name versions are made of
     it, so it is where nobody else writes.
     """
-    door = door_of(os.environ)
+    door = api_address_from(os.environ)
     if door is None:
         return None
     personal = Path(os.environ.get("SLIPWAY_PERSONAL_DIR") or Path.home())

@@ -148,7 +148,7 @@ def follow(
             failures += 1
         if error is None:
             fruitless += follower.brought == before
-            if _is_over(follower) and fruitless >= _FRUITLESS_AFTER_END:
+            if _is_final(follower) and fruitless >= _FRUITLESS_AFTER_END:
                 return  # complete responses without content: a proxy drops the last event
             error = ConnectionFailed(
                 "The server closed the connection.", next_step="Nothing; it is made again."
@@ -166,7 +166,7 @@ def offset_of(body: Download, requested: int) -> int:
     return max(requested, body.number("X-Log-Offset", requested) or 0)
 
 
-def _is_over(follower: _Follower) -> bool:
+def _is_final(follower: _Follower) -> bool:
     return follower.progress is not None and follower.progress.workload.state.is_final
 
 

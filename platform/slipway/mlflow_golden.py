@@ -43,7 +43,7 @@ class Proofs:
 
     def take(self, key: tuple[str, str], rows: Any) -> None:
         """Hold a few rows of a dataset until a run names it."""
-        self._rows[key] = _few(rows)
+        self._rows[key] = _first_complete_rows(rows)
         _limit(self._rows)
 
     def named(self, client: Any, run_id: str, key: tuple[str, str]) -> None:
@@ -54,11 +54,15 @@ class Proofs:
         self._named.setdefault(run_id, []).append(rows)
         _limit(self._named)
         waiting = self._waiting.get(run_id, [])
-        self._waiting[run_id] = [item for item in waiting if not _proved(client, item, rows)]
+        self._waiting[run_id] = [
+            item for item in waiting if not _record_predictions(client, item, rows)
+        ]
 
     def made(self, client: Any, model: Any) -> None:
         """Let a model predict rows that its run has named. `model` is MLflow's `ModelInfo`."""
-        if not any(_proved(client, model, rows) for rows in self._named.get(model.run_id, [])):
+        if not any(
+            _record_predictions(client, model, rows) for rows in self._named.get(model.run_id, [])
+        ):
             self._waiting.setdefault(model.run_id, []).append(model)
             _limit(self._waiting)
 
@@ -68,7 +72,7 @@ def _limit(held: "OrderedDict[Any, Any]") -> None:
         held.popitem(last=False)
 
 
-def _few(rows: Any) -> Any:
+def _first_complete_rows(rows: Any) -> Any:
     """Return a copy of the first rows as JSON, because the script may change the data.
 
     None if there are none, or if JSON cannot represent their values, such as dates and objects.
@@ -77,7 +81,7 @@ def _few(rows: Any) -> Any:
     whole: list[int] = []
     for at in range(min(len(rows), _MOST_LOOKED_AT)):
         [row] = plain_rows(by_place[at : at + 1])
-        whole += [at] if _is_whole(row) else []
+        whole += [at] if _is_complete(row) else []
         if len(whole) == _MOST_ROWS:
             break
     few = by_place[whole].copy()
@@ -94,14 +98,14 @@ def _is_plain(values: Any) -> bool:
     return values.dtype.kind in _KINDS
 
 
-def _is_whole(value: Any) -> bool:
+def _is_complete(value: Any) -> bool:
     """Return whether no value is missing, infinite or NaN."""
     if isinstance(value, dict):
-        return all(map(_is_whole, value.values()))
-    return all(map(_is_whole, value)) if isinstance(value, list) else value is not None
+        return all(map(_is_complete, value.values()))
+    return all(map(_is_complete, value)) if isinstance(value, list) else value is not None
 
 
-def _proved(client: Any, model: Any, rows: Any) -> bool:
+def _record_predictions(client: Any, model: Any, rows: Any) -> bool:
     """Record a model's predictions. False if it does not accept these rows."""
     inputs = getattr(model.signature, "inputs", None)
     if inputs is None:
@@ -115,7 +119,7 @@ def _proved(client: Any, model: Any, rows: Any) -> bool:
         return False
     inputs = plain_rows(rows)
     most = min(len(inputs), _MOST_TEXT // len(json.dumps(inputs[0])))
-    items = _said(model.model_uri, rows[:most]) if most else None
+    items = _predict_twice(model.model_uri, rows[:most]) if most else None
     if items is not None:
         golden = {"inputs": inputs[:most], "outputs": items, **_TOLERANCES}
         text = json.dumps(golden, allow_nan=False, separators=(",", ":"))
@@ -123,7 +127,7 @@ def _proved(client: Any, model: Any, rows: Any) -> bool:
     return True
 
 
-def _said(model_uri: str, rows: Any) -> list[Any] | None:
+def _predict_twice(model_uri: str, rows: Any) -> list[Any] | None:
     """Return what the model predicts, or None when that is not the same twice."""
     if (import_module("mlflow.models").Model.load(model_uri).model_size_bytes or 0) > _MOST_BYTES:
         return None
@@ -134,4 +138,4 @@ def _said(model_uri: str, rows: Any) -> list[Any] | None:
     if any(len(answer) != len(rows) or isinstance(answer, dict) for answer in answers):
         return None
     first, second = map(plain_rows, answers)
-    return first if first == second and _is_whole(first) else None
+    return first if first == second and _is_complete(first) else None

@@ -80,14 +80,14 @@ def watch_inputs(*ours: str) -> None:
     @functools.wraps(to_entity)
     def sampled(self: Any) -> Any:
         entity = to_entity(self)
-        with _told():
+        with _report_failure():
             kept.take((entity.name, entity.digest), self)
         return entity
 
     @functools.wraps(named)
     def logged(*arguments: Any, **more: Any) -> Any:
         answer = named(*arguments, **more)
-        with _told():
+        with _report_failure():
             values = signature.bind(*arguments, **more).arguments
             client = values["self"]
             if client.tracking_uri.startswith(ours):
@@ -98,7 +98,7 @@ def watch_inputs(*ours: str) -> None:
     @functools.wraps(log_model)
     def made(*arguments: Any, **more: Any) -> Any:
         model = log_model(*arguments, **more)
-        with _told("golden predictions were"):
+        with _report_failure("golden predictions were"):
             if import_module("mlflow").get_tracking_uri().startswith(ours):
                 kept.proofs.made(clients(), model)
         return model
@@ -126,7 +126,7 @@ class _Samples:
             return
         sample = sample_of(rows, predictions, truth)
         self._texts[key] = json.dumps(sample, allow_nan=False, separators=(",", ":"))
-        with _told("golden predictions were"):
+        with _report_failure("golden predictions were"):
             self.proofs.take(key, rows)
         while len(self._texts) > _MOST_HELD:
             self._texts.popitem(last=False)
@@ -140,12 +140,12 @@ class _Samples:
         if text is not None and context not in done and len(done) < _MOST_OF_A_RUN:
             done.add(context)
             client.log_text(run_id, text, file_of(f"mlflow-{context}"))
-        with _told("golden predictions were"):
+        with _report_failure("golden predictions were"):
             self.proofs.named(client, run_id, key)
 
 
 @contextmanager
-def _told(lost: str = "sample of the run's inputs was") -> Iterator[None]:
+def _report_failure(lost: str = "sample of the run's inputs was") -> Iterator[None]:
     try:
         yield
     except Exception as error:  # noqa: BLE001 - the script must continue

@@ -42,7 +42,7 @@ class ModelUpload:
             )
 
 
-def is_here(source: object) -> bool:
+def is_local_path(source: object) -> bool:
     """Return whether `source` names a file or folder of this machine."""
     if isinstance(source, os.PathLike):
         return True

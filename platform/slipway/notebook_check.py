@@ -59,7 +59,7 @@ def report_on(
     cells = [*_code_cells(saved)]
     after = dict(_code_cells(fresh))
     ran = [number for number, _ in cells if after.get(number, {}).get("execution_count")]
-    cell_findings = [*_saved_order(cells), *_fresh_results(cells, after)]
+    cell_findings = [*_check_run_order(cells), *_fresh_results(cells, after)]
     cell_findings.sort(key=lambda item: (item.cell, not item.is_problem))
     return CheckResult(
         passed=not any(cell_finding.is_problem for cell_finding in cell_findings),
@@ -83,7 +83,7 @@ def text_of(value: Any) -> str:
     return "".join(map(str, value)) if isinstance(value, list) else str(value or "")
 
 
-def _saved_order(cells: Sequence[tuple[int, Cell]]) -> Iterator[CellFinding]:
+def _check_run_order(cells: Sequence[tuple[int, Cell]]) -> Iterator[CellFinding]:
     """Return the cells that were run before one above them, and those never run."""
     highest, above = 0, 0
     any_ran = any(cell.get("execution_count") for _, cell in cells)
@@ -142,7 +142,9 @@ def _failure(
             next_step="Mend the cell; the cells below it were not run.",
         )
     requested = missing[1]
-    makers = [place for place, cell in cells if requested in _made_by(text_of(cell.get("source")))]
+    makers = [
+        place for place, cell in cells if requested in _assigned_names(text_of(cell.get("source")))
+    ]
     below = [place for place in makers if place > number]
     if below:
         next_step = f"Move what makes it up from cell {below[0]}, then run all cells."
@@ -160,7 +162,7 @@ def _failure(
     )
 
 
-def _made_by(source: str) -> set[str]:
+def _assigned_names(source: str) -> set[str]:
     """Return the names that a cell assigns, or none if it is not plain Python."""
     plain = "\n".join(
         "" if line.lstrip().startswith(("%", "!")) else line for line in source.split("\n")
@@ -190,14 +192,16 @@ def _difference(number: int, saved: Cell, fresh: Cell) -> Iterator[CellFinding]:
         "differs",
         number,
         is_problem=True,
-        message=f"Cell {number} gives {_what(before, now)} in a clean kernel.",
+        message=f"Cell {number} gives {_describe_change(before, now)} in a clean kernel.",
         next_step=_IGNORE_HINT,
         saved=shortened("\n".join(shown for _, shown, _ in before)),
         fresh=shortened("\n".join(shown for _, shown, _ in now)),
     )
 
 
-def _what(before: Sequence[tuple[str, str, str]], now: Sequence[tuple[str, str, str]]) -> str:
+def _describe_change(
+    before: Sequence[tuple[str, str, str]], now: Sequence[tuple[str, str, str]]
+) -> str:
     if not now:
         return "no result"
     if not before:
@@ -220,11 +224,11 @@ def _results(cell: Cell) -> list[tuple[str, str, str]]:
         if output.get("output_type") == "error":
             results.append(("error", str(output.get("ename")), str(output.get("ename"))))
         elif output.get("output_type") in ("execute_result", "display_data"):
-            results += _shown_data(output.get("data"))
+            results += _displayed_data(output.get("data"))
     return results
 
 
-def _shown_data(data: Any) -> Iterator[tuple[str, str, str]]:
+def _displayed_data(data: Any) -> Iterator[tuple[str, str, str]]:
     """Yield a result's pictures and plain text, and other formats only without plain text."""
     if not isinstance(data, Mapping):
         return

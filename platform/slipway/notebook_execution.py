@@ -41,7 +41,7 @@ class NotebookUnreadable(ValueError):
 
 
 @dataclass(frozen=True)
-class Ran:
+class ExecutionResult:
     """A notebook that has run, perhaps not to its end. `error` says which cell failed and how."""
 
     notebook: Any
@@ -80,7 +80,7 @@ def run_notebook(
     on_cell: OnCell | None = None,
     cell_timeout_s: int | None = None,
     shows_output: bool = True,
-) -> Ran:
+) -> ExecutionResult:
     """Run a notebook in `folder`. The given one is not changed.
 
     `output` is written after each cell. `on_cell` is called with the number of each cell as it
@@ -111,7 +111,7 @@ def run_notebook(
             stdout_file=sys.stdout if shows_output else None,
             stderr_file=sys.stderr if shows_output else None,
         )
-    return Ran(ran, time.monotonic() - began, _error_of(ran))
+    return ExecutionResult(ran, time.monotonic() - began, _error_of(ran))
 
 
 def verify_notebook(
@@ -122,7 +122,7 @@ def verify_notebook(
     on_cell: OnCell | None = None,
     cell_timeout_s: int | None = None,
     shows_output: bool = False,
-) -> tuple[CheckResult, Ran]:
+) -> tuple[CheckResult, ExecutionResult]:
     """Run a notebook as it is in a clean kernel and return the differences."""
     ran = run_notebook(
         notebook,

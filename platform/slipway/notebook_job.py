@@ -23,8 +23,8 @@ from typing import Any, cast
 from urllib.parse import quote
 
 from slipway import job
-from slipway.notebook_outputs import fit_notebook
-from slipway.workload_client import ApiAddress, door_of
+from slipway.notebook_outputs import truncate_notebook
+from slipway.workload_client import ApiAddress, api_address_from
 
 _NEEDED = ("papermill", "nbclient", "nbformat", "ipykernel")
 # Pauses between uploads while the notebook runs. Each pause is longer than the one before.
@@ -90,7 +90,7 @@ class Shipper:
         json.loads(content)
         if self._door is None or content == self._sent:
             return ""
-        fitting = fit_notebook(content, _LIMIT_BYTES)
+        fitting = truncate_notebook(content, _LIMIT_BYTES)
         self._shortened = fitting.sentence
         kind = "application/octet-stream"
         what = f"output?path={quote(self._name, safe='')}"
@@ -129,7 +129,7 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     folder = Path(tempfile.mkdtemp(prefix="slipway-notebook-"))
     output = folder / given.notebook.name
-    shipper = Shipper(door_of(os.environ), output, name=str(given.notebook))
+    shipper = Shipper(api_address_from(os.environ), output, name=str(given.notebook))
     shipper.start()
     return _run(running, given, notebook, output, shipper)
 
@@ -141,14 +141,14 @@ def _run(
     try:
         if given.verify:
             report, ran = running.verify_notebook(
-                notebook, folder=folder, output=output, on_cell=_tell, shows_output=True
+                notebook, folder=folder, output=output, on_cell=_report_cell, shows_output=True
             )
             sys.stdout.write(_verdict(report))
             taken = shipper.finish(report.as_json(), tried_for_s=_TRIED_FOR_S)
             return 0 if taken else 1
         params = {name: running.value_of(text) for name, text in job.current().params.items()}
         ran = running.run_notebook(
-            notebook, folder=folder, output=output, params=params, on_cell=_tell
+            notebook, folder=folder, output=output, params=params, on_cell=_report_cell
         )
     except JobStopRequested:
         shipper.finish(None, tried_for_s=_TRIED_FOR_WHEN_STOPPED_S)
@@ -171,7 +171,7 @@ def _verdict(report: Any) -> str:
     )
 
 
-def _tell(number: int, count: int) -> None:
+def _report_cell(number: int, count: int) -> None:
     sys.stdout.write(f"[slipway] cell {number} of {count}\n")
     job.report_step(number)
 

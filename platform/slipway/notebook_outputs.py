@@ -29,7 +29,7 @@ class TruncatedNotebook:
         )
 
 
-def fit_notebook(content: bytes, limit_bytes: int) -> TruncatedNotebook:
+def truncate_notebook(content: bytes, limit_bytes: int) -> TruncatedNotebook:
     """Return a notebook with outputs short enough for the limit, the same one where it fits.
 
     Raises ValueError for what is no notebook, or is too large without any output.
@@ -38,11 +38,11 @@ def fit_notebook(content: bytes, limit_bytes: int) -> TruncatedNotebook:
         return TruncatedNotebook(content, [])
     notebook = json.loads(content)
     cells = [cell for cell in notebook["cells"] if isinstance(cell.get("outputs"), list)]
-    whole = [[_joined(output) for output in cell["outputs"]] for cell in cells]
+    whole = [[_join_stream(output) for output in cell["outputs"]] for cell in cells]
     sizes = [sum(map(_bytes_of, outputs)) for outputs in whole]
     for cell in cells:
         cell["outputs"] = []
-    bare = len(_written(notebook))
+    bare = len(_serialize(notebook))
     budget = limit_bytes - bare
     while budget > 0:
         allowed = _fair_share(sizes, budget)
@@ -55,7 +55,7 @@ def fit_notebook(content: bytes, limit_bytes: int) -> TruncatedNotebook:
                 details = {"left_out_bytes": left_out, "total_bytes": size}
                 cell["metadata"]["slipway"] = details
                 shortened.append((notebook["cells"].index(cell) + 1, left_out, size))
-        written = _written(notebook)
+        written = _serialize(notebook)
         if len(written) <= limit_bytes:
             return TruncatedNotebook(written, shortened)
         budget -= max(len(written) - limit_bytes, budget // 20, 1)
@@ -78,8 +78,8 @@ def _fair_share(sizes: list[int], budget: int) -> int:
 
 def _cut(outputs: list[dict[str, Any]], limit: int, total: int) -> list[dict[str, Any]]:
     """Keep the beginning and the end of outputs, and say between them what is left out."""
-    head, rest = _take(outputs, limit * _HEAD_PARTS // _ALL_PARTS, from_end=False)
-    tail, _ = _take(rest, limit - limit * _HEAD_PARTS // _ALL_PARTS, from_end=True)
+    head, rest = _take_fitting(outputs, limit * _HEAD_PARTS // _ALL_PARTS, from_end=False)
+    tail, _ = _take_fitting(rest, limit - limit * _HEAD_PARTS // _ALL_PARTS, from_end=True)
     kept = sum(map(_bytes_of, [*head, *tail]))
     text = (
         f"\n[slipway] {_size(total - kept)} of the {_size(total)} that this cell printed and "
@@ -89,7 +89,7 @@ def _cut(outputs: list[dict[str, Any]], limit: int, total: int) -> list[dict[str
     return [*head, {"output_type": "stream", "name": "stderr", "text": text}, *tail]
 
 
-def _take(
+def _take_fitting(
     outputs: list[dict[str, Any]], limit: int, *, from_end: bool
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Take outputs from one end as long as they fit. Return them and the others, in order."""
@@ -129,7 +129,7 @@ def _part(text: str, limit: int, *, from_end: bool) -> str:
     return (text[-low:] if from_end else text[:low]) if low else ""
 
 
-def _joined(output: dict[str, Any]) -> dict[str, Any]:
+def _join_stream(output: dict[str, Any]) -> dict[str, Any]:
     """Return an output with the text of a stream in one piece, as both forms are valid."""
     text = output.get("text")
     if output.get("output_type") == "stream" and isinstance(text, list):
@@ -141,7 +141,7 @@ def _bytes_of(value: Any) -> int:
     return len(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
 
 
-def _written(notebook: dict[str, Any]) -> bytes:
+def _serialize(notebook: dict[str, Any]) -> bytes:
     # In the format of nbformat, except that stream texts are not split into lines. Lone surrogates,
     # which UTF-8 cannot encode, are replaced.
     text = json.dumps(notebook, indent=1, sort_keys=True, ensure_ascii=False)

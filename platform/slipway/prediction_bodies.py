@@ -28,20 +28,20 @@ def body_of(data: Any) -> dict[str, Any]:
         columns = [str(name) for name in data.columns]
         rows = data.to_numpy(dtype=object).tolist()
         values = [
-            [_plain(value, f"{columns[at]}[{number}]", faults) for at, value in enumerate(row)]
+            [_json_value(value, f"{columns[at]}[{number}]", faults) for at, value in enumerate(row)]
             for number, row in enumerate(rows)
         ]
         body: dict[str, Any] = {"dataframe_split": {"columns": columns, "data": values}}
     elif isinstance(data, Mapping):
         if len(data) == 1 and next(iter(data)) in FORMS:
             (form,) = data
-            body = {form: _plain(data[form], form, faults)}
+            body = {form: _json_value(data[form], form, faults)}
         else:
-            body = {"inputs": _plain(data, "", faults)}
+            body = {"inputs": _json_value(data, "", faults)}
     elif _is_records(data):
-        body = {"dataframe_records": _plain(list(data), "", faults)}
+        body = {"dataframe_records": _json_value(list(data), "", faults)}
     elif hasattr(data, "tolist") or _is_rows(data):
-        body = {"inputs": _plain(data, "inputs", faults)}
+        body = {"inputs": _json_value(data, "inputs", faults)}
     else:
         raise InvalidInput(
             f"Data of type {type(data).__name__} cannot be predicted on.",
@@ -73,7 +73,7 @@ def _is_records(data: Any) -> bool:
     return _is_rows(data) and bool(data) and all(isinstance(row, Mapping) for row in data)
 
 
-def _plain(value: Any, place: str, faults: list[FieldFault]) -> Any:
+def _json_value(value: Any, place: str, faults: list[FieldFault]) -> Any:
     """Return a value as JSON carries it. Unsupported values are added to `faults`."""
     if value is None or isinstance(value, bool | int | str):
         return value
@@ -81,13 +81,13 @@ def _plain(value: Any, place: str, faults: list[FieldFault]) -> Any:
         return _finite(float(value), place, faults)
     if isinstance(value, Mapping):
         inside = f"{place}." if place else ""
-        return {str(name): _plain(v, f"{inside}{name}", faults) for name, v in value.items()}
+        return {str(name): _json_value(v, f"{inside}{name}", faults) for name, v in value.items()}
     if isinstance(value, datetime | date):
         return None if value != value else value.isoformat()  # NaT differs from itself
     if hasattr(value, "tolist"):  # arrays, series and numpy scalars
-        return _plain(value.tolist(), place, faults)
+        return _json_value(value.tolist(), place, faults)
     if _is_rows(value):
-        return [_plain(item, f"{place}[{at}]", faults) for at, item in enumerate(value)]
+        return [_json_value(item, f"{place}[{at}]", faults) for at, item in enumerate(value)]
     if type(value).__name__ in ("NAType", "NaTType"):
         return None
     _fault(
@@ -109,19 +109,19 @@ def _fault(faults: list[FieldFault], place: str, message: str) -> None:
         faults.append(FieldFault(field=place.lstrip("."), message=message))
 
 
-def answer_like(data: Any, predictions: Any) -> Any:
+def convert_like_input(data: Any, predictions: Any) -> Any:
     """Return predictions as the caller gave the inputs: pandas for pandas, numpy for numpy.
 
     Rows of a frame keep their index.
     """
     if is_frame(data):
-        return _framed(sys.modules["pandas"], predictions, data.index)
+        return _to_frame(sys.modules["pandas"], predictions, data.index)
     if hasattr(data, "tolist") and "numpy" in sys.modules:
-        return _arrayed(sys.modules["numpy"], predictions)
+        return _to_array(sys.modules["numpy"], predictions)
     return predictions
 
 
-def _framed(pandas: Any, predictions: Any, index: Any) -> Any:
+def _to_frame(pandas: Any, predictions: Any, index: Any) -> Any:
     has_rows = isinstance(predictions, list) and len(predictions) == len(index)
     kept = {"index": index} if has_rows else {}
     if isinstance(predictions, dict) or (
@@ -133,9 +133,9 @@ def _framed(pandas: Any, predictions: Any, index: Any) -> Any:
     return predictions
 
 
-def _arrayed(numpy: Any, predictions: Any) -> Any:
+def _to_array(numpy: Any, predictions: Any) -> Any:
     if isinstance(predictions, dict):
-        return {name: _arrayed(numpy, value) for name, value in predictions.items()}
+        return {name: _to_array(numpy, value) for name, value in predictions.items()}
     if isinstance(predictions, list) and not (predictions and isinstance(predictions[0], dict)):
         return numpy.asarray(predictions)
     return predictions

@@ -8,7 +8,7 @@ from typing import Any
 from slipway.client import Client
 from slipway.credentials import default_project
 from slipway.errors import InvalidInput
-from slipway.model_files import is_here
+from slipway.model_files import is_local_path
 from slipway.schemas.registry import (
     EvaluationOut,
     ModelVersionOut,
@@ -51,9 +51,9 @@ def register(
     call, `requests` predicts each by itself, `off` one at a time. Without it they are merged only
     if the golden rows prove that no row changes the answer to another.
     """
-    with _opened(client) as opened:
+    with _client_context(client) as opened:
         place = _project(opened, project)
-        if is_here(source):
+        if is_local_path(source):
             uri = opened.models.upload(name, str(source), project=place)
         else:
             uri = source_of(source, path)
@@ -103,10 +103,10 @@ def rows_of(values: Any) -> list[Any]:
         return list(values.to_dict(orient="records"))
     if hasattr(values, "tolist"):
         return list(values.tolist())
-    return [_plain(row) for row in values]
+    return [_as_list(row) for row in values]
 
 
-def _plain(row: Any) -> Any:
+def _as_list(row: Any) -> Any:
     return row.tolist() if hasattr(row, "tolist") else row
 
 
@@ -124,7 +124,7 @@ class Model:
 
     def versions(self) -> Sequence[ModelVersionOut]:
         """Return the versions, newest first."""
-        with _opened(self._client) as client:
+        with _client_context(self._client) as client:
             return list(client.models.versions(self.name, project=_project(client, self._given)))
 
     def version(self, number: int) -> "ModelVersion":
@@ -133,7 +133,7 @@ class Model:
 
     def latest(self) -> "ModelVersion":
         """Return the newest version, or raise InvalidInput when there is none."""
-        with _opened(self._client) as client:
+        with _client_context(self._client) as client:
             project = _project(client, self._given)
             newest = client.models.get(self.name, project=project).latest_version
         if newest is None:
@@ -230,7 +230,7 @@ class ModelVersion:
 
     @contextmanager
     def _placed(self) -> Iterator[tuple[Client, str]]:
-        with _opened(self.model._client) as client:  # noqa: SLF001  (a class of this module)
+        with _client_context(self.model._client) as client:  # noqa: SLF001  (a class of this module)
             yield client, _project(client, self.model._given)  # noqa: SLF001
 
 
@@ -243,7 +243,7 @@ def target_of(client: Client, project: str, name: str) -> dict[str, str]:
 
 
 @contextmanager
-def _opened(client: Client | None) -> Iterator[Client]:
+def _client_context(client: Client | None) -> Iterator[Client]:
     if client is not None:
         yield client
         return

@@ -33,7 +33,7 @@ def sample_of(inputs: Any, predictions: Any = None, truth: Any = None) -> dict[s
     sample: dict[str, Any] = {
         "format": 1,
         "rows": total,
-        "inputs": [_plain(row) for row in _rows(inputs, places)],
+        "inputs": [_json_value(row) for row in _rows(inputs, places)],
     }
     if hasattr(inputs, "columns"):
         sample["columns"] = [str(name) for name in inputs.columns]
@@ -46,13 +46,13 @@ def sample_of(inputs: Any, predictions: Any = None, truth: Any = None) -> dict[s
                 field=name,
                 next_step="Pass one for each row.",
             )
-        sample[name] = [_plain(_row(values, at)) for at in places]
+        sample[name] = [_json_value(_row(values, at)) for at in places]
     return sample
 
 
 def plain_rows(values: Any) -> list[Any]:
     """Return all rows of a data frame, an array or a list as JSON can carry them."""
-    return [_plain(row) for row in _rows(values, range(_length(values)))]
+    return [_json_value(row) for row in _rows(values, range(_length(values)))]
 
 
 def _length(values: Any) -> int:
@@ -93,13 +93,13 @@ def _cells(row: Any) -> Iterator[Any]:
         yield row
 
 
-def _plain(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {str(name): _plain(item) for name, item in value.items()}
+        return {str(name): _json_value(item) for name, item in value.items()}
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [_json_value(item) for item in value]
     # Missing values of pandas in a column of integers or dates.
     if type(value).__name__ in {"NAType", "NaTType"} or (
         isinstance(value, float) and not isfinite(value)

@@ -36,12 +36,12 @@ def tame(line: str, *, colours: bool) -> str:
     kept: list[str] = []
     place, has_colour = 0, False
     for match in _SEQUENCE.finditer(line):
-        kept.append(_shown(line[place : match.start()]))
+        kept.append(_visible_text(line[place : match.start()]))
         place = match.end()
         if colours and match["colour"] is not None:
             kept.append(match.group())
             has_colour = True
-    kept.append(_shown(line[place:]))
+    kept.append(_visible_text(line[place:]))
     return "".join(kept) + (_RESET if has_colour else "")
 
 
@@ -92,5 +92,5 @@ def _overwritten(line: str) -> str:
     return line.rpartition("\r")[2]
 
 
-def _shown(text: str) -> str:
+def _visible_text(text: str) -> str:
     return visible(text).replace("\\x09", "\t") if _SPECIAL.search(text) else text

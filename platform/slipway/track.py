@@ -30,7 +30,7 @@ from slipway.job import current
 from slipway.samples import file_of, sample_of
 from slipway.sanitize import visible
 from slipway.schemas.training import GitFacts
-from slipway.snapshots.git import GitFailed, facts_of, list_files
+from slipway.snapshots.git import GitFailed, git_facts, list_files
 from slipway.snapshots.secrecy import looks_secret
 
 __all__ = ["cost", "data", "packages", "surroundings"]
@@ -152,7 +152,7 @@ def _git(folder: Path) -> GitFacts | None:
     """Return the commit and the uncommitted changes, or None outside of git."""
     try:
         listing = list_files(folder)
-        return facts_of(folder, new_files=listing.others, is_private=looks_secret)
+        return git_facts(folder, new_files=listing.others, is_private=looks_secret)
     except GitFailed:
         return None
 

@@ -52,7 +52,8 @@ class ApiAddress:
         except urllib.error.HTTPError as error:
             message = error.read(4000).decode("utf-8", "replace")
             return ApiResponse(
-                fault=f"{error.code} {_words_of(message)}".strip(), may_pass=error.code in _AGAIN
+                fault=f"{error.code} {_problem_detail(message)}".strip(),
+                may_pass=error.code in _AGAIN,
             )
         except (OSError, ValueError) as error:
             return ApiResponse(fault=str(error) or type(error).__name__, may_pass=True)
@@ -70,14 +71,14 @@ class ApiAddress:
             pause = min(_LONGEST_PAUSE_S, pause * 2)
 
 
-def _words_of(problem: str) -> str:
+def _problem_detail(problem: str) -> str:
     try:
         return str(json.loads(problem).get("detail", ""))
     except (ValueError, AttributeError):
         return problem[:200]
 
 
-def door_of(environment: Mapping[str, str]) -> ApiAddress | None:
+def api_address_from(environment: Mapping[str, str]) -> ApiAddress | None:
     """Return the API address of this process's workload, or None outside of Slipway."""
     names = ("SLIPWAY_URL", "SLIPWAY_TOKEN", "SLIPWAY_PROJECT", "SLIPWAY_WORKLOAD")
     environments = [environment.get(name, "") for name in names]

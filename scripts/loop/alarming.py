@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final
 
-from scripts.loop.data import PROJECT, turned
+from scripts.loop.data import PROJECT, rotated
 from scripts.loop.serving import ENDPOINT, Key
 from scripts.loop.telling import show, wait_for
 from slipway import Client
@@ -53,7 +53,7 @@ def _send(key: Key, found: EndpointOut, rows: Sequence[Sequence[float]]) -> list
     with key.ask(found) as endpoint:
         for start in range(0, len(rows), _WINDOW_ROWS):
             some, mine = rows[start : start + _WINDOW_ROWS], f"camera-{time.time_ns()}"
-            endpoint.predict([turned(row) for row in some], own_id=mine)
+            endpoint.predict([rotated(row) for row in some], own_id=mine)
             labels += [
                 {"own_id": mine, "row": at, "value": int(row[-1])} for at, row in enumerate(some)
             ]

@@ -19,7 +19,7 @@ DATASET: Final = "digits"
 EXAMPLE: Final = ROOT / "examples" / "digits"
 
 
-def make_project(client: Client) -> None:
+def create_project(client: Client) -> None:
     """Make the project in the team of the demo, unless it is there."""
     try:
         client.projects.get(PROJECT)
@@ -57,6 +57,6 @@ def image_of(row: Sequence[float]) -> list[float]:
     return [pixel / 16 for pixel in row[:-1]]
 
 
-def turned(row: Sequence[float]) -> list[float]:
+def rotated(row: Sequence[float]) -> list[float]:
     """Return the same image, turned by a quarter."""
     return [row[8 * down + 7 - across] / 16 for across in range(8) for down in range(8)]

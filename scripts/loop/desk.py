@@ -8,7 +8,7 @@ from websockets.exceptions import WebSocketException
 
 from scripts.in_notebook import CellError, Lab
 from scripts.loop.data import EXAMPLE, PROJECT
-from scripts.loop.people import Person
+from scripts.loop.people import DemoUser
 from scripts.loop.telling import DemoError, show, wait_for
 from slipway import Client
 from slipway.schemas.money import dollars
@@ -20,7 +20,7 @@ _OVER: Final = (NotebookState.STOPPED, NotebookState.FAILED)
 _ALIVE: Final = (NotebookState.STARTING, NotebookState.OPENING, NotebookState.READY)
 
 
-def work_in_notebook(person: Person) -> None:
+def work_in_notebook(person: DemoUser) -> None:
     """Launch a server, open it, run the example in it, and stop it."""
     client, began = person.client, time.monotonic()
     server = _launch(person)
@@ -44,7 +44,7 @@ def work_in_notebook(person: Person) -> None:
     show("cost", f"{dollars(stopped.cost_nano_usd)} since it was first launched")
 
 
-def _launch(person: Person) -> str:
+def _launch(person: DemoUser) -> str:
     """Send the form of the portal, or press Start on the page of an earlier demo's server."""
     servers = f"/p/{PROJECT}/notebooks/servers"
     for server in person.client.notebooks.list(project=PROJECT, mine=True):

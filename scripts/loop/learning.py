@@ -36,7 +36,7 @@ LONG: Final = Training("a longer training", 16)
 
 def run_job(client: Client, wanted: Training, data: DatasetVersionOut) -> JobOut:
     """Train on two ranks, unless the same code has trained it on the same data before."""
-    found = _trained_before(client, wanted, data)
+    found = _find_earlier_job(client, wanted, data)
     if found is not None:
         show("job", client.jobs.page(found.workload.id, project=PROJECT))
         show("cost", f"{dollars(found.cost_nano_usd)}, from an earlier demo")
@@ -54,7 +54,7 @@ def run_job(client: Client, wanted: Training, data: DatasetVersionOut) -> JobOut
     )
     show("job", client.jobs.page(job.workload.id, project=PROJECT))
     show("price", f"{dollars(job.nano_usd_per_hour)} an hour")
-    ended = _Watched(client, job.workload.id).until_it_ends()
+    ended = _JobWatch(client, job.workload.id).until_it_ends()
     if ended.workload.state is not WorkloadState.SUCCEEDED:
         log = _log(client, ended)
         raise DemoError(f"the job {headline(progress_of(ended))} Its log ends: {log[-500:]!r}")
@@ -67,7 +67,7 @@ def _params(wanted: Training) -> dict[str, str]:
     return {"epochs": str(wanted.epochs), "register": MODEL}
 
 
-def _trained_before(client: Client, wanted: Training, data: DatasetVersionOut) -> JobOut | None:
+def _find_earlier_job(client: Client, wanted: Training, data: DatasetVersionOut) -> JobOut | None:
     with take_snapshot(EXAMPLE, script=_SCRIPT) as snapshot:
         digest = snapshot.digest
     for job in client.jobs.list(project=PROJECT, state=WorkloadState.SUCCEEDED):
@@ -78,7 +78,7 @@ def _trained_before(client: Client, wanted: Training, data: DatasetVersionOut) -
     return None
 
 
-class _Watched:
+class _JobWatch:
     """A job that is looked at until it has ended, and what its run tells meanwhile."""
 
     def __init__(self, client: Client, job: str) -> None:

@@ -26,7 +26,7 @@ _SCOPES: Final = tuple(scope for scope in _ALL_SCOPES if scope != Scope.ADMIN)
 
 
 @dataclass(frozen=True)
-class Person:
+class DemoUser:
     """Somebody who is signed in: in a browser, and with a token for programs."""
 
     name: str
@@ -64,7 +64,7 @@ class Passwords:
         return found
 
 
-class Entrance:
+class UserSetup:
     """Lets the people of the demo in, each by the door that everybody takes."""
 
     def __init__(self, platform: Platform, passwords: Passwords) -> None:
@@ -72,7 +72,7 @@ class Entrance:
         self._passwords = passwords
 
     @contextlib.contextmanager
-    def let_in(self, name: str, does: str) -> Iterator[Person]:
+    def let_in(self, name: str, does: str) -> Iterator[DemoUser]:
         """Sign a person in, invited before if need be; yields until the demo is over."""
         email, url = f"{name.lower()}@localhost", self._platform.url
         kept_as = f"{email} at {url}"
@@ -84,7 +84,7 @@ class Entrance:
                 self._passwords.keep(kept_as, password)
             show("sign in", f"{email}, password {password} ({does})")
             with _client(browser, url, _SCOPES) as client:
-                yield Person(name, email, browser, client)
+                yield DemoUser(name, email, browser, client)
 
     def _invitation(self, email: str) -> str:
         with self._administrator() as client:

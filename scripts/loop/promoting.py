@@ -4,7 +4,7 @@ from typing import Final
 
 from scripts.loop.data import PROJECT
 from scripts.loop.learning import MODEL
-from scripts.loop.people import Person
+from scripts.loop.people import DemoUser
 from scripts.loop.telling import DemoError, show
 from slipway import Client
 from slipway.schemas.datasets import DatasetVersionOut
@@ -68,7 +68,7 @@ def declare_gates(client: Client, data: DatasetVersionOut) -> None:
     show("gates", f"{client.url}/p/{PROJECT}/registry-rules")
 
 
-def promote(author: Person, colleague: Person, number: int) -> None:
+def promote(author: DemoUser, colleague: DemoUser, number: int) -> None:
     """Bring a version to the stage through its gates, unless it was brought there before."""
     models = author.client.models
     for move in models.history(MODEL, project=PROJECT):
@@ -88,7 +88,7 @@ def promote(author: Person, colleague: Person, number: int) -> None:
     show("stage", f"{STAGE}: version {number}  {_page(author.client, number)}")
 
 
-def _approve(author: Person, colleague: Person, number: int) -> None:
+def _approve(author: DemoUser, colleague: DemoUser, number: int) -> None:
     """Ask for the approval, and let the colleague give it."""
     request = _open_request(author.client, number) or author.client.models.request_approval(
         MODEL, number, project=PROJECT, stage=STAGE, note="Trained on two ranks by make demo."

@@ -30,7 +30,7 @@ class Platform:
         self._shows_all = False
         self._heard: list[str] = []
         self._process: subprocess.Popen[str] | None = None
-        if administrator is not None or _answers(url):
+        if administrator is not None or _responds(url):
             print(f"Slipway runs already: {url}", flush=True)
             return
         self._process = subprocess.Popen(
@@ -60,7 +60,7 @@ class Platform:
     def _is_ready(self) -> bool | None:
         if self._process is not None and self._process.poll() is not None:
             raise DemoError("Slipway did not start; see the reason above")
-        return _answers(self.url) or None
+        return _responds(self.url) or None
 
     def administrator(self) -> tuple[str, str] | None:
         """Return the address and the password of the administrator: told, or made by this start."""
@@ -91,7 +91,7 @@ class Platform:
         return status
 
 
-def _answers(url: str) -> bool:
+def _responds(url: str) -> bool:
     try:
         return httpx.get(f"{url}/readyz", timeout=2).is_success
     except httpx.HTTPError:

@@ -17,7 +17,7 @@ class DemoError(Exception):
 
 
 @dataclass(frozen=True)
-class Done:
+class CompletedStep:
     """A step that succeeded."""
 
     what: str
@@ -46,11 +46,11 @@ def wait_for(
     return found
 
 
-class Teller:
+class StepReporter:
     """Names each step, and says how long it took and what the project has cost meanwhile."""
 
     def __init__(self) -> None:
-        self.done: list[Done] = []
+        self.done: list[CompletedStep] = []
         self._payer: tuple[Client, str] | None = None
         self._spent_before = 0
 
@@ -67,7 +67,7 @@ class Teller:
         print(f"\n▸ {what}", flush=True)
         yield
         took, cost = time.monotonic() - began, max(0, self._spent() - self._spent_before)
-        self.done.append(Done(what, took, cost))
+        self.done.append(CompletedStep(what, took, cost))
         print(f"  done in {took:.1f} s, cost {dollars(cost)}", flush=True)
 
     def sum_up(self) -> None:

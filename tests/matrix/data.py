@@ -5,7 +5,7 @@ import hashlib
 from portal.accounts.models import Project, User
 from portal.datasets.models import DataTable, Version
 from portal.datasets.services.datasets import create_dataset
-from portal.datasets.services.drafts import commit_draft, declare_files, open_draft, take_pieces
+from portal.datasets.services.drafts import accept_pieces, commit_draft, declare_files, open_draft
 from portal.datasets.version_checks import check_waiting
 from slipway.schemas.datasets import DataFileIn
 from slipway.schemas.statistics import TableStatistics
@@ -20,7 +20,7 @@ def make_versions(*, project: Project, by: User, name: str) -> Version:
         file = DataFileIn(path="a.bin", size_bytes=len(content), pieces=[digest.hexdigest()])
         declare_files(draft=draft, files=[file])
         frame = digest.digest() + len(content).to_bytes(8) + content
-        take_pieces(project=project, by=by, chunks=[frame])
+        accept_pieces(project=project, by=by, chunks=[frame])
         commit_draft(draft=draft)
         check_waiting()
     newest = Version.objects.ready().complete().get(dataset=dataset, number=2)

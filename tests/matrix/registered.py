@@ -5,13 +5,13 @@ from datetime import timedelta
 from portal.accounts.models import Project, User
 from portal.core import clock
 from portal.experiments.models import ModelVersion, RegisteredModel
-from portal.registry.mlflow_sync import tell_waiting
+from portal.registry.mlflow_sync import sync_pending
 from portal.registry.models import VersionRecord
 from portal.registry.promotion_gates import Target
 from portal.registry.services.actors import Actor
 from portal.registry.services.promotions import promote
 from portal.registry.services.registration import register_version
-from portal.registry.services.requests import ask_approval
+from portal.registry.services.requests import request_approval
 from slipway.schemas.registry import TargetKind, VersionIn
 from tests.model_files import SOURCE, artifacts_folder, write_model
 
@@ -37,8 +37,8 @@ def make_model(*, project: Project, by: User) -> dict[str, str]:
     alias = f"alias-of-{person}"
     for target in (Target(TargetKind.ALIAS, alias), Target(TargetKind.STAGE, "Staging")):
         promote(project=project, model=model, number=made.number, target=target, by=Actor(by))
-    tell_waiting()
-    request = ask_approval(
+    sync_pending()
+    request = request_approval(
         project=project,
         model=model,
         number=made.number,

@@ -5,7 +5,7 @@ from portal.accounts.tokens import hash_of
 from portal.compute.models import Tier
 from portal.endpoints.models import Endpoint, EndpointKey, Replica, Revision
 from portal.endpoints.ports import ServedModel, register_models
-from portal.endpoints.tokens import new_key_secret, shown_prefix
+from portal.endpoints.tokens import key_prefix, new_key_secret
 from portal.monitoring.models import Alert, AlertChannel
 from slipway.schemas.endpoints import LimitsIn, RollbackRules
 from tests.portal.endpoints.serving import Models
@@ -50,7 +50,7 @@ def make_endpoint(*, owner: User, project: Project) -> dict[str, str]:
         endpoint=endpoint,
         name=f"{owner.name} shop",
         sha256=hash_of(secret),
-        prefix=shown_prefix(secret),
+        prefix=key_prefix(secret),
         scopes=["predict"],
         made_by=owner,
     )

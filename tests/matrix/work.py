@@ -12,22 +12,22 @@ from portal.accounts.models import Project, User
 from portal.compute.models import Node
 from portal.compute.resources import GIB, Amount
 from portal.compute.services.environments import use_environment
-from portal.compute.services.node_registration import join_node, make_join_token
+from portal.compute.services.node_registration import create_join_token, join_node
 from portal.compute.services.nodes import cordon_node, uncordon_node
 from portal.compute.services.tiers import create_tier
 from portal.experiments.factories import opener
 from portal.experiments.models import Experiment
 from portal.experiments.ports import NewRun
 from portal.storage.services import receive_bytes
-from portal.training.services.checkpoint_copies import take_copy
+from portal.training.services.checkpoint_copies import store_copy
 from portal.training.services.jobs import submit_job
-from portal.training.services.snapshots import keep_snapshot
+from portal.training.services.snapshots import store_snapshot
 from portal.workloads.models import Lease
 from portal.workloads.scheduling import run_passes
 from portal.workloads.services.heartbeats import heartbeat
 from portal.workloads.services.logs import append_log
 from portal.workloads.services.reports import accept_reports
-from portal.workloads.services.snapshots import take_build_report
+from portal.workloads.services.snapshots import apply_build_report
 from portal.workloads.tokens import token_of
 from slipway.schemas.agent import (
     EnvironmentReport,
@@ -89,7 +89,7 @@ def make_tiers() -> None:
 
 def make_work(*, owner: User, project: Project, node: str) -> Work:
     """Let a job of the project run on a fresh node of that name, which takes nothing else."""
-    snapshot = keep_snapshot(
+    snapshot = store_snapshot(
         project=project, by=owner, stored=receive_bytes(chunks=iter([code(owner.email)]))
     )
     requirements = f"tenant-{owner.name.lower()}==1.0"
@@ -157,7 +157,7 @@ def open_nodes() -> None:
 
 def new_join_secret() -> str:
     """Return a join token nobody has used."""
-    return make_join_token(by=None).secret
+    return create_join_token(by=None).secret
 
 
 def _join(name: str) -> tuple[Node, str]:
@@ -187,7 +187,7 @@ def _let_run(lease: Lease) -> None:
         offset=0,
         pieces=[b"first line\n"],
     )
-    take_copy(
+    store_copy(
         node=lease.node,
         task_id=lease.task_id,
         epoch=lease.epoch,
@@ -195,7 +195,7 @@ def _let_run(lease: Lease) -> None:
         chunks=[make_packed(STEP)],
         size_bytes=None,
     )
-    take_build_report(
+    apply_build_report(
         node=lease.node,
         digest=lease.workload.environment,
         report=EnvironmentReport(state="building", log_offset=0, log="collecting\n"),

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from portal.api.mlflow.upstream import WORKSPACE
-from portal.experiments.adapters.mlflow.batches import Unusual
+from portal.experiments.adapters.mlflow.batches import UnsupportedRequest
 from portal.experiments.adapters.mlflow.search_filters import conditions_of, sort_fields_of
 from portal.experiments.models.runs import LARGEST
 from tests.tracking import TrackingPortal
@@ -240,7 +240,7 @@ def test_filters_find_what_mlflow_finds(both: Both) -> None:
 
 def test_filters_that_are_not_plain_are_left_to_mlflow(both: Both) -> None:
     for text in map(both.text, ODD):
-        with pytest.raises(Unusual):
+        with pytest.raises(UnsupportedRequest):
             conditions_of(text)
         both.ask(filter=text)
 
@@ -250,7 +250,7 @@ def test_orders_are_mlflows(both: Both) -> None:
         assert len(sort_fields_of(order)) == len(order)
         assert len(both.ask(order_by=order)["runs"]) == 15
     for order in ODD_ORDERS:
-        with pytest.raises(Unusual):
+        with pytest.raises(UnsupportedRequest):
             sort_fields_of(order)
         both.ask(order_by=order)
 

@@ -6,7 +6,15 @@ import sys
 
 import pytest
 
-from bench.run import BEGIN, SCRIPTS, Found, medians, put_between_marks, read_output, table
+from bench.run import (
+    BEGIN,
+    SCRIPTS,
+    ScriptResult,
+    medians,
+    read_output,
+    replace_between_markers,
+    table,
+)
 from tests.live import ROOT
 
 
@@ -57,13 +65,13 @@ def test_the_median_of_the_repeats_counts() -> None:
 def test_a_script_without_figures_is_told_with_its_last_words() -> None:
     runs, failure = read_output("working\nImportError: no mosec here", 1)
     assert runs == []
-    made = table([Found("serving", runs, failure)], {"machine": "2 cores"}, quick=False)
+    made = table([ScriptResult("serving", runs, failure)], {"machine": "2 cores"}, quick=False)
     assert "- `serving`: exit 1: ImportError: no mosec here" in made
 
 
 def test_the_table_replaces_the_one_before_and_nothing_else() -> None:
-    once = put_between_marks("# Measured\n\nBy hand.\n", "| old |\n")
-    again = put_between_marks(once + "\n## After\n", "| new |\n")
+    once = replace_between_markers("# Measured\n\nBy hand.\n", "| old |\n")
+    again = replace_between_markers(once + "\n## After\n", "| new |\n")
     assert again.count(BEGIN) == 1
     assert "| old |" not in again
     assert again.startswith("# Measured\n\nBy hand.\n")

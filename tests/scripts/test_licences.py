@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from scripts.licences import LicenceError, Licensed, check, licence_of
+from scripts.licences import LicenceError, LicensedPackage, check, licence_of
 from tests.live import ROOT
 
 
@@ -48,8 +48,8 @@ def test_a_licence_nobody_has_read_is_refused(fields: dict[str, list[str]]) -> N
 
 def test_a_package_is_allowed_by_one_of_the_licences_it_offers() -> None:
     allowed = frozenset({"MIT"})
-    check([Licensed("a", "MIT OR GPL-3.0-or-later")], allowed)
+    check([LicensedPackage("a", "MIT OR GPL-3.0-or-later")], allowed)
     with pytest.raises(LicenceError, match="b has the licence"):
-        check([Licensed("b", "MIT AND GPL-3.0-or-later")], allowed)
+        check([LicensedPackage("b", "MIT AND GPL-3.0-or-later")], allowed)
     with pytest.raises(LicenceError, match="c has the licence"):
-        check([Licensed("c", "GPL-3.0-or-later AND (Apache-2.0 OR MIT)")], allowed)
+        check([LicensedPackage("c", "GPL-3.0-or-later AND (Apache-2.0 OR MIT)")], allowed)

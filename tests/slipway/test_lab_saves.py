@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from slipway.lab_saves import SaveQueue, Sender, sender_of
-from slipway.workload_client import ApiAddress, door_of
+from slipway.workload_client import ApiAddress, api_address_from
 from tests.slipway.servers import Answer, answer_json, serve
 
 CONTENT = b'{"cells": []}'
@@ -23,7 +23,7 @@ def door(monkeypatch: pytest.MonkeyPatch) -> ApiAddress:
     monkeypatch.setenv("SLIPWAY_TOKEN", "slw_none")
     monkeypatch.setenv("SLIPWAY_PROJECT", "vision")
     monkeypatch.setenv("SLIPWAY_WORKLOAD", "wl_1")
-    found = door_of(os.environ)
+    found = api_address_from(os.environ)
     assert found is not None
     return found
 

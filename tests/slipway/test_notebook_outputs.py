@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slipway.notebook_outputs import fit_notebook
+from slipway.notebook_outputs import truncate_notebook
 from tests.portal.notebooks.notebooks import code, notebook
 
 _LIMIT = 20_000
@@ -39,13 +39,13 @@ def _read(content: bytes) -> Any:
 
 def test_what_fits_stays_as_it_is_byte_for_byte() -> None:
     content = _with([_stream("a\nb\n")], [_picture(50)])
-    shortened = fit_notebook(content, len(content))
+    shortened = truncate_notebook(content, len(content))
     assert (shortened.content, shortened.cells, shortened.sentence) == (content, [], "")
 
 
 def test_the_large_cell_is_shortened_and_the_others_stay_whole() -> None:
     lines = "".join(f"line {number} ä€😀\n" for number in range(20_000))
-    shortened = fit_notebook(
+    shortened = truncate_notebook(
         _with([_stream("before\n")], [_stream(lines)], [_picture(900)]), _LIMIT
     )
     assert len(shortened.content) <= _LIMIT
@@ -66,7 +66,7 @@ def test_the_large_cell_is_shortened_and_the_others_stay_whole() -> None:
 
 def test_pictures_and_errors_are_kept_whole_or_left_out() -> None:
     error = {"output_type": "error", "ename": "E", "evalue": "v", "traceback": ["t" * 90_000]}
-    shortened = fit_notebook(
+    shortened = truncate_notebook(
         _with([_stream("a\n"), _picture(90_000), error, _stream("z\n")]), _LIMIT
     )
     (cell,) = _read(shortened.content).cells
@@ -77,7 +77,7 @@ def test_pictures_and_errors_are_kept_whole_or_left_out() -> None:
 def test_a_source_that_is_too_large_by_itself_is_refused_with_its_size() -> None:
     content = notebook(code("x = 1\n" * 9_000, count=1, prints="hello"))
     with pytest.raises(ValueError, match="KiB without any output"):
-        fit_notebook(content, _LIMIT)
+        truncate_notebook(content, _LIMIT)
 
 
 @settings(max_examples=60, deadline=None)
@@ -91,7 +91,7 @@ def test_whatever_was_printed_the_notebook_is_valid_and_within_the_limit(
     outputs: list[list[dict[str, Any]]],
 ) -> None:
     content = _with(*outputs)
-    shortened = fit_notebook(content, 9_000)
+    shortened = truncate_notebook(content, 9_000)
     assert len(shortened.content) <= max(9_000, 0)
     cells = _read(shortened.content).cells
     assert len(cells) == len(outputs)

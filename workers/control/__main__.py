@@ -14,10 +14,10 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.config.settings")
 
 import django  # noqa: E402  (the path comes first)
 
-from portal.config.entry import exit_unless_settings_are_right  # noqa: E402
+from portal.config.entry import exit_on_invalid_settings  # noqa: E402
 
 if __name__ == "__main__":
-    exit_unless_settings_are_right()
+    exit_on_invalid_settings()
     os.environ.setdefault("CELERY_SKIP_CHECKS", "1")  # the gate runs `manage.py check`
     django.setup()
     # Imported late, because it needs validated settings and loaded models.

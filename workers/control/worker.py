@@ -30,7 +30,7 @@ CONCURRENCY = 4
 _REFUSED = 2
 
 
-def _keep_our_logging(**_: Any) -> None:
+def _disable_celery_logging(**_: Any) -> None:
     """Being connected is enough: Celery then leaves the logging alone."""
 
 
@@ -81,7 +81,7 @@ def main() -> int:
             "set SLIPWAY_CONTROL_HEALTH_PORT to a free one.\n"
         )
         return _REFUSED
-    signals.setup_logging.connect(_keep_our_logging, weak=False)
+    signals.setup_logging.connect(_disable_celery_logging, weak=False)
     signals.worker_ready.connect(readiness.begin, weak=False)
     watch.connect()
     server.start()

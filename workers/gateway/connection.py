@@ -8,7 +8,7 @@ from typing import Final, cast
 from workers.gateway import answers
 from workers.gateway.http_parser import MAX_HEAD_BYTES, BadRequest, ChunkedBody
 from workers.gateway.request import Prediction
-from workers.gateway.routes import CachedRequestHead, Doorkeeper, RequestHead
+from workers.gateway.routes import CachedRequestHead, RequestHead, Router
 from workers.gateway.routing_table import Key
 
 _MAX_AHEAD_BYTES: Final = 64 * 1024
@@ -27,7 +27,7 @@ class Clients:
     """State that all client connections of a gateway share."""
 
     def __init__(
-        self, keeper: Doorkeeper, *, limit: int, held_bytes: int, head_within_s: float
+        self, keeper: Router, *, limit: int, held_bytes: int, head_within_s: float
     ) -> None:
         self.keeper = keeper
         self.head_within_s = head_within_s

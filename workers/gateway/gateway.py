@@ -24,10 +24,10 @@ from workers.gateway.capture import CaptureLog
 from workers.gateway.capture_log.format import AT_WORK
 from workers.gateway.connection import Clients, Connection
 from workers.gateway.metrics import GatewayCollector
-from workers.gateway.routes import Doorkeeper
+from workers.gateway.routes import Router
 from workers.gateway.routing_table import RoutingTable
 from workers.gateway.settings import GatewaySettings
-from workers.gateway.snapshot import SnapshotKeeper, read_revoked, read_snapshot
+from workers.gateway.snapshot import SnapshotClient, read_revoked, read_snapshot
 from workers.health import Check, HealthServer
 from workers.launcher.atomic_files import create_once
 
@@ -61,14 +61,14 @@ class Gateway:
         self._loop = asyncio.get_running_loop()
         self._capture = CaptureLog(settings.capture_dir, limit_bytes=settings.capture_bytes)
         self._table = RoutingTable(self._capture)
-        self._keeper = Doorkeeper(self._table)
+        self._keeper = Router(self._table)
         self._clients = Clients(
             self._keeper,
             limit=settings.max_connections,
             held_bytes=settings.held_bytes,
             head_within_s=settings.head_within_s,
         )
-        self._portal = SnapshotKeeper(
+        self._portal = SnapshotClient(
             settings,
             lambda snapshot: self._in_loop(lambda: self._apply(snapshot)),
             lambda revoked: self._in_loop(lambda: self._revoke(revoked)),
@@ -239,7 +239,7 @@ class Gateway:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
             )
-            await _until_gone(partial(self._heed, process), process.kill)
+            await _wait_or_kill(partial(self._heed, process), process.kill)
             log.warning("the shipper ended with %s and is being restarted", process.returncode)
             await asyncio.sleep(_SHIPPER_PAUSE_S)
 
@@ -250,7 +250,7 @@ def _health_token(path: Path) -> str:
     return path.read_text("ascii").strip()
 
 
-async def _until_gone(wait: Callable[[], Awaitable[int]], kill: Callable[[], None]) -> None:
+async def _wait_or_kill(wait: Callable[[], Awaitable[int]], kill: Callable[[], None]) -> None:
     try:
         await wait()
     except asyncio.CancelledError:

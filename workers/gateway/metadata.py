@@ -19,7 +19,7 @@ _JSON_TYPES: Final = {
 }
 
 
-def alive(_table: RoutingTable) -> bytes:
+def liveness(_table: RoutingTable) -> bytes:
     """Return a response that shows that the process is alive."""
     return answers.answer(200, b"ok\n", b"text/plain; charset=utf-8")
 

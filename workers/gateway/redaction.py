@@ -24,7 +24,7 @@ _ELEMENT: Final = re.compile(r"\A(?:x|prediction)\[(\d+)\]\Z")
 _HIDDEN: Final = b'{"hidden":true}'
 
 
-class _Unclear(Exception):
+class _UnresolvedColumns(Exception):
     """The columns to hide cannot be identified in a body."""
 
 
@@ -63,7 +63,7 @@ class Rules:
             if not isinstance(document, dict):
                 return _HIDDEN
             return orjson.dumps(self._object(document, names))
-        except (_Unclear, RecursionError, orjson.JSONEncodeError):
+        except (_UnresolvedColumns, RecursionError, orjson.JSONEncodeError):
             return _HIDDEN
 
     def _object(self, result: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
@@ -97,7 +97,7 @@ class Rules:
         if self._how(name) is not None:
             return tensor | {"data": self._cells(name, tensor.get("data"))}
         if any(_ELEMENT.match(column) for column in self.columns):
-            raise _Unclear
+            raise _UnresolvedColumns
         return tensor
 
     def _record(self, row: dict[str, Any]) -> dict[str, Any]:
@@ -109,7 +109,7 @@ class Rules:
 
     def _rows(self, rows: Any, names: Sequence[str]) -> Any:
         if not isinstance(rows, list):
-            raise _Unclear
+            raise _UnresolvedColumns
         return [self._row(row, names) for row in rows]
 
     def _row(self, row: Any, names: Sequence[str]) -> Any:
@@ -118,7 +118,7 @@ class Rules:
                 return self._cell(names[0], row)
             return row
         if any(isinstance(cell, list | dict) for cell in row):
-            raise _Unclear
+            raise _UnresolvedColumns
         if names and len(names) == len(row):
             return [
                 cell if self._how(name) is None else self._cell(name, cell)
@@ -128,7 +128,7 @@ class Rules:
         for name in self.columns:
             match = _ELEMENT.match(name)
             if match is None:
-                raise _Unclear
+                raise _UnresolvedColumns
             if int(match[1]) < len(result):
                 result[int(match[1])] = self._cell(name, result[int(match[1])])
         return result
@@ -170,7 +170,7 @@ class Rules:
         return "hmac:" + hmac.new(self.key, dumps, hashlib.sha256).hexdigest()[:24]
 
 
-class Hider:
+class Redactor:
     """The rules of all endpoints, reloaded when the snapshot on the disk has changed."""
 
     def __init__(self, snapshot: Path) -> None:

@@ -26,11 +26,11 @@ from workers.serving.wire import (
     ResponseFrame,
     Welcome,
     frame,
-    only_answer,
     pack_plain_requests,
     pack_requests,
     proof,
     proved,
+    single_answer,
     unpack_answers,
     unpack_plain_answers,
 )
@@ -188,7 +188,7 @@ class ReplicaConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Process received frames."""
         if self.welcome is not None and not self._frames.is_midway:
-            answer = only_answer(data)
+            answer = single_answer(data)
             if answer is not None:
                 self._answered([answer])
                 return

@@ -17,7 +17,7 @@ class Caller(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class RequestFormat:
     """Format of a request. Plain means scoring in JSON, answered without additional headers.
 
     `variant` requests the header in which SageMaker clients look for the production variant.
@@ -43,7 +43,7 @@ class Prediction:
     __slots__ = ("ask", "body", "caller", "is_fallback", "key_id", "shadow_of", "since", "tries")
 
     def __init__(
-        self, caller: Caller | None, key_id: bytes, ask: Ask, body: bytes, since: float
+        self, caller: Caller | None, key_id: bytes, ask: RequestFormat, body: bytes, since: float
     ) -> None:
         self.caller = caller
         self.key_id = key_id

@@ -15,7 +15,7 @@ from workers.gateway.snapshot import read_revoked, read_snapshot
 from workers.launcher.atomic_files import write_atomically
 
 
-def _known_keys(folder: Path) -> set[str] | None:
+def _served_keys(folder: Path) -> set[str] | None:
     """Return ids and digests of the keys a gateway serves, or None without a readable snapshot."""
     snapshot = read_snapshot(folder / "snapshot.json")
     if snapshot is None:
@@ -26,7 +26,7 @@ def _known_keys(folder: Path) -> set[str] | None:
 
 def _revoke(folder: Path, keys: set[str], *, force: bool) -> str:
     """Add keys to the file of one gateway and return an error message, or "" on success."""
-    known = _known_keys(folder)
+    known = _served_keys(folder)
     if known is None and not force:
         return (
             f"{folder} is not the data folder of a gateway. Give the folder that the gateway was "

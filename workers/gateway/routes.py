@@ -19,7 +19,7 @@ from slipway.schemas.hosts import AllowedHosts, HostRefused
 from slipway.schemas.serving import KeyScope
 from workers.gateway import answers, metadata
 from workers.gateway.http_parser import BadRequest, Head, read_head
-from workers.gateway.request import Ask
+from workers.gateway.request import RequestFormat
 from workers.gateway.routing import Endpoint
 from workers.gateway.routing_table import Key, RoutingTable
 from workers.serving.wire import Contract
@@ -69,7 +69,7 @@ def _predict(path: bytes, contract: Contract, *, is_sagemaker: bool = False) -> 
 
 
 DOORS: Final = (
-    _open(rb"/healthz", metadata.alive),
+    _open(rb"/healthz", metadata.liveness),
     _open(rb"/v2/health/live", metadata.live),
     _open(rb"/v2/health/ready", metadata.gateway_ready),
     _open(rb"/v2", metadata.server),
@@ -116,7 +116,7 @@ class RequestHead:
         self.contract: int = Contract.SCORING
         self.head_len = 0
         self.variant = False
-        self.ask = Ask()
+        self.ask = RequestFormat()
         self.usual: CachedRequestHead | None = None
 
 
@@ -138,7 +138,7 @@ class CachedRequestHead:
         self.generation = generation
 
 
-class Doorkeeper:
+class Router:
     """Parses heads and resolves routes. Known heads are cached until the routing table changes."""
 
     def __init__(self, table: RoutingTable) -> None:
@@ -163,7 +163,7 @@ class Doorkeeper:
         self._check_host(head)
         entry = RequestHead(head)
         self._judge(entry, head)
-        entry.ask = Ask(entry.contract, entry.head_len, entry.variant)
+        entry.ask = RequestFormat(entry.contract, entry.head_len, entry.variant)
         if len(block) <= _LONGEST_MEMO_BYTES and b"AWS4" not in block:
             if len(self.known) >= _MEMO_ENTRIES:
                 self.known.clear()
@@ -182,12 +182,12 @@ class Doorkeeper:
             return _UNAUTHORIZED
         if key.bucket is not None and not key.bucket.take(now):
             endpoint.count.rate_limited += 1
-            return _too_fast("This key", key.bucket.wait_s())
+            return _rate_limited("This key", key.bucket.wait_s())
         if endpoint.bucket is not None and not endpoint.bucket.take(now):
             if key.bucket is not None:
                 key.bucket.give_back()
             endpoint.count.rate_limited += 1
-            return _too_fast("The endpoint", endpoint.bucket.wait_s())
+            return _rate_limited("The endpoint", endpoint.bucket.wait_s())
         return None
 
     def _check_host(self, head: Head) -> None:
@@ -311,7 +311,7 @@ def _credential(head: Head) -> bytes:
     return signed[1] if signed else b""
 
 
-def _too_fast(who: str, wait_s: float) -> bytes:
+def _rate_limited(who: str, wait_s: float) -> bytes:
     return answers.problem(
         429,
         "rate_limited",

@@ -34,7 +34,7 @@ import pyarrow.parquet as pq
 from workers.gateway.capture_log.arrow import SCHEMA, WRITTEN, Part, by_hour, table_of
 from workers.gateway.capture_log.format import AT_REST, AT_WORK, OPEN, SEALED
 from workers.gateway.capture_log.reader import read_parts
-from workers.gateway.redaction import Hider
+from workers.gateway.redaction import Redactor
 from workers.gateway.shipping_priority import (
     GROUP_BYTES,
     HURRIED_GROUP_BYTES,
@@ -74,7 +74,7 @@ _PARTS: Final = b"slipway.parts"
 
 
 def ship(
-    segment: Path, predictions: Path, hider: Hider | None = None, attempt: Attempt | None = None
+    segment: Path, predictions: Path, hider: Redactor | None = None, attempt: Attempt | None = None
 ) -> int:
     """Write one segment as Parquet, remove it, and return how many predictions it held.
 
@@ -107,7 +107,7 @@ def ship(
 
 
 def _tables_by_folder(
-    parts: list[Part], predictions: Path, hider: Hider | None
+    parts: list[Part], predictions: Path, hider: Redactor | None
 ) -> dict[Path, list[pa.Table]]:
     tables: dict[Path, list[pa.Table]] = defaultdict(list)
     for part in parts:
@@ -125,7 +125,7 @@ def _tables(sources: list[Path]) -> Iterator[pa.Table]:
     for path in sources:
         with pq.ParquetFile(path) as file:
             for group in range(file.num_row_groups):
-                held.append(_whole(file.read_row_group(group)))
+                held.append(_with_all_columns(file.read_row_group(group)))
                 if sum(table.nbytes for table in held) > _BYTES_AT_ONCE:
                     yield pa.concat_tables(held)
                     held = []
@@ -133,7 +133,7 @@ def _tables(sources: list[Path]) -> Iterator[pa.Table]:
         yield pa.concat_tables(held)
 
 
-def _whole(table: pa.Table) -> pa.Table:
+def _with_all_columns(table: pa.Table) -> pa.Table:
     """Return a table with the columns of SCHEMA. Columns that old files lack are null."""
     for field in SCHEMA:
         if field.name not in table.column_names:
@@ -229,7 +229,7 @@ class ShipperThreads:
         self,
         capture: Path,
         predictions: Path,
-        hider: Hider | None = None,
+        hider: Redactor | None = None,
         tell: Callable[[bool], None] | None = None,
     ) -> None:
         self._tell = tell
@@ -260,9 +260,9 @@ class ShipperThreads:
             if attempt is not None:
                 if age_s > _LATE_S and attempt.give_up():
                     del self._calm_attempts[segment]
-                    self._start(self._hurried, segment, _in_a_hurry(age_s))
+                    self._start(self._hurried, segment, _hurried_attempt(age_s))
             elif now < self._hurry_until:
-                self._start(self._hurried, segment, _in_a_hurry(age_s))
+                self._start(self._hurried, segment, _hurried_attempt(age_s))
             elif self._calm_now is None or self._calm_now.done():
                 attempt = self._calm_attempts[segment] = Attempt(_CALM, yields=True)
                 self._calm_now = self._start(self._calm, segment, attempt)
@@ -312,7 +312,7 @@ class ShipperThreads:
         return [self._capture / name for name in sorted(items)]
 
 
-def _in_a_hurry(age_s: float) -> Attempt:
+def _hurried_attempt(age_s: float) -> Attempt:
     if age_s < _TOO_LATE_S:
         return Attempt(rests=True, group_bytes=HURRIED_GROUP_BYTES)
     return Attempt()
@@ -327,13 +327,13 @@ def merge_hours(predictions: Path, *, before_unix_s: float) -> int:
         except ValueError:
             continue
         if hour.timestamp() + 3600 <= before_unix_s:
-            with _alone(predictions):
+            with _rewrite_lock(predictions):
                 merged += _merge(folder)
     return merged
 
 
 @contextmanager
-def _alone(predictions: Path) -> Iterator[None]:
+def _rewrite_lock(predictions: Path) -> Iterator[None]:
     lock = os.open(predictions / _REWRITING, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -368,7 +368,7 @@ def _merge(folder: Path) -> int:
     return 1
 
 
-def _tell_gateway(is_at_work: bool) -> None:
+def _notify_gateway(is_at_work: bool) -> None:
     # The gateway may be gone. The remaining segments are shipped nevertheless.
     with suppress(OSError):
         os.write(sys.stdout.fileno(), AT_WORK if is_at_work else AT_REST)
@@ -396,8 +396,8 @@ def main() -> int:
     lock = os.open(capture / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
     next_merge = 0.0
-    hider = Hider(capture.parent / "snapshot.json")
-    crew = ShipperThreads(capture, predictions, hider, _tell_gateway)
+    hider = Redactor(capture.parent / "snapshot.json")
+    crew = ShipperThreads(capture, predictions, hider, _notify_gateway)
     while True:
         is_last = _orphaned.is_set()
         pause_s = _LOOK_S

@@ -20,7 +20,7 @@ _LONGEST_REST_S: Final = 0.02
 _LOWEST_NICE: Final = 19
 
 
-class GivenUp(Exception):
+class AttemptAbandoned(Exception):
     """Another thread ships the segment."""
 
 
@@ -61,7 +61,7 @@ class Attempt:
     def check(self) -> None:
         """Raise GivenUp once another thread has the segment."""
         if self._is_given_up:
-            raise GivenUp
+            raise AttemptAbandoned
 
     def pause(self) -> None:
         """Yield the CPU. Call it from the thread that ships. Raises GivenUp."""

@@ -51,7 +51,7 @@ def read_revoked(path: Path) -> frozenset[str]:
     return frozenset(map(str, document))
 
 
-class SnapshotKeeper:
+class SnapshotClient:
     """Delivers snapshots and revocations to `apply` and `revoke`, and reports to the portal.
 
     Both are called in threads of this class and have to hand over to the event loop.

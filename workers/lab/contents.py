@@ -49,7 +49,7 @@ def _is_hidden(abs_path: str, abs_root: str = "") -> bool:
     return bool(is_hidden(abs_path, root))
 
 
-class TwoFolders:
+class PersonalFolderMixin:
     """Mixin of contents and checkpoints: paths below `personal` are in the personal folder."""
 
     def _get_os_path(self, path: str) -> str:
@@ -65,7 +65,7 @@ class TwoFolders:
         return os_path
 
 
-class Checkpoints(TwoFolders, AsyncFileCheckpoints):
+class Checkpoints(PersonalFolderMixin, AsyncFileCheckpoints):
     """Checkpoints beside their files, never through a link into the personal folder."""
 
     def checkpoint_path(self, checkpoint_id: str, path: str) -> str:
@@ -76,7 +76,7 @@ class Checkpoints(TwoFolders, AsyncFileCheckpoints):
         return os_path
 
 
-class Contents(TwoFolders, AsyncLargeFileManager):  # type: ignore[misc]
+class Contents(PersonalFolderMixin, AsyncLargeFileManager):  # type: ignore[misc]
     """The workspace, and in its first folder the person's own."""
 
     @default("checkpoints_class")

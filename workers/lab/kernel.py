@@ -24,7 +24,7 @@ from typing import Any, Self
 
 from ipykernel.kernelapp import IPKernelApp
 from IPython.core import interactiveshell
-from slipway_import_order import FolderLast, importer
+from slipway_import_order import FolderLastFinder, importer
 
 _HERE = ""
 _EXTENSIONS = "IPython.core.extensions"
@@ -35,7 +35,7 @@ _NAMED_BY_PEOPLE = frozenset(
 )
 
 
-class InstalledFirst(FolderLast):
+class InstalledFirstFinder(FolderLastFinder):
     """Finds modules in the current folder last, and only for code that is not installed.
 
     Packages try whether others are there. Those that are not could be planted in the folder, so
@@ -75,31 +75,31 @@ class InstalledFirst(FolderLast):
         return MetadataPathFinder.find_distributions(DistributionFinder.Context(**given))
 
 
-class FolderOfScript:
+class ScriptFolder:
     """Has `%run` find what lies beside the script, without preferring it to what is installed."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
 
     def __enter__(self) -> Self:
-        InstalledFirst.scripts += (self._folder,)
+        InstalledFirstFinder.scripts += (self._folder,)
         return self
 
     def __exit__(self, *_: object) -> None:
-        InstalledFirst.scripts = InstalledFirst.scripts[:-1]
+        InstalledFirstFinder.scripts = InstalledFirstFinder.scripts[:-1]
 
 
 def prefer_installed() -> None:
     """Search the working folder for modules last from now on."""
     sys.meta_path[:] = [
-        importlib.machinery.PathFinder if finder is FolderLast else finder
+        importlib.machinery.PathFinder if finder is FolderLastFinder else finder
         for finder in sys.meta_path
     ]
-    InstalledFirst.replace()
-    vars(interactiveshell)["prepended_to_syspath"] = FolderOfScript
+    InstalledFirstFinder.replace()
+    vars(interactiveshell)["prepended_to_syspath"] = ScriptFolder
 
 
-def read_own_pdbrc_only() -> None:
+def ignore_folder_pdbrc() -> None:
     """Make debuggers ignore a `.pdbrc` in the folder, whose lines they would run.
 
     They still read `~/.pdbrc`.
@@ -132,7 +132,7 @@ class PatientKernelApp(IPKernelApp):
     def initialize(self, argv: list[str] | None = None) -> None:
         """Set up the kernel, and wait for a cell."""
         prefer_installed()
-        read_own_pdbrc_only()
+        ignore_folder_pdbrc()
         super().initialize(argv)
         shell: Any = self.shell
         shell.events.register("pre_execute", self.admit_folder)

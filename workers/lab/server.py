@@ -17,7 +17,7 @@ from workers.lab.hosts import hosts_of, refuse_other_hosts
 from workers.lab.hub_settings import hub_arguments
 from workers.lab.notices import PAGE_EXTENSIONS, add_notices
 from workers.lab.reports import Reporter
-from workers.lab.workspace import Desk, desk_here, folder_before, forget_variables
+from workers.lab.workspace import Workspace, current_workspace, forget_variables, legacy_folder
 from workers.launcher.rank_env import LISTENER_VARIABLE
 
 _REPORTS: Final = "SLIPWAY_LAB_REPORTS"
@@ -72,7 +72,7 @@ async def _trust_the_hub(_: JupyterHubSingleUser) -> None:
     """Do not ask for the Hub's version before listening: a Hub that is away would end the start."""
 
 
-def find_hosts_as_this_machine_does() -> None:
+def use_system_resolver() -> None:
     """Make aiohttp, which JupyterHub uses to call the Hub, use the system's name resolution.
 
     c-ares, its choice if aiodns is installed, resolves every name below `.localhost` to this
@@ -105,10 +105,10 @@ def bind() -> tuple[socket.socket, str]:
     return bound, f"{host}:{port}"
 
 
-def run(desk: Desk | None = None) -> None:
+def run(desk: Workspace | None = None) -> None:
     """Serve until a signal to stop."""
-    desk = desk or desk_here()
-    desk.prepare(before=folder_before(desk))
+    desk = desk or current_workspace()
+    desk.prepare(before=legacy_folder(desk))
     bound, address = bind()
     port = bound.getsockname()[1]
     prefix = os.environ.get("JUPYTERHUB_SERVICE_PREFIX", "/")
@@ -120,7 +120,7 @@ def run(desk: Desk | None = None) -> None:
     os.chdir(desk.own)
     hosts = hosts_of(os.environ.get(_PUBLIC_URL, ""), address, f"{_LOOPBACK}:{port}")
     _IN_USE.update(socket=bound, address=address, hosts=hosts, reports=os.environ.get(_REPORTS, ""))
-    find_hosts_as_this_machine_does()
+    use_system_resolver()
     JupyterHubSingleUser.serverapp_class = BoundServer
     JupyterHubSingleUser.check_hub_version = _trust_the_hub
     JupyterHubSingleUser.serverapp_config = {

@@ -68,7 +68,7 @@ Install packages again with `%pip install`, copy what you recognize, then delete
 
 
 @dataclass(frozen=True)
-class Desk:
+class Workspace:
     """The folders of one server of one person."""
 
     workspace: Path
@@ -110,7 +110,7 @@ class Desk:
             (self.lab / name).mkdir(parents=True, exist_ok=True)
         for name, values in (("overrides", _DEFAULTS), ("page_config", _PAGE)):
             (self.lab / "defaults" / f"{name}.json").write_text(json.dumps(values), "utf-8")
-        make_layer(self.packages)
+        create_package_layer(self.packages)
         self._write_kernel()
 
     def _explain(self, before: Path) -> None:
@@ -180,14 +180,14 @@ def encrypts_kernels(layer: Path) -> bool:
     return kernel_spec.is_file() and "supported_encryption" in kernel_spec.read_text("utf-8")
 
 
-def desk_here() -> Desk:
+def current_workspace() -> Workspace:
     """Return the workspace that this process was started for.
 
     If the agent does not provide a personal folder yet, it ends with the task. It is private all
     the same.
     """
     home = Path(os.environ["HOME"])
-    return Desk(
+    return Workspace(
         workspace=Path(os.environ["SLIPWAY_PERSISTENT_DIR"]),
         person=Path(os.environ.get("SLIPWAY_PERSONAL_DIR") or home / PERSONAL),
         server=os.environ.get("JUPYTERHUB_SERVER_NAME", "server"),
@@ -195,7 +195,7 @@ def desk_here() -> Desk:
     )
 
 
-def folder_before(desk: Desk) -> Path:
+def legacy_folder(desk: Workspace) -> Path:
     """Return where earlier releases had this person's folder, in the workspace."""
     return desk.workspace / ".slipway" / "people" / os.environ.get("SLIPWAY_LAB_PERSON", "person")
 
@@ -209,7 +209,7 @@ def forget_variables() -> None:
             del os.environ[name]
 
 
-def make_layer(folder: Path) -> None:
+def create_package_layer(folder: Path) -> None:
     """Create a virtual environment on top of ours, into which users can install packages.
 
     It copies nothing: a path file names the packages of the environment below. An unchanged
@@ -228,12 +228,12 @@ def make_layer(folder: Path) -> None:
     packages = folder / "lib" / f"python{sysconfig.get_python_version()}" / "site-packages"
     packages.mkdir(parents=True, exist_ok=True)
     below = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
-    below += [*_ours(), *_pip_of_python()]
+    below += [*_own_paths(), *_pip_of_python()]
     lines = [*dict.fromkeys(below), str(_IN_KERNELS), _ORDER]
     (packages / "slipway-layer.pth").write_text("\n".join(lines) + "\n", "utf-8")
 
 
-def _ours() -> list[str]:
+def _own_paths() -> list[str]:
     """Return where the SDK lies, and what MLflow finds of ours in jobs."""
     sdk = importlib.util.find_spec("slipway")
     items = [str(Path(sdk.origin).parents[1])] if sdk is not None and sdk.origin else []

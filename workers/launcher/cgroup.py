@@ -129,7 +129,7 @@ def own_paths() -> dict[str, str]:
     return paths
 
 
-def of_container() -> Cgroup:
+def container_cgroup() -> Cgroup:
     """The group a container was given: to be read, not to be made or removed."""
     if (_MOUNT / "memory.events").exists():
         return Cgroup(memory=str(_MOUNT), dedicated=False)
@@ -161,7 +161,7 @@ class CgroupParent:
         for controller in ("memory", "cpu", "pids"):
             if controller in paths:
                 parent = _MOUNT / controller / paths[controller].lstrip("/") / "slipway"
-                if _can_hold_groups(parent):
+                if _can_create_groups(parent):
                     v1[controller] = parent
         # Without this weight, all tasks together would count like one process of the machine.
         cpu_millis = 1000 * len(os.sched_getaffinity(0))
@@ -172,7 +172,7 @@ class CgroupParent:
         if "" in paths:
             own = mount / paths[""].lstrip("/")
             _delegate(own)
-            v2 = own / "slipway" if _can_hold_groups(own / "slipway") else None
+            v2 = own / "slipway" if _can_create_groups(own / "slipway") else None
             if v2 is not None:
                 _enable_controllers(v2)
                 _set(v2 / "cpu.weight", _weight(cpu_millis))
@@ -187,7 +187,7 @@ class CgroupParent:
     def limits_memory(self) -> bool:
         """True if the kernel enforces memory limits of tasks."""
         return "memory" in self._v1 or (
-            self._v2 is not None and "memory" in _words(self._v2 / "cgroup.controllers")
+            self._v2 is not None and "memory" in _read_words(self._v2 / "cgroup.controllers")
         )
 
     def folders(self) -> list[str]:
@@ -242,7 +242,7 @@ class CgroupParent:
             present = {
                 file: value
                 for file, value in settings.items()
-                if file.split(".")[0] in _words(self._v2 / "cgroup.subtree_control")
+                if file.split(".")[0] in _read_words(self._v2 / "cgroup.subtree_control")
             }
             yield "", self._v2 / name, present
 
@@ -257,14 +257,14 @@ def _weight(cpu_millis: int) -> str:
     return str(min(10_000, max(1, cpu_millis // 10)))
 
 
-def _words(path: Path) -> list[str]:
+def _read_words(path: Path) -> list[str]:
     try:
         return path.read_text("ascii").split()
     except OSError:
         return []
 
 
-def _can_hold_groups(parent: Path) -> bool:
+def _can_create_groups(parent: Path) -> bool:
     """Return whether groups can be created in `parent` and accept our processes."""
     probe = parent / f"probe-{os.getpid()}"
     try:
@@ -279,7 +279,7 @@ def _can_hold_groups(parent: Path) -> bool:
 
 def _delegate(own: Path) -> None:
     """Enable delegation: version 2 gives no controllers to groups beside processes."""
-    if not _words(own / "cgroup.controllers"):
+    if not _read_words(own / "cgroup.controllers"):
         return
     if own != _MOUNT:
         leaf = own / "agent"

@@ -169,7 +169,7 @@ def drop_capabilities() -> None:
         raise _last_error("capset")
 
 
-def die_with(parent: int, number: int, *, parent_is_outside: bool = False) -> bool:
+def die_with_parent(parent: int, number: int, *, parent_is_outside: bool = False) -> bool:
     """Request a signal for when the parent dies. Return False if it is already dead.
 
     A parent outside of this PID namespace is seen as 0. Changing the user undoes this.
@@ -197,7 +197,7 @@ def main() -> None:
         (writable if argument == "-w" else readable).append(next(arguments))
     program = list(arguments)
     # The program is useless without its agent. (Tasks are not started this way.)
-    die_with(os.getppid(), signal.SIGKILL)
+    die_with_parent(os.getppid(), signal.SIGKILL)
     confine(Confinement(tuple(writable), tuple(readable), outermost=True))
     drop_capabilities()
     install_filter()

@@ -158,7 +158,7 @@ class DiskMeter:
         except OSError:
             return
         with entries:
-            for number, entry in enumerate(_until_gone(entries)):
+            for number, entry in enumerate(_readable_entries(entries)):
                 if number % _FILES_A_STEP == _FILES_A_STEP - 1:
                     yield
                 with suppress(OSError):
@@ -223,7 +223,7 @@ def _open_folder(name: str, parent: int | None) -> tuple[int, int | None]:
         os.close(place)
 
 
-def _until_gone(entries: Iterator[os.DirEntry[str]]) -> Iterator[os.DirEntry[str]]:
+def _readable_entries(entries: Iterator[os.DirEntry[str]]) -> Iterator[os.DirEntry[str]]:
     """The entries of a folder in /proc, whose process may end meanwhile."""
     while True:
         try:

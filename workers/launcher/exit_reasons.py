@@ -146,7 +146,7 @@ def _is_victim(ending: RankEnding, tails: dict[int, str]) -> bool:
     return ending.signal is None and bool(_VICTIM.search(tails.get(ending.rank, "")[-2000:]))
 
 
-def _lost_peers(ending: RankEnding, tails: dict[int, str]) -> bool:
+def _has_lost_peers(ending: RankEnding, tails: dict[int, str]) -> bool:
     """Return whether the rank had joined its peers and then lost them."""
     message = ending.failure.message if ending.failure else tails.get(ending.rank, "")[-2000:]
     return _is_victim(ending, tails) and not _WORLD.search(message)
@@ -165,7 +165,7 @@ def judge(evidence: Evidence) -> Verdict:
         used, limit = map(gibibytes, (evidence.memory_over_bytes, evidence.memory_limit_bytes))
         return Verdict(OUT_OF_MEMORY, f"The task used {used}, more than its {limit}.", first)
     if evidence.hung_for_s is not None:
-        return Verdict(HANG, _hung(evidence.hung_for_s))
+        return Verdict(HANG, _hang_message(evidence.hung_for_s))
     if first is None:
         return Verdict(COMPLETED, "All ranks exited with status 0.")
     if evidence.oom_kills and (first.signal == signal.SIGKILL or first.signal is None):
@@ -174,7 +174,7 @@ def judge(evidence: Evidence) -> Verdict:
         return Verdict(OUT_OF_MEMORY, sentence, first)
     if first.signal is not None and first.failure is None:
         return _by_signal(first, evidence.disk_limit_bytes)
-    if evidence.has_peers_elsewhere and _lost_peers(first, evidence.tails):
+    if evidence.has_peers_elsewhere and _has_lost_peers(first, evidence.tails):
         return _by_peers(first, evidence)
     return _by_exit(first, evidence)
 
@@ -198,7 +198,7 @@ def over_disk(held_bytes: int | None, limit_bytes: int) -> str:
     return f"The task used {held} on the node's disk, more than its limit of {limit}."
 
 
-def _hung(for_s: float) -> str:
+def _hang_message(for_s: float) -> str:
     return (
         f"No rank wrote output or finished a step for {for_s:.0f} s. The stack trace of each "
         "rank is at the end of its log."

@@ -117,14 +117,14 @@ class Journal:
     def _write(self, descriptor: int, line: bytes) -> None:
         start = os.fstat(descriptor).st_size
         try:
-            _write_whole(descriptor, line)
+            _write_fully(descriptor, line)
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
             os.ftruncate(descriptor, start)
             with suppress(FileNotFoundError):
                 self._ballast.unlink()
-            _write_whole(descriptor, line)
+            _write_fully(descriptor, line)
 
 
 def _lock_briefly(descriptor: int) -> None:
@@ -142,7 +142,7 @@ def _lock_briefly(descriptor: int) -> None:
             return
 
 
-def _write_whole(descriptor: int, line: bytes) -> None:
+def _write_fully(descriptor: int, line: bytes) -> None:
     rest = memoryview(line)
     while rest:
         rest = rest[os.write(descriptor, rest) :]

@@ -17,7 +17,7 @@ from workers.launcher.service_forwarder import Service
 
 
 @dataclass(frozen=True)
-class MeetingPoint:
+class RendezvousAddress:
     """Rendezvous address of the ranks.
 
     With `agent_store` a store is served there, not by rank 0.
@@ -88,7 +88,7 @@ class Launch:
     procs: int = 1
     world_size: int = 1
     first_rank: int = 0
-    meeting: MeetingPoint | None = None
+    meeting: RendezvousAddress | None = None
     gpus: tuple[str, ...] = ()
     sdk_dir: str | None = None
     cache_dir: str = ""
@@ -119,7 +119,7 @@ class Launch:
                 "gpus": tuple(document["gpus"]),
                 "cgroup": Cgroup.from_json(document["cgroup"]),
                 "confined": confined,
-                "meeting": None if meeting is None else MeetingPoint(**meeting),
+                "meeting": None if meeting is None else RendezvousAddress(**meeting),
             }
         )
 

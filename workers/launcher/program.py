@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from workers.launcher.platform_programs import MODULE_OF_COMMAND
-from workers.launcher.task_socket import VARIABLE, Failure, tell_failure
+from workers.launcher.task_socket import VARIABLE, Failure, report_failure
 
 STACK_SIGNAL: Final = signal.SIGRTMIN + 11
 _INTERPRETERS: Final = ("python", "python3")
@@ -119,7 +119,7 @@ def become(program: Program) -> None:
     Raises the exceptions that end the program: SystemExit, KeyboardInterrupt.
     """
     if program.kind != "own":
-        _forget_ourselves(program.root)
+        _remove_launcher_modules(program.root)
         sys.path.append(program.additions)
     elif program.root not in sys.path:
         sys.path.insert(0, program.root)
@@ -151,7 +151,7 @@ def _as_typed(program: Program) -> list[str]:
     return [*flag, program.target, *program.arguments]
 
 
-def _forget_ourselves(root: str) -> None:
+def _remove_launcher_modules(root: str) -> None:
     """Leave neither our modules nor our place on the path: the user may have a `workers` too."""
     sys.path[:] = [entry for entry in sys.path if entry != root]
     for name in [name for name in sys.modules if name.partition(".")[0] == "workers"]:
@@ -192,13 +192,13 @@ def _guarded(run: Any) -> None:
         run()
     except SystemExit as error:
         if error.code is not None and not isinstance(error.code, int):
-            _tell(error)
+            _report_failure(error)
         raise
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # noqa: BLE001 - the last handler before the interpreter's own
-        _tell(error)
-        error.__traceback__ = _without_us(error.__traceback__)
+        _report_failure(error)
+        error.__traceback__ = _strip_launcher_frames(error.__traceback__)
         sys.last_type, sys.last_value = type(error), error
         sys.last_traceback = error.__traceback__
         try:
@@ -212,13 +212,13 @@ def _guarded(run: Any) -> None:
     sys.exit(status)
 
 
-def _without_us(trace: types.TracebackType | None) -> types.TracebackType | None:
+def _strip_launcher_frames(trace: types.TracebackType | None) -> types.TracebackType | None:
     while trace is not None and trace.tb_frame.f_code.co_filename in (__file__, "<string>"):
         trace = trace.tb_next
     return trace
 
 
-def _tell(error: BaseException) -> None:
+def _report_failure(error: BaseException) -> None:
     door = os.environ.get(VARIABLE)
     if door is None:
         return
@@ -232,7 +232,7 @@ def _tell(error: BaseException) -> None:
     at_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
     rank = os.environ.get("RANK", "0")
     failure = Failure(int(rank) if rank.isdigit() else 0, name, message, at_ns, number)
-    tell_failure(door, failure)
+    report_failure(door, failure)
 
 
 def main() -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from workers.launcher.launch import Launch, MeetingPoint
+from workers.launcher.launch import Launch, RendezvousAddress
 from workers.launcher.network import interface_of
 from workers.launcher.task_socket import VARIABLE
 
@@ -27,7 +27,7 @@ _OF_A_RANK = frozenset(
 _HARMLESS = frozenset({"PYTHONUNBUFFERED"})
 
 
-def why_not_warm(env: Mapping[str, str]) -> str:
+def cold_start_variable(env: Mapping[str, str]) -> str:
     """Return the first variable that a warm process would read too late, or "" if there is none."""
     for name in sorted(env):
         if name.startswith(_READ_AT_START) and name not in _HARMLESS:
@@ -59,7 +59,7 @@ def base_environment(launch: Launch) -> dict[str, str]:
     return env
 
 
-def rank_environment(launch: Launch, local_rank: int, meeting: MeetingPoint) -> dict[str, str]:
+def rank_environment(launch: Launch, local_rank: int, meeting: RendezvousAddress) -> dict[str, str]:
     """Variables of one rank, word for word torchrun's. The contract wins over the project."""
     rank = launch.first_rank + local_rank
     env = base_environment(launch)

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Final
 
 from workers.launcher.cgroup import MAX_PROCESSES
-from workers.launcher.confinement import Confinement, confine, die_with
+from workers.launcher.confinement import Confinement, confine, die_with_parent
 from workers.launcher.launch import Launch
 from workers.launcher.logs import LogWriter
 from workers.launcher.mounts import View, graphics_devices
 from workers.launcher.platform_programs import READABLE_PACKAGES
 from workers.launcher.program import STACK_SIGNAL, Program
 from workers.launcher.rank_env import LISTENER_VARIABLE
-from workers.launcher.sandbox import Sandbox, give_up_privileges
+from workers.launcher.sandbox import Sandbox, drop_privileges
 from workers.launcher.task_socket import Failure
 
 _PIPE_BYTES: Final = 1024 * 1024
@@ -150,8 +150,8 @@ def _enter(
             os.umask(0o077)
         elif confined.level == "container":
             confine(confinement_in_container(launch))
-        give_up_privileges(uid=confined.uid, gid=confined.gid, groups=groups)
-        if not die_with(shim, signal.SIGKILL, parent_is_outside=sandbox is not None):
+        drop_privileges(uid=confined.uid, gid=confined.gid, groups=groups)
+        if not die_with_parent(shim, signal.SIGKILL, parent_is_outside=sandbox is not None):
             os._exit(NOT_STARTED)
     except Exception as error:  # noqa: BLE001 - this process must not continue as a second shim
         os.write(output, f"[slipway] the rank could not be set up: {error}\n".encode())

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from workers.launcher.cgroup import MAX_PROCESSES
 from workers.launcher.confinement import (
-    die_with,
+    die_with_parent,
     drop_bounding_set,
     drop_capabilities,
     forbid_new_privileges,
@@ -87,7 +87,7 @@ class Sandbox:
         init = os.fork()
         if init == 0:
             ours.close()
-            _be_init(view, theirs, creator, join)
+            _run_init(view, theirs, creator, join)
         theirs.close()
         with ours:
             message, rights, _, _ = ours.recvmsg(_MESSAGE_BYTES, socket.CMSG_SPACE(4))
@@ -124,7 +124,7 @@ def enter_user_namespace() -> None:
             os.close(descriptor)
 
 
-def give_up_privileges(*, uid: int | None, gid: int | None, groups: tuple[int, ...] = ()) -> None:
+def drop_privileges(*, uid: int | None, gid: int | None, groups: tuple[int, ...] = ()) -> None:
     """Become the user that runs a task's code, for good: no capability, no refused system call.
 
     Afterwards the process may be inspected by others of the same user again, as any process.
@@ -141,7 +141,7 @@ def give_up_privileges(*, uid: int | None, gid: int | None, groups: tuple[int, .
     prctl(_PR_SET_DUMPABLE, 1, "prctl dumpable")
 
 
-def _be_init(view: View, report: socket.socket, creator: int, join: Callable[[], None]) -> None:
+def _run_init(view: View, report: socket.socket, creator: int, join: Callable[[], None]) -> None:
     """Run as PID 1 of the sandbox. Never returns."""
     try:
         signal.set_wakeup_fd(-1)
@@ -164,7 +164,7 @@ def _be_init(view: View, report: socket.socket, creator: int, join: Callable[[],
         # It was forked from the shim, whose memory holds the task's launch.
         prctl(_PR_SET_DUMPABLE, 0, "prctl dumpable")
         install_filter()
-        if not die_with(creator, signal.SIGKILL, parent_is_outside=True):
+        if not die_with_parent(creator, signal.SIGKILL, parent_is_outside=True):
             os._exit(1)
         report.sendmsg([_READY], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
         os.closerange(0, _LAST_DESCRIPTOR)
@@ -204,24 +204,22 @@ def run_inside(description: dict[str, Any], program: list[str]) -> int:
             os.chdir(folder)
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
             resource.setrlimit(resource.RLIMIT_NPROC, (MAX_PROCESSES, MAX_PROCESSES))
-            give_up_privileges(
-                uid=view.uid if own_user else None, gid=view.gid if own_user else None
-            )
-            if die_with(creator, signal.SIGKILL, parent_is_outside=True):
+            drop_privileges(uid=view.uid if own_user else None, gid=view.gid if own_user else None)
+            if die_with_parent(creator, signal.SIGKILL, parent_is_outside=True):
                 os.execv(program[0], program)  # noqa: S606 - no shell is wanted
         except BaseException as error:  # noqa: BLE001 - as above
             os.write(2, f"[slipway] {program[0]} could not be started: {error}\n".encode())
         finally:
             os._exit(127)
     sandbox.close()
-    _leave_streams()
+    _release_streams()
     _, status = os.waitpid(child, 0)
     with suppress(ProcessLookupError):
         os.kill(sandbox.init, signal.SIGKILL)
     return os.waitstatus_to_exitcode(status)
 
 
-def _leave_streams() -> None:
+def _release_streams() -> None:
     """Release the standard streams, so that their other ends see when the program closes them."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
@@ -232,7 +230,7 @@ def _leave_streams() -> None:
 def main() -> None:
     """Entry: `python -c BOOT ROOT DESCRIPTION PROGRAM [ARGUMENT …]`, with View's fields as JSON."""
     # A build or a warm process is useless without the agent that started it.
-    if not die_with(os.getppid(), signal.SIGKILL):
+    if not die_with_parent(os.getppid(), signal.SIGKILL):
         raise failure("the parent has exited")
     status = run_inside(json.loads(sys.argv[2]), sys.argv[3:])
     if status < 0:

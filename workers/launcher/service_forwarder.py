@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from workers.launcher.network import add_loopback_address
-from workers.launcher.sidecars import Beside
+from workers.launcher.sidecars import SidecarProcess
 
 _LOOPBACK: Final = "127.0.0.1"
 # All addresses of 127.0.0.0/8 are local without configuration. Each name gets one of them.
@@ -89,7 +89,7 @@ class Forwarder:
 
     def __init__(self, forwards: Sequence[Forward]) -> None:
         self._forwards = list(forwards)
-        self._process = Beside(self._forward, len(self._forwards))
+        self._process = SidecarProcess(self._forward, len(self._forwards))
 
     def listen(self) -> None:
         """In the empty network: open a socket for each service and hand them over."""

@@ -21,11 +21,11 @@ from typing import Final, Protocol
 
 from workers.launcher import exit_reasons
 from workers.launcher.atomic_files import create_once
-from workers.launcher.cgroup import of_container
+from workers.launcher.cgroup import container_cgroup
 from workers.launcher.confinement import Confinement, adopt_orphans, confine
 from workers.launcher.disk_watch import DiskWatch
 from workers.launcher.journal import ENDED, Journal
-from workers.launcher.launch import Launch, MeetingPoint, StopRequest
+from workers.launcher.launch import Launch, RendezvousAddress, StopRequest
 from workers.launcher.lease import Lease
 from workers.launcher.network import listen_on_free_port, own_address, port_of, reserve_port
 from workers.launcher.processes import ProcessMark, uptime_s
@@ -34,10 +34,10 @@ from workers.launcher.progress import RankProgress
 from workers.launcher.rank_env import rank_environment, without_contract
 from workers.launcher.ranks import InRank, Rank, confinement_of, start_rank, view_of
 from workers.launcher.sandbox import Sandbox
-from workers.launcher.shutdown import Shutdown, left_over, offer_to_oom_killer
-from workers.launcher.sidecars import Beside
-from workers.launcher.task_socket import ContactDoor, Failure, ring
-from workers.launcher.usage import SAMPLE_EVERY_S, UsageMeter, keep_sample
+from workers.launcher.shutdown import Shutdown, has_descendants, offer_to_oom_killer
+from workers.launcher.sidecars import SidecarProcess
+from workers.launcher.task_socket import Failure, TaskSocket, notify_agent
+from workers.launcher.usage import SAMPLE_EVERY_S, UsageMeter, append_sample
 
 _TICK_S: Final = 1.0
 _BELL_EVERY_S: Final = 0.2
@@ -58,7 +58,7 @@ class Shim:
 
     def __init__(self, launch: Launch, host: StoreHost | None = None) -> None:
         if launch.in_container:
-            launch = replace(launch, cgroup=of_container())
+            launch = replace(launch, cgroup=container_cgroup())
         self._launch = launch
         self._host = host
         self._journal = Journal(launch.folder.journal)
@@ -71,7 +71,7 @@ class Shim:
         self._selector = selectors.DefaultSelector()
         self._bound: socket.socket | None = None
         self._store: object | None = None
-        self._beside: Beside | None = None
+        self._beside: SidecarProcess | None = None
         now = uptime_s()
         self._active_at_s = self._sampled_at_s = now
         self._rang_at_s = 0.0
@@ -79,7 +79,7 @@ class Shim:
         self._looked_at_s = 0.0
         self._asked_to_end = False
         self._output_waits = False
-        self._contact: ContactDoor | None = None
+        self._contact: TaskSocket | None = None
 
     def run(self) -> InRank | None:
         """Supervise to the end. In a rank forked from a warm process: what it must become."""
@@ -104,7 +104,7 @@ class Shim:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGTERM, self._on_term)
         confined = self._launch.confined
-        self._contact = ContactDoor(Path(self._launch.contact_path))
+        self._contact = TaskSocket(Path(self._launch.contact_path))
         if confined.uid is not None and confined.gid is not None:
             self._contact.give_to(confined.uid, confined.gid)
         spare_us = offer_to_oom_killer()
@@ -158,7 +158,7 @@ class Shim:
         # The platform's own programs have no ranks to connect.
         serves_store = warm and program.kind != "own"
         if serves_store and launch.meeting is None and launch.confined.level == "namespaces":
-            self._beside = Beside(self._serve_for_ever, 1)
+            self._beside = SidecarProcess(self._serve_for_ever, 1)
         sandbox = None
         listener = self._listener(program)
         if launch.confined.level == "namespaces":
@@ -206,7 +206,7 @@ class Shim:
         is_local = self._launch.address in ("", "127.0.0.1", "localhost")
         return listen_on_free_port("127.0.0.1" if is_local else "0.0.0.0")  # noqa: S104
 
-    def _meet(self, *, serves_store: bool) -> MeetingPoint:
+    def _meet(self, *, serves_store: bool) -> RendezvousAddress:
         launch = self._launch
         if launch.meeting is not None:
             return launch.meeting
@@ -215,12 +215,12 @@ class Shim:
             address = own_address() if launch.in_container else launch.address
         bound = listen_on_free_port(address) if serves_store else reserve_port(address)
         self._bound = bound
-        meeting = MeetingPoint(address, port_of(bound), agent_store=serves_store)
+        meeting = RendezvousAddress(address, port_of(bound), agent_store=serves_store)
         if launch.is_gang:
             self._note("rendezvous", rendezvous=asdict(meeting))
         return meeting
 
-    def _serve_store(self, meeting: MeetingPoint) -> None:
+    def _serve_store(self, meeting: RendezvousAddress) -> None:
         if not meeting.agent_store or self._bound is None or self._host is None:
             return
         if self._beside is not None:
@@ -244,7 +244,7 @@ class Shim:
         held = (self._selector, self._contact, self._bound, self._beside)
         for thing in held:
             with suppress(OSError):
-                if isinstance(thing, ContactDoor):
+                if isinstance(thing, TaskSocket):
                     thing.let_go()
                 elif thing is not None:
                     thing.close()
@@ -292,7 +292,7 @@ class Shim:
         if not rank.output_open:
             self._selector.unregister(rank.output)
 
-    def _hear(self, contact: ContactDoor) -> None:
+    def _hear(self, contact: TaskSocket) -> None:
         for message in contact.receive():
             if not isinstance(message, Failure):
                 self._active_at_s = uptime_s()
@@ -358,7 +358,7 @@ class Shim:
         if now - self._sampled_at_s >= every_s:
             self._sampled_at_s = now
             sample = self._usage.sample()
-            keep_sample(self._launch.folder.usage, sample)
+            append_sample(self._launch.folder.usage, sample)
             if not enforced and sample.memory_bytes > self._launch.memory_bytes:
                 self._ending.over_memory(sample.memory_bytes)
 
@@ -370,7 +370,7 @@ class Shim:
     def _ring(self) -> None:
         self._rang_at_s = uptime_s()
         if self._launch.bell_path:
-            ring(Path(self._launch.bell_path))
+            notify_agent(Path(self._launch.bell_path))
 
     def _note(self, kind: str, **fields: object) -> None:
         self._journal.append(kind, **fields)
@@ -382,7 +382,7 @@ class Shim:
         """Leave no process behind, keep the last output, and write how it ended."""
         self._ending.kill_tree()
         deadline = time.monotonic() + _DRAIN_PATIENCE_S
-        while left_over() and time.monotonic() < deadline:
+        while has_descendants() and time.monotonic() < deadline:
             self._collect()
             time.sleep(0.001)
         for rank in self._ranks:
@@ -392,7 +392,7 @@ class Shim:
         if self._contact is not None:
             self._hear(self._contact)
             self._contact.close()
-        keep_sample(self._launch.folder.usage, self._usage.sample())
+        append_sample(self._launch.folder.usage, self._usage.sample())
         verdict = exit_reasons.judge(self._evidence())
         rank_ending = verdict.first or self._endings()[0]
         tails = {rank.rank: rank.tail_text() for rank in self._ranks}

@@ -123,7 +123,7 @@ class Shutdown:
             time.sleep(0.002)
 
 
-def left_over() -> bool:
+def has_descendants() -> bool:
     """Return whether child processes remain to be reaped."""
     return bool(descendants(os.getpid()))
 

@@ -13,13 +13,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from workers.launcher.confinement import die_with
+from workers.launcher.confinement import die_with_parent
 
 _LAST_DESCRIPTOR: Final = 1 << 20
 _MESSAGE_BYTES: Final = 16
 
 
-class Beside:
+class SidecarProcess:
     """A process that waits for `count` sockets and then runs `work` with them, forever."""
 
     def __init__(self, work: Callable[[list[socket.socket]], None], count: int) -> None:
@@ -50,7 +50,7 @@ def _run(
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
-        if not die_with(creator, signal.SIGKILL):
+        if not die_with_parent(creator, signal.SIGKILL):
             os._exit(1)
         keep = peer.fileno()
         nothing = os.open(os.devnull, os.O_RDWR)

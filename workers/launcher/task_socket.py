@@ -78,7 +78,7 @@ class Failure:
 Message = OptimizerStep | CheckpointSaved | Strategy | Failure
 
 
-class ContactDoor:
+class TaskSocket:
     """The shim's end of the socket. Messages come from user code, so they are validated."""
 
     def __init__(self, path: Path) -> None:
@@ -159,7 +159,7 @@ def _descends(pid: int, ancestor: int) -> bool | None:
     return False
 
 
-def tell_failure(path: str, failure: Failure) -> None:
+def report_failure(path: str, failure: Failure) -> None:
     """Report to the shim why the script of this rank ended. Never raises."""
     body = {"rank": failure.rank, "type": failure.type, "at_ns": failure.at_ns}
     body["message"] = _shortened(failure.message)
@@ -177,7 +177,7 @@ def _shortened(text: str) -> str:
     return text[: _TEXT_LIMIT - len(note)] + note
 
 
-def ring(path: Path, word: bytes = b"!") -> None:
+def notify_agent(path: Path, word: bytes = b"!") -> None:
     """Wake the agent, if it listens. The agent finds out itself what is new."""
     with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bell:
         bell.setblocking(False)

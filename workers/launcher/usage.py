@@ -136,7 +136,7 @@ class UsageMeter:
         return UsageSample(time.time_ns() // 1_000_000, round(percent, 1), memory, read, written)
 
 
-def keep_sample(path: Path, sample: UsageSample) -> None:
+def append_sample(path: Path, sample: UsageSample) -> None:
     """Append a sample. A file that is too large is restarted, and a full disk is ignored."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
     with suppress(OSError):

@@ -155,7 +155,7 @@ def serve(door: socket.socket, flavour: Warm) -> InRank | None:
         pid = os.fork()
         if pid == 0:
             door.close()
-            in_rank = _be_shim(Launch.from_json(read_all(descriptor)), flavour)
+            in_rank = _run_shim(Launch.from_json(read_all(descriptor)), flavour)
             if in_rank is not None:
                 return in_rank
             os._exit(0)
@@ -164,7 +164,7 @@ def serve(door: socket.socket, flavour: Warm) -> InRank | None:
     return None
 
 
-def _be_shim(launch: Launch, flavour: Warm) -> InRank | None:
+def _run_shim(launch: Launch, flavour: Warm) -> InRank | None:
     os.setsid()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

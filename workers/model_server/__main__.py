@@ -23,10 +23,10 @@ from workers.model_server.batching import needs_proof, prove, report_of
 from workers.model_server.codecs import Model
 from workers.model_server.engine import Engine
 from workers.model_server.errors import NotReady
-from workers.model_server.files import bring_files
+from workers.model_server.files import fetch_files
 from workers.model_server.formats import open_model
 from workers.model_server.golden import check_golden, warm_up
-from workers.model_server.memory import keep_freed_memory
+from workers.model_server.memory import retain_freed_memory
 from workers.model_server.reports import Reporter
 from workers.model_server.server import ReplicaServer
 
@@ -86,7 +86,7 @@ def main() -> int:
     except OSError as error:
         sys.stderr.write(f"slipway model server: {VARIABLE} cannot be read: {error.strerror}\n")
         return _USAGE
-    keep_freed_memory()
+    retain_freed_memory()
     reporter = Reporter(spec)
     try:
         return uvloop.run(_serve(spec, reporter))
@@ -104,7 +104,7 @@ async def _serve(spec: ReplicaSpec, reporter: Reporter) -> int:
         loop.add_signal_handler(number, stop.set)
     began = time.perf_counter()
     reporter.tell(ReplicaState.LOADING)
-    model = open_model(spec, bring_files(spec))
+    model = open_model(spec, fetch_files(spec))
     load_ms = (time.perf_counter() - began) * 1000
     reporter.tell(ReplicaState.WARMING, load_ms=load_ms)
     began = time.perf_counter()
@@ -143,7 +143,7 @@ def _prepare(spec: ReplicaSpec, model: Model) -> tuple[Model, Engine, BatchingRe
         if proof.has_changed:
             # The model stores state from its requests, so serve a freshly loaded one.
             engine.close()
-            model = open_model(spec, bring_files(spec))
+            model = open_model(spec, fetch_files(spec))
             engine = _engine(spec, model)
     report = report_of(proof, spec.batching.mode)
     log.info("batching: %s. %s", report.mode.value, report.reason)

@@ -35,7 +35,7 @@ def datatype_of(array: Array) -> Datatype:
     return Datatype(_NAMES.get(array.dtype, Datatype.BYTES))
 
 
-def fault(name: str, message: str) -> BadInput:
+def input_error(name: str, message: str) -> BadInput:
     """Return the error for one input."""
     return BadInput(f"Input {name!r} {message}.", [FieldFault(field=name, message=message)])
 
@@ -49,16 +49,16 @@ def array_of(name: str, values: Any, datatype: str) -> Array:
     try:
         array = np.asarray(values)
     except (ValueError, OverflowError):
-        raise fault(name, f"has rows of different lengths; {datatype} was expected") from None
+        raise input_error(name, f"has rows of different lengths; {datatype} was expected") from None
     if array.ndim > _MAX_NDIM:
-        raise fault(name, "is nested too deeply")
+        raise input_error(name, "is nested too deeply")
     if array.size == 0 and array.dtype.kind == "f":
         return array.astype(DTYPES[datatype])
     target = DTYPES[datatype]
     if target.kind in "iu" and array.dtype.kind in "fO":
         # numpy converts large integers to floats if they are mixed with others or with decimals.
         array = _exact_wholes(values, array)
-    if not isinstance(values, np.ndarray) and not _alike(values, target.kind):
+    if not isinstance(values, np.ndarray) and not _needs_no_conversion(values, target.kind):
         return _refuse(name, values, datatype)
     match target.kind:
         case "O":
@@ -92,20 +92,20 @@ def _floats(name: str, values: Any, result: Array, datatype: str) -> Array:
     return given
 
 
-def exact_up_to(datatype: str) -> int:
+def largest_exact_integer(datatype: str) -> int:
     """Return the number up to which a type of floats holds every whole number."""
     return int(2 ** (np.finfo(DTYPES[datatype]).nmant + 1))
 
 
 def _refuse_rounded(name: str, values: Any, given: Array, datatype: str) -> None:
     """Raise BadInput for the first whole number that became another one."""
-    if not given.size or not np.nanmax(np.abs(given), initial=0) >= exact_up_to(datatype):
+    if not given.size or not np.nanmax(np.abs(given), initial=0) >= largest_exact_integer(datatype):
         return
     for place, (value, held) in enumerate(zip(_elements(values), given.flat, strict=False)):
         is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
         if is_whole and np.isfinite(held) and int(held) != int(value):
             at = _row_of(place, given.shape)
-            raise fault(
+            raise input_error(
                 name,
                 f"holds {value} in {at}; {datatype} was expected: it would become {int(held)}, "
                 "send a number that it can represent exactly",
@@ -154,7 +154,7 @@ def _refuse_outside(
     place = int(places[0])
     value = result.reshape(-1)[place]
     message = f"holds {value} in {_row_of(place, result.shape)}; {datatype} was expected"
-    raise fault(name, f"{message}: from {least} to {most}")
+    raise input_error(name, f"{message}: from {least} to {most}")
 
 
 def _row_of(place: int, shape: Sequence[int]) -> str:
@@ -164,7 +164,7 @@ def _row_of(place: int, shape: Sequence[int]) -> str:
     return f"row {place // width if rows else 0} (element {place})"
 
 
-def _alike(values: Any, kind: str) -> bool:
+def _needs_no_conversion(values: Any, kind: str) -> bool:
     """Return whether no value would be silently converted (true to 1, 1 to "1")."""
     if kind == "O":
         return all(isinstance(value, str) for value in _elements(values))
@@ -216,9 +216,9 @@ def _refuse(name: str, values: Any, datatype: str) -> Array:
                 text = repr(value)
                 shown = text if len(text) <= 60 else f"{text[:60]}… ({len(text)} characters)"
                 at = f"in row {row} (element {place})"
-                raise fault(name, f"holds {shown} {at}; {datatype} was expected")
+                raise input_error(name, f"holds {shown} {at}; {datatype} was expected")
             place += 1
-    raise fault(name, f"cannot be read as {datatype}")
+    raise input_error(name, f"cannot be read as {datatype}")
 
 
 def check_shape(spec: FieldSpec, array: Array) -> None:
@@ -228,7 +228,7 @@ def check_shape(spec: FieldSpec, array: Array) -> None:
         requested in (-1, value) for requested, value in zip(spec.shape, shape, strict=True)
     ):
         return
-    raise fault(spec.name, f"has the shape {list(shape)}; {spec.shape} was expected")
+    raise input_error(spec.name, f"has the shape {list(shape)}; {spec.shape} was expected")
 
 
 def _output(value: Any) -> Array:

@@ -41,11 +41,11 @@ _MORE_GOLDEN: Final = (
 )
 
 
-class _Refuted(Exception):
+class _Counterexample(Exception):
     """A counterexample against merging. The message describes it."""
 
 
-class _Unproved(Exception):
+class _Inconclusive(Exception):
     """No proof either way. The message gives the reason."""
 
 
@@ -128,9 +128,9 @@ def prove(
     prover = _Prover(engine, model, max_rows)
     try:
         prover.run(golden)
-    except _Refuted as error:
+    except _Counterexample as error:
         verdict, reason = BatchingVerdict.REFUTED, str(error)
-    except _Unproved as error:
+    except _Inconclusive as error:
         verdict, reason = BatchingVerdict.UNPROVED, str(error)
     else:
         verdict = BatchingVerdict.PROVED
@@ -159,15 +159,15 @@ class _Prover:
     def run(self, golden: Sequence[GoldenPrediction]) -> None:
         """Raise _Refuted or _Unproved unless the rows are answered alike in every company."""
         if self.max_rows < 2:
-            raise _Unproved("A call has at most one row.")
+            raise _Inconclusive("A call has at most one row.")
         rows = [(row, subject) for subject in golden for row in single_rows(subject.request)]
         if not rows:
-            raise _Unproved(f"No golden rows are recorded. {_MORE_GOLDEN}")
+            raise _Inconclusive(f"No golden rows are recorded. {_MORE_GOLDEN}")
         self._golden = self._ask_golden(rows)
         subjects = [*self._golden, *self._relatives([row for row, _ in rows], rows[0][1])]
         strangers = self._strangers([row for row, _ in rows])
         if len({subject.body for subject in subjects} | set(strangers)) < 2:
-            raise _Unproved(
+            raise _Inconclusive(
                 f"There is only one golden row, and the model accepts no other. {_MORE_GOLDEN}"
             )
         self.compared = len(subjects)
@@ -189,10 +189,14 @@ class _Prover:
             body = orjson.dumps(row)
             answers = [self._answer(body), self._answer(body)]
             if answers[0] is None or answers[1] is None:
-                raise _Refuted(f"Golden row {number} is rejected when it is predicted alone.")
+                raise _Counterexample(
+                    f"Golden row {number} is rejected when it is predicted alone."
+                )
             subject = _Subject(f"golden row {number}", body, answers[0], tolerance)
             if difference := self._differs(subject, answers[1]):
-                raise _Refuted(f"Predicted alone twice, golden row {number} differs: {difference}.")
+                raise _Counterexample(
+                    f"Predicted alone twice, golden row {number} differs: {difference}."
+                )
             subjects.append(subject)
             if len(subjects) > 1 and len(subjects) * (self.times.alone_s or 0) > _ALONE_S / 2:
                 break
@@ -271,7 +275,7 @@ class _Prover:
 
     def _compare(self, company: Sequence["_Subject | bytes"]) -> None:
         if self._is_late():
-            raise _Unproved(
+            raise _Inconclusive(
                 f"The proof would have taken longer than {_WITHIN_S:.0f} s. Declare `batching` "
                 "if you know that rows are independent."
             )
@@ -281,14 +285,14 @@ class _Prover:
             self._time_merged()
         for item, answer in zip(company, answers, strict=True):
             if isinstance(item, _Subject) and (difference := self._differs(item, answer)):
-                raise _Refuted(
+                raise _Counterexample(
                     f"Beside other rows, {item.name} gives a different prediction: {difference}."
                 )
 
     def _time_merged(self) -> None:
         """Measure a full call of golden rows, as clients would have it."""
         golden = [self._golden[at % len(self._golden)] for at in range(self.max_rows)]
-        request_frame = [_asked(subject.body) for subject in golden]
+        request_frame = [_scoring_frame(subject.body) for subject in golden]
         self._engine.set_batching(BatchingMode.ROWS, self.max_rows)
         for _ in range(_TIMED):
             began = time.perf_counter()
@@ -301,7 +305,7 @@ class _Prover:
 
     def _merged(self, bodies: Sequence[bytes]) -> list[Any]:
         """Return the answers of requests that are merged as the engine would merge them."""
-        batches = [self._model.codec.read(_asked(body)) for body in bodies]
+        batches = [self._model.codec.read(_scoring_frame(body)) for body in bodies]
         groups: dict[object, list[int]] = {}
         for place, batch in enumerate(batches):
             groups.setdefault(batch.key, []).append(place)
@@ -317,16 +321,18 @@ class _Prover:
             outputs = self._model.predict(joined, batches[0].params)
             pieces = cut(outputs, [batch.rows for batch in batches])
         except UnevenOutputs:
-            raise _Refuted("Its outputs do not have one row per input row.") from None
+            raise _Counterexample("Its outputs do not have one row per input row.") from None
         except Exception as error:
             message = f"{type(error).__name__}: {error}"
-            raise _Refuted(f"It fails when rows are merged: {shorten(message, 400)}") from error
+            raise _Counterexample(
+                f"It fails when rows are merged: {shorten(message, 400)}"
+            ) from error
         return [orjson.loads(write_scoring(piece))["predictions"] for piece in pieces]
 
     def _answer(self, body: bytes) -> Any | None:
         """Return the predictions for a single request, or None if it is refused or fails."""
         began = time.perf_counter()
-        answer = self._engine.answer([_asked(body)])[0]
+        answer = self._engine.answer([_scoring_frame(body)])[0]
         if answer.status != 200:
             return None
         self.times.saw_alone(time.perf_counter() - began)
@@ -339,7 +345,7 @@ class _Prover:
         return time.monotonic() > self._deadline - _WITHIN_S * (1 - share)
 
 
-def _asked(body: bytes) -> RequestFrame:
+def _scoring_frame(body: bytes) -> RequestFrame:
     return RequestFrame(0, Contract.SCORING, 0, body)
 
 

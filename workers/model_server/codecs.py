@@ -9,7 +9,7 @@ from workers.serving.wire import RequestFrame
 
 
 @dataclass(frozen=True, slots=True)
-class InferAsk:
+class InferOptions:
     """Output options of an Open Inference Protocol request.
 
     `outputs` are the requested names, all if empty. `binary` names the outputs sent as bytes, and
@@ -30,7 +30,7 @@ class Batch:
     rows: int
     key: Hashable
     params: dict[str, Any] = field(default_factory=dict)
-    infer: InferAsk | None = None
+    infer: InferOptions | None = None
 
 
 class Codec(Protocol):

@@ -17,7 +17,7 @@ import numpy as np
 from slipway.schemas.serving import BatchingMode
 from workers.model_server.arrays import by_name
 from workers.model_server.codecs import Batch, Model
-from workers.model_server.errors import BadInput, whole_text
+from workers.model_server.errors import BadInput, one_line
 from workers.model_server.infer import write_infer
 from workers.model_server.predictions import cut, write_rows, write_scoring
 from workers.serving.problem import problem_body
@@ -148,7 +148,7 @@ class Engine:
         quick = self._quick(_scoring(request_frame))
         if quick is None:
             return self._work_slowly(
-                [QueuedRequest(item, _nobody, since) for item in request_frame]
+                [QueuedRequest(item, _discard_reply, since) for item in request_frame]
             )
         bodies, began = quick
         queue_us = int((began - since) * 1e6)
@@ -173,7 +173,7 @@ class Engine:
             self._learn(began)
             body = write_scoring(outputs)
         except Exception:  # noqa: BLE001 (a model may raise anything; the slow path reports it)
-            return self._work_slowly([QueuedRequest(item, _nobody, since)])
+            return self._work_slowly([QueuedRequest(item, _discard_reply, since)])
         return [new(ResponseFrame, (item.number, 200, _JSON, 0, int((began - since) * 1e6), body))]
 
     def _schedule(self) -> None:
@@ -343,7 +343,7 @@ def _scoring(request_frame: Sequence[RequestFrame]) -> list[bytes]:
     return bodies if len(bodies) == len(request_frame) else []
 
 
-def _nobody(_answers: list[ResponseFrame]) -> None:
+def _discard_reply(_answers: list[ResponseFrame]) -> None:
     """Whom to reply to when the caller has the answers already."""
 
 
@@ -367,7 +367,7 @@ def _refused(waiting: QueuedRequest, error: BadInput) -> ResponseFrame:
 def _failed(waiting: QueuedRequest, error: Exception) -> ResponseFrame:
     if isinstance(error, BadInput):
         return _refused(waiting, error)
-    message = whole_text(f"{type(error).__name__}: {error}")
+    message = one_line(f"{type(error).__name__}: {error}")
     body = problem_body(
         500,
         "model_failed",

@@ -28,14 +28,14 @@ class NotReady(ModelServerError):
     """Files, format, warm-up or golden predictions are not as they have to be."""
 
 
-def shown(value: object, *, limit: int = 60) -> str:
+def quote_value(value: object, *, limit: int = 60) -> str:
     """Return a value in quotes for a message, with a word about what does not fit."""
     text = "null" if value is None else f"{str(value)[:limit]!r}"
     length = len(str(value))
     return text if length <= limit else f"{text} (the first {limit} of {length} characters)"
 
 
-def whole_text(error: BaseException | str, *, limit: int = 2000) -> str:
+def one_line(error: BaseException | str, *, limit: int = 2000) -> str:
     """Return a library's message as one line, and say so if it is truncated."""
     text = " ".join(str(error).split())
     if len(text) <= limit:

@@ -18,7 +18,7 @@ _PATIENCE_S: Final = 60.0
 _CACHE: Final = "SLIPWAY_CACHE"
 
 
-def bring_files(spec: ReplicaSpec) -> Path:
+def fetch_files(spec: ReplicaSpec) -> Path:
     """Return the folder with every file of the model, each verified. Raises NotReady.
 
     A file that was fetched once on this node is not fetched again. It is verified while it is
@@ -30,13 +30,13 @@ def bring_files(spec: ReplicaSpec) -> Path:
     headers = {"Authorization": f"Bearer {spec.token}"} if spec.token else {}
     with httpx.Client(timeout=_PATIENCE_S, headers=headers, follow_redirects=False) as client:
         for file in spec.files:
-            _bring(client, folder, blobs, file)
+            _fetch_file(client, folder, blobs, file)
     if not folder.exists():
         raise NotReady("The folder of the model does not exist.")
     return folder
 
 
-def _bring(client: httpx.Client, folder: Path, blobs: Path | None, file: ModelFile) -> None:
+def _fetch_file(client: httpx.Client, folder: Path, blobs: Path | None, file: ModelFile) -> None:
     path = Path(file.path)
     if path.is_absolute() or ".." in path.parts or "\\" in file.path or not path.parts:
         raise NotReady(f"The model names a file outside its folder: {file.path!r}.")
@@ -51,14 +51,14 @@ def _bring(client: httpx.Client, folder: Path, blobs: Path | None, file: ModelFi
         _fetch(client, file, target)
         return
     blob = blobs / file.sha256
-    if not _copied(blob, target, file.sha256):
+    if not _copy_from_cache(blob, target, file.sha256):
         blobs.mkdir(parents=True, exist_ok=True)
         _fetch(client, file, blob)
-        if not _copied(blob, target, file.sha256):
+        if not _copy_from_cache(blob, target, file.sha256):
             raise NotReady(f"{file.path} of the model was changed in the cache of this node.")
 
 
-def _copied(blob: Path, target: Path, sha256: str) -> bool:
+def _copy_from_cache(blob: Path, target: Path, sha256: str) -> bool:
     """Copy a file from the cache. Return False if it is missing or does not match its digest."""
     digest = hashlib.sha256()
     try:

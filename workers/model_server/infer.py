@@ -9,8 +9,8 @@ import numpy as np
 
 from slipway.schemas.problem import FieldFault
 from slipway.schemas.serving import Datatype
-from workers.model_server.arrays import DTYPES, Array, array_of, datatype_of, fault
-from workers.model_server.codecs import InferAsk
+from workers.model_server.arrays import DTYPES, Array, array_of, datatype_of, input_error
+from workers.model_server.codecs import InferOptions
 from workers.model_server.errors import BadInput
 from workers.model_server.json_text import read_object
 from workers.model_server.plain import dumps, plain, text_of
@@ -23,7 +23,7 @@ _MAX_ELEMENTS: Final = 2**31
 
 def read_infer(
     request_frame: RequestFrame, *, raw_names: frozenset[str] = frozenset()
-) -> tuple[dict[str, Array], InferAsk, dict[str, Any]]:
+) -> tuple[dict[str, Array], InferOptions, dict[str, Any]]:
     """Return tensors by name, the output options, and parameters. Raises BadInput.
 
     Elements of BYTES are text. For inputs in `raw_names` that were sent as bytes, they are bytes.
@@ -39,7 +39,7 @@ def read_infer(
     for tensor in listed:
         name, array, used = _tensor(tensor, tail[at:], raw_names)
         if name in tensors:
-            raise fault(name, "appears twice")
+            raise input_error(name, "appears twice")
         tensors[name] = array
         at += used
     if at != len(tail):
@@ -47,7 +47,7 @@ def read_infer(
     parameters = _object(request.get("parameters"), "parameters")
     return (
         tensors,
-        _ask(request, parameters),
+        _output_options(request, parameters),
         {
             name: value
             for name, value in parameters.items()
@@ -64,7 +64,7 @@ def _object(value: Any, name: str) -> dict[str, Any]:
     return value
 
 
-def _ask(request: dict[str, Any], parameters: dict[str, Any]) -> InferAsk:
+def _output_options(request: dict[str, Any], parameters: dict[str, Any]) -> InferOptions:
     outputs, binary = [], set()
     requested = request.get("outputs") or []
     if not isinstance(requested, list):
@@ -77,7 +77,7 @@ def _ask(request: dict[str, Any], parameters: dict[str, Any]) -> InferAsk:
         if _object(output.get("parameters"), "parameters").get("binary_data", everything) is True:
             binary.add(output["name"])
     number = request.get("id")
-    return InferAsk(
+    return InferOptions(
         id=number if isinstance(number, str) else None,
         outputs=tuple(outputs),
         binary=frozenset(binary),
@@ -90,24 +90,28 @@ def _tensor(tensor: Any, tail: memoryview, raw_names: frozenset[str]) -> tuple[s
         raise BadInput("An entry of `inputs` has no name.")
     name, datatype, shape = tensor["name"], tensor.get("datatype"), tensor.get("shape")
     if datatype not in DTYPES:
-        raise fault(name, f"has the datatype {datatype!r}; one of {', '.join(DTYPES)} was expected")
+        raise input_error(
+            name, f"has the datatype {datatype!r}; one of {', '.join(DTYPES)} was expected"
+        )
     if (
         not isinstance(shape, list)
         or len(shape) > _MAX_NDIM
         or not all(type(length) is int and 0 <= length <= _MAX_ELEMENTS for length in shape)
     ):
-        raise fault(name, "has no `shape` as a list of lengths")
+        raise input_error(name, "has no `shape` as a list of lengths")
     elements = math.prod(shape)
     size = _object(tensor.get("parameters"), "parameters").get("binary_data_size")
     if size is not None:
         if type(size) is not int or not 0 <= size <= len(tail):
-            raise fault(name, f"has a binary_data_size of {size!r}; {len(tail)} bytes are left")
+            raise input_error(
+                name, f"has a binary_data_size of {size!r}; {len(tail)} bytes are left"
+            )
         is_raw = name in raw_names
         array = _from_bytes(name, datatype, shape, elements, tail[:size], is_raw=is_raw)
         return name, array, size
     array = array_of(name, tensor.get("data"), datatype)
     if array.size != elements:
-        raise fault(name, f"has {array.size} elements; its shape {shape} needs {elements}")
+        raise input_error(name, f"has {array.size} elements; its shape {shape} needs {elements}")
     return name, array.reshape(shape), 0
 
 
@@ -120,7 +124,7 @@ def _from_bytes(
     dtype = DTYPES[datatype]
     if len(raw) != elements * dtype.itemsize:
         requested = elements * dtype.itemsize
-        raise fault(
+        raise input_error(
             name, f"has {len(raw)} bytes; {datatype} of the shape {shape} needs {requested}"
         )
     return np.frombuffer(raw, dtype.newbyteorder("<")).astype(dtype).reshape(shape)
@@ -132,20 +136,20 @@ def _texts(name: str, raw: memoryview, elements: int, *, is_raw: bool) -> list[A
     while at < len(raw) and len(texts) <= elements:
         length = int.from_bytes(raw[at : at + 4], "little")
         if at + 4 + length > len(raw):
-            raise fault(name, "has strings that are longer than its bytes")
+            raise input_error(name, "has strings that are longer than its bytes")
         try:
             text = bytes(raw[at + 4 : at + 4 + length])
             texts.append(text if is_raw else text.decode())
         except UnicodeDecodeError:
-            raise fault(name, "holds bytes that are not UTF-8 text") from None
+            raise input_error(name, "holds bytes that are not UTF-8 text") from None
         at += 4 + length
     if len(texts) != elements:
-        raise fault(name, f"has {len(texts)} texts; its shape needs {elements}")
+        raise input_error(name, f"has {len(texts)} texts; its shape needs {elements}")
     return texts
 
 
 def write_infer(
-    outputs: dict[str, Array], ask: InferAsk, model: str, version: str
+    outputs: dict[str, Array], ask: InferOptions, model: str, version: str
 ) -> tuple[bytes, int, Content]:
     """Return the answer, the length of its JSON (0 without binary tensors), and its content."""
     unknown = [name for name in ask.outputs if name not in outputs]

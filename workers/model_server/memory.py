@@ -15,7 +15,7 @@ _KEPT_BYTES: Final = 256 << 20
 _LARGEST_KEPT_BYTES: Final = 32 << 20
 
 
-def keep_freed_memory() -> bool:
+def retain_freed_memory() -> bool:
     """Make malloc retain freed memory, up to 256 MiB. Return False if the C library cannot."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:

@@ -49,7 +49,11 @@ def plain(value: Any) -> Any:
         return _array(value)
     if isinstance(value, np.generic):
         return _numpy_scalar(value)
-    return _table(value) if hasattr(value, "to_dict") and hasattr(value, "columns") else _one(value)
+    return (
+        _table(value)
+        if hasattr(value, "to_dict") and hasattr(value, "columns")
+        else _plain_scalar(value)
+    )
 
 
 def text_of(value: Any) -> str | None:
@@ -82,7 +86,7 @@ def _array(value: np.ndarray[Any, Any]) -> Any:
 
 def _numpy_scalar(value: Any) -> Any:
     if isinstance(value, np.datetime64):
-        return None if np.isnat(value) else _short(str(np.datetime_as_string(value)))
+        return None if np.isnat(value) else _trim_zeros(str(np.datetime_as_string(value)))
     if isinstance(value, np.timedelta64):
         return (
             None if np.isnat(value) else _duration(int(value.astype("timedelta64[ns]").astype(int)))
@@ -103,12 +107,12 @@ def _table(value: Any) -> Any:
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-def _one(value: Any) -> Any:
+def _plain_scalar(value: Any) -> Any:
     if type(value).__name__ == "NAType":
         return None
     if isinstance(value, dt.datetime | dt.date | dt.time):
         # NaT, which is a datetime to Python, is the only one that does not equal itself.
-        return None if value != value else _short(value.isoformat())
+        return None if value != value else _trim_zeros(value.isoformat())
     if isinstance(value, dt.timedelta):
         return None if value != value else _duration(_nanoseconds(value))
     if isinstance(value, Decimal):
@@ -123,7 +127,7 @@ def _one(value: Any) -> Any:
     return plain(value.tolist()) if hasattr(value, "tolist") else str(value)
 
 
-def _short(text: str) -> str:
+def _trim_zeros(text: str) -> str:
     """Return a time without zeros at the end of its seconds: libraries write up to nine."""
     short = _ZEROS.sub(r"\1", text)
     return re.sub(r"\.(?=\D|$)", "", short)
@@ -137,7 +141,7 @@ def _nanoseconds(value: Any) -> int:
 
 def _duration(nanoseconds: int) -> str:
     whole, rest = divmod(abs(nanoseconds), _NANOSECONDS)
-    return _short(f"{'-' if nanoseconds < 0 else ''}PT{whole}.{rest:09d}S")
+    return _trim_zeros(f"{'-' if nanoseconds < 0 else ''}PT{whole}.{rest:09d}S")
 
 
 def _base64(value: bytes) -> str:

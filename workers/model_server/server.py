@@ -27,11 +27,11 @@ from workers.serving.wire import (
     Welcome,
     frame,
     new,
-    only_request,
     pack_answers,
     pack_plain_answers,
     proof,
     proved,
+    single_request,
     unpack_plain_requests,
     unpack_requests,
 )
@@ -145,7 +145,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Process frames. Requests that arrived together are predicted together."""
         if self._is_known and not self._frames.is_midway:
-            item = only_request(data)
+            item = single_request(data)
             if item is not None:
                 self._ask([item])
                 return

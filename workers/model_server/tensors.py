@@ -11,7 +11,14 @@ import numpy as np
 import orjson
 
 from slipway.schemas.serving import Datatype, FieldSpec, Signature
-from workers.model_server.arrays import DTYPES, Array, array_of, check_shape, exact_up_to, fault
+from workers.model_server.arrays import (
+    DTYPES,
+    Array,
+    array_of,
+    check_shape,
+    input_error,
+    largest_exact_integer,
+)
 from workers.model_server.codecs import Batch
 from workers.model_server.errors import BadInput
 from workers.model_server.infer import read_infer
@@ -47,7 +54,7 @@ class TensorCodec:
                 self._row = struct.Struct(f"<{only.shape[1]}{packing}")
                 self._dtype = DTYPES[only.datatype]
                 # Larger integers may be rounded. The general path accepts those that are exact.
-                self._exact = exact_up_to(only.datatype) if kind == "f" else None
+                self._exact = largest_exact_integer(only.datatype) if kind == "f" else None
                 self.row = np.zeros((1, only.shape[1]), self._dtype)
                 self._row_memory = self.row.data
 
@@ -140,7 +147,7 @@ class TensorCodec:
             if name not in arrays:
                 if spec.required:
                     there = ", ".join(arrays) or "none"
-                    raise fault(
+                    raise input_error(
                         name,
                         f"is missing; {spec.datatype.value} of the shape {spec.shape} was expected,"
                         f" and there is: {there}",
@@ -193,7 +200,7 @@ class TensorCodec:
         try:
             columns = {name: [row[name] for row in value] for name in names}
         except KeyError as missing:
-            raise fault(str(missing.args[0]), "is missing in a later row") from None
+            raise input_error(str(missing.args[0]), "is missing in a later row") from None
         return self._from_columns(columns)
 
     def _from_split(self, value: Any) -> dict[str, Array]:
@@ -254,7 +261,7 @@ class TensorCodec:
         try:
             array = np.asarray(values)
         except (ValueError, OverflowError):
-            raise fault(name, "has rows of different lengths") from None
+            raise input_error(name, "has rows of different lengths") from None
         if array.dtype.kind == "U":
             return array.astype(object)
         if array.dtype.kind not in "iufb":

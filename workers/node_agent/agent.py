@@ -20,7 +20,7 @@ from workers.node_agent.backends.base import Backend, PreparedEnvironment
 from workers.node_agent.backends.process import ProcessBackend
 from workers.node_agent.backends.registry import BACKEND_CLASSES
 from workers.node_agent.builds import EnvironmentBuilds
-from workers.node_agent.checkpoint_uploader import Copier
+from workers.node_agent.checkpoint_uploader import CheckpointUploader
 from workers.node_agent.checkpoints import CheckpointStore
 from workers.node_agent.disk_guard import DiskGuard
 from workers.node_agent.disk_limits import DiskLimits
@@ -32,12 +32,12 @@ from workers.node_agent.host_info import node_facts
 from workers.node_agent.identity import become_node
 from workers.node_agent.isolation import Isolation
 from workers.node_agent.log_shipper import LogShipper
-from workers.node_agent.notifier import News
+from workers.node_agent.notifier import Notifier
 from workers.node_agent.portal import Portal
 from workers.node_agent.reconciler import Reconciler
 from workers.node_agent.reporter import Reporter
-from workers.node_agent.retention import keep_tidy
-from workers.node_agent.runner import NodeRooms
+from workers.node_agent.retention import prune_periodically
+from workers.node_agent.runner import NodeServices
 from workers.node_agent.sampler import Sampler
 from workers.node_agent.settings import AgentSettings
 from workers.node_agent.snapshots import SnapshotStore
@@ -65,7 +65,7 @@ class Agent:
         self._gpus = Gpus()
         self._portal = Portal(settings.url)
         self._table = AttemptTable(self._folders)
-        self._bell = News()
+        self._bell = Notifier()
         self._isolation = Isolation.measure(settings, self._folders)
         log.info("isolation of projects: %s. %s", self._isolation.level, self._isolation.detail)
         self._process = ProcessBackend(settings, self._folders, self._isolation)
@@ -76,7 +76,7 @@ class Agent:
         self._shipper = LogShipper(self._portal, self._table, self._backends, self._bell)
         self._builds = EnvironmentBuilds(self._portal, self._folders.root / "builds")
         self._default: PreparedEnvironment | None = None
-        rooms = NodeRooms(
+        rooms = NodeServices(
             folders=self._folders,
             backends=self._backends,
             builds=self._builds,
@@ -148,16 +148,16 @@ class Agent:
             "logs": self._shipper.run,
             "samples": sampler.run,
             "disk": guard.run,
-            "checkpoints": Copier(self._portal, self._table, self._folders).run,
+            "checkpoints": CheckpointUploader(self._portal, self._table, self._folders).run,
             "desired state": lambda: self._follow(heart),
             "sweeping": self._reconciler.sweep,
             "tending": self._tend,
             "default environment": self._keep_default_environment,
-            "retention": lambda: keep_tidy(self._folders, self._table),
+            "retention": lambda: prune_periodically(self._folders, self._table),
         }
         async with asyncio.TaskGroup() as group:
             for name, part in parts.items():
-                group.create_task(_keep_going(name, part))
+                group.create_task(_run_forever(name, part))
 
     async def _follow(self, heart: HeartbeatSender) -> None:
         await heart.first.wait()
@@ -216,7 +216,7 @@ class Agent:
         loop.call_later(_DEAF_S, loop.add_reader, bell, self._on_bell, loop, bell)
 
 
-async def _keep_going(name: str, part: Callable[[], Awaitable[None]]) -> None:
+async def _run_forever(name: str, part: Callable[[], Awaitable[None]]) -> None:
     """Run a part for ever: what goes wrong in one (a full disk, say) must not end the others."""
     while True:
         try:

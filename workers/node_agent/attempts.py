@@ -18,7 +18,7 @@ from workers.launcher.atomic_files import read_json, write_atomically
 from workers.launcher.journal import ENDED, Journal, JournalEntry
 from workers.launcher.launch import StateFolder, StopRequest
 from workers.node_agent.folders import NodeFolders, TaskFolder, handle_of
-from workers.node_agent.notifier import News
+from workers.node_agent.notifier import Notifier
 from workers.node_agent.removal import remove_tree
 
 log = logging.getLogger(__name__)
@@ -154,7 +154,7 @@ class Attempt:
         # Set when the task has to end because the disk runs short.
         self.disk_stop: StopRequest | None = None
         self.unwritten_end: dict[str, Any] | None = None
-        self.news = News()
+        self.news = Notifier()
 
     @property
     def key(self) -> TaskKey:

@@ -27,7 +27,7 @@ from workers.node_agent.build_disk import BuildDisk, BuildTooLarge
 from workers.node_agent.errors import StartError
 from workers.node_agent.index_hosts import HostPort
 from workers.node_agent.isolation import Isolation, ProjectUser
-from workers.node_agent.ownership import give_to
+from workers.node_agent.ownership import chown_tree
 from workers.node_agent.settings import AgentSettings
 from workers.node_agent.warm_pool import confined_command
 
@@ -111,7 +111,7 @@ class BuildSteps:
         user = self._isolation.user_of(step.project)
         if user is not None:
             for folder in (step.scratch, *step.writable):
-                give_to(folder, user.uid, user.gid)
+                chown_tree(folder, user.uid, user.gid)
         return user
 
     async def answer(self, step: BuildStep) -> str:

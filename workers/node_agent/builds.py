@@ -14,7 +14,7 @@ from workers.node_agent.backends.base import Backend, PreparedEnvironment
 from workers.node_agent.errors import StartError
 from workers.node_agent.folders import checked_digest, checked_name
 from workers.node_agent.portal import Portal
-from workers.portal_client.backoff import Backoff, until_answered
+from workers.portal_client.backoff import Backoff, retry_until_answered
 from workers.portal_client.client import PortalError, PortalRefused, PortalUnreachable
 
 log = logging.getLogger(__name__)
@@ -178,7 +178,9 @@ class EnvironmentBuilds:
 
     async def _spec(self, digest: str) -> EnvironmentSpec:
         try:
-            spec: EnvironmentSpec = await until_answered(lambda: self._portal.environment(digest))
+            spec: EnvironmentSpec = await retry_until_answered(
+                lambda: self._portal.environment(digest)
+            )
         except PortalRefused as error:
             raise StartError(f"The portal did not return the environment: {error}.") from error
         return spec

@@ -20,7 +20,7 @@ compileall.compile_dir(sys.argv[1], maxlevels=30, quiet=2)
 """
 
 
-def compile_first(base: Path, site_packages: Path) -> list[list[str]]:
+def first_compile_commands(base: Path, site_packages: Path) -> list[list[str]]:
     """Return command lines that compile the first imports of tasks, if they are installed.
 
     They may run in parallel: each compiles much that the others do not.
@@ -39,6 +39,6 @@ def compile_first(base: Path, site_packages: Path) -> list[list[str]]:
     ]
 
 
-def compile_rest(base: Path, attempt: Path) -> list[str]:
+def remaining_compile_command(base: Path, attempt: Path) -> list[str]:
     """The command line that compiles all that is not compiled yet, standing back for others."""
     return [str(base), "-I", "-S", "-c", _COMPILE, str(attempt / "lib")]

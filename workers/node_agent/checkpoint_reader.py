@@ -44,7 +44,7 @@ def opened(folder: Path | str, *, inside: int | None = None) -> Iterator[int]:
 
 
 @contextmanager
-def opened_place(persistent: Path) -> Iterator[int]:
+def open_checkpoint_folder(persistent: Path) -> Iterator[int]:
     """Yield a descriptor of the folder of a job's checkpoints. Raises OSError."""
     with opened(persistent) as kept, opened(PLACE, inside=kept) as place:
         yield place
@@ -53,17 +53,20 @@ def opened_place(persistent: Path) -> Iterator[int]:
 def steps_in(persistent: Path) -> list[int]:
     """Return the steps with checkpoints, complete or not, newest first."""
     try:
-        with opened_place(persistent) as place, os.scandir(place) as entries:
+        with open_checkpoint_folder(persistent) as place, os.scandir(place) as entries:
             names = [entry.name for entry in entries]
     except OSError:
         return []
     return sorted((int(match[1]) for name in names if (match := _STEP.match(name))), reverse=True)
 
 
-def looks_whole(persistent: Path, step: int) -> bool:
+def has_all_files(persistent: Path, step: int) -> bool:
     """Return whether all files of a checkpoint exist in their recorded sizes."""
     try:
-        with opened_place(persistent) as place, opened(folder_name(step), inside=place) as folder:
+        with (
+            open_checkpoint_folder(persistent) as place,
+            opened(folder_name(step), inside=place) as folder,
+        ):
             contents = contents_of(manifest_in(folder))
             for name, details in contents.files.items():
                 status = os.stat(name, dir_fd=folder, follow_symlinks=False)

@@ -17,7 +17,13 @@ from typing import Any, Final, TypeVar
 
 from slipway.schemas.checkpoints import BadCheckpoint, contents_of, folder_name, size_of_tar
 from workers.node_agent.attempts import Attempt, AttemptTable
-from workers.node_agent.checkpoint_reader import manifest_in, opened, opened_place, packed, steps_in
+from workers.node_agent.checkpoint_reader import (
+    manifest_in,
+    open_checkpoint_folder,
+    opened,
+    packed,
+    steps_in,
+)
 from workers.node_agent.errors import StaleEpoch, StartError
 from workers.node_agent.folders import NodeFolders
 from workers.node_agent.portal import Portal
@@ -32,7 +38,7 @@ _NICE: Final = 10
 _LONGEST_REST_S: Final = 60.0
 
 
-class Copier:
+class CheckpointUploader:
     """Looks which checkpoints are new and sends them."""
 
     def __init__(self, portal: Portal, table: AttemptTable, folders: NodeFolders) -> None:
@@ -40,7 +46,7 @@ class Copier:
         self._table = table
         self._folders = folders
         self._backoff = Backoff(first_s=0.5, longest_s=30.0)
-        self._thread = ThreadPoolExecutor(1, "checkpoints", initializer=_give_way)
+        self._thread = ThreadPoolExecutor(1, "checkpoints", initializer=_lower_priority)
         # By attempt: the step up to which there is nothing to send.
         self._settled: dict[str, int] = {}
 
@@ -94,7 +100,10 @@ class Copier:
 
     async def _send(self, attempt: Attempt, step: int) -> None:
         persistent = self._folders.persistent_of(attempt.record.persistent_key)
-        with opened_place(persistent) as place, opened(folder_name(step), inside=place) as folder:
+        with (
+            open_checkpoint_folder(persistent) as place,
+            opened(folder_name(step), inside=place) as folder,
+        ):
             manifest = await self._in_thread(manifest_in, folder)
             contents = contents_of(manifest)
             if contents.step != step:
@@ -118,7 +127,7 @@ class Copier:
                 yield piece
 
 
-def _give_way() -> None:
+def _lower_priority() -> None:
     """Let everything else on the machine go first."""
     with suppress(OSError):
         nice = max(_NICE, os.getpriority(os.PRIO_PROCESS, 0))

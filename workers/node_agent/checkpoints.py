@@ -15,10 +15,10 @@ from typing import Final
 
 from slipway.schemas.agent import StoredCheckpoint, TaskKey
 from slipway.schemas.checkpoints import MAX_FILES, BadCheckpoint, Receiver, folder_name
-from workers.node_agent.checkpoint_reader import PLACE, looks_whole, opened, steps_in
+from workers.node_agent.checkpoint_reader import PLACE, has_all_files, opened, steps_in
 from workers.node_agent.errors import StaleEpoch, StartError
 from workers.node_agent.folders import NodeFolders
-from workers.node_agent.ownership import give_to
+from workers.node_agent.ownership import chown_tree
 from workers.node_agent.portal import Portal
 from workers.portal_client.backoff import Backoff
 from workers.portal_client.client import PortalRefused, PortalUnreachable
@@ -65,10 +65,12 @@ class CheckpointStore:
         while len(faults) < _FAULTS:
             # Next to the job's folder: not accessible to tasks, and on the same disk.
             draft = persistent.parent / f"{_DRAFT}{secrets.token_hex(8)}"
-            arrival = _Arrival(stored_checkpoint, draft)
+            arrival = _CheckpointDownload(stored_checkpoint, draft)
             try:
                 await self._download(key, stored_checkpoint, arrival)
-                await asyncio.to_thread(_move_in, draft, persistent, stored_checkpoint.step)
+                await asyncio.to_thread(
+                    _install_checkpoint, draft, persistent, stored_checkpoint.step
+                )
                 return
             except BadCheckpoint as error:
                 faults.append(str(error))
@@ -77,15 +79,17 @@ class CheckpointStore:
                     faults.append(f"the transfer was interrupted after {arrival.size_bytes} bytes")
                 log.info("the checkpoint of step %d waits: %s", stored_checkpoint.step, error)
             except (PortalRefused, StaleEpoch) as error:
-                raise StartError(_why(stored_checkpoint, str(error))) from error
+                raise StartError(_fetch_failure_message(stored_checkpoint, str(error))) from error
             finally:
                 arrival.close()
                 await asyncio.to_thread(shutil.rmtree, draft, ignore_errors=True)
             await asyncio.sleep(backoff.pause_s())
-        raise StartError(_why(stored_checkpoint, f"{faults[-1]}, tried {_FAULTS} times"))
+        raise StartError(
+            _fetch_failure_message(stored_checkpoint, f"{faults[-1]}, tried {_FAULTS} times")
+        )
 
     async def _download(
-        self, key: TaskKey, stored_checkpoint: StoredCheckpoint, arrival: "_Arrival"
+        self, key: TaskKey, stored_checkpoint: StoredCheckpoint, arrival: "_CheckpointDownload"
     ) -> None:
         async with self._portal.checkpoint(key, stored_checkpoint.step) as blocks:
             async for block in blocks:
@@ -93,7 +97,7 @@ class CheckpointStore:
         await asyncio.to_thread(arrival.finish)
 
 
-def _why(stored_checkpoint: StoredCheckpoint, fault: str) -> str:
+def _fetch_failure_message(stored_checkpoint: StoredCheckpoint, fault: str) -> str:
     return (
         f"The checkpoint of step {stored_checkpoint.step} could not be fetched from the store "
         f"({fault}). The job was not started without it, because that would repeat finished "
@@ -101,7 +105,7 @@ def _why(stored_checkpoint: StoredCheckpoint, fault: str) -> str:
     )
 
 
-class _Arrival:
+class _CheckpointDownload:
     """Writes what arrives to a draft folder, and checks it."""
 
     def __init__(self, checkpoint: StoredCheckpoint, draft: Path) -> None:
@@ -160,16 +164,16 @@ class _Arrival:
 def _has(persistent: Path, step: int) -> bool:
     """Return whether a checkpoint of that step or a later one exists."""
     return any(
-        number >= step and looks_whole(persistent, number) for number in steps_in(persistent)
+        number >= step and has_all_files(persistent, number) for number in steps_in(persistent)
     )
 
 
-def _move_in(draft: Path, persistent: Path, step: int) -> None:
+def _install_checkpoint(draft: Path, persistent: Path, step: int) -> None:
     """Move a fetched checkpoint into place and move a damaged one aside."""
     with opened(persistent) as kept:
         owner = os.fstat(kept)
         # Not accessible to tasks yet: later user code could insert links.
-        give_to(draft, owner.st_uid, owner.st_gid)
+        chown_tree(draft, owner.st_uid, owner.st_gid)
         made = False
         with suppress(FileExistsError):
             os.mkdir(PLACE, mode=0o700, dir_fd=kept)

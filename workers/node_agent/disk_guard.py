@@ -161,7 +161,7 @@ class DiskGuard:
         """End the task that is the cause. If there is none, only log that the disk is short."""
         is_bytes = space.free_bytes < self._limits.reserve_bytes
         histories = {user.name: self._histories[user.name] for user in users}
-        name = to_blame(
+        name = offending_task(
             histories, self._limits, is_bytes=is_bytes, hidden_bytes=self._hidden_bytes(users)
         )
         if name is None:
@@ -189,7 +189,7 @@ class DiskGuard:
         return self._free[0][1] - self._free[-1][1] - grown
 
 
-def to_blame(
+def offending_task(
     histories: Mapping[str, History], limits: DiskLimits, *, is_bytes: bool, hidden_bytes: int
 ) -> str | None:
     """Return the task that has to end, or None if no task is the cause.

@@ -28,7 +28,7 @@ from workers.node_agent.backends.base import BuildLog, PreparedEnvironment
 from workers.node_agent.build_disk import BuildDisk
 from workers.node_agent.build_steps import BuildSteps, build_variables
 from workers.node_agent.build_verification import Skeleton, break_hard_links, seal, skeleton_of
-from workers.node_agent.bytecode import compile_first, compile_rest
+from workers.node_agent.bytecode import first_compile_commands, remaining_compile_command
 from workers.node_agent.disk_limits import DiskLimits
 from workers.node_agent.errors import StartError
 from workers.node_agent.folders import NodeFolders, checked_digest, checked_name
@@ -61,7 +61,7 @@ def default_environment(requirements: Path) -> EnvironmentSpec:
 
 
 @dataclass(frozen=True)
-class _Published:
+class _EnvironmentRecord:
     """Record that the agent wrote about a ready environment."""
 
     attempt: Path
@@ -100,7 +100,7 @@ class _Published:
         write_atomically(self.attempt.with_name("ready.json"), json.dumps(details))
 
     @classmethod
-    def read(cls, home: Path) -> "_Published | None":
+    def read(cls, home: Path) -> "_EnvironmentRecord | None":
         """Return the published environment, or None if there is none in the current format."""
         document: dict[str, Any] = read_json(home / "ready.json") or {}
         if document.get("format") != _FORMAT:
@@ -187,7 +187,7 @@ class VirtualEnvironments:
 
         Raises StartError if it was changed.
         """
-        published = _Published.read(home)
+        published = _EnvironmentRecord.read(home)
         if published is None:
             return None
         async with self._checking.setdefault(home, asyncio.Lock()):
@@ -203,7 +203,7 @@ class VirtualEnvironments:
 
     # Verify
 
-    async def _check(self, published: _Published) -> _Published:
+    async def _check(self, published: _EnvironmentRecord) -> _EnvironmentRecord:
         """Compare everything once in the life of an agent, later what was touched since.
 
         Raises ContentChanged.
@@ -237,7 +237,7 @@ class VirtualEnvironments:
         self._checked[attempt] = (manifest.fingerprint(), uptime_s())
         return published
 
-    async def _quarantine(self, published: _Published, error: ContentChanged) -> StartError:
+    async def _quarantine(self, published: _EnvironmentRecord, error: ContentChanged) -> StartError:
         """Quarantine an environment that differs from its build. The next task rebuilds it."""
         home = published.attempt.parent
         for name in ("ready.json", "compiled"):
@@ -287,7 +287,7 @@ class VirtualEnvironments:
             await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
         size_bytes = manifest.size_bytes()
         build.log.write(f"Ready: {size_bytes >> 20} MiB.\n")
-        published = _Published(
+        published = _EnvironmentRecord(
             *(attempt, manifest.digest(), size_bytes, locked),
             *(str(base.executable), base.places),
         )
@@ -314,21 +314,21 @@ class VirtualEnvironments:
                 await self._steps.answer(step)
 
         async with asyncio.TaskGroup() as group:
-            for command in compile_first(site.base.executable, site.site_packages):
+            for command in first_compile_commands(site.base.executable, site.site_packages):
                 group.create_task(compile_kind(command))
 
-    def _is_being_compiled(self, published: _Published) -> bool:
+    def _is_being_compiled(self, published: _EnvironmentRecord) -> bool:
         task = self._compiling.get(published.attempt)
         return task is not None and not task.done()
 
-    def _compile_behind(self, published: _Published) -> None:
+    def _compile_behind(self, published: _EnvironmentRecord) -> None:
         """See to it that the rest is compiled too, without anybody waiting for it."""
         # By folder, because a rebuilt environment has another one and is compiled again.
         attempt = published.attempt
         if attempt not in self._compiling and not (attempt.parent / "compiled").exists():
             self._compiling[attempt] = asyncio.create_task(self._compile(published))
 
-    async def _compile(self, published: _Published) -> None:
+    async def _compile(self, published: _EnvironmentRecord) -> None:
         """Compile the remaining modules, resuming an interrupted compilation."""
         attempt, home = published.attempt, published.attempt.parent
         scratch = home / f"{attempt.name}.tmp"
@@ -337,7 +337,7 @@ class VirtualEnvironments:
         try:
             async with _locked(home / "compile.lock"):
                 scratch.mkdir(mode=0o700, exist_ok=True)
-                step = site.step(compile_rest(base.executable, attempt), attempt)
+                step = site.step(remaining_compile_command(base.executable, attempt), attempt)
                 await self._steps.answer(step)
                 manifest = await asyncio.to_thread(_with_bytecode, published)
                 self._checked[attempt] = (manifest.fingerprint(), uptime_s())
@@ -399,7 +399,7 @@ def _finish(site: Site, skeleton: Skeleton) -> Manifest:
     return record(site.attempt)
 
 
-def _manifest_of(published: _Published) -> Manifest:
+def _manifest_of(published: _EnvironmentRecord) -> Manifest:
     try:
         manifest = Manifest.read(published.manifest)
     except (OSError, ValueError, TypeError, KeyError, IndexError) as error:
@@ -409,7 +409,7 @@ def _manifest_of(published: _Published) -> Manifest:
     return manifest
 
 
-def _with_bytecode(published: _Published) -> Manifest:
+def _with_bytecode(published: _EnvironmentRecord) -> Manifest:
     """The manifest once all bytecode is there. Raises ContentChanged."""
     manifest = compare(
         published.attempt, _manifest_of(published), everything=False, bytecode="accepted"

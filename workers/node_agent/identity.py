@@ -35,7 +35,7 @@ async def become_node(
 
     Raises AgentError when the portal refuses, or when there is nothing to join with.
     """
-    identity = _kept(folders.identity)
+    identity = _read_identity(folders.identity)
     if identity is None or identity.url != settings.url:
         identity = await _join(settings, portal, details)
         # Stored before the first use, because a lost token cannot be obtained again.
@@ -44,7 +44,7 @@ async def become_node(
     return identity
 
 
-def _kept(path: Path) -> Identity | None:
+def _read_identity(path: Path) -> Identity | None:
     document = read_json(path)
     if document is None:
         return None

@@ -63,20 +63,20 @@ def allowed_hosts(
     proxies = _proxies(settings, variables)
     configured = [parts for parts in map(_parts, (*indexes, *pages)) if parts is not None]
     # Compared with the port: another port of the host may be a service of the platform.
-    trusted = {_place(parts) for parts in configured} | {HostPort(name, 443) for name in files}
+    trusted = {_host_port(parts) for parts in configured} | {HostPort(name, 443) for name in files}
     targets = {*configured}
     for address in direct_addresses(requirements):
         parts = _parts(address)
         if parts is None:
             raise _refused(address, "has no valid host")
-        if _place(parts) not in trusted:
+        if _host_port(parts) not in trusted:
             _check_public(parts, address, proxied=bool(_proxy_of(parts, proxies)))
         targets.add(parts)
     names = [match[0] for line in requirements.splitlines() if (match := _NAME.match(line))]
     # The pages of the default index only refer to the host that pip knows.
     unknown = indexes[1:] if files else indexes
     for parts in _named_by_pages(unknown, pages, names, settings, variables):
-        if _place(parts) in trusted or _is_public(parts.hostname or ""):
+        if _host_port(parts) in trusted or _is_public(parts.hostname or ""):
             targets.add(parts)
     hosts = {_reached(parts, proxies) for parts in targets}
     hosts |= {_reached(urlsplit(f"https://{name}"), proxies) for name in files}
@@ -108,10 +108,10 @@ def _parts(address: str) -> SplitResult | None:
 def _reached(parts: SplitResult, proxies: Mapping[str, str]) -> HostPort:
     proxy = _proxy_of(parts, proxies)
     through = _parts(proxy if "://" in proxy else f"http://{proxy}") if proxy else None
-    return _place(through or parts)
+    return _host_port(through or parts)
 
 
-def _place(parts: SplitResult) -> HostPort:
+def _host_port(parts: SplitResult) -> HostPort:
     return HostPort(parts.hostname or "", parts.port or _PORTS[parts.scheme])
 
 

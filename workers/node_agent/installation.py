@@ -21,9 +21,9 @@ from workers.node_agent.errors import StartError
 from workers.node_agent.index_hosts import HostPort
 from workers.node_agent.interpreters import Interpreter, places_of_this_interpreter
 from workers.node_agent.uv_install import (
-    OnlyForPip,
+    RequiresPip,
     arguments_of_uv,
-    local_places,
+    local_paths,
     settings_of_pip,
     uv_of,
     uv_pip,
@@ -78,7 +78,7 @@ class Site:
                 str(self.attempt),
                 *self.base.places,
                 *places_of_this_interpreter(),
-                *local_places(self.pip),
+                *local_paths(self.pip),
             ),
             self.project,
             network=network,
@@ -99,11 +99,11 @@ class Installer:
         listed = await self._steps.answer(site.step(listing, network=True))
         try:
             settings = settings_of_pip(listed)
-        except OnlyForPip as error:
+        except RequiresPip as error:
             return {}, str(error)
         try:
             arguments_of_uv(settings)
-        except OnlyForPip as error:
+        except RequiresPip as error:
             return settings, str(error)
         return settings, "" if uv_of(sys.executable) else "it is not installed beside the agent"
 

@@ -8,7 +8,7 @@ from workers.launcher.processes import uptime_s
 from workers.node_agent.attempts import Attempt, AttemptTable, LogCursor
 from workers.node_agent.backends.base import Backend
 from workers.node_agent.errors import StaleEpoch
-from workers.node_agent.notifier import News
+from workers.node_agent.notifier import Notifier
 from workers.node_agent.portal import Portal
 from workers.portal_client.backoff import Backoff
 from workers.portal_client.client import PortalRefused, PortalUnreachable
@@ -29,7 +29,7 @@ class LogShipper:
     """
 
     def __init__(
-        self, portal: Portal, table: AttemptTable, backends: dict[str, Backend], bell: News
+        self, portal: Portal, table: AttemptTable, backends: dict[str, Backend], bell: Notifier
     ) -> None:
         self._portal = portal
         self._table = table

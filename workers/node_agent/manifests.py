@@ -142,13 +142,13 @@ def compare(
     hashed = _with_contents(root, others)
     for path in sorted(hashed.keys() & listed.keys()):
         is_rewritten = bytecode == "accepted" and _is_bytecode(path)
-        if not is_rewritten and not _is_same(hashed[path], listed[path]):
+        if not is_rewritten and not _is_unchanged(hashed[path], listed[path]):
             raise ContentChanged(path, "was changed")
     both = same | hashed
     return Manifest({path: both[path] for path in now})
 
 
-def _is_same(entry: ManifestEntry, before: ManifestEntry) -> bool:
+def _is_unchanged(entry: ManifestEntry, before: ManifestEntry) -> bool:
     is_folder = stat.S_ISDIR(entry.mode)
     return (
         entry.mode == before.mode

@@ -4,7 +4,7 @@ import asyncio
 from contextlib import suppress
 
 
-class News:
+class Notifier:
     """Counts notifications, so that one between a check and the wait is not missed."""
 
     def __init__(self) -> None:

@@ -10,19 +10,19 @@ from contextlib import suppress
 from pathlib import Path
 
 
-def give_to(path: Path, uid: int, gid: int) -> None:
+def chown_tree(path: Path, uid: int, gid: int) -> None:
     """Make a user the owner of a folder and its contents. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         if os.fstat(descriptor).st_uid == uid:
             return
-        _give_content(descriptor, uid, gid)
+        _chown_content(descriptor, uid, gid)
         os.fchown(descriptor, uid, gid)
     finally:
         os.close(descriptor)
 
 
-def _give_content(folder: int, uid: int, gid: int) -> None:
+def _chown_content(folder: int, uid: int, gid: int) -> None:
     for _, folders, files, descriptor in os.fwalk(".", dir_fd=folder, follow_symlinks=False):
         for name in (*folders, *files):
             with suppress(FileNotFoundError):

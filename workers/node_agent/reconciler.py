@@ -11,7 +11,7 @@ from workers.node_agent.folders import handle_of
 from workers.node_agent.gpus import Gpus
 from workers.node_agent.log_shipper import LogShipper
 from workers.node_agent.portal import Portal
-from workers.node_agent.runner import AttemptRunner, NodeRooms, clear_folder
+from workers.node_agent.runner import AttemptRunner, NodeServices, clear_folder
 from workers.portal_client.backoff import Backoff
 from workers.portal_client.client import PortalRefused, PortalUnreachable
 
@@ -23,7 +23,9 @@ _TELL_PATIENCE_S: Final = 2.0
 class Reconciler:
     """Follows the desired state, and owns the runners."""
 
-    def __init__(self, portal: Portal, rooms: NodeRooms, shipper: LogShipper, gpus: Gpus) -> None:
+    def __init__(
+        self, portal: Portal, rooms: NodeServices, shipper: LogShipper, gpus: Gpus
+    ) -> None:
         self._portal = portal
         self._rooms = rooms
         self._table = rooms.table

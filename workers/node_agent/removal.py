@@ -20,7 +20,7 @@ _ROUNDS: Final = 1_000_000
 def remove_tree(path: Path) -> bool:
     """Delete a folder. Return False if some of it remains, for example on a broken disk."""
     try:
-        top = _opened(str(path), None)
+        top = _open_folder(str(path), None)
     except FileNotFoundError:
         return True
     except OSError:
@@ -39,7 +39,7 @@ def remove_tree(path: Path) -> bool:
     return True
 
 
-def _opened(name: str, parent: int | None) -> int:
+def _open_folder(name: str, parent: int | None) -> int:
     """Open a folder, after making it ours to read and change if need be. Raises OSError."""
     with suppress(OSError):
         return _accessible(name, parent)
@@ -69,12 +69,12 @@ def _empty(top: int) -> None:
         progress = False
         for name in folders:
             with suppress(OSError):
-                inner = _opened(name, top)
+                inner = _open_folder(name, top)
                 try:
                     for deeper in _remove_files(inner):
                         with suppress(OSError):
                             # Renaming a folder changes its "..", so it must be writable itself.
-                            os.close(_opened(deeper, inner))
+                            os.close(_open_folder(deeper, inner))
                             moved = f".{secrets.token_hex(8)}"
                             os.rename(deeper, moved, src_dir_fd=inner, dst_dir_fd=top)
                 finally:

@@ -11,7 +11,7 @@ from slipway.schemas.base import forbidden_character
 from slipway.schemas.truncation import shorten
 from workers.launcher.journal import JournalEntry
 from workers.node_agent.attempts import Attempt, AttemptTable
-from workers.node_agent.notifier import News
+from workers.node_agent.notifier import Notifier
 from workers.node_agent.portal import Portal
 from workers.portal_client.backoff import Backoff
 from workers.portal_client.client import PortalRefused, PortalUnreachable
@@ -28,7 +28,7 @@ _KINDS: Final = frozenset({"starting", "rendezvous", "running", "progress", "end
 class Reporter:
     """Sends the journals of all attempts."""
 
-    def __init__(self, portal: Portal, table: AttemptTable, bell: News) -> None:
+    def __init__(self, portal: Portal, table: AttemptTable, bell: Notifier) -> None:
         self._portal = portal
         self._table = table
         self._bell = bell

@@ -20,7 +20,7 @@ KEPT_SNAPSHOTS: Final = 100
 KEPT_ENVIRONMENTS: Final = 20
 
 
-async def keep_tidy(folders: NodeFolders, table: AttemptTable) -> None:
+async def prune_periodically(folders: NodeFolders, table: AttemptTable) -> None:
     """Remove the least recently used copies, for ever."""
     for folder in folders.outdated:
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)

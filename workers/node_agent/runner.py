@@ -9,7 +9,7 @@ from typing import Final
 
 from slipway.schemas.agent import TaskSpec
 from slipway.schemas.workloads import ReasonCode
-from workers.launcher.launch import MeetingPoint, StopRequest
+from workers.launcher.launch import RendezvousAddress, StopRequest
 from workers.launcher.lease import Lease
 from workers.launcher.processes import uptime_s
 from workers.node_agent.attempts import Attempt, AttemptTable
@@ -24,7 +24,7 @@ from workers.node_agent.builds import EnvironmentBuilds
 from workers.node_agent.checkpoints import CheckpointStore
 from workers.node_agent.errors import StartError
 from workers.node_agent.folders import NodeFolders
-from workers.node_agent.notifier import News
+from workers.node_agent.notifier import Notifier
 from workers.node_agent.removal import remove_tree
 from workers.node_agent.snapshots import SnapshotStore, copy_fresh
 
@@ -36,7 +36,7 @@ _NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True)
-class NodeRooms:
+class NodeServices:
     """Dependencies of a runner on its node."""
 
     folders: NodeFolders
@@ -46,7 +46,7 @@ class NodeRooms:
     checkpoints: CheckpointStore
     lease: Lease
     table: AttemptTable
-    bell: News
+    bell: Notifier
     address: str
     pass_env: dict[str, str]
 
@@ -54,7 +54,7 @@ class NodeRooms:
 class AttemptRunner:
     """One attempt. Every step may be repeated by a later agent that finds the folder."""
 
-    def __init__(self, attempt: Attempt, rooms: NodeRooms) -> None:
+    def __init__(self, attempt: Attempt, rooms: NodeServices) -> None:
         self._attempt = attempt
         self._rooms = rooms
         self._asked_to_stop_at_s: float | None = None
@@ -212,7 +212,7 @@ class AttemptRunner:
                 self._attempt.key, spec.checkpoint, persistent, self._say
             )
 
-    async def _meeting_point(self, spec: TaskSpec) -> MeetingPoint | None:
+    async def _meeting_point(self, spec: TaskSpec) -> RendezvousAddress | None:
         """Wait for the gang's rendezvous address. Return None for the task that opens it."""
         attempt = self._attempt
         if spec.world_size <= spec.procs or spec.first_rank == 0:
@@ -222,7 +222,9 @@ class AttemptRunner:
             desired = attempt.desired
             if desired is not None and desired.rendezvous is not None:
                 rendezvous = desired.rendezvous
-                return MeetingPoint(rendezvous.address, rendezvous.port, rendezvous.agent_store)
+                return RendezvousAddress(
+                    rendezvous.address, rendezvous.port, rendezvous.agent_store
+                )
             if not matches:
                 self._say("Waiting for the first task's address.")
                 matches = True

@@ -24,13 +24,13 @@ def short_link(folder: Path) -> str:
     link = _link_of(folder)
     with suppress(OSError):
         link.symlink_to(folder)
-    return str(link) if _is_ours(link, folder) else str(folder)
+    return str(link) if _is_own_link(link, folder) else str(folder)
 
 
 def remove_short_link(folder: Path) -> None:
     """Remove what `short_link` made."""
     link = _link_of(folder)
-    if _is_ours(link, folder):
+    if _is_own_link(link, folder):
         with suppress(OSError):
             link.unlink()
 
@@ -39,7 +39,7 @@ def _link_of(folder: Path) -> Path:
     return _FOLDER / f"slipway-{hashlib.sha256(os.fsencode(folder)).hexdigest()[:12]}"
 
 
-def _is_ours(link: Path, folder: Path) -> bool:
+def _is_own_link(link: Path, folder: Path) -> bool:
     try:
         return link.lstat().st_uid == os.getuid() and link.readlink() == folder
     except OSError:

@@ -13,7 +13,7 @@ from typing import IO, Any, Final
 from workers.node_agent.errors import StartError
 from workers.node_agent.folders import NodeFolders, checked_digest
 from workers.node_agent.portal import Portal
-from workers.portal_client.backoff import until_answered
+from workers.portal_client.backoff import retry_until_answered
 from workers.portal_client.client import PortalRefused
 
 _GIB: Final = 1024**3
@@ -47,7 +47,7 @@ class SnapshotStore:
         draft = self._folder / f".{checked[:16]}-{secrets.token_hex(4)}"
         archive = draft.with_suffix(".tar")
         try:
-            await until_answered(lambda: self._download(digest, checked, archive))
+            await retry_until_answered(lambda: self._download(digest, checked, archive))
             await asyncio.to_thread(unpack, archive, draft)
             draft.replace(place)
         except PortalRefused as error:
@@ -90,12 +90,12 @@ def unpack(archive: Path, place: Path) -> None:
                 entries += 1
                 total += member.size
                 _check(member, entries, total)
-                tar.extract(_plain(member), place, **_FILTER)
+                tar.extract(_sanitized_member(member), place, **_FILTER)
     except (tarfile.TarError, EOFError) as error:
         raise StartError(f"The code snapshot cannot be unpacked: {error}.") from error
 
 
-def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
+def _sanitized_member(member: tarfile.TarInfo) -> tarfile.TarInfo:
     """Let a checked member be ours, with no rights but the usual ones."""
     member.uid, member.gid, member.uname, member.gname = os.getuid(), os.getgid(), "", ""
     member.mode = (member.mode & 0o755) | (0o700 if member.isdir() else 0o600)

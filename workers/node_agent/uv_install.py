@@ -36,7 +36,7 @@ _NO_PLACES: Final = frozenset({"trusted-host"})
 _YES: Final = frozenset({"1", "true", "yes", "on"})
 
 
-class OnlyForPip(Exception):
+class RequiresPip(Exception):
     """A setting that requires pip. The message is the end of a sentence."""
 
 
@@ -53,7 +53,7 @@ def settings_of_pip(listed: str) -> dict[str, str]:
             # Sections of other commands (freeze, download …) do not affect an installation.
             if re.match(r"[a-z]+\.[a-z-]+=", line) or not line.strip():
                 continue
-            raise OnlyForPip(f"pip's settings have a line {line.strip()[:100]!r}")
+            raise RequiresPip(f"pip's settings have a line {line.strip()[:100]!r}")
         try:
             value = ast.literal_eval(match[3])
         except (ValueError, SyntaxError) as error:
@@ -84,7 +84,7 @@ def arguments_of_uv(settings: Mapping[str, str], *, locked: bool = False) -> lis
     return arguments
 
 
-def local_places(settings: Mapping[str, str]) -> tuple[str, ...]:
+def local_paths(settings: Mapping[str, str]) -> tuple[str, ...]:
     """Files and folders that these settings name: a build has to read them."""
     values = [
         value
@@ -102,8 +102,8 @@ def _local_path(value: str) -> str | None:
     return path if path.startswith("/") and path != "/" else None
 
 
-def _unknown(name: str) -> OnlyForPip:
-    return OnlyForPip(f"pip has the option {name}, which uv does not support")
+def _unknown(name: str) -> RequiresPip:
+    return RequiresPip(f"pip has the option {name}, which uv does not support")
 
 
 def _is_missing(value: str) -> bool:

@@ -166,7 +166,7 @@ class WarmPool:
             if warm.state != "ready":
                 raise CannotFork(f"it is {warm.state} after {_READY_WITHIN_S:.0f} s")
             async with self._forking:
-                return await asyncio.wait_for(_ask(warm.door, launch), _FORK_WITHIN_S)
+                return await asyncio.wait_for(_request_fork(warm.door, launch), _FORK_WITHIN_S)
         except (OSError, TimeoutError, ValueError, CannotFork) as error:
             self._drop(key, f"{type(error).__name__}: {error}")
             raise CannotFork(f"the warm process failed ({error})") from error
@@ -296,7 +296,7 @@ async def _wait_until_ready(door: socket.socket, flavour: str) -> int:
     return memory
 
 
-async def _ask(door: socket.socket, launch: Launch) -> int:
+async def _request_fork(door: socket.socket, launch: Launch) -> int:
     descriptor = sealed_file(launch.to_json().encode())
     try:
         # One byte and a descriptor never block, because there is at most one launch at a time.

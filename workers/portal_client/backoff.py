@@ -34,7 +34,7 @@ class Backoff:
         return pause * _random.uniform(0.5, 1.0)
 
 
-async def until_answered(call: Callable[[], Awaitable[Answer]]) -> Answer:
+async def retry_until_answered(call: Callable[[], Awaitable[Answer]]) -> Answer:
     """Repeat a call until the portal answers, whatever the answer is."""
     backoff = Backoff()
     while True:

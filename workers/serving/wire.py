@@ -190,7 +190,7 @@ def pack_requests(requests: list[tuple[int, int, int, bytes]]) -> bytes:
     return frame(Kind.REQUESTS, b"".join(records), len(requests))
 
 
-def only_request(data: bytes) -> RequestFrame | None:
+def single_request(data: bytes) -> RequestFrame | None:
     """Return the request if the data is exactly one frame with one request, else None."""
     if len(data) < _ONE_REQUEST.size:
         return None
@@ -200,7 +200,7 @@ def only_request(data: bytes) -> RequestFrame | None:
     return new(RequestFrame, (number, contract, head, data[_ONE_REQUEST.size :]))
 
 
-def only_answer(data: bytes) -> ResponseFrame | None:
+def single_answer(data: bytes) -> ResponseFrame | None:
     """Return the response if the data is exactly one frame with one response, else None."""
     if len(data) < _ONE_ANSWER.size:
         return None
@@ -269,7 +269,7 @@ def unpack_plain_requests(received: Frame) -> tuple[int, list[bytes]]:
     """Return the first number and the bodies of all requests. Raises BrokenFrame."""
     bodies = _bodies(received, _PLAIN_REQUESTS.size)
     (first,) = _PLAIN_REQUESTS.unpack_from(received.payload)
-    return _checked(first, len(bodies)), bodies
+    return _check_numbers(first, len(bodies)), bodies
 
 
 def pack_plain_answers(first: int, queue_us: int, bodies: Sequence[bytes]) -> bytes:
@@ -282,7 +282,7 @@ def unpack_plain_answers(received: Frame) -> tuple[int, int, list[bytes]]:
     """Return the first number, the common queue time, and the bodies. Raises BrokenFrame."""
     bodies = _bodies(received, _PLAIN_ANSWERS.size)
     first, queue_us = _PLAIN_ANSWERS.unpack_from(received.payload)
-    return _checked(first, len(bodies)), queue_us, bodies
+    return _check_numbers(first, len(bodies)), queue_us, bodies
 
 
 @cache
@@ -309,7 +309,7 @@ def _bodies(received: Frame, head: int) -> list[bytes]:
     return bodies
 
 
-def _checked(first: int, count: int) -> int:
+def _check_numbers(first: int, count: int) -> int:
     if first + count > NUMBERS:
         raise BrokenFrame("there are no such numbers")
     return first

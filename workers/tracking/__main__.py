@@ -10,14 +10,14 @@ import gc
 import os
 import sys
 
-from workers.tracking.environment import configure, taken
+from workers.tracking.environment import configure, pop_variable
 
 # Collecting garbage among the modules that load at start takes time and finds nothing.
 gc.set_threshold(100_000, 10, 10)
 configure(
     os.environ,
-    store=taken("SLIPWAY_TRACKING_STORE"),
-    artifacts=taken("SLIPWAY_TRACKING_ARTIFACTS"),
+    store=pop_variable("SLIPWAY_TRACKING_STORE"),
+    artifacts=pop_variable("SLIPWAY_TRACKING_ARTIFACTS"),
 )
 
 from workers.tracking.server import serve  # noqa: E402  (the environment comes first)

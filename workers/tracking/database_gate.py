@@ -25,7 +25,7 @@ class _Failure:
     at = float("-inf")
 
 
-def _in_turn(open_store: Callable[..., Any]) -> Callable[..., Any]:
+def _serialized(open_store: Callable[..., Any]) -> Callable[..., Any]:
     """Return a store as before, and raise an error of status 503 where the database is away."""
 
     @wraps(open_store)
@@ -53,4 +53,4 @@ def limit_attempts() -> None:
     """
     utils.MAX_RETRY_COUNT = 1
     for registry in (TrackingStoreRegistry, ModelRegistryStoreRegistry):
-        registry.get_store = _in_turn(registry.get_store)  # type: ignore[method-assign]
+        registry.get_store = _serialized(registry.get_store)  # type: ignore[method-assign]

@@ -33,6 +33,6 @@ def configure(environ: MutableMapping[str, str], *, store: str, artifacts: str) 
     environ.setdefault("MLFLOW_SERVER_ALLOWED_HOSTS", "tracking")
 
 
-def taken(name: str) -> str:
+def pop_variable(name: str) -> str:
     """Return a variable and remove it, so that nothing the server starts could inherit it."""
     return os.environ.pop(name, "")

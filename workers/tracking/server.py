@@ -34,7 +34,7 @@ def _capabilities() -> dict[str, Any]:
     return server_info_payload
 
 
-def _keep_clients_here() -> None:
+def _disable_direct_artifacts() -> None:
     """Make the server report that artifacts go only through it.
 
     For a bucket it would offer clients direct addresses, which bypass all access checks. A client
@@ -65,7 +65,7 @@ def serve(path: str, key_file: str) -> None:
     projects.register()
     sqlite.listen()
     database_gate.limit_attempts()
-    _keep_clients_here()
+    _disable_direct_artifacts()
     logging.getLogger("mlflow").setLevel(logging.WARNING)
     config = uvicorn.Config(
         SecretRequired(mlflow_app, secret),

@@ -11,7 +11,7 @@ _Address = IPv4Address | IPv6Address
 
 def peer_of(request: HttpRequest) -> _Address | None:
     """Return the peer address of the connection, or None on a socket without addresses."""
-    return _parsed(str(request.META.get("REMOTE_ADDR") or ""))
+    return _parse(str(request.META.get("REMOTE_ADDR") or ""))
 
 
 def client_address(request: HttpRequest) -> str | None:
@@ -34,8 +34,8 @@ def client_network(request: HttpRequest) -> str:
 def network_of(scope: Any) -> str:
     """Return the rate-limit key of a request that is answered before Django handles it."""
     forwarded = b",".join(value for name, value in scope["headers"] if name == b"x-forwarded-for")
-    peer = _parsed(scope["client"][0]) if scope.get("client") else None
-    return _network(_seen_by_proxy(forwarded.decode("latin1")) or peer)
+    peer = _parse(scope["client"][0]) if scope.get("client") else None
+    return _network(_forwarded_address(forwarded.decode("latin1")) or peer)
 
 
 def _network(address: _Address | None) -> str:
@@ -45,17 +45,17 @@ def _network(address: _Address | None) -> str:
 
 
 def _client_of(request: HttpRequest) -> _Address | None:
-    return _seen_by_proxy(request.headers.get("X-Forwarded-For", "")) or peer_of(request)
+    return _forwarded_address(request.headers.get("X-Forwarded-For", "")) or peer_of(request)
 
 
-def _seen_by_proxy(forwarded: str) -> _Address | None:
+def _forwarded_address(forwarded: str) -> _Address | None:
     """Return the client of an X-Forwarded-For header, as far as trusted proxies vouch for it."""
     proxies: int = settings.SLIPWAY_TRUSTED_PROXIES
     entries = forwarded.split(",")
-    return _parsed(entries[-proxies]) if 0 < proxies <= len(entries) else None
+    return _parse(entries[-proxies]) if 0 < proxies <= len(entries) else None
 
 
-def _parsed(text: str) -> _Address | None:
+def _parse(text: str) -> _Address | None:
     """Read `1.2.3.4`, `1.2.3.4:80`, `2001:db8::1` or `[2001:db8::1]:80`."""
     text = text.strip()
     if text.startswith("["):

@@ -2,12 +2,12 @@
 
 from portal.accounts.models import OutboxMail
 from portal.accounts.tasks import deliver_due_mail
-from portal.core.enqueue import ring
+from portal.core.enqueue import enqueue_on_commit
 
 
 def queue_mail(*, to: str, subject: str, body: str) -> OutboxMail:
     """Queue a mail that is sent once the surrounding transaction has committed."""
     one_line = " ".join(subject.split())  # a line break would start another header
     mail = OutboxMail.objects.create(to=to, subject=one_line[:200], body=body)
-    ring(deliver_due_mail)
+    enqueue_on_commit(deliver_due_mail)
     return mail

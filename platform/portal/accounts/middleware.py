@@ -5,7 +5,7 @@ from collections.abc import Callable
 from django.http import HttpRequest, HttpResponse
 
 from portal.accounts.client_address import client_address
-from portal.accounts.request_origin import Origin, acting_as
+from portal.accounts.request_origin import Origin, origin_context
 from portal.core.middleware import request_id_of
 
 
@@ -18,5 +18,5 @@ class PrincipalMiddleware:
     def __call__(self, request: HttpRequest) -> HttpResponse:
         address = client_address(request)
         origin = Origin(ip=address, label="anonymous", request_id=request_id_of(request))
-        with acting_as(origin):
+        with origin_context(origin):
             return self.get_response(request)

@@ -81,23 +81,23 @@ class Validator(OAuth2Validator):
         if "Authorization" not in request.headers:
             return False
         bearer_token = super().validate_bearer_token(token, scopes, request)
-        return bool(bearer_token and _may_come_in(request))
+        return bool(bearer_token and _has_active_user(request))
 
     def validate_code(
         self, client_id: Any, code: Any, client: Any, request: Any, *args: Any, **kwargs: Any
     ) -> bool:
         """Return True if the authorization code is valid and its person may still sign in."""
         value = super().validate_code(client_id, code, client, request, *args, **kwargs)
-        return bool(value and _may_come_in(request))
+        return bool(value and _has_active_user(request))
 
     def validate_refresh_token(
         self, refresh_token: Any, client: Any, request: Any, *args: Any, **kwargs: Any
     ) -> bool:
         """Return True if the refresh token is valid and its person may still sign in."""
         value = super().validate_refresh_token(refresh_token, client, request, *args, **kwargs)
-        return bool(value and _may_come_in(request))
+        return bool(value and _has_active_user(request))
 
 
-def _may_come_in(request: Any) -> bool:
+def _has_active_user(request: Any) -> bool:
     user: User | None = getattr(request, "user", None)
     return user is not None and user.is_active

@@ -85,7 +85,7 @@ def _send(mail: OutboxMail) -> bool:
     return True
 
 
-def forget_old() -> int:
+def delete_old_mail() -> int:
     """Delete sent and abandoned mails that are a week old. Return the number deleted."""
     before = clock.now() - _KEEP
     gone, _ = (

@@ -109,7 +109,7 @@ def _recognised(request: HttpRequest) -> Principal | Unauthenticated | None:
     return principal
 
 
-def act_as(request: HttpRequest, principal: Principal) -> None:
+def authenticate_as(request: HttpRequest, principal: Principal) -> None:
     """Authenticate the rest of the request as that principal, whatever else it carries.
 
     For gates with a proof of their own, such as a signed link. A site that means to forge a request

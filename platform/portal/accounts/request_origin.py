@@ -1,6 +1,6 @@
 """Origin of a change: person, credential and address, in a context variable.
 
-The middleware sets it for requests. Tasks and commands set their own with `acting_as`.
+The middleware sets it for requests. Tasks and commands set their own with `origin_context`.
 """
 
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ def current_origin() -> Origin:
 
 
 @contextmanager
-def acting_as(origin: Origin) -> Iterator[None]:
+def origin_context(origin: Origin) -> Iterator[None]:
     """Set the origin for the duration of a block."""
     token = _current.set(origin)
     try:

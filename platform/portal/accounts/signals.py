@@ -16,6 +16,6 @@ class AccountsChanged:
 accounts_changed: DomainSignal[AccountsChanged] = DomainSignal("accounts_changed")
 
 
-def tell(topic: str, what: str) -> None:
+def send_accounts_changed(topic: str, what: str) -> None:
     """Send the signal once the surrounding transaction has committed."""
     accounts_changed.send_on_commit(AccountsChanged(topic, what))

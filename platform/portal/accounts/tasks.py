@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from portal.accounts import housekeeping, outbox
-from portal.core.enqueue import doorbell
+from portal.core.enqueue import background_task
 
 # Task → how often it runs even if it is not enqueued.
 PERIODIC = {
@@ -13,19 +13,19 @@ PERIODIC = {
 }
 
 
-@doorbell("accounts.deliver_due_mail")
+@background_task("accounts.deliver_due_mail")
 def deliver_due_mail() -> None:
     """Send the mails that are due."""
     outbox.deliver_due()
 
 
-@doorbell("accounts.forget_old_mail")
+@background_task("accounts.forget_old_mail")
 def forget_old_mail() -> None:
     """Delete mails sent long ago."""
-    outbox.forget_old()
+    outbox.delete_old_mail()
 
 
-@doorbell("accounts.forget_expired")
+@background_task("accounts.forget_expired")
 def forget_expired() -> None:
     """Delete expired sessions, sign-on tokens and invitations."""
     housekeeping.forget_expired_sessions()

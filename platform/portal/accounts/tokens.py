@@ -24,6 +24,6 @@ def hash_of(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-def shown_prefix(secret: str) -> str:
+def token_prefix(secret: str) -> str:
     """Return the part of a token that is stored in plain text to recognise it by."""
     return secret[: len(PREFIX) + SHOWN]

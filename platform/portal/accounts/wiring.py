@@ -22,7 +22,7 @@ def _record(verb: str, user: User) -> None:
     audit.record(verb, kind="user", target=user, label=user.email)
 
 
-def _signed_in(*, user: User, **_: Any) -> None:
+def _on_sign_in(*, user: User, **_: Any) -> None:
     _record("user.sign_in", user)
 
 
@@ -40,7 +40,7 @@ def _password_changed(*, user: User, **_: Any) -> None:
 
 
 problems.add_check("mail", mail_problem)
-user_logged_in.connect(_signed_in)
+user_logged_in.connect(_on_sign_in)
 user_logged_out.connect(_signed_out)
 user_signed_up.connect(_signed_up)
 password_changed.connect(_password_changed)

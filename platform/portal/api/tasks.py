@@ -3,12 +3,12 @@
 from datetime import timedelta
 
 from portal.api import idempotency
-from portal.core.enqueue import doorbell
+from portal.core.enqueue import background_task
 
 PERIODIC = {"api.forget_answers": timedelta(hours=1)}
 
 
-@doorbell("api.forget_answers")
+@background_task("api.forget_answers")
 def forget_answers() -> None:
     """Delete stored responses whose Idempotency-Key has expired."""
     idempotency.sweep_expired()

@@ -10,13 +10,13 @@ from portal.compute.ports import LogStore
 
 
 @lru_cache(maxsize=8)
-def _at(folder: Path) -> LogStore:
+def _open_log_store(folder: Path) -> LogStore:
     return FileLogs(folder)
 
 
 def log_store() -> LogStore:
     """Return the store of this installation: files in the data folder."""
-    return _at(Path(settings.DATA_DIR) / "logs")
+    return _open_log_store(Path(settings.DATA_DIR) / "logs")
 
 
 def stored_text(text: str, *, limit: int) -> str:

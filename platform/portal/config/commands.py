@@ -4,12 +4,12 @@ import importlib
 
 from portal.config import explain, up
 from portal.config import run as single
-from portal.config.entry import exit_unless_settings_are_right
+from portal.config.entry import exit_on_invalid_settings
 
 
 def run(argv: list[str]) -> None:
     """Run one administrative command. Exit with status 2 when the settings are invalid."""
-    exit_unless_settings_are_right()
+    exit_on_invalid_settings()
     match argv[1:]:
         case ["up", *rest]:
             raise SystemExit(up.main(rest))

@@ -6,7 +6,7 @@ from portal.config.env import env
 from portal.config.env_file import SettingsError
 
 
-def exit_unless_settings_are_right() -> None:
+def exit_on_invalid_settings() -> None:
     """Read the settings. Print each fault as a line on standard error and exit with status 2."""
     try:
         env()

@@ -31,7 +31,7 @@ class Setting:
     meaning: str
 
 
-def _shown(value: object) -> str:
+def _format_setting(value: object) -> str:
     """Return a value for display, without passwords and keys."""
     if isinstance(value, SecretStr):
         return _MASK if value.get_secret_value() else ""
@@ -49,7 +49,7 @@ def _source_of(variable: str, environ: dict[str, str], in_file: dict[str, str]) 
     return ".env" if in_file.get(variable) else "default"
 
 
-def settings_in_force(environ: dict[str, str], dotenv: Path) -> Iterator[Setting]:
+def effective_settings(environ: dict[str, str], dotenv: Path) -> Iterator[Setting]:
     """Yield every setting. Raise SettingsError when one is invalid."""
     settings = read_env(environ, dotenv)
     in_file = read_dotenv(dotenv)
@@ -57,9 +57,9 @@ def settings_in_force(environ: dict[str, str], dotenv: Path) -> Iterator[Setting
         variable = variable_of(name)
         yield Setting(
             variable=variable,
-            value=_shown(getattr(settings, name)),
+            value=_format_setting(getattr(settings, name)),
             source=_source_of(variable, environ, in_file),
-            default=_shown(field.default),
+            default=_format_setting(field.default),
             example=str((field.examples or [""])[0]),
             meaning=field.description or "",
         )
@@ -92,7 +92,7 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument("--json", action="store_true", help="the same as JSON")
     arguments = parser.parse_args(argv)
-    rows = list(settings_in_force(dict(os.environ), ROOT / ".env"))
+    rows = list(effective_settings(dict(os.environ), ROOT / ".env"))
     if arguments.json and arguments.explain:
         text = json.dumps([asdict(row) for row in rows], indent=2)
     elif arguments.json:

@@ -35,7 +35,7 @@ def token_of(settings: Env) -> str:
         return ""
 
 
-def keep_token(settings: Env, token: str) -> None:
+def write_token(settings: Env, token: str) -> None:
     """Write the gateway's token. Raise OSError when it cannot be written."""
     write_for_owner(token_file(settings), token)
 

@@ -263,7 +263,7 @@ def _problem(status: int, code: str, detail: str) -> bytes:
     return head.encode() + body
 
 
-def bounded_by(limits: ConnectionLimits) -> type[BoundedProtocol]:
+def protocol_with_limits(limits: ConnectionLimits) -> type[BoundedProtocol]:
     """Return the protocol of a server with these limits."""
 
     class Protocol(BoundedProtocol):

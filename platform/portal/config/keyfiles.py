@@ -5,7 +5,7 @@ import secrets
 from pathlib import Path
 
 
-def read_or_make(path: Path, fresh: bytes) -> str:
+def read_or_create(path: Path, fresh: bytes) -> str:
     """Return the content of the key file. The first caller writes `fresh`, for the owner alone."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = path.with_name(f"{path.name}.{os.getpid()}.new")
@@ -26,12 +26,12 @@ def read_or_make(path: Path, fresh: bytes) -> str:
 
 def redis_password(folder: Path) -> str:
     """Return the password of the embedded Redis."""
-    return read_or_make(folder / "redis.key", secrets.token_urlsafe(32).encode())
+    return read_or_create(folder / "redis.key", secrets.token_urlsafe(32).encode())
 
 
 def metrics_token(folder: Path) -> str:
     """Return the token for the metrics of the portal and of the control worker."""
-    return read_or_make(folder / "metrics.key", secrets.token_urlsafe(32).encode())
+    return read_or_create(folder / "metrics.key", secrets.token_urlsafe(32).encode())
 
 
 def tracking_key(folder: Path) -> Path:
@@ -41,4 +41,4 @@ def tracking_key(folder: Path) -> Path:
 
 def tracking_secret(folder: Path) -> str:
     """Return the secret by which the portal authenticates to MLflow's server."""
-    return read_or_make(tracking_key(folder), secrets.token_urlsafe(32).encode())
+    return read_or_create(tracking_key(folder), secrets.token_urlsafe(32).encode())

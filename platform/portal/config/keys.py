@@ -11,17 +11,17 @@ from cryptography.fernet import Fernet
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from portal.config.keyfiles import read_or_make
+from portal.config.keyfiles import read_or_create
 
 
 def session_key(folder: Path) -> str:
     """Return the key that signs sessions and links."""
-    return read_or_make(folder / "session.key", secrets.token_urlsafe(64).encode())
+    return read_or_create(folder / "session.key", secrets.token_urlsafe(64).encode())
 
 
 def secrets_key(folder: Path) -> str:
     """Return the Fernet key that encrypts project secrets at rest."""
-    return read_or_make(folder / "secrets.key", Fernet.generate_key())
+    return read_or_create(folder / "secrets.key", Fernet.generate_key())
 
 
 def oidc_key(folder: Path) -> str:
@@ -35,4 +35,4 @@ def oidc_key(folder: Path) -> str:
         serialization.PrivateFormat.PKCS8,
         serialization.NoEncryption(),
     )
-    return read_or_make(path, pem)
+    return read_or_create(path, pem)

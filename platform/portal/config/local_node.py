@@ -93,7 +93,7 @@ def invite(settings: Env, *, name: str, token: str) -> None:
     write_for_owner(token_file(settings), token)
 
 
-def keep_identity(settings: Env, *, name: str, identity: dict[str, Any]) -> None:
+def write_identity(settings: Env, *, name: str, identity: dict[str, Any]) -> None:
     """Let the node keep its identity, also at another port of this portal. Raise OSError."""
     write_for_owner(folder_of(settings) / "name", name)
     (folder_of(settings) / _REFUSED).unlink(missing_ok=True)

@@ -12,7 +12,7 @@ from portal.config.supervision.errors import StartError
 def check_database_files(settings: Env, *, begin_anew: bool) -> None:
     """Allow this process to create databases. Raise StartError when they should exist already."""
     missing = [] if settings.database_url.startswith("postgres") else _missing(settings)
-    if missing and not begin_anew and _was_used(settings):
+    if missing and not begin_anew and _has_existing_data(settings):
         names = " and ".join(map(str, missing))
         raise StartError(
             f"{names} {'is' if len(missing) == 1 else 'are'} missing, although "
@@ -27,7 +27,7 @@ def _missing(settings: Env) -> list[Path]:
     return [path for path in database_files(settings).values() if not path.exists()]
 
 
-def _was_used(settings: Env) -> bool:
+def _has_existing_data(settings: Env) -> bool:
     """Return whether a set-up was finished here, or bytes were stored."""
     blobs = settings.data_dir / "blobs"
     return was_prepared(settings) or (blobs.is_dir() and any(blobs.iterdir()))

@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 
 from portal.accounts.models import Project, User
-from portal.notebooks.ports import JobWanted, register_jobs
+from portal.notebooks.ports import NotebookJobSpec, register_jobs
 from portal.spend.presenters import with_cost
 from portal.storage.ports import UploadDeclaration
 from portal.training.services.jobs import admission_request, quote_job, submit_job
-from portal.training.services.snapshots import take_in
+from portal.training.services.snapshots import ingest_snapshot
 from portal.workloads.models import Workload
 from slipway.schemas.training import JobIn, Quote
 
@@ -19,20 +19,22 @@ class TrainingJobs:
 
     def take_in(self, *, project: Project, by: User, tar: Iterable[bytes]) -> str:
         """Store code and return its digest."""
-        return take_in(project=project, by=by, chunks=tar, promised=UploadDeclaration()).digest
+        return ingest_snapshot(
+            project=project, by=by, chunks=tar, promised=UploadDeclaration()
+        ).digest
 
-    def submit(self, *, project: Project, by: User, code: str, spec: JobWanted) -> Workload:
+    def submit(self, *, project: Project, by: User, code: str, spec: NotebookJobSpec) -> Workload:
         """Queue the job."""
         return submit_job(project=project, by=by, requested=_body(code, spec)).workload
 
-    def quote(self, *, project: Project, by: User, spec: JobWanted) -> Quote:
+    def quote(self, *, project: Project, by: User, spec: NotebookJobSpec) -> Quote:
         """Return the cost estimate of the job. The code need not be stored yet."""
         body = _body(_NO_CODE, spec)
         quote = quote_job(project=project, spec=body)
         return with_cost(quote, admission_request(project=project, by=by, spec=body))
 
 
-def _body(code: str, requested: JobWanted) -> JobIn:
+def _body(code: str, requested: NotebookJobSpec) -> JobIn:
     return JobIn(
         name=requested.name,
         snapshot=code,

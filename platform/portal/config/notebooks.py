@@ -68,7 +68,7 @@ def new_admission(settings: Env, *, token: str) -> HubCredentials:
     )
 
 
-def keep_admission(settings: Env, admission: HubCredentials) -> None:
+def write_credentials(settings: Env, admission: HubCredentials) -> None:
     """Store the Hub's credentials. Raise OSError when they cannot be written."""
     write_for_owner(_file(settings), json.dumps(asdict(admission)))
 

@@ -50,7 +50,7 @@ def specs_of(settings: Env, environment: dict[str, str]) -> list[ProcessSpec]:
             return process_specs
 
 
-async def _ask(specs: list[ProcessSpec]) -> int:
+async def _print_unready(specs: list[ProcessSpec]) -> int:
     """Print the processes that are not ready and return the exit status."""
     faults = [f"{spec.name}: {fault}" for spec in specs if (fault := await spec.ready())]
     sys.stderr.writelines(f"slipway: {fault}\n" for fault in faults)
@@ -82,7 +82,7 @@ def main(argv: list[str]) -> int:
         sys.stderr.write(f"slipway: {error}\n")
         return _REFUSED
     if arguments.check:
-        return asyncio.run(_ask(specs))
+        return asyncio.run(_print_unready(specs))
     if len(specs) > 1:
         return _supervise(specs)
     _become(specs[0])

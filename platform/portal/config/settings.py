@@ -99,7 +99,7 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 TEMPLATES: list[dict[str, Any]] = [
     {
-        "BACKEND": "portal.web.engine.WholeTemplates",
+        "BACKEND": "portal.web.engine.EncodableTemplates",
         "NAME": "django",
         # Our templates override those of the libraries.
         "DIRS": [ROOT / "platform/portal/web/templates"],
@@ -171,8 +171,8 @@ ACCOUNT_FORMS = {
     "login": "portal.web.forms.account.SignIn",
     "signup": "portal.web.forms.account.Join",
     "change_password": "portal.web.forms.account.ChangePassword",
-    "reset_password": "portal.web.forms.account.AskReset",
-    "reset_password_from_key": "portal.web.forms.account.Reset",
+    "reset_password": "portal.web.forms.account.ResetRequestForm",
+    "reset_password_from_key": "portal.web.forms.account.NewPasswordForm",
 }
 ACCOUNT_USER_MODEL_USERNAME_FIELD = None
 ACCOUNT_EMAIL_VERIFICATION = "none"  # an invitation, bound to the address, is the proof

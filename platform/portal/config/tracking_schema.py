@@ -69,7 +69,7 @@ def template() -> Path:
     return path
 
 
-def _wanted_version() -> str:
+def _expected_version() -> str:
     connection = sqlite3.connect(f"file:{template()}?mode=ro", uri=True)
     try:
         return str(connection.execute("SELECT version_num FROM alembic_version").fetchone()[0])
@@ -111,7 +111,7 @@ def prepare_tracking(database_url: str, data_dir: Path) -> bool:
         half.chmod(0o600)
         half.replace(file)
         return True
-    requested = _wanted_version()
+    requested = _expected_version()
     if present_version() == requested:
         return False
     _upgrade(store_uri(database_url, data_dir))
@@ -125,7 +125,7 @@ def prepare_tracking(database_url: str, data_dir: Path) -> bool:
     return True
 
 
-def fill_for_tests(database_url: str) -> None:
+def create_for_tests(database_url: str) -> None:
     """Create MLflow's tables in the database of a test run, derived from `database_url`."""
     connection = connections[DATABASE]
     if connection.vendor == "sqlite":

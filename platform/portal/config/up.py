@@ -124,7 +124,7 @@ def process_specs(settings: Env, environment: dict[str, str]) -> list[ProcessSpe
     return specs
 
 
-def _doors(settings: Env) -> list[ListeningPort]:
+def _listening_ports(settings: Env) -> list[ListeningPort]:
     doors = [
         ListeningPort("SLIPWAY_PORTAL_PORT", settings.bind, settings.portal_port),
         ListeningPort("SLIPWAY_CONTROL_HEALTH_PORT", _LOOPBACK, settings.control_health_port),
@@ -164,7 +164,7 @@ def _start(settings: Env, arguments: argparse.Namespace) -> int:
     lock = lock_folder(settings.data_dir)
     try:
         check_space(settings.data_dir)
-        check_ports(_doors(settings))
+        check_ports(_listening_ports(settings))
         specs = process_specs(settings, dict(os.environ))
         log = RotatingFile(settings.data_dir / "logs" / "slipway.log")
     except OSError as error:

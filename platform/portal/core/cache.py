@@ -5,7 +5,7 @@ from typing import Any
 from django.core.cache.backends.db import DatabaseCache
 
 from portal.core import db_patience
-from portal.core.db_patience import DatabaseAway
+from portal.core.db_patience import DatabaseUnavailable
 
 
 class PatientCache(DatabaseCache):
@@ -18,5 +18,7 @@ class PatientCache(DatabaseCache):
         is_done: bool = super()._base_set(mode, *args, **kwargs)  # type: ignore[misc]
         patience = db_patience.current()
         if not is_done and patience is not None and patience.is_over:
-            raise DatabaseAway("the database did not respond within the request's time limit")
+            raise DatabaseUnavailable(
+                "the database did not respond within the request's time limit"
+            )
         return is_done

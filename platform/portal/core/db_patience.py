@@ -22,7 +22,7 @@ _STALL_IN_OUTAGE_S: Final = 0.25
 _NOTHING_S: Final = 0.01
 
 
-class DatabaseAway(OperationalError):
+class DatabaseUnavailable(OperationalError):
     """The database did not respond within the time a request may wait."""
 
 
@@ -90,10 +90,12 @@ class Patience:
             self._stall_s -= seconds
         if self.is_over:
             _outage.is_on = _outage.is_on or self._stall_s <= _NOTHING_S
-            raise DatabaseAway("the database did not respond within the request's time limit")
+            raise DatabaseUnavailable(
+                "the database did not respond within the request's time limit"
+            )
 
 
-class WaitForOthers:
+class LockWait:
     """Wait of one statement for others, which make progress as long as something changes."""
 
     def __init__(self, patience: Patience) -> None:
@@ -131,7 +133,7 @@ def note_saved() -> None:
         patience.is_saved = True
 
 
-def note_done() -> None:
+def record_response() -> None:
     """Record that the database has responded."""
     _outage.is_on = False
 

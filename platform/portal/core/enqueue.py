@@ -38,7 +38,7 @@ class CeleryTask(Protocol):
         """Send the message."""
 
 
-def doorbell(name: str) -> Callable[[Callable[..., None]], CeleryTask]:
+def background_task(name: str) -> Callable[[Callable[..., None]], CeleryTask]:
     """Declare a function of an app's `tasks.py` as the Celery task `name` (`app.verb_noun`).
 
     It takes ids, is idempotent, and finds its work in the rows.
@@ -81,12 +81,12 @@ _breaker = Breaker()
 _turns = threading.BoundedSemaphore(_AT_ONCE)
 
 
-def ring(task: CeleryTask, *ids: str) -> None:
+def enqueue_on_commit(task: CeleryTask, *ids: str) -> None:
     """Enqueue `task` with `ids` after the surrounding transaction commits (at once without one)."""
-    transaction.on_commit(lambda: ring_now(task, *ids))
+    transaction.on_commit(lambda: enqueue_now(task, *ids))
 
 
-def ring_now(task: CeleryTask, *ids: str) -> bool:
+def enqueue_now(task: CeleryTask, *ids: str) -> bool:
     """Enqueue the task at once. Return True if the broker accepted it.
 
     Takes at most about 1.2 s and never raises.

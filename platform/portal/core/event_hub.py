@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 import structlog
 
 from portal.core.errors import RateLimited
-from portal.core.streams import OwnThread
+from portal.core.streams import StreamThread
 
 log = structlog.get_logger(__name__)
 Result = TypeVar("Result")
@@ -113,8 +113,8 @@ class EventHub(ABC, Generic[S]):
         self._task: asyncio.Task[None] | None = None
         self._started = asyncio.Event()
         # One connection to the database for all streams, and files do not wait for queries.
-        self._database = OwnThread(f"{self.name}-database")
-        self._files = OwnThread(f"{self.name}-files")
+        self._database = StreamThread(f"{self.name}-database")
+        self._files = StreamThread(f"{self.name}-files")
 
     @classmethod
     def current(cls) -> Self:

@@ -1,9 +1,9 @@
 """Cross-process change notification: LISTEN/NOTIFY on PostgreSQL, a data-version poll on SQLite.
 
-Code whose changes others wait for calls `ring` in the transaction of the change. On PostgreSQL
-that is a NOTIFY, which is delivered once the transaction has committed and its rows are visible. On
-SQLite the data version is polled forty times a second, which costs microseconds. Notifications may
-be lost: the threads of a `ChangeListener` also poll once a second.
+Code whose changes others wait for calls `notify_listeners` in the transaction of the change. On
+PostgreSQL that is a NOTIFY, which is delivered once the transaction has committed and its rows are
+visible. On SQLite the data version is polled forty times a second, which costs microseconds.
+Notifications may be lost: the threads of a `ChangeListener` also poll once a second.
 """
 
 import threading
@@ -22,7 +22,7 @@ _AFTER_TROUBLE_S: Final = 1.0
 _IDLE_S: Final = 5.0
 
 
-def ring() -> None:
+def notify_listeners() -> None:
     """Notify the listeners of every process once this transaction has committed."""
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:

@@ -23,7 +23,7 @@ def release_connection() -> None:
         connection.close()
 
 
-class OwnThread:
+class StreamThread:
     """One thread for the database and disk access of many streams of an event loop.
 
     All streams together use one connection, and only during an access.
@@ -35,10 +35,12 @@ class OwnThread:
 
     async def run(self, work: Callable[[], Result]) -> Result:
         """Run some work in the thread, after the work queued before."""
-        return await asyncio.get_running_loop().run_in_executor(self._pool, _done, work)
+        return await asyncio.get_running_loop().run_in_executor(
+            self._pool, _run_and_close_connections, work
+        )
 
 
-def _done(work: Callable[[], Result]) -> Result:
+def _run_and_close_connections(work: Callable[[], Result]) -> Result:
     try:
         return work()
     finally:

@@ -77,14 +77,16 @@ def json_bytes(value: Any) -> bytes:
     try:
         return orjson.dumps(value, default=str)
     except orjson.JSONEncodeError:
-        return orjson.dumps(_whole(value), default=str)
+        return orjson.dumps(_replace_surrogates(value), default=str)
 
 
-def _whole(value: Any) -> Any:
+def _replace_surrogates(value: Any) -> Any:
     if isinstance(value, str):
         return whole_characters(value)
     if isinstance(value, dict):
-        return {_whole(name): _whole(part) for name, part in value.items()}
+        return {
+            _replace_surrogates(name): _replace_surrogates(part) for name, part in value.items()
+        }
     if isinstance(value, list | tuple):
-        return [_whole(part) for part in value]
+        return [_replace_surrogates(part) for part in value]
     return value

@@ -64,7 +64,7 @@ def describe_validation_error(entry: Mapping[str, Any]) -> str:
     return str(entry.get("msg", "is not valid")).removeprefix("Value error, ")
 
 
-def predicate_of_fault(entry: Mapping[str, Any]) -> str:
+def validation_predicate(entry: Mapping[str, Any]) -> str:
     """Return the same as the predicate of a sentence that begins with its subject."""
     message = describe_validation_error(entry)
     for subject in ("Input ", "String ", "Value ", "List "):

@@ -15,7 +15,7 @@ _TAR_END = b"\0" * 1024
 _BLOCK = 512
 
 
-def whole_files(version: Version, *, after: str = "") -> Iterator[list[Entry]]:
+def entries_by_file(version: Version, *, after: str = "") -> Iterator[list[Entry]]:
     """Yield the entries of each file in turn, in the order of their keys after `after`.
 
     Reads a page at a time, so that a hundred thousand files take no more memory than a few.
@@ -81,7 +81,7 @@ def described(file: Sequence[Entry]) -> DataFileOut:
 
 def manifest(version: Version) -> Iterator[bytes]:
     """Yield a line of JSON for each file, in the order of their keys."""
-    for file in whole_files(version):
+    for file in entries_by_file(version):
         yield described(file).model_dump_json().encode() + b"\n"
 
 
@@ -89,7 +89,7 @@ def archive(
     version: Version, *, after: str = "", below_bytes: int | None = None
 ) -> Iterator[bytes]:
     """Yield a tar of the files, by key, without files of `below_bytes` or more."""
-    for file in whole_files(version, after=after):
+    for file in entries_by_file(version, after=after):
         size = file[0].size_bytes
         if below_bytes is not None and size >= below_bytes:
             continue
@@ -101,7 +101,7 @@ def archive(
     yield _TAR_END
 
 
-def in_larger_chunks(chunks: Iterable[bytes], *, at_least: int = 256 * 1024) -> Iterator[bytes]:
+def join_chunks(chunks: Iterable[bytes], *, at_least: int = 256 * 1024) -> Iterator[bytes]:
     """Join small chunks, so that a hundred thousand small files are not as many turns."""
     held: list[bytes] = []
     size = 0

@@ -14,9 +14,9 @@ def difference(*, since: Version, version: Version) -> DifferenceOut:
     return DifferenceOut(
         since=since.number or 0,
         number=version.number or 0,
-        added=_listed(_unlike(version, since)),
-        removed=_listed(_unlike(since, version)),
-        changed=_listed(_changed(version, since)),
+        added=_changed_files(_unlike(version, since)),
+        removed=_changed_files(_unlike(since, version)),
+        changed=_changed_files(_changed(version, since)),
         size_bytes_before=since.size_bytes,
         size_bytes_after=version.size_bytes,
         tables=_tables(since, version),
@@ -33,7 +33,7 @@ def _changed(version: Version, other: Version) -> QuerySet[Entry]:
     return version.entries.files().filter(Exists(there.exclude(digest=OuterRef("digest"))))
 
 
-def _listed(entries: QuerySet[Entry]) -> ChangedFiles:
+def _changed_files(entries: QuerySet[Entry]) -> ChangedFiles:
     paths = entries.order_by("path").values_list("path", flat=True)
     return ChangedFiles(count=entries.count(), paths=list(paths[:_PATHS_SHOWN]))
 

@@ -57,7 +57,7 @@ def _purge_versions() -> int:
     purged = 0
     for pk in list(due.values_list("pk", flat=True)[:_AT_ONCE]):
         purged += Version.objects.move(pk, VersionState.PURGED)
-    for pk in _gone_with_entries():
+    for pk in _purged_with_entries():
         entries = Entry.objects.filter(version=pk)
         while some := list(entries.values_list("pk", flat=True)[:_AT_ONCE]):
             Entry.objects.filter(pk__in=some).delete()
@@ -65,7 +65,7 @@ def _purge_versions() -> int:
     return purged
 
 
-def _gone_with_entries() -> list[str]:
+def _purged_with_entries() -> list[str]:
     gone = Version.objects.filter(state=VersionState.PURGED)
     with_entries = gone.filter(Exists(Entry.objects.filter(version=OuterRef("pk"))))
     return list(with_entries.values_list("pk", flat=True)[:_AT_ONCE])

@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 @dataclass(frozen=True)
-class ModelMade:
+class DerivedModel:
     """A model version, and the run or workload it came of."""
 
     name: str
@@ -20,7 +20,7 @@ class Models(Protocol):
 
     def made_of(
         self, *, project_id: str, run_ids: Iterable[str], workload_ids: Iterable[str]
-    ) -> Sequence[ModelMade]:
+    ) -> Sequence[DerivedModel]:
         """Return the model versions of the project that came of any of them."""
 
 
@@ -29,7 +29,7 @@ class NoModels:
 
     def made_of(
         self, *, project_id: str, run_ids: Iterable[str], workload_ids: Iterable[str]
-    ) -> Sequence[ModelMade]:
+    ) -> Sequence[DerivedModel]:
         """Return none."""
         return ()
 

@@ -75,7 +75,7 @@ def _head(
     return json.dumps(head).encode() + b"\n"
 
 
-def peek_at_parquet(pieces: Iterator[bytes], *, name: str, size_bytes: int) -> dict[str, Any]:
+def preview_parquet(pieces: Iterator[bytes], *, name: str, size_bytes: int) -> dict[str, Any]:
     """Return what `table_inspection` reports of the first rows of a file, for a waiting request.
 
     Raises TableUnreadable, also if it takes too long, or if other files are inspected already.
@@ -128,7 +128,7 @@ def _examined(reader: Reader, frames: Iterator[bytes], go_on: Callable[[], None]
             process.kill()
             process.wait()
         if status:
-            raise TableUnreadable(_why(status))
+            raise TableUnreadable(_exit_reason(status))
         if not 0 < file.tell() <= _MOST_RESULT_BYTES:
             raise TableUnreadable("Its report is too large to store.")
         file.seek(0)
@@ -136,7 +136,7 @@ def _examined(reader: Reader, frames: Iterator[bytes], go_on: Callable[[], None]
         return document
 
 
-def _why(status: int) -> str:
+def _exit_reason(status: int) -> str:
     if status == -signal.SIGXCPU:
         return "Reading it takes too long."
     name = signal.Signals(-status).name if status < 0 else f"status {status}"

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from portal.core.enqueue import doorbell
+from portal.core.enqueue import background_task
 from portal.datasets.housekeeping import free_unused
 from portal.datasets.version_checks import check_waiting
 
@@ -12,13 +12,13 @@ PERIODIC = {
 }
 
 
-@doorbell("datasets.check_drafts")
+@background_task("datasets.check_drafts")
 def check_drafts() -> None:
     """Check the drafts that were closed."""
     check_waiting()
 
 
-@doorbell("datasets.free_unused")
+@background_task("datasets.free_unused")
 def free() -> None:
     """Free what was deleted and what nobody refers to."""
     free_unused()

@@ -11,7 +11,7 @@ from django.db import transaction
 from django.db.models import F, Q
 
 from portal.core import clock
-from portal.datasets.bytes import whole_files
+from portal.datasets.bytes import entries_by_file
 from portal.datasets.models import Dataset, DataTable, Version
 from portal.datasets.signals import VersionReady, version_ready
 from portal.datasets.table_process import TableUnreadable, read_table
@@ -50,11 +50,11 @@ class _CheckFindings:
     tables_left_out: int = 0
 
 
-class TurnLost(Exception):
+class CheckLeaseLost(Exception):
     """Another worker checks the version by now, or there is nothing to check any more."""
 
 
-class Turn:
+class CheckLease:
     """One worker's lease on the check of a version. It expires unless the worker renews it."""
 
     def __init__(self, version: Version, until: datetime) -> None:
@@ -71,7 +71,7 @@ class Turn:
             pk=self.version.pk, state=VersionState.CHECKING, checker_until=self._until
         )
         if not versions.update(checker_until=until):
-            raise TurnLost
+            raise CheckLeaseLost
         self._until, self._renewed_at = until, time.monotonic()
 
 
@@ -86,13 +86,13 @@ def check_waiting() -> int:
     while time.monotonic() - began < _BEGINS_FOR_S and (turn := _claim()) is not None:
         try:
             _check(turn)
-        except TurnLost:
+        except CheckLeaseLost:
             log.warning("dataset_check_lost", version=turn.version.pk)
         count += 1
     return count
 
 
-def _claim() -> Turn | None:
+def _claim() -> CheckLease | None:
     now = clock.now()
     waiting = Version.objects.filter(state=VersionState.CHECKING)
     if waiting.filter(checker_until__gt=now).count() >= _AT_ONCE:
@@ -101,11 +101,11 @@ def _claim() -> Turn | None:
     for version in waiting.filter(free).order_by("touched_at").select_related("dataset")[:_AT_ONCE]:
         versions = waiting.filter(free, pk=version.pk)
         if versions.update(checker_until=now + LEASE, checks=F("checks") + 1):
-            return Turn(version, now + LEASE)
+            return CheckLease(version, now + LEASE)
     return None
 
 
-def _check(turn: Turn) -> None:
+def _check(turn: CheckLease) -> None:
     version = turn.version
     if version.checks >= _MOST_CHECKS:
         _refuse(version, "The check failed three times.")
@@ -185,7 +185,7 @@ def _publish(version: Version, check_findings: _CheckFindings, details: dict[str
     log.info("dataset_version_ready", version=version.pk, number=number, files=details["files"])
 
 
-def _walk(turn: Turn) -> tuple[str, str, int, int]:
+def _walk(turn: CheckLease) -> tuple[str, str, int, int]:
     """Return a path that is file and folder (or ""), the digest, how many files, and bytes.
 
     The digest is the SHA-256 of a line `key digest size` for each file, in the order of keys.
@@ -195,7 +195,7 @@ def _walk(turn: Turn) -> tuple[str, str, int, int]:
     files = size_bytes = 0
     folders: set[str] = set()
     collision = ""
-    for file in whole_files(version):
+    for file in entries_by_file(version):
         turn.go_on()
         first = file[0]
         measure.update(f"{first.key} {first.digest} {first.size_bytes}\n".encode())
@@ -213,7 +213,7 @@ def _walk(turn: Turn) -> tuple[str, str, int, int]:
 _MOST_FOLDERS = 100_000
 
 
-def _examine(turn: Turn) -> _CheckFindings:
+def _examine(turn: CheckLease) -> _CheckFindings:
     version = turn.version
     check_findings = _CheckFindings()
     until = time.monotonic() + READING_S
@@ -289,7 +289,7 @@ def _require_declared_columns(version: Version, check_findings: _CheckFindings) 
         )
 
 
-def _require_plain_files(turn: Turn, check_findings: _CheckFindings) -> None:
+def _require_plain_files(turn: CheckLease, check_findings: _CheckFindings) -> None:
     """Report patterns of plain files that match no file, because they would have no effect."""
     unmatched = _settings(turn.version).plain_files
     if unmatched:

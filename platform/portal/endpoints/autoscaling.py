@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from portal.accounts.signals import tell
+from portal.accounts.signals import send_accounts_changed
 from portal.endpoints.lifecycle import COMING, EndpointState
 from portal.endpoints.models import Endpoint, GatewayProcess, Replica
 from portal.endpoints.replica_count import Bounds, Load, cap_of, step_of
@@ -70,4 +70,4 @@ def _move_cap(endpoint: Endpoint, load: Load, bounds: Bounds, timestamp: datetim
         message = f"The load needs no more than max_replicas ({bounds.most}) again."
         add_event(endpoint, "uncapped", message)
     elif cap.needs != before.needs:
-        tell(endpoint.project_id, "endpoints")
+        send_accounts_changed(endpoint.project_id, "endpoints")

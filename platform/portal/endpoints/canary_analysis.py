@@ -97,7 +97,7 @@ def surely_above_ms(counts: Sequence[int], bounds_ms: Sequence[float]) -> float 
     return percentile_ms(counts, bounds_ms, max(0.0, _P99 - below))
 
 
-def trouble_with(
+def rollback_reason(
     new: Traffic, old: Traffic | None, rules: Rules, bounds_ms: Sequence[float]
 ) -> str:
     """Return the reason to roll the new revision back as a sentence, or "" if there is none.

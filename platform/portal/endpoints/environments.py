@@ -26,7 +26,7 @@ def environment_for(requirements: str, python: str) -> tuple[str, str]:
     """
     lines = normalised(requirements).splitlines()
     minor = ".".join(python.split(".")[:2]) or default_python()
-    if minor == default_python() and all(map(_is_there, lines)):
+    if minor == default_python() and all(map(_is_satisfied, lines)):
         return "", ""
     named = {canonicalize_name(Requirement(_package(line)).name) for line in lines}
     missing = [need for need in _SERVER if canonicalize_name(Requirement(need).name) not in named]
@@ -37,7 +37,7 @@ def _package(line: str) -> str:
     return line.partition(" --hash=")[0]
 
 
-def _is_there(line: str) -> bool:
+def _is_satisfied(line: str) -> bool:
     """Return whether the default environment satisfies a requirement."""
     requirement = Requirement(_package(line))
     if requirement.marker is not None and not requirement.marker.evaluate():

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 from django.db.models import F, Q, QuerySet, Sum
 
-from portal.accounts.signals import tell
+from portal.accounts.signals import send_accounts_changed
 from portal.core import clock
 from portal.endpoints.models import Endpoint, EndpointEvent, Revision, ServingIncident
 from portal.endpoints.models.incidents import IncidentKind
@@ -93,7 +93,7 @@ def capture_problem() -> str:
 def _rewrite(incident: ServingIncident) -> None:
     message = shorten(_sentence(incident), 2000)
     EndpointEvent.objects.filter(pk=incident.event_id).update(message=message)
-    tell(incident.endpoint.project_id, "endpoints")
+    send_accounts_changed(incident.endpoint.project_id, "endpoints")
 
 
 def _sentence(incident: ServingIncident) -> str:

@@ -91,14 +91,14 @@ class RolloutJudge(Protocol):
         """
 
 
-class Hidings(Protocol):
+class HiddenColumnsProvider(Protocol):
     """Provides the columns of captured predictions that are dropped or hashed."""
 
     def hidden_of(self, endpoint_ids: Collection[str]) -> Mapping[str, Mapping[str, str]]:
         """Return the hidden columns by endpoint: `drop` or `hash` by name."""
 
 
-class _NoHidings:
+class _NoHiddenColumns:
     """Default while no app registers hidden columns."""
 
     def hidden_of(self, endpoint_ids: Collection[str]) -> Mapping[str, Mapping[str, str]]:
@@ -141,7 +141,7 @@ class _Registry:
     def __init__(self) -> None:
         self.models: ModelSource = _NoModels()
         self.judge: RolloutJudge = _NoJudge()
-        self.hidings: Hidings = _NoHidings()
+        self.hidings: HiddenColumnsProvider = _NoHiddenColumns()
 
 
 _registry = _Registry()
@@ -167,11 +167,11 @@ def judge() -> RolloutJudge:
     return _registry.judge
 
 
-def register_hidings(hidings: Hidings) -> None:
+def register_hidings(hidings: HiddenColumnsProvider) -> None:
     """Register the provider of hidden columns. Called once, from the wiring of an app."""
     _registry.hidings = hidings
 
 
-def hidings() -> Hidings:
+def hidings() -> HiddenColumnsProvider:
     """Return the registered provider of hidden columns."""
     return _registry.hidings

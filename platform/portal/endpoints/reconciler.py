@@ -23,7 +23,7 @@ from portal.endpoints.models import (
     ServingIncident,
     TrafficMinute,
 )
-from portal.endpoints.replicas import CRASH_LOOP, converge, follow_workloads, wanted_of
+from portal.endpoints.replicas import CRASH_LOOP, converge, desired_replicas, follow_workloads
 from portal.endpoints.rollback import leave_crash_loop
 from portal.endpoints.rollouts import advance, retire_standbys
 from portal.endpoints.transitions import (
@@ -68,7 +68,7 @@ def reconcile(endpoint_id: str) -> None:
     follow_workloads(endpoint, timestamp)
     for revision in endpoint.revisions.filter(state=RevisionState.PREPARING):
         _prepare(endpoint, revision)
-    _forget_failures(endpoint, timestamp)
+    _reset_failures(endpoint, timestamp)
     advance(endpoint, timestamp)
     if endpoint.status == EndpointState.SERVING:
         leave_crash_loop(endpoint, timestamp)
@@ -83,7 +83,7 @@ def reconcile(endpoint_id: str) -> None:
 
 def _prepare(endpoint: Endpoint, revision: Revision) -> None:
     """Mark a revision as ready, or as failed, according to its replicas."""
-    requested = wanted_of(endpoint, revision)
+    requested = desired_replicas(endpoint, revision)
     # While nothing answers, one replica is better than none. There may be no capacity for more.
     enough = min(requested, 1) if endpoint.status == EndpointState.CREATING else requested
     if enough and revision.replicas.ready().count() >= enough:
@@ -96,7 +96,7 @@ def _prepare(endpoint: Endpoint, revision: Revision) -> None:
         move_revision(endpoint, revision, RevisionState.FAILED, reason=reason)
 
 
-def _forget_failures(endpoint: Endpoint, timestamp: datetime) -> None:
+def _reset_failures(endpoint: Endpoint, timestamp: datetime) -> None:
     steady = Replica.objects.ready().filter(endpoint=endpoint, ready_at__lt=timestamp - _STEADY)
     endpoint.revisions.filter(pk__in=steady.values("revision"), failures__gt=0).update(
         failures=0, next_start_at=None
@@ -111,7 +111,7 @@ def _finish_deleting(endpoint: Endpoint) -> None:
         move_endpoint(endpoint, EndpointState.DELETED, message="Deleted.")
 
 
-def forget_old() -> None:
+def delete_expired() -> None:
     """Delete expired rows: old minutes, processes that ended, expired keys of the portal."""
     timestamp = clock.now()
     TrafficMinute.objects.filter(at__lt=timestamp - _KEEP_MINUTES).delete()

@@ -78,7 +78,7 @@ def step_of(
     """Scale up at once to what the load needs, and down by one replica after a calm time."""
     if not bounds.least <= requested <= bounds.most:
         held = min(max(requested, bounds.least), bounds.most)
-        return ScalingDecision(held, f"The endpoint is set to {_between(bounds)}.")
+        return ScalingDecision(held, f"The endpoint is set to {_describe_bounds(bounds)}.")
     needed = _needed(requested, load, bounds)
     target = min(needed, bounds.most)
     if target > requested:
@@ -132,7 +132,7 @@ def _because(load: Load, bounds: Bounds) -> str:
     )
 
 
-def _between(bounds: Bounds) -> str:
+def _describe_bounds(bounds: Bounds) -> str:
     if bounds.least == bounds.most:
         return f"{bounds.least} replicas"
     return f"{bounds.least} to {bounds.most} replicas"

@@ -26,7 +26,7 @@ def own_url(replica_id: str) -> str:
     return f"{settings.SLIPWAY_URL}/api/gateway/v1/replicas/{replica_id}"
 
 
-def orders_of(replica: Replica) -> ReplicaSpec:
+def placed_replica_spec(replica: Replica) -> ReplicaSpec:
     """Return the specification of a replica whose workload has been placed."""
     workload = replica.workload
     assert workload is not None  # noqa: S101  (the request carries the token of the workload)

@@ -44,7 +44,7 @@ def cipher() -> Fernet:
     return Fernet(settings.SLIPWAY_SECRETS_KEY)
 
 
-def wanted_of(endpoint: Endpoint, revision: Revision) -> int:
+def desired_replicas(endpoint: Endpoint, revision: Revision) -> int:
     """Return the desired number of replicas of a revision."""
     if endpoint.status not in (EndpointState.CREATING, EndpointState.SERVING):
         return 0
@@ -103,7 +103,7 @@ def converge(endpoint: Endpoint, revisions: Sequence[Revision], timestamp: datet
     leaving = _on_leaving_nodes(endpoint)
     for revision in revisions:
         alive = list(revision.replicas.alive().exclude(state__in=["draining", "stopping"]))
-        requested = wanted_of(endpoint, revision)
+        requested = desired_replicas(endpoint, revision)
         staying = [replica for replica in alive if replica.pk not in leaving]
         if len(staying) < requested:
             _start_missing(endpoint, revision, requested - len(staying), timestamp)
@@ -118,7 +118,7 @@ def converge(endpoint: Endpoint, revisions: Sequence[Revision], timestamp: datet
         else:
             surplus = []
         for replica in surplus:
-            let_go(endpoint, replica, "No longer needed.", timestamp)
+            release_replica(endpoint, replica, "No longer needed.", timestamp)
     _finish_draining(endpoint, timestamp)
 
 
@@ -190,17 +190,19 @@ def _cannot_start(
     message = f"{error.message} {error.next_step or ''}".strip()
     if revision.status == RevisionState.PREPARING:
         move_revision(endpoint, revision, RevisionState.FAILED, reason=message)
-        add_event(endpoint, "revision_failed", f"{_named(revision)} cannot start: {message}")
+        add_event(
+            endpoint, "revision_failed", f"{_revision_label(revision)} cannot start: {message}"
+        )
         return
     _count_failure(revision, timestamp)
     add_event(endpoint, "replica_failed", f"A replica of {revision} cannot start: {message}")
 
 
-def _named(revision: Revision) -> str:
+def _revision_label(revision: Revision) -> str:
     return f"Revision {revision.number}"
 
 
-def let_go(endpoint: Endpoint, replica: Replica, why: str, timestamp: datetime) -> None:
+def release_replica(endpoint: Endpoint, replica: Replica, why: str, timestamp: datetime) -> None:
     """Release a replica: stop it at once before it is ready, and drain it afterwards."""
     if replica.status == ReplicaState.READY:
         move_replica(endpoint, replica, ReplicaState.DRAINING, reason=why, draining_since=timestamp)

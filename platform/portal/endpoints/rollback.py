@@ -20,7 +20,7 @@ def serving_of(endpoint: Endpoint) -> Revision | None:
     return serving.order_by("-weight", "-number").first()
 
 
-def warm_before(endpoint: Endpoint) -> Revision | None:
+def previous_warm_revision(endpoint: Endpoint) -> Revision | None:
     """Return the previous revision, if it is still warm."""
     done = Rollout.objects.filter(endpoint=endpoint, state=RolloutState.DONE)
     warm = Q(state=RevisionState.STANDBY, replicas__state="ready")
@@ -66,7 +66,7 @@ def leave_crash_loop(endpoint: Endpoint, timestamp: datetime) -> None:
     current = serving_of(endpoint)
     if current is None or current.failures < CRASH_LOOP or current.replicas.ready().exists():
         return
-    target = warm_before(endpoint)
+    target = previous_warm_revision(endpoint)
     if target is None:
         return
     why = f"{current.failures} replicas of revision {current.number} failed in a row."

@@ -6,7 +6,7 @@ Everything here runs with the endpoint's row locked and is idempotent.
 from datetime import datetime, timedelta
 from typing import Any
 
-from portal.endpoints.canary_analysis import Rules, Traffic, trouble_with
+from portal.endpoints.canary_analysis import Rules, Traffic, rollback_reason
 from portal.endpoints.lifecycle import EndpointState, ReplicaState, RevisionState, RolloutState
 from portal.endpoints.models import Endpoint, Revision, Rollout
 from portal.endpoints.plans import ALL, TrafficStep, step_at
@@ -17,9 +17,9 @@ from portal.endpoints.transitions import (
     move_endpoint,
     move_revision,
     move_rollout,
-    weigh,
+    set_traffic_weight,
 )
-from portal.workloads.idle_capacity import delays_others
+from portal.workloads.idle_capacity import blocks_queued_task
 from portal.workloads.models import Lease
 from slipway.schemas.endpoints import PlanKind, RollbackRules
 from slipway.schemas.serving import LATENCY_BOUNDS_MS
@@ -32,14 +32,14 @@ def advance(endpoint: Endpoint, timestamp: datetime) -> None:
     if rollout is None or endpoint.status == EndpointState.PAUSED:
         return
     if rollout.status == RolloutState.PLANNED:
-        _begin_when_ready(endpoint, rollout, timestamp)
+        _start_when_ready(endpoint, rollout, timestamp)
     elif rollout.status in (RolloutState.RUNNING, RolloutState.BAKING):
         _watch(endpoint, rollout, timestamp)
     else:
-        _end_when_drained(rollout)
+        _finish_when_drained(rollout)
 
 
-def _end_when_drained(rollout: Rollout) -> None:
+def _finish_when_drained(rollout: Rollout) -> None:
     """Mark a rollout as rolled back once its revision is in standby or has no ready replica."""
     revision = rollout.revision
     answers = revision.replicas.filter(state=ReplicaState.READY).exists()
@@ -47,10 +47,10 @@ def _end_when_drained(rollout: Rollout) -> None:
         move_rollout(rollout, RolloutState.ROLLED_BACK)
 
 
-def _begin_when_ready(endpoint: Endpoint, rollout: Rollout, timestamp: datetime) -> None:
+def _start_when_ready(endpoint: Endpoint, rollout: Rollout, timestamp: datetime) -> None:
     revision = rollout.revision
     if revision.status == RevisionState.FAILED:
-        take_back(
+        roll_back_rollout(
             endpoint, rollout, revision.reason or "It did not become ready in time.", timestamp
         )
     elif (
@@ -72,11 +72,11 @@ def enter_step(endpoint: Endpoint, rollout: Rollout, index: int, timestamp: date
         return
     revision, previous = rollout.revision, rollout.previous
     share = step.percent if previous is not None or step.shadow_percent else ALL
-    weigh(endpoint, revision, share, step.shadow_percent)
+    set_traffic_weight(endpoint, revision, share, step.shadow_percent)
     if share and revision.status != RevisionState.SERVING:
         move_revision(endpoint, revision, RevisionState.SERVING, standby_since=None)
     if previous is not None:
-        weigh(endpoint, previous, ALL - share)
+        set_traffic_weight(endpoint, previous, ALL - share)
         if share == ALL:
             move_revision(endpoint, previous, RevisionState.STANDBY, standby_since=timestamp)
     add_event(endpoint, "traffic", f"Revision {revision.number}: {step.words()}.")
@@ -102,9 +102,9 @@ def traffic_since(rollout: Rollout, revision: Revision) -> Traffic:
 
 
 def _watch(endpoint: Endpoint, rollout: Rollout, timestamp: datetime) -> None:
-    why = _trouble(endpoint, rollout, timestamp)
+    why = _rollback_reason(endpoint, rollout, timestamp)
     if why:
-        take_back(endpoint, rollout, why, timestamp)
+        roll_back_rollout(endpoint, rollout, why, timestamp)
         return
     step = step_at(rollout.steps, rollout.step)
     if rollout.step_since is None or timestamp < rollout.step_since + step.bake:
@@ -115,7 +115,7 @@ def _watch(endpoint: Endpoint, rollout: Rollout, timestamp: datetime) -> None:
         _finish(endpoint, rollout, step, timestamp)
 
 
-def _trouble(endpoint: Endpoint, rollout: Rollout, timestamp: datetime) -> str:
+def _rollback_reason(endpoint: Endpoint, rollout: Rollout, timestamp: datetime) -> str:
     revision, previous = rollout.revision, rollout.previous
     rules = RollbackRules.model_validate(endpoint.rules)
     if revision.status == RevisionState.FAILED:
@@ -124,7 +124,7 @@ def _trouble(endpoint: Endpoint, rollout: Rollout, timestamp: datetime) -> str:
         return ""
     if revision.failures >= CRASH_LOOP:
         return f"{revision.failures} of its replicas failed in a row."
-    measured = trouble_with(
+    measured = rollback_reason(
         traffic_since(rollout, revision),
         traffic_since(rollout, previous) if previous is not None else None,
         Rules(**rules.model_dump()),
@@ -146,7 +146,7 @@ def _finish(endpoint: Endpoint, rollout: Rollout, step: TrafficStep, timestamp: 
         return
     revision = rollout.revision
     if rollout.plan == PlanKind.SHADOW:
-        weigh(endpoint, revision, 0)
+        set_traffic_weight(endpoint, revision, 0)
         move_revision(endpoint, revision, RevisionState.STANDBY, standby_since=timestamp)
         message = (
             f"{revision.differed} of {revision.mirrored} mirrored predictions differed, "
@@ -157,7 +157,7 @@ def _finish(endpoint: Endpoint, rollout: Rollout, step: TrafficStep, timestamp: 
     add_event(endpoint, "rollout_done", f"Revision {revision.number} is rolled out. {message}")
 
 
-def take_back(
+def roll_back_rollout(
     endpoint: Endpoint, rollout: Rollout, why: str, timestamp: datetime, *, keeps: bool = False
 ) -> bool:
     """Roll back to the previous revision. Returns whether the rollout was ended.
@@ -179,11 +179,11 @@ def take_back(
     if not move_rollout(rollout, RolloutState.ROLLING_BACK, reason=why):
         return False
     if previous is not None:
-        weigh(endpoint, previous, ALL)
+        set_traffic_weight(endpoint, previous, ALL)
         if previous.status == RevisionState.STANDBY:
             move_revision(endpoint, previous, RevisionState.SERVING, standby_since=None)
-    weigh(endpoint, revision, 0)
-    _put_aside(endpoint, revision, why, timestamp, keeps=keeps)
+    set_traffic_weight(endpoint, revision, 0)
+    _retire_revision(endpoint, revision, why, timestamp, keeps=keeps)
     add_event(
         endpoint,
         "rolled_back",
@@ -193,11 +193,11 @@ def take_back(
     )
     if previous is None and endpoint.status == EndpointState.CREATING:
         move_endpoint(endpoint, EndpointState.FAILED, message=why, reason=why)
-    _end_when_drained(rollout)
+    _finish_when_drained(rollout)
     return True
 
 
-def _put_aside(
+def _retire_revision(
     endpoint: Endpoint, revision: Revision, why: str, timestamp: datetime, *, keeps: bool
 ) -> None:
     if revision.status == RevisionState.FAILED:
@@ -230,7 +230,7 @@ def retire_standbys(endpoint: Endpoint, timestamp: datetime) -> None:
     if since + timedelta(minutes=minutes) <= timestamp:
         kept = f"It was kept warm for {minutes} minutes." if minutes else "It was replaced."
         _retire(endpoint, newest, kept)
-    elif _is_in_the_way(newest):
+    elif _blocks_queued_work(newest):
         _retire(endpoint, newest, "Other work needed its place.")
 
 
@@ -238,7 +238,7 @@ def _retire(endpoint: Endpoint, revision: Revision, reason: str) -> None:
     move_revision(endpoint, revision, RevisionState.RETIRED, reason=reason)
 
 
-def _is_in_the_way(revision: Revision) -> bool:
+def _blocks_queued_work(revision: Revision) -> bool:
     """Return whether queued work can be placed only after the revision's replicas are gone."""
     workloads = revision.replicas.alive().values("workload")
-    return delays_others(Lease.objects.open().filter(workload__in=workloads))
+    return blocks_queued_task(Lease.objects.open().filter(workload__in=workloads))

@@ -2,8 +2,8 @@
 
 from datetime import timedelta
 
-from portal.core.enqueue import doorbell
-from portal.endpoints.reconciler import forget_old, reconcile, reconcile_all
+from portal.core.enqueue import background_task
+from portal.endpoints.reconciler import delete_expired, reconcile, reconcile_all
 
 # Task → interval at which it also runs without being enqueued.
 PERIODIC = {
@@ -12,19 +12,19 @@ PERIODIC = {
 }
 
 
-@doorbell("endpoints.look_after")
-def look_after() -> None:
+@background_task("endpoints.look_after")
+def reconcile_endpoints() -> None:
     """Reconcile every endpoint."""
     reconcile_all()
 
 
-@doorbell("endpoints.look_after_one")
-def look_after_one(endpoint_id: str) -> None:
+@background_task("endpoints.look_after_one")
+def reconcile_endpoint(endpoint_id: str) -> None:
     """Reconcile one endpoint now."""
     reconcile(endpoint_id)
 
 
-@doorbell("endpoints.forget_old")
-def forget() -> None:
+@background_task("endpoints.forget_old")
+def delete_expired_rows() -> None:
     """Delete expired rows."""
-    forget_old()
+    delete_expired()

@@ -23,7 +23,7 @@ def new_key_secret() -> str:
     return KEY_PREFIX + secrets.token_urlsafe(30)
 
 
-def shown_prefix(secret: str) -> str:
+def key_prefix(secret: str) -> str:
     """Return the prefix of a key that is stored in plain text to identify it."""
     return secret[: len(KEY_PREFIX) + SHOWN]
 

@@ -7,7 +7,7 @@ in the order endpoint, workload.
 
 from typing import Any
 
-from portal.accounts.signals import tell
+from portal.accounts.signals import send_accounts_changed
 from portal.core import clock
 from portal.endpoints.lifecycle import (
     ENDPOINT_MOVES,
@@ -42,13 +42,13 @@ def add_event(endpoint: Endpoint, kind: str, message: str) -> EndpointEvent:
     event = EndpointEvent.objects.create(
         endpoint=endpoint, kind=kind, message=shorten(message, 2000)
     )
-    tell(endpoint.project_id, "endpoints")
+    send_accounts_changed(endpoint.project_id, "endpoints")
     return event
 
 
-def gateways_see(endpoint: Endpoint) -> int:
+def raise_snapshot_version(endpoint: Endpoint) -> int:
     """Raise the version of the gateways' snapshot after a change. Returns the new version."""
-    tell(endpoint.project_id, "endpoints")
+    send_accounts_changed(endpoint.project_id, "endpoints")
     return ServingVersion.objects.raise_version()
 
 
@@ -61,7 +61,7 @@ def move_endpoint(
         return False
     _write(endpoint, state=target, **changes)
     add_event(endpoint, target.value, message)
-    gateways_see(endpoint)
+    raise_snapshot_version(endpoint)
     return True
 
 
@@ -73,15 +73,17 @@ def move_revision(
     if not movable.update(state=target, **changes):
         return False
     _write(revision, state=target, **changes)
-    gateways_see(endpoint)
+    raise_snapshot_version(endpoint)
     return True
 
 
-def weigh(endpoint: Endpoint, revision: Revision, weight: int, shadow_percent: float = 0.0) -> None:
+def set_traffic_weight(
+    endpoint: Endpoint, revision: Revision, weight: int, shadow_percent: float = 0.0
+) -> None:
     """Set a revision's share of the traffic."""
     Revision.objects.filter(pk=revision.pk).update(weight=weight, shadow_percent=shadow_percent)
     _write(revision, weight=weight, shadow_percent=shadow_percent)
-    gateways_see(endpoint)
+    raise_snapshot_version(endpoint)
 
 
 def move_rollout(rollout: Rollout, target: RolloutState, **changes: Any) -> bool:
@@ -110,12 +112,12 @@ def move_replica(
         return False
     _write(replica, state=target, **changes)
     if was_ready or target == ReplicaState.READY:
-        version = gateways_see(endpoint)
+        version = raise_snapshot_version(endpoint)
         if was_ready:
             Replica.objects.filter(pk=replica.pk).update(dropped_version=version)
             replica.dropped_version = version
     else:
-        tell(endpoint.project_id, "endpoints")
+        send_accounts_changed(endpoint.project_id, "endpoints")
     return True
 
 

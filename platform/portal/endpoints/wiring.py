@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from portal.core import problems
-from portal.core.enqueue import ring_now
+from portal.core.enqueue import enqueue_now
 from portal.core.metrics import INSTALLATION
 from portal.endpoints.adapters.registry_models import RegistryModels
 from portal.endpoints.incidents import capture_problem
@@ -14,8 +14,8 @@ from portal.endpoints.ports import register_models
 from portal.endpoints.presentation import PRESENTATION
 from portal.endpoints.replica_spec import own_url
 from portal.endpoints.replicas import KIND, endpoint_of
-from portal.endpoints.services.prediction_counts import answered_between
-from portal.endpoints.tasks import look_after_one
+from portal.endpoints.services.prediction_counts import count_predictions
+from portal.endpoints.tasks import reconcile_endpoint
 from portal.registry.models import VersionRecord
 from portal.registry.ports import register_downstream, register_upstream
 from portal.workloads.ports import Grouping, Kind, register_kind
@@ -41,7 +41,7 @@ def _when_replica_moved(news: WorkloadChanged) -> None:
     replicas = Replica.objects.filter(workload=news.workload_id)
     endpoint_id = replicas.values_list("endpoint_id", flat=True).first()
     if endpoint_id is not None:
-        ring_now(look_after_one, endpoint_id)
+        enqueue_now(reconcile_endpoint, endpoint_id)
 
 
 # A replica that ended is replaced by another one, so its workload never runs again by itself. It
@@ -62,7 +62,7 @@ register_kind(
             noun="endpoint",
             group_of=endpoint_of,
             work="predictions",
-            work_done=answered_between,
+            work_done=count_predictions,
         ),
         presentation=PRESENTATION,
     )

@@ -1,12 +1,12 @@
 """Artifact paths from clients or tables, validated part by part."""
 
 from portal.core.errors import InvalidInput
-from slipway.schemas.names import fault_of_path
+from slipway.schemas.names import path_error
 
 _SCHEME = "mlflow-artifacts:/"
 
 
-def place_of(project_id: str, uri: str) -> str | None:
+def artifact_path_of(project_id: str, uri: str) -> str | None:
     """Return the place of an artifact address of a project, None when it is not one of ours."""
     if not uri.startswith(_SCHEME):
         return None
@@ -19,7 +19,7 @@ def place_of(project_id: str, uri: str) -> str | None:
 def checked_path(path: str) -> str:
     """Return a path below the artifacts of a run, empty for their top. Raises InvalidInput."""
     parts = [part for part in path.strip("/").split("/") if part]
-    fault = fault_of_path("/".join(parts)) if parts else None
+    fault = path_error("/".join(parts)) if parts else None
     if fault is not None:
         raise InvalidInput(
             f"The path of the artifact {fault}.",

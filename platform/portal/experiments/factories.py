@@ -8,7 +8,7 @@ from typing import Any
 from django.conf import settings
 
 from portal.experiments.adapters.artifacts import FsspecArtifacts
-from portal.experiments.adapters.mlflow.health import tracking_answers
+from portal.experiments.adapters.mlflow.health import is_tracking_reachable
 from portal.experiments.adapters.mlflow.run_writer import SqlRunWriter
 from portal.experiments.adapters.mlflow.tracker import SqlTracker
 from portal.experiments.adapters.mlflow.trash import SqlTrash
@@ -18,7 +18,7 @@ _PROBED_FOR_S = 5.0
 _probed: dict[str, tuple[float, bool]] = {}
 
 
-def mlflow_answers() -> bool:
+def is_mlflow_reachable() -> bool:
     """Return whether MLflow's server answers, from a check a few seconds old at most.
 
     Artifacts, models and traces need it. Runs and what is logged to them do not.
@@ -26,7 +26,7 @@ def mlflow_answers() -> bool:
     at = str(settings.SLIPWAY_TRACKING_SOCKET)
     until, answered = _probed.get(at, (0.0, False))
     if time.monotonic() >= until:
-        answered = tracking_answers()
+        answered = is_tracking_reachable()
         _probed[at] = (time.monotonic() + _PROBED_FOR_S, answered)
     return answered
 
@@ -36,7 +36,7 @@ def tracker() -> Tracker:
     return SqlTracker()
 
 
-def run_bin() -> Trash:
+def run_trash() -> Trash:
     """Return the run trash."""
     return SqlTrash()
 
@@ -47,7 +47,7 @@ def opener() -> RunWriter:
 
 
 @lru_cache(maxsize=8)
-def _opened(_pid: int, url: str, options: tuple[tuple[str, Any], ...]) -> ArtifactStore:
+def _open_store(_pid: int, url: str, options: tuple[tuple[str, Any], ...]) -> ArtifactStore:
     return FsspecArtifacts(url, dict(options))
 
 
@@ -56,4 +56,4 @@ def artifact_store() -> ArtifactStore:
     options: tuple[tuple[str, Any], ...] = ()
     if settings.SLIPWAY_ARTIFACTS_URL.startswith("s3:"):
         options = tuple(sorted(settings.SLIPWAY_STORAGE_OPTIONS.items()))
-    return _opened(os.getpid(), settings.SLIPWAY_ARTIFACTS_URL, options)
+    return _open_store(os.getpid(), settings.SLIPWAY_ARTIFACTS_URL, options)

@@ -7,7 +7,7 @@ from django.http import HttpRequest
 
 from portal.accounts.gates import ProjectObject
 from portal.accounts.models import Project
-from portal.accounts.principal import act_as
+from portal.accounts.principal import authenticate_as
 from portal.core.errors import NotFound
 from portal.experiments.factories import tracker
 from portal.experiments.ports import RunDetail
@@ -33,7 +33,7 @@ class ArtifactLink:
         redeemed = redeem(request.GET.get("link", ""), method="GET", file_id=requested)
         if redeemed is None:
             raise NotFound
-        act_as(request, redeemed[1])
+        authenticate_as(request, redeemed[1])
         TrackedRunRole(Role.VIEWER, Scope.EXPERIMENTS_READ).check(request, path)
 
     def describe(self) -> str:

@@ -130,7 +130,7 @@ class RunGroup:
 
 
 @dataclass(frozen=True)
-class KnownFields:
+class FieldListing:
     """Fields found in `looked_at` runs of those wanted. Those runs are all when `is_whole`."""
 
     fields: Sequence[RunField]
@@ -175,7 +175,7 @@ class Tracker(Protocol):
     def groups(self, requested: RunSearch, by: RunField) -> Sequence[RunGroup]:
         """Return runs by their value of a field, the largest groups first, `limit` at most."""
 
-    def fields(self, requested: RunSearch) -> KnownFields:
+    def fields(self, requested: RunSearch) -> FieldListing:
         """Return which metrics, parameters and tags runs have, those of most runs first."""
 
     def run(self, project_id: str, run_id: str) -> RunDetail | None:

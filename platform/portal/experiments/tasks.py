@@ -3,10 +3,10 @@
 from datetime import timedelta
 
 from portal.accounts.models import Project
-from portal.core.enqueue import doorbell
+from portal.core.enqueue import background_task
 from portal.experiments.services.artifact_usage import measure
 from portal.experiments.services.deletion import destroy_overdue, free_orphans
-from portal.experiments.services.job_runs import end_forgotten
+from portal.experiments.services.job_runs import finish_orphaned_runs
 
 # Task → how often it runs even if nothing enqueues it.
 PERIODIC = {
@@ -17,26 +17,26 @@ PERIODIC = {
 }
 
 
-@doorbell("experiments.end_forgotten")
-def end_forgotten_runs() -> None:
+@background_task("experiments.end_forgotten")
+def finish_runs_of_ended_jobs() -> None:
     """End runs whose job has ended without a report."""
-    end_forgotten()
+    finish_orphaned_runs()
 
 
-@doorbell("experiments.destroy_overdue")
+@background_task("experiments.destroy_overdue")
 def destroy_overdue_runs() -> None:
     """Destroy what has been in the trash for too long."""
     destroy_overdue()
 
 
-@doorbell("experiments.free_orphans")
+@background_task("experiments.free_orphans")
 def free_orphaned_artifacts() -> None:
     """Free artifacts that belong to no run."""
     for project_id in Project.objects.values_list("pk", flat=True).iterator():
         free_orphans(project_id=project_id)
 
 
-@doorbell("experiments.measure_artifacts")
+@background_task("experiments.measure_artifacts")
 def measure_artifacts() -> None:
     """Count the bytes of artifacts, which somebody pays for."""
     for project_id in Project.objects.values_list("pk", flat=True).iterator():

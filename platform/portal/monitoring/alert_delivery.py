@@ -30,10 +30,10 @@ def deliver_pending() -> int:
     due = AlertDelivery.objects.filter(
         sent_at=None, attempts__lt=MAX_ATTEMPTS, next_attempt_at__lte=clock.now()
     ).select_related("alert__endpoint__project", "channel")
-    return sum(_tell(alert_delivery) for alert_delivery in due.order_by("pk")[:_AT_ONCE])
+    return sum(_deliver(alert_delivery) for alert_delivery in due.order_by("pk")[:_AT_ONCE])
 
 
-def _tell(alert_delivery: AlertDelivery) -> bool:
+def _deliver(alert_delivery: AlertDelivery) -> bool:
     claimed = AlertDelivery.objects.filter(
         pk=alert_delivery.pk,
         sent_at=None,
@@ -106,7 +106,9 @@ def _post(alert_delivery: AlertDelivery) -> None:
     url = cipher().decrypt(bytes(alert_delivery.channel.secret)).decode()
     target, _, secret = url.partition("\n")
     body = orjson.dumps(
-        _slack(alert_delivery) if alert_delivery.channel.kind == "slack" else _news(alert_delivery)
+        _slack(alert_delivery)
+        if alert_delivery.channel.kind == "slack"
+        else _webhook_payload(alert_delivery)
     )
     timestamp = int(clock.now().timestamp())
     headers = {
@@ -117,7 +119,7 @@ def _post(alert_delivery: AlertDelivery) -> None:
     post(target, body, headers)
 
 
-def _news(alert_delivery: AlertDelivery) -> dict[str, Any]:
+def _webhook_payload(alert_delivery: AlertDelivery) -> dict[str, Any]:
     alert = alert_delivery.alert
     return {
         "id": alert_delivery.pk,

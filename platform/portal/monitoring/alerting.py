@@ -56,7 +56,7 @@ class AlertReason:
         return self.kind, self.subject, self.revision_id
 
 
-def look(endpoint: Endpoint) -> None:
+def update_alerts(endpoint: Endpoint) -> None:
     """Raise, renew and resolve the alerts of an endpoint."""
     chosen = settings_of(endpoint)
     serving = list(endpoint.revisions.filter(state=RevisionState.SERVING).defer("served"))
@@ -83,7 +83,7 @@ def _findings(
     for revision in serving:
         yield from _drift(endpoint, revision, chosen)
         if chosen.watch_quality:
-            yield from quality_trouble(endpoint, revision, chosen)
+            yield from quality_alerts(endpoint, revision, chosen)
     yield from _incidents(endpoint)
     if endpoint.status == EndpointState.SERVING:
         yield from _traffic(endpoint, chosen)
@@ -133,7 +133,7 @@ def _last_window(endpoint: Endpoint, revision_id: str) -> DriftWindow | None:
     return drift_windows.order_by("-ends_at").first()
 
 
-def quality_trouble(
+def quality_alerts(
     endpoint: Endpoint, revision: Revision, chosen: MonitorSettings
 ) -> Iterable[AlertReason]:
     """Yield quality problems of the last 24 hours that have labels."""
@@ -239,7 +239,7 @@ def raise_alert(endpoint: Endpoint, finding: AlertReason) -> None:
             project=endpoint.project,
             after={"reason": alert.reason},
         )
-        _tell(alert, "firing")
+        _queue_deliveries(alert, "firing")
 
 
 def _created(endpoint: Endpoint, finding: AlertReason) -> Alert | None:
@@ -268,10 +268,10 @@ def _resolve(endpoint: Endpoint, alert: Alert) -> None:
             label=f"{endpoint.name}: {alert.kind}",
             project=endpoint.project,
         )
-        _tell(alert, "resolved")
+        _queue_deliveries(alert, "resolved")
 
 
-def _tell(alert: Alert, news: str) -> None:
+def _queue_deliveries(alert: Alert, news: str) -> None:
     """Queue a notification to every channel, unless the alert is snoozed. A task sends them."""
     if alert.snoozed_until is not None and alert.snoozed_until > clock.now():
         return

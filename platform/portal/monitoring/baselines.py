@@ -62,12 +62,12 @@ def record_baselines(analyst: Analyst) -> int:
         open_ones, next_look_at__lte=clock.now(), record__isnull=False
     ).select_related("record__line__project", "record__author")
     return sum(
-        _look(analyst, baseline_record)
+        _record_baseline(analyst, baseline_record)
         for baseline_record in due.order_by("next_look_at")[:_PER_PASS]
     )
 
 
-def _look(analyst: Analyst, row: BaselineRecord) -> bool:
+def _record_baseline(analyst: Analyst, row: BaselineRecord) -> bool:
     record = row.record
     assert record is not None  # noqa: S101 - filtered above
     pause = timedelta(seconds=15 * 2**row.looks)
@@ -78,7 +78,7 @@ def _look(analyst: Analyst, row: BaselineRecord) -> bool:
     try:
         version = find_version(project.pk, record.line.name, record.number)
         record = examine(record, version, later=hash_version)
-        value = None if row.source else _found(analyst, project, record, version)
+        value = None if row.source else _find_baseline(analyst, project, record, version)
         golden = value[2].get("golden") if value is not None else None
         if golden is None and golden_of(record) is None:
             golden = _predicted_by_client(project, version)
@@ -86,13 +86,13 @@ def _look(analyst: Analyst, row: BaselineRecord) -> bool:
         log.info("no_baseline", version=record.pk, reason=str(error)[:200])
         return False
     if value is not None:
-        _keep(row, project, record, value)
+        _store_baseline(row, project, record, value)
     if golden is not None:
         _prove(project, record, golden)
     return value is not None
 
 
-def _keep(
+def _store_baseline(
     row: BaselineRecord,
     project: Project,
     record: VersionRecord,
@@ -106,10 +106,10 @@ def _keep(
         features=result["features"],
         calibration=result.get("calibration"),
     )
-    _summed_up_anew(project, record)
+    _mark_hours_stale(project, record)
 
 
-def _summed_up_anew(project: Project, record: VersionRecord) -> None:
+def _mark_hours_stale(project: Project, record: VersionRecord) -> None:
     """Mark hours as stale that were summarized before there was a baseline."""
     serving = Revision.objects.filter(
         endpoint__project=project, model=record.line.name, model_version=str(record.number)
@@ -118,7 +118,7 @@ def _summed_up_anew(project: Project, record: VersionRecord) -> None:
     hours.update(is_stale=True)
 
 
-def _found(
+def _find_baseline(
     analyst: Analyst, project: Project, record: VersionRecord, details: VersionFacts
 ) -> tuple[str, str, dict[str, Any]] | None:
     columns = input_columns(record.signature)
@@ -138,7 +138,7 @@ def _found(
         if tensors:
             return None  # it is unknown which columns of a table became the tensors
         for version in _read_by(run):
-            result = _of_version(analyst, version, columns, Path(folder))
+            result = _baseline_of_version(analyst, version, columns, Path(folder))
             if result is not None:
                 return DATASET, f"{result['rows']:,} rows of {version.reference}.", result
     return None
@@ -163,7 +163,7 @@ def _samples(project: Project, run: Run, folder: Path) -> Iterator[Path]:
     ]
     paths.sort(key=lambda path: ("mlflow-" in path.rpartition("/")[2], "train" not in path, path))
     for path in paths[:_MOST_SAMPLES]:
-        copied = _copied(store.pieces(place, path), folder / "sample.json")
+        copied = _copy(store.pieces(place, path), folder / "sample.json")
         if copied is not None:
             yield copied
 
@@ -187,7 +187,7 @@ def _predicted_by_client(project: Project, details: VersionFacts) -> dict[str, A
         return None  # no MLflow model, or one without golden predictions
 
 
-def _copied(pieces: Iterable[bytes], target: Path) -> Path | None:
+def _copy(pieces: Iterable[bytes], target: Path) -> Path | None:
     written = 0
     with target.open("wb") as file:
         for piece in pieces:
@@ -205,13 +205,13 @@ def _read_by(run: Run) -> Sequence[Version]:
     return versions or (list(read_by(workload=workload)) if workload else [])
 
 
-def _of_version(
+def _baseline_of_version(
     analyst: Analyst, version: Version, columns: list[str], folder: Path
 ) -> dict[str, Any] | None:
     for group in tables_in(version).groups:
         paths, names = [], []
         for at, path in enumerate(group.paths[:20]):
-            copied = _copied(content_of(entries_of(version, path)), folder / f"part-{at}")
+            copied = _copy(content_of(entries_of(version, path)), folder / f"part-{at}")
             if copied is not None:
                 paths.append(str(copied))
                 names.append(path)
@@ -255,9 +255,10 @@ def record_first(
     if result is None:
         return None
     words = (
-        f"The first {result['rows']:,} rows it predicted, because {_why_no_rows(revision_id)}: "
-        "problems that existed from the start are not detected. Log rows with "
-        "slipway.track.data in the run of the next version."
+        f"The first {result['rows']:,} rows it predicted, because "
+        f"{_missing_rows_reason(revision_id)}: problems that existed from the start are not "
+        "detected. Log "
+        "rows with slipway.track.data in the run of the next version."
     )
     try:
         with transaction.atomic():
@@ -272,7 +273,7 @@ def record_first(
         return BaselineRecord.objects.filter(revision_id=revision_id).first()
 
 
-def _why_no_rows(revision_id: str) -> str:
+def _missing_rows_reason(revision_id: str) -> str:
     """Return the reason for missing training data: MLflow's inputs are columns, not rows."""
     unknown = "its training data is unknown"
     revision = Revision.objects.select_related("endpoint").filter(pk=revision_id).first()

@@ -15,7 +15,7 @@ _AUTOGROUP = Path("/proc/self/autogroup")
 _PR_SET_PDEATHSIG = 1
 
 
-def stand_back(nice: int, *, always: bool) -> None:
+def lower_thread_priority(nice: int, *, always: bool) -> None:
     """Lower the CPU priority of this thread, and of all threads and processes it starts.
 
     `nice` is the new nice value. That alone is not enough: a process is not preempted during its
@@ -28,7 +28,7 @@ def stand_back(nice: int, *, always: bool) -> None:
         os.sched_setaffinity(0, processors[len(processors) // 2 :])
 
 
-def stand_apart(nice: int) -> None:
+def lower_session_priority(nice: int) -> None:
     """Lower the CPU priority of this process as a whole, on kernels with autogroup.
 
     Such a kernel, made for desktops, gives each session its share of the processors, and a nice

@@ -28,7 +28,7 @@ class _Row(Protocol):
 Row = TypeVar("Row", bound=_Row)
 
 
-def with_sent_integers(endpoint: Endpoint, rows: Sequence[Row]) -> list[Row]:
+def restore_exact_integers(endpoint: Endpoint, rows: Sequence[Row]) -> list[Row]:
     """Return rows with large integers as they were sent, read from the bodies.
 
     Rows without such numbers cost nothing. If the bodies are deleted, the doubles remain.
@@ -64,10 +64,10 @@ def _is_rounded(value: Any) -> bool:
 
 def _exact(shown: Mapping[str, Any], sent: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        name: sent[name] if _is_rounded(value) and _is_same(sent.get(name), value) else value
+        name: sent[name] if _is_rounded(value) and _equals_integer(sent.get(name), value) else value
         for name, value in shown.items()
     }
 
 
-def _is_same(sent: Any, shown: float) -> bool:
+def _equals_integer(sent: Any, shown: float) -> bool:
     return isinstance(sent, int) and not isinstance(sent, bool) and float(sent) == shown

@@ -18,7 +18,7 @@ from portal.core.streams import ByteStream, release_connection
 from portal.endpoints.models import Endpoint
 from portal.monitoring.adapters.parquet import ANY, FAILED, FALLBACK, Flat, ParquetConditions
 from portal.monitoring.analyst import AnalysisFailed, Analyst, analyst
-from portal.monitoring.exports_and_erasure import no_merging
+from portal.monitoring.exports_and_erasure import merge_lock
 from portal.monitoring.models import Erasure, Monitor
 from portal.monitoring.paths import raw_files_of
 from portal.monitoring.prediction_search import condition, labels_of, retry_if_replaced
@@ -55,7 +55,7 @@ class _Counts:
 
 
 @contextmanager
-def turn(process: Analyst) -> Iterator[None]:
+def export_slot(process: Analyst) -> Iterator[None]:
     """Reserve a slot to run a process for a part of an export. Slow clients hold none.
 
     Raises Unavailable if all slots stay taken for 120 seconds.
@@ -96,7 +96,7 @@ class PredictionExport:
         with analyst() as process:
             if self._format == "csv":
                 names = {"details": [*_FACTS, *_ANSWERS], "inputs": inputs, "outputs": outputs}
-                with turn(process):
+                with export_slot(process):
                     header = process.ask("csv_header", **names).encode()
                 yield header
             for rows in self._pages():
@@ -171,7 +171,7 @@ class PredictionExport:
         while done < len(lines):
             rest = lines[done:]
             try:
-                with turn(process), no_merging():
+                with export_slot(process), merge_lock():
                     raw = raw_files_of(self._endpoint.pk, {line["prediction_id"] for line in rest})
                     done += process.ask(
                         "write_lines", rows=rest, raw=raw, target=str(target), **details

@@ -30,7 +30,7 @@ from portal.monitoring.paths import (
     raw_hour,
     raw_root,
 )
-from portal.monitoring.prediction_search import ids_of, kept_filters
+from portal.monitoring.prediction_search import ids_of, parse_filters
 from portal.monitoring.signature_types import column_types, signatures_of
 from slipway.schemas.datasets import PIECE_BYTES
 from slipway.schemas.truncation import shorten
@@ -40,13 +40,13 @@ _AT_ONCE = 10
 _REWRITES = ".rewriting"
 
 
-def carry_out_waiting() -> None:
+def run_pending() -> None:
     """Run pending selections and erasures, oldest first."""
     selections = Selection.objects.filter(done_at=None).select_related("endpoint", "dataset", "by")
     erasures = Erasure.objects.filter(done_at=None).select_related("endpoint")
     with analyst() as analyst_process:
         for selection in selections.order_by("pk")[:_AT_ONCE]:
-            carry_out_selection(analyst_process, selection)
+            run_selection(analyst_process, selection)
         for gone in erasures.order_by("pk")[:_AT_ONCE]:
             try:
                 _erase(analyst_process, gone)
@@ -54,24 +54,24 @@ def carry_out_waiting() -> None:
                 log.warning("predictions_not_deleted", erasure=gone.pk, reason=str(error)[:200])
 
 
-def carry_out_selection(analyst_process: Analyst, selection: Selection) -> None:
+def run_selection(analyst_process: Analyst, selection: Selection) -> None:
     """Create the requested dataset version, or store the reason for a failure.
 
     Two workers may run it at the same time: the first to finish wins, and the other deletes its
     draft.
     """
     try:
-        made = _made(analyst_process, selection)
+        made = _export_selection(analyst_process, selection)
         reason = "" if made.draft else "No prediction matches, or none has a label."
         if not _end(selection, made, reason) and made.draft:
             delete_version(version=made.draft)
     except AnalysisFailed as error:
-        _end(selection, _Made(), f"The predictions could not be read: {error}.")
+        _end(selection, _SelectionResult(), f"The predictions could not be read: {error}.")
     except SlipwayError as error:
-        _end(selection, _Made(), error.message)
+        _end(selection, _SelectionResult(), error.message)
 
 
-def _end(selection: Selection, made: "_Made", reason: str) -> bool:
+def _end(selection: Selection, made: "_SelectionResult", reason: str) -> bool:
     """End a selection and commit its draft. Returns False if another worker has ended it."""
     draft = made.draft
     with transaction.atomic():
@@ -98,7 +98,7 @@ def _end(selection: Selection, made: "_Made", reason: str) -> bool:
 
 
 @dataclass(frozen=True)
-class _Made:
+class _SelectionResult:
     """Result of a selection: nothing, or a draft with all its files."""
 
     rows: int = 0
@@ -106,12 +106,12 @@ class _Made:
     draft: Version | None = None
 
 
-def _made(analyst_process: Analyst, selection: Selection) -> _Made:
-    filters = kept_filters(selection.filters)
+def _export_selection(analyst_process: Analyst, selection: Selection) -> _SelectionResult:
+    filters = parse_filters(selection.filters)
     ids = ids_of(selection.endpoint, filters)
     labels = _labels(selection, sorted(ids.ids))
     monitor = monitor_of(selection.endpoint)
-    with tempfile.TemporaryDirectory(dir=analyst_process.folder) as folder, no_merging():
+    with tempfile.TemporaryDirectory(dir=analyst_process.folder) as folder, merge_lock():
         target = Path(folder) / "predictions.parquet"
         value = analyst_process.ask(
             "export",
@@ -126,7 +126,7 @@ def _made(analyst_process: Analyst, selection: Selection) -> _Made:
             only_labelled=selection.only_labelled,
         )
         if not value["rows"]:
-            return _Made()
+            return _SelectionResult()
         draft = open_draft(
             dataset=selection.dataset,
             by=selection.by,
@@ -134,7 +134,7 @@ def _made(analyst_process: Analyst, selection: Selection) -> _Made:
             f"{selection.endpoint.name} ({selection.pk}).",
         )
         _send(draft, selection, target)
-    return _Made(value["rows"], value["revisions"], draft)
+    return _SelectionResult(value["rows"], value["revisions"], draft)
 
 
 def _send(draft: Version, selection: Selection, source: Path) -> None:
@@ -173,7 +173,7 @@ def _erase(analyst_process: Analyst, erasure: Erasure) -> None:
         hours = [hour for hour in hours if at is None or abs((hour.hour - at).days) <= 1]
     value = analyst_process.ask("erase", paths=parts_of(hours), ids=ids, own_ids=own)
     ids = sorted({*ids, *value["ids"]})
-    with no_merging():
+    with merge_lock():
         raw = [
             str(path)
             for hour in hours
@@ -203,7 +203,7 @@ def _erase(analyst_process: Analyst, erasure: Erasure) -> None:
 
 
 @contextmanager
-def no_merging() -> Iterator[None]:
+def merge_lock() -> Iterator[None]:
     """Prevent the gateway's shipper from merging raw files meanwhile, by a file lock."""
     raw_root().mkdir(parents=True, exist_ok=True)
     lock = os.open(raw_root() / _REWRITES, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -214,4 +214,4 @@ def no_merging() -> Iterator[None]:
         os.close(lock)
 
 
-__all__ = ["carry_out_selection", "carry_out_waiting", "flat_hour", "no_merging"]
+__all__ = ["flat_hour", "merge_lock", "run_pending", "run_selection"]

@@ -2,10 +2,10 @@
 
 from portal.endpoints.models import Endpoint, Revision
 from portal.endpoints.ports import Evidence
-from portal.monitoring.alerting import quality_trouble
+from portal.monitoring.alerting import quality_alerts
 from portal.monitoring.models import DriftWindow
 from portal.monitoring.monitor_settings import settings_of
-from slipway.schemas.truncation import name_some
+from slipway.schemas.truncation import join_names
 
 _SHOWN = 5
 
@@ -25,7 +25,7 @@ class MonitoringJudge:
         if revision is None:
             return ""
         if chosen.watch_quality:
-            for finding in quality_trouble(endpoint, revision, chosen):
+            for finding in quality_alerts(endpoint, revision, chosen):
                 return finding.reason
         return self._outputs(evidence) if chosen.watch_outputs else ""
 
@@ -39,7 +39,7 @@ class MonitoringJudge:
         names = [name for name in last.drifted if name.startswith("out.")] if last else []
         if not names or last is None or any(name.startswith("in.") for name in last.drifted):
             return ""
-        shown = name_some([name.removeprefix("out.") for name in names], _SHOWN)
+        shown = join_names([name.removeprefix("out.") for name in names], _SHOWN)
         return (
             f"Its outputs differ from the baseline in two windows in a row ({shown}), while its "
             "inputs do not."

@@ -77,33 +77,33 @@ def process_all() -> int:
         record_baselines(analyst_process)
         for endpoint in Endpoint.objects.present().select_related("project").order_by("pk"):
             if endpoint.pk in known:
-                looked += look_at(endpoint, analyst_process)
+                looked += process_endpoint(endpoint, analyst_process)
             else:
-                alerting.look(endpoint)
+                alerting.update_alerts(endpoint)
     return looked
 
 
-def look_at(endpoint: Endpoint, analyst_process: Analyst) -> bool:
+def process_endpoint(endpoint: Endpoint, analyst_process: Analyst) -> bool:
     """Process one endpoint. Returns whether it succeeded."""
     monitor = monitor_of(endpoint)
     fault = ""
     try:
-        endpoint_pass = _looked(endpoint, monitor)
+        endpoint_pass = _new_pass(endpoint, monitor)
         for hour, files in raw_hours(endpoint.pk):
-            _take_in(endpoint_pass, analyst_process, hour, files)
+            _ingest_hour(endpoint_pass, analyst_process, hour, files)
         _find_own_ids(endpoint, analyst_process)
-        _sum_up(endpoint_pass, analyst_process)
+        _summarize_hours(endpoint_pass, analyst_process)
         _cut_windows(endpoint_pass, analyst_process)
         _close(endpoint, analyst_process)
     except (AnalysisFailed, OSError) as error:
         fault = shorten(f"Predictions could not be analysed: {error}.", 500)
         log.warning("endpoint_not_analysed", endpoint=endpoint.pk, reason=fault)
     Monitor.objects.filter(pk=monitor.pk).update(looked_at=clock.now(), fault=fault)
-    alerting.look(endpoint)
+    alerting.update_alerts(endpoint)
     return not fault
 
 
-def _looked(endpoint: Endpoint, monitor: Monitor) -> EndpointPass:
+def _new_pass(endpoint: Endpoint, monitor: Monitor) -> EndpointPass:
     revisions = {revision.pk: revision for revision in endpoint.revisions.defer("served")}
     return EndpointPass(
         endpoint,
@@ -137,7 +137,7 @@ def baselines_of(endpoint: Endpoint, revisions: Any) -> dict[str, BaselineRecord
     return baselines
 
 
-def _take_in(
+def _ingest_hour(
     endpoint_pass: EndpointPass, analyst_process: Analyst, hour: datetime, files: Sequence[str]
 ) -> None:
     row = CapturedHour.objects.filter(endpoint=endpoint_pass.endpoint, hour=hour).first()
@@ -185,16 +185,16 @@ def _find_own_ids(endpoint: Endpoint, analyst_process: Analyst) -> None:
         hour = hour_of_prediction(prediction_id)
         labels = Label.objects.filter(endpoint=endpoint, is_own=True, reference=own)
         labels.update(prediction_id=prediction_id, hour=hour)
-        _make_stale(endpoint, hour)
+        _mark_stale(endpoint, hour)
 
 
-def _make_stale(endpoint: Endpoint, hour: datetime | None) -> None:
+def _mark_stale(endpoint: Endpoint, hour: datetime | None) -> None:
     if hour is not None:
         near = (hour - HOUR, hour, hour + HOUR)
         CapturedHour.objects.filter(endpoint=endpoint, hour__in=near).update(is_stale=True)
 
 
-def _sum_up(endpoint_pass: EndpointPass, analyst_process: Analyst) -> None:
+def _summarize_hours(endpoint_pass: EndpointPass, analyst_process: Analyst) -> None:
     if is_outdated(endpoint_pass.monitor):
         infer_basis(
             endpoint_pass.endpoint, endpoint_pass.monitor, newest_revision(endpoint_pass.endpoint)

@@ -20,13 +20,13 @@ from portal.monitoring.adapters.parquet import (
     FAILED,
     FALLBACK,
     MEMORY,
+    FileReplaced,
     Flat,
-    Gone,
     ParquetConditions,
     QueryTooLarge,
     answer_of,
 )
-from portal.monitoring.exact_inputs import with_sent_integers
+from portal.monitoring.exact_inputs import restore_exact_integers
 from portal.monitoring.models import Label, Monitor
 from portal.monitoring.paths import HOUR, hour_of_prediction, parts_between
 from slipway.schemas.monitoring import SelectionFilters
@@ -74,7 +74,7 @@ class Ids:
     paths: list[str]
 
 
-def kept_filters(given: Mapping[str, Any]) -> SelectionFilters:
+def parse_filters(given: Mapping[str, Any]) -> SelectionFilters:
     """Parse filters of a page or of the database. A time without an offset is in UTC.
 
     Raises ValidationError.
@@ -96,7 +96,7 @@ def filters_of(given: Mapping[str, Any]) -> SelectionFilters:
     if "feature" not in values_by_name or "value" not in values_by_name:
         values_by_name = {name: item for name, item in values_by_name.items() if name not in _SLICE}
     try:
-        return kept_filters(values_by_name)
+        return parse_filters(values_by_name)
     except ValidationError as error:
         fault = error.errors(include_input=False, include_url=False)[0]
         name = str(fault["loc"][0]) if fault["loc"] else "filters"
@@ -107,7 +107,7 @@ def filters_of(given: Mapping[str, Any]) -> SelectionFilters:
         ) from error
 
 
-def in_calendar(timestamp: datetime) -> datetime:
+def clamp_time(timestamp: datetime) -> datetime:
     """Return a time, clamped to the range that every calendar supports."""
     return min(max(timestamp, _EARLIEST), _LATEST)
 
@@ -121,7 +121,7 @@ def search(
     """
     where = condition(endpoint, filters, status=ANY)
     if cursor:
-        where.before(*_place(cursor))
+        where.before(*_decode_position(cursor))
 
     def ask(chosen: Flat) -> list[dict[str, Any]]:
         return chosen.find(where, limit=limit + 1)
@@ -129,7 +129,7 @@ def search(
     rows = retry_if_replaced(endpoint, filters, ask)
     shown = rows[:limit]
     labels = labels_of(endpoint, [row["prediction_id"] for row in shown])
-    predictions = with_sent_integers(endpoint, [_found(row, labels) for row in shown])
+    predictions = restore_exact_integers(endpoint, [_prediction_row(row, labels) for row in shown])
     more = None
     if len(rows) > limit:
         last = predictions[-1]
@@ -146,7 +146,7 @@ def retry_if_replaced(endpoint: Endpoint, filters: SelectionFilters, ask: Callab
     try:
         try:
             return answer_of(paths_of(endpoint, filters), ask)
-        except Gone:
+        except FileReplaced:
             return answer_of(paths_of(endpoint, filters), ask)
     except QueryTooLarge as error:
         raise InvalidInput(
@@ -160,8 +160,8 @@ def retry_if_replaced(endpoint: Endpoint, filters: SelectionFilters, ask: Callab
 
 def paths_of(endpoint: Endpoint, filters: SelectionFilters) -> list[str]:
     """Return the flat files that can contain matching predictions."""
-    until = in_calendar(filters.until) if filters.until else clock.now() + HOUR
-    since = in_calendar(filters.since) if filters.since else until - _ALL_TIME
+    until = clamp_time(filters.until) if filters.until else clock.now() + HOUR
+    since = clamp_time(filters.since) if filters.since else until - _ALL_TIME
     hours = [hour_of_prediction(prediction_id) for prediction_id in filters.prediction_ids or ()]
     known = [hour for hour in hours if hour is not None]
     if known:
@@ -181,9 +181,9 @@ def condition(
     if filters.prediction_ids:
         where.among("prediction_id", filters.prediction_ids)
     if filters.since:
-        where.moment(">=", in_calendar(filters.since))
+        where.moment(">=", clamp_time(filters.since))
     if filters.until:
-        where.moment("<", in_calendar(filters.until))
+        where.moment("<", clamp_time(filters.until))
     for name, value in (
         ("model_version", filters.model_version),
         ("key_id", filters.caller),
@@ -234,7 +234,7 @@ def _is_number(text: str) -> bool:
         return False
 
 
-def _place(cursor: str) -> tuple[datetime, str, int]:
+def _decode_position(cursor: str) -> tuple[datetime, str, int]:
     try:
         at, prediction_id, row = json.loads(decode_cursor(cursor))
         return datetime.fromisoformat(at), str(prediction_id), int(row)
@@ -247,7 +247,7 @@ def _place(cursor: str) -> tuple[datetime, str, int]:
         ) from error
 
 
-def _found(row: Mapping[str, Any], labels: Mapping[tuple[str, int], Any]) -> PredictionRow:
+def _prediction_row(row: Mapping[str, Any], labels: Mapping[tuple[str, int], Any]) -> PredictionRow:
     return PredictionRow(
         prediction_id=row["prediction_id"],
         row=row["row"],
@@ -259,21 +259,21 @@ def _found(row: Mapping[str, Any], labels: Mapping[tuple[str, int], Any]) -> Pre
         latency_ms=row["latency_us"] / 1000,
         status=row[FAILED] or 200,
         is_fallback=bool(row[FALLBACK]),
-        inputs=_with(row, "in."),
-        outputs=_with(row, "out."),
+        inputs=_columns_with_prefix(row, "in."),
+        outputs=_columns_with_prefix(row, "out."),
         label=labels.get((row["prediction_id"], row["row"])),
     )
 
 
-def _with(row: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+def _columns_with_prefix(row: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     return {
-        name.removeprefix(prefix): _plain(value)
+        name.removeprefix(prefix): _json_value(value)
         for name, value in row.items()
         if name not in _FACTS and name.startswith(prefix)
     }
 
 
-def _plain(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else str(value)
     return value

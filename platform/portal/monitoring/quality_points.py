@@ -56,7 +56,7 @@ def quality_of_rows(
         labelled=len(there),
         coverage=min(1.0, len(there) / total) if total else 0.0,
     )
-    return _measured(point, sums, is_detailed=True)
+    return _with_measures(point, sums, is_detailed=True)
 
 
 def quality_point(
@@ -78,10 +78,12 @@ def quality_point(
         estimate_high=expected[2] if expected else None,
         is_calibrated=any((hour.estimate or {}).get("calibrated") for hour in hours),
     )
-    return _measured(point, quality_of(hours, basis), is_detailed=is_detailed)
+    return _with_measures(point, quality_of(hours, basis), is_detailed=is_detailed)
 
 
-def _measured(point: QualityPoint, sums: quality.Sums | None, *, is_detailed: bool) -> QualityPoint:
+def _with_measures(
+    point: QualityPoint, sums: quality.Sums | None, *, is_detailed: bool
+) -> QualityPoint:
     if sums is None:
         return point
     point.figures, point.withheld = quality.measures(sums)

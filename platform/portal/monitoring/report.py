@@ -31,9 +31,9 @@ from portal.monitoring.models import (
 )
 from portal.monitoring.pipeline import baselines_of
 from portal.monitoring.prediction_search import (
+    clamp_time,
     condition,
     filters_of,
-    in_calendar,
     retry_if_replaced,
 )
 from portal.monitoring.quality_points import (
@@ -89,7 +89,7 @@ class ReportQuery:
         return f"{self.slice.feature} {self.slice.operator} {self.slice.value}"
 
 
-def asked_of(
+def build_report_query(
     endpoint: Endpoint,
     *,
     since: datetime | None = None,
@@ -100,8 +100,8 @@ def asked_of(
     value: str | None = None,
 ) -> ReportQuery:
     """Return the query of a report. Raises InvalidInput, and NotFound for a revision."""
-    end = in_calendar(until) if until else clock.now()
-    begin = in_calendar(since) if since else end - _SPAN
+    end = clamp_time(until) if until else clock.now()
+    begin = clamp_time(since) if since else end - _SPAN
     if not begin < end or end - begin > _LONGEST:
         raise InvalidInput(
             "The time range is empty, or longer than 400 days.",
@@ -142,7 +142,9 @@ def view(report_query: ReportQuery) -> MonitoringOut:
     hours = _hours(report_query)
     minutes = minutes_of(endpoint, report_query.since, report_query.until, report_query.revision)
     named = (
-        report_query.revision.pk if report_query.revision is not None else _newest(hours, revisions)
+        report_query.revision.pk
+        if report_query.revision is not None
+        else _baseline_revision(hours, revisions)
     )
     base = baselines_of(
         endpoint, [hour_point for key, hour_point in revisions.items() if key == named]
@@ -170,7 +172,7 @@ def view(report_query: ReportQuery) -> MonitoringOut:
         until=report_query.until,
         revision=revisions[named].number if named in revisions else None,
         slice=report_query.words,
-        verdict=_worst(features, chosen),
+        verdict=_overall_verdict(features, chosen),
         baseline=chosen.words if chosen is not None else "",
         predictions=sum(hour_point.predictions for hour_point in points),
         failed=sum(hour_point.failed or 0 for hour_point in points),
@@ -217,7 +219,9 @@ def _hours(report_query: ReportQuery) -> list[HourSummary]:
     return list(hour_summaries.order_by("hour"))
 
 
-def _newest(hours: Sequence[HourSummary], revisions: Mapping[str, Revision]) -> str | None:
+def _baseline_revision(
+    hours: Sequence[HourSummary], revisions: Mapping[str, Revision]
+) -> str | None:
     """Return the revision whose baseline is used: the newest that predicted in the time range.
 
     Before the first prediction it is the newest that is serving.
@@ -309,7 +313,7 @@ def _ranked(features: list[FeatureOut]) -> list[FeatureOut]:
     )
 
 
-def _worst(features: Sequence[FeatureOut], base: BaselineRecord | None) -> VerdictName:
+def _overall_verdict(features: Sequence[FeatureOut], base: BaselineRecord | None) -> VerdictName:
     if base is None:
         return VerdictName.NO_BASELINE
     there = {feature.verdict for feature in features}
@@ -355,7 +359,7 @@ def _slice(
 
     assert report_query.slice is not None  # noqa: S101 - the caller checked it
     where, failed, labelled = (
-        _where(report_query, report_query.slice, revision, status)
+        _row_conditions(report_query, report_query.slice, revision, status)
         for status in (ANSWERED, ALL_FAILED, ANSWERED)
     )
     labelled.rows_among(sorted(labels))
@@ -384,17 +388,23 @@ def _slice(
     counts = seen.counts or [[0] * len(feature["counts"]) for feature in features]
     measured = quality_of_rows(seen.said, labels, seen.rows, positive, basis)
     measured.labels_left_out = labels_left_out
-    return _Sliced(seen.rows, seen.sampled, _both(seen), _judged(features, counts), measured)
+    return _Sliced(
+        seen.rows,
+        seen.sampled,
+        _merge_hour_points(seen),
+        _feature_verdicts(features, counts),
+        measured,
+    )
 
 
-def _where(
+def _row_conditions(
     report_query: ReportQuery, chosen: SelectionFilters, revision: str | None, status: str
 ) -> ParquetConditions:
     where = condition(report_query.endpoint, chosen, status=status)
     return where if revision is None else where.fact("revision", "=", revision)
 
 
-def _both(seen: _SliceData) -> list[HourPoint]:
+def _merge_hour_points(seen: _SliceData) -> list[HourPoint]:
     """Return the hours with the numbers of answered and of failed predictions."""
     hour_points_by_hour = {
         failure["hour"]: HourPoint(**failure, failed=0, refused=0) for failure in seen.hours
@@ -425,7 +435,7 @@ def _counts(chosen: Flat, base: Mapping[str, Any]) -> list[int]:
     return counts
 
 
-def _judged(
+def _feature_verdicts(
     features: Sequence[Mapping[str, Any]], counts: Sequence[Sequence[int]]
 ) -> list[FeatureOut]:
     p_values = adjusted(

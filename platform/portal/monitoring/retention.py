@@ -22,7 +22,7 @@ _ALERTS = timedelta(days=365)
 _TOLD = timedelta(days=30)
 
 
-def forget_old() -> int:
+def delete_expired() -> int:
     """Delete data beyond the retention time of its endpoint. Returns the number of hours."""
     gone = 0
     for endpoint in Endpoint.objects.all():

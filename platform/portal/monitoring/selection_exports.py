@@ -12,7 +12,7 @@ from portal.datasets.bytes import content_of, entries_of
 from portal.datasets.models import Version
 from portal.endpoints.models import Endpoint
 from portal.monitoring.analyst import AnalysisFailed, analyst
-from portal.monitoring.exports import download, pieces_of, turn
+from portal.monitoring.exports import download, export_slot, pieces_of
 from portal.monitoring.models import Erasure, Selection
 from slipway.schemas.monitoring import ExportFormat
 
@@ -43,7 +43,7 @@ class SelectionExport:
                 file.writelines(content_of(entries_of(version, "predictions.parquet")))
             self._erased = _erased_ids(selection)
             release_connection()
-            with turn(self._process):
+            with export_slot(self._process):
                 details = self._process.ask(
                     "table_facts", source=str(self._source), erased=self._erased
                 )
@@ -67,7 +67,7 @@ class SelectionExport:
     def __iter__(self) -> Iterator[bytes]:
         target = Path(self._process.folder) / "lines"
         for group in range(self._groups):
-            with turn(self._process):
+            with export_slot(self._process):
                 self._process.ask(
                     "write_table",
                     source=str(self._source),

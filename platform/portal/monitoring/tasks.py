@@ -2,11 +2,11 @@
 
 from datetime import timedelta
 
-from portal.core.enqueue import doorbell
+from portal.core.enqueue import background_task
 from portal.monitoring.alert_delivery import deliver_pending
-from portal.monitoring.exports_and_erasure import carry_out_waiting
+from portal.monitoring.exports_and_erasure import run_pending
 from portal.monitoring.pipeline import process_all
-from portal.monitoring.retention import forget_old
+from portal.monitoring.retention import delete_expired
 
 # Task → interval at which it also runs without being enqueued.
 PERIODIC = {
@@ -17,25 +17,25 @@ PERIODIC = {
 }
 
 
-@doorbell("monitoring.look")
-def look() -> None:
+@background_task("monitoring.look")
+def process_predictions() -> None:
     """Process new predictions of every endpoint."""
     process_all()
 
 
-@doorbell("monitoring.tell")
-def tell() -> None:
+@background_task("monitoring.tell")
+def deliver_alerts() -> None:
     """Send pending alert notifications."""
     deliver_pending()
 
 
-@doorbell("monitoring.carry_out")
-def carry_out() -> None:
+@background_task("monitoring.carry_out")
+def run_exports_and_erasures() -> None:
     """Export selections to dataset versions and run erasures."""
-    carry_out_waiting()
+    run_pending()
 
 
-@doorbell("monitoring.forget_old")
-def forget() -> None:
+@background_task("monitoring.forget_old")
+def delete_expired_predictions() -> None:
     """Delete captured predictions beyond their retention time."""
-    forget_old()
+    delete_expired()

@@ -35,17 +35,17 @@ def windows_of(
             features=len(drift_window.features),
             different=len(drift_window.different),
             drifted=len(drift_window.drifted),
-            worst=[_short(name) for name in _by_share(drift_window)[:_NAMES]],
+            worst=[_feature_name(name) for name in _sorted_by_share(drift_window)[:_NAMES]],
         )
         for drift_window in drift_windows.order_by("-ends_at")[:_MOST]
     ]
     return Windows(shown, drift_windows.count() - len(shown) if len(shown) == _MOST else 0)
 
 
-def _by_share(drift_window: DriftWindow) -> list[str]:
+def _sorted_by_share(drift_window: DriftWindow) -> list[str]:
     shares = {feature["name"]: feature["share"] for feature in drift_window.features}
     return sorted(drift_window.different, key=lambda name: (-shares.get(name, 0.0), name))
 
 
-def _short(name: str) -> str:
+def _feature_name(name: str) -> str:
     return name.partition(".")[2]

@@ -23,16 +23,16 @@ def lines_of(text: Any) -> list[str]:
     whole = "".join(map(str, text)) if isinstance(text, list) else str(text or "")
     lines = whole.splitlines()
     shown_lines = [shorten(_ESCAPES.sub("", line), _MOST_CHARACTERS) for line in lines[:MOST_LINES]]
-    return shown_lines + _left_out(len(lines) - MOST_LINES, "lines")
+    return shown_lines + _omission_note(len(lines) - MOST_LINES, "lines")
 
 
-def _left_out(count: int, noun: str) -> list[str]:
+def _omission_note(count: int, noun: str) -> list[str]:
     return (
         [f"[{count:,} more {noun} are not shown here; the notebook has them]"] if count > 0 else []
     )
 
 
-def shown(cell: Any) -> tuple[list[str], list[str]]:
+def render_outputs(cell: Any) -> tuple[list[str], list[str]]:
     """Return what the results of a cell show: text in lines, and pictures as data addresses."""
     lines: list[str] = []
     pictures: list[str] = []
@@ -51,8 +51,8 @@ def shown(cell: Any) -> tuple[list[str], list[str]]:
             pictures += items
             if not items:
                 lines += lines_of(data.get("text/plain")) or [f"({', '.join(map(str, data))})"]
-    notes = _left_out(len(lines) - MOST_LINES - 1, "lines")
-    notes += _left_out(len(pictures) - _MOST_PICTURES, "pictures")
+    notes = _omission_note(len(lines) - MOST_LINES - 1, "lines")
+    notes += _omission_note(len(pictures) - _MOST_PICTURES, "pictures")
     return lines[: MOST_LINES + 1] + notes, pictures[:_MOST_PICTURES]
 
 

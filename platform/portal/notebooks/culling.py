@@ -35,23 +35,23 @@ def idle_limit_s(server: Server) -> float:
     return max(min(server.idle_after_s, _LEAST_S), server.idle_after_s / max(1.0, dollars))
 
 
-def look_after_idle() -> None:
+def cull_idle_servers() -> None:
     """Warn servers that are about to stop, stop those that were warned, and clear old warnings."""
     timestamp = clock.now()
     ready = Server.objects.filter(state=NotebookState.READY, active_at__isnull=False)
     for server in ready.select_related("tier", "workload", "project", "owner"):
-        if not may_go_on(server):
+        if not has_active_owner(server):
             stop_server(server=server, message=f"{server.owner.display_name} left the project.")
         elif _gpu_is_busy(server, timestamp):
             note_activity(server, timestamp, "a GPU is in use")
         else:
-            _judge(server, timestamp)
+            _warn_or_stop(server, timestamp)
         ends_at = server.workload.deadline_at if server.workload is not None else None
         if ends_at is not None:
             warn_of_end(server, timestamp, ends_at, LIFETIME_ENDS)
 
 
-def may_go_on(server: Server) -> bool:
+def has_active_owner(server: Server) -> bool:
     """Return True if the owner is active and still at least a contributor in the project."""
     role = role_in(server.owner, server.project)
     return server.owner.is_active and role is not None and role.at_least(Role.CONTRIBUTOR)
@@ -68,7 +68,7 @@ def _gpu_is_busy(server: Server, timestamp: datetime) -> bool:
     return recent.exists()
 
 
-def _judge(server: Server, timestamp: datetime) -> None:
+def _warn_or_stop(server: Server, timestamp: datetime) -> None:
     assert server.active_at is not None  # noqa: S101  (the caller's filter)
     due = server.active_at + timedelta(seconds=idle_limit_s(server))
     minutes = round(idle_limit_s(server) / 60)

@@ -75,13 +75,13 @@ def differences(before: bytes, after: bytes) -> list[DiffCell]:
                 },
             )
         except subprocess.TimeoutExpired:
-            raise _too_much("takes too long") from None
+            raise _not_comparable("takes too long") from None
     if process.returncode == -signal.SIGXCPU:
-        raise _too_much("takes too long")
+        raise _not_comparable("takes too long")
     if process.returncode or len(process.stdout) > _MOST_RESULT_BYTES:
         last = process.stderr.decode(errors="replace").strip().rpartition("\n")[2]
         log.warning("notebooks_not_compared", status=process.returncode, said=last[:500])
-        raise _too_much("needs too much memory, or one of the versions is damaged")
+        raise _not_comparable("needs too much memory, or one of the versions is damaged")
     return [_cell(cell) for cell in json.loads(process.stdout)["cells"]]
 
 
@@ -91,7 +91,7 @@ def _cell(values: dict[str, object]) -> DiffCell:
     return DiffCell(**values)  # type: ignore[arg-type]
 
 
-def _too_much(why: str) -> Conflict:
+def _not_comparable(why: str) -> Conflict:
     return Conflict(
         f"These two versions cannot be compared: it {why}.",
         code="not_comparable",

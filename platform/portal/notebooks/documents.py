@@ -23,7 +23,7 @@ _OF_A_RUN = ("execution", "ExecuteTime", "papermill")
 
 
 @dataclass(frozen=True)
-class Halves:
+class NotebookParts:
     """A notebook taken apart. `outputs` is None where there are none."""
 
     source: bytes
@@ -32,16 +32,16 @@ class Halves:
     parameters: list[list[str]]
 
 
-def take_apart(content: bytes) -> Halves:
+def split_outputs(content: bytes) -> NotebookParts:
     """Return the halves of a notebook. Raises InvalidInput for what is none of format 4."""
-    notebook = _parsed(content)
+    notebook = _parse(content)
     halves = [_result_of(cell) for cell in _code_cells(notebook)]
     state = notebook.get("metadata", {}).pop("widgets", None)
     has_any = state is not None or any(half != _EMPTY for half in halves)
     outputs = {"cells": halves} | ({"widgets": state} if state is not None else {})
-    return Halves(
-        source=_written(notebook),
-        outputs=_written(outputs) if has_any else None,
+    return NotebookParts(
+        source=_serialize(notebook),
+        outputs=_serialize(outputs) if has_any else None,
         cells=len(notebook["cells"]),
         parameters=[*_parameters(notebook)],
     )
@@ -61,7 +61,7 @@ def _result_of(cell: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
-def put_together(source: bytes, outputs: bytes | None) -> bytes:
+def merge_outputs(source: bytes, outputs: bytes | None) -> bytes:
     """Return the notebook of two halves."""
     if outputs is None:
         return source
@@ -72,10 +72,10 @@ def put_together(source: bytes, outputs: bytes | None) -> bytes:
             cell.setdefault("metadata", {}).update(result["metadata"])
     if "widgets" in results:
         notebook.setdefault("metadata", {})["widgets"] = results["widgets"]
-    return _written(notebook)
+    return _serialize(notebook)
 
 
-def _parsed(content: bytes) -> dict[str, Any]:
+def _parse(content: bytes) -> dict[str, Any]:
     try:
         document = read_json(content)
         is_notebook = (
@@ -116,7 +116,7 @@ def _code_cells(notebook: dict[str, Any]) -> Iterator[dict[str, Any]]:
     return (cell for cell in notebook["cells"] if cell.get("cell_type") == "code")
 
 
-def _written(document: object) -> bytes:
+def _serialize(document: object) -> bytes:
     # In the format of nbformat.
     text = json.dumps(document, ensure_ascii=False, indent=1, sort_keys=True) + "\n"
     try:
@@ -135,12 +135,12 @@ def _parameters(notebook: dict[str, Any]) -> Iterator[list[str]]:
         source = cell.get("source")
         text = "".join(map(str, source)) if isinstance(source, list) else str(source or "")
         matches = (_PARAMETER.match(line) for line in text.splitlines()[:1000])
-        pairs = [[match["name"], _plain(match["value"])] for match in matches if match]
+        pairs = [[match["name"], _unquoted(match["value"])] for match in matches if match]
         yield from pairs[:_MAX_PARAMETERS]
         return
 
 
-def _plain(value: str) -> str:
+def _unquoted(value: str) -> str:
     """Return a value as a person types it: text without its quotes, and fit to be stored."""
     value = "".join(item for item in value.strip() if item.isprintable())
     if (

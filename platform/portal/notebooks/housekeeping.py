@@ -47,10 +47,10 @@ def _drop_contents() -> int:
     its_source = NotebookVersion.objects.filter(source=OuterRef("pk"))
     its_outputs = NotebookVersion.objects.filter(outputs=OuterRef("pk"))
     unused = Content.objects.filter(~Exists(its_source), ~Exists(its_outputs))
-    return sum(_drop(pk) for pk in list(unused.values_list("pk", flat=True)[:_AT_ONCE]))
+    return sum(_delete_if_unused(pk) for pk in list(unused.values_list("pk", flat=True)[:_AT_ONCE]))
 
 
-def _drop(pk: str) -> bool:
+def _delete_if_unused(pk: str) -> bool:
     with transaction.atomic():
         content = Content.objects.select_for_update().filter(pk=pk).first()
         # Check again under the lock: a concurrent save may have referenced it.

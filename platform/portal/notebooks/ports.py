@@ -10,7 +10,7 @@ from slipway.schemas.training import Quote
 
 
 @dataclass(frozen=True)
-class JobWanted:
+class NotebookJobSpec:
     """A notebook to run as a job. `args` go to the program that runs it."""
 
     name: str
@@ -28,10 +28,10 @@ class Jobs(Protocol):
     def take_in(self, *, project: Project, by: User, tar: Iterable[bytes]) -> str:
         """Store code and return its digest. Call it outside a transaction."""
 
-    def submit(self, *, project: Project, by: User, code: str, spec: JobWanted) -> Workload:
+    def submit(self, *, project: Project, by: User, code: str, spec: NotebookJobSpec) -> Workload:
         """Queue the job, inside the caller's transaction. Raises what submitting a job raises."""
 
-    def quote(self, *, project: Project, by: User, spec: JobWanted) -> Quote:
+    def quote(self, *, project: Project, by: User, spec: NotebookJobSpec) -> Quote:
         """Return the cost, and whether the job would wait."""
 
 

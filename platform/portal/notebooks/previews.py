@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from portal.notebooks.cell_renderer import lines_of, shown
+from portal.notebooks.cell_renderer import lines_of, render_outputs
 
 _MOST_CELLS = 300
 
@@ -45,7 +45,7 @@ def preview_of(content: bytes) -> NotebookPreview | None:
 
 
 def _cell(number: int, cell: dict[str, object]) -> PreviewCell:
-    text, pictures = shown(cell)
+    text, pictures = render_outputs(cell)
     count, outputs, metadata = (cell.get(it) for it in ("execution_count", "outputs", "metadata"))
     tags = metadata.get("tags") if isinstance(metadata, dict) else None
     return PreviewCell(

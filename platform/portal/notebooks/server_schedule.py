@@ -7,10 +7,10 @@ from django.db.models import Q
 
 from portal.core import clock
 from portal.core.errors import SlipwayError
-from portal.notebooks.culling import may_go_on, warn_of_end
+from portal.notebooks.culling import has_active_owner, warn_of_end
 from portal.notebooks.models import Server
 from portal.notebooks.server_lifecycle import ALIVE, AT_REST
-from portal.notebooks.server_warnings import words_of_schedule
+from portal.notebooks.server_warnings import describe_schedule
 from portal.notebooks.services.servers import start_server, stop_server
 from slipway.schemas.notebook_servers import Weekday
 from slipway.schemas.truncation import shorten
@@ -22,17 +22,17 @@ _WEEK = list(Weekday)
 _LATE_AT_MOST = timedelta(hours=1)
 
 
-def moment_before(at: str, days: list[str], timestamp: datetime) -> datetime | None:
+def last_occurrence(at: str, days: list[str], timestamp: datetime) -> datetime | None:
     """Return the last time the clock showed `at` on one of `days`, up to `timestamp`."""
-    return _moment(at, days, timestamp, range(8))
+    return _occurrence(at, days, timestamp, range(8))
 
 
-def moment_after(at: str, days: list[str], timestamp: datetime) -> datetime | None:
+def next_occurrence(at: str, days: list[str], timestamp: datetime) -> datetime | None:
     """Return the next time it does, after `timestamp`."""
-    return _moment(at, days, timestamp, range(0, -8, -1))
+    return _occurrence(at, days, timestamp, range(0, -8, -1))
 
 
-def _moment(at: str, days: list[str], timestamp: datetime, back: range) -> datetime | None:
+def _occurrence(at: str, days: list[str], timestamp: datetime, back: range) -> datetime | None:
     if not at:
         return None
     hour, minute = (int(part) for part in at.split(":"))
@@ -45,7 +45,7 @@ def _moment(at: str, days: list[str], timestamp: datetime, back: range) -> datet
     return None
 
 
-def look_after_schedules() -> None:
+def apply_schedules() -> None:
     """Start due servers, warn those that will stop, and stop those that are due."""
     timestamp = clock.now()
     timed = Server.objects.exclude(Q(daily_start="") & Q(daily_stop=""))
@@ -58,27 +58,29 @@ def look_after_schedules() -> None:
 def _stop_or_warn(server: Server, timestamp: datetime) -> None:
     if server.workload is None:
         return
-    due = moment_before(server.daily_stop, server.days, timestamp)
-    why = words_of_schedule(server.daily_stop)
+    due = last_occurrence(server.daily_stop, server.days, timestamp)
+    why = describe_schedule(server.daily_stop)
     began = max(server.workload.created_at, server.schedule_seen_at)
     if due is not None and began < due:
         stop_server(server=server, reason=ReasonCode.MAX_LIFETIME, message=why)
         return
-    coming = moment_after(server.daily_stop, server.days, timestamp)
+    coming = next_occurrence(server.daily_stop, server.days, timestamp)
     if coming is not None:
         warn_of_end(server, timestamp, coming, why)
 
 
 def _start(server: Server, timestamp: datetime) -> None:
     """Start a server once for each due time, unless it runs already."""
-    due = moment_before(server.daily_start, server.days, timestamp)
+    due = last_occurrence(server.daily_start, server.days, timestamp)
     seen = server.schedule_seen_at
     if due is None or due <= seen:
         return
     servers = Server.objects.filter(pk=server.pk, schedule_seen_at=seen)
     if not servers.update(schedule_seen_at=timestamp):
         return
-    is_wanted = server.status in AT_REST and timestamp - due <= _LATE_AT_MOST and may_go_on(server)
+    is_wanted = (
+        server.status in AT_REST and timestamp - due <= _LATE_AT_MOST and has_active_owner(server)
+    )
     if not is_wanted:
         return
     try:

@@ -6,7 +6,7 @@ every move, pages of the project too. Locks are taken in the order workload, ser
 
 from typing import Any
 
-from portal.accounts.signals import tell
+from portal.accounts.signals import send_accounts_changed
 from portal.notebooks.models import HubVersion, Server
 from portal.notebooks.server_lifecycle import sources_of
 from slipway.schemas.notebook_servers import NotebookState
@@ -34,4 +34,4 @@ def move_server(server: Server, target: NotebookState, **changes: Any) -> bool:
 def announce(server: Server) -> None:
     """Notify Hubs and pages of a change. Call it in the transaction of the change."""
     HubVersion.objects.raise_version()
-    tell(server.project_id, "notebooks")
+    send_accounts_changed(server.project_id, "notebooks")

@@ -8,7 +8,7 @@ LIFETIME_ENDS: Final = "It reaches its maximum lifetime."
 _CHOSEN: Final = "UTC, as scheduled."
 
 
-def words_of_schedule(at: str) -> str:
+def describe_schedule(at: str) -> str:
     """Return why a server stops at a time of day."""
     return f"It stops at {at} {_CHOSEN}"
 

@@ -2,11 +2,11 @@
 
 from datetime import timedelta
 
-from portal.core.enqueue import doorbell
-from portal.notebooks.culling import look_after_idle
+from portal.core.enqueue import background_task
+from portal.notebooks.culling import cull_idle_servers
 from portal.notebooks.housekeeping import free_deleted
-from portal.notebooks.server_schedule import look_after_schedules
-from portal.notebooks.workload_sync import follow_all
+from portal.notebooks.server_schedule import apply_schedules
+from portal.notebooks.workload_sync import sync_all
 
 # Task → how often it runs even if nothing enqueues it.
 PERIODIC = {
@@ -15,15 +15,15 @@ PERIODIC = {
 }
 
 
-@doorbell("notebooks.look_after_servers")
-def look_after_servers() -> None:
+@background_task("notebooks.look_after_servers")
+def maintain_servers() -> None:
     """Sync with workloads, warn idle servers, stop warned ones, and apply schedules."""
-    follow_all()
-    look_after_idle()
-    look_after_schedules()
+    sync_all()
+    cull_idle_servers()
+    apply_schedules()
 
 
-@doorbell("notebooks.free_deleted_files")
+@background_task("notebooks.free_deleted_files")
 def free_deleted_files() -> None:
     """Free notebooks whose deletion can no longer be taken back."""
     free_deleted()

@@ -7,7 +7,7 @@ from portal.notebooks.kinds import KIND
 from portal.notebooks.models import Hub, Server
 from portal.notebooks.presentation import PRESENTATION
 from portal.notebooks.urls import node_address_of, variables_of
-from portal.notebooks.workload_sync import follow, is_ours
+from portal.notebooks.workload_sync import is_notebook_server, sync_server
 from portal.workloads.ports import BudgetRule, Grouping, Kind, register_kind
 from portal.workloads.retries import RetryRule
 from portal.workloads.signals import WorkloadChanged, workload_changed
@@ -30,8 +30,8 @@ def _is_in_use() -> bool:
 
 
 def _when_server_moved(news: WorkloadChanged) -> None:
-    if is_ours(news.kind):
-        follow(news.workload_id)
+    if is_notebook_server(news.kind):
+        sync_server(news.workload_id)
 
 
 # The memory of the kernels is lost when a server ends, so no server is restarted automatically.

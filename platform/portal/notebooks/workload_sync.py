@@ -18,7 +18,7 @@ _RAN = frozenset({NotebookState.OPENING, NotebookState.READY})
 _SHUT_DOWN = "Shut down from JupyterLab."
 
 
-def follow(workload_id: str) -> None:
+def sync_server(workload_id: str) -> None:
     """Sync the state of a workload to its server. Idempotent."""
     with transaction.atomic():
         servers = Server.objects.filter(workload=workload_id)
@@ -29,20 +29,20 @@ def follow(workload_id: str) -> None:
             _follow(server, server.workload)
 
 
-def follow_all() -> None:
+def sync_all() -> None:
     """Sync with workloads whose notifications were lost."""
     alive = Server.objects.alive().values_list("workload_id", "state", "workload__state")
     for workload_id, state, workload_state in alive:
         status = WorkloadState(workload_state)
         behind = status in ENDS or (status in WAITING and state != NotebookState.STARTING)
         if behind or (status == WorkloadState.STOPPING and state != NotebookState.STOPPING):
-            follow(workload_id)
+            sync_server(workload_id)
     resumed = Server.objects.filter(
         state__in=[state.value for state in AT_REST],
         workload__state__in=[state.value for state in (*ACTIVE, *WAITING)],
     )
     for workload_id in resumed.values_list("workload_id", flat=True):
-        follow(str(workload_id))
+        sync_server(str(workload_id))
 
 
 def _follow(server: Server, workload: Workload) -> None:
@@ -52,12 +52,12 @@ def _follow(server: Server, workload: Workload) -> None:
     elif status == WorkloadState.STOPPING:
         move_server(server, NotebookState.STOPPING, reason=workload.reason_text)
     elif server.status in AT_REST or (server.status in _RAN and status in WAITING):
-        move_server(server, NotebookState.STARTING, **_nothing_yet())
+        move_server(server, NotebookState.STARTING, **_initial_values())
     else:
         announce(server)  # the steps of a start are those of its workload
 
 
-def _nothing_yet() -> dict[str, Any]:
+def _initial_values() -> dict[str, Any]:
     return {"reason": "", "next_step": "", "address": "", "stops_at": None, "stops_why": ""}
 
 
@@ -83,6 +83,6 @@ def _next_step(workload: Workload) -> str:
     return workload.next_step or "Start it again; saved files are still there."
 
 
-def is_ours(kind: str) -> bool:
+def is_notebook_server(kind: str) -> bool:
     """Return True if this kind of workload is a notebook server."""
     return kind == KIND

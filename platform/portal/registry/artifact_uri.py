@@ -7,7 +7,7 @@ from portal.experiments.models import LoggedModel, ModelVersion, RegisteredModel
 from portal.registry.adapters.artifacts import artifact_files
 from portal.registry.catalog import DELETED
 from portal.registry.ports import FilesUnreadable
-from slipway.schemas.names import fault_of_path
+from slipway.schemas.names import path_error
 
 _ROOT = "workspaces"
 
@@ -21,9 +21,9 @@ def resolve_source(project_id: str, source: str) -> tuple[str, str]:
     """
     scheme, colon, rest = source.partition(":")
     if colon and scheme == "runs":
-        return _of_run(project_id, source, rest)
+        return _resolve_run_uri(project_id, source, rest)
     if colon and scheme == "models":
-        return _of_model(project_id, source, rest)
+        return _resolve_model_uri(project_id, source, rest)
     if colon and scheme == "mlflow-artifacts":
         folder_of(project_id, source)
         return source, ""
@@ -64,7 +64,7 @@ def folder_of(project_id: str, location: str) -> str:
     `runs:/…` as its location, because MLflow stores it so.
     """
     if location.startswith("runs:"):
-        location, _ = _of_run(project_id, location, location.removeprefix("runs:"))
+        location, _ = _resolve_run_uri(project_id, location, location.removeprefix("runs:"))
     parts = urlsplit(location)
     names = [unquote(name) for name in parts.path.split("/") if name]
     strange = (
@@ -73,7 +73,7 @@ def folder_of(project_id: str, location: str) -> str:
         or parts.query
         or parts.fragment
         or not names
-        or any(_is_strange(name) for name in names)
+        or any(_is_unsafe_name(name) for name in names)
     )
     if not strange and names[0] == _ROOT:
         strange = len(names) < 3 or names[1] != project_id
@@ -84,14 +84,14 @@ def folder_of(project_id: str, location: str) -> str:
     return "/".join(names)
 
 
-def _is_strange(name: str) -> bool:
-    return "/" in name or "%" in name or fault_of_path(name) is not None
+def _is_unsafe_name(name: str) -> bool:
+    return "/" in name or "%" in name or path_error(name) is not None
 
 
-def _of_run(project_id: str, source: str, rest: str) -> tuple[str, str]:
+def _resolve_run_uri(project_id: str, source: str, rest: str) -> tuple[str, str]:
     run_id, _, path = rest.removeprefix("/").partition("/")
     run = Run.objects.in_projects([project_id]).filter(run_uuid=run_id).first()
-    if run is None or not path or any(_is_strange(name) for name in path.split("/")):
+    if run is None or not path or any(_is_unsafe_name(name) for name in path.split("/")):
         raise _missing(source)
     # Since MLflow 3 a run's model is a separate object, whose name is the path.
     logged = LoggedModel.objects.in_projects([project_id]).filter(source_run_id=run_id, name=path)
@@ -101,7 +101,7 @@ def _of_run(project_id: str, source: str, rest: str) -> tuple[str, str]:
     return f"{(run.artifact_uri or '').rstrip('/')}/{path}", run_id
 
 
-def _of_model(project_id: str, source: str, rest: str) -> tuple[str, str]:
+def _resolve_model_uri(project_id: str, source: str, rest: str) -> tuple[str, str]:
     named = rest.lstrip("/")
     logged = LoggedModel.objects.in_projects([project_id]).filter(model_id=named).first()
     if logged is not None:

@@ -99,7 +99,7 @@ def models_named(project_id: str, names: Iterable[str]) -> list[ModelFacts]:
     return _with_facts(project_id, rows)
 
 
-def born_at(project_id: str, created_ms: int) -> list[str]:
+def models_created_at(project_id: str, created_ms: int) -> list[str]:
     """Return the names of the models of a project that were created at that millisecond."""
     models = RegisteredModel.objects.filter(workspace=project_id, creation_time=created_ms)
     return list(models.values_list("name", flat=True))
@@ -206,7 +206,7 @@ def versions_of_runs(project_id: str, run_ids: Iterable[str]) -> tuple[list[Vers
     return _version_facts(project_id, newest), left_out
 
 
-def made_of_runs(project_id: str, run_ids: Iterable[str]) -> list[tuple[str, int, str]]:
+def versions_from_runs(project_id: str, run_ids: Iterable[str]) -> list[tuple[str, int, str]]:
     """Return name, number and run of all versions created from runs, newest first."""
     ids = sorted({run_id for run_id in run_ids if run_id})
     versions: list[tuple[str, int, str]] = []

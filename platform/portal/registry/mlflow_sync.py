@@ -15,7 +15,7 @@ from portal.accounts.models import Project
 from portal.core import clock
 from portal.experiments.models import ModelVersion, RegisteredModelAlias
 from portal.experiments.models.tables import DATABASE
-from portal.registry.catalog import DELETED, ModelFacts, born_at, find_model
+from portal.registry.catalog import DELETED, ModelFacts, find_model, models_created_at
 from portal.registry.models import ModelLine, Move, VersionRecord
 from portal.registry.records import line_of
 from portal.registry.signals import ModelMoved, model_moved
@@ -27,22 +27,22 @@ _OF_MLFLOW = frozenset({"Staging", "Production", "Archived"})
 _LINES_PER_SWEEP = 50
 
 
-def tell_on_commit(line: ModelLine) -> None:
+def sync_on_commit(line: ModelLine) -> None:
     """Sync the moves of a model to MLflow once the transaction that writes them has committed."""
-    transaction.on_commit(partial(tell, line.pk), robust=True)
+    transaction.on_commit(partial(sync_line, line.pk), robust=True)
 
 
-def find_told(project: Project, name: str) -> ModelFacts:
+def find_synced_model(project: Project, name: str) -> ModelFacts:
     """Return a model from MLflow's tables after all of its moves are synced. Raises NotFound."""
     details = find_model(project.pk, name)
     line = line_of(details)
     if line is None or not Move.objects.untold().filter(line=line).exists():
         return details
-    tell(line.pk)
+    sync_line(line.pk)
     return find_model(project.pk, name)
 
 
-def tell_waiting() -> int:
+def sync_pending() -> int:
     """Sync moves that a crash or an outage of MLflow's database left. Returns the number of models.
 
     A model that cannot be synced does not delay the others.
@@ -52,7 +52,7 @@ def tell_waiting() -> int:
     result = 0
     for line_id in lines:
         try:
-            tell(line_id)
+            sync_line(line_id)
         except DatabaseError as error:
             log.warning("mlflow_not_synced", line=line_id, reason=str(error)[:200])
         else:
@@ -60,7 +60,7 @@ def tell_waiting() -> int:
     return result
 
 
-def tell(line_id: str) -> None:
+def sync_line(line_id: str) -> None:
     """Write the result of a model's unsynced moves to MLflow's tables.
 
     The lock on the line keeps a delayed process from writing outdated values.
@@ -83,7 +83,7 @@ def tell(line_id: str) -> None:
 
 def _name_of(line: ModelLine) -> str | None:
     """Return the present name of the model, or None if it was deleted or is ambiguous."""
-    names = born_at(line.project_id, line.born_ms)
+    names = models_created_at(line.project_id, line.born_ms)
     if line.name in names:
         return line.name
     return names[0] if len(names) == 1 else None

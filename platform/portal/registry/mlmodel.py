@@ -51,10 +51,10 @@ def read_mlmodel(content: bytes) -> Description:
         raise BadModelFile("the MLmodel file is not a mapping")
     flavors = value.get("flavors")
     return Description(
-        flavors=[_short(name) for name in flavors] if isinstance(flavors, dict) else [],
+        flavors=[_short_text(name) for name in flavors] if isinstance(flavors, dict) else [],
         signature=_signature(value.get("signature")),
         example_path=_example(value.get("saved_input_example_info")),
-        uuid=_short(value.get("model_uuid")),
+        uuid=_short_text(value.get("model_uuid")),
         batching=_batching(value.get("metadata")),
     )
 
@@ -110,7 +110,7 @@ def _column(part: object, at: int) -> dict[str, Any]:
     whole = isinstance(shape, list) and len(shape) <= 32 and all(type(n) is int for n in shape)
     return {
         "name": _name(part.get("name", "")),
-        "type": _short(kind),
+        "type": _short_text(kind),
         "required": part.get("required", True) is not False,
         "shape": shape if whole else None,
     }
@@ -135,6 +135,6 @@ def _name(value: object) -> str:
     return "".join(c for c in text if c.isprintable())
 
 
-def _short(value: object) -> str:
+def _short_text(value: object) -> str:
     """Return text that is safe to store and show."""
     return shorten(_name(value), _MAX_TEXT)

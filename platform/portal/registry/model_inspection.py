@@ -13,7 +13,7 @@ from typing import Any
 from django.db.models import Q
 
 from portal.core import clock
-from portal.core.enqueue import CeleryTask, ring
+from portal.core.enqueue import CeleryTask, enqueue_on_commit
 from portal.core.errors import InvalidInput
 from portal.registry.adapters.artifacts import artifact_files
 from portal.registry.artifact_uri import folder_of
@@ -42,7 +42,7 @@ def examine(record: VersionRecord, details: VersionFacts, *, later: CeleryTask) 
     try:
         folder = folder_of(details.project_id, details.location)
         model_folder_files = artifact_files().files(folder, limit=MAX_FILES + 1)
-        value = _said(record, folder, model_folder_files)
+        value = _inspect_files(record, folder, model_folder_files)
     except (FilesUnreadable, BadModelFile) as error:
         return _note(record, fault=f"The files of this version cannot be read: {error}.")
     except InvalidInput:
@@ -61,7 +61,7 @@ def examine(record: VersionRecord, details: VersionFacts, *, later: CeleryTask) 
     )
     if sum(file.size_bytes for file in model_folder_files) <= _AT_ONCE_BYTES:
         return hash_files(record, details)
-    ring(later, record.pk)
+    enqueue_on_commit(later, record.pk)
     return record
 
 
@@ -78,7 +78,7 @@ def _note(record: VersionRecord, **changes: object) -> VersionRecord:
 
 
 @dataclass(frozen=True)
-class _Said:
+class _InspectedFiles:
     """Content of the files of a version."""
 
     format: ModelFormat
@@ -89,9 +89,9 @@ class _Said:
     batching: str = ""
 
 
-def _said(
+def _inspect_files(
     record: VersionRecord, folder: str, model_folder_files: Sequence[ModelFolderFile]
-) -> _Said:
+) -> _InspectedFiles:
     """Read the files of a version. Raises BadModelFile, FilesUnreadable."""
     if len(model_folder_files) > MAX_FILES:
         raise BadModelFile(f"there are more than {MAX_FILES} of them")
@@ -99,8 +99,8 @@ def _said(
     if any(file.path == "MLmodel" for file in model_folder_files):
         if model_format not in (None, ModelFormat.MLFLOW):
             raise BadModelFile(f"they are an MLflow model, but the format given is {model_format}")
-        described, example = _described(folder, model_folder_files)
-        return _Said(
+        described, example = _read_mlmodel_file(folder, model_folder_files)
+        return _InspectedFiles(
             ModelFormat.MLFLOW,
             described.flavors,
             described.signature,
@@ -109,10 +109,10 @@ def _said(
         )
     bare = find_bare(artifact_files(), folder, model_folder_files, model_format)
     signature = record.given_signature or bare.signature
-    return _Said(bare.format, [bare.format.value], signature, bare.entry)
+    return _InspectedFiles(bare.format, [bare.format.value], signature, bare.entry)
 
 
-def _described(
+def _read_mlmodel_file(
     folder: str, model_folder_files: Sequence[ModelFolderFile]
 ) -> tuple[Description, str]:
     """Return the content of the MLmodel file, and the recorded example as text."""
@@ -150,7 +150,7 @@ def digest_of(record: VersionRecord) -> str | None:
     return digest.hexdigest()
 
 
-def waiting_for_digests() -> list[VersionRecord]:
+def records_without_digests() -> list[VersionRecord]:
     """Return some records whose files are listed and not hashed yet, oldest first."""
     waiting = VersionRecord.objects.filter(Q(fault=""), read_at__isnull=False, hashed_at=None)
     return list(waiting.select_related("line").order_by("pk")[:_PER_SWEEP])

@@ -35,7 +35,7 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Case:
+class GateInput:
     """Input of the gates: a version, its target, and the present version there."""
 
     record: VersionRecord
@@ -54,12 +54,12 @@ def gates_of(rules: ProjectRules, target: Target) -> list[Gate]:
     return []
 
 
-def judge(case: Case, gates: list[Gate]) -> list[GateResult]:
+def judge(case: GateInput, gates: list[Gate]) -> list[GateResult]:
     """Return the result of each gate, in order."""
-    return [_judged(case, gate) for gate in gates]
+    return [_evaluate_gate(case, gate) for gate in gates]
 
 
-def _judged(case: Case, gate: Gate) -> GateResult:
+def _evaluate_gate(case: GateInput, gate: Gate) -> GateResult:
     if isinstance(gate, SignatureGate):
         return _signature(case)
     if isinstance(gate, GoldenGate):
@@ -69,7 +69,7 @@ def _judged(case: Case, gate: Gate) -> GateResult:
     return _approval(case, gate)
 
 
-def _signature(case: Case) -> GateResult:
+def _signature(case: GateInput) -> GateResult:
     record = case.record
     if record.signature:
         count = len(record.signature["inputs"])
@@ -86,7 +86,7 @@ def _signature(case: Case) -> GateResult:
     )
 
 
-def _golden(case: Case) -> GateResult:
+def _golden(case: GateInput) -> GateResult:
     newest = case.record.goldens.first()
     if newest is None:
         return _closed(
@@ -99,7 +99,7 @@ def _golden(case: Case) -> GateResult:
     return _open(GateKind.GOLDEN, f"{rows} recorded for comparison.")
 
 
-def _newest(record: VersionRecord, gate: EvaluationGate) -> Evaluation | None:
+def _newest_evaluation(record: VersionRecord, gate: EvaluationGate) -> Evaluation | None:
     """Return the newest value that was measured by a job that reads the named dataset."""
     evaluations = record.evaluations.filter(metric=gate.metric, dataset=gate.dataset)
     return evaluations.filter(workload_id__in=_readers(record, gate.dataset)).first()
@@ -115,13 +115,14 @@ def _readers(record: VersionRecord, dataset: str) -> QuerySet[DatasetUse, str | 
     return uses.values_list("workload_id", flat=True)
 
 
-def _evaluation(case: Case, gate: EvaluationGate) -> GateResult:
+def _evaluation(case: GateInput, gate: EvaluationGate) -> GateResult:
     on = f"{gate.metric} on {gate.dataset}"
-    evaluation = _newest(case.record, gate)
+    evaluation = _newest_evaluation(case.record, gate)
     if evaluation is None:
         return _closed(
             GateKind.EVALUATION,
-            f"No job has measured {on} for version {case.record.number}{_why_not(case, gate)}.",
+            f"No job has measured {on} for version {case.record.number}"
+            f"{_uncounted_reason(case, gate)}.",
             f"Measure it in a job with `--dataset {gate.dataset}`: "
             f'`slipway.Model("{case.record.line.name}").version({case.record.number})'
             f'.evaluate({{"{gate.metric}": …}}, dataset="{gate.dataset}")`.',
@@ -143,7 +144,7 @@ def _evaluation(case: Case, gate: EvaluationGate) -> GateResult:
     return _compared(case, gate, ours, champion)
 
 
-def _why_not(case: Case, gate: EvaluationGate) -> str:
+def _uncounted_reason(case: GateInput, gate: EvaluationGate) -> str:
     """Return the reason why existing values do not count."""
     there = case.record.evaluations.filter(metric=gate.metric, dataset=gate.dataset)
     if there.exclude(workload_id="").exists():
@@ -153,9 +154,11 @@ def _why_not(case: Case, gate: EvaluationGate) -> str:
     return ""
 
 
-def _compared(case: Case, gate: EvaluationGate, ours: float, champion: VersionRecord) -> GateResult:
+def _compared(
+    case: GateInput, gate: EvaluationGate, ours: float, champion: VersionRecord
+) -> GateResult:
     on = f"{gate.metric} on {gate.dataset}"
-    theirs = _newest(champion, gate)
+    theirs = _newest_evaluation(champion, gate)
     if theirs is None or not math.isfinite(theirs.figure):
         return _closed(
             GateKind.EVALUATION,
@@ -177,7 +180,7 @@ def _compared(case: Case, gate: EvaluationGate, ours: float, champion: VersionRe
     )
 
 
-def _approval(case: Case, _gate: ApprovalGate) -> GateResult:
+def _approval(case: GateInput, _gate: ApprovalGate) -> GateResult:
     request = case.request
     if request is None:
         return _closed(

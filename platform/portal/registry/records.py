@@ -5,11 +5,11 @@ from datetime import UTC, datetime
 from django.db import transaction
 
 from portal.accounts.models import Project, User
-from portal.registry.catalog import ModelFacts, VersionFacts, born_at
+from portal.registry.catalog import ModelFacts, VersionFacts, models_created_at
 from portal.registry.models import ModelLine, ProjectRules, VersionRecord
 
 
-def moment_of(milliseconds: int) -> datetime:
+def datetime_from_ms(milliseconds: int) -> datetime:
     """Return a timestamp of MLflow as a datetime in UTC."""
     return datetime.fromtimestamp(milliseconds / 1000, tz=UTC)
 
@@ -20,7 +20,7 @@ def line_of(details: ModelFacts) -> ModelLine | None:
     known = {line.name: line for line in born}
     if not known or details.name in known:
         return known.get(details.name)
-    there = set(born_at(details.project_id, details.created_ms))
+    there = set(models_created_at(details.project_id, details.created_ms))
     left = [line for name, line in known.items() if name not in there]
     # Two models created in the same millisecond and both renamed are ambiguous: they get new rows.
     return left[0] if len(left) == 1 else None

@@ -45,7 +45,7 @@ def find_bare(
 
     `model_format` is the format stated at its registration. Raises BadModelFile, FilesUnreadable.
     """
-    file = _the_one(model_folder_files, model_format)
+    file = _only_model_file(model_folder_files, model_format)
     with store.opened(folder, file.path) as content:
         if ModelFormat.ONNX in _formats(file.path):
             format_, signature = ModelFormat.ONNX, read_onnx(content, file.size_bytes)
@@ -53,12 +53,12 @@ def find_bare(
             format_, signature = read_archive(content)
     if model_format not in (None, format_):
         raise BadModelFile(
-            f"{_short(file)} is {format_.value}, but the format given is {model_format}"
+            f"{_path_tail(file)} is {format_.value}, but the format given is {model_format}"
         )
     return BareModel(format_, file.path, signature)
 
 
-def _the_one(
+def _only_model_file(
     model_folder_files: Sequence[ModelFolderFile], model_format: ModelFormat | None
 ) -> ModelFolderFile:
     able = [
@@ -70,8 +70,8 @@ def _the_one(
         return able[0]
     if able:
         raise BadModelFile(
-            f"{_short(able[0])} and {_short(able[1])} could both be the model: leave only one in "
-            "the folder"
+            f"{_path_tail(able[0])} and {_path_tail(able[1])} could both be the model: leave only "
+            "one in the folder"
         )
     raise BadModelFile(
         "they contain no MLmodel file and no model in "
@@ -83,7 +83,7 @@ def _the_one(
     )
 
 
-def _short(file: ModelFolderFile) -> str:
+def _path_tail(file: ModelFolderFile) -> str:
     return file.path[-100:]
 
 

@@ -2,11 +2,11 @@
 
 from datetime import timedelta
 
-from portal.core.enqueue import doorbell
+from portal.core.enqueue import background_task
 from portal.core.errors import NotFound
 from portal.registry.catalog import find_version
-from portal.registry.mlflow_sync import tell_waiting
-from portal.registry.model_inspection import hash_files, waiting_for_digests
+from portal.registry.mlflow_sync import sync_pending
+from portal.registry.model_inspection import hash_files, records_without_digests
 from portal.registry.models import VersionRecord
 
 PERIODIC = {
@@ -15,7 +15,7 @@ PERIODIC = {
 }
 
 
-@doorbell("registry.hash_version")
+@background_task("registry.hash_version")
 def hash_version(record_id: str) -> None:
     """Compute the digests of the files of one version, unless that was done before."""
     record = VersionRecord.objects.select_related("line").filter(pk=record_id).first()
@@ -28,14 +28,14 @@ def hash_version(record_id: str) -> None:
     hash_files(record, version)
 
 
-@doorbell("registry.hash_waiting")
-def hash_waiting() -> None:
+@background_task("registry.hash_waiting")
+def hash_pending() -> None:
     """Compute digests whose task was lost."""
-    for record in waiting_for_digests():
+    for record in records_without_digests():
         hash_version(record.pk)
 
 
-@doorbell("registry.tell_mlflow")
-def tell_mlflow() -> None:
+@background_task("registry.tell_mlflow")
+def sync_mlflow() -> None:
     """Sync moves to MLflow's tables that a crash left unsynced."""
-    tell_waiting()
+    sync_pending()

@@ -93,8 +93,8 @@ def _signature(program: Any) -> dict[str, Any] | None:
     module = program["graph_module"]
     tensors = module["graph"]["tensor_values"]
     sides = module["signature"]
-    inputs = _named(sides["input_specs"], "user_input", tensors)
-    outputs = _named(sides["output_specs"], "user_output", tensors)
+    inputs = _tensor_specs(sides["input_specs"], "user_input", tensors)
+    outputs = _tensor_specs(sides["output_specs"], "user_output", tensors)
     if inputs is None or outputs is None:
         return None
     for output, name in zip(outputs, _output_names(module), strict=False):
@@ -102,7 +102,7 @@ def _signature(program: Any) -> dict[str, Any] | None:
     return {"inputs": inputs, "outputs": outputs, "params": []}
 
 
-def _named(specs: Any, kind: str, tensors: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+def _tensor_specs(specs: Any, kind: str, tensors: Mapping[str, Any]) -> list[dict[str, Any]] | None:
     """Return the tensors of one side, or None if it has values other than tensors."""
     result: list[dict[str, Any]] = []
     for spec in specs[: 100 * _MAX_TENSORS]:

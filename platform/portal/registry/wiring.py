@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Sequence
 
-from portal.datasets.ports import ModelMade, register_models
+from portal.datasets.ports import DerivedModel, register_models
 from portal.experiments.models import Tag
 from portal.experiments.services.job_runs import JOB_TAG
-from portal.registry.catalog import made_of_runs
+from portal.registry.catalog import versions_from_runs
 
 
 class _Registered:
@@ -13,19 +13,19 @@ class _Registered:
 
     def made_of(
         self, *, project_id: str, run_ids: Iterable[str], workload_ids: Iterable[str]
-    ) -> Sequence[ModelMade]:
+    ) -> Sequence[DerivedModel]:
         """Return the versions created from the runs, and from all runs of the jobs."""
         tags = Tag.objects.filter(key=JOB_TAG, run__experiment__workspace=project_id)
         of_jobs = tags.filter(value__in=list(workload_ids)).values_list("run_id", "value")
         jobs = {run_id: workload_id or "" for run_id, workload_id in of_jobs}
         return [
-            ModelMade(
+            DerivedModel(
                 name=name,
                 version=str(number),
                 run_id=run_id,
                 workload_id=jobs.get(run_id, ""),
             )
-            for name, number, run_id in made_of_runs(project_id, {*run_ids, *jobs})
+            for name, number, run_id in versions_from_runs(project_id, {*run_ids, *jobs})
         ]
 
 

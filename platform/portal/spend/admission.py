@@ -8,8 +8,8 @@ from django.db.models import F
 from portal.core import clock
 from portal.core.errors import Conflict
 from portal.spend.budget_usage import measure, window_name
-from portal.spend.estimates import CostEstimate, expected_cost, to_set_aside
-from portal.spend.formats import period_words
+from portal.spend.estimates import CostEstimate, expected_cost, reserve_amount
+from portal.spend.formats import describe_period
 from portal.spend.models import Budget, Reservation
 from portal.workloads.models import Lease
 from portal.workloads.ports import AdmissionDeferred, AdmissionGranted, AdmissionRequest, kind_of
@@ -53,7 +53,7 @@ def quoted(request: AdmissionRequest) -> AdmissionQuote:
         tier=request.tier,
         tasks=request.tasks,
     )
-    amount = to_set_aside(
+    amount = reserve_amount(
         expected,
         nano_usd_per_hour=request.nano_usd_per_hour,
         max_lifetime_s=request.max_lifetime_s,
@@ -62,11 +62,11 @@ def quoted(request: AdmissionRequest) -> AdmissionQuote:
     return AdmissionQuote(
         expected,
         amount,
-        [(budget, _has_room(budget, amount, timestamp)) for budget in _budgets_of(request)],
+        [(budget, _fits_budget(budget, amount, timestamp)) for budget in _budgets_of(request)],
     )
 
 
-def _has_room(budget: Budget, amount: int, timestamp: datetime) -> bool:
+def _fits_budget(budget: Budget, amount: int, timestamp: datetime) -> bool:
     if budget.is_overridden(timestamp) or budget.window != window_name(budget, timestamp):
         return True
     return amount <= budget.left_nano_usd and budget.spent_nano_usd < budget.limit_nano_usd
@@ -109,7 +109,7 @@ def _reserve(budget: Budget, request: AdmissionRequest, amount: int, timestamp: 
 
 def _refusal(budget: Budget, amount: int) -> Conflict:
     whose = f"The budget of {budget.scope_name}"
-    limit = f"{dollars(budget.limit_nano_usd)} {period_words(budget)}"
+    limit = f"{dollars(budget.limit_nano_usd)} {describe_period(budget)}"
     if budget.spent_nano_usd >= budget.limit_nano_usd:
         message = f"{whose} is used up: {dollars(budget.spent_nano_usd)} of {limit} are spent."
     else:

@@ -14,7 +14,7 @@ from portal.accounts.models.tenancy import Membership
 from portal.core import clock
 from portal.spend.budget_usage import measure, scope_of
 from portal.spend.forecasts import forecast_of
-from portal.spend.formats import period_words
+from portal.spend.formats import describe_period
 from portal.spend.models import Budget, BudgetAlert, BudgetStop
 from portal.workloads.lifecycle import WAITING
 from portal.workloads.models import Workload
@@ -49,7 +49,7 @@ def _watch(budget_id: str, timestamp: datetime) -> None:
     budget = measure(budget_id, timestamp)
     if budget is None:
         return
-    _tell(budget, timestamp)
+    _alert_reached_levels(budget, timestamp)
     if budget.is_used_up(timestamp):
         _stop(budget, timestamp)
         return
@@ -59,7 +59,7 @@ def _watch(budget_id: str, timestamp: datetime) -> None:
         warned.delete()
 
 
-def _tell(budget: Budget, timestamp: datetime) -> None:
+def _alert_reached_levels(budget: Budget, timestamp: datetime) -> None:
     spent, limit = budget.spent_nano_usd, budget.limit_nano_usd
     reached = [level for level in LEVELS if spent * 100 >= limit * level]
     known = set(
@@ -69,25 +69,25 @@ def _tell(budget: Budget, timestamp: datetime) -> None:
     )
     for level in reached:
         if str(level) not in known:
-            _alert(budget, str(level), _level_words(budget, level))
+            _alert(budget, str(level), _level_message(budget, level))
     if spent < limit and FORECAST not in known and budget.period == BudgetPeriod.MONTH:
         expected = forecast_of(scope_of(budget), timestamp)
         if expected is not None and expected.nano_usd > limit:
             words = (
                 f"At the current rate, {budget.scope_name} will spend about "
                 f"{dollars(expected.nano_usd)} (between {dollars(expected.low_nano_usd)} and "
-                f"{dollars(expected.high_nano_usd)}) {period_words(budget)}; its budget is "
+                f"{dollars(expected.high_nano_usd)}) {describe_period(budget)}; its budget is "
                 f"{dollars(limit)}."
             )
             _alert(budget, FORECAST, words)
 
 
-def _level_words(budget: Budget, level: int) -> str:
+def _level_message(budget: Budget, level: int) -> str:
     name = budget.scope_name
     message = (
         f"{name[0].upper()}{name[1:]} has reached {level} % of its budget: "
         f"{dollars(budget.spent_nano_usd)} of {dollars(budget.limit_nano_usd)} "
-        f"{period_words(budget)} are spent."
+        f"{describe_period(budget)} are spent."
     )
     if level < LEVELS[-1]:
         return message
@@ -141,12 +141,12 @@ def _stop(budget: Budget, timestamp: datetime) -> None:
         workloads = workloads.filter(submitted_by=budget.person_id)
     for workload in workloads.order_by("pk")[:_AT_ONCE]:
         try:
-            _stop_one(workload, budget, timestamp)
+            _stop_or_warn(workload, budget, timestamp)
         except Exception:
             log.exception("not_stopped_by_budget", workload=workload.pk, budget=budget.pk)
 
 
-def _stop_one(workload: Workload, budget: Budget, timestamp: datetime) -> None:
+def _stop_or_warn(workload: Workload, budget: Budget, timestamp: datetime) -> None:
     rule = kind_of(workload.kind).budget
     if rule.is_exempt and not budget.counts_exempt:
         return
@@ -156,7 +156,7 @@ def _stop_one(workload: Workload, budget: Budget, timestamp: datetime) -> None:
     stop_workload(
         workload=workload,
         reason=ReasonCode.BUDGET,
-        message=why_stopped(budget),
+        message=stop_message(budget),
         next_step="Resume it when the budget is raised; it continues from its checkpoint.",
     )
     log.info("stopped_by_budget", workload=workload.pk, budget=budget.pk)
@@ -172,11 +172,11 @@ def _is_warned(workload: Workload, budget: Budget, timestamp: datetime) -> bool:
     )
     if notice.stops_at <= timestamp:
         return False
-    rule.save(workload_id=workload.pk, stops_at=notice.stops_at, why=why_stopped(budget))
+    rule.save(workload_id=workload.pk, stops_at=notice.stops_at, why=stop_message(budget))
     return True
 
 
-def why_stopped(budget: Budget) -> str:
+def stop_message(budget: Budget) -> str:
     """Return the reason for stopping a workload."""
-    limit = f"{dollars(budget.limit_nano_usd)} {period_words(budget)}"
+    limit = f"{dollars(budget.limit_nano_usd)} {describe_period(budget)}"
     return f"Stopped by budget: {budget.scope_name} reached 100 % of {limit}."

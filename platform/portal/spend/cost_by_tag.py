@@ -16,7 +16,7 @@ LABELS_SHOWN = 50
 Label = tuple[str, str, str]
 
 
-def dearest(of_projects: Q, periods: Sequence[str]) -> Counter[Label]:
+def top_by_cost(of_projects: Q, periods: Sequence[str]) -> Counter[Label]:
     """Return the top labels of each part by cost, as far as it is in the ledger.
 
     Where a part has more labels than are shown, one more than that is returned.
@@ -30,7 +30,7 @@ def dearest(of_projects: Q, periods: Sequence[str]) -> Counter[Label]:
             )[: LABELS_SHOWN + 1]
         else:
             rows = _grouped(sums, part).order_by("-all")[: LABELS_SHOWN + 1]
-        counter |= _counted(part, rows)
+        counter |= _count_labels(part, rows)
     return counter
 
 
@@ -44,7 +44,7 @@ def add_live(
             missing.setdefault(label[1], set()).add(label[2])
     for part, keys in missing.items():
         rows = _grouped(_sums(of_projects, periods).filter(part=part, key__in=keys), part)
-        for label, nano_usd in _counted(part, rows).items():
+        for label, nano_usd in _count_labels(part, rows).items():
             if label in late and label not in value:
                 value[label] = nano_usd
     value.update(late)
@@ -65,7 +65,7 @@ def _grouped(sums: QuerySet[LabelTotal], part: str) -> "QuerySet[Any, Any]":
     return grouped
 
 
-def _counted(part: str, rows: Iterable[Any]) -> Counter[Label]:
+def _count_labels(part: str, rows: Iterable[Any]) -> Counter[Label]:
     if part == TAG:
         return Counter({("", part, key): int(nano_usd) for key, nano_usd in rows})
     return Counter({(project, part, key): int(nano_usd) for project, key, nano_usd in rows})

@@ -49,14 +49,16 @@ def expected_cost(
     )
     if not costs:
         return None
-    return CostEstimate(_at(costs, 0.5), _at(costs, 0.1), _at(costs, 0.9), len(costs))
+    return CostEstimate(
+        _quantile(costs, 0.5), _quantile(costs, 0.1), _quantile(costs, 0.9), len(costs)
+    )
 
 
-def _at(costs: list[int], part: float) -> int:
+def _quantile(costs: list[int], part: float) -> int:
     return int(costs[min(len(costs) - 1, int(part * len(costs)))])
 
 
-def to_set_aside(
+def reserve_amount(
     expected: CostEstimate | None, *, nano_usd_per_hour: int, max_lifetime_s: int | None
 ) -> int:
     """Return the amount a budget reserves: the expected cost, capped at the cost of its lifetime.

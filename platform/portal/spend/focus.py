@@ -14,7 +14,7 @@ from portal.core import clock
 from portal.spend.ledger import LedgerEntry, Source
 from portal.spend.models import Line
 from portal.spend.models.ledger import KIND_CAPACITY
-from portal.spend.queries import Scope, live_of
+from portal.spend.queries import Scope, compute_live_cost
 from portal.spend.windows import Window, window_of
 from portal.workloads.models import Workload
 
@@ -39,7 +39,7 @@ def focus_csv(scope: Scope, window: Window, timestamp: datetime) -> Iterator[byt
     ).exclude(kind=KIND_CAPACITY)
     live = [
         ledger_entry
-        for ledger_entry in live_of(scope, timestamp).entries
+        for ledger_entry in compute_live_cost(scope, timestamp).entries
         if window.begin_ms <= ledger_entry.begin_ms < window.end_ms
     ]
     yield _csv([list(COLUMNS)])
@@ -154,11 +154,11 @@ def _time(at_ms: int) -> str:
 def _csv(rows: list[list[str]]) -> bytes:
     packed = io.StringIO()
     csv.writer(packed, lineterminator="\r\n").writerows(
-        [[_plain(cell) for cell in row] for row in rows]
+        [[_escape_formula(cell) for cell in row] for row in rows]
     )
     return packed.getvalue().encode()
 
 
-def _plain(cell: str) -> str:
+def _escape_formula(cell: str) -> str:
     is_number = cell.lstrip("-").replace(".", "", 1).isdigit()
     return f"'{cell}" if cell.startswith(_FORMULA) and not is_number else cell

@@ -6,7 +6,7 @@ from portal.spend.models import Budget
 from slipway.schemas.spend import BudgetPeriod
 
 
-def period_words(budget: Budget) -> str:
+def describe_period(budget: Budget) -> str:
     """Return the period of the limit in words: `for November 2026`, or `in total`."""
     if budget.period == BudgetPeriod.TOTAL or not budget.window:
         return "in total" if budget.period == BudgetPeriod.TOTAL else "a month"

@@ -49,7 +49,7 @@ def sync_holdings(timestamp: datetime | None = None) -> int:
 def _sync(
     key: Key, current_holding: CurrentHolding | None, known: Holding | None, now_ms: int
 ) -> bool:
-    if current_holding is not None and known is not None and _same(current_holding, known):
+    if current_holding is not None and known is not None and _is_unchanged(current_holding, known):
         return False
     try:
         with transaction.atomic():
@@ -64,19 +64,19 @@ def _sync(
                     if known or current_holding.since_ms is None
                     else current_holding.since_ms
                 )
-                _begin(key, current_holding, min(begin_ms, now_ms))
+                _open_holding(key, current_holding, min(begin_ms, now_ms))
     except IntegrityError:
         return False  # another process was faster
     return True
 
 
-def _same(current_holding: CurrentHolding, known: Holding) -> bool:
+def _is_unchanged(current_holding: CurrentHolding, known: Holding) -> bool:
     return all(
         getattr(current_holding, name) == getattr(known, name) for name in (*_AMOUNTS, "team")
     )
 
 
-def _begin(key: Key, current_holding: CurrentHolding, begin_ms: int) -> None:
+def _open_holding(key: Key, current_holding: CurrentHolding, begin_ms: int) -> None:
     kind, what, project, node = key
     Holding.objects.create(
         kind=kind,

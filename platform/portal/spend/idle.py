@@ -10,9 +10,9 @@ from portal.accounts.principal import Principal
 from portal.compute.models import Node
 from portal.spend.ledger import LedgerEntry
 from portal.spend.meter import (
-    due_of_holding,
-    due_of_lease,
     entries_of,
+    unbilled_of_holding,
+    unbilled_of_lease,
     unsettled_ids,
     unsettled_leases,
 )
@@ -96,9 +96,9 @@ def idle_of_nodes(window: Window, timestamp: datetime) -> list[NodeIdle]:
 def _live(rates: Rates, now_ms: int) -> list[LedgerEntry]:
     entries: list[LedgerEntry] = []
     for holding in Holding.objects.filter(is_settled=False, kind=KIND_CAPACITY):
-        entries += entries_of(due_of_holding(holding, rates, now_ms), rates)
+        entries += entries_of(unbilled_of_holding(holding, rates, now_ms), rates)
     for lease in unsettled_leases():
-        entries += entries_of(due_of_lease(lease, (), rates, now_ms), rates)
+        entries += entries_of(unbilled_of_lease(lease, (), rates, now_ms), rates)
     return entries
 
 
@@ -110,7 +110,7 @@ def _free_an_hour(node: Node | None, rates: Rates, now_ms: int) -> int:
     return rates.an_hour(amounts, at_ms=now_ms)
 
 
-def hardly_used(principal: Principal, timestamp: datetime) -> list[IdleUsage]:
+def idle_tasks(principal: Principal, timestamp: datetime) -> list[IdleUsage]:
     """Return visible tasks with low utilization of their resources, the top by cost first."""
     projects = frozenset(principal.projects().live().values_list("pk", flat=True))
     old_enough = Lease.objects.open().filter(

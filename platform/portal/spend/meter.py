@@ -32,7 +32,7 @@ Cost = Callable[[int], int]
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
+class UnbilledSpan:
     """Unbilled span of a source: from its cursor to `to_ms`."""
 
     of: Source
@@ -74,7 +74,7 @@ def _meter_leases(now_ms: int, after: str) -> tuple[str, int]:
     rates = Rates.read() if rows else Rates({})
     moved = _write(
         rows,
-        lambda lease: due_of_lease(lease, steps.get(lease.tier_id, ()), rates, hour_ms),
+        lambda lease: unbilled_of_lease(lease, steps.get(lease.tier_id, ()), rates, hour_ms),
         _move_lease,
         rates,
     )
@@ -88,7 +88,7 @@ def _meter_holdings(now_ms: int, after: str) -> tuple[str, int]:
     rows = list(holdings[:_BATCH])
     rates = Rates.read() if rows else Rates({})
     moved = _write(
-        rows, lambda holding: due_of_holding(holding, rates, hour_ms), _move_holding, rates
+        rows, lambda holding: unbilled_of_holding(holding, rates, hour_ms), _move_holding, rates
     )
     return (rows[-1].pk if len(rows) == _BATCH else ""), moved
 
@@ -115,12 +115,12 @@ def unsettled_ids(projects: Collection[str] | None) -> list[str]:
     return [pk for pk, project in lease if projects is None or project in projects]
 
 
-def due_of_lease(lease: Lease, steps: Steps, rates: Rates, hour_ms: int) -> Due:
+def unbilled_of_lease(lease: Lease, steps: Steps, rates: Rates, hour_ms: int) -> UnbilledSpan:
     """Return the unbilled span of a lease, up to a full hour or its end."""
     begin_ms = unix_ms(lease.granted_at)
     steps = steps or ((begin_ms, lease.nano_usd_per_hour),)
     end_ms = max(begin_ms, hour_ms) if lease.ended_at is None else unix_ms(lease.ended_at)
-    return Due(
+    return UnbilledSpan(
         of=source_of(lease),
         held=Amounts(lease.cpu_millis, lease.memory_bytes, lease.gpus),
         cost=lambda at: integral(steps, begin_ms=begin_ms, end_ms=at) // MS_AN_HOUR,
@@ -156,12 +156,12 @@ def labels_of(workload: Workload) -> tuple[tuple[str, str], ...]:
     return tuple(rows)
 
 
-def due_of_holding(holding: Holding, rates: Rates, hour_ms: int) -> Due:
+def unbilled_of_holding(holding: Holding, rates: Rates, hour_ms: int) -> UnbilledSpan:
     """Return the unbilled span of a holding. Capacity has a value and costs no project anything."""
     held = Amounts(holding.cpu_millis, holding.memory_bytes, holding.gpus, holding.stored_bytes)
     is_capacity = holding.kind == KIND_CAPACITY
     begin_ms = holding.begin_ms
-    return Due(
+    return UnbilledSpan(
         of=Source(
             source=holding.pk,
             kind=holding.kind,
@@ -181,7 +181,7 @@ def due_of_holding(holding: Holding, rates: Rates, hour_ms: int) -> Due:
     )
 
 
-def entries_of(due: Due, rates: Rates) -> list[LedgerEntry]:
+def entries_of(due: UnbilledSpan, rates: Rates) -> list[LedgerEntry]:
     """Return the lines of an unbilled span, cut at full hours and at changes of prices.
 
     When the source ended before its cursor, they are corrections of the excess. When a price became
@@ -205,7 +205,7 @@ def entries_of(due: Due, rates: Rates) -> list[LedgerEntry]:
     return entries
 
 
-def _value(due: Due, rates: Rates, begin_ms: int, end_ms: int, *, is_back: bool) -> int:
+def _value(due: UnbilledSpan, rates: Rates, begin_ms: int, end_ms: int, *, is_back: bool) -> int:
     """Return the value of the node's resources over a span.
 
     Allocations are rounded down and capacity up, so that idle, their difference, is never negative.
@@ -218,7 +218,7 @@ def _value(due: Due, rates: Rates, begin_ms: int, end_ms: int, *, is_back: bool)
 
 def _write(
     rows: Sequence[_Row],
-    due_of: Callable[[_Row], Due],
+    due_of: Callable[[_Row], UnbilledSpan],
     move_cursor: Callable[[_Row, int, int], bool],
     rates: Rates,
 ) -> int:
@@ -241,8 +241,8 @@ def _write(
 
 def _move_lease(lease: Lease, to_ms: int, billed_nano_usd: int) -> bool:
     here = Lease.objects.filter(
-        _same("billed_to_ms", lease.billed_to_ms),
-        _same("ended_at", lease.ended_at),
+        _equals("billed_to_ms", lease.billed_to_ms),
+        _equals("ended_at", lease.ended_at),
         pk=lease.pk,
         is_settled=False,
         billed_nano_usd=lease.billed_nano_usd,
@@ -258,7 +258,7 @@ def _move_lease(lease: Lease, to_ms: int, billed_nano_usd: int) -> bool:
 
 def _move_holding(holding: Holding, to_ms: int, billed_nano_usd: int) -> bool:
     here = Holding.objects.filter(
-        _same("end_ms", holding.end_ms),
+        _equals("end_ms", holding.end_ms),
         pk=holding.pk,
         is_settled=False,
         billed_to_ms=holding.billed_to_ms,
@@ -273,5 +273,5 @@ def _move_holding(holding: Holding, to_ms: int, billed_nano_usd: int) -> bool:
     )
 
 
-def _same(column: str, value: datetime | int | None) -> Q:
+def _equals(column: str, value: datetime | int | None) -> Q:
     return Q(**{f"{column}__isnull": True}) if value is None else Q(**{column: value})

@@ -11,7 +11,7 @@ from portal.core import clock
 from portal.spend.admission import quoted
 from portal.spend.cost_by_tag import LABELS_SHOWN
 from portal.spend.forecasts import forecast_of
-from portal.spend.idle import IdleUsage, NodeIdle, hardly_used, idle_of_nodes
+from portal.spend.idle import IdleUsage, NodeIdle, idle_of_nodes, idle_tasks
 from portal.spend.models.ledger import KIND_CAPACITY, KIND_STORAGE, TAG
 from portal.spend.queries import RUNS_SHOWN, Scope, SpendBreakdown, spending_of
 from portal.spend.windows import MONTH, window_of
@@ -35,12 +35,12 @@ _STORED = "stored:"
 _NOBODY = "Unassigned"
 
 
-def scope_in_sight(principal: Principal) -> Scope:
+def visible_scope(principal: Principal) -> Scope:
     """Return the scope of all projects visible to a person."""
     return Scope(projects=tuple(principal.projects().live().values_list("pk", flat=True)))
 
 
-def shown_spend(scope: Scope, window: str, *, with_runs: bool = True) -> SpendOut:
+def present_spend(scope: Scope, window: str, *, with_runs: bool = True) -> SpendOut:
     """Return a window's spend for display. Raises InvalidInput for an unknown window."""
     timestamp = clock.now()
     requested = window_of(window, timestamp)
@@ -186,7 +186,7 @@ def _stored(spending: SpendBreakdown, names: _Names) -> list[StoredOut]:
     ]
 
 
-def shown_idle(principal: Principal, window: str) -> list[IdleOut]:
+def present_idle(principal: Principal, window: str) -> list[IdleOut]:
     """Return visible idle cost by cause: free capacity (for administrators), idle tasks."""
     timestamp = clock.now()
     nodes = (
@@ -196,7 +196,7 @@ def shown_idle(principal: Principal, window: str) -> list[IdleOut]:
     )
     return [
         *map(_free_capacity, nodes),
-        *map(_idle_workload, hardly_used(principal, timestamp)),
+        *map(_idle_workload, idle_tasks(principal, timestamp)),
     ]
 
 

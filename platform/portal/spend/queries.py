@@ -10,13 +10,13 @@ from django.db import transaction
 from django.db.models import Q, QuerySet, Sum
 
 from portal.core import clock
-from portal.spend.cost_by_tag import Label, add_live, dearest, labels_of
+from portal.spend.cost_by_tag import Label, add_live, labels_of, top_by_cost
 from portal.spend.ledger import LedgerEntry, Source, month_of
 from portal.spend.meter import (
-    due_of_holding,
-    due_of_lease,
     entries_of,
     source_of,
+    unbilled_of_holding,
+    unbilled_of_lease,
     unsettled_ids,
     unsettled_leases,
 )
@@ -63,7 +63,7 @@ class RunningCost:
 
 
 @dataclass(frozen=True)
-class Live:
+class LiveCost:
     """Cost not in the ledger yet, as the lines that would be written now, and running work."""
 
     entries: list[LedgerEntry]
@@ -106,7 +106,7 @@ class SpendBreakdown:
         self.by_kind[of.kind] += nano_usd
 
 
-def live_of(scope: Scope, timestamp: datetime) -> Live:
+def compute_live_cost(scope: Scope, timestamp: datetime) -> LiveCost:
     """Compute the cost not in the ledger yet, up to a given time, without writing."""
     now_ms = unix_ms(timestamp)
     projects = None if scope.projects is None else frozenset(scope.projects)
@@ -118,21 +118,21 @@ def live_of(scope: Scope, timestamp: datetime) -> Live:
     running: list[RunningCost] = []
     for lease in leases:
         prices = steps.get(lease.tier_id, ())
-        entries += entries_of(due_of_lease(lease, prices, rates, now_ms), rates)
+        entries += entries_of(unbilled_of_lease(lease, prices, rates, now_ms), rates)
         if lease.ended_at is None:
             running.append(_running(lease, prices, now_ms))
     if not scope.person:
         for holding in Holding.objects.filter(scope.of_sums(), is_settled=False):
             if holding.kind == KIND_CAPACITY:
                 continue
-            due = due_of_holding(holding, rates, now_ms)
+            due = unbilled_of_holding(holding, rates, now_ms)
             entries += entries_of(due, rates)
             if holding.end_ms is None:
                 held = Amounts(stored_bytes=holding.stored_bytes)
                 running.append(
                     RunningCost(due.of, rates.an_hour(held, at_ms=now_ms), holding.stored_bytes)
                 )
-    return Live(entries, running)
+    return LiveCost(entries, running)
 
 
 def _running(lease: Lease, steps: Steps, now_ms: int) -> RunningCost:
@@ -161,11 +161,11 @@ def spent_in(scope: Scope, *, month: str, timestamp: datetime) -> int:
     def read() -> int:
         sums: QuerySet[Any] = MonthTotal.objects.filter(scope.of_sums())
         if month and not scope.team and not scope.person:
-            sums = Split.objects.filter(_of_projects(scope), period=month, part="kind")
+            sums = Split.objects.filter(_project_filter(scope), period=month, part="kind")
         elif month:
             sums = sums.filter(month=month)
         written = int(sums.aggregate(all=Sum("nano_usd"))["all"] or 0)
-        live = live_of(scope, timestamp).entries
+        live = compute_live_cost(scope, timestamp).entries
         return written + sum(
             entry.nano_usd for entry in live if not month or month_of(entry.day) == month
         )
@@ -186,8 +186,8 @@ def spending_of(scope: Scope, window: Window, *, with_runs: bool = True) -> Spen
         _add_sums(spend_breakdown, scope)
         if with_runs:
             _add_runs(spend_breakdown, scope)
-            spend_breakdown.by_label = dearest(_of_projects(scope), _periods(window))
-        _add_live(spend_breakdown, scope, live_of(scope, timestamp), with_runs=with_runs)
+            spend_breakdown.by_label = top_by_cost(_project_filter(scope), _periods(window))
+        _add_live(spend_breakdown, scope, compute_live_cost(scope, timestamp), with_runs=with_runs)
         return spend_breakdown
 
     spending: SpendBreakdown = _unmoved(read)
@@ -199,13 +199,13 @@ def _periods(window: Window) -> list[str]:
     return [window.month] if window.month else [day.isoformat() for day in window.days]
 
 
-def _of_projects(scope: Scope) -> Q:
+def _project_filter(scope: Scope) -> Q:
     return Q() if scope.projects is None else Q(project__in=scope.projects)
 
 
 def _add_sums(spend_breakdown: SpendBreakdown, scope: Scope) -> None:
     window = spend_breakdown.window
-    splits = Split.objects.filter(_of_projects(scope))
+    splits = Split.objects.filter(_project_filter(scope))
     days = splits.filter(period__in=[day.isoformat() for day in window.days], part="kind")
     for day, nano_usd in _grouped(days, "period"):
         spend_breakdown.by_day[date.fromisoformat(day)] += nano_usd
@@ -229,7 +229,7 @@ def _grouped(rows: QuerySet[Any], *names: str) -> "QuerySet[Any, Any]":
 def _add_runs(spend_breakdown: SpendBreakdown, scope: Scope) -> None:
     names = ("workload", "kind", "project", "person", "tier")
     periods = _periods(spend_breakdown.window)
-    sums = WorkloadTotal.objects.filter(_of_projects(scope), period__in=periods)
+    sums = WorkloadTotal.objects.filter(_project_filter(scope), period__in=periods)
     if len(periods) > 1:
         # Two queries: pick the top rows first, then load their names. Avoids sorting wide rows.
         dear = _grouped(sums, "project", "workload").order_by("-all")[:RUNS_SHOWN]
@@ -245,7 +245,7 @@ def _add_runs(spend_breakdown: SpendBreakdown, scope: Scope) -> None:
 
 
 def _add_live(
-    spend_breakdown: SpendBreakdown, scope: Scope, live: Live, *, with_runs: bool
+    spend_breakdown: SpendBreakdown, scope: Scope, live: LiveCost, *, with_runs: bool
 ) -> None:
     window = spend_breakdown.window
     late: Counter[str] = Counter()
@@ -275,7 +275,7 @@ def _add_live(
         )
         spend_breakdown.by_run.update(late)
     if late_labels:
-        add_live(spend_breakdown.by_label, late_labels, _of_projects(scope), _periods(window))
+        add_live(spend_breakdown.by_label, late_labels, _project_filter(scope), _periods(window))
 
 
 def _add_written(spend_breakdown: SpendBreakdown, workloads: Sequence[str]) -> None:

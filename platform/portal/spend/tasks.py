@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from portal.core.enqueue import doorbell
+from portal.core.enqueue import background_task
 from portal.spend.budget_enforcement import watch_budgets as watch_all
 from portal.spend.holding_sync import sync_holdings
 from portal.spend.meter import meter as meter_due
@@ -15,19 +15,19 @@ PERIODIC = {
 }
 
 
-@doorbell("spend.meter")
+@background_task("spend.meter")
 def meter() -> None:
     """Write the lines that are due."""
     meter_due()
 
 
-@doorbell("spend.watch_budgets")
+@background_task("spend.watch_budgets")
 def watch_budgets() -> None:
     """Measure budgets, send alerts, stop workloads over the limit."""
     watch_all()
 
 
-@doorbell("spend.hold")
-def hold() -> None:
+@background_task("spend.hold")
+def update_holdings() -> None:
     """Sync holdings with the nodes and the stored bytes."""
     sync_holdings()

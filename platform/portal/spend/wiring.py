@@ -1,6 +1,6 @@
 """Puts budgets in force, and hurries where money is at stake."""
 
-from portal.core.enqueue import ring_now
+from portal.core.enqueue import enqueue_now
 from portal.spend.admission import BudgetAdmission
 from portal.spend.tasks import meter
 from portal.workloads.ports import register_admission
@@ -8,7 +8,7 @@ from portal.workloads.signals import LeaseClosed, lease_closed
 
 
 def _when_closed(_news: LeaseClosed) -> None:
-    ring_now(meter)
+    enqueue_now(meter)
 
 
 register_admission(BudgetAdmission())

@@ -26,11 +26,11 @@ def open_store(url: str, options: dict[str, Any]) -> BlobStore:
 
 
 @lru_cache(maxsize=8)
-def _opened(_pid: int, url: str, options: tuple[tuple[str, Any], ...]) -> BlobStore:
+def _open_backend(_pid: int, url: str, options: tuple[tuple[str, Any], ...]) -> BlobStore:
     return open_store(url, dict(options))
 
 
 def blob_store() -> BlobStore:
     """Return the store of this process. A forked child gets one with connections of its own."""
     options = tuple(sorted(settings.SLIPWAY_STORAGE_OPTIONS.items()))
-    return _opened(os.getpid(), settings.SLIPWAY_STORAGE_URL, options)
+    return _open_backend(os.getpid(), settings.SLIPWAY_STORAGE_URL, options)

@@ -6,7 +6,7 @@ from typing import Any
 from django.http import HttpRequest
 
 from portal.accounts.gates import ProjectRole
-from portal.accounts.principal import act_as, require_principal
+from portal.accounts.principal import authenticate_as, require_principal
 from portal.core.errors import NotFound
 from portal.storage.models import StoredFile
 from portal.storage.signing import Grant, redeem
@@ -29,7 +29,7 @@ class FileRole(ProjectRole):
         """Raise Unauthenticated, NotFound (not a member) or Forbidden (role or scope too low)."""
         file_id = path[self.parameter]
         if self.linked and LINK_PARAMETER in request.GET:
-            _act_by_link(request, file_id)
+            _authenticate_by_link(request, file_id)
         principal = require_principal(request)
         files = StoredFile.objects.visible_to(principal).select_related("project", "blob")
         file = files.filter(pk=file_id).first()
@@ -51,7 +51,7 @@ class UploadLink(ProjectRole):
 
     def check(self, request: HttpRequest, path: dict[str, Any]) -> None:
         """Raise NotFound for a bad link, Forbidden when its maker's role or scope is too low."""
-        grant = _act_by_link(request, path[self.parameter])
+        grant = _authenticate_by_link(request, path[self.parameter])
         projects = require_principal(request).projects()
         project = projects.filter(pk=grant.project_id).first()
         if project is None:
@@ -63,14 +63,14 @@ class UploadLink(ProjectRole):
         return f"an upload link, created by a project {self.role.value}"
 
 
-def _act_by_link(request: HttpRequest, file_id: str) -> Grant:
+def _authenticate_by_link(request: HttpRequest, file_id: str) -> Grant:
     items = redeem(
         request.GET.get(LINK_PARAMETER, ""), method=request.method or "", file_id=file_id
     )
     if items is None:
         raise NotFound
     grant, principal = items
-    act_as(request, principal)
+    authenticate_as(request, principal)
     return grant
 
 

@@ -69,7 +69,7 @@ def sweep(*, grace: timedelta = GRACE, digest_prefixes: Sequence[str] = ALL_SHAR
     return swept
 
 
-def shard_of_the_hour() -> str:
+def current_shard() -> str:
     """Return the shard of the current hour. Each one comes up every 16 hours."""
     return ALL_SHARDS[int(clock.now().timestamp() // 3600) % len(ALL_SHARDS)]
 

@@ -20,7 +20,7 @@ from portal.storage.errors import FileDamaged
 from portal.storage.models import Blob, StoredFile
 from portal.storage.ports import BytesMissing, StoredBytes, UploadDeclaration
 from portal.storage.signing import Grant, SignedLink, sign
-from slipway.schemas.names import fault_of_path
+from slipway.schemas.names import path_error
 
 log = structlog.get_logger(__name__)
 MAX_FILE_BYTES = 64 * 1024**3
@@ -30,7 +30,7 @@ _NO_PROMISE = UploadDeclaration()
 def clean_file_name(name: str) -> str:
     """Return a valid file name. Raise InvalidInput, also for what looks like a path."""
     name = clean_name(name, max_length=255)
-    fault = "has a slash in it" if "/" in name else fault_of_path(name)
+    fault = "has a slash in it" if "/" in name else path_error(name)
     if fault is not None:
         raise InvalidInput(
             f"The name of the file {fault}.",
@@ -57,7 +57,7 @@ def store_file(
     name = clean_file_name(name)
     stored = receive_bytes(chunks=chunks, promised=promised)
     try:
-        return keep_file(project=project, by=by, name=name, stored=stored)
+        return add_file(project=project, by=by, name=name, stored=stored)
     except SlipwayError:
         discard_bytes(stored)
         raise
@@ -69,7 +69,7 @@ def receive_bytes(
     promised: UploadDeclaration = _NO_PROMISE,
     limit_bytes: int | None = None,
 ) -> StoredBytes:
-    """Write a stream to the store, where it is not visible until `keep_file`.
+    """Write a stream to the store, where it is not visible until `add_file`.
 
     For callers that commit something else together with the file. `limit_bytes` is that of any
     file unless given. Bytes that are neither kept nor discarded are removed by the sweep after a
@@ -81,10 +81,10 @@ def receive_bytes(
 
 def discard_bytes(stored: StoredBytes) -> None:
     """Delete received bytes that were not kept. During an outage they are left to the sweep."""
-    _drop(stored.key)
+    _delete_bytes(stored.key)
 
 
-def keep_file(
+def add_file(
     *,
     project: Project,
     by: User,
@@ -115,7 +115,7 @@ def keep_file(
                 after={"sha256": blob.sha256, "size_bytes": blob.size_bytes},
             )
         if blob.key != stored.key:
-            transaction.on_commit(partial(_drop, stored.key))
+            transaction.on_commit(partial(_delete_bytes, stored.key))
     return file
 
 
@@ -240,7 +240,7 @@ def _audited(link: SignedLink, file: StoredFile) -> SignedLink:
     return link
 
 
-def _drop(key: str) -> None:
+def _delete_bytes(key: str) -> None:
     try:
         blob_store().delete(key)
     except Unavailable:

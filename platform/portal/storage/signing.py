@@ -91,11 +91,11 @@ def redeem(text: str, *, method: str, file_id: str) -> tuple[Grant, Principal] |
     )
     if (grant.method, grant.file_id) != (method, file_id) or grant.expires_at <= clock.now():
         return None
-    principal = _on_behalf_of(document["u"], document["t"], document["s"])
+    principal = _link_principal(document["u"], document["t"], document["s"])
     return (grant, principal) if principal else None
 
 
-def _on_behalf_of(user_id: str, token_id: str, session_mark: str) -> Principal | None:
+def _link_principal(user_id: str, token_id: str, session_mark: str) -> Principal | None:
     if token_id:
         tokens = ApiToken.objects.usable().select_related("user", "project")
         token = tokens.filter(pk=token_id, user=user_id).first()

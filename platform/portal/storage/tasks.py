@@ -2,13 +2,13 @@
 
 from datetime import timedelta
 
-from portal.core.enqueue import doorbell
+from portal.core.enqueue import background_task
 from portal.storage import retention
 
 PERIODIC = {"storage.sweep": timedelta(hours=1)}
 
 
-@doorbell("storage.sweep")
+@background_task("storage.sweep")
 def sweep() -> None:
     """Free unreferenced bytes. Each run searches a 16th of the store for orphaned objects."""
-    retention.sweep(digest_prefixes=[retention.shard_of_the_hour()])
+    retention.sweep(digest_prefixes=[retention.current_shard()])

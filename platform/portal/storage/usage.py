@@ -31,7 +31,7 @@ def register_stored(what: str, counter: Counter) -> None:
     _counters[what] = counter
 
 
-def count_elsewhere(ids: Ids) -> None:
+def exclude_from_files(ids: Ids) -> None:
     """Exclude files from the sort `files`, because another sort counts them."""
     _counted_elsewhere.append(ids)
 

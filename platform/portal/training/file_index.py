@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from portal.core.errors import InvalidInput, SlipwayError, TooLarge
 from portal.storage.archives.limits import GIB, ArchiveLimits
-from portal.storage.archives.names import Places, parts_of
+from portal.storage.archives.names import PathIndex, parts_of
 from portal.storage.archives.tar import read_tar
 
 MAX_FILES = 50_000
@@ -41,7 +41,7 @@ def names_in(pieces: Iterator[bytes]) -> list[str]:
     is no tar, TooLarge for too many files. Nothing is written. The node that unpacks checks again.
     """
     names: list[str] = []
-    places = Places(_LIMITS)
+    places = PathIndex(_LIMITS)
     try:
         for member in read_tar(_Source(pieces), _LIMITS, is_gzip=False):  # type: ignore[arg-type]
             for _ in member.pieces:
@@ -86,7 +86,7 @@ def marks_of(names: Iterable[str]) -> bytes:
     return b"".join(sorted(map(_mark, names)))
 
 
-def is_among(name: str, marks: bytes) -> bool:
+def contains_name(name: str, marks: bytes) -> bool:
     """Return True if a name is among those that the marks were made of."""
     table = _Marks(marks)
     mark = _mark(name)

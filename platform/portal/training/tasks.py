@@ -2,13 +2,13 @@
 
 from datetime import timedelta
 
-from portal.core.enqueue import doorbell
-from portal.training.services.checkpoint_copies import drop_unneeded
+from portal.core.enqueue import background_task
+from portal.training.services.checkpoint_copies import delete_unneeded
 
 PERIODIC = {"training.drop_copies": timedelta(minutes=1)}
 
 
-@doorbell("training.drop_copies")
+@background_task("training.drop_copies")
 def drop_copies() -> None:
     """Delete checkpoints from the store whose jobs will not resume."""
-    drop_unneeded()
+    delete_unneeded()

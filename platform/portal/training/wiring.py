@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from django.db.models import Sum
 
 from portal.experiments.services.job_runs import variables_of
-from portal.storage.usage import count_elsewhere, register_stored
+from portal.storage.usage import exclude_from_files, register_stored
 from portal.training.models import Checkpoint, Job
 from portal.training.presentation import PRESENTATION
 from portal.training.services.checkpoint_copies import (
     limit_bytes,
     newest_copy,
-    tell_where_it_goes_on,
+    record_resume_step,
 )
-from portal.training.services.reports import keep_report
+from portal.training.services.reports import accept_report
 from portal.workloads.ports import CheckpointCopies, Grouping, Kind, register_kind
 from portal.workloads.retries import RetryRule
 from portal.workloads.signals import WorkloadChanged, workload_changed
@@ -56,7 +56,7 @@ JOB = Kind(
     stop_grace_s=30.0,
     warm="torch",
     surroundings=_surroundings,
-    keep_report=keep_report,
+    keep_report=accept_report,
     copies=CheckpointCopies(limit_bytes=limit_bytes, newest=newest_copy),
     # Jobs of a name log to the experiment of that name; see `variables_of`.
     grouping=Grouping(noun="experiment"),
@@ -79,12 +79,12 @@ def _checkpoints() -> Mapping[str, int]:
     return counter
 
 
-def _when_put_back(news: WorkloadChanged) -> None:
+def _on_requeued(news: WorkloadChanged) -> None:
     is_lost = news.state == WorkloadState.QUEUED and news.reason == ReasonCode.NODE_LOST
     if is_lost and news.kind == JOB.name:
-        tell_where_it_goes_on(workload_id=news.workload_id)
+        record_resume_step(workload_id=news.workload_id)
 
 
 register_stored("checkpoints", _checkpoints)
-count_elsewhere(lambda: Checkpoint.objects.order_by().copied().values("file"))
-workload_changed.connect(_when_put_back)
+exclude_from_files(lambda: Checkpoint.objects.order_by().copied().values("file"))
+workload_changed.connect(_on_requeued)

@@ -8,8 +8,8 @@ from portal.accounts.models import Project, User
 from portal.endpoints.models import Endpoint
 from portal.endpoints.services.queries import summaries_of
 from portal.training.models import JobQuerySet
-from portal.web.endpoints import why_of, word_of
-from portal.web.jobs import JobStatus, standings_of
+from portal.web.endpoints import state_label, state_reason
+from portal.web.jobs import JobStatus, job_statuses
 from portal.web.shortlist import Shortlist, shortlist
 from portal.workloads.models import Lease, Workload
 
@@ -26,7 +26,7 @@ def activity_of(user: User, jobs: JobQuerySet, projects: QuerySet[Project]) -> d
         "jobs": standings,
         "any_active": any(not job.is_over for job in standings),
         "endpoints": shown.replaced_by(
-            (it, word_of(it.endpoint), why_of(it.endpoint)) for it in summaries_of(shown)
+            (it, state_label(it.endpoint), state_reason(it.endpoint)) for it in summaries_of(shown)
         ),
         "burn_rate": int(held.aggregate(rate=Sum("nano_usd_per_hour"))["rate"] or 0),
     }
@@ -39,4 +39,4 @@ def _standings(user: User, jobs_row: JobQuerySet) -> Shortlist[JobStatus]:
     if len(jobs) < _SHOWN:
         over = jobs_row.exclude(workload__in=Workload.objects.unfinished()).order_by("-pk")
         jobs += over[: _SHOWN - len(jobs)]
-    return jobs.replaced_by(standings_of(jobs, user))
+    return jobs.replaced_by(job_statuses(jobs, user))

@@ -137,7 +137,7 @@ KINDS = {kind: kind.replace("_", " ") for kind in _KINDS}
 VERBS = tuple(_SENTENCES)
 
 
-def sentence_of(event: AuditEvent) -> str:
+def describe_event(event: AuditEvent) -> str:
     """Describe an audit event, without the actor: `invited bob@example.org to vision`."""
     group = event.project_slug or event.team_slug or "a group"
     if event.verb == "member.add" and event.actor != event.target_label:

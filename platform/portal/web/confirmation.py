@@ -10,7 +10,7 @@ from portal.web.forms.submission import status_of
 
 
 @dataclass(frozen=True)
-class Question:
+class Confirmation:
     """One question. `effects` say, line by line, what happens to what depends on it."""
 
     title: str
@@ -21,7 +21,9 @@ class Question:
     section: str = ""
 
 
-def ask(request: HttpRequest, question: Question, form: forms.Form | None = None) -> HttpResponse:
+def show_confirmation(
+    request: HttpRequest, question: Confirmation, form: forms.Form | None = None
+) -> HttpResponse:
     """Show a confirmation page. Its form posts to the URL of the page itself.
 
     The page opens as a dialog over the page that links to it when scripts run.

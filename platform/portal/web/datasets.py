@@ -31,7 +31,7 @@ class Bar:
 
 
 @dataclass(frozen=True)
-class ShownColumn:
+class ColumnView:
     """A column and the drawing of how its values are distributed."""
 
     facts: ColumnStatistics
@@ -41,13 +41,13 @@ class ShownColumn:
 
 
 @dataclass(frozen=True)
-class ShownTable:
+class TableView:
     """A table of a version."""
 
     row: DataTable
     statistics: TableStatistics
     schema: TableSchema
-    columns: list[ShownColumn]
+    columns: list[ColumnView]
 
     @property
     def columns_left_out(self) -> int:
@@ -60,7 +60,7 @@ class ShownTable:
         return SEPARATORS.get(self.schema.separator, self.schema.separator).lower()
 
 
-def shown_tables(version: Version) -> list[ShownTable]:
+def table_views(version: Version) -> list[TableView]:
     """Return the tables of a version with their columns drawn."""
     result = []
     for row in version.tables.defer("preview").order_by("name"):
@@ -71,11 +71,11 @@ def shown_tables(version: Version) -> list[ShownTable]:
             _column(column, notes.get(column.name, ""))
             for column in statistics.columns[:COLUMNS_SHOWN]
         ]
-        result.append(ShownTable(row, statistics, schema, columns))
+        result.append(TableView(row, statistics, schema, columns))
     return result
 
 
-def _column(column: ColumnStatistics, note: str) -> ShownColumn:
+def _column(column: ColumnStatistics, note: str) -> ColumnView:
     counts = [part.count for part in column.number.histogram] if column.number else []
     counts = counts or [top.count for top in column.top]
     most = max(counts, default=0) or 1
@@ -83,7 +83,7 @@ def _column(column: ColumnStatistics, note: str) -> ShownColumn:
     bars = [Bar(at * _BAR, _HEIGHT - height, height) for at, height in enumerate(heights)]
     everything = column.count + column.missing
     missing_percent = 100 * column.missing / everything if everything else 0.0
-    return ShownColumn(column, missing_percent, bars, note)
+    return ColumnView(column, missing_percent, bars, note)
 
 
 @dataclass(frozen=True)

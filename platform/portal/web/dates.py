@@ -13,7 +13,7 @@ _YEAR_S = 365 * 86_400
 _NOW_S = 10
 
 
-def in_words(timestamp: datetime, now: datetime) -> str:
+def relative_time(timestamp: datetime, now: datetime) -> str:
     """Return the distance of `timestamp` from `now`: `3 minutes ago`, `in 2 days`, `just now`.
 
     `static/slipway/moments.js` does the same in the browser, so that an open page does not age.

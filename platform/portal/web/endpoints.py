@@ -20,7 +20,7 @@ from portal.endpoints.lifecycle import (
 )
 from portal.endpoints.models import Endpoint, Replica, Revision, Rollout
 from portal.endpoints.plans import step_at
-from portal.endpoints.services.queries import EndpointStatus, example_of, why_coming
+from portal.endpoints.services.queries import EndpointStatus, example_of, pending_reason
 from portal.workloads.costs import unix_ms, workload_cost, workload_price
 from portal.workloads.explanations import Explainer
 from slipway.schemas.endpoints import PlanKind
@@ -65,7 +65,7 @@ _PLANS = {
 
 
 @dataclass(frozen=True)
-class Word:
+class StateLabel:
     """A state in one word, and the colour it is shown in."""
 
     word: str
@@ -73,12 +73,12 @@ class Word:
     is_active: bool = False
 
 
-def word_of(endpoint: Endpoint) -> Word:
+def state_label(endpoint: Endpoint) -> StateLabel:
     """Return the state of an endpoint in one word."""
-    return Word(*_ENDPOINTS[endpoint.status], is_active=endpoint.status == _E.CREATING)
+    return StateLabel(*_ENDPOINTS[endpoint.status], is_active=endpoint.status == _E.CREATING)
 
 
-def why_of(endpoint: Endpoint, replicas: Sequence["ReplicaLine"] = ()) -> str:
+def state_reason(endpoint: Endpoint, replicas: Sequence["ReplicaLine"] = ()) -> str:
     """Return why an endpoint is in its state, and what its replicas wait for if they do."""
     waiting = [
         replica for replica in replicas if replica.row.status == _P.STARTING and not replica.node
@@ -103,7 +103,7 @@ class RevisionLine:
     """A revision on a page. `may_return` says that it can be promoted again."""
 
     row: Revision
-    state: Word
+    state: StateLabel
     ready: int
     wanted: int
     may_return: bool
@@ -114,7 +114,7 @@ def revisions_of(standing: EndpointStatus) -> list[RevisionLine]:
     return [
         RevisionLine(
             row=revision,
-            state=Word(*_REVISIONS[revision.status]),
+            state=StateLabel(*_REVISIONS[revision.status]),
             ready=standing.ready[revision.pk],
             wanted=standing.wanted(revision) if revision.status in KEPT else 0,
             may_return=revision.status in (_V.STANDBY, _V.RETIRED) and standing.rollout is None,
@@ -146,7 +146,7 @@ def rollout_of(rollout: Rollout) -> RolloutLine:
         plan=_PLANS.get(rollout.plan, rollout.plan),
         sentence=_sentence(rollout, step.words()),
         steps=[
-            (_share(item), _place(at, rollout.step, has_begun=has_begun))
+            (_share(item), _step_state(at, rollout.step, has_begun=has_begun))
             for at, item in enumerate(rollout.steps)
         ],
         next_at=next_at,
@@ -167,7 +167,7 @@ def _share(step: dict[str, float]) -> str:
     return f"{shadow:g} % copied" if shadow else f"{step['percent']} %"
 
 
-def _place(at: int, step: int, *, has_begun: bool) -> str:
+def _step_state(at: int, step: int, *, has_begun: bool) -> str:
     if not has_begun or at > step:
         return "later"
     return "now" if at == step else "done"
@@ -178,7 +178,7 @@ class ReplicaLine:
     """Replica on a page. Money in nano-USD."""
 
     row: Replica
-    state: Word
+    state: StateLabel
     why: str
     node: str
     cost: int
@@ -202,8 +202,8 @@ def replica_line(replica: Replica, nodes: dict[str, str], explainer: Explainer) 
     ends = replica.status in (_P.STOPPED, _P.FAILED)
     return ReplicaLine(
         row=replica,
-        state=Word(*_REPLICAS[replica.status]),
-        why=replica.reason or why_coming(replica, explainer),
+        state=StateLabel(*_REPLICAS[replica.status]),
+        why=replica.reason or pending_reason(replica, explainer),
         node=nodes.get(replica.workload_id or "", ""),
         cost=workload_cost(workload, until_ms=unix_ms(clock.now())) if workload else 0,
         rate=workload_price(workload) if workload and not ends and workload.leases.all() else 0,
@@ -238,7 +238,7 @@ def example_for(revision: Revision | None) -> str:
         return ""
 
 
-def _one_row(body: Any) -> Any:
+def _first_row_only(body: Any) -> Any:
     """Return a request with its first row alone, which is enough to show how one asks."""
     if not isinstance(body, dict):
         return body
@@ -260,7 +260,9 @@ def _one_row(body: Any) -> Any:
 def snippets_of(endpoint: Endpoint, example: str) -> list[tuple[str, str, str]]:
     """Return how to ask an endpoint from elsewhere: an id, a heading, the text to copy."""
     url = url_of(endpoint)
-    body = json.dumps(_one_row(json.loads(example))) if example else '{"inputs": [[1.0, 2.0]]}'
+    body = (
+        json.dumps(_first_row_only(json.loads(example))) if example else '{"inputs": [[1.0, 2.0]]}'
+    )
     curl = (
         f"curl {shlex.quote(url)} \\\n"
         '  -H "Authorization: Bearer $SLIPWAY_ENDPOINT_KEY" \\\n'

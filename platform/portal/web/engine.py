@@ -9,7 +9,7 @@ from django.utils.safestring import SafeString, mark_safe
 from portal.core.text import whole_characters
 
 
-class WholeTemplate(Template):
+class EncodableTemplate(Template):
     """A template whose result never fails to be encoded.
 
     Names, notebooks, logs and tags come from user code, and JSON may hold half a surrogate pair. A
@@ -24,13 +24,13 @@ class WholeTemplate(Template):
         return mark_safe(whole_characters(text))  # noqa: S308  (rendered by the template)
 
 
-class WholeTemplates(DjangoTemplates):
+class EncodableTemplates(DjangoTemplates):
     """Django's templates, each of them whole."""
 
-    def from_string(self, template_code: str) -> WholeTemplate:
+    def from_string(self, template_code: str) -> EncodableTemplate:
         """Return a template made of text."""
-        return WholeTemplate(self.engine.from_string(template_code), self)
+        return EncodableTemplate(self.engine.from_string(template_code), self)
 
-    def get_template(self, template_name: str) -> WholeTemplate:
+    def get_template(self, template_name: str) -> EncodableTemplate:
         """Return a template by its name, or raise TemplateDoesNotExist."""
-        return WholeTemplate(super().get_template(template_name).template, self)
+        return EncodableTemplate(super().get_template(template_name).template, self)

@@ -38,7 +38,7 @@ def jobs_of(project: Project) -> JobQuerySet:
     return Job.objects.of_project(project).prefetch_related("workload__leases__node")
 
 
-def jobs_in_sight(principal: Principal) -> JobQuerySet:
+def visible_jobs(principal: Principal) -> JobQuerySet:
     """Return the jobs of every project the person sees, with what a list of them shows."""
     jobs = Job.objects.filter(workload__project__in=principal.projects().live())
     jobs = jobs.select_related("workload__project", "workload__tier", "workload__submitted_by")
@@ -53,13 +53,13 @@ def job_of(project: Project, job_id: str) -> Job:
     return job
 
 
-def standing_of(job: Job, viewer: User) -> JobStatus:
+def job_status(job: Job, viewer: User) -> JobStatus:
     """Return the status of one job."""
     why = Explainer(viewer).explain(job.workload)
     return JobStatus.of(job.workload, why, job=job)
 
 
-def standings_of(
+def job_statuses(
     jobs: Sequence[Job], viewer: User, *, explains_first: bool = False
 ) -> list[JobStatus]:
     """Return the status of several jobs, with a fixed number of queries.
@@ -67,15 +67,15 @@ def standings_of(
     Waiting jobs have their position in the queue. With `explains_first`, the first in the queue has
     the full explanation, for jobs of one project.
     """
-    positions = _positions(jobs)
+    positions = _queue_positions(jobs)
     explainer = Explainer(viewer) if explains_first else None
     return [
-        JobStatus.of(job.workload, _brief(job.workload, positions, explainer), job=job)
+        JobStatus.of(job.workload, _short_reason(job.workload, positions, explainer), job=job)
         for job in jobs
     ]
 
 
-def _positions(jobs: Sequence[Job]) -> dict[str, int]:
+def _queue_positions(jobs: Sequence[Job]) -> dict[str, int]:
     """Return the places in the queues of their projects of jobs that wait, from 1."""
     waiting = {job.workload.project_id for job in jobs if job.workload.status == _S.QUEUED}
     if not waiting:
@@ -89,7 +89,9 @@ def _positions(jobs: Sequence[Job]) -> dict[str, int]:
     return positions
 
 
-def _brief(workload: Workload, positions: dict[str, int], explainer: Explainer | None) -> str:
+def _short_reason(
+    workload: Workload, positions: dict[str, int], explainer: Explainer | None
+) -> str:
     state = workload.status
     if state == _S.QUEUED:
         place = positions.get(workload.pk)
@@ -98,13 +100,13 @@ def _brief(workload: Workload, positions: dict[str, int], explainer: Explainer |
         ahead = "many are" if place is None else f"{place - 1} are" if place > 2 else "1 is"
         return f"Waiting: {ahead} ahead of it in the queue of its project."
     if state in (_S.PLACED, _S.STARTING, _S.RUNNING):
-        return _where(workload)
+        return _location_text(workload)
     if state == _S.SUBMITTED:
         return f"Held back: {workload.hold or 'it is being admitted.'}"
     return workload.reason_text
 
 
-def _where(workload: Workload) -> str:
+def _location_text(workload: Workload) -> str:
     leases = present_leases(workload)
     names = sorted({lease.node.name for lease in leases})
     place = f"node {names[0]}" if len(names) == 1 else f"{len(names)} nodes"

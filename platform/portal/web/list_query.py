@@ -28,7 +28,7 @@ class ListPage(Generic[M]):
     filtered: bool
 
 
-def word(request: HttpRequest, name: str) -> str:
+def search_parameter(request: HttpRequest, name: str) -> str:
     """Return one query parameter that is safe to search for, or raise InvalidInput."""
     text = request.GET.get(name, "").strip()
     if len(text) > _LONGEST or forbidden_character(text) is not None:

@@ -22,7 +22,7 @@ from portal.web.sse import HEARTBEAT_S, PageHub, PageStream
 from portal.web.sse_auth import PageListener
 from portal.workloads.lifecycle import ENDS
 from portal.workloads.models import Workload
-from portal.workloads.services.logs import LogPlace, log_places
+from portal.workloads.services.logs import LogLocation, log_locations
 
 BRISK_S, CALM_S = 0.2, 0.5
 ASK_S = 1.0
@@ -47,13 +47,13 @@ class LogPosition:
 class LogStatus:
     """State of a log in the database: its location if any, the latest attempt, whether it ended."""
 
-    log: LogPlace | None
+    log: LogLocation | None
     newest: int
     is_over: bool
 
 
 @dataclass(frozen=True)
-class Look:
+class LogPoll:
     """Result of one poll of the log: text, and the range of bytes skipped before it."""
 
     piece: LogChunk | None
@@ -76,7 +76,7 @@ async def follow(
                 if event:
                     yield event
             if stream.is_cut:
-                yield _written("cut", {})
+                yield _format_event("cut", {})
     except RateLimited as error:
         yield f"retry: {1000 * (error.retry_after_s or 10)}\n\n".encode()
 
@@ -85,14 +85,14 @@ async def _events(hub: PageHub, place: LogPosition) -> AsyncIterator[bytes]:
     """Yield events until the log is complete, or none if there is nothing to send."""
     loop = asyncio.get_running_loop()
     moved_s = spoke_s = loop.time()
-    standing, asked_s = await hub.ask(lambda: standing_of(place)), loop.time()
+    standing, asked_s = await hub.ask(lambda: log_status(place)), loop.time()
     while True:
         if loop.time() - asked_s >= ASK_S:
-            standing, asked_s = await hub.ask(lambda: standing_of(place)), loop.time()
+            standing, asked_s = await hub.ask(lambda: log_status(place)), loop.time()
         log_place = standing.log
-        look = await hub.read(lambda log=log_place: look_at(place, log))  # type: ignore[misc]
+        look = await hub.read(lambda log=log_place: poll_log(place, log))  # type: ignore[misc]
         if look.gap:
-            yield _written("gap", {"start": look.gap[0], "end": look.gap[1]})
+            yield _format_event("gap", {"start": look.gap[0], "end": look.gap[1]})
         if look.piece is not None and look.piece.text:
             yield _piece_written(look.piece)
             place.start = look.piece.end
@@ -102,10 +102,10 @@ async def _events(hub: PageHub, place: LogPosition) -> AsyncIterator[bytes]:
         if standing.newest > place.attempt and is_told:
             place.attempt, place.start = standing.newest, 0
             asked_s = 0.0
-            yield _written("attempt", {"attempt": place.attempt})
+            yield _format_event("attempt", {"attempt": place.attempt})
             continue
         if standing.is_over and is_told:
-            yield _written("complete", {})
+            yield _format_event("complete", {})
             return
         if loop.time() - spoke_s >= HEARTBEAT_S:
             spoke_s = loop.time()
@@ -116,35 +116,35 @@ async def _events(hub: PageHub, place: LogPosition) -> AsyncIterator[bytes]:
         await asyncio.sleep(CALM_S if calm else BRISK_S)
 
 
-def standing_of(place: LogPosition) -> LogStatus:
+def log_status(place: LogPosition) -> LogStatus:
     """Return the job's state, and the location of the log."""
     workload = Workload.objects.get(pk=place.workload_id)
-    items = log_places(
+    items = log_locations(
         workload=workload, rank=place.rank, attempt=place.attempt, most_ranks=place.rank + 1
     )
     return LogStatus(items[0] if items else None, workload.epoch, workload.status in ENDS)
 
 
-def look_at(place: LogPosition, log: LogPlace | None) -> Look:
+def poll_log(place: LogPosition, log: LogLocation | None) -> LogPoll:
     """Read on from a position. Move it near the end if it is too far behind or not set."""
     if log is None:
-        return Look(None, None)
+        return LogPoll(None, None)
     start = place.start
     piece = piece_at(log, start=2**60 if start is None else start, most_bytes=PIECE_BYTES)
     behind = piece.size - piece.start
     near = max(0, piece.size - TAIL_BYTES)
     if start is not None and behind <= MOST_BEHIND_BYTES:
-        return Look(piece, None)
+        return LogPoll(piece, None)
     gap = (piece.start, near) if start is not None else None
     piece = piece_at(log, start=near, most_bytes=PIECE_BYTES)
     place.start = piece.start
-    return Look(piece, gap)
+    return LogPoll(piece, gap)
 
 
 def _piece_written(piece: LogChunk) -> bytes:
     details = {"start": piece.start, "end": piece.end, "size": piece.size, "text": piece.text}
-    return f"id: {piece.end}\n".encode() + _written("log", details)
+    return f"id: {piece.end}\n".encode() + _format_event("log", details)
 
 
-def _written(event: str, details: dict[str, Any]) -> bytes:
+def _format_event(event: str, details: dict[str, Any]) -> bytes:
     return f"event: {event}\ndata: {json.dumps(details)}\n\n".encode()

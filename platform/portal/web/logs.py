@@ -10,7 +10,7 @@ from django.http import HttpRequest
 
 from portal.core.errors import InvalidInput, NotFound
 from portal.workloads.models import Workload
-from portal.workloads.services.logs import LogPlace, RankLog, log_of, log_places, read_log
+from portal.workloads.services.logs import LogLocation, RankLog, log_locations, log_of, read_log
 from slipway.schemas.truncation import shorten
 
 TAIL_BYTES = 64 * 1024
@@ -49,13 +49,13 @@ def piece_of(
     workload: Workload, *, attempt: int, rank: int, start: int, most_bytes: int
 ) -> LogChunk:
     """Read whole characters from byte `start` on, or raise NotFound if there is no such log."""
-    items = log_places(workload=workload, rank=rank, attempt=attempt, most_ranks=rank + 1)
+    items = log_locations(workload=workload, rank=rank, attempt=attempt, most_ranks=rank + 1)
     if not items:
         raise NotFound
     return piece_at(items[0], start=start, most_bytes=most_bytes)
 
 
-def piece_at(log: LogPlace, *, start: int, most_bytes: int) -> LogChunk:
+def piece_at(log: LogLocation, *, start: int, most_bytes: int) -> LogChunk:
     """Read whole characters from byte `start` on, without a database query.
 
     A character that is not completely written yet is left for the next read.

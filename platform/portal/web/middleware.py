@@ -21,7 +21,7 @@ class PageMiddleware:
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         response = self.get_response(request)
-        if _opened_as_page(request) and response.status_code == 405 and not response.content:
+        if _is_page_request(request) and response.status_code == 405 and not response.content:
             response = no_page(request, response)
         response.headers.setdefault("Permissions-Policy", _PERMISSIONS)
         response.headers.setdefault("Cross-Origin-Resource-Policy", "same-origin")
@@ -45,7 +45,7 @@ class PageMiddleware:
         return error_page(request, error)
 
 
-def _opened_as_page(request: HttpRequest) -> bool:
+def _is_page_request(request: HttpRequest) -> bool:
     """Return whether a browser shows the response as a page of the portal, not of an API."""
     is_ours = not request.path.startswith(("/api/", "/mlflow/", "/hub/"))
     return is_ours and request.method == "GET" and "text/html" in request.headers.get("Accept", "")

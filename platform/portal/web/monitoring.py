@@ -94,7 +94,7 @@ def tag_of(verdict: VerdictName) -> VerdictTag:
     return VerdictTag(*VERDICTS[verdict])
 
 
-def words_of(verdict: VerdictName) -> str:
+def describe_verdict(verdict: VerdictName) -> str:
     """Return what a verdict means."""
     return _WORDS[verdict]
 
@@ -163,7 +163,9 @@ def _line(row: PredictionRow) -> PredictionListRow:
 
 
 def _cells(values: Mapping[str, Any]) -> Cells:
-    there = [(name, _written(name, value)) for name, value in values.items() if value is not None]
+    there = [
+        (name, _format_value(name, value)) for name, value in values.items() if value is not None
+    ]
     return sorted(there, key=_naturally)
 
 
@@ -173,7 +175,7 @@ def _naturally(cell: tuple[str, str]) -> list[tuple[int, int, str]]:
     return [(1, int(part), "") if part.isdecimal() else (0, 0, part) for part in parts if part]
 
 
-def _written(name: str, value: Any) -> str:
+def _format_value(name: str, value: Any) -> str:
     """Return a value with all its digits, but for a probability that Slipway computed."""
     if not isinstance(value, float):
         return str(value)

@@ -11,9 +11,9 @@ from portal.core.errors import InvalidInput
 from portal.notebooks.models import NotebookFile, NotebookRun, NotebookVersion
 from portal.notebooks.services.files import version_of
 from portal.notebooks.services.files_runs import Reproducibility as Reproducible
-from portal.notebooks.services.files_runs import standing_of as reproducible
-from portal.web.jobs import JobStatus, jobs_of, standings_of
-from portal.web.list_query import word
+from portal.notebooks.services.files_runs import reproducibility_of as reproducible
+from portal.web.jobs import JobStatus, job_statuses, jobs_of
+from portal.web.list_query import search_parameter
 from portal.web.shortlist import Shortlist, shortlist
 
 RUNS_SHOWN = 10
@@ -28,7 +28,7 @@ BADGES = {
 
 
 @dataclass(frozen=True)
-class ShownNotebook:
+class NotebookFileView:
     """A notebook with its badge."""
 
     file: NotebookFile
@@ -39,7 +39,7 @@ class ShownNotebook:
 
 
 @dataclass(frozen=True)
-class ShownRun:
+class NotebookRunView:
     """A verification or a run: the status of its job and its findings."""
 
     run: NotebookRun
@@ -54,34 +54,34 @@ class ShownRun:
         return f"cell {self.it.step} of {self.run.version.cells}"
 
 
-def shown_notebook(file: NotebookFile, latest: NotebookVersion | None = None) -> ShownNotebook:
+def notebook_view(file: NotebookFile, latest: NotebookVersion | None = None) -> NotebookFileView:
     """Describe a notebook of `NotebookFileQuerySet.of_project`."""
     badge = reproducible(file)
     words, tone = BADGES[badge.badge]
-    return ShownNotebook(file, latest or version_of(file, None), badge, words, tone)
+    return NotebookFileView(file, latest or version_of(file, None), badge, words, tone)
 
 
-def shown_runs(project: Project, runs: Sequence[NotebookRun], viewer: User) -> list[ShownRun]:
+def run_views(project: Project, runs: Sequence[NotebookRun], viewer: User) -> list[NotebookRunView]:
     """Return the status of the jobs of some runs, with a fixed number of queries."""
     jobs = jobs_of(project).filter(workload_id__in=[run.pk for run in runs])
-    known = {it.workload.pk: it for it in standings_of(list(jobs), viewer)}
+    known = {it.workload.pk: it for it in job_statuses(list(jobs), viewer)}
     return [
-        ShownRun(run, known[run.pk], (run.report or {}).get("findings", ()))
+        NotebookRunView(run, known[run.pk], (run.report or {}).get("findings", ()))
         for run in runs
         if run.pk in known
     ]
 
 
-def recent_runs(file: NotebookFile, viewer: User) -> Shortlist[ShownRun]:
+def recent_runs(file: NotebookFile, viewer: User) -> Shortlist[NotebookRunView]:
     """Return the newest verifications and runs of a notebook."""
     notebook_runs = NotebookRun.objects.of_project(file.project).filter(version__file=file)
     runs = shortlist(notebook_runs.order_by("-pk"), RUNS_SHOWN)
-    return runs.replaced_by(shown_runs(file.project, runs, viewer))
+    return runs.replaced_by(run_views(file.project, runs, viewer))
 
 
-def asked_version(request: HttpRequest, file: NotebookFile, name: str) -> NotebookVersion:
+def requested_version(request: HttpRequest, file: NotebookFile, name: str) -> NotebookVersion:
     """Return the requested version, by default the newest, or raise InvalidInput."""
-    return numbered_version(file, word(request, name))
+    return numbered_version(file, search_parameter(request, name))
 
 
 def numbered_version(file: NotebookFile, text: str) -> NotebookVersion:

@@ -41,7 +41,7 @@ class StartStep:
 
 
 @dataclass(frozen=True)
-class ServerStanding:
+class ServerStatus:
     """Status of a server. Money in nano-USD. `rate` is the present cost per hour."""
 
     server: Server
@@ -106,23 +106,23 @@ def servers_of(project: Project) -> ServerQuerySet:
     return Server.objects.of_project(project)
 
 
-def standing_of_server(server: Server, viewer: User) -> ServerStanding:
+def server_status(server: Server, viewer: User) -> ServerStatus:
     """Return the status of one server."""
-    return standings_of_servers([server], viewer)[0]
+    return server_statuses([server], viewer)[0]
 
 
-def standings_of_servers(servers: Sequence[Server], viewer: User) -> list[ServerStanding]:
+def server_statuses(servers: Sequence[Server], viewer: User) -> list[ServerStatus]:
     """Return the status of several servers."""
     explainer = Explainer(viewer)
-    return [_standing(server, viewer, explainer) for server in servers]
+    return [_build_status(server, viewer, explainer) for server in servers]
 
 
-def _standing(server: Server, viewer: User, explainer: Explainer) -> ServerStanding:
+def _build_status(server: Server, viewer: User, explainer: Explainer) -> ServerStatus:
     word, tone = _WORDS[server.status]
     workload = server.workload
     leases = list(workload.leases.all()) if workload is not None else []
     price = price_of(server)
-    return ServerStanding(
+    return ServerStatus(
         server=server,
         word=word,
         tone=tone,

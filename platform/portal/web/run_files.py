@@ -20,7 +20,7 @@ from portal.accounts.models import Project
 from portal.accounts.principal import require_principal
 from portal.core import clock
 from portal.core.errors import NotFound, SlipwayError
-from portal.datasets.table_process import TableUnreadable, peek_at_parquet
+from portal.datasets.table_process import TableUnreadable, preview_parquet
 from portal.experiments.gates import link_target
 from portal.experiments.ports import Artifact, RunDetail
 from portal.experiments.services.artifacts import artifact_of, artifacts_of, read_artifact
@@ -71,7 +71,7 @@ class FilePreview:
     why: str = ""
 
 
-def shown_artifacts(request: HttpRequest, project: Project, run: RunDetail) -> dict[str, Any]:
+def artifacts_context(request: HttpRequest, project: Project, run: RunDetail) -> dict[str, Any]:
     """Return the folder that `path` names, or the file's preview with the folder it is in."""
     path = request.GET.get("path", "").strip("/")
     values: dict[str, Any] = {"path": path, "crumbs": [], "preview": None, "artifacts_fault": ""}
@@ -128,7 +128,7 @@ def _unread(artifact: Artifact) -> str:
     return f"Only the first {PREVIEW_BYTES:,} of {artifact.size_bytes:,} bytes are shown."
 
 
-def _not_shown(**counts: int) -> str:
+def _omission_note(**counts: int) -> str:
     """Return a sentence with the numbers of what is not shown, empty where all is shown."""
     parts = [
         f"{count:,} more {noun[:-1] if count == 1 else noun}"
@@ -171,7 +171,7 @@ def _table(preview: FilePreview, content: str, separator: str) -> FilePreview:
             [(name, "") for name in shown[0]],
             [[*row] for row in shown[1:]],
         )
-    preview.left_out = _not_shown(
+    preview.left_out = _omission_note(
         rows=0 if unread else len(rows) - len(shown),
         columns=max((len(row) for row in rows), default=0) - TABLE_COLUMNS,
     )
@@ -192,7 +192,7 @@ def _parquet(preview: FilePreview, project: Project, run: RunDetail) -> FilePrev
         project_id=project.pk, run=run, artifact=artifact, length=artifact.size_bytes
     )
     try:
-        values = peek_at_parquet(pieces, name=artifact.name, size_bytes=artifact.size_bytes)
+        values = preview_parquet(pieces, name=artifact.name, size_bytes=artifact.size_bytes)
     except TableUnreadable as error:
         preview.why = f"{error} Download it to see it."
         return preview
@@ -205,7 +205,7 @@ def _parquet(preview: FilePreview, project: Project, run: RunDetail) -> FilePrev
     preview.lines = [row[:TABLE_COLUMNS] for row in rows[:TABLE_ROWS]]
     is_read = values["statistics"]["is_complete"]
     more_rows = values["statistics"]["rows"] - len(preview.lines) if is_read else 0
-    sentences = [_not_shown(rows=more_rows, columns=len(columns) - TABLE_COLUMNS)]
+    sentences = [_omission_note(rows=more_rows, columns=len(columns) - TABLE_COLUMNS)]
     if not is_read:
         sentences.insert(0, f"The first {len(preview.lines)} rows are shown; the file has more.")
     preview.left_out = " ".join(filter(None, sentences))
@@ -220,7 +220,7 @@ def _notebook(preview: FilePreview, content: bytes) -> FilePreview:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         preview.why = "This notebook cannot be read; download it."
         return preview
-    preview.kind, preview.left_out = "notebook", _not_shown(cells=len(cells) - MOST_CELLS)
+    preview.kind, preview.left_out = "notebook", _omission_note(cells=len(cells) - MOST_CELLS)
     return preview
 
 

@@ -152,15 +152,15 @@ def row_of(run: RunFacts, columns: Sequence[RunField]) -> RunRow:
         lasted = max(0, run.ended_ms - run.started_ms) / 1000
     return RunRow(
         run=run,
-        word=word_of(run.status),
+        word=status_label(run.status),
         tone=_TONES.get(run.status, ""),
-        began=moment(run.started_ms),
+        began=datetime_from_ms(run.started_ms),
         lasted_s=lasted,
         cells=[_cell(run, column) for column in columns],
     )
 
 
-def word_of(status: str) -> str:
+def status_label(status: str) -> str:
     """Return the word for the status of a run."""
     return _WORDS.get(status, status.lower())
 
@@ -183,14 +183,14 @@ def number(value: float) -> str:
     return f"{value:.6g}"
 
 
-def moment(milliseconds: int | None) -> datetime | None:
+def datetime_from_ms(milliseconds: int | None) -> datetime | None:
     """Return a datetime from milliseconds since 1970."""
     if milliseconds is None or not 0 <= milliseconds <= _LAST_MS:
         return None
     return datetime.fromtimestamp(milliseconds / 1000, UTC)
 
 
-def narrowed_to(view: View, group: RunGroup) -> str:
+def group_query(view: View, group: RunGroup) -> str:
     """Return the query of the runs of one group."""
     by = parse_field(view.group, name="group")
     if group.value is None:

@@ -21,7 +21,7 @@ from django.db.models import Min
 from portal.core.errors import RateLimited
 from portal.core.event_hub import EventHub, Listener, OpenStream, StreamLimit
 from portal.web.models import LiveEvent
-from portal.web.sse_auth import PageListener, still_allowed
+from portal.web.sse_auth import PageListener, authorized_listeners
 
 POLL_S = 0.5
 HEARTBEAT_S = 15.0
@@ -90,7 +90,7 @@ class PageHub(EventHub[PageStream]):
 
     def allowed(self, listeners: Collection[Listener]) -> Collection[Listener]:
         """Return the listeners whose pages would still open."""
-        return still_allowed(cast("Collection[PageListener]", listeners))
+        return authorized_listeners(cast("Collection[PageListener]", listeners))
 
     def _new_rows(self) -> list[tuple[int, str, str]]:
         rows = LiveEvent.objects.filter(pk__gt=self.settled).order_by("pk")
@@ -121,18 +121,18 @@ class PageHub(EventHub[PageStream]):
             self._seen = {n: at for n, at in self._seen.items() if n > self.settled}
 
 
-async def rings_for(listener: PageListener, since: int) -> AsyncIterator[bytes]:
+async def event_stream(listener: PageListener, since: int) -> AsyncIterator[bytes]:
     """Stream server-sent events to one page: first what it missed since event `since`."""
     hub = PageHub.current()
     try:
         with hub.joined(PageStream.of(listener)) as stream:
             await hub.started()
             yield f"retry: {RETRY_MS}\nid: {hub.settled}\n\n".encode()
-            for what in await hub.ask(lambda: _missed(listener, since)):
+            for what in await hub.ask(lambda: _missed_events(listener, since)):
                 stream.queue(what)
             while not stream.is_ended:
                 yield await _next(stream, hub)
-            yield _written(stream, hub)
+            yield _format_pending(stream, hub)
     except RateLimited as error:
         yield f"retry: {1000 * (error.retry_after_s or 10)}\n\n".encode()
 
@@ -143,16 +143,16 @@ async def _next(stream: PageStream, hub: PageHub) -> bytes:
             await stream.changed.wait()
     except TimeoutError:
         return b": still here\n\n"
-    return b"" if stream.is_ended else _written(stream, hub)
+    return b"" if stream.is_ended else _format_pending(stream, hub)
 
 
-def _written(stream: PageStream, hub: PageHub) -> bytes:
+def _format_pending(stream: PageStream, hub: PageHub) -> bytes:
     events, stream.waiting = stream.waiting, {}
     stream.changed.clear()
     return "".join(f"event: {what}\nid: {hub.settled}\ndata: \n\n" for what in events).encode()
 
 
-def _missed(listener: PageListener, since: int) -> list[str]:
+def _missed_events(listener: PageListener, since: int) -> list[str]:
     """Return the events after event `since`, or STALE if it precedes the stored events."""
     oldest = LiveEvent.objects.aggregate(oldest=Min("pk"))["oldest"]
     if since and oldest is not None and since < oldest - 1:

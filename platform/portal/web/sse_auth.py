@@ -48,13 +48,13 @@ def listener_of(user: User, session_key: str, group: Group | None = None) -> Pag
     )
 
 
-def still_allowed(listeners: Iterable[PageListener]) -> set[PageListener]:
+def authorized_listeners(listeners: Iterable[PageListener]) -> set[PageListener]:
     """Return those who may listen on, as the gates of their pages would say now.
 
     Asks a fixed number of queries, however many listen.
     """
     listeners = list(listeners)
-    people = {user.pk: user for user in _people(listeners)}
+    people = {user.pk: user for user in _active_users(listeners)}
     sessions = _sessions(listeners)
     roles = _Roles(listeners)
     return {
@@ -67,7 +67,7 @@ def still_allowed(listeners: Iterable[PageListener]) -> set[PageListener]:
     }
 
 
-def _people(listeners: list[PageListener]) -> Iterable[User]:
+def _active_users(listeners: list[PageListener]) -> Iterable[User]:
     ids = {listener.user_id for listener in listeners}
     return User.objects.filter(pk__in=ids, is_active=True)
 

@@ -16,27 +16,27 @@ _last_sweep_s = [0.0]
 
 
 def _write(news: AccountsChanged) -> None:
-    _ring(news.topic, news.what)
+    _publish(news.topic, news.what)
 
 
 def _write_workload(news: WorkloadChanged) -> None:
-    _ring(news.project_id, "jobs")
+    _publish(news.project_id, "jobs")
 
 
 def _write_runs(news: RunsChanged) -> None:
-    _ring(news.project_id, "runs")
+    _publish(news.project_id, "runs")
 
 
 def _write_node(_news: NodeChanged) -> None:
-    _ring(INSTALLATION, "nodes")
+    _publish(INSTALLATION, "nodes")
 
 
-def _ring(topic: str, what: str) -> None:
+def _publish(topic: str, what: str) -> None:
     LiveEvent.objects.create(topic=topic, what=what)
-    _sweep_now_and_then()
+    _sweep_if_due()
 
 
-def _sweep_now_and_then() -> None:
+def _sweep_if_due() -> None:
     """Each write also deletes old rows, so that the table stays small without a process."""
     now_s = time.monotonic()
     with _sweeping:

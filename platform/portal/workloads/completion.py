@@ -9,7 +9,7 @@ from typing import Any
 from portal.compute.lifecycle import LEASE
 from portal.compute.models import Node
 from portal.core import clock
-from portal.workloads.fairness import charged
+from portal.workloads.fairness import charge
 from portal.workloads.lifecycle import ACTIVE, LeaseState, StopOutcome, end_of_stop
 from portal.workloads.models import Lease, Share, Workload
 from portal.workloads.retries import LOSSES, NEXT_STEPS, TaskEnd, root_cause
@@ -43,17 +43,17 @@ def close_lease(
     for column, value in changes.items():
         setattr(lease, column, value)
     Node.objects.release(lease.node_id, amount=lease.amount)
-    _settle_shares(lease, at)
+    _charge_shares(lease, at)
     lease_closed.send_on_commit(LeaseClosed(lease.pk, lease.workload_id, lease.project_id))
     return True
 
 
-def _settle_shares(lease: Lease, at: datetime) -> None:
+def _charge_shares(lease: Lease, at: datetime) -> None:
     """Subtract the lease from the running totals, and charge what is not charged yet."""
     at_s = at.timestamp()
     seconds = max(0.0, at_s - lease.charged_to_ms / 1000)
     for share in Share.objects.of(lease.project_id, lease.team_id).select_for_update(no_key=True):
-        score = charged(share.score, cpu_seconds=seconds * lease.fair_millis / 1000, at_s=at_s)
+        score = charge(share.score, cpu_seconds=seconds * lease.fair_millis / 1000, at_s=at_s)
         Share.objects.filter(pk=share.pk).update(
             cpu_millis=share.cpu_millis - lease.cpu_millis,
             gpus=share.gpus - lease.gpus,
@@ -89,11 +89,11 @@ def begin_stopping(
         announce(workload)
     elif not move(workload, WorkloadState.STOPPING, kind="stopping", message=text, **details):
         return False
-    wake_nodes_of(workload)
+    notify_nodes(workload)
     return True
 
 
-def wake_nodes_of(workload: Workload, *, but_index: int | None = None) -> None:
+def notify_nodes(workload: Workload, *, but_index: int | None = None) -> None:
     """Notify the agents that run tasks of this workload to poll again."""
     leases = Lease.objects.of_epoch(workload).open()
     if but_index is not None:
@@ -101,12 +101,12 @@ def wake_nodes_of(workload: Workload, *, but_index: int | None = None) -> None:
     Node.objects.wake(leases.values_list("node_id", flat=True))
 
 
-def settle(workload: Workload) -> None:
+def advance_workload(workload: Workload) -> None:
     """Carry the workload on after some of its leases have closed."""
     if workload.status not in ACTIVE:
         return
     leases = list(Lease.objects.of_epoch(workload).order_by("index"))
-    ends = [_end_of(lease) for lease in leases if not lease.is_open]
+    ends = [_task_end(lease) for lease in leases if not lease.is_open]
     if len(ends) == len(leases):
         _conclude(workload, leases, ends)
     elif workload.status != WorkloadState.STOPPING:
@@ -117,18 +117,18 @@ def settle(workload: Workload) -> None:
                 workload,
                 plan=StopOutcome.JUDGE,
                 reason=cause.reason,
-                text=f"Stopping the other tasks: {sentence_of(cause, workload.nodes)}",
+                text=f"Stopping the other tasks: {describe_end(cause, workload.nodes)}",
             )
 
 
-def _end_of(lease: Lease) -> TaskEnd:
+def _task_end(lease: Lease) -> TaskEnd:
     assert lease.ended_at is not None  # noqa: S101  (only closed leases come here)
     return TaskEnd(
         lease.index, ReasonCode(lease.reason), lease.ended_at, lease.exit_code, lease.message
     )
 
 
-def sentence_of(end: TaskEnd, tasks: int) -> str:
+def describe_end(end: TaskEnd, tasks: int) -> str:
     """Describe the end of a task in a sentence."""
     who = f"task {end.index} " if tasks > 1 else ""
     if end.message:
@@ -156,28 +156,30 @@ def _conclude(workload: Workload, leases: list[Lease], ends: list[TaskEnd]) -> N
         "log_tail": tail,
         "ended_at": max(end.ended_at for end in ends),
     }
-    sentence = sentence_of(cause, workload.nodes)
+    sentence = describe_end(cause, workload.nodes)
     if all(end.reason == ReasonCode.COMPLETED for end in ends):
         _end(workload, WorkloadState.SUCCEEDED, ReasonCode.COMPLETED, "Completed.", **details)
     elif workload.plan == StopOutcome.STOP:
         reason = ReasonCode(workload.reason)
         _end(workload, end_of_stop(reason), reason, workload.reason_text, **details)
     elif workload.plan == StopOutcome.REQUEUE or cause.reason == ReasonCode.PREEMPTED:
-        put_back(workload, ReasonCode.PREEMPTED, workload.reason_text or sentence)
+        requeue(workload, ReasonCode.PREEMPTED, workload.reason_text or sentence)
     elif cause.reason in _ASKED_FOR:
         _end(workload, WorkloadState.STOPPED, cause.reason, sentence, **details)
     else:
-        _judge(workload, cause, sentence, details)
+        _retry_or_fail(workload, cause, sentence, details)
 
 
-def _judge(workload: Workload, cause: TaskEnd, message: str, details: dict[str, Any]) -> None:
+def _retry_or_fail(
+    workload: Workload, cause: TaskEnd, message: str, details: dict[str, Any]
+) -> None:
     """An end nobody asked for: run again if the rule of the workload allows it."""
     lost = cause.reason in LOSSES
     failures = workload.failures + (not lost)
     losses = workload.losses + lost
     counts = {"failures": failures, "losses": losses}
     if workload.retry_rule.allows(cause.reason, failures=failures, losses=losses):
-        put_back(workload, cause.reason, f"Running again: {message}", **counts)
+        requeue(workload, cause.reason, f"Running again: {message}", **counts)
         return
     target = WorkloadState.LOST if lost else WorkloadState.FAILED
     tried = f" (after {workload.epoch} attempts)" if workload.epoch > 1 else ""
@@ -200,7 +202,7 @@ def _end(
     )
 
 
-def put_back(workload: Workload, reason: ReasonCode, text: str, **details: Any) -> None:
+def requeue(workload: Workload, reason: ReasonCode, text: str, **details: Any) -> None:
     """Requeue the workload, in its old position. Every lease must be closed."""
     move(
         workload,

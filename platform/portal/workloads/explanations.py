@@ -14,12 +14,12 @@ from portal.compute.models import Node, Quota
 from portal.compute.resources import Amount, amount_text, count_noun, cpus_text
 from portal.core import clock
 from portal.core.problems import problem_of
-from portal.workloads.feasibility import is_gang_without_network, why_never
+from portal.workloads.feasibility import infeasible_reason, is_gang_without_network
 from portal.workloads.models import Lease, Share, Workload
-from portal.workloads.placement import Capacity, Site, Spot, missing_part
+from portal.workloads.placement import Capacity, FreeCapacity, Site, missing_part
 from portal.workloads.ports import kind_of
 from portal.workloads.scheduling import read_sites
-from slipway.schemas.truncation import name_some
+from slipway.schemas.truncation import join_names
 from slipway.schemas.workloads import WorkloadState
 
 MAX_POSITION = 1000
@@ -64,11 +64,11 @@ class Explainer:
         verb = "Running" if workload.status == WorkloadState.RUNNING else "Starting"
         if not nodes:  # its leases were just closed, and the next pass has not run yet
             return f"{verb}: its node released it; Slipway is deciding whether to restart it."
-        where = f"node {nodes[0]}" if len(nodes) == 1 else f"nodes {name_some(nodes, 10)}"
+        where = f"node {nodes[0]}" if len(nodes) == 1 else f"nodes {join_names(nodes, 10)}"
         quiet = sorted({lease.node.name for lease in leases if lease.node.is_quiet()})
         if quiet:
             seen = min(filter(None, (lease.node.last_seen_at for lease in leases)), default=None)
-            return f"{verb} on {where}, but node {quiet[0]} {_last_heard(seen)}."
+            return f"{verb} on {where}, but node {quiet[0]} {_last_heartbeat_text(seen)}."
         doing = next((lease.message for lease in leases if lease.message), "")
         steps = [lease.step for lease in leases if lease.step is not None]
         if workload.status == WorkloadState.RUNNING:
@@ -116,7 +116,7 @@ class Explainer:
     def _by_nodes(self, workload: Workload) -> str:
         """Say so if no node that could fit it is open for work."""
         need = workload.need
-        never = why_never(self._nodes, need, workload.nodes)
+        never = infeasible_reason(self._nodes, need, workload.nodes)
         if never:
             return f"no node can fit it anymore: {never}"
         if any(site.suits(need) for site in self._sites):
@@ -126,7 +126,7 @@ class Explainer:
             for node in self._nodes
             if node.suits(need) and node.most_for(need).holds(need.amount)
         ]
-        why_closeds = [_why_closed(node) for node in closed[:_NAMED]]
+        why_closeds = [_closed_reason(node) for node in closed[:_NAMED]]
         others = len(closed) - _NAMED
         if others > 0:
             why_closeds.append(
@@ -175,7 +175,7 @@ class Explainer:
             which = f"node {names[0]} cannot isolate projects and is running another project's"
             when, whose = "it becomes available when that work ends", "the node's"
         else:
-            listed = _listed(
+            listed = _join_phrases(
                 names[:_NAMED] if len(names) <= _NAMED else [*names[:2], f"{len(names) - 2} others"]
             )
             which = f"nodes {listed} cannot isolate projects and are running other projects'"
@@ -231,7 +231,7 @@ class Explainer:
         ]
         if len(phrases) > _NAMED:
             phrases = [*phrases[:_NAMED], f"{len(phrases) - _NAMED} more"]
-        return _listed(phrases)
+        return _join_phrases(phrases)
 
     def _named(self, workload: Workload) -> str:
         noun = kind_of(workload.kind).noun
@@ -244,7 +244,7 @@ def _several(phrase: str, count: int) -> str:
     return f"{count} {noun}s of other projects"
 
 
-def _listed(phrases: Iterable[str]) -> str:
+def _join_phrases(phrases: Iterable[str]) -> str:
     *most, last = [*phrases] or [""]
     return f"{', '.join(most)} and {last}" if most else last
 
@@ -265,14 +265,14 @@ def _over(quota: Quota, share: Share, total: Amount) -> str:
     return ""
 
 
-def _why_closed(node: Node) -> str:
+def _closed_reason(node: Node) -> str:
     if node.state != "ready":
         why = f" ({node.reason})" if node.reason else ""
         return f"node {node.name} is {node.state}{why}"
-    return f"node {node.name} {_last_heard(node.last_seen_at)}"
+    return f"node {node.name} {_last_heartbeat_text(node.last_seen_at)}"
 
 
-def _last_heard(at: datetime | None) -> str:
+def _last_heartbeat_text(at: datetime | None) -> str:
     if at is None:
         return "has not sent a heartbeat yet"
     minutes = int((clock.now() - at).total_seconds() // 60)
@@ -280,7 +280,7 @@ def _last_heard(at: datetime | None) -> str:
     return f"sent its last heartbeat {ago}"
 
 
-def _lacking(free: Spot, amount: Amount, model: str) -> Amount:
+def _lacking(free: FreeCapacity, amount: Amount, model: str) -> Amount:
     """Return those parts of an amount that are not free, in full."""
     gpus = sum(1 for _, text in free.gpus if not model or text == model)
     return Amount(
@@ -290,7 +290,7 @@ def _lacking(free: Spot, amount: Amount, model: str) -> Amount:
     )
 
 
-def _free_text(free: Spot, lacking: Amount, model: str) -> str:
+def _free_text(free: FreeCapacity, lacking: Amount, model: str) -> str:
     parts = []
     if lacking.cpu_millis:
         parts.append(cpus_text(free.cpu_millis))
@@ -298,4 +298,4 @@ def _free_text(free: Spot, lacking: Amount, model: str) -> str:
         parts.append(amount_text(Amount(0, free.memory_bytes)) if free.memory_bytes else "0 GiB")
     if lacking.gpus:
         parts.append(str(sum(1 for _, text in free.gpus if not model or text == model)))
-    return _listed(parts)
+    return _join_phrases(parts)

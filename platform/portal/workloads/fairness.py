@@ -23,7 +23,7 @@ def used_at(score: float, at_s: float) -> float:
     return 2.0 ** min(exponent, 1000.0) if exponent > -60 else 0.0
 
 
-def charged(score: float, *, cpu_seconds: float, at_s: float) -> float:
+def charge(score: float, *, cpu_seconds: float, at_s: float) -> float:
     """Return the score after `cpu_seconds` more of use."""
     use = used_at(score, at_s) + max(0.0, cpu_seconds)
     return math.log2(use) + _age(at_s) if use > 0 else score

@@ -49,7 +49,7 @@ def refuse_impossible(*, project: Project, tier: Tier, tasks: int, backend: str 
             field="nodes",
             next_step=f"Use more processes on one node, or the back end {DEFAULT_BACKEND}.",
         )
-    if need.network != "open" and not any(map(_enforcing(need), nodes)):
+    if need.network != "open" and not any(map(_network_filter(need), nodes)):
         raise InvalidInput(
             f"The network rule of project {project.slug} is platform, and no node can enforce it"
             f"{f' for the back end {backend}' if backend else ''}.",
@@ -57,7 +57,7 @@ def refuse_impossible(*, project: Project, tier: Tier, tasks: int, backend: str 
             next_step="Ask an administrator for a node whose isolation has the feature network, "
             "or an owner to set the rule to open in the project's settings.",
         )
-    why = why_never(nodes, need, tasks)
+    why = infeasible_reason(nodes, need, tasks)
     if why:
         raise InvalidInput(
             f"No node can ever fit tier {tier.slug}: {why}"
@@ -80,7 +80,7 @@ def is_gang_without_network(need: Need, tasks: int) -> bool:
     return tasks > 1 and need.network != "open"
 
 
-def _enforcing(need: Need) -> Callable[[Node], bool]:
+def _network_filter(need: Need) -> Callable[[Node], bool]:
     def enforces(node: Node) -> bool:
         able = node.network_backends
         return need.backend in able if need.backend else bool(able)
@@ -88,14 +88,14 @@ def _enforcing(need: Need) -> Callable[[Node], bool]:
     return enforces
 
 
-def why_never(nodes: list[Node], need: Need, tasks: int) -> str:
+def infeasible_reason(nodes: list[Node], need: Need, tasks: int) -> str:
     """Return why some tasks can never run on these nodes at once, empty if they could."""
     amount = need.amount
     able = [node for node in nodes if not need.backend or need.backend in node.backends]
     if not able:
         return f"it needs the back end {need.backend}, and no node offers it."
     if need.network != "open":
-        able = list(filter(_enforcing(need), able))
+        able = list(filter(_network_filter(need), able))
         if not able:
             return (
                 "the network rule of its project is platform, and no node can enforce it. An "

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from portal.core import clock
 from portal.workloads.models import Lease, Workload
-from portal.workloads.placement import Site, Spot
+from portal.workloads.placement import FreeCapacity, Site
 from portal.workloads.scheduling import read_sites
 
 # A workload that fits is placed within two seconds. One that waits longer does not fit.
@@ -14,7 +14,7 @@ _WAITS = timedelta(seconds=5)
 _LOOKED_AT = 100
 
 
-def delays_others(leases: Iterable[Lease]) -> bool:
+def blocks_queued_task(leases: Iterable[Lease]) -> bool:
     """Return whether a queued task fits on a node once these leases there are closed.
 
     Inspects the first hundred of the queue. Reads nothing but the queue while nobody waits.
@@ -28,14 +28,14 @@ def delays_others(leases: Iterable[Lease]) -> bool:
         by_node[lease.node_id].append(lease)
     for site in read_sites():
         if site.node_id in by_node:
-            without = _room_without(site, by_node[site.node_id])
+            without = _capacity_without(site, by_node[site.node_id])
             for need in needs:
                 if site.matches(need) and without.count_of(need) > site.free.count_of(need) == 0:
                     return True
     return False
 
 
-def _room_without(site: Site, leases: Iterable[Lease]) -> Spot:
+def _capacity_without(site: Site, leases: Iterable[Lease]) -> FreeCapacity:
     room = site.free.copy()
     models = dict(site.capacity.gpus)
     for lease in leases:

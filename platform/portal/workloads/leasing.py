@@ -23,7 +23,7 @@ from portal.workloads.ports import kind_of
 from portal.workloads.queue import Candidate
 from portal.workloads.signals import WorkloadChanged, workload_changed
 from slipway.schemas.accounts import NetworkRule
-from slipway.schemas.truncation import name_some, shorten
+from slipway.schemas.truncation import join_names, shorten
 from slipway.schemas.workloads import WorkloadState
 
 _NOTHING = Amount(0, 0, 0)
@@ -46,17 +46,17 @@ def grant(decisions: Sequence[Decision]) -> int:
 
     Raises Overtaken when a node no longer has what the pass saw on it.
     """
-    decisions = _still_queued(decisions)
+    decisions = _lock_queued(decisions)
     timestamp = clock.now()
     _place_workloads(decisions, timestamp)
     names = _reserve(decisions)
     _insert_leases(decisions, timestamp)
     _count(decisions)
-    _tell(decisions, names, timestamp)
+    _record_placements(decisions, names, timestamp)
     return len(decisions)
 
 
-def _still_queued(decisions: Sequence[Decision]) -> list[Decision]:
+def _lock_queued(decisions: Sequence[Decision]) -> list[Decision]:
     """Lock the workloads and leave out those that somebody stopped meanwhile."""
     ids = [decision.candidate.workload_id for decision in decisions]
     rows = Workload.objects.select_for_update(of=("self",), no_key=True).filter(
@@ -210,12 +210,14 @@ def _count(decisions: Sequence[Decision]) -> None:
     )
 
 
-def _tell(decisions: Sequence[Decision], names: dict[str, str], timestamp: datetime) -> None:
+def _record_placements(
+    decisions: Sequence[Decision], names: dict[str, str], timestamp: datetime
+) -> None:
     story = []
     for decision in decisions:
         candidate = decision.candidate
         nodes = sorted({names[place.node_id] for place in decision.places})
-        where = f"node {nodes[0]}" if len(nodes) == 1 else f"nodes {name_some(nodes, 10)}"
+        where = f"node {nodes[0]}" if len(nodes) == 1 else f"nodes {join_names(nodes, 10)}"
         message = shorten(f"Placed on {where}.", 2000)
         story.append((candidate.workload_id, candidate.epoch + 1, "placed", message, timestamp))
         workload_changed.send_on_commit(

@@ -22,16 +22,16 @@ _END_SLACK = timedelta(seconds=60)
 
 
 @dataclass(slots=True)
-class Spot:
+class FreeCapacity:
     """Room on a node: all of it when a pass begins, or what may be given away of it."""
 
     cpu_millis: int
     memory_bytes: int
     gpus: list[Gpu] = field(default_factory=list)
 
-    def copy(self) -> "Spot":
+    def copy(self) -> "FreeCapacity":
         """Return another one with as much room."""
-        return Spot(self.cpu_millis, self.memory_bytes, list(self.gpus))
+        return FreeCapacity(self.cpu_millis, self.memory_bytes, list(self.gpus))
 
     def count_of(self, need: Need) -> int:
         """Return how many such tasks fit."""
@@ -42,7 +42,7 @@ class Spot:
         if amount.memory_bytes:
             count = min(count, self.memory_bytes // amount.memory_bytes)
         if amount.gpus:
-            count = min(count, len(_of_model(self.gpus, need.gpu_model)) // amount.gpus)
+            count = min(count, len(_gpus_of_model(self.gpus, need.gpu_model)) // amount.gpus)
         return count
 
     def take(self, need: Need, gpus: Sequence[Gpu]) -> None:
@@ -53,7 +53,7 @@ class Spot:
             self.gpus = [gpu for gpu in self.gpus if gpu not in gpus]
 
 
-def _of_model(gpus: Iterable[Gpu], model: str) -> list[Gpu]:
+def _gpus_of_model(gpus: Iterable[Gpu], model: str) -> list[Gpu]:
     return [gpu for gpu in gpus if not model or gpu[1] == model]
 
 
@@ -115,8 +115,8 @@ class Site:
     name: str
     labels: Mapping[str, str]
     backends: Collection[str]
-    capacity: Spot
-    free: Spot
+    capacity: FreeCapacity
+    free: FreeCapacity
     shared_backends: Collection[str] = ()
     network_backends: Collection[str] = ()
     tenancy: Tenancy = field(default_factory=Tenancy)
@@ -145,7 +145,7 @@ class NodeSlot:
 
 
 @dataclass(frozen=True, slots=True)
-class KnownEnd:
+class ExpectedEnd:
     """Something that runs on a node and is gone by a known moment at the latest."""
 
     node_id: str
@@ -184,7 +184,7 @@ class Capacity:
     def __init__(self, sites: Sequence[Site]) -> None:
         self.sites = sites
         self.free = [site.free.copy() for site in sites]
-        self._spare: dict[int, Spot] = {}
+        self._spare: dict[int, FreeCapacity] = {}
         self._head_starts: datetime | None = None
         self._tightest: dict[tuple[Need, str], list[tuple[tuple[float, ...], int]]] = {}
         self._has_shared = any(site.shared_backends for site in sites)
@@ -270,7 +270,9 @@ class Capacity:
             return True
         return claim.is_head and is_short
 
-    def keep_for(self, need: Need, tasks: int, ends: Iterable[KnownEnd], *, project: str) -> bool:
+    def keep_for(
+        self, need: Need, tasks: int, ends: Iterable[ExpectedEnd], *, project: str
+    ) -> bool:
         """Reserve for the first workload that does not fit now. Returns False if it never could.
 
         The nodes reserved are those where it can start soonest by what is known of the ends of what
@@ -330,10 +332,10 @@ class Capacity:
             return count
         return self._common(i).count_of(need)
 
-    def _common(self, i: int) -> Spot:
+    def _common(self, i: int) -> FreeCapacity:
         """Return what is free on a reserved node and not needed by the head."""
         free, spare = self.free[i], self._spare[i]
-        return Spot(
+        return FreeCapacity(
             min(free.cpu_millis, spare.cpu_millis),
             min(free.memory_bytes, spare.memory_bytes),
             [gpu for gpu in free.gpus if gpu in spare.gpus],
@@ -342,7 +344,7 @@ class Capacity:
     def _take(self, i: int, need: Need, project: str, *, is_short: bool) -> NodeSlot:
         is_kept = i in self._spare and not is_short
         source = self._common(i) if is_kept else self.free[i]
-        gpus = _of_model(source.gpus, need.gpu_model)[: need.amount.gpus]
+        gpus = _gpus_of_model(source.gpus, need.gpu_model)[: need.amount.gpus]
         self.free[i].take(need, gpus)
         if is_kept:
             self._spare[i].take(need, gpus)
@@ -351,7 +353,12 @@ class Capacity:
         return NodeSlot(self.sites[i].node_id, tuple(index for index, _ in gpus))
 
     def _when_known(
-        self, later: list[Spot], need: Need, tasks: int, ends: Iterable[KnownEnd], project: str
+        self,
+        later: list[FreeCapacity],
+        need: Need,
+        tasks: int,
+        ends: Iterable[ExpectedEnd],
+        project: str,
     ) -> list[int]:
         """Let what runs end in time until the head fits. Note when that is."""
         at = {site.node_id: i for i, site in enumerate(self.sites)}
@@ -390,23 +397,23 @@ class Capacity:
                 rank[i] = max(most, 1.0), total + 1.0  # not available to this project
         return spread(counts, rank, tasks)
 
-    def _gpus_for_head(self, i: int, spare: Spot, need: Need) -> list[Gpu]:
+    def _gpus_for_head(self, i: int, spare: FreeCapacity, need: Need) -> list[Gpu]:
         """Choose the GPUs set aside, those first that nobody else could have now anyway."""
-        fitting = _of_model(spare.gpus, need.gpu_model)
+        fitting = _gpus_of_model(spare.gpus, need.gpu_model)
         free = self.free[i].gpus
         fitting.sort(key=lambda gpu: gpu in free)
         return fitting[: need.amount.gpus]
 
 
-def _tightness(spot: Spot, need: Need) -> tuple[float, ...]:
+def _tightness(spot: FreeCapacity, need: Need) -> tuple[float, ...]:
     """Rank nodes so that GPUs are not spent on those who need none, and gaps are filled."""
     return (len(spot.gpus) - need.amount.gpus, spot.cpu_millis, spot.memory_bytes)
 
 
-def missing_part(spot: Spot, need: Need) -> tuple[float, float]:
+def missing_part(spot: FreeCapacity, need: Need) -> tuple[float, float]:
     """Rank nodes by how much of the need is not free, in parts of the need."""
     amount = need.amount
-    gpus = len(_of_model(spot.gpus, need.gpu_model))
+    gpus = len(_gpus_of_model(spot.gpus, need.gpu_model))
     parts = [
         max(0.0, 1 - spot.cpu_millis / amount.cpu_millis) if amount.cpu_millis else 0.0,
         max(0.0, 1 - spot.memory_bytes / amount.memory_bytes) if amount.memory_bytes else 0.0,

@@ -58,18 +58,18 @@ class AdmitEverything:
         return AdmissionGranted()
 
 
-class Surroundings(Protocol):
+class TaskEnvironment(Protocol):
     """Environment variables that a kind adds to its tasks, beside the project's secrets."""
 
     def __call__(self, *, workload_id: str, index: int) -> Mapping[str, str]:
         """Return variables. Called each time an agent asks, so the same ones each time."""
 
 
-def _nothing(*, workload_id: str, index: int) -> Mapping[str, str]:
+def _no_environment(*, workload_id: str, index: int) -> Mapping[str, str]:
     return {}
 
 
-class ReportKeeper(Protocol):
+class ReportHandler(Protocol):
     """Stores what tasks of a kind report beyond what every workload does."""
 
     def __call__(self, *, workload_id: str, attempt: int, report: TaskReport, at: datetime) -> str:
@@ -84,22 +84,22 @@ def _always() -> bool:
     return True
 
 
-def _keep_nothing(*, workload_id: str, attempt: int, report: TaskReport, at: datetime) -> str:
+def _ignore_report(*, workload_id: str, attempt: int, report: TaskReport, at: datetime) -> str:
     return ""
 
 
-class SaveSoon(Protocol):
+class StopWarning(Protocol):
     """Warns the users of a workload that it will be stopped, and has its work saved."""
 
     def __call__(self, *, workload_id: str, stops_at: datetime, why: str) -> None:
         """Warn and save. Called outside a transaction, and again while it has not stopped yet."""
 
 
-def _save_nothing(*, workload_id: str, stops_at: datetime, why: str) -> None:
+def _ignore_stop_warning(*, workload_id: str, stops_at: datetime, why: str) -> None:
     pass
 
 
-class WorkDone(Protocol):
+class WorkCounter(Protocol):
     """Counts what workloads of a kind have done for somebody, such as predictions."""
 
     def __call__(
@@ -111,7 +111,7 @@ class WorkDone(Protocol):
         """
 
 
-def _nothing_done(
+def _count_nothing(
     *, projects: Collection[str] | None, first: date, last: date
 ) -> Mapping[tuple[str, str], int]:
     return {}
@@ -132,7 +132,7 @@ class Grouping:
     noun: str
     group_of: Callable[[str], str] = _own_name
     work: str = ""
-    work_done: WorkDone = _nothing_done
+    work_done: WorkCounter = _count_nothing
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class BudgetRule:
 
     is_exempt: bool = False
     warning_s: float = 0.0
-    save: SaveSoon = _save_nothing
+    save: StopWarning = _ignore_stop_warning
 
 
 def _no_copy(*, workload_id: str) -> StoredCheckpoint | None:
@@ -192,8 +192,8 @@ class Kind:
         Scope.EXPERIMENTS_READ,
         Scope.EXPERIMENTS_WRITE,
     )
-    surroundings: Surroundings = _nothing
-    keep_report: ReportKeeper = _keep_nothing
+    surroundings: TaskEnvironment = _no_environment
+    keep_report: ReportHandler = _ignore_report
     copies: CheckpointCopies = field(default_factory=CheckpointCopies)
     budget: BudgetRule = field(default_factory=BudgetRule)
     grouping: Grouping | None = None

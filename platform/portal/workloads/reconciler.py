@@ -12,11 +12,11 @@ from django.db.models import F, Sum
 
 from portal.compute.lifecycle import NodeState
 from portal.compute.models import Node
-from portal.compute.services.nodes import is_heard_steadily
+from portal.compute.services.nodes import has_steady_heartbeats
 from portal.core import clock
 from portal.core.errors import SlipwayError
-from portal.workloads.completion import begin_stopping, close_lease, lose_lease, settle
-from portal.workloads.fairness import charged
+from portal.workloads.completion import advance_workload, begin_stopping, close_lease, lose_lease
+from portal.workloads.fairness import charge
 from portal.workloads.lifecycle import START_WITHIN, LeaseState, StopOutcome
 from portal.workloads.models import Lease, SchedulerTurn, Share, UsageSample, Workload
 from portal.workloads.ports import AdmissionDeferred, admission, kind_of
@@ -35,15 +35,15 @@ _TURN = 1
 def reconcile() -> None:
     """Run all corrections that are due."""
     timestamp = clock.now()
-    take_back_expired(timestamp)
-    take_back_unstarted(timestamp)
+    close_expired_leases(timestamp)
+    close_unstarted_leases(timestamp)
     stop_overdue(timestamp)
-    ask_again(timestamp)
-    move_away_from_drained()
+    retry_admission(timestamp)
+    requeue_from_draining_nodes()
     charge_running(timestamp)
 
 
-def take_back_expired(timestamp: datetime) -> None:
+def close_expired_leases(timestamp: datetime) -> None:
     """Close expired leases. Their workloads run again elsewhere, or are lost."""
     leases = Lease.objects.expired(timestamp).order_by("expires_at").select_related("node")
     for lease in leases[:_AT_ONCE]:
@@ -58,15 +58,15 @@ def take_back_expired(timestamp: datetime) -> None:
             )
             current = again.select_related("node").first()
             if workload is not None and current is not None and lose_lease(current):
-                settle(workload)
+                advance_workload(workload)
 
 
 def _may_serve_on(node: Node, timestamp: datetime) -> bool:
     """Return True if a node is silent because the portal was away: its replicas are not lost."""
-    return node.is_quiet(timestamp) and not is_heard_steadily(other_than=node)
+    return node.is_quiet(timestamp) and not has_steady_heartbeats(other_than=node)
 
 
-def take_back_unstarted(timestamp: datetime) -> None:
+def close_unstarted_leases(timestamp: datetime) -> None:
     """Close leases whose agent beats but never began on them, neither to start nor to stop."""
     late = Lease.objects.filter(state=LeaseState.GRANTED, granted_at__lte=timestamp - START_WITHIN)
     for lease in late.order_by("granted_at")[:_AT_ONCE]:
@@ -80,7 +80,7 @@ def take_back_unstarted(timestamp: datetime) -> None:
                     reason=ReasonCode.START_FAILED,
                     message="The node did not start it in time.",
                 )
-                settle(workload)
+                advance_workload(workload)
 
 
 def stop_overdue(timestamp: datetime) -> None:
@@ -102,17 +102,17 @@ def stop_overdue(timestamp: datetime) -> None:
             )
 
 
-def ask_again(timestamp: datetime) -> None:
+def retry_admission(timestamp: datetime) -> None:
     """Ask the admission again about workloads it holds."""
     held = Workload.objects.filter(state=WorkloadState.SUBMITTED).order_by("pk")
     for workload_id in held.values_list("pk", flat=True)[:_AT_ONCE]:
         with transaction.atomic():
             workload = locked(workload_id)
             if workload is not None and workload.status == WorkloadState.SUBMITTED:
-                _ask(workload, timestamp)
+                _request_admission(workload, timestamp)
 
 
-def _ask(workload: Workload, timestamp: datetime) -> None:
+def _request_admission(workload: Workload, timestamp: datetime) -> None:
     try:
         with transaction.atomic():
             answer = admission().ask(request_of(workload))
@@ -137,7 +137,7 @@ def _ask(workload: Workload, timestamp: datetime) -> None:
         enqueue(workload)
 
 
-def move_away_from_drained() -> None:
+def requeue_from_draining_nodes() -> None:
     """Requeue what can be moved from nodes that are being drained."""
     drained = Node.objects.filter(state=NodeState.DRAINING, tasks__gt=0)
     leases = Lease.objects.open().filter(node__in=drained).select_related("workload", "node")
@@ -147,10 +147,10 @@ def move_away_from_drained() -> None:
         with transaction.atomic():
             workload = locked(lease.workload_id)
             if workload is not None and workload.epoch == lease.epoch:
-                put_elsewhere(workload, f"Node {lease.node.name} is being drained.")
+                stop_and_requeue(workload, f"Node {lease.node.name} is being drained.")
 
 
-def put_elsewhere(workload: Workload, why: str) -> None:
+def stop_and_requeue(workload: Workload, why: str) -> None:
     """Stop an active workload so that it queues again."""
     active = {WorkloadState.PLACED, WorkloadState.STARTING, WorkloadState.RUNNING}
     if workload.status in active:
@@ -187,11 +187,11 @@ def charge_running(timestamp: datetime) -> None:
 def _charge(project_id: str, team_id: str | None, cpu_seconds: float, timestamp: datetime) -> None:
     at_s = timestamp.timestamp()
     for share in Share.objects.of(project_id, team_id).select_for_update(no_key=True):
-        score = charged(share.score, cpu_seconds=cpu_seconds, at_s=at_s)
+        score = charge(share.score, cpu_seconds=cpu_seconds, at_s=at_s)
         Share.objects.filter(pk=share.pk).update(score=score)
 
 
-def forget_samples() -> int:
+def delete_old_samples() -> int:
     """Delete samples of use from weeks ago and return their number."""
     deleted, _ = UsageSample.objects.filter(at__lt=clock.now() - _KEEP_SAMPLES).delete()
     return deleted

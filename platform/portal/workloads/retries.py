@@ -97,11 +97,11 @@ def root_cause(ends: Sequence[TaskEnd]) -> TaskEnd:
     bad = [end for end in ends if end.reason != _R.COMPLETED] or list(ends)
     lost = [end for end in bad if end.reason in LOSSES]
     if lost:
-        return min(lost, key=_order)
+        return min(lost, key=_sort_key)
     own = [end for end in bad if end.reason != _R.PEER_FAILED] or bad
     first = min(end.ended_at for end in own)
-    return min((end for end in own if end.ended_at - first <= _SIMULTANEOUS), key=_order)
+    return min((end for end in own if end.ended_at - first <= _SIMULTANEOUS), key=_sort_key)
 
 
-def _order(end: TaskEnd) -> tuple[int, datetime, int]:
+def _sort_key(end: TaskEnd) -> tuple[int, datetime, int]:
     return _CAUSES.index(end.reason), end.ended_at, end.index

@@ -21,7 +21,15 @@ from portal.core import clock
 from portal.workloads.feasibility import is_gang_without_network, need_of
 from portal.workloads.leasing import Decision, StalePass, grant
 from portal.workloads.models import Lease, SchedulerTurn
-from portal.workloads.placement import Capacity, Gpu, KnownEnd, NodeSlot, Site, Spot, Tenancy
+from portal.workloads.placement import (
+    Capacity,
+    ExpectedEnd,
+    FreeCapacity,
+    Gpu,
+    NodeSlot,
+    Site,
+    Tenancy,
+)
 from portal.workloads.queue import Candidate, Queue
 from slipway.schemas.workloads import ReasonCode
 
@@ -68,7 +76,7 @@ def run_pass() -> PassResult:
 
 
 def _run_locked() -> PassResult:
-    _take_turn()
+    _lock_scheduler()
     queue = Queue(clock.now().timestamp(), batch=BATCH)
     if not queue.lines:
         return PassResult(placed=0, examined=0, more=False)
@@ -78,7 +86,7 @@ def _run_locked() -> PassResult:
     return PassResult(placed=placed, examined=run.examined, more=len(run.decisions) >= BATCH)
 
 
-def _take_turn() -> None:
+def _lock_scheduler() -> None:
     SchedulerTurn.objects.get_or_create(pk=1)
     SchedulerTurn.objects.filter(pk=1).update(passes=F("passes") + 1)  # holds the row's lock
 
@@ -109,7 +117,7 @@ def _try(run: _Pass, candidate: Candidate) -> bool:
         run.room.place, need, tasks, project=project, timestamp=timestamp, lifetime=lifetime
     )
     places: list[NodeSlot] = []
-    if avoided := _where_it_failed(candidate):
+    if avoided := _nodes_of_failed_start(candidate):
         places = place(avoid=avoided)
     places = places or place()
     if places:
@@ -117,13 +125,13 @@ def _try(run: _Pass, candidate: Candidate) -> bool:
         return True
     run.does_not_fit.add(shape)
     if not run.has_head:
-        run.has_head = run.room.keep_for(need, tasks, _known_ends(), project=project)
+        run.has_head = run.room.keep_for(need, tasks, _expected_ends(), project=project)
     if run.has_head:
         run.room.claim_for(need, tasks, project=project)
     return False
 
 
-def _where_it_failed(candidate: Candidate) -> frozenset[str]:
+def _nodes_of_failed_start(candidate: Candidate) -> frozenset[str]:
     """Return the nodes that could not start it the last time: others come first, if there are."""
     if not candidate.start_failed:
         return frozenset()
@@ -166,15 +174,17 @@ def _site(node: Node, taken: set[int], tenancy: Tenancy) -> Site:
         name=node.name,
         labels=node.labels,
         backends=node.backends,
-        capacity=Spot(node.cpu_millis, node.memory_bytes, gpus),
-        free=Spot(free.cpu_millis, free.memory_bytes, [gpu for gpu in gpus if gpu[0] not in taken]),
+        capacity=FreeCapacity(node.cpu_millis, node.memory_bytes, gpus),
+        free=FreeCapacity(
+            free.cpu_millis, free.memory_bytes, [gpu for gpu in gpus if gpu[0] not in taken]
+        ),
         shared_backends=node.shared_backends,
         network_backends=node.network_backends,
         tenancy=tenancy,
     )
 
 
-def _known_ends() -> Iterator[KnownEnd]:
+def _expected_ends() -> Iterator[ExpectedEnd]:
     """Yield what runs now and has a maximum lifetime, soonest first."""
     ending = Lease.objects.open().filter(ends_by__isnull=False).order_by("ends_by")
     ending = ending.select_related("workload").only(
@@ -186,7 +196,7 @@ def _known_ends() -> Iterator[KnownEnd]:
         if lease.ends_by is not None:
             named = models.get(lease.node_id, [])
             gpus = tuple((i, named[i] if i < len(named) else "") for i in lease.gpu_indices)
-            yield KnownEnd(
+            yield ExpectedEnd(
                 lease.node_id,
                 lease.ends_by,
                 lease.amount,
@@ -196,7 +206,7 @@ def _known_ends() -> Iterator[KnownEnd]:
             )
 
 
-def free_places(room: Capacity, project: Project, tier: Tier) -> int:
+def free_task_slots(room: Capacity, project: Project, tier: Tier) -> int:
     """Return how many tasks of a project would fit now in a tier, on any back end."""
     return room.count_of(need_of(project, tier), project=project.pk)
 

@@ -2,8 +2,8 @@
 
 from datetime import timedelta
 
-from portal.core.enqueue import doorbell
-from portal.workloads.reconciler import forget_samples as forget_old_samples
+from portal.core.enqueue import background_task
+from portal.workloads.reconciler import delete_old_samples as forget_old_samples
 from portal.workloads.reconciler import reconcile
 from portal.workloads.scheduling import run_passes
 
@@ -14,20 +14,20 @@ PERIODIC = {
 }
 
 
-@doorbell("workloads.schedule")
+@background_task("workloads.schedule")
 def schedule() -> None:
     """Place what can be placed now."""
     run_passes()
 
 
-@doorbell("workloads.look_after")
-def look_after() -> None:
+@background_task("workloads.look_after")
+def reconcile_and_schedule() -> None:
     """Run the reconciler (expired leases, deadlines, holds), then schedule."""
     reconcile()
     run_passes()
 
 
-@doorbell("workloads.forget_samples")
-def forget_samples() -> None:
+@background_task("workloads.forget_samples")
+def delete_usage_samples() -> None:
     """Delete samples of use from weeks ago."""
     forget_old_samples()

@@ -8,7 +8,7 @@ from django.db.models import Max
 from portal.accounts.principal import register_bearer
 from portal.compute.models import EnvironmentBuild, ProjectEnvironment
 from portal.compute.signals import NodeChanged, node_changed
-from portal.core.enqueue import ring_now
+from portal.core.enqueue import enqueue_now
 from portal.storage.usage import register_stored
 from portal.workloads.signals import LeaseClosed, WorkloadChanged, lease_closed, workload_changed
 from portal.workloads.tasks import schedule
@@ -18,11 +18,11 @@ from slipway.schemas.workloads import WorkloadState
 
 def _when_queued(news: WorkloadChanged) -> None:
     if news.state == WorkloadState.QUEUED:
-        ring_now(schedule)
+        enqueue_now(schedule)
 
 
-def _when_room_may_be_free(_news: NodeChanged | LeaseClosed) -> None:
-    ring_now(schedule)
+def _on_capacity_change(_news: NodeChanged | LeaseClosed) -> None:
+    enqueue_now(schedule)
 
 
 def _environments() -> Mapping[str, int]:
@@ -46,7 +46,7 @@ def _environments() -> Mapping[str, int]:
 
 
 workload_changed.connect(_when_queued)
-lease_closed.connect(_when_room_may_be_free)
-node_changed.connect(_when_room_may_be_free)
+lease_closed.connect(_on_capacity_change)
+node_changed.connect(_on_capacity_change)
 register_stored("environments", _environments)
 register_bearer(PREFIX, principal_behind)

@@ -9,14 +9,14 @@ from typing import Annotated, Any
 import typer
 
 from slipway.cli.completion import complete_project
-from slipway.cli.dates import parse_moment
+from slipway.cli.dates import parse_time
 from slipway.cli.exits import UsageMistake
 from slipway.cli.output import NOTHING
 from slipway.cli.pagination import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
 from slipway.cli.project import Yes
 from slipway.cli.prompts import confirm
 from slipway.cli.session import Session, command
-from slipway.cli.tables import Fit, ListColumn
+from slipway.cli.tables import CellOverflow, ListColumn
 from slipway.cli.transfer import receive, receive_file
 from slipway.schemas.accounts import AuditOut
 
@@ -92,19 +92,19 @@ def list_audit(
         actor=actor,
         verb=verb,
         target_kind=target_kind,
-        since=parse_moment(since, option="--since"),
-        until=parse_moment(until, option="--until"),
+        since=parse_time(since, option="--since"),
+        until=parse_time(until, option="--until"),
     )
     show_list(
         session,
         collect(pages, limit=limit, cursor=cursor),
         columns=[
             ListColumn("At"),
-            ListColumn("Actor", fit=Fit.WRAPPED),
+            ListColumn("Actor", fit=CellOverflow.WRAPPED),
             ListColumn("Verb"),
-            ListColumn("Target", fit=Fit.WRAPPED),
+            ListColumn("Target", fit=CellOverflow.WRAPPED),
             ListColumn("Where", dispensable=2),
-            ListColumn("Change", fit=Fit.CLIPPED, dispensable=3),
+            ListColumn("Change", fit=CellOverflow.CLIPPED, dispensable=3),
             ListColumn("From", dispensable=4),
             ListColumn("Request", dispensable=5, style="dim"),
         ],
@@ -143,8 +143,8 @@ def export(
         actor=actor,
         verb=verb,
         target_kind=target_kind,
-        since=parse_moment(since, option="--since"),
-        until=parse_moment(until, option="--until"),
+        since=parse_time(since, option="--since"),
+        until=parse_time(until, option="--until"),
     )
     with download as content:
         if output is None:

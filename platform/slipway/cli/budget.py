@@ -9,7 +9,7 @@ from slipway.cli.project import Yes
 from slipway.cli.prompts import confirm
 from slipway.cli.quantities import parse_price
 from slipway.cli.session import Session, command
-from slipway.cli.tables import Fit, ListColumn
+from slipway.cli.tables import CellOverflow, ListColumn
 from slipway.schemas.money import dollars
 from slipway.schemas.spend import BudgetOut, BudgetPeriod
 
@@ -67,7 +67,7 @@ def list_budgets(session: Session, limit: Limit = DEFAULT_LIMIT, cursor: Cursor 
         collect(session.client.budgets.list(), limit=limit, cursor=cursor),
         columns=[
             ListColumn("Id", style="bold"),
-            ListColumn("Of", fit=Fit.WRAPPED),
+            ListColumn("Of", fit=CellOverflow.WRAPPED),
             ListColumn("Window"),
             ListColumn("Limit"),
             ListColumn("Spent"),

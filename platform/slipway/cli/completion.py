@@ -18,7 +18,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 
 def complete_project(context: typer.Context, incomplete: str) -> list[str]:
     """Return slugs of projects that start with `incomplete`, none if the server is slow."""
-    return _asked(
+    return _complete_from_portal(
         context,
         lambda client: (project.slug for project in client.projects.list().page(limit=MOST).items),
         incomplete,
@@ -27,7 +27,7 @@ def complete_project(context: typer.Context, incomplete: str) -> list[str]:
 
 def complete_team(context: typer.Context, incomplete: str) -> list[str]:
     """Return slugs of teams that start with `incomplete`, none if the server is slow."""
-    return _asked(
+    return _complete_from_portal(
         context,
         lambda client: (team.slug for team in client.teams.list().page(limit=MOST).items),
         incomplete,
@@ -44,19 +44,19 @@ def complete_job(context: typer.Context, incomplete: str) -> list[str]:
         page = client.jobs.list(project=project).page(limit=MOST)
         return [job.workload.id for job in page.items]
 
-    return _asked(context, ids, incomplete)
+    return _complete_from_portal(context, ids, incomplete)
 
 
 def complete_tier(context: typer.Context, incomplete: str) -> list[str]:
     """Return slugs of tiers that start with `incomplete`, none if the server is slow."""
-    return _asked(
+    return _complete_from_portal(
         context,
         lambda client: (tier.slug for tier in client.tiers.list().page(limit=MOST).items),
         incomplete,
     )
 
 
-def _asked(
+def _complete_from_portal(
     context: typer.Context, names: Callable[[Client], Iterable[str]], incomplete: str
 ) -> list[str]:
     items: list[str] = []

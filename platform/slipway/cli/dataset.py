@@ -11,7 +11,7 @@ from slipway.cli.pagination import DEFAULT_LIMIT, Cursor, Limit, collect, show_l
 from slipway.cli.project import ProjectOption, Yes
 from slipway.cli.prompts import confirm
 from slipway.cli.session import Session, command
-from slipway.cli.tables import Fit, ListColumn
+from slipway.cli.tables import CellOverflow, ListColumn
 from slipway.cli.transfer import progress_bar
 from slipway.datasets import dataset as one_dataset
 from slipway.schemas.base import PageOf
@@ -57,7 +57,7 @@ def _show(session: Session, version: DatasetVersionOut) -> None:
                 "Size": size_text(version.size_bytes),
                 "Rows": version.rows,
                 "Bad rows": version.bad_rows or None,
-                "Tables": _left_out(version) or None,
+                "Tables": _omitted_tables_note(version) or None,
                 "Digest": version.digest,
                 "By": version.created_by.email,
                 "Created": version.created_at,
@@ -65,7 +65,7 @@ def _show(session: Session, version: DatasetVersionOut) -> None:
         )
 
 
-def _left_out(version: DatasetVersionOut) -> str:
+def _omitted_tables_note(version: DatasetVersionOut) -> str:
     """Return a note about tables beyond the limit, "" where there are none."""
     count = version.tables_left_out
     return f"{count:,} more exceed the limit of tables and are not analyzed." if count else ""
@@ -91,7 +91,7 @@ def list_datasets(
             ListColumn("Latest"),
             ListColumn("Versions"),
             ListColumn("Size"),
-            ListColumn("Description", fit=Fit.WRAPPED, dispensable=2),
+            ListColumn("Description", fit=CellOverflow.WRAPPED, dispensable=2),
             ListColumn("Created", dispensable=1),
         ],
         row=lambda d: (
@@ -148,7 +148,7 @@ def push(
 ) -> None:
     """Upload files as a new version of a dataset. Repeat it to resume an interrupted push."""
     slug = session.project(project)
-    before = _latest(session, dataset, slug)
+    before = _latest_version(session, dataset, slug)
     with progress_bar(session, "Uploading data", total_bytes=None) as bar:
         version = session.client.datasets.push(
             dataset,
@@ -181,7 +181,7 @@ def _declared(types: list[str]) -> dict[str, str]:
     return declared
 
 
-def _latest(session: Session, dataset: str, project: str) -> int | None:
+def _latest_version(session: Session, dataset: str, project: str) -> int | None:
     pages = session.client.datasets.list(project=project, search=dataset)
     return next((item.latest for item in pages if item.name == dataset), None)
 
@@ -240,7 +240,7 @@ def versions(
             ListColumn("Files"),
             ListColumn("Size"),
             ListColumn("Rows"),
-            ListColumn("Note", fit=Fit.WRAPPED, dispensable=2),
+            ListColumn("Note", fit=CellOverflow.WRAPPED, dispensable=2),
             ListColumn("By", dispensable=3),
             ListColumn("Created", dispensable=1),
         ],
@@ -299,7 +299,7 @@ def stats(
     name, version = _parts(dataset)
     slug = session.project(project)
     tables = session.client.datasets.tables(name, version, project=slug)
-    left_out = _left_out(session.client.datasets.version(name, version, project=slug))
+    left_out = _omitted_tables_note(session.client.datasets.version(name, version, project=slug))
     data_tables = [data_table for data_table in tables if table in (None, data_table.name)]
     if not data_tables:
         raise UsageMistake(
@@ -321,7 +321,7 @@ def stats(
             ListColumn("Min"),
             ListColumn("Mean"),
             ListColumn("Max"),
-            ListColumn("Most frequent", fit=Fit.WRAPPED, dispensable=2),
+            ListColumn("Most frequent", fit=CellOverflow.WRAPPED, dispensable=2),
         ],
         row=_column,
         key=lambda c: c.name,

@@ -9,7 +9,7 @@ _AGO = re.compile(r"([0-9]{1,6})([smhdw])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
-def parse_moment(text: str | None, *, option: str, now: datetime | None = None) -> datetime | None:
+def parse_time(text: str | None, *, option: str, now: datetime | None = None) -> datetime | None:
     """Parse a date, a date and time (UTC), or an age such as 30m, 12h, 7d or 2w.
 
     Raises UsageMistake, naming `option`, for anything else.

@@ -15,7 +15,7 @@ from slipway.cli.pagination import DEFAULT_LIMIT, Cursor, Limit, collect, show_l
 from slipway.cli.project import ProjectOption, Yes
 from slipway.cli.prompts import confirm
 from slipway.cli.session import RETRIES, Session, command
-from slipway.cli.tables import Fit, ListColumn
+from slipway.cli.tables import CellOverflow, ListColumn
 from slipway.cli.transfer import receive_file
 from slipway.cli.watch import PipeScreen, shows_colours
 from slipway.console import LogLines
@@ -165,7 +165,7 @@ def list_endpoints(
         columns=[
             ListColumn("Name", style="bold"),
             ListColumn("State"),
-            ListColumn("Serves", fit=Fit.WRAPPED),
+            ListColumn("Serves", fit=CellOverflow.WRAPPED),
             ListColumn("Replicas"),
             ListColumn("An hour", dispensable=1),
             ListColumn("Created", dispensable=2),
@@ -349,7 +349,7 @@ def events(
     show_list(
         session,
         collect(pages, limit=limit, cursor=cursor),
-        columns=[ListColumn("When"), ListColumn("What", fit=Fit.WRAPPED)],
+        columns=[ListColumn("When"), ListColumn("What", fit=CellOverflow.WRAPPED)],
         row=lambda event: (event.at, event.message),
         key=lambda event: event.message,
         nothing="There are no events yet.",
@@ -372,7 +372,7 @@ def replicas(session: Session, endpoint: EndpointArgument, project: ProjectOptio
                 ListColumn("Workload", style="bold"),
                 ListColumn("Revision"),
                 ListColumn("State"),
-                ListColumn("Why", fit=Fit.WRAPPED),
+                ListColumn("Why", fit=CellOverflow.WRAPPED),
                 ListColumn("Node", dispensable=1),
                 ListColumn("Created", dispensable=2),
             ],

@@ -8,14 +8,14 @@ from typing import Annotated, Any
 import typer
 
 from slipway.cli.audit import FileFormat, Since, Until
-from slipway.cli.dates import parse_moment
+from slipway.cli.dates import parse_time
 from slipway.cli.endpoint_keys import EndpointArgument
 from slipway.cli.exits import UsageMistake
 from slipway.cli.pagination import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
 from slipway.cli.project import ProjectOption, Yes
 from slipway.cli.prompts import confirm
 from slipway.cli.session import Session, command
-from slipway.cli.tables import Fit, ListColumn
+from slipway.cli.tables import CellOverflow, ListColumn
 from slipway.cli.transfer import receive, receive_file
 from slipway.sanitize import visible
 from slipway.schemas.monitoring import MonitoringOut
@@ -310,7 +310,7 @@ def predictions(
             ListColumn("Id", style="bold"),
             ListColumn("When"),
             ListColumn("Version", dispensable=1),
-            ListColumn("Output", fit=Fit.CLIPPED),
+            ListColumn("Output", fit=CellOverflow.CLIPPED),
             ListColumn("Truth"),
         ],
         row=lambda prediction: (
@@ -377,8 +377,8 @@ def export(
         operator=operator,
         value=value,
         status=status,
-        since=parse_moment(since, option="--since"),
-        until=parse_moment(until, option="--until"),
+        since=parse_time(since, option="--since"),
+        until=parse_time(until, option="--until"),
     )
     with download as content:
         rows = content.number("x-slipway-rows", None)

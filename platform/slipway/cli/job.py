@@ -14,7 +14,7 @@ from slipway.cli.project import ProjectOption, Yes
 from slipway.cli.prompts import confirm
 from slipway.cli.quantities import parse_pairs
 from slipway.cli.session import Session, command
-from slipway.cli.tables import Fit, ListColumn
+from slipway.cli.tables import CellOverflow, ListColumn
 from slipway.cli.train import (
     DEFAULT_MAX_MB,
     ArgsArgument,
@@ -30,9 +30,9 @@ from slipway.cli.train import (
     StrategyOption,
     TierOption,
     WatchOption,
+    create_snapshot,
     finish,
     noted_interruption,
-    taken,
     upload,
 )
 from slipway.cli.transfer import receive_file
@@ -140,14 +140,14 @@ def list_jobs(
         collect(pages, limit=limit, cursor=cursor),
         columns=[
             ListColumn("Id"),
-            ListColumn("Name", fit=Fit.WRAPPED, style="bold"),
+            ListColumn("Name", fit=CellOverflow.WRAPPED, style="bold"),
             ListColumn("State"),
             ListColumn("Step", dispensable=4),
             ListColumn("Tier", dispensable=3),
             ListColumn("Ranks", dispensable=5),
-            ListColumn("By", fit=Fit.WRAPPED, dispensable=6),
+            ListColumn("By", fit=CellOverflow.WRAPPED, dispensable=6),
             ListColumn("Created", dispensable=1),
-            ListColumn("Why", fit=Fit.CLIPPED, dispensable=2),
+            ListColumn("Why", fit=CellOverflow.CLIPPED, dispensable=2),
         ],
         row=lambda j: (
             j.workload.id,
@@ -318,7 +318,7 @@ def clone(
         params = _changed(session.client.jobs.get(job, project=slug).params, param, without_param)
     digest, git = None, None
     if code is not None:
-        with taken(session, code, script, include, max_mb) as snapshot:
+        with create_snapshot(session, code, script, include, max_mb) as snapshot:
             upload(session, snapshot, slug)
             digest, git = snapshot.digest, snapshot.git
             script = snapshot.script(script) if script is not None else None
@@ -360,7 +360,7 @@ def events(
             ListColumn("At"),
             ListColumn("Attempt", dispensable=1),
             ListColumn("Kind"),
-            ListColumn("Message", fit=Fit.WRAPPED),
+            ListColumn("Message", fit=CellOverflow.WRAPPED),
         ],
         row=lambda e: (e.at, e.attempt, e.kind, e.message),
         key=lambda e: e.kind,

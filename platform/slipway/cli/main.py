@@ -100,7 +100,7 @@ def _bug(error: Exception) -> SlipwayError:
     )
 
 
-def _nothing(mode: str) -> TextIO:
+def _open_null_device(mode: str) -> TextIO:
     """Open the null device for the lifetime of the process."""
     return cast("TextIO", Path(os.devnull).open(mode, encoding="utf-8"))
 
@@ -108,9 +108,9 @@ def _nothing(mode: str) -> TextIO:
 def run() -> None:
     """Run the command line of this process."""
     # A closed stream is None. The command then reads or writes nothing.
-    sys.stdin = sys.stdin or _nothing("r")
-    sys.stdout = sys.stdout or _nothing("w")
-    sys.stderr = sys.stderr or _nothing("w")
+    sys.stdin = sys.stdin or _open_null_device("r")
+    sys.stdout = sys.stdout or _open_null_device("w")
+    sys.stderr = sys.stderr or _open_null_device("w")
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     sys.exit(main(sys.argv[1:]))

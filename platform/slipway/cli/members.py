@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from slipway.cli.pagination import collect, show_list
 from slipway.cli.prompts import confirm
 from slipway.cli.session import Session
-from slipway.cli.tables import Fit, ListColumn
+from slipway.cli.tables import CellOverflow, ListColumn
 from slipway.errors import NotFound
 from slipway.schemas.accounts import InvitationCreated, MemberOut, Role
 
@@ -28,8 +28,8 @@ def show_members(session: Session, group: Group, *, limit: int, cursor: str | No
         session,
         collect(pages, limit=limit, cursor=cursor),
         columns=[
-            ListColumn("E-mail", fit=Fit.WRAPPED),
-            ListColumn("Name", fit=Fit.WRAPPED, dispensable=3),
+            ListColumn("E-mail", fit=CellOverflow.WRAPPED),
+            ListColumn("Name", fit=CellOverflow.WRAPPED, dispensable=3),
             ListColumn("Role"),
             ListColumn("From", dispensable=2),
             ListColumn("Since", dispensable=4),
@@ -83,10 +83,10 @@ def show_invitations(session: Session, group: Group, *, limit: int, cursor: str 
         collect(pages, limit=limit, cursor=cursor),
         columns=[
             ListColumn("Id"),
-            ListColumn("E-mail", fit=Fit.WRAPPED),
+            ListColumn("E-mail", fit=CellOverflow.WRAPPED),
             ListColumn("Role"),
             ListColumn("State"),
-            ListColumn("Invited by", fit=Fit.WRAPPED, dispensable=3),
+            ListColumn("Invited by", fit=CellOverflow.WRAPPED, dispensable=3),
             ListColumn("Expires", dispensable=2),
         ],
         row=lambda i: (i.id, i.email, i.role, i.state, i.invited_by, i.expires_at),

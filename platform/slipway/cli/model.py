@@ -10,9 +10,9 @@ from slipway.cli.exits import UsageMistake
 from slipway.cli.pagination import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
 from slipway.cli.project import ProjectOption
 from slipway.cli.session import Session, command
-from slipway.cli.tables import Fit, ListColumn
+from slipway.cli.tables import CellOverflow, ListColumn
 from slipway.cli.transfer import progress_bar
-from slipway.model_files import is_here, model_files, read_signature
+from slipway.model_files import is_local_path, model_files, read_signature
 from slipway.registration import source_of, target_of
 from slipway.schemas.base import PageOf
 from slipway.schemas.registry import MoveOut, PlanOut, RequestOut, Verdict, VersionDetail
@@ -131,8 +131,8 @@ def list_models(
         columns=[
             ListColumn("Name", style="bold"),
             ListColumn("Versions"),
-            ListColumn("Stages", fit=Fit.WRAPPED),
-            ListColumn("Aliases", fit=Fit.WRAPPED),
+            ListColumn("Stages", fit=CellOverflow.WRAPPED),
+            ListColumn("Aliases", fit=CellOverflow.WRAPPED),
         ],
         row=lambda model: (
             model.name,
@@ -161,7 +161,7 @@ def list_versions(
         columns=[
             ListColumn("Version", style="bold"),
             ListColumn("Stage"),
-            ListColumn("Aliases", fit=Fit.WRAPPED),
+            ListColumn("Aliases", fit=CellOverflow.WRAPPED),
             ListColumn("Author", dispensable=2),
             ListColumn("Created", dispensable=1),
         ],
@@ -228,7 +228,7 @@ def register(
     """
     place = session.project(project)
     given = read_signature(signature) if signature is not None else None
-    uri = _sent(session, model, source, place) if is_here(source) else source_of(source, path)
+    uri = _sent(session, model, source, place) if is_local_path(source) else source_of(source, path)
     made = session.client.models.register(
         model,
         uri,

@@ -19,7 +19,7 @@ from slipway.cli.project import Yes
 from slipway.cli.prompts import confirm, read_piped_secret
 from slipway.cli.quantities import cpus_text, memory_text
 from slipway.cli.session import Session, command
-from slipway.cli.tables import Fit, ListColumn
+from slipway.cli.tables import CellOverflow, ListColumn
 from slipway.credentials import clean_token, clean_url
 from slipway.schemas.workloads import NodeDisk, NodeIsolation, NodeOut, Resources
 
@@ -100,13 +100,13 @@ def list_nodes(session: Session, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = 
         columns=[
             ListColumn("Name", style="bold"),
             ListColumn("State"),
-            ListColumn("Has", fit=Fit.WRAPPED),
-            ListColumn("Free", fit=Fit.WRAPPED),
-            ListColumn("Isolation", fit=Fit.WRAPPED, dispensable=2),
+            ListColumn("Has", fit=CellOverflow.WRAPPED),
+            ListColumn("Free", fit=CellOverflow.WRAPPED),
+            ListColumn("Isolation", fit=CellOverflow.WRAPPED, dispensable=2),
             ListColumn("Tasks", dispensable=1),
             ListColumn("CPU", dispensable=3),
             ListColumn("Last seen", dispensable=2),
-            ListColumn("Reason", fit=Fit.CLIPPED, dispensable=4),
+            ListColumn("Reason", fit=CellOverflow.CLIPPED, dispensable=4),
         ],
         row=lambda n: (
             n.name,
@@ -242,7 +242,10 @@ def join(
     folder = (data_dir or user_data_path("slipway", appauthor=False) / "node").absolute()
     arguments = ["--url", address, "--data-dir", str(folder)]
     if token == STDIN:
-        arguments += ["--token-file", str(_keep(clean_token(read_piped_secret()), folder))]
+        arguments += [
+            "--token-file",
+            str(_write_join_token(clean_token(read_piped_secret()), folder)),
+        ]
     if name is not None:
         arguments += ["--name", name]
     for pair in label or ():
@@ -272,7 +275,7 @@ def _places_of_agent() -> list[str]:
     )
 
 
-def _keep(token: str, folder: Path) -> Path:
+def _write_join_token(token: str, folder: Path) -> Path:
     """Write the join token to a file that only its owner can read, and return the file."""
     file = folder / "join-token"
     try:
@@ -295,11 +298,13 @@ def _become_agent(arguments: Sequence[str], places: Sequence[str]) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     # Keep the user's CLI token away from processes that run next to other people's code.
-    environment = {name: value for name, value in os.environ.items() if not _is_ours(name)}
+    environment = {
+        name: value for name, value in os.environ.items() if not _is_slipway_variable(name)
+    }
     environment["PYTHONPATH"] = os.pathsep.join(places)
     command = [sys.executable, "-m", AGENT, *arguments]
     os.execve(sys.executable, command, environment)  # noqa: S606
 
 
-def _is_ours(name: str) -> bool:
+def _is_slipway_variable(name: str) -> bool:
     return name.startswith("SLIPWAY_")

@@ -17,7 +17,7 @@ from slipway.cli.project import ProjectOption
 from slipway.cli.prompts import confirm
 from slipway.cli.quantities import parse_pairs
 from slipway.cli.session import Session, command
-from slipway.cli.tables import Fit, ListColumn
+from slipway.cli.tables import CellOverflow, ListColumn
 from slipway.cli.train import (
     DEFAULT_MAX_MB,
     CodeOption,
@@ -29,9 +29,9 @@ from slipway.cli.train import (
     RequirementsOption,
     TierOption,
     WatchOption,
+    create_snapshot,
     finish,
     noted_interruption,
-    taken,
     upload,
 )
 from slipway.cli.transfer import receive_file
@@ -101,7 +101,7 @@ def files(
         session,
         collect(pages, limit=limit, cursor=cursor),
         columns=[
-            ListColumn("Notebook", style="bold", fit=Fit.WRAPPED),
+            ListColumn("Notebook", style="bold", fit=CellOverflow.WRAPPED),
             ListColumn("Version"),
             ListColumn("Reproducible"),
             ListColumn("Saved by", dispensable=2),
@@ -125,7 +125,7 @@ def history(
 ) -> None:
     """List the versions of a notebook, newest first."""
     slug = session.project(project)
-    file = _found(session, notebook, slug)
+    file = _get_file(session, notebook, slug)
     pages = session.client.notebook_files.versions(file.id, project=slug)
     show_list(
         session,
@@ -187,7 +187,7 @@ def diff(
         before, after = _bytes_of(Path(item)), _bytes_of(Path(other))
     else:
         slug = session.project(project)
-        file = _found(session, item, slug)
+        file = _get_file(session, item, slug)
         newest = until or file.latest.number
         before = _version(session, file, since or max(1, newest - 1), slug)
         after = _version(session, file, newest, slug)
@@ -210,7 +210,7 @@ def restore(
 ) -> None:
     """Restore an old version as the newest one. Later versions remain."""
     slug = session.project(project)
-    file = _found(session, notebook, slug)
+    file = _get_file(session, notebook, slug)
     made = session.client.notebook_files.restore(file.id, version, project=slug)
     if to is not None:
         _write(to, _version(session, file, made.number, slug))
@@ -229,7 +229,7 @@ def branch(
 ) -> None:
     """Create a notebook from a version of another one."""
     slug = session.project(project)
-    file = _found(session, notebook, slug)
+    file = _get_file(session, notebook, slug)
     made = session.client.notebook_files.branch(file.id, path, project=slug, version=version)
     if session.output.as_json:
         session.output.document(made)
@@ -239,7 +239,7 @@ def branch(
 
 def delete_notebook(session: Session, path: str, project: str, *, yes: bool) -> None:
     """Delete a notebook and its versions after confirmation."""
-    file = _found(session, path, project)
+    file = _get_file(session, path, project)
     count = file.latest.number
     confirm(
         f"Delete {file.path} with {count} version{'' if count == 1 else 's'}?",
@@ -300,14 +300,14 @@ def verify(
         is_fine = is_fine and passed
         documents.append({"file": str(file), **report.as_json(), "passed": passed})
         if not session.output.as_json:
-            _tell(session, file, report, passed=passed)
+            _print_report(session, file, report, passed=passed)
     if session.output.as_json:
         session.output.document({"passed": is_fine, "notebooks": documents})
     if not is_fine:
         raise typer.Exit(ExitCode.NOT_REPRODUCIBLE)
 
 
-def _tell(session: Session, file: Path, report: Any, *, passed: bool) -> None:
+def _print_report(session: Session, file: Path, report: Any, *, passed: bool) -> None:
     word = "reproducible" if passed else "NOT reproducible"
     session.output.line(f"{file}: {word}; {report.ran} of {report.code_cells} code cells ran.")
     if session.output.quiet:
@@ -340,7 +340,7 @@ def run(
     """Run a notebook with the code of its folder as a job, and store its output notebook."""
     slug = session.project(project)
     script = _inside(code, file)
-    with taken(session, code, None, include, max_mb) as snapshot:
+    with create_snapshot(session, code, None, include, max_mb) as snapshot:
         body = job_body(
             script=script,
             snapshot=snapshot.digest,
@@ -379,7 +379,7 @@ def output(
         session.output.line(str(target))
 
 
-def _found(session: Session, notebook: str, project: str) -> NotebookFileOut:
+def _get_file(session: Session, notebook: str, project: str) -> NotebookFileOut:
     return session.client.notebook_files.get(notebook.removeprefix("./"), project=project)
 
 

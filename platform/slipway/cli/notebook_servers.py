@@ -14,7 +14,7 @@ from slipway.cli.project import ProjectOption, Yes
 from slipway.cli.prompts import confirm
 from slipway.cli.quantities import parse_pairs
 from slipway.cli.session import Session, command
-from slipway.cli.tables import Fit, ListColumn
+from slipway.cli.tables import CellOverflow, ListColumn
 from slipway.errors import NotFound
 from slipway.schemas.money import dollars
 from slipway.schemas.notebook_servers import NotebookState, ServerOut
@@ -86,7 +86,7 @@ def start(
 ) -> None:
     """Launch a notebook server, or start one of yours again."""
     place, notebooks = session.project(project), session.client.notebooks
-    known = _known(session, notebook, place)
+    known = _find_server(session, notebook, place)
     given = (tier, requirements, idle, max_hours, daily_start, daily_stop, days, tag)
     if known is not None:
         _require_none(notebook, given)
@@ -105,7 +105,7 @@ def start(
             tags=parse_pairs(tag, option="--tag") if tag else None,
         )
     if wait:
-        made = _waited(session, made, place)
+        made = _wait_until_settled(session, made, place)
     _write(session, made)
     if open_it and made.state not in _OVER:
         _open(session, made, place)
@@ -133,7 +133,7 @@ def list_servers(
         columns=[
             ListColumn("Name", style="bold"),
             ListColumn("State"),
-            ListColumn("Why", fit=Fit.WRAPPED),
+            ListColumn("Why", fit=CellOverflow.WRAPPED),
             ListColumn("Whose", dispensable=2),
             ListColumn("Tier", dispensable=1),
             ListColumn("An hour"),
@@ -155,7 +155,7 @@ def list_servers(
 
 def show(session: Session, notebook: ServerArgument, project: ProjectOption = None) -> None:
     """Show a notebook server: state, reason it runs, savings when stopped."""
-    _write(session, _found(session, notebook, session.project(project)))
+    _write(session, _get_server(session, notebook, session.project(project)))
 
 
 def edit(
@@ -188,7 +188,7 @@ def edit(
         )
     place = session.project(project)
     changed = session.client.notebooks.edit(
-        _found(session, notebook, place).id,
+        _get_server(session, notebook, place).id,
         project=place,
         tier=tier,
         idle_minutes=idle,
@@ -203,7 +203,7 @@ def edit(
 def open_server(session: Session, notebook: ServerArgument, project: ProjectOption = None) -> None:
     """Open JupyterLab in the browser, starting the server if it is stopped."""
     place = session.project(project)
-    server = _found(session, notebook, place)
+    server = _get_server(session, notebook, place)
     if server.state in _OVER:
         server = session.client.notebooks.start(server.id, project=place)
     if session.output.as_json:
@@ -214,7 +214,7 @@ def open_server(session: Session, notebook: ServerArgument, project: ProjectOpti
 def stop(session: Session, notebook: ServerArgument, project: ProjectOption = None) -> None:
     """Stop a notebook server. Its files remain. Maintainers stop other people's servers by id."""
     place = session.project(project)
-    server = _found(session, notebook, place)
+    server = _get_server(session, notebook, place)
     _write(session, session.client.notebooks.stop(server.id, project=place))
 
 
@@ -237,13 +237,13 @@ def delete(
     if notebook.endswith(".ipynb"):
         delete_notebook(session, notebook, place, yes=yes)
         return
-    server = _found(session, notebook, place)
+    server = _get_server(session, notebook, place)
     confirm(f"Delete the server {server.name}? Its files remain.", yes=yes, output=session.output)
     session.client.notebooks.delete(server.id, project=place)
     session.output.note(f"Deleted {server.name}.")
 
 
-def _known(session: Session, notebook: str, project: str) -> ServerOut | None:
+def _find_server(session: Session, notebook: str, project: str) -> ServerOut | None:
     """Return the user's own server of that name, or the server with that id."""
     if notebook.startswith("nbs_"):
         return session.client.notebooks.get(notebook, project=project)
@@ -251,8 +251,8 @@ def _known(session: Session, notebook: str, project: str) -> ServerOut | None:
     return next((server for server in pages if server.name == notebook), None)
 
 
-def _found(session: Session, notebook: str, project: str) -> ServerOut:
-    server = _known(session, notebook, project)
+def _get_server(session: Session, notebook: str, project: str) -> ServerOut:
+    server = _find_server(session, notebook, project)
     if server is None:
         raise NotFound(
             f"You have no notebook server called {notebook} in {project}.",
@@ -262,7 +262,7 @@ def _found(session: Session, notebook: str, project: str) -> ServerOut:
     return server
 
 
-def _waited(session: Session, server: ServerOut, project: str) -> ServerOut:
+def _wait_until_settled(session: Session, server: ServerOut, project: str) -> ServerOut:
     """Wait until the server is ready or final, and print each step once."""
     explanation = ""
     while server.state not in (NotebookState.READY, NotebookState.STOPPING, *_OVER):

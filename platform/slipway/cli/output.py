@@ -32,7 +32,7 @@ def console(stream: IO[str]) -> Console:
     return Console(file=stream, markup=False, emoji=False, highlight=False, soft_wrap=False)
 
 
-def shown(value: Cell, *, now: datetime | None = None) -> str:
+def format_cell(value: Cell, *, now: datetime | None = None) -> str:
     """Return `value` as one line of text. Times are relative to `now`."""
     if value is None or value == "":
         return NOTHING
@@ -41,7 +41,7 @@ def shown(value: Cell, *, now: datetime | None = None) -> str:
     if isinstance(value, datetime):
         return distance(value, now) if now else value.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
     if isinstance(value, list | tuple):
-        return ", ".join(shown(item) for item in value) or NOTHING
+        return ", ".join(format_cell(item) for item in value) or NOTHING
     return visible(str(value))
 
 
@@ -65,7 +65,7 @@ class Output:
     def document(self, content: BaseModel | Mapping[str, Any]) -> None:
         """Write one JSON document. Non-ASCII is escaped to protect the terminal."""
         plain = content.model_dump(mode="json") if isinstance(content, BaseModel) else content
-        sys.stdout.write(json.dumps(plain, indent=2, default=_plain) + "\n")
+        sys.stdout.write(json.dumps(plain, indent=2, default=_json_default) + "\n")
 
     def line(self, text: str) -> None:
         """Write one line of a result to standard output."""
@@ -87,7 +87,7 @@ class Output:
             self._tab_separated([[column.heading.upper() for column in columns], *rows])
         elif rows:
             screen, now = console(sys.stdout), datetime.now(UTC)
-            cells = [[shown(cell, now=now) for cell in row] for row in rows]
+            cells = [[format_cell(cell, now=now) for cell in row] for row in rows]
             screen.print(table_of(columns, cells, screen.width))
 
     def facts(self, details: Mapping[str, Cell]) -> None:
@@ -100,13 +100,13 @@ class Output:
         table.add_column(overflow="fold")
         now = datetime.now(UTC)
         for name, value in details.items():
-            when = f" ({shown(value, now=now)})" if isinstance(value, datetime) else ""
-            table.add_row(name, Text(shown(value) + when))
+            when = f" ({format_cell(value, now=now)})" if isinstance(value, datetime) else ""
+            table.add_row(name, Text(format_cell(value) + when))
         console(sys.stdout).print(table)
 
     def _tab_separated(self, rows: Sequence[Sequence[Cell]]) -> None:
         for row in rows:
-            sys.stdout.write("\t".join(shown(cell) for cell in row) + "\n")
+            sys.stdout.write("\t".join(format_cell(cell) for cell in row) + "\n")
 
 
 def write_error(error: SlipwayError, *, as_json: bool) -> None:
@@ -145,7 +145,7 @@ def problem_of(error: SlipwayError) -> Problem:
     )
 
 
-def _plain(value: object) -> object:
+def _json_default(value: object) -> object:
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json")
     return str(value)

@@ -10,7 +10,7 @@ from slipway.cli.members import Group
 from slipway.cli.pagination import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
 from slipway.cli.prompts import confirm
 from slipway.cli.session import Session, command
-from slipway.cli.tables import Fit, ListColumn
+from slipway.cli.tables import CellOverflow, ListColumn
 from slipway.credentials import ServerLogin, read_logins, write_logins
 from slipway.errors import NotLoggedIn
 from slipway.schemas.accounts import NetworkRule, ProjectOut, Role
@@ -98,7 +98,7 @@ def list_projects(
         collect(pages, limit=limit, cursor=cursor),
         columns=[
             ListColumn("Slug", style="bold"),
-            ListColumn("Name", fit=Fit.WRAPPED),
+            ListColumn("Name", fit=CellOverflow.WRAPPED),
             ListColumn("Team", dispensable=2),
             ListColumn("Your role", dispensable=1),
             ListColumn("Created", dispensable=3),

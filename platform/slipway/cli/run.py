@@ -10,7 +10,7 @@ from slipway.cli.pagination import DEFAULT_LIMIT, Cursor, Limit, collect, show_l
 from slipway.cli.project import ProjectOption, Yes
 from slipway.cli.prompts import confirm
 from slipway.cli.session import Session, command
-from slipway.cli.tables import Fit, ListColumn
+from slipway.cli.tables import CellOverflow, ListColumn
 from slipway.cli.transfer import receive_file
 from slipway.schemas.base import PageOf
 from slipway.schemas.experiments import ArtifactOut, RunOut
@@ -31,7 +31,7 @@ def _number(value: float | None) -> str | None:
     return f"{value:.6g}" if math.isfinite(value) else str(value)
 
 
-def _brief(run: RunOut) -> str:
+def _metrics_summary(run: RunOut) -> str:
     shown = [f"{key} {_number(value)}" for key, value in run.metrics.items()]
     rest = len(shown) - _MOST_SHOWN
     return ", ".join(shown[:_MOST_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
@@ -68,15 +68,15 @@ def list_runs(
         collect(pages, limit=limit, cursor=cursor),
         columns=[
             ListColumn("Id"),
-            ListColumn("Name", fit=Fit.WRAPPED, style="bold"),
+            ListColumn("Name", fit=CellOverflow.WRAPPED, style="bold"),
             ListColumn("Status"),
             ListColumn("Experiment", dispensable=4),
-            ListColumn("By", fit=Fit.WRAPPED, dispensable=5),
+            ListColumn("By", fit=CellOverflow.WRAPPED, dispensable=5),
             ListColumn("Started", dispensable=1),
-            ListColumn("Metrics", fit=Fit.CLIPPED, dispensable=2),
+            ListColumn("Metrics", fit=CellOverflow.CLIPPED, dispensable=2),
         ],
         row=lambda r: (
-            *(r.id, r.name, r.status, r.experiment_id, r.user, r.started_at, _brief(r)),
+            *(r.id, r.name, r.status, r.experiment_id, r.user, r.started_at, _metrics_summary(r)),
         ),
         key=lambda r: r.id,
         nothing="No run was found.",
@@ -101,7 +101,7 @@ def list_experiments(
         PageOf(items=list(experiments)),
         columns=[
             ListColumn("Id"),
-            ListColumn("Name", fit=Fit.WRAPPED, style="bold"),
+            ListColumn("Name", fit=CellOverflow.WRAPPED, style="bold"),
             ListColumn("Runs"),
             ListColumn("Last run", dispensable=1),
             ListColumn("Created", dispensable=2),
@@ -189,7 +189,7 @@ def artifacts(
         show_list(
             session,
             PageOf(items=list(items)),
-            columns=[ListColumn("Path", fit=Fit.WRAPPED), ListColumn("Size")],
+            columns=[ListColumn("Path", fit=CellOverflow.WRAPPED), ListColumn("Size")],
             row=_artifact,
             key=lambda it: it.path,
             nothing="There is no artifact.",
@@ -215,18 +215,18 @@ def _artifact(artifact: ArtifactOut) -> tuple[str, str]:
 def delete(session: Session, runs: RunsArgument, project: ProjectOption = None) -> None:
     """Move runs to the bin. `slipway run restore` restores them."""
     moved = session.client.runs.delete(runs, project=session.project(project))
-    _tell(session, [*moved], "in the bin", named=len(set(runs)))
+    _print_moved(session, [*moved], "in the bin", named=len(set(runs)))
 
 
 @command(app, "restore")
 def restore(session: Session, runs: RunsArgument, project: ProjectOption = None) -> None:
     """Restore runs from the bin."""
     moved = session.client.runs.restore(runs, project=session.project(project))
-    _tell(session, [*moved], "restored", named=len(set(runs)))
+    _print_moved(session, [*moved], "restored", named=len(set(runs)))
 
 
 @command(app, "empty-bin")
-def empty_bin(session: Session, yes: Yes = False, project: ProjectOption = None) -> None:
+def empty_trash(session: Session, yes: Yes = False, project: ProjectOption = None) -> None:
     """Permanently delete the runs in the bin, and print the freed bytes."""
     slug = session.project(project)
     confirm(f"Permanently delete every run in the bin of {slug}?", yes=yes, output=session.output)
@@ -238,7 +238,7 @@ def empty_bin(session: Session, yes: Yes = False, project: ProjectOption = None)
     )
 
 
-def _tell(session: Session, moved: list[str], where: str, *, named: int) -> None:
+def _print_moved(session: Session, moved: list[str], where: str, *, named: int) -> None:
     if session.output.as_json:
         session.output.document({"runs": moved})
     elif session.output.quiet:

@@ -8,7 +8,7 @@ from slipway.cli.pagination import DEFAULT_LIMIT, Cursor, Limit, collect, show_l
 from slipway.cli.project import ProjectOption, Yes
 from slipway.cli.prompts import confirm, read_secret
 from slipway.cli.session import Session, command
-from slipway.cli.tables import Fit, ListColumn
+from slipway.cli.tables import CellOverflow, ListColumn
 
 app = typer.Typer(no_args_is_help=True, help="Secrets of a project: set, list, delete.")
 
@@ -50,7 +50,7 @@ def list_secrets(
         columns=[
             ListColumn("Name", style="bold"),
             ListColumn("Changed"),
-            ListColumn("By", fit=Fit.WRAPPED, dispensable=1),
+            ListColumn("By", fit=CellOverflow.WRAPPED, dispensable=1),
             ListColumn("Created", dispensable=2),
         ],
         row=lambda s: (s.name, s.updated_at, s.updated_by, s.created_at),

@@ -104,7 +104,7 @@ def command(app: typer.Typer, name: str, **settings: Any) -> Callable[[Body], Ca
                 function(session, **values)
                 sys.stdout.flush()
             except BrokenPipeError:
-                _forget_stdout()
+                _detach_stdout()
                 raise typer.Exit(ExitCode.PIPE_CLOSED) from None
             finally:
                 session.close()
@@ -118,6 +118,6 @@ def command(app: typer.Typer, name: str, **settings: Any) -> Callable[[Body], Ca
     return register
 
 
-def _forget_stdout() -> None:
+def _detach_stdout() -> None:
     """Redirect standard output to the null device, so the interpreter's last flush succeeds."""
     os.dup2(os.open(Path(os.devnull), os.O_WRONLY), sys.stdout.fileno())

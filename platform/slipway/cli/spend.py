@@ -10,7 +10,7 @@ import typer
 from slipway.cli.completion import complete_project
 from slipway.cli.exits import UsageMistake
 from slipway.cli.session import Session, command
-from slipway.cli.tables import Fit, ListColumn
+from slipway.cli.tables import CellOverflow, ListColumn
 from slipway.cli.transfer import receive_file
 from slipway.schemas.money import dollars
 from slipway.schemas.spend import ForecastOut, ShareOut, SpendOut
@@ -97,7 +97,7 @@ def _table(session: Session, value: SpendOut, by: Split) -> None:
         session.output.table(
             [
                 ListColumn("Id", style="bold"),
-                ListColumn("Name", fit=Fit.WRAPPED),
+                ListColumn("Name", fit=CellOverflow.WRAPPED),
                 ListColumn("Cost"),
             ],
             [(run.workload, run.name, dollars(run.nano_usd)) for run in value.runs],

@@ -11,7 +11,7 @@ from rich.text import Text
 GAP = 3
 
 
-class Fit(Enum):
+class CellOverflow(Enum):
     """Handling of cells that are wider than their column."""
 
     WHOLE = "whole"  # never: the column is as wide as its widest cell
@@ -20,7 +20,7 @@ class Fit(Enum):
 
 
 # Minimum width of a useful column, in cells.
-_LEAST = {Fit.WRAPPED: 16, Fit.CLIPPED: 32}
+_LEAST = {CellOverflow.WRAPPED: 16, CellOverflow.CLIPPED: 32}
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class ListColumn:
     """
 
     heading: str
-    fit: Fit = Fit.WHOLE
+    fit: CellOverflow = CellOverflow.WHOLE
     dispensable: int = 0
     style: str = ""
 
@@ -47,14 +47,14 @@ def widths_of(columns: Sequence[ListColumn], natural: Sequence[int], room: int) 
         for column, wide in zip(columns, natural, strict=True)
     ]
     kept = list(range(len(columns)))
-    while _taken([least[index] for index in kept]) > room:
+    while _total_width([least[index] for index in kept]) > room:
         worst = max(kept, key=lambda index: columns[index].dispensable)
         if not columns[worst].dispensable:
             break
         kept.remove(worst)
     widths = {index: least[index] for index in kept}
     for index in kept:
-        spare = max(0, room - _taken(list(widths.values())))
+        spare = max(0, room - _total_width(list(widths.values())))
         widths[index] += min(spare, natural[index] - widths[index])
     return widths
 
@@ -69,7 +69,7 @@ def table_of(columns: Sequence[ListColumn], rows: Sequence[Sequence[str]], room:
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, GAP, 0, 0))
     for index, width in widths.items():
         column = columns[index]
-        wrapped = column.fit is Fit.WRAPPED
+        wrapped = column.fit is CellOverflow.WRAPPED
         table.add_column(
             column.heading.upper(),
             style=column.style,
@@ -82,5 +82,5 @@ def table_of(columns: Sequence[ListColumn], rows: Sequence[Sequence[str]], room:
     return table
 
 
-def _taken(widths: Sequence[int]) -> int:
+def _total_width(widths: Sequence[int]) -> int:
     return sum(widths) + GAP * max(0, len(widths) - 1)

@@ -10,7 +10,7 @@ from slipway.cli.members import Group
 from slipway.cli.pagination import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
 from slipway.cli.project import DaysOption, RoleArgument, RoleOption, UserArgument, Yes
 from slipway.cli.session import Session, command
-from slipway.cli.tables import Fit, ListColumn
+from slipway.cli.tables import CellOverflow, ListColumn
 from slipway.schemas.accounts import Role, TeamOut
 
 app = typer.Typer(no_args_is_help=True, help="Teams: create, edit, manage members.")
@@ -57,7 +57,7 @@ def list_teams(
         collect(pages, limit=limit, cursor=cursor),
         columns=[
             ListColumn("Slug", style="bold"),
-            ListColumn("Name", fit=Fit.WRAPPED),
+            ListColumn("Name", fit=CellOverflow.WRAPPED),
             ListColumn("Your role", dispensable=1),
             ListColumn("Created", dispensable=2),
         ],

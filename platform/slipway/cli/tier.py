@@ -15,7 +15,7 @@ from slipway.cli.quantities import (
     parse_price,
 )
 from slipway.cli.session import Session, command
-from slipway.cli.tables import Fit, ListColumn
+from slipway.cli.tables import CellOverflow, ListColumn
 from slipway.schemas.base import PageOf
 from slipway.schemas.money import dollars
 from slipway.schemas.workloads import TierOut
@@ -57,7 +57,7 @@ def list_tiers(session: Session, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = 
         collect(session.client.tiers.list(), limit=limit, cursor=cursor),
         columns=[
             ListColumn("Slug", style="bold"),
-            ListColumn("Name", fit=Fit.WRAPPED, dispensable=3),
+            ListColumn("Name", fit=CellOverflow.WRAPPED, dispensable=3),
             ListColumn("CPUs"),
             ListColumn("Memory"),
             ListColumn("GPUs"),

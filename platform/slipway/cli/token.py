@@ -10,7 +10,7 @@ from slipway.cli.pagination import DEFAULT_LIMIT, Cursor, Limit, collect, show_l
 from slipway.cli.project import Yes
 from slipway.cli.prompts import confirm
 from slipway.cli.session import Session, command
-from slipway.cli.tables import Fit, ListColumn
+from slipway.cli.tables import CellOverflow, ListColumn
 from slipway.schemas.accounts import Scope, TokenOut
 
 app = typer.Typer(no_args_is_help=True, help="API tokens: create, list, revoke.")
@@ -36,10 +36,10 @@ def list_tokens(session: Session, limit: Limit = DEFAULT_LIMIT, cursor: Cursor =
         collect(session.client.tokens.list(), limit=limit, cursor=cursor),
         columns=[
             ListColumn("Id"),
-            ListColumn("Name", fit=Fit.WRAPPED),
+            ListColumn("Name", fit=CellOverflow.WRAPPED),
             ListColumn("Begins", dispensable=3),
             ListColumn("State"),
-            ListColumn("Scopes", fit=Fit.CLIPPED, dispensable=5),
+            ListColumn("Scopes", fit=CellOverflow.CLIPPED, dispensable=5),
             ListColumn("Project", dispensable=4),
             ListColumn("Last used", dispensable=2),
             ListColumn("Expires", dispensable=1),

@@ -13,7 +13,7 @@ from slipway.cli.project import ProjectOption
 from slipway.cli.quantities import parse_pairs
 from slipway.cli.session import Session, command
 from slipway.cli.transfer import progress_bar
-from slipway.cli.watch import first_words, watch
+from slipway.cli.watch import print_new_job, watch
 from slipway.errors import InvalidInput, NotFound
 from slipway.resources.jobs import job_body
 from slipway.schemas.backends import BACKENDS
@@ -161,7 +161,7 @@ def train(
 ) -> None:
     """Run a script as a job, on any number of machines and processes."""
     slug = session.project(project)
-    with taken(session, code, script, include, max_mb) as snapshot:
+    with create_snapshot(session, code, script, include, max_mb) as snapshot:
         body = job_body(
             script=snapshot.script(script),
             snapshot=snapshot.digest,
@@ -192,7 +192,7 @@ def train(
     finish(session, job, watch_it=watch_it)
 
 
-def taken(
+def create_snapshot(
     session: Session,
     folder: str,
     script: str | None,
@@ -223,7 +223,7 @@ def upload(session: Session, snapshot: Snapshot, project: str) -> None:
 def finish(session: Session, job: JobOut, *, watch_it: bool) -> None:
     """Print a job that was just submitted, or watch it."""
     if watch_it:
-        first_words(session, job)
+        print_new_job(session, job)
         watch(session, job)
     elif session.output.as_json:
         session.output.document(job)

@@ -259,7 +259,7 @@ def job_arguments(session: Session, job: JobOut) -> str:
     return job.workload.id + ("" if is_usual else f" --project {project}")
 
 
-def first_words(session: Session, job: JobOut) -> None:
+def print_new_job(session: Session, job: JobOut) -> None:
     """Print the page, price and state of a new job."""
     page = session.client.jobs.page(job.workload.id, project=job.workload.project)
     session.output.note(

@@ -204,12 +204,12 @@ def batches_to_measure(
     if rest and not whole_only:
         indices = torch.arange(order.samples - rest, order.samples)
         value = indices.tensor_split(share.count)[share.index]
-        last = _Rest(value if len(value) else torch.zeros(1, dtype=torch.int64))
+        last = _LastBatch(value if len(value) else torch.zeros(1, dtype=torch.int64))
         for batch in _fetch(dataset, last, 0, collate):
             yield EvaluationBatch(batch, len(value))
 
 
-class _Rest:
+class _LastBatch:
     """The rows of one last batch."""
 
     def __init__(self, rows: torch.Tensor) -> None:
@@ -247,7 +247,7 @@ class _Rows:
 
 def _fetch(
     dataset: "Dataset[Any] | Sequence[torch.Tensor]",
-    indices: "_Rows | _Rest",
+    indices: "_Rows | _LastBatch",
     workers: int,
     collate: Callable[[list[Any]], Batch] | None,
 ) -> Iterator[Batch]:

@@ -22,7 +22,7 @@ from slipway.distributed.mesh import (
     MeshPosition,
     axis,
     build_mesh,
-    place_of,
+    mesh_position,
     uses_fully_shard,
 )
 from slipway.distributed.optimizers import (
@@ -43,7 +43,7 @@ from slipway.distributed.pipeline import (
 from slipway.distributed.ranks import Ranks
 from slipway.distributed.sharding import repeated_blocks, shard
 from slipway.distributed.tensor import split_layers
-from slipway.distributed.tensor_plan import TensorPlan, find_plan, given_plan
+from slipway.distributed.tensor_plan import TensorPlan, expand_plan, find_plan
 from slipway.distributed.whole import WholeModelEngine
 from slipway.schemas.strategy import Layout, Sharing, Strategy
 
@@ -143,7 +143,7 @@ class _Builder:
         self._recipe = recipe
         self._job = job
         self._layout = job.layout
-        self._place: MeshPosition = place_of(job.ranks.rank, job.layout)
+        self._place: MeshPosition = mesh_position(job.ranks.rank, job.layout)
         self._mesh: DeviceMesh | None = build_mesh(job.strategy, job.layout, job.device)
         self._share = Share(self._place.share(job.layout), job.layout.data)
         self._vote = Vote(job.device, job.ranks.world_size, repeats=job.layout.tensor)
@@ -251,7 +251,7 @@ class _Builder:
         if self._layout.tensor == 1:
             return None
         if self._recipe.tensor_plan is not None:
-            return given_plan(self._recipe.model, self._recipe.tensor_plan)
+            return expand_plan(self._recipe.model, self._recipe.tensor_plan)
         return find_plan(self._recipe.model, self._layout.tensor)
 
     def _required_mesh(self) -> DeviceMesh:

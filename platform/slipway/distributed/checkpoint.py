@@ -31,8 +31,8 @@ from slipway.distributed.errors import CheckpointError, NotPossible
 from slipway.distributed.exchange import from_first, gather_json
 from slipway.distributed.manifest import (
     Manifest,
-    fault_in,
     file_facts,
+    find_damage,
     read_manifest,
     saved_steps,
     sync_folder,
@@ -149,7 +149,7 @@ class Checkpointer:
             fault: str | None = None
             try:
                 manifest = read_manifest(folder)
-                fault = fault_in(folder, manifest, sorted(manifest.files)[rank::world])
+                fault = find_damage(folder, manifest, sorted(manifest.files)[rank::world])
             except CheckpointError as error:
                 fault = error.message
             faults = [value for value in gather_json(fault) if value]

@@ -73,17 +73,17 @@ class Choice:
 def choose_strategy(details: Facts) -> Choice:
     """Return the strategy that sends least among those that fit."""
     if details.world_size == 1:
-        return _alone(details)
+        return _single_rank(details)
     return _replicated(details) or _sharded(details) or _divided(details) or _offloaded(details)
 
 
-def _alone(details: Facts) -> Choice:
+def _single_rank(details: Facts) -> Choice:
     if details.state_bytes <= details.usable_bytes:
-        return Choice("ddp", f"there is one rank, and {_needs(details)} fit on its device.")
+        return Choice("ddp", f"there is one rank, and {_state_size(details)} fit on its device.")
     return Choice(
         "zero3+offload",
-        f"there is one rank, and {_needs(details)} do not fit on its device, which has room for "
-        f"{_size(details.usable_bytes)}: weights rest in the memory of the host.",
+        f"there is one rank, and {_state_size(details)} do not fit on its device, which has "
+        f"room for {_size(details.usable_bytes)}: weights rest in the memory of the host.",
     )
 
 
@@ -101,12 +101,12 @@ def _replicated(details: Facts) -> Choice | None:
             if slow
             else ""
         )
-        return Choice("ddp", f"{_needs(details)} fit on every device{bound}.")
+        return Choice("ddp", f"{_state_size(details)} fit on every device{bound}.")
     divided = details.parameter_bytes + details.state_bytes / world + details.block_bytes
     if divided <= details.usable_bytes:
         return pipeline or Choice(
             "zero2",
-            f"{_needs(details)} do not fit on a device with room for "
+            f"{_state_size(details)} do not fit on a device with room for "
             f"{_size(details.usable_bytes)}, "
             f"but do with gradients and optimizer state divided over {world} ranks "
             f"({_size(divided)}); this sends no more than ddp.",
@@ -126,15 +126,15 @@ def _sharded(details: Facts) -> Choice | None:
     if machines > 1 and slow and per_machine > 1 and held_within <= details.usable_bytes:
         return Choice(
             f"ddp={machines}*zero3={per_machine}",
-            f"{_needs(details)} fit divided over the {per_machine} ranks of one machine, and the "
-            "network between machines is slow: weights are gathered within a machine, only "
+            f"{_state_size(details)} fit divided over the {per_machine} ranks of one machine, "
+            "and the network between machines is slow: weights are gathered within a machine, only "
             "gradients travel between them.",
         )
     if slow and (pipeline := _pipeline_that_fits(details)) is not None:
         return pipeline
     return Choice(
         "zero3",
-        f"{_needs(details)} fit only divided over all {details.world_size} ranks "
+        f"{_state_size(details)} fit only divided over all {details.world_size} ranks "
         f"({_size(held)} each, with room for one block at a time).",
     )
 
@@ -160,14 +160,14 @@ def _offloaded(details: Facts) -> Choice:
     if share <= details.host_memory_bytes:
         return Choice(
             "zero3+offload",
-            f"{_needs(details)} do not fit on {details.world_size} devices with room for "
+            f"{_state_size(details)} do not fit on {details.world_size} devices with room for "
             f"{_size(details.usable_bytes)} each: they rest in the memory of the hosts, "
             f"{_size(share)} a rank, and travel to the device block by block (slow).",
         )
     return Choice(
         "zero3+offload",
-        f"{_needs(details)} fit neither on {details.world_size} devices nor in the memory of their "
-        f"hosts ({_size(details.host_memory_bytes)} a rank): this is the thriftiest strategy, but "
+        f"{_state_size(details)} fit neither on {details.world_size} devices nor in the memory of "
+        f"their hosts ({_size(details.host_memory_bytes)} a rank): this is the thriftiest strategy, but "
         "expect to run out of memory; start more ranks.",
     )
 
@@ -186,7 +186,7 @@ def _pipeline_that_fits(details: Facts) -> Choice | None:
     )
 
 
-def _needs(details: Facts) -> str:
+def _state_size(details: Facts) -> str:
     return f"{_size(details.state_bytes)} of weights, gradients and optimizer state"
 
 

@@ -56,7 +56,9 @@ def cut(model: nn.Module, stages: int, split_points: Sequence[str] | None) -> li
     cut_segments = _pieces(graph, model)
     given = split_points is not None
     groups = (
-        _at(cut_segments, split_points or (), stages) if given else _balance(cut_segments, stages)
+        _split_at(cut_segments, split_points or (), stages)
+        if given
+        else _balance(cut_segments, stages)
     )
     modules: list[nn.Module] = []
     for number, group in enumerate(groups):
@@ -90,13 +92,13 @@ def _follow(model: nn.Module, split_points: Sequence[str]) -> fx.Graph:
     # Arguments with default values are constants. Their remaining nodes only assert that.
     for node in reversed(graph.nodes):
         check = node.op == "call_function" and "assert" in getattr(node.target, "__name__", "")
-        settled = node.op == "placeholder" and _stands_for(str(node.target), defaults)
+        settled = node.op == "placeholder" and _is_default(str(node.target), defaults)
         if (check or settled) and not node.users:
             graph.erase_node(node)
     return graph
 
 
-def _stands_for(target: str, defaults: Mapping[str, Any]) -> bool:
+def _is_default(target: str, defaults: Mapping[str, Any]) -> bool:
     """Return whether a traced argument is a default. The tracer appends a number to its name."""
     return target in defaults or re.sub(r"_\d+\Z", "", target) in defaults
 
@@ -182,7 +184,9 @@ def _balance(pieces: list[CutSegment], stages: int) -> list[list[CutSegment]]:
     return [pieces[start:end] for start, end in zip((0, *ends[:-1]), ends, strict=True)]
 
 
-def _at(pieces: list[CutSegment], names: Sequence[str], stages: int) -> list[list[CutSegment]]:
+def _split_at(
+    pieces: list[CutSegment], names: Sequence[str], stages: int
+) -> list[list[CutSegment]]:
     if len(names) != stages - 1:
         raise NotPossible(
             f"{stages} stages need {stages - 1} split_points; {len(names)} are given.",

@@ -215,7 +215,7 @@ def _like_parameter(parameter: nn.Parameter, shape: torch.Size, dtype: torch.dty
     return torch.zeros(shape, dtype=dtype)
 
 
-def whole(tensor: torch.Tensor) -> torch.Tensor:
+def gather_tensor(tensor: torch.Tensor) -> torch.Tensor:
     """Return the whole tensor on the CPU. Collective over the mesh of a distributed tensor."""
     full = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
     return full.detach().to("cpu", copy=True)

@@ -122,7 +122,7 @@ def read_manifest(folder: Path) -> Manifest:
         ) from error
 
 
-def fault_in(folder: Path, manifest: Manifest, names: Iterable[str]) -> str | None:
+def find_damage(folder: Path, manifest: Manifest, names: Iterable[str]) -> str | None:
     """Return what is wrong with the first damaged file among `names`, None if none is."""
     for name in names:
         path, expected = folder / name, manifest.files[name]

@@ -27,7 +27,7 @@ class MeshPosition:
         return self.replica * layout.shards + self.shard
 
 
-def place_of(rank: int, layout: Layout) -> MeshPosition:
+def mesh_position(rank: int, layout: Layout) -> MeshPosition:
     """Return the position of `rank` on the grid."""
     rest, tensor = divmod(rank, layout.tensor)
     rest, shard = divmod(rest, layout.shards)

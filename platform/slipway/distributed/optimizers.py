@@ -90,7 +90,7 @@ class Optimizers:
     def options(self) -> dict[str, Plain]:
         """Return the options (learning rate, …) in force for each parameter, by its name."""
         return {
-            self._names[parameter]: _plain(group)
+            self._names[parameter]: _json_values(group)
             for optimizer in self.optimizers
             for group in optimizer.param_groups
             for parameter in group["params"]
@@ -98,7 +98,7 @@ class Optimizers:
 
     def schedule_state(self) -> list[Plain]:
         """Return the state of the schedules. The first represents all ranks."""
-        return [_plain(schedule.state_dict()) for schedule in self._schedules]
+        return [_json_values(schedule.state_dict()) for schedule in self._schedules]
 
     def parameters(self) -> dict[str, nn.Parameter]:
         """Return the parameters that this rank's optimizers change, by name."""
@@ -121,11 +121,11 @@ class Optimizers:
             }
             for group, saved in zip(optimizer.param_groups, packed["param_groups"], strict=True):
                 for parameter in group["params"][:1]:
-                    saved.update(_like(options.get(self._names[parameter], {}), group))
+                    saved.update(_with_types_of(options.get(self._names[parameter], {}), group))
             optimizer.load_state_dict(packed)
         for schedule in self._schedules:
             for saved in schedules[:1]:
-                schedule.load_state_dict(_like(saved, schedule.state_dict()))
+                schedule.load_state_dict(_with_types_of(saved, schedule.state_dict()))
 
 
 class OwnedOptimizers(Optimizers):
@@ -243,7 +243,7 @@ def _check_covers(optimizer: Optimizer, parameters: Sequence[nn.Parameter]) -> N
         )
 
 
-def _plain(values: Mapping[str, Any]) -> Plain:
+def _json_values(values: Mapping[str, Any]) -> Plain:
     return {
         key: _plain_value(value)
         for key, value in values.items()
@@ -255,13 +255,13 @@ def _plain_value(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return value.item() if value.numel() == 1 else value.tolist()
     if isinstance(value, Mapping):
-        return _plain(value)
+        return _json_values(value)
     if isinstance(value, list | tuple):
         return [_plain_value(item) for item in value if not callable(item)]
     return value
 
 
-def _like(saved: Mapping[str, Any], current: Mapping[str, Any]) -> Plain:
+def _with_types_of(saved: Mapping[str, Any], current: Mapping[str, Any]) -> Plain:
     """Return the saved values in the types the current ones have: JSON knows no tuples."""
     restored: Plain = {}
     for key, value in saved.items():

@@ -29,10 +29,10 @@ from slipway.distributed.engine import (
     StoredState,
     Vote,
     evaluating,
+    gather_tensor,
     model_state,
     restore_into,
     snapshot_of,
-    whole,
 )
 from slipway.distributed.errors import NotPossible
 from slipway.distributed.mesh import PIPELINE, axis
@@ -176,7 +176,9 @@ class PipelineEngine:
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Return the whole model on the CPU on rank 0, nothing elsewhere."""
-        wholes_by_name = {name: whole(value) for name, value in model_state(*self._inner).items()}
+        wholes_by_name = {
+            name: gather_tensor(value) for name, value in model_state(*self._inner).items()
+        }
         stride = self._layout.replicas * self._layout.shards * self._layout.tensor
         rank = dist.get_rank()
         state: dict[str, torch.Tensor] = {}

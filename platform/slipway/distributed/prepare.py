@@ -81,7 +81,7 @@ def prepare(
     )
     if not isinstance(checkpoints, Checkpoints):
         checkpoints = Checkpoints(folder=checkpoints)
-    return _prepare(recipe, checkpoints, _wished_word(strategy), device, timeout_s)
+    return _prepare(recipe, checkpoints, _requested_strategy(strategy), device, timeout_s)
 
 
 def _prepare(
@@ -116,7 +116,7 @@ def _prepare(
         raise
 
 
-def _wished_word(given: str | None) -> str:
+def _requested_strategy(given: str | None) -> str:
     """Return what the script asks for, else what the environment does, else nothing."""
     wished = os.environ.get(STRATEGY_VARIABLE, "")
     if given and wished and given != wished:

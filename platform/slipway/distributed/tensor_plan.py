@@ -68,7 +68,7 @@ class TensorPlan:
         )
 
 
-def given_plan(model: nn.Module, plan: Mapping[str, ParallelStyle]) -> TensorPlan:
+def expand_plan(model: nn.Module, plan: Mapping[str, ParallelStyle]) -> TensorPlan:
     """Return the user's plan with its patterns (`blocks.*.up`) replaced by what they match."""
     styles: dict[str, ParallelStyle] = {}
     names = [name for name, _ in model.named_modules()]
@@ -126,7 +126,7 @@ def _pairs(parent: nn.Module, linears: Mapping[str, nn.Linear]) -> Iterator[tupl
     if len(linears) < 2:
         return
     try:
-        graph = _Shallow().trace(parent)
+        graph = _ShallowTracer().trace(parent)
     except Exception as error:  # noqa: BLE001 - the model's own code runs here
         logger.debug("%s cannot be followed: %s", type(parent).__name__, error)
         return
@@ -143,7 +143,7 @@ def _pairs(parent: nn.Module, linears: Mapping[str, nn.Linear]) -> Iterator[tupl
         yield sorted(columns), row
 
 
-class _Shallow(fx.Tracer):
+class _ShallowTracer(fx.Tracer):
     """Follows one module's own forward function, none of its children's."""
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:

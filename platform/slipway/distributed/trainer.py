@@ -33,7 +33,7 @@ from slipway.distributed.errors import (
     PeerLost,
 )
 from slipway.distributed.manifest import Manifest
-from slipway.distributed.mesh import place_of
+from slipway.distributed.mesh import mesh_position
 from slipway.distributed.parameter_server.roles import ServerEngine, WorkerEngine
 from slipway.distributed.random_state import capture_random_state, restore_random_state
 from slipway.distributed.shutdown import StopRequest
@@ -332,7 +332,7 @@ class Trainer:
 
     def _seed_generators(self, seed: int) -> None:
         """Seed torch so that ranks that share a sample draw the same and others do not."""
-        place = place_of(self.rank, self._job.layout)
+        place = mesh_position(self.rank, self._job.layout)
         torch.manual_seed((seed + 7_919 * self.share.index + 104_729 * place.pipeline) % 2**63)
 
     def _manifest(self, metric: float | None) -> Manifest:

@@ -17,10 +17,10 @@ from slipway.distributed.engine import (
     StoredState,
     Vote,
     evaluating,
+    gather_tensor,
     model_state,
     restore_into,
     snapshot_of,
-    whole,
 )
 from slipway.distributed.optimizers import Optimizers
 
@@ -100,7 +100,7 @@ class WholeModelEngine:
         """Return the whole model on the CPU on rank 0, nothing elsewhere."""
         state = {}
         for name, value in model_state(self._inner).items():
-            full = whole(value)
+            full = gather_tensor(value)
             if dist.get_rank() == 0:
                 state[name] = full
         return state

@@ -41,8 +41,8 @@ class Audit:
             "verb": verb,
             "target_kind": target_kind,
             "target_id": target_id,
-            "since": _moment("since", since),
-            "until": _moment("until", until),
+            "since": _iso_time("since", since),
+            "until": _iso_time("until", until),
         }
         return Pages(self._connection, segments, PageOf[AuditOut], query)
 
@@ -64,13 +64,13 @@ class Audit:
             "verb": verb,
             "target_kind": target_kind,
             "target_id": target_id,
-            "since": _moment("since", since),
-            "until": _moment("until", until),
+            "since": _iso_time("since", since),
+            "until": _iso_time("until", until),
         }
         return self._connection.stream("audit", "export", query=query)
 
 
-def _moment(field: str, timestamp: datetime | None) -> str | None:
+def _iso_time(field: str, timestamp: datetime | None) -> str | None:
     if timestamp is None:
         return None
     if timestamp.tzinfo is None:

@@ -86,15 +86,17 @@ class Datasets:
         self, dataset: str, version: int | str = "latest", *, project: str
     ) -> DatasetVersionOut:
         """Return one version."""
-        return self._connection.fetch(DatasetVersionOut, "GET", *_at(project, dataset, version))
+        return self._connection.fetch(
+            DatasetVersionOut, "GET", *_version_path(project, dataset, version)
+        )
 
     def delete_version(self, dataset: str, version: int | str, *, project: str) -> None:
         """Delete a version. `restore_version` undoes it for three days."""
-        self._connection.send("DELETE", *_at(project, dataset, version))
+        self._connection.send("DELETE", *_version_path(project, dataset, version))
 
     def restore_version(self, dataset: str, version: int, *, project: str) -> DatasetVersionOut:
         """Bring back a deleted version."""
-        segments = (*_at(project, dataset, version), "restore")
+        segments = (*_version_path(project, dataset, version), "restore")
         return self._connection.fetch(DatasetVersionOut, "POST", *segments)
 
     def push(
@@ -155,7 +157,7 @@ class Datasets:
             files += len(batch)
             if progress is not None:
                 progress(files, sent_bytes)
-        at = _at(project, dataset, draft.id)
+        at = _version_path(project, dataset, draft.id)
         committed = self._connection.fetch(
             DatasetVersionOut,
             "POST",
@@ -168,7 +170,7 @@ class Datasets:
     def _missing(
         self, project: str, dataset: str, draft: str, files: Sequence[DataFileIn]
     ) -> Sequence[str]:
-        segments = (*_at(project, dataset, draft), "files")
+        segments = (*_version_path(project, dataset, draft), "files")
         body = FilesIn(files=[*files])
         return self._connection.fetch(MissingPieces, "POST", *segments, body=body).missing
 
@@ -218,20 +220,20 @@ class Datasets:
         search: str | None = None,
     ) -> Pages[DataFileOut]:
         """List the files of a version by path."""
-        segments = (*_at(project, dataset, version), "files")
+        segments = (*_version_path(project, dataset, version), "files")
         return Pages(self._connection, segments, PageOf[DataFileOut], {"q": search})
 
     def manifest(
         self, dataset: str, version: int | str = "latest", *, project: str
     ) -> AbstractContextManager[Download]:
         """Receive every file with its digest and pieces, a line of JSON each."""
-        return self._connection.stream(*_at(project, dataset, version), "manifest")
+        return self._connection.stream(*_version_path(project, dataset, version), "manifest")
 
     def content(
         self, dataset: str, version: int | str, path: str, *, project: str, offset: int = 0
     ) -> AbstractContextManager[Download]:
         """Receive one file from byte `offset` on: `with … as file: for chunk in file`."""
-        segments = (*_at(project, dataset, version), "content")
+        segments = (*_version_path(project, dataset, version), "content")
         return self._connection.stream(*segments, query={"path": path, "offset": offset})
 
     def archive(
@@ -244,7 +246,7 @@ class Datasets:
         below_bytes: int | None = None,
     ) -> AbstractContextManager[Download]:
         """Receive the files as a tar, from the one behind the key `after` on."""
-        segments = (*_at(project, dataset, version), "archive")
+        segments = (*_version_path(project, dataset, version), "archive")
         query = {"after": after, "below_bytes": below_bytes}
         return self._connection.stream(*segments, query=query)
 
@@ -252,7 +254,9 @@ class Datasets:
         self, dataset: str, version: int | str = "latest", *, project: str
     ) -> Sequence[DataTableOut]:
         """Return the tables of a version with their schema and statistics."""
-        return self._connection.fetch_list(DataTableOut, *_at(project, dataset, version), "tables")
+        return self._connection.fetch_list(
+            DataTableOut, *_version_path(project, dataset, version), "tables"
+        )
 
     def preview(
         self,
@@ -266,27 +270,29 @@ class Datasets:
     ) -> PreviewOut:
         """Return some of the first rows of a table, the first one unless named."""
         query = {"table": table, "offset": offset, "limit": limit}
-        segments = (*_at(project, dataset, version), "preview")
+        segments = (*_version_path(project, dataset, version), "preview")
         return self._connection.fetch(PreviewOut, "GET", *segments, query=query)
 
     def changes(
         self, dataset: str, version: int | str = "latest", *, project: str, since: int | None = None
     ) -> DifferenceOut:
         """Compare a version with an earlier one, the one before unless named."""
-        segments = (*_at(project, dataset, version), "changes")
+        segments = (*_version_path(project, dataset, version), "changes")
         return self._connection.fetch(DifferenceOut, "GET", *segments, query={"since": since})
 
     def uses(
         self, dataset: str, version: int | str = "latest", *, project: str
     ) -> Sequence[UseOut]:
         """Return the jobs and runs that read a version, and the models that came of them."""
-        return self._connection.fetch_list(UseOut, *_at(project, dataset, version), "uses")
+        return self._connection.fetch_list(
+            UseOut, *_version_path(project, dataset, version), "uses"
+        )
 
     def note_use(
         self, dataset: str, version: int | str, *, project: str, run: str | None = None
     ) -> UseOut:
         """Note that this job (by its token) or an MLflow run reads a version."""
-        segments = (*_at(project, dataset, version), "uses")
+        segments = (*_version_path(project, dataset, version), "uses")
         return self._connection.fetch(UseOut, "POST", *segments, body=build(UseIn, run=run))
 
 
@@ -294,5 +300,5 @@ def _path(project: str, dataset: str) -> tuple[str, str, str, str]:
     return ("projects", project, "datasets", dataset)
 
 
-def _at(project: str, dataset: str, version: int | str) -> tuple[str, ...]:
+def _version_path(project: str, dataset: str, version: int | str) -> tuple[str, ...]:
     return (*_path(project, dataset), "versions", str(version))

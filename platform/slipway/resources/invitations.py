@@ -2,7 +2,7 @@
 
 from slipway.connection import Connection
 from slipway.pages import Pages
-from slipway.resources.requests import build, place
+from slipway.resources.requests import build, owner_path
 from slipway.schemas.accounts import (
     InvitationAccept,
     InvitationAccepted,
@@ -22,7 +22,7 @@ class Invitations:
 
     def list(self, *, project: str | None = None, team: str | None = None) -> Pages[InvitationOut]:
         """List the invitations that were made."""
-        segments = (*place(project, team), "invitations")
+        segments = (*owner_path(project, team), "invitations")
         return Pages(self._connection, segments, PageOf[InvitationOut])
 
     def create(
@@ -35,7 +35,7 @@ class Invitations:
         team: str | None = None,
     ) -> InvitationCreated:
         """Invite one e-mail address. Only this response contains the link."""
-        segments = (*place(project, team), "invitations")
+        segments = (*owner_path(project, team), "invitations")
         body = build(InvitationIn, email=email, role=role, expires_in_days=expires_in_days)
         return self._connection.fetch(InvitationCreated, "POST", *segments, body=body)
 
@@ -43,7 +43,7 @@ class Invitations:
         self, invitation_id: str, *, project: str | None = None, team: str | None = None
     ) -> None:
         """Invalidate the link of an invitation."""
-        self._connection.send("DELETE", *place(project, team), "invitations", invitation_id)
+        self._connection.send("DELETE", *owner_path(project, team), "invitations", invitation_id)
 
     def accept(self, token: str) -> InvitationAccepted:
         """Accept an invitation by the token at the end of its link."""

@@ -2,7 +2,7 @@
 
 from slipway.connection import Connection
 from slipway.pages import Pages
-from slipway.resources.requests import build, place
+from slipway.resources.requests import build, owner_path
 from slipway.schemas.accounts import MemberChange, MemberOut, Role
 from slipway.schemas.base import PageOf
 
@@ -15,7 +15,7 @@ class Members:
 
     def list(self, *, project: str | None = None, team: str | None = None) -> Pages[MemberOut]:
         """List the members. Those of a project include those of its team."""
-        segments = (*place(project, team), "members")
+        segments = (*owner_path(project, team), "members")
         return Pages(self._connection, segments, PageOf[MemberOut])
 
     def set_role(
@@ -27,10 +27,10 @@ class Members:
         team: str | None = None,
     ) -> MemberOut:
         """Change the role of a member. The last owner cannot step down: Conflict."""
-        segments = (*place(project, team), "members", user_id)
+        segments = (*owner_path(project, team), "members", user_id)
         body = build(MemberChange, role=role)
         return self._connection.fetch(MemberOut, "PATCH", *segments, body=body)
 
     def remove(self, user_id: str, *, project: str | None = None, team: str | None = None) -> None:
         """Remove a member. Access ends at once. Conflict for the last owner."""
-        self._connection.send("DELETE", *place(project, team), "members", user_id)
+        self._connection.send("DELETE", *owner_path(project, team), "members", user_id)

@@ -205,7 +205,7 @@ class Monitoring:
             try:
                 done = self._send_labels(endpoint, [row.label for row in some], project)
             except InvalidInput as error:
-                raise _at_place(error, Path(file), some, start) from None
+                raise _with_position(error, Path(file), some, start) from None
             total = _together(total, done)
         return total
 
@@ -297,7 +297,9 @@ def _label_reader() -> Any:
         ) from None
 
 
-def _at_place(error: InvalidInput, file: Path, rows: Sequence[Any], before: int) -> InvalidInput:
+def _with_position(
+    error: InvalidInput, file: Path, rows: Sequence[Any], before: int
+) -> InvalidInput:
     """Return the error of one label with its place in the file."""
     match = _FIELD.fullmatch(error.field or "")
     if match is None or int(match[1]) >= len(rows):

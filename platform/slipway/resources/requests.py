@@ -36,7 +36,7 @@ def build(schema: type[Body], /, **fields: Any) -> Body:
     )
 
 
-def place(project: str | None, team: str | None) -> tuple[str, str]:
+def owner_path(project: str | None, team: str | None) -> tuple[str, str]:
     """Return the path of the project or the team, exactly one of which is given by its slug."""
     if project is not None and team is None:
         return ("projects", project)

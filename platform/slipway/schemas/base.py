@@ -129,8 +129,10 @@ class WholeNumbers(BaseModel):
     def _take_whole_numbers(cls, data: Any) -> Any:
         if not isinstance(data, dict):
             return data
-        names = _whole_fields(cls)
-        return {name: _as_whole(value) if name in names else value for name, value in data.items()}
+        names = _integer_fields(cls)
+        return {
+            name: _to_integer(value) if name in names else value for name, value in data.items()
+        }
 
 
 class RequestSchema(WholeNumbers):
@@ -140,21 +142,21 @@ class RequestSchema(WholeNumbers):
 
 
 @cache
-def _whole_fields(schema: type[BaseModel]) -> frozenset[str]:
+def _integer_fields(schema: type[BaseModel]) -> frozenset[str]:
     """Return the integer fields, alone or in a list."""
     fields = schema.model_fields.items()
-    return frozenset(name for name, field in fields if _takes_int(field.annotation))
+    return frozenset(name for name, field in fields if _accepts_int(field.annotation))
 
 
-def _takes_int(annotation: Any) -> bool:
+def _accepts_int(annotation: Any) -> bool:
     inner = get_args(annotation)
-    return annotation is int or (float not in inner and any(map(_takes_int, inner)))
+    return annotation is int or (float not in inner and any(map(_accepts_int, inner)))
 
 
-def _as_whole(value: Any) -> Any:
+def _to_integer(value: Any) -> Any:
     """Return 3.0 as the integer 3, and everything else unchanged."""
     if isinstance(value, list):
-        return [_as_whole(item) for item in value]
+        return [_to_integer(item) for item in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 

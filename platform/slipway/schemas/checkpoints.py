@@ -88,7 +88,7 @@ def contents_of(manifest: bytes) -> ManifestContents:
         files = {
             name: FileFacts(_count(details["size_bytes"]), _sha256(details["sha256"]))
             for name, details in named.items()
-            if _is_fit(name)
+            if _check_file_name(name)
         }
     except BadCheckpoint:
         raise
@@ -97,7 +97,7 @@ def contents_of(manifest: bytes) -> ManifestContents:
     return ManifestContents(step, files)
 
 
-def _is_fit(name: str) -> bool:
+def _check_file_name(name: str) -> bool:
     if not is_file_name(name) or len(name) > _NAME_LIMIT:
         raise BadCheckpoint(f"it names a file {name[:100]!r}")
     return True

@@ -45,7 +45,7 @@ from pydantic import AfterValidator, Field
 
 from slipway.schemas.accounts import UserOut
 from slipway.schemas.base import AnswerSchema, Line, RequestSchema, Text, Truth, Whole
-from slipway.schemas.names import fault_of_path
+from slipway.schemas.names import path_error
 from slipway.schemas.statistics import TableStatistics
 from slipway.schemas.tables import ReadSettings, TableSchema
 
@@ -81,7 +81,7 @@ MAX_PATH_BYTES = 1000
 
 def checked_path(path: str) -> str:
     """Return a path inside a version. Raises ValueError for a path that could leave it."""
-    fault = fault_of_path(path, max_bytes=MAX_PATH_BYTES)
+    fault = path_error(path, max_bytes=MAX_PATH_BYTES)
     if fault is not None:
         raise ValueError(fault)
     return path

@@ -11,7 +11,7 @@ _LAST = datetime.max.replace(tzinfo=UTC)
 _RFC3339 = re.compile(r"\A\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d")
 
 
-def _no_bare_number(text: object) -> object:
+def _reject_bare_number(text: object) -> object:
     """Refuse bare numbers. Pydantic would read `2026` as seconds after 1970."""
     if isinstance(text, int | float) or (isinstance(text, str) and not _RFC3339.match(text)):
         raise ValueError("must be a date and time such as 2026-01-31T12:00:00Z")
@@ -26,4 +26,4 @@ def _in_utc(timestamp: datetime) -> datetime:
         return _FIRST if timestamp.year == 1 else _LAST
 
 
-Moment = Annotated[AwareDatetime, BeforeValidator(_no_bare_number), AfterValidator(_in_utc)]
+Moment = Annotated[AwareDatetime, BeforeValidator(_reject_bare_number), AfterValidator(_in_utc)]

@@ -37,7 +37,7 @@ _EMOJI = re.compile(
 _DRIVE = re.compile(r"\A[A-Za-z]:")
 
 
-def unfit_character(name: str) -> str | None:
+def forbidden_name_character(name: str) -> str | None:
     """Return the first character that is not allowed in a file name, or None.
 
     Besides characters that no text may contain, these are invisible ones: formats, line separators,
@@ -66,9 +66,9 @@ def _selects_emoji(name: str, index: int) -> bool:
     return _EMOJI.match(base) is not None
 
 
-def fault_of_path(path: str, *, max_bytes: int = MAX_PATH_BYTES) -> str | None:
+def path_error(path: str, *, max_bytes: int = MAX_PATH_BYTES) -> str | None:
     """Return the fault of a relative path, as a predicate such as "has an empty part"."""
-    bad = unfit_character(path)
+    bad = forbidden_name_character(path)
     if bad is not None:
         return f"has the character U+{ord(bad):04X}, which no name may have"
     if "\\" in path:

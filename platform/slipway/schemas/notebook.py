@@ -62,7 +62,7 @@ def script_of(content: bytes, *, label: str) -> bytes:
         raise NotebookError("is not a notebook", "Save it again in JupyterLab.") from None
     if str(language).lower() != "python":
         raise NotebookError(
-            f"is a notebook of {_shown(str(language))}", "Only Python can be run as a job."
+            f"is a notebook of {_printable(str(language))}", "Only Python can be run as a job."
         )
     parts = [
         f"# %% cell {number} of {label}\n{_cell(source, number)}\n"
@@ -82,7 +82,7 @@ def _cell(source: str, number: int) -> str:
     suspects = [line for line in lines if _COMMAND.match(line)]
     if suspects and _has_command(code):
         raise NotebookError(
-            f"has the command '{_shown(suspects[0].strip())}' in its code cell {number}, "
+            f"has the command '{_printable(suspects[0].strip())}' in its code cell {number}, "
             "which only a notebook understands",
             "Take it out; what it installs belongs into a requirements file (--requirements).",
         )
@@ -109,6 +109,6 @@ def _has_command(code: str) -> bool:
     return False
 
 
-def _shown(text: str) -> str:
+def _printable(text: str) -> str:
     """Return untrusted text as one short, sanitized line."""
     return "".join(c if c.isprintable() else "\ufffd" for c in text[:_MOST_SHOWN])

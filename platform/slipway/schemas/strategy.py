@@ -168,7 +168,7 @@ class Strategy:
         if world_size == 1:
             return Layout()
         if self.servers is not None:
-            return _layout_of_servers(self.servers, world_size)
+            return _parameter_server_layout(self.servers, world_size)
         sizes = self._sizes(world_size)
         return Layout(
             pipeline=sizes.get("pipeline", 1),
@@ -205,7 +205,7 @@ class Strategy:
         return sizes | {(open_parts or ["ddp"])[0]: world_size // given}
 
 
-def _layout_of_servers(servers: Servers, world_size: int) -> Layout:
+def _parameter_server_layout(servers: Servers, world_size: int) -> Layout:
     workers = world_size - servers.count
     if workers < 1:
         raise StrategyError(

@@ -19,7 +19,7 @@ def shorten_name(name: str, limit: int) -> str:
     return _cut(name, limit, f" … (the beginning of {len(name):,} characters, SHA-256 {digest})")
 
 
-def name_some(names: Sequence[str], most: int) -> str:
+def join_names(names: Sequence[str], most: int) -> str:
     """Return the first `most` names as a list in a sentence, and the number of the others."""
     others = len(names) - most
     return ", ".join(names[:most]) + (f" and {others} more" if others > 0 else "")

@@ -8,14 +8,14 @@ Inside a git repository the files are those git does not ignore. Elsewhere the p
 takes out more, in both cases. Secrets and links that lead out of the folder never travel.
 """
 
-from slipway.snapshots.folder import LeftOut
+from slipway.snapshots.folder import ExcludedFile
 from slipway.snapshots.limits import DEFAULT_LIMIT_BYTES, HARD_LIMIT_BYTES
 from slipway.snapshots.snapshot import Snapshot, take_snapshot
 
 __all__ = [
     "DEFAULT_LIMIT_BYTES",
     "HARD_LIMIT_BYTES",
-    "LeftOut",
+    "ExcludedFile",
     "Snapshot",
     "take_snapshot",
 ]

@@ -12,7 +12,7 @@ from slipway.errors import InvalidInput
 from slipway.sanitize import visible
 from slipway.snapshots.git import GitFailed, GitFileListing, list_files
 from slipway.snapshots.limits import MAX_FILES, leads_out, too_many
-from slipway.snapshots.patterns import Pattern, is_ignored, leave_out, read_patterns
+from slipway.snapshots.patterns import Pattern, exclude_matching, is_ignored, read_patterns
 from slipway.snapshots.secrecy import looks_secret
 
 OWN_IGNORE_FILE = ".slipwayignore"
@@ -50,7 +50,7 @@ lightning_logs/
 
 
 @dataclass(frozen=True)
-class LeftOut:
+class ExcludedFile:
     """A file that does not travel though nobody asked to ignore it, and why."""
 
     path: str
@@ -67,7 +67,7 @@ class SnapshotContents:
 
     sources: dict[str, Path] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
-    left_out: list[LeftOut] = field(default_factory=list)
+    left_out: list[ExcludedFile] = field(default_factory=list)
     new_files: list[str] = field(default_factory=list)
     in_git: bool = False
     note: str = ""
@@ -80,14 +80,14 @@ def contents_of(folder: Path, *, include: Sequence[str] = ()) -> SnapshotContent
     Raises InvalidInput for links that lead out, TooLarge for more files than code has.
     """
     snapshot_contents = SnapshotContents()
-    listed = _listed(folder, snapshot_contents)
+    listed = _list_paths(folder, snapshot_contents)
     forced = dict.fromkeys(path for name in include for path in _forced(folder, name))
     paths = dict.fromkeys([*listed, *forced])
     secret = [path for path in paths if path not in forced and looks_secret(path)]
     for path in secret:
-        snapshot_contents.left_out.append(LeftOut(path, "looks like a secret"))
+        snapshot_contents.left_out.append(ExcludedFile(path, "looks like a secret"))
         del paths[path]
-    _look_at(folder, paths, snapshot_contents)
+    _inspect_files(folder, paths, snapshot_contents)
     snapshot_contents.new_files = [
         path for path in snapshot_contents.new_files if path in snapshot_contents.sources
     ]
@@ -95,7 +95,7 @@ def contents_of(folder: Path, *, include: Sequence[str] = ()) -> SnapshotContent
     return snapshot_contents
 
 
-def _listed(folder: Path, snapshot_contents: SnapshotContents) -> list[str]:
+def _list_paths(folder: Path, snapshot_contents: SnapshotContents) -> list[str]:
     try:
         listing = list_files(folder)
     except GitFailed as failure:
@@ -121,8 +121,8 @@ def _from_git(
         if path.rpartition("/")[2] == OWN_IGNORE_FILE
         for pattern in _patterns_in(folder, path)
     ]
-    snapshot_contents.new_files = leave_out(others, [*_USUAL_SUSPECTS, *own])
-    kept = [*leave_out(listing.tracked, own), *snapshot_contents.new_files]
+    snapshot_contents.new_files = exclude_matching(others, [*_USUAL_SUSPECTS, *own])
+    kept = [*exclude_matching(listing.tracked, own), *snapshot_contents.new_files]
     if len(kept) > MAX_FILES:
         raise too_many(Counter(path.rpartition("/")[0] for path in kept))
     return kept
@@ -194,7 +194,7 @@ def _forced(folder: Path, name: str) -> list[str]:
     ]
 
 
-def _look_at(folder: Path, paths: Iterable[str], snapshot_contents: SnapshotContents) -> None:
+def _inspect_files(folder: Path, paths: Iterable[str], snapshot_contents: SnapshotContents) -> None:
     """Note size and place of every file, and follow links that stay inside."""
     links: list[str] = []
     for path in paths:
@@ -208,7 +208,7 @@ def _look_at(folder: Path, paths: Iterable[str], snapshot_contents: SnapshotCont
             snapshot_contents.sources[path] = folder / path
             snapshot_contents.sizes[path] = status.st_size
         else:
-            snapshot_contents.left_out.append(LeftOut(path, "is no ordinary file"))
+            snapshot_contents.left_out.append(ExcludedFile(path, "is no ordinary file"))
     plain = sorted(snapshot_contents.sources)
     outside = [
         (path, str((folder / path).readlink()))
@@ -224,30 +224,32 @@ def _follow(folder: Path, link: str, plain: list[str], snapshot_contents: Snapsh
     try:
         target = (folder / link).resolve()
     except (OSError, RuntimeError):  # links in a circle
-        snapshot_contents.left_out.append(LeftOut(link, "links to nothing"))
+        snapshot_contents.left_out.append(ExcludedFile(link, "links to nothing"))
         return True
     if not target.is_relative_to(folder):
         return False
     inner = target.relative_to(folder).as_posix()
     if not target.exists():
-        snapshot_contents.left_out.append(LeftOut(link, "links to nothing"))
+        snapshot_contents.left_out.append(ExcludedFile(link, "links to nothing"))
     elif not target.is_dir():
         if inner in snapshot_contents.sizes:
-            _take(link, inner, snapshot_contents)
+            _copy_entry(link, inner, snapshot_contents)
         else:
-            snapshot_contents.left_out.append(LeftOut(link, f"links to {inner}, which is left out"))
+            snapshot_contents.left_out.append(
+                ExcludedFile(link, f"links to {inner}, which is left out")
+            )
     elif inner == "." or f"{link}/".startswith(f"{inner}/"):
-        snapshot_contents.left_out.append(LeftOut(link, "links to a folder it lies in"))
+        snapshot_contents.left_out.append(ExcludedFile(link, "links to a folder it lies in"))
     else:
         start = bisect_left(plain, f"{inner}/")
         for path in plain[start:]:
             if not path.startswith(f"{inner}/"):
                 break
-            _take(link + path[len(inner) :], path, snapshot_contents)
+            _copy_entry(link + path[len(inner) :], path, snapshot_contents)
     return True
 
 
-def _take(place: str, path: str, snapshot_contents: SnapshotContents) -> None:
+def _copy_entry(place: str, path: str, snapshot_contents: SnapshotContents) -> None:
     snapshot_contents.sources[place] = snapshot_contents.sources[path]
     snapshot_contents.sizes[place] = snapshot_contents.sizes[path]
     if len(snapshot_contents.sizes) > MAX_FILES:

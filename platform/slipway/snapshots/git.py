@@ -59,7 +59,7 @@ def list_files(folder: Path) -> GitFileListing:
     return git_file_listing
 
 
-def facts_of(
+def git_facts(
     folder: Path, *, new_files: Sequence[str], is_private: Callable[[str], bool]
 ) -> GitFacts | None:
     """Return the commit, branch and remote, and the diff of what is not committed in `folder`.
@@ -77,8 +77,8 @@ def facts_of(
     diff, is_dirty = _uncommitted(folder, shown, is_private)
     return GitFacts(
         commit=commit,
-        branch=_fit(branch, 250),
-        remote=_fit(without_credentials(_remote(folder, branch)), 500),
+        branch=_truncate(branch, 250),
+        remote=_truncate(without_credentials(_remote(folder, branch)), 500),
         is_dirty=is_dirty,
         diff=diff,
     )
@@ -210,7 +210,7 @@ def _added(folder: Path, path: str) -> str:
     return f"{head}--- /dev/null\n+++ b/{name}{blank}\n@@ -0,0 +1{count} @@\n{body}"
 
 
-def _fit(text: str, length: int) -> str:
+def _truncate(text: str, length: int) -> str:
     return visible(text.strip())[:length].strip()
 
 

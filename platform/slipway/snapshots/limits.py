@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from slipway.errors import InvalidInput, TooLarge
 from slipway.sanitize import visible
-from slipway.schemas.names import fault_of_path
+from slipway.schemas.names import path_error
 from slipway.schemas.problem import FieldFault
 
 DEFAULT_LIMIT_BYTES = 200 * 1000**2
@@ -83,7 +83,7 @@ def check_names(paths: Iterable[str]) -> None:
 def _fault(path: str) -> str | None:
     if path.count("/") >= _MAX_DEPTH:
         return f"lies more than {_MAX_DEPTH} folders deep"
-    return fault_of_path(path)
+    return path_error(path)
 
 
 def _unfit(path: str, fault: str) -> InvalidInput:

@@ -45,7 +45,7 @@ def is_ignored(patterns: Sequence[Pattern], path: str, *, is_folder: bool) -> bo
     return False
 
 
-def leave_out(paths: Iterable[str], patterns: Sequence[Pattern]) -> list[str]:
+def exclude_matching(paths: Iterable[str], patterns: Sequence[Pattern]) -> list[str]:
     """Return the files that no pattern leaves out, by themselves or by a folder above."""
     folders: dict[str, bool] = {"": False}
 
@@ -155,10 +155,10 @@ def _set(glob: str, place: int) -> tuple[str, int] | None:
             items.append(known)
             place = end + 2
             continue
-        if (low := _one(glob, place)) is None:
+        if (low := _read_character(glob, place)) is None:
             return None
         character, place = low
-        high = _one(glob, place + 1) if glob[place : place + 1] == "-" else None
+        high = _read_character(glob, place + 1) if glob[place : place + 1] == "-" else None
         if high is None or glob[place + 1] == "]":
             items.append(re.escape(character))
         else:
@@ -171,7 +171,7 @@ def _set(glob: str, place: int) -> tuple[str, int] | None:
     return (f"(?!/)[{'^' if negated else ''}{inside}]"), place + 1
 
 
-def _one(glob: str, place: int) -> tuple[str, int] | None:
+def _read_character(glob: str, place: int) -> tuple[str, int] | None:
     """Return one character of a set, escaped or not, and the place behind it."""
     if glob[place : place + 1] == "\\":
         place += 1

@@ -13,8 +13,8 @@ from slipway.errors import InvalidInput
 from slipway.sanitize import visible
 from slipway.schemas.notebook import SUFFIX, script_name
 from slipway.schemas.training import GitFacts
-from slipway.snapshots.folder import LeftOut, SnapshotContents, contents_of
-from slipway.snapshots.git import GitFailed, facts_of
+from slipway.snapshots.folder import ExcludedFile, SnapshotContents, contents_of
+from slipway.snapshots.git import GitFailed, git_facts
 from slipway.snapshots.limits import DEFAULT_LIMIT_BYTES, check_names, check_size
 from slipway.snapshots.notebook import script_of
 from slipway.snapshots.secrecy import looks_secret
@@ -35,7 +35,7 @@ class Snapshot:
     size_bytes: int
     files: int
     git: GitFacts | None
-    left_out: tuple[LeftOut, ...]
+    left_out: tuple[ExcludedFile, ...]
     note: str
     folder: Path
     paths: frozenset[str]
@@ -112,7 +112,7 @@ def take_snapshot(
             next_step="Name the folder of your code, or leave it out for the one you are in.",
         )
     contents = contents_of(root, include=include)
-    made = _made_of_notebook(root, script, contents)
+    made = _script_of_notebook(root, script, contents)
     check_names([*contents.sources, *made])
     check_size(contents.sizes, limit_bytes=limit_bytes)
     members: dict[str, Path | bytes] = {**contents.sources, **made}
@@ -172,12 +172,12 @@ def _git_facts(root: Path, contents: SnapshotContents) -> GitFacts | None:
         return looks_secret(path) or os.path.lexists(root / path)
 
     try:
-        return facts_of(root, new_files=contents.new_files, is_private=is_private)
+        return git_facts(root, new_files=contents.new_files, is_private=is_private)
     except GitFailed:
         return None
 
 
-def _made_of_notebook(
+def _script_of_notebook(
     root: Path, script: str | Path | None, contents: SnapshotContents
 ) -> dict[str, bytes]:
     path = _inside(root, script) if script is not None else None

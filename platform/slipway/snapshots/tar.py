@@ -38,7 +38,7 @@ def pack(members: list[Member]) -> Iterator[bytes]:
     size_bytes = 0
     for member in sorted(members, key=lambda member: member.path.encode()):
         pieces = (
-            _here(member.path, member.source)
+            _inline_member(member.path, member.source)
             if isinstance(member.source, bytes)
             else _file(member.path, member.source)
         )
@@ -49,7 +49,7 @@ def pack(members: list[Member]) -> Iterator[bytes]:
     yield bytes(end + -(size_bytes + end) % _RECORD_BYTES)
 
 
-def _here(path: str, content: bytes) -> Iterator[bytes]:
+def _inline_member(path: str, content: bytes) -> Iterator[bytes]:
     yield header(path, size_bytes=len(content)) + content + bytes(-len(content) % _BLOCK)
 
 

@@ -12,8 +12,8 @@ from slipway.tables.json_values import (
     Misfit,
     Shape,
     as_declared,
+    format_value,
     require_fit,
-    shown,
 )
 from slipway.tables.text_values import (
     EXACT_IN_DOUBLE,
@@ -22,7 +22,7 @@ from slipway.tables.text_values import (
     declared_type,
     describe,
     infer_type,
-    without,
+    with_nulls_at,
 )
 
 _SCALARS: dict[Any, frozenset[type]] = {
@@ -123,7 +123,7 @@ class Column:
                 f"The text {shorten(texts[row].as_py(), 120)!r} is in a column that has "
                 f"{describe(self.type)} above. {self.advice()}",
             )
-        return self.from_texts(without(texts, bad), on_bad)
+        return self.from_texts(with_nulls_at(texts, bad), on_bad)
 
     def _as_text(self, texts: Any) -> Any:
         is_missing = pc.is_in(texts, value_set=self._words_in_text)
@@ -210,11 +210,11 @@ class Column:
         texts = [value if isinstance(value, str) else None for value in values]
         for row, value in enumerate(values):
             if value is not None and not isinstance(value, str):
-                on_bad(row, f"{shown(value)} is not {describe(self.type)}. {self.advice()}")
+                on_bad(row, f"{format_value(value)} is not {describe(self.type)}. {self.advice()}")
         array = pa.array([text and _clean(text) for text in texts], pa.string())
         times, bad = convert_exactly(array, self.type)
         for row in bad:
-            on_bad(row, f"{shown(texts[row])} is not {describe(self.type)}. {self.advice()}")
+            on_bad(row, f"{format_value(texts[row])} is not {describe(self.type)}. {self.advice()}")
         return times
 
     def _declared_values(self, values: Sequence[Any], on_bad: BadValue) -> Any:
@@ -231,7 +231,7 @@ class Column:
         texts = pa.array([text and _clean(text) for text in fitting], pa.string())
         array, bad = convert_declared(texts, self.type)
         for row in bad:
-            on_bad(row, f"{shown(fitting[row])} is not {describe(self.type)}.")
+            on_bad(row, f"{format_value(fitting[row])} is not {describe(self.type)}.")
         return array
 
     def from_array(self, values: Any, on_bad: BadValue) -> Any:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyarrow import csv as arrow_csv
 
 from slipway.schemas.tables import MAX_ROW_BYTES, ReadSettings
-from slipway.schemas.truncation import name_some, shorten
+from slipway.schemas.truncation import join_names, shorten
 from slipway.tables.errors import Unreadable
 from slipway.tables.text_files import CHUNK_BYTES, open_text, require_no_nul
 
@@ -105,7 +105,7 @@ class CsvFile:
             places = [str(at) for at, name in enumerate(names, start=1) if name == twice]
             raise Unreadable(
                 f"The header names the column {shorten(twice, 120)} twice, in the places "
-                f"{name_some(places, 10)}. Rename one of them.",
+                f"{join_names(places, 10)}. Rename one of them.",
                 1,
             )
         return names
@@ -227,7 +227,7 @@ class CsvFile:
 
     def _parsed(self, begin: bytes) -> Iterator[TextBatch]:
         """Yield all remaining rows, by the parser of the standard library."""
-        joined = io.BufferedReader(_Joined(begin, self._chunks), CHUNK_BYTES)
+        joined = io.BufferedReader(_ChainedFile(begin, self._chunks), CHUNK_BYTES)
         text = io.TextIOWrapper(joined, encoding="utf-8", errors="surrogateescape", newline="")
         yield from self._rows(_lines_of(text, self._line), self._line)
 
@@ -295,7 +295,7 @@ class _Lines:
         return [self._start + reader.line_num for row in reader if row]
 
 
-class _Joined(io.RawIOBase):
+class _ChainedFile(io.RawIOBase):
     """Some bytes, and the chunks after them, as one file."""
 
     def __init__(self, begin: bytes, chunks: Iterator[bytes]) -> None:

@@ -13,7 +13,7 @@ from typing import IO, Any
 import pyarrow as pa
 
 from slipway.schemas.tables import MAX_COLUMNS, MAX_ROW_BYTES, ReadSettings
-from slipway.schemas.truncation import name_some, shorten
+from slipway.schemas.truncation import join_names, shorten
 from slipway.tables.errors import Unreadable
 from slipway.tables.excel_package import Handler, Package, Sheet, unescaped
 from slipway.tables.parquet_files import seekable
@@ -69,7 +69,7 @@ class ExcelFile:
 
     def _choose(self, declared: str | None) -> Sheet:
         sheets = self._package.sheets
-        names = name_some([shorten(sheet.name, 120) for sheet in sheets], 20) or "none"
+        names = join_names([shorten(sheet.name, 120) for sheet in sheets], 20) or "none"
         if declared is not None:
             chosen = next((sheet for sheet in sheets if sheet.name == declared), None)
             if chosen is None:
@@ -108,7 +108,7 @@ class ExcelFile:
             places = [_letters(self._first + at) for at, name in enumerate(names) if name == twice]
             raise Unreadable(
                 f"The header names the column {shorten(twice, 120)} twice, in the columns "
-                f"{name_some(places, 10)}. Rename one of them.",
+                f"{join_names(places, 10)}. Rename one of them.",
                 header.number,
             )
         return names
@@ -142,7 +142,7 @@ class ExcelFile:
             self._on_bad_row(
                 0,
                 None,
-                f"Cells are merged: {name_some(self._merged, 5)}. Only the first cell of "
+                f"Cells are merged: {join_names(self._merged, 5)}. Only the first cell of "
                 "each has the value. Separate them in Excel.",
             )
 

@@ -7,7 +7,7 @@ from typing import IO, Any
 
 from slipway.schemas.tables import MAX_ROW_BYTES, ReadSettings
 from slipway.tables.errors import Unreadable
-from slipway.tables.json_values import Misfit, fault_of_key, parse_float, parse_object
+from slipway.tables.json_values import Misfit, invalid_key_reason, parse_float, parse_object
 from slipway.tables.text_files import open_text, require_no_nul
 
 BATCH_ROWS = 10_000
@@ -80,7 +80,7 @@ class JsonFile:
             self._on_bad_row(number, None, "This is nested too deeply, or no JSON.")
         else:
             if isinstance(decoder, dict):
-                fault = fault_of_key(decoder) if b"\\u" in line else None
+                fault = invalid_key_reason(decoder) if b"\\u" in line else None
                 if fault is None:
                     return decoder
                 self._on_bad_row(number, None, fault)

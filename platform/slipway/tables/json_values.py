@@ -43,7 +43,7 @@ def parse_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return result
 
 
-def fault_of_key(value: dict[str, Any]) -> str | None:
+def invalid_key_reason(value: dict[str, Any]) -> str | None:
     """Return what is wrong with a key of an object that cannot name a column, or None."""
     for key in value:
         if "\0" in key:
@@ -73,7 +73,8 @@ class Shape:
             self.name = name
         elif self.name != name and {self.name, name} != {"int", "float"}:
             raise Misfit(
-                f"{shown(value)} is {_WORDS[name]}, and the values above are {_PLURALS[self.name]}."
+                f"{format_value(value)} is {_WORDS[name]}, and the values above are "
+                f"{_PLURALS[self.name]}."
             )
         if name == "int":
             self._add_int(value)
@@ -87,7 +88,7 @@ class Shape:
             self._add_fields(value, depth)
 
     def _add_fields(self, value: dict[str, Any], depth: int) -> None:
-        if (fault := fault_of_key(value)) is not None:
+        if (fault := invalid_key_reason(value)) is not None:
             raise Misfit(fault)
         for key, item in value.items():
             try:
@@ -98,7 +99,7 @@ class Shape:
     def _add_float(self, value: float) -> None:
         if self.name == "int" and max(-self.low, self.high) > EXACT_IN_DOUBLE:
             raise Misfit(
-                f"{shown(value)} is a fraction, and a whole number above is too large for a "
+                f"{format_value(value)} is a fraction, and a whole number above is too large for a "
                 "column of fractions."
             )
         self.name = "float"
@@ -106,9 +107,9 @@ class Shape:
     def _add_int(self, value: int) -> None:
         low, high = min(self.low, value), max(self.high, value)
         if self.name == "float" and abs(value) > EXACT_IN_DOUBLE:
-            raise Misfit(f"{shown(value)} has more digits than a column of fractions holds.")
+            raise Misfit(f"{format_value(value)} has more digits than a column of fractions holds.")
         if low < _INT_MIN or high > (_UINT_MAX if low >= 0 else _INT_MAX):
-            raise Misfit(f"{shown(value)} does not fit into 64 bits with the values above.")
+            raise Misfit(f"{format_value(value)} does not fit into 64 bits with the values above.")
         self.low, self.high = low, high
 
     def type(self) -> Any:
@@ -165,7 +166,7 @@ _PLURALS = {
 
 def _name_of(value: Any) -> str:
     if isinstance(value, LongNumber):
-        raise Misfit(f"{shown(value)} has more digits than a double holds.")
+        raise Misfit(f"{format_value(value)} has more digits than a double holds.")
     if isinstance(value, bool):
         return "bool"
     if isinstance(value, int):
@@ -179,7 +180,7 @@ def _name_of(value: Any) -> str:
     return "list" if isinstance(value, list) else "struct"
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """Return a value as JSON has it, shortened."""
     if isinstance(value, LongNumber):
         return shorten(value.text, 120)
@@ -208,12 +209,14 @@ def require_fit(value: Any, kind: Any) -> None:
     elif name == "int" and types.is_integer(kind):
         low, high = (_INT_MIN, _INT_MAX) if kind == pa.int64() else (0, _UINT_MAX)
         if not low <= value <= high:
-            raise Misfit(f"{shown(value)} does not fit into {kind}.")
+            raise Misfit(f"{format_value(value)} does not fit into {kind}.")
     elif name == "int" and kind == pa.float64():
         if abs(value) > EXACT_IN_DOUBLE:
-            raise Misfit(f"{shown(value)} has more digits than a double holds.")
+            raise Misfit(f"{format_value(value)} has more digits than a double holds.")
     elif _TYPES.get(name) != kind:
-        raise Misfit(f"{shown(value)} is {_WORDS[name]}, and the column is of the type {kind}.")
+        raise Misfit(
+            f"{format_value(value)} is {_WORDS[name]}, and the column is of the type {kind}."
+        )
 
 
 def as_declared(value: Any, declaration: str, kind: Any) -> Any:
@@ -230,11 +233,11 @@ def as_declared(value: Any, declaration: str, kind: Any) -> Any:
     if pa.types.is_decimal(kind):
         return _as_decimal(value, kind)
     if pa.types.is_integer(kind):
-        number = _as_whole(value)
+        number = _to_integer(value)
         try:
             return pa.scalar(number, kind).as_py()
         except (pa.ArrowInvalid, OverflowError):
-            raise Misfit(f"{shown(value)} does not fit into {kind}.") from None
+            raise Misfit(f"{format_value(value)} does not fit into {kind}.") from None
     if pa.types.is_floating(kind) and isinstance(value, LongNumber):
         return float(value.text)
     if pa.types.is_floating(kind) and _is_number(value):
@@ -243,7 +246,9 @@ def as_declared(value: Any, declaration: str, kind: Any) -> Any:
         return value
     if pa.types.is_temporal(kind) and isinstance(value, str):
         return value
-    raise Misfit(f"{shown(value)} is {_WORDS[_name_of(value)]}, not a value of the type {kind}.")
+    raise Misfit(
+        f"{format_value(value)} is {_WORDS[_name_of(value)]}, not a value of the type {kind}."
+    )
 
 
 def _is_number(value: Any) -> bool:
@@ -267,7 +272,7 @@ def _refuse_nested(value: LongNumber) -> Any:
     raise Misfit(f"{shorten(value.text, 120)} has more digits than a double holds.")
 
 
-def _as_whole(value: Any) -> int:
+def _to_integer(value: Any) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -275,7 +280,7 @@ def _as_whole(value: Any) -> int:
             return int(value)
         except ValueError:
             pass
-    raise Misfit(f"{shown(value)} is no whole number.")
+    raise Misfit(f"{format_value(value)} is no whole number.")
 
 
 def _as_decimal(value: Any, kind: Any) -> Decimal:
@@ -287,7 +292,7 @@ def _as_decimal(value: Any, kind: Any) -> Decimal:
         scaled = number.quantize(Decimal(1).scaleb(-kind.scale))
         fits = scaled == number and len(scaled.as_tuple().digits) <= kind.precision
     except (InvalidOperation, TypeError, ValueError):
-        raise Misfit(f"{shown(value)} is no {kind}.") from None
+        raise Misfit(f"{format_value(value)} is no {kind}.") from None
     if not fits:
-        raise Misfit(f"{shown(value)} does not fit into {kind}.")
+        raise Misfit(f"{format_value(value)} does not fit into {kind}.")
     return scaled

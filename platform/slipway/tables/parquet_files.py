@@ -7,7 +7,7 @@ from typing import IO, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from slipway.schemas.truncation import name_some, shorten
+from slipway.schemas.truncation import join_names, shorten
 from slipway.tables.errors import Unreadable
 
 BATCH_ROWS = 10_000
@@ -70,6 +70,6 @@ def refuse_duplicates(schema: Any) -> None:
         places = [str(at) for at, name in enumerate(names, start=1) if name == twice]
         raise Unreadable(
             f"It has two columns named {shorten(twice, 120)}, in the places "
-            f"{name_some(places, 10)}. "
+            f"{join_names(places, 10)}. "
             "Rename one of them."
         )

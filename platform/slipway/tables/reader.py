@@ -15,7 +15,7 @@ from slipway.schemas.tables import (
     TableSchema,
     partition_values,
 )
-from slipway.schemas.truncation import name_some, shorten, shorten_name
+from slipway.schemas.truncation import join_names, shorten, shorten_name
 from slipway.tables.columns import Column
 from slipway.tables.compression import open_compressed
 from slipway.tables.csv_files import CsvFile, TextBatch
@@ -96,7 +96,7 @@ class TableReader:
             encoding=self.encoding if is_text else "",
             separator=self.separator,
             partitions=list(self._partitions),
-            notes=_first_notes(self._notes),
+            notes=_limit_notes(self._notes),
             is_complete=self.is_complete,
         )
 
@@ -272,7 +272,7 @@ class TableReader:
             missing = [name for name in self._columns if name not in names]
             further = [name for name in names if name not in self._columns]
             parts = [
-                f"{word} {name_some([shorten_name(name, 100) for name in some], 5)}"
+                f"{word} {join_names([shorten_name(name, 100) for name in some], 5)}"
                 for word, some in (("it has no", missing), ("only it has", further))
                 if some
             ]
@@ -364,7 +364,7 @@ def _fields(schema: TableSchema) -> Any:
     return pa.ipc.read_schema(pa.BufferReader(base64.b64decode(schema.arrow)))
 
 
-def _first_notes(notes: Sequence[str]) -> list[str]:
+def _limit_notes(notes: Sequence[str]) -> list[str]:
     if len(notes) <= _MOST_NOTES:
         return [*notes]
     return [*notes[: _MOST_NOTES - 1], f"{len(notes) - _MOST_NOTES + 1} more notes."]

@@ -126,7 +126,7 @@ def misfits(values: Any, kind: Any) -> list[int]:
     """Return the places of the texts that an undeclared column of this type cannot hold exactly."""
     form = _BY_TYPE[kind]
     fits = pc.fill_null(pc.match_substring_regex(values, form.pattern), True)
-    bad = _places(pc.invert(fits))
+    bad = _true_indices(pc.invert(fits))
     kept = pc.if_else(fits, values, pa.scalar(None, pa.string())) if bad else values
     array = cast_or_none(kept, kind)
     if array is None:
@@ -136,7 +136,7 @@ def misfits(values: Any, kind: Any) -> list[int]:
     return bad
 
 
-def _places(mask: Any) -> list[int]:
+def _true_indices(mask: Any) -> list[int]:
     return pc.indices_nonzero(mask).to_pylist() if pc.any(mask).as_py() else []
 
 
@@ -150,7 +150,7 @@ def _inexact(texts: Any, numbers: Any) -> list[int]:
     # Most programs print the shortest digits of a double, as Arrow does: no further check needed.
     shortest = pc.equal(pc.cast(numbers, pa.string()), texts)
     doubtful = pc.fill_null(pc.and_not(doubtful, shortest), False)
-    return [at for at in _places(doubtful) if not is_exact(texts[at].as_py())]
+    return [at for at in _true_indices(doubtful) if not is_exact(texts[at].as_py())]
 
 
 def cast_or_none(values: Any, kind: Any) -> Any | None:
@@ -177,7 +177,7 @@ def _failing(values: Any, fits: Callable[[Any], bool]) -> list[int]:
     return sorted(failing)
 
 
-def without(values: Any, places: Sequence[int]) -> Any:
+def with_nulls_at(values: Any, places: Sequence[int]) -> Any:
     """Return the values with null at some places."""
     if not places:
         return values
@@ -190,7 +190,7 @@ def without(values: Any, places: Sequence[int]) -> Any:
 def convert_exactly(values: Any, kind: Any) -> tuple[Any, list[int]]:
     """Return trimmed texts as values of an inferred type, and the places of those that misfit."""
     bad = misfits(values, kind)
-    return pc.cast(without(values, bad), kind), bad
+    return pc.cast(with_nulls_at(values, bad), kind), bad
 
 
 def convert_declared(values: Any, kind: Any) -> tuple[Any, list[int]]:
@@ -202,13 +202,13 @@ def convert_declared(values: Any, kind: Any) -> tuple[Any, list[int]]:
         values = pc.replace_substring_regex(values, r"^\+?(-?)0*([0-9])", r"\1\2")
     elif pa.types.is_boolean(kind):
         no_word = pc.invert(pc.match_substring_regex(values, r"^(?i:true|false|0|1)$"))
-        wrong = _places(pc.fill_null(no_word, False))
-        return pc.cast(without(values, wrong), kind), wrong
+        wrong = _true_indices(pc.fill_null(no_word, False))
+        return pc.cast(with_nulls_at(values, wrong), kind), wrong
     elif kind in (_TIME, ZONED_TIME):
         bad = misfits(values, kind)
-        return pc.cast(without(values, bad), kind), bad
+        return pc.cast(with_nulls_at(values, bad), kind), bad
     array = cast_or_none(values, kind)
     if array is not None:
         return array, []
     bad = _failing(values, lambda some: cast_or_none(some, kind) is not None)
-    return pc.cast(without(values, bad), kind), bad
+    return pc.cast(with_nulls_at(values, bad), kind), bad

@@ -100,5 +100,5 @@ def test_old_mails_are_forgotten_and_waiting_ones_are_not() -> None:
     OutboxMail.objects.filter(pk=sent.pk).update(sent_at=clock.now())
     OutboxMail.objects.filter(pk=given_up.pk).update(attempts=outbox.MAX_ATTEMPTS)
     with clock.frozen(clock.now() + timedelta(days=8)):
-        assert outbox.forget_old() == 2
+        assert outbox.delete_old_mail() == 2
     assert list(OutboxMail.objects.values_list("pk", flat=True)) == [waiting.pk]

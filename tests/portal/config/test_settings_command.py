@@ -10,7 +10,7 @@ import pytest
 
 from portal.config.env import CLIENT_VARIABLES, Env, read_env, variable_of
 from portal.config.env_file import SettingsError
-from portal.config.explain import main, settings_in_force
+from portal.config.explain import effective_settings, main
 from portal.config.up import process_specs
 from tests.processes import ROOT, clean_environment
 
@@ -22,7 +22,7 @@ def _dotenv(folder: Path, text: str) -> Path:
 
 
 def _row(environ: dict[str, str], dotenv: Path, variable: str) -> tuple[str, str]:
-    rows = {row.variable: row for row in settings_in_force(environ, dotenv)}
+    rows = {row.variable: row for row in effective_settings(environ, dotenv)}
     return rows[variable].value, rows[variable].source
 
 
@@ -45,7 +45,7 @@ def test_no_secret_is_shown(tmp_path: Path) -> None:
         "REDIS_URL": "redis://:hush-redis@redis.example.org/0",
         "SLIPWAY_EMAIL_URL": "smtp://ada:hush-mail@mail.example.org",
     }
-    rows = list(settings_in_force(environ, tmp_path / "none"))
+    rows = list(effective_settings(environ, tmp_path / "none"))
     assert "hush" not in str(rows)
     shown = {row.variable: row.value for row in rows}
     assert shown["DATABASE_URL"] == "postgresql://slipway:***@db.example.org/slipway"
@@ -53,7 +53,7 @@ def test_no_secret_is_shown(tmp_path: Path) -> None:
 
 
 def test_every_setting_has_a_meaning_and_an_example_that_is_accepted(tmp_path: Path) -> None:
-    for row in settings_in_force({}, tmp_path / "none"):
+    for row in effective_settings({}, tmp_path / "none"):
         assert row.meaning.endswith("."), row
         read_env({row.variable: row.example}, tmp_path / "none")
 

@@ -6,14 +6,14 @@ from portal.core.db_errors import database_problem
 from portal.core.db_patience import (
     QUEUE_S,
     STALL_S,
-    DatabaseAway,
     DatabaseMissing,
+    DatabaseUnavailable,
+    LockWait,
     Patience,
-    WaitForOthers,
     current,
     limited_by,
-    note_done,
     note_saved,
+    record_response,
 )
 
 pytestmark = pytest.mark.postgres
@@ -21,44 +21,44 @@ pytestmark = pytest.mark.postgres
 
 @pytest.fixture(autouse=True)
 def _no_outage() -> None:
-    note_done()
+    record_response()
 
 
 def test_statements_of_a_request_share_its_patience() -> None:
     patience = Patience()
     patience.spend(STALL_S / 2, progress=False)
-    with pytest.raises(DatabaseAway):
+    with pytest.raises(DatabaseUnavailable):
         patience.spend(STALL_S / 2, progress=False)
 
 
 def test_a_request_waits_longer_while_others_make_progress() -> None:
     patience = Patience()
-    others = WaitForOthers(patience)
+    others = LockWait(patience)
     for seen in range(int(QUEUE_S) - 1):
         others.spend(1.0, seen)
-    with pytest.raises(DatabaseAway):
+    with pytest.raises(DatabaseUnavailable):
         others.spend(1.0, "the last")
 
 
 def test_a_lock_that_nobody_gives_back_is_no_progress() -> None:
-    others = WaitForOthers(Patience())
+    others = LockWait(Patience())
     others.spend(STALL_S / 2, "holder")
-    with pytest.raises(DatabaseAway):
+    with pytest.raises(DatabaseUnavailable):
         others.spend(STALL_S / 2, "holder")
 
 
 def test_a_stall_that_ends_is_given_back() -> None:
-    others = WaitForOthers(Patience())
+    others = LockWait(Patience())
     for holder in range(5):
         others.spend(STALL_S / 3, holder)
         others.spend(STALL_S / 3, holder)
 
 
 def test_later_requests_of_an_outage_wait_for_a_moment_only() -> None:
-    with pytest.raises(DatabaseAway):
+    with pytest.raises(DatabaseUnavailable):
         Patience().spend(STALL_S, progress=False)
     assert Patience().left_s < STALL_S / 2
-    note_done()
+    record_response()
     assert Patience().left_s == STALL_S
 
 
@@ -75,10 +75,10 @@ def test_patience_ends_with_its_request() -> None:
 
 def test_a_503_after_the_change_says_that_it_was_saved() -> None:
     with limited_by(Patience()):
-        assert database_problem(DatabaseAway()).code == "database_busy"
+        assert database_problem(DatabaseUnavailable()).code == "database_busy"
         note_saved()
-        assert database_problem(DatabaseAway()).code == "database_busy_after_change"
-    assert database_problem(DatabaseAway()).code == "database_busy"
+        assert database_problem(DatabaseUnavailable()).code == "database_busy_after_change"
+    assert database_problem(DatabaseUnavailable()).code == "database_busy"
 
 
 @pytest.mark.parametrize(("is_replaced", "code"), [(False, "missing"), (True, "replaced")])

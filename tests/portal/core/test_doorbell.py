@@ -12,7 +12,7 @@ from kombu.exceptions import OperationalError
 from portal.accounts.tasks import deliver_due_mail
 from portal.config.env import env
 from portal.core import enqueue
-from portal.core.enqueue import Breaker, ring, ring_now
+from portal.core.enqueue import Breaker, enqueue_now, enqueue_on_commit
 
 pytestmark = pytest.mark.postgres
 
@@ -49,38 +49,38 @@ def _own_breaker(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_bell_rings_after_the_commit_and_not_after_a_rollback() -> None:
     bell = Bell()
     with transaction.atomic():
-        ring(bell, "usr_1")
+        enqueue_on_commit(bell, "usr_1")
         assert bell.rung == []
     assert bell.rung == [("usr_1",)]
     with transaction.atomic():
-        ring(bell, "usr_2")
+        enqueue_on_commit(bell, "usr_2")
         transaction.set_rollback(True)
     assert bell.rung == [("usr_1",)]
 
 
 def test_a_dead_broker_is_swallowed_and_then_left_alone_for_a_while() -> None:
     bell = Bell(broken=True)
-    assert [ring_now(bell) for _ in range(5)] == [False] * 5
+    assert [enqueue_now(bell) for _ in range(5)] == [False] * 5
     assert bell.tried == 1
 
 
 def test_after_the_rest_one_caller_tries_and_a_success_lets_all_in() -> None:
     bell = Bell(broken=True)
-    ring_now(bell)
+    enqueue_now(bell)
     time.sleep(0.35)
-    ring_now(bell)
-    ring_now(bell)
+    enqueue_now(bell)
+    enqueue_now(bell)
     assert bell.tried == 2
     bell.broken = False
     time.sleep(0.35)
-    assert [ring_now(bell) for _ in range(3)] == [True] * 3
+    assert [enqueue_now(bell) for _ in range(3)] == [True] * 3
 
 
 def test_many_rings_at_a_slow_broker_do_not_queue_up_behind_each_other() -> None:
     bell = Bell(broken=True, lasts_s=1.0)
     began = time.monotonic()
     with ThreadPoolExecutor(40) as pool:
-        assert not any(pool.map(lambda _: ring_now(bell), range(40)))
+        assert not any(pool.map(lambda _: enqueue_now(bell), range(40)))
     assert time.monotonic() - began < 1.9
     assert bell.tried <= 8
 

@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 import slipway.schemas
-from portal.core.validation_messages import FORMS, describe_validation_error, predicate_of_fault
+from portal.core.validation_messages import FORMS, describe_validation_error, validation_predicate
 from slipway.schemas.registry import DatasetRef
 
 
@@ -42,7 +42,7 @@ def test_words_name_what_a_good_value_looks_like() -> None:
         TypeAdapter(DatasetRef).validate_python("Digits")
     (fault,) = refused.value.errors()
     assert "such as digits:3" in describe_validation_error(fault)
-    assert "^" not in predicate_of_fault(fault)
+    assert "^" not in validation_predicate(fault)
     with pytest.raises(ValidationError) as refused:
         TypeAdapter(int).validate_python("x")
-    assert predicate_of_fault(refused.value.errors()[0]).startswith("should be a valid integer")
+    assert validation_predicate(refused.value.errors()[0]).startswith("should be a valid integer")

@@ -8,8 +8,8 @@ from django.db import connection, transaction
 from django.test import Client
 
 from portal.endpoints.models import Endpoint, EndpointKey, Revision
-from portal.endpoints.services.keys import make_key
-from portal.endpoints.transitions import gateways_see, locked
+from portal.endpoints.services.keys import create_key
+from portal.endpoints.transitions import locked, raise_snapshot_version
 from slipway.schemas.endpoints import EndpointKeyIn
 from tests.locks import Other, somebody_waits
 from tests.personas import Personas, json_of
@@ -43,12 +43,12 @@ def test_a_key_that_is_made_while_traffic_moves_is_made(lab: Lab, people: Person
     endpoint_id, _ = lab.ids(1)
     mine = Endpoint.objects.get(pk=endpoint_id)
     wanted = EndpointKeyIn(name="shop")
-    other = Other(lambda: make_key(endpoint=mine, by=people.alice, spec=wanted))
+    other = Other(lambda: create_key(endpoint=mine, by=people.alice, spec=wanted))
     with transaction.atomic():
         endpoint = locked(endpoint_id)
         assert endpoint is not None
         other.start()
-        gateways_see(endpoint)
+        raise_snapshot_version(endpoint)
     made = other.end()
     assert EndpointKey.objects.filter(endpoint=endpoint_id, pk=made.key.pk).exists()
 
@@ -61,7 +61,7 @@ def ended_by_a_deadlock(endpoint_id: str, act: Callable[[], Any]) -> Any:
         cursor.execute("SET LOCAL deadlock_timeout = '60s'")
         endpoint = Endpoint.objects.select_for_update().get(pk=endpoint_id)
         other.start()
-        gateways_see(endpoint)
+        raise_snapshot_version(endpoint)
     return other.end()
 
 

@@ -10,7 +10,7 @@ from portal.experiments.factories import opener
 from portal.experiments.models import Run
 from portal.experiments.ports import NewRun
 from portal.experiments.services import job_runs
-from portal.experiments.services.job_runs import end_forgotten, run_id_of
+from portal.experiments.services.job_runs import finish_orphaned_runs, run_id_of
 from portal.training.models import Job
 from portal.workloads.models import Workload
 from portal.workloads.services.desired import desired_for
@@ -78,7 +78,7 @@ def test_a_run_whose_jobs_end_nobody_told_is_ended_later(
     running: Job, people: Personas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_id = environment_of(running)["MLFLOW_RUN_ID"]
-    assert end_forgotten() == 0
+    assert finish_orphaned_runs() == 0
     workload = Workload.objects.get(pk=running.pk)
     # As if the portal had died between the job's end and the news of it.
     Workload.objects.filter(pk=workload.pk).update(
@@ -89,6 +89,6 @@ def test_a_run_whose_jobs_end_nobody_told_is_ended_later(
         state="stopped", ended_at=workload.created_at + timedelta(seconds=1), reason="user"
     )
     monkeypatch.setattr(job_runs, "_AT_ONCE", 1)
-    assert end_forgotten() == 1
+    assert finish_orphaned_runs() == 1
     assert Run.objects.get(pk=run_id).status == "KILLED"
-    assert end_forgotten() == 0
+    assert finish_orphaned_runs() == 0

@@ -16,7 +16,7 @@ from portal.monitoring import prediction_search
 from portal.monitoring.adapters.parquet import Flat
 from portal.monitoring.analysis.rows import SignatureColumns, is_too_large, request_rows
 from portal.monitoring.analyst import analyst
-from portal.monitoring.exports_and_erasure import carry_out_waiting
+from portal.monitoring.exports_and_erasure import run_pending
 from portal.monitoring.models import CapturedHour
 from portal.monitoring.paths import parts_of
 from portal.monitoring.prediction_search import retry_if_replaced
@@ -121,7 +121,7 @@ def test_predictions_are_found_by_status_and_selected_when_asked_for(traffic: Tr
     for dataset, filters in (("good", {}), ("bad", {"status": "failed"})):
         wanted = {"dataset": dataset, "filters": filters, "only_labelled": False}
         traffic.post("selections", wanted, status=202)
-    carry_out_waiting()
+    run_pending()
     rows = {one["dataset"]: one["rows"] for one in traffic.get("selections")["items"]}
     assert rows == {"good": 20, "bad": 3}
     assert Version.objects.filter(dataset__name="bad").count() == 1
@@ -155,7 +155,7 @@ def test_a_selection_of_too_many_predictions_is_refused_and_never_cut(
         monkeypatch.setattr(prediction_search, "_MOST_IDS", most)
         wanted = {"dataset": f"of-{most}", "filters": {}, "only_labelled": False}
         traffic.post("selections", wanted, status=202)
-        carry_out_waiting()
+        run_pending()
         done = next(
             one for one in traffic.get("selections")["items"] if one["dataset"] == f"of-{most}"
         )
@@ -175,7 +175,7 @@ def test_a_label_by_own_id_is_of_the_answer_and_erasing_takes_failures_along(
     found = traffic.get("predictions", own_id="order-x")["items"]
     assert {one["prediction_id"] for one in found} == {*first, again, last}
     traffic.post("erasures", {"own_id": "order-x"}, status=202)
-    carry_out_waiting()
+    run_pending()
     assert traffic.get("predictions", own_id="order-x")["items"] == []
 
 

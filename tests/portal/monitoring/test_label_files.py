@@ -12,7 +12,7 @@ from django.test import Client
 
 import slipway
 from portal.accounts.models import AuditEvent
-from portal.monitoring.exports_and_erasure import carry_out_waiting
+from portal.monitoring.exports_and_erasure import run_pending
 from slipway import errors
 from tests.personas import Personas, make_token
 from tests.portal.endpoints.pages import browser_of
@@ -93,7 +93,7 @@ def test_empty_labels_sent_twice_count_once_and_not_once_they_have_a_value(
     send(f"{ids[0]},,1", ",order-1,1")
     assert traffic.shown()["empty_labels"] == 1
     traffic.post("erasures", {"prediction_id": ids[1]}, status=202)
-    carry_out_waiting()
+    run_pending()
     assert traffic.shown()["empty_labels"] == 0
 
 

@@ -6,12 +6,12 @@ from portal.core import clock
 from portal.datasets.models import Version
 from portal.datasets.version_checks import check_waiting
 from portal.monitoring.analyst import analyst
-from portal.monitoring.exports_and_erasure import carry_out_selection, carry_out_waiting
+from portal.monitoring.exports_and_erasure import run_pending, run_selection
 from portal.monitoring.lineage import data_behind, data_of
 from portal.monitoring.models import Label, Selection
 from portal.monitoring.paths import raw_root
 from portal.monitoring.prediction_search import search
-from portal.monitoring.retention import forget_old
+from portal.monitoring.retention import delete_expired
 from slipway.schemas.monitoring import SelectionFilters
 from tests.portal.monitoring.captured import KEY, Traffic
 
@@ -125,7 +125,7 @@ def test_a_selection_becomes_a_dataset_version(traffic: Traffic) -> None:
     made = traffic.post("selections", wanted, status=202)
     assert made["done_at"] is None
     waiting = Selection.objects.select_related("endpoint", "dataset", "by").get()
-    carry_out_waiting()
+    run_pending()
     (done,) = traffic.get("selections")["items"]
     assert (done["rows"], done["reason"], done["dataset"]) == (40, "", "hard-digits")
     version = Version.objects.get(dataset__name="hard-digits")
@@ -167,7 +167,7 @@ def test_a_selection_becomes_a_dataset_version(traffic: Traffic) -> None:
     Selection.objects.filter(pk__in=[other.pk for other in others]).delete()
     # A second worker that began before the first had ended makes no second version.
     with analyst() as asked:
-        carry_out_selection(asked, waiting)
+        run_selection(asked, waiting)
     assert list(Version.objects.exclude(state="purged")) == [ready]
     assert traffic.get("selections")["items"][0]["version"] == ready.number
     nothing = {
@@ -175,7 +175,7 @@ def test_a_selection_becomes_a_dataset_version(traffic: Traffic) -> None:
         "filters": {"feature": "a", "operator": ">", "value": "99"},
     }
     traffic.post("selections", nothing, status=202)
-    carry_out_waiting()
+    run_pending()
     assert traffic.get("selections")["items"][0]["reason"].startswith("No prediction matches")
     unknown = {"dataset": "x", "filters": {"feature": "height", "value": "1"}}
     refused = traffic.api.post(f"{traffic.root}/selections", unknown)
@@ -196,7 +196,7 @@ def test_a_selection_asked_for_before_moments_named_their_offset_is_of_utc(
     waiting = Selection.objects.get()
     waiting.filters = {name: text.removesuffix("Z") for name, text in waiting.filters.items()}
     waiting.save()
-    carry_out_waiting()
+    run_pending()
     assert traffic.get("selections")["items"][0]["reason"].startswith("No prediction matches")
 
 
@@ -208,7 +208,7 @@ def test_erasing_by_key_leaves_nothing_and_time_removes_the_rest(traffic: Traffi
     traffic.post("labels", {"labels": [{"prediction_id": ids[0], "value": 1}]})
     traffic.post("erasures", {"own_id": one["own_id"]}, status=202)
     traffic.post("erasures", {"prediction_id": ids[1]}, status=202)
-    carry_out_waiting()
+    run_pending()
     assert {done["rows"] for done in traffic.get("erasures")["items"]} == {1}
     traffic.look()
     left = {found["prediction_id"] for found in traffic.get("predictions")["items"]}
@@ -219,6 +219,6 @@ def test_erasing_by_key_leaves_nothing_and_time_removes_the_rest(traffic: Traffi
         assert ids[0].encode() not in content
     traffic.settings(keep_days=1)
     with clock.frozen(clock.now() + timedelta(days=3)):
-        assert forget_old() >= 1
+        assert delete_expired() >= 1
     assert traffic.get("predictions")["items"] == []
     assert not list(raw_root().glob("*/*/*.parquet"))

@@ -17,7 +17,7 @@ import slipway
 from portal.datasets.version_checks import check_waiting
 from portal.endpoints.models import Revision
 from portal.monitoring import exports
-from portal.monitoring.exports_and_erasure import carry_out_waiting
+from portal.monitoring.exports_and_erasure import run_pending
 from tests.live import ROOT
 from tests.personas import Personas, make_token
 from tests.portal.endpoints.pages import browser_of
@@ -144,7 +144,7 @@ def test_predictions_to_be_erased_are_left_out_and_counted(traffic: Traffic) -> 
         assert answer.headers["X-Slipway-Rows-Left-Out"] == left_out
         lines = [json.loads(line) for line in b"".join(answer.streaming_content).splitlines()]
         assert [line["inputs"]["a"] for line in lines] == [4, 2, 0]
-        carry_out_waiting()
+        run_pending()
 
 
 def test_clients_that_do_not_read_keep_nobody_from_an_export(traffic: Traffic) -> None:
@@ -196,10 +196,10 @@ def test_a_selection_is_exported_with_its_types_and_without_erased_rows(
     made = traffic.post("selections", {"dataset": "chosen", "only_labelled": False}, status=202)
     early = traffic.api.get(f"{traffic.root}/predictions/export?selection={made['id']}")
     assert early.status_code == 409
-    carry_out_waiting()
+    run_pending()
     check_waiting()
     traffic.post("erasures", {"own_id": "order-1"}, status=202)
-    carry_out_waiting()
+    run_pending()
     traffic.post("erasures", {"prediction_id": ids[3]}, status=202)
     answer = _export(traffic, format="jsonl", selection=made["id"])
     assert answer.headers["X-Slipway-Rows"] == "3"

@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from portal.datasets.bytes import content_of, entries_of
 from portal.datasets.models import Version
 from portal.endpoints.models import Revision
-from portal.monitoring.exports_and_erasure import carry_out_waiting
+from portal.monitoring.exports_and_erasure import run_pending
 from tests.portal.monitoring.captured import Traffic
 from tests.workers.model_server.echo import save_echo
 from workers.model_server.engine import Engine
@@ -266,7 +266,7 @@ def _round_trip(
         traffic.capture([body], [answer], contract=_FORMS[form][1])
     traffic.look()
     traffic.post("selections", {"dataset": dataset, "only_labelled": False}, status=202)
-    carry_out_waiting()
+    run_pending()
     assert traffic.get("selections")["items"][0]["reason"] == ""
     version = Version.objects.get(dataset__name=dataset)
     file = folder / f"{dataset}.parquet"

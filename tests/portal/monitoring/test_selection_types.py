@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from portal.datasets.bytes import content_of, entries_of
 from portal.datasets.models import Version
 from portal.endpoints.models import Revision
-from portal.monitoring.exports_and_erasure import carry_out_waiting
+from portal.monitoring.exports_and_erasure import run_pending
 from tests.portal.monitoring.captured import Traffic
 
 _COLUMNS = {
@@ -33,7 +33,7 @@ def _declare(traffic: Traffic) -> None:
 
 def _selected(traffic: Traffic, folder: Path, dataset: str) -> Any:
     traffic.post("selections", {"dataset": dataset, "only_labelled": False}, status=202)
-    carry_out_waiting()
+    run_pending()
     assert traffic.get("selections")["items"][0]["reason"] == ""
     version = Version.objects.get(dataset__name=dataset)
     file = folder / "predictions.parquet"

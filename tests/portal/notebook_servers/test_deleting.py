@@ -7,7 +7,7 @@ from portal.core.errors import Conflict
 from portal.notebooks.models import Server
 from portal.notebooks.server_transitions import announce
 from portal.notebooks.services.servers import delete_server
-from portal.notebooks.workload_sync import follow_all
+from portal.notebooks.workload_sync import sync_all
 from tests.locks import Other
 from tests.portal.notebook_servers.servers import SERVERS, Desk
 
@@ -22,7 +22,7 @@ def test_a_server_that_somebody_edits_is_deleted_right_after(desk: Desk) -> None
     server = desk.ready()
     desk.api.post(f"{SERVERS}/{server}/stop")
     desk.end(server, "user")
-    follow_all()
+    sync_all()
     mine = Server.objects.select_related("project").get(pk=server)
     other = Other(lambda: delete_server(server=mine))
     with transaction.atomic():
@@ -37,7 +37,7 @@ def test_a_server_that_somebody_starts_meanwhile_is_not_deleted(desk: Desk) -> N
     server = desk.ready()
     desk.api.post(f"{SERVERS}/{server}/stop")
     desk.end(server, "user")
-    follow_all()
+    sync_all()
     mine = Server.objects.select_related("project").get(pk=server)
     other = Other(lambda: delete_server(server=mine))
     with transaction.atomic():

@@ -8,7 +8,7 @@ from pytest_django import DjangoCaptureOnCommitCallbacks
 from portal.core.errors import InvalidInput
 from portal.notebooks.models import Server
 from portal.notebooks.services.servers import start_server
-from portal.notebooks.workload_sync import follow_all
+from portal.notebooks.workload_sync import sync_all
 from portal.workloads.specs import spec_from
 from tests.personas import Api, Personas, json_of
 from tests.portal.notebook_servers.servers import SERVERS, Desk
@@ -47,7 +47,7 @@ def test_a_server_that_starts_again_gets_the_same_folder(people: Personas, desk:
     before = Server.objects.get(pk=server).workload
     desk.api.post(f"{SERVERS}/{server}/stop")
     desk.end(server, "user")
-    follow_all()
+    sync_all()
     # As a schedule starts it: nobody in particular does.
     start_server(server=Server.objects.get(pk=server))
     after = Server.objects.get(pk=server).workload

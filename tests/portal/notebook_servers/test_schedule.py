@@ -8,8 +8,8 @@ from pytest_django import DjangoCaptureOnCommitCallbacks
 from portal.accounts.models import AuditEvent, Membership
 from portal.core import clock
 from portal.notebooks.models import Server
-from portal.notebooks.server_schedule import look_after_schedules, moment_after, moment_before
-from portal.notebooks.workload_sync import follow_all
+from portal.notebooks.server_schedule import apply_schedules, last_occurrence, next_occurrence
+from portal.notebooks.workload_sync import sync_all
 from portal.workloads.models import Workload
 from tests.personas import Api, Personas, json_of
 from tests.portal.notebook_servers.servers import SERVERS, Desk
@@ -41,29 +41,29 @@ def age(server: str, **span: float) -> None:
 
 def test_moments_are_found_on_the_chosen_days_alone() -> None:
     thursday = datetime(2026, 11, 19, 12, 0, tzinfo=UTC)
-    assert moment_before("08:00", EVERY_DAY, thursday) == thursday.replace(hour=8)
-    assert moment_before("13:00", ["mon"], thursday) == datetime(2026, 11, 16, 13, 0, tzinfo=UTC)
-    assert moment_before("13:00", ["thu"], thursday) == datetime(2026, 11, 12, 13, 0, tzinfo=UTC)
-    assert moment_after("08:00", ["thu"], thursday) == datetime(2026, 11, 26, 8, 0, tzinfo=UTC)
-    assert moment_after("12:01", EVERY_DAY, thursday) == thursday.replace(minute=1)
-    assert moment_before("", EVERY_DAY, thursday) is None
+    assert last_occurrence("08:00", EVERY_DAY, thursday) == thursday.replace(hour=8)
+    assert last_occurrence("13:00", ["mon"], thursday) == datetime(2026, 11, 16, 13, 0, tzinfo=UTC)
+    assert last_occurrence("13:00", ["thu"], thursday) == datetime(2026, 11, 12, 13, 0, tzinfo=UTC)
+    assert next_occurrence("08:00", ["thu"], thursday) == datetime(2026, 11, 26, 8, 0, tzinfo=UTC)
+    assert next_occurrence("12:01", EVERY_DAY, thursday) == thursday.replace(minute=1)
+    assert last_occurrence("", EVERY_DAY, thursday) is None
 
 
 def test_a_server_is_warned_and_stopped_at_its_time(desk: Desk) -> None:
     server = desk.ready(daily_stop=minutes_from_now(3), days=EVERY_DAY)
-    look_after_schedules()
+    apply_schedules()
     warned = json_of(desk.report(server, moved=True))
     assert warned["stops_at"] is not None
     assert warned["why"].endswith("UTC, as scheduled.")
     assert desk.look(server)["state"] == "ready"
     Server.objects.filter(pk=server).update(daily_stop=minutes_from_now(-2))
-    look_after_schedules()
+    apply_schedules()
     assert desk.look(server)["state"] == "ready", "it was started after that"
     age(server, minutes=30)
-    look_after_schedules()
+    apply_schedules()
     assert desk.look(server)["state"] == "stopping"
     desk.end(server, "user")
-    follow_all()
+    sync_all()
     assert "as scheduled" in desk.look(server)["explanation"]
 
 
@@ -71,15 +71,15 @@ def test_a_server_starts_at_its_time_once(desk: Desk) -> None:
     server = desk.ready(daily_start=minutes_from_now(-10), days=EVERY_DAY)
     desk.api.post(f"{SERVERS}/{server}/stop")
     desk.end(server, "user")
-    follow_all()
-    look_after_schedules()
+    sync_all()
+    apply_schedules()
     assert desk.look(server)["state"] == "stopped", "its time was before it was launched"
     age(server, minutes=30)
-    look_after_schedules()
+    apply_schedules()
     assert desk.look(server)["state"] == "starting"
     desk.api.post(f"{SERVERS}/{server}/stop")
-    follow_all()
-    look_after_schedules()
+    sync_all()
+    apply_schedules()
     assert desk.look(server)["state"] == "stopped", "whoever stops it then keeps it stopped"
 
 
@@ -87,9 +87,9 @@ def test_a_start_that_was_missed_by_hours_is_let_go(desk: Desk) -> None:
     server = desk.ready(daily_start=minutes_from_now(-120), days=EVERY_DAY)
     desk.api.post(f"{SERVERS}/{server}/stop")
     desk.end(server, "user")
-    follow_all()
+    sync_all()
     age(server, hours=3)
-    look_after_schedules()
+    apply_schedules()
     assert desk.look(server)["state"] == "stopped"
 
 
@@ -97,10 +97,10 @@ def test_who_left_the_project_has_nothing_started(desk: Desk, people: Personas) 
     server = desk.ready(daily_start=minutes_from_now(-10), days=EVERY_DAY)
     desk.api.post(f"{SERVERS}/{server}/stop")
     desk.end(server, "user")
-    follow_all()
+    sync_all()
     age(server, minutes=30)
     Membership.objects.filter(user=people.bob, project=people.vision).delete()
-    look_after_schedules()
+    apply_schedules()
     assert Server.objects.get(pk=server).state == "stopped"
 
 
@@ -122,7 +122,7 @@ def test_a_schedule_is_told_and_judged(desk: Desk) -> None:
 
 def test_a_schedule_is_changed_while_the_server_runs(desk: Desk, people: Personas) -> None:
     server = desk.ready(daily_stop=minutes_from_now(3), days=EVERY_DAY)
-    look_after_schedules()
+    apply_schedules()
     assert desk.look(server)["stops_at"] is not None
     Workload.objects.update(created_at=clock.now() - timedelta(hours=1))
     passed = minutes_from_now(-2)
@@ -131,7 +131,7 @@ def test_a_schedule_is_changed_while_the_server_runs(desk: Desk, people: Persona
     assert (changed["daily_stop"], changed["idle_minutes"]) == (passed, 90)
     assert (changed["daily_start"], changed["days"]) == (None, EVERY_DAY)
     assert changed["stops_at"] is None, "what was warned of is not to come"
-    look_after_schedules()
+    apply_schedules()
     assert desk.look(server)["state"] == "ready", "a time that has passed counts tomorrow"
     cleared = json_of(desk.api.patch(edit, {"daily_stop": ""}))
     assert (cleared["daily_stop"], cleared["days"]) == (None, [])
@@ -154,5 +154,5 @@ def test_a_changed_stop_comes_at_its_next_time(desk: Desk) -> None:
     stop = minutes_from_now(-2)
     desk.api.patch(f"{SERVERS}/{server}", {"daily_stop": stop, "days": EVERY_DAY})
     age(server, minutes=30)
-    look_after_schedules()
+    apply_schedules()
     assert desk.look(server)["state"] == "stopping"

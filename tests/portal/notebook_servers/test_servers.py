@@ -9,10 +9,10 @@ from pytest_django import DjangoCaptureOnCommitCallbacks
 from portal.accounts.models import AuditEvent, Membership
 from portal.compute.services.tiers import change_tier
 from portal.core import clock
-from portal.notebooks.culling import look_after_idle
+from portal.notebooks.culling import cull_idle_servers
 from portal.notebooks.models import Hub, Server
 from portal.notebooks.wiring import NOTEBOOK
-from portal.notebooks.workload_sync import follow_all
+from portal.notebooks.workload_sync import sync_all
 from portal.workloads.models import Workload
 from slipway.schemas.notebook_servers import NotebookState, hub_name
 from tests.personas import Api, Personas, json_of
@@ -29,7 +29,7 @@ def _news(django_capture_on_commit_callbacks: DjangoCaptureOnCommitCallbacks) ->
 
 def caught_up(desk: Desk, server: str) -> Any:
     """Catch up with workloads as the periodic task does; answers how the server is shown."""
-    follow_all()
+    sync_all()
     return desk.look(server)
 
 
@@ -170,10 +170,10 @@ def let_pass(server: str, **span: float) -> None:
 def test_an_idle_server_is_warned_then_stopped(desk: Desk) -> None:
     server = desk.ready(idle_minutes=10)
     let_pass(server, minutes=8)
-    look_after_idle()
+    cull_idle_servers()
     assert desk.look(server)["stops_at"] is None
     let_pass(server, minutes=1, seconds=30)
-    look_after_idle()
+    cull_idle_servers()
     warned = json_of(desk.report(server))
     assert warned["stops_at"] is not None
     assert "10 minutes" in warned["why"]
@@ -181,9 +181,9 @@ def test_an_idle_server_is_warned_then_stopped(desk: Desk) -> None:
     # Somebody comes back: it lives on.
     assert json_of(desk.report(server, moved=True))["stops_at"] is None
     let_pass(server, minutes=11)
-    look_after_idle()
+    cull_idle_servers()
     let_pass(server, minutes=1)
-    look_after_idle()
+    cull_idle_servers()
     stopped = desk.look(server)
     assert stopped["state"] == "stopping"
     assert desk.workload(server).reason == "idle"
@@ -193,7 +193,7 @@ def test_a_busy_kernel_keeps_a_server_and_the_page_says_so(desk: Desk) -> None:
     server = desk.ready(idle_minutes=5)
     let_pass(server, minutes=30)
     desk.report(server, busy_kernels=1, why="1 busy kernel: train.ipynb")
-    look_after_idle()
+    cull_idle_servers()
     alive = desk.look(server)
     assert (alive["state"], alive["stops_at"]) == ("ready", None)
     assert alive["why_alive"] == "1 busy kernel: train.ipynb"
@@ -221,11 +221,11 @@ def test_budgets_warn_a_server_before_they_stop_it(desk: Desk) -> None:
 
 def test_the_end_of_a_lifetime_is_told_ahead(desk: Desk) -> None:
     server = desk.ready(max_hours=2)
-    look_after_idle()
+    cull_idle_servers()
     assert desk.look(server)["stops_at"] is None
     ends_at = clock.now() + timedelta(minutes=4)
     Workload.objects.filter(pk=desk.workload(server).pk).update(deadline_at=ends_at)
-    look_after_idle()
+    cull_idle_servers()
     told = json_of(desk.report(server, moved=True))
     assert (told["why"], told["may_keep"]) == ("It reaches its maximum lifetime.", False)
     assert desk.look(server)["stops_at"] == told["stops_at"]
@@ -238,7 +238,7 @@ def test_a_stop_forgets_none_of_the_open_notebooks(desk: Desk) -> None:
     # It shuts its kernels down, and says so in a last report.
     desk.report(server, open_files=[])
     desk.end(server, "user")
-    follow_all()
+    sync_all()
     desk.api.post(f"{SERVERS}/{server}/start")
     desk.place(server)
     assert json_of(desk.report(server))["open_files"] == ["a.ipynb"]
@@ -262,7 +262,7 @@ def test_the_owner_alone_gets_a_key_to_a_server_that_is_ready(desk: Desk, people
 def test_who_left_the_project_loses_the_server(desk: Desk, people: Personas) -> None:
     server = desk.ready()
     Membership.objects.filter(user=people.bob, project=people.vision).delete()
-    look_after_idle()
+    cull_idle_servers()
     assert Server.objects.get(pk=server).state == NotebookState.STOPPING
 
 
@@ -321,7 +321,7 @@ def test_a_server_is_deleted_when_it_does_not_run(desk: Desk) -> None:
     assert refused.status_code == 409
     desk.api.post(f"{SERVERS}/{server}/stop")
     desk.end(server, "user")
-    follow_all()
+    sync_all()
     assert desk.api.delete(f"{SERVERS}/{server}").status_code == 204
     assert desk.api.get(f"{SERVERS}/{server}").status_code == 404
     verbs = set(AuditEvent.objects.values_list("verb", flat=True))
@@ -331,7 +331,7 @@ def test_a_server_is_deleted_when_it_does_not_run(desk: Desk) -> None:
 def test_what_a_server_cost_is_the_sum_of_its_starts(desk: Desk, machine: Machine) -> None:
     server = desk.ready()
     desk.end(server, "user")
-    follow_all()
+    sync_all()
     first = desk.look(server)["cost_nano_usd"]
     desk.api.post(f"{SERVERS}/{server}/start")
     desk.place(server)

@@ -14,7 +14,7 @@ from portal.datasets.models import Version as DataVersion
 from portal.datasets.services.uses import record_use
 from portal.experiments.models import LatestMetric, ModelVersion, RegisteredModelAlias
 from portal.registry.models import Move
-from portal.registry.tasks import tell_mlflow
+from portal.registry.tasks import sync_mlflow
 from portal.workloads.models import Workload
 from portal.workloads.tokens import token_of
 from tests.live import LivePortal
@@ -120,19 +120,19 @@ def test_what_mlflow_was_not_told_is_told_by_whoever_looks_next_and_by_a_sweep(
     # The second looked, and told of the first.
     assert RegisteredModelAlias.objects.get().version == 1
     assert Move.objects.untold().count() == 1
-    tell_mlflow()
+    sync_mlflow()
     assert not Move.objects.untold().exists()
     assert ModelVersion.objects.get(version=1).current_stage == "Staging"
     assert promote(crashing, 2, alias="champion")[0] == 201
     assert RegisteredModelAlias.objects.get().version == 1
     assert crashing.delete(f"{MODELS}/digits/aliases/champion").status_code == 200
     assert RegisteredModelAlias.objects.get().version == 2
-    tell_mlflow()
+    sync_mlflow()
     assert not RegisteredModelAlias.objects.exists()
     # A version that MLflow has deleted meanwhile gets no alias, and holds nobody up.
     assert promote(crashing, 2, alias="champion")[0] == 201
     ModelVersion.objects.filter(version=2).update(current_stage="Deleted_Internal")
-    tell_mlflow()
+    sync_mlflow()
     assert not RegisteredModelAlias.objects.exists()
     assert not Move.objects.untold().exists()
     assert ModelVersion.objects.get(version=2).current_stage == "Deleted_Internal"

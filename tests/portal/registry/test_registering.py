@@ -248,7 +248,7 @@ def test_the_digests_of_a_large_model_come_later(
     monkeypatch.setattr("portal.registry.model_inspection._AT_ONCE_BYTES", 1)
     made = register(bob, store.run())
     assert (made["are_files_known"], made["digest"]) == (False, None)
-    tasks.hash_waiting()
+    tasks.hash_pending()
     made = json_of(bob.get(f"{MODELS}/digits/versions/1"))
     assert made["are_files_known"]
     assert made["digest"]

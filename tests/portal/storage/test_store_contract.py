@@ -16,7 +16,7 @@ import s3fs
 from portal.core.errors import InvalidInput, TooLarge, Unavailable
 from portal.storage.adapters import s3 as s3_adapter
 from portal.storage.adapters.fake import FakeStore
-from portal.storage.adapters.fsspec_store import telling_of_outages
+from portal.storage.adapters.fsspec_store import report_outages
 from portal.storage.adapters.s3 import PART_BYTES
 from portal.storage.backend import open_store
 from portal.storage.ports import (
@@ -334,7 +334,7 @@ def test_a_frozen_server_is_an_outage_in_bounded_time(
 
 
 def test_a_full_disk_is_told_as_such() -> None:
-    with pytest.raises(Unavailable) as caught, telling_of_outages("file:///blobs"):
+    with pytest.raises(Unavailable) as caught, report_outages("file:///blobs"):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     assert caught.value.code == "storage_full"

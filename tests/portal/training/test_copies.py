@@ -15,7 +15,7 @@ from portal.spend.holding_sync import sync_holdings
 from portal.storage.models import StoredFile
 from portal.storage.usage import stored_bytes
 from portal.training.models import Checkpoint
-from portal.training.services.checkpoint_copies import drop_unneeded
+from portal.training.services.checkpoint_copies import delete_unneeded
 from portal.workloads.models import Lease, Workload
 from portal.workloads.reconciler import reconcile
 from portal.workloads.scheduling import run_passes
@@ -139,9 +139,9 @@ def test_the_copy_goes_with_the_end_of_the_job(bob: Api, machine: Machine) -> No
     workload, lease = running(bob)
     save(lease, 3, 10, 10)
     bring(machine, lease, 10)
-    assert drop_unneeded() == 0
+    assert delete_unneeded() == 0
     finish(workload)
-    assert drop_unneeded() == 1
+    assert delete_unneeded() == 1
     assert copied(bob, workload) == {10: False}
     assert not StoredFile.objects.filter(name__startswith="checkpoint-").exists()
     assert code_of(bring(machine, lease, 10)) == (409, "job_ended")

@@ -6,7 +6,7 @@ from typing import Any
 from portal.accounts.models import Project, User
 from portal.training.models import Job
 from portal.training.services.jobs import submit_job
-from portal.training.services.uploads import take_upload
+from portal.training.services.uploads import ingest_upload
 from portal.workloads.models import Lease, Workload
 from portal.workloads.scheduling import run_passes
 from portal.workloads.services.logs import append_log
@@ -18,7 +18,7 @@ SCRIPT = b"print('hello')\n"
 
 def take_code(project: Project, by: User, script: bytes = SCRIPT) -> str:
     """Upload one script as `train.py`; returns the digest of the snapshot."""
-    made = take_upload(project=project, by=by, name="train.py", chunks=iter([script]))
+    made = ingest_upload(project=project, by=by, name="train.py", chunks=iter([script]))
     return made.digest
 
 

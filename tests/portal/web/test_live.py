@@ -20,7 +20,7 @@ from portal.core import clock
 from portal.core.errors import SlipwayError
 from portal.web import sse, wiring
 from portal.web.models import KEPT, LiveEvent
-from portal.web.sse_auth import PageListener, listener_of, still_allowed
+from portal.web.sse_auth import PageListener, authorized_listeners, listener_of
 from slipway.schemas.accounts import Role, Scope
 from tests.personas import Personas
 
@@ -97,23 +97,23 @@ def test_a_stream_lasts_as_long_as_its_gate_would_open(
     people: Personas, happens: Callable[[Personas], Any]
 ) -> None:
     listener = _listener(people.bob, people.vision)
-    assert still_allowed([listener]) == {listener}
+    assert authorized_listeners([listener]) == {listener}
     slug = Project(slug=people.vision.slug)
     happens(people)
-    assert (listener in still_allowed([listener])) is _gate_opens(people.bob, slug)
+    assert (listener in authorized_listeners([listener])) is _gate_opens(people.bob, slug)
 
 
 def test_a_stream_ends_with_its_session_and_no_other(people: Personas) -> None:
     mine, other = (_listener(people.bob, people.vision) for _ in range(2))
     sign_out_everywhere(user=people.bob, keep_session=other.session_key)
-    assert still_allowed([mine, other]) == {other}
+    assert authorized_listeners([mine, other]) == {other}
 
 
 def test_a_stream_ends_with_the_password_it_was_opened_under(people: Personas) -> None:
     listener = _listener(people.bob, people.vision)
     people.bob.set_password("another-long-phrase")
     people.bob.save()
-    assert still_allowed([listener]) == set()
+    assert authorized_listeners([listener]) == set()
 
 
 def test_asking_for_many_listeners_costs_as_much_as_for_one(
@@ -122,7 +122,7 @@ def test_asking_for_many_listeners_costs_as_much_as_for_one(
     everybody = [people.alice, people.mia, people.bob, people.vera]
     listeners = [_listener(user, people.vision) for user in everybody]
     with django_assert_num_queries(4):
-        assert still_allowed(listeners) == set(listeners)
+        assert authorized_listeners(listeners) == set(listeners)
 
 
 def _hub(*topics: str) -> tuple[sse.PageHub, sse.PageStream]:
@@ -181,9 +181,9 @@ def test_a_page_that_was_away_too_long_asks_for_everything(people: Personas) -> 
     LiveEvent.objects.all().delete()
     for number in (500, 501):
         LiveEvent.objects.create(pk=number, topic=people.vision.pk, what="members")
-    assert sse._missed(listener, 3) == [sse.STALE]
-    assert sse._missed(listener, 500) == ["live:members"]
-    assert sse._missed(listener, 501) == []
+    assert sse._missed_events(listener, 3) == [sse.STALE]
+    assert sse._missed_events(listener, 500) == ["live:members"]
+    assert sse._missed_events(listener, 501) == []
 
 
 def test_what_changes_below_is_written_down_and_swept(

@@ -13,9 +13,9 @@ from portal.accounts.models import AuditEvent, Project
 from portal.api.mlflow.routes import ROUTES
 from portal.endpoints.models import Endpoint
 from portal.web import icons
-from portal.web.audit_messages import KINDS, VERBS, sentence_of
+from portal.web.audit_messages import KINDS, VERBS, describe_event
 from portal.web.browsers import browser_of
-from portal.web.dates import exact, in_words, lasting
+from portal.web.dates import exact, lasting, relative_time
 from portal.web.endpoints import snippets_of
 from portal.web.templatetags.slipway import facts
 from slipway.schemas.registry import Verdict
@@ -37,7 +37,7 @@ NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
     ],
 )
 def test_moments_are_told_relative_to_now(away: timedelta, words: str) -> None:
-    assert in_words(NOW + away, NOW) == words
+    assert relative_time(NOW + away, NOW) == words
 
 
 @pytest.mark.parametrize(
@@ -136,12 +136,12 @@ def test_a_browser_is_told_in_two_words(agent: str, words: str) -> None:
 def test_every_verb_of_the_audit_log_has_a_sentence_without_gaps() -> None:
     for verb in VERBS:
         event = AuditEvent(verb=verb, target_label="thing", project_slug="vision", actor="a@x")
-        assert "{" not in sentence_of(event)
+        assert "{" not in describe_event(event)
 
 
 def test_a_verb_of_a_room_to_come_is_told_as_it_is_written() -> None:
     event = AuditEvent(verb="job.submit_again", target_label="train-7", actor="a@x")
-    assert sentence_of(event) == "submit again · job train-7"
+    assert describe_event(event) == "submit again · job train-7"
 
 
 def _calls_of_audit() -> list[ast.Call]:

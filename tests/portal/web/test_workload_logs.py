@@ -8,7 +8,7 @@ from pytest_django import Settings
 
 from portal.core.clock import frozen
 from portal.web import logs
-from portal.web.log_stream import LogPosition, Look, look_at, standing_of
+from portal.web.log_stream import LogPoll, LogPosition, log_status, poll_log
 from portal.web.logs import plain
 from portal.web.views import workload_logs
 from portal.workloads.models import UsageSample, Workload
@@ -19,10 +19,10 @@ from tests.portal.web.reading import html_of, text_of
 from tests.portal.workloads.machines import after, finish, leases_of, make_machine, make_tier
 
 
-def looked_at(place: LogPosition) -> tuple[bool, Look]:
+def looked_at(place: LogPosition) -> tuple[bool, LogPoll]:
     """Look once, as a stream does; answers whether the job is over, too."""
-    standing = standing_of(place)
-    return standing.is_over, look_at(place, standing.log)
+    standing = log_status(place)
+    return standing.is_over, poll_log(place, standing.log)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from django.test import Client
 from portal.accounts.models import Project, User
 from portal.compute.models import Node, Tier
 from portal.compute.resources import GIB, Amount
-from portal.compute.services.node_registration import join_node, make_join_token
+from portal.compute.services.node_registration import create_join_token, join_node
 from portal.compute.services.tiers import create_tier
 from portal.core import clock
 from portal.core.errors import InvalidInput
@@ -138,7 +138,7 @@ def make_machine(name: str = "", **changes: Any) -> Machine:
     """Join a machine and let it beat once."""
     said = facts(**changes)
     name = name or f"node-{next(_numbers)}"
-    token = make_join_token(by=None)
+    token = create_join_token(by=None)
     joined = join_node(secret=token.secret, name=name, details=said)
     machine = Machine(joined.node, joined.secret, said)
     machine.beat()

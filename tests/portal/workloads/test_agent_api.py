@@ -10,7 +10,7 @@ from portal.accounts.services.secrets import write_secret
 from portal.api.throttle import agent_throttle, api_throttle
 from portal.compute.models import JoinToken, Node, Tier
 from portal.compute.services.environments import use_environment
-from portal.compute.services.node_registration import make_join_token
+from portal.compute.services.node_registration import create_join_token
 from portal.compute.services.nodes import remove_node
 from portal.core import clock
 from portal.storage.services import store_file
@@ -44,7 +44,7 @@ def join(secret: str, name: str, **changes: Any) -> Any:
 
 
 def test_a_machine_joins_once_with_a_token(people: Personas) -> None:
-    secret = make_join_token(by=people.root).secret
+    secret = create_join_token(by=people.root).secret
     answer = join(secret, "gpu-1", cpus=8, gib=32, gpus=2)
     assert answer.status_code == 201
     node = Node.objects.get()
@@ -56,7 +56,7 @@ def test_a_machine_joins_once_with_a_token(people: Personas) -> None:
 
 
 def test_an_answer_that_was_lost_can_be_asked_for_again(people: Personas) -> None:
-    secret = make_join_token(by=people.root).secret
+    secret = create_join_token(by=people.root).secret
     first, second = join(secret, "a"), join(secret, "a")
     assert json_of(first)["node_id"] == json_of(second)["node_id"]
     machine = Machine(Node.objects.get(), json_of(second)["node_token"], facts())
@@ -67,15 +67,15 @@ def test_an_answer_that_was_lost_can_be_asked_for_again(people: Personas) -> Non
 
 @pytest.mark.parametrize("name", ["", "A", "a b", "../x", "a" * 49, "-a"])
 def test_a_bad_name_of_a_node_is_refused(people: Personas, name: str) -> None:
-    assert join(make_join_token(by=None).secret, name).status_code == 422
+    assert join(create_join_token(by=None).secret, name).status_code == 422
 
 
 def test_a_token_for_one_name_joins_that_name_alone_and_may_take_its_place(
     people: Personas,
 ) -> None:
     old = make_machine("lab")
-    assert join(make_join_token(by=None).secret, "lab").status_code == 409
-    bound = make_join_token(by=None, node="lab").secret
+    assert join(create_join_token(by=None).secret, "lab").status_code == 409
+    bound = create_join_token(by=None, node="lab").secret
     assert join(bound, "other").status_code == 401
     assert join(bound, "lab").status_code == 201
     assert Node.objects.count() == 1
@@ -83,22 +83,22 @@ def test_a_token_for_one_name_joins_that_name_alone_and_may_take_its_place(
 
 
 def test_an_expired_join_token_is_refused(people: Personas) -> None:
-    secret = make_join_token(by=None).secret
+    secret = create_join_token(by=None).secret
     JoinToken.objects.update(expires_at=after(-1))
     assert join(secret, "late").status_code == 401
 
 
 def test_the_first_node_makes_tiers_that_fit_it(people: Personas) -> None:
-    join(make_join_token(by=None).secret, "laptop", cpus=2, gib=8)
+    join(create_join_token(by=None).secret, "laptop", cpus=2, gib=8)
     tiers = {tier.slug: tier for tier in Tier.objects.all()}
     assert set(tiers) == {"cpu-small", "cpu-large"}
     node = Node.objects.get()
     assert node.capacity.count_of(tiers["cpu-small"].amount) == 2
     assert node.capacity.count_of(tiers["cpu-large"].amount) == 1
     assert all(tier.nano_usd_per_hour > 0 for tier in tiers.values())
-    join(make_join_token(by=None).secret, "desktop", cpus=64, gib=256)
+    join(create_join_token(by=None).secret, "desktop", cpus=64, gib=256)
     assert Tier.objects.count() == 2, "tiers are made from the first machine"
-    join(make_join_token(by=None).secret, "server", cpus=64, gib=256, gpus=8)
+    join(create_join_token(by=None).secret, "server", cpus=64, gib=256, gpus=8)
     assert set(Tier.objects.filter(gpus__gt=0).values_list("slug", flat=True)) == {"gpu-1", "gpu-8"}
 
 
@@ -107,7 +107,7 @@ def test_the_first_node_makes_tiers_that_fit_it(people: Personas) -> None:
 def test_a_machine_of_any_size_fits_two_small_tasks_and_one_large_one(
     people: Personas, cpus: float, gib: float
 ) -> None:
-    join(make_join_token(by=None).secret, "machine", cpus=cpus, gib=gib)
+    join(create_join_token(by=None).secret, "machine", cpus=cpus, gib=gib)
     node = Node.objects.get()
     tiers = {tier.slug: tier.amount for tier in Tier.objects.all()}
     assert node.capacity.count_of(tiers["cpu-small"]) >= 2
@@ -119,7 +119,7 @@ def test_a_machine_of_any_size_fits_two_small_tasks_and_one_large_one(
 
 
 def test_a_machine_with_gpus_gets_tiers_for_one_and_for_all(people: Personas) -> None:
-    join(make_join_token(by=None).secret, "server", cpus=64, gib=256, gpus=8)
+    join(create_join_token(by=None).secret, "server", cpus=64, gib=256, gpus=8)
     tiers = {tier.slug: tier.amount for tier in Tier.objects.all()}
     assert {"gpu-1", "gpu-8"} < set(tiers)
     assert Node.objects.get().capacity.count_of(tiers["gpu-1"]) == 8

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from slipway.cli.dates import parse_moment
+from slipway.cli.dates import parse_time
 from slipway.cli.exits import UsageMistake
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -24,11 +24,11 @@ NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
     ],
 )
 def test_a_moment_is_a_date_a_time_or_so_long_ago(text: str | None, moment: datetime) -> None:
-    assert parse_moment(text, option="--since", now=NOW) == moment
+    assert parse_time(text, option="--since", now=NOW) == moment
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "7", "999999w", "2026-13-01", "٣d"])
 def test_anything_else_is_a_usage_error(text: str) -> None:
     with pytest.raises(UsageMistake) as caught:
-        parse_moment(text, option="--since", now=NOW)
+        parse_time(text, option="--since", now=NOW)
     assert caught.value.field == "since"

@@ -5,12 +5,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from slipway.cli.output import distance
-from slipway.cli.tables import GAP, Fit, ListColumn, widths_of
+from slipway.cli.tables import GAP, CellOverflow, ListColumn, widths_of
 
 COLUMNS = [
     ListColumn("Id"),
-    ListColumn("Name", fit=Fit.WRAPPED),
-    ListColumn("Scopes", fit=Fit.CLIPPED, dispensable=2),
+    ListColumn("Name", fit=CellOverflow.WRAPPED),
+    ListColumn("Scopes", fit=CellOverflow.CLIPPED, dispensable=2),
     ListColumn("Used", dispensable=1),
 ]
 NATURAL = [30, 40, 100, 8]

@@ -7,7 +7,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
 from torch.nn import functional
 
 from slipway.distributed import NotPossible
-from slipway.distributed.tensor_plan import find_plan, given_plan
+from slipway.distributed.tensor_plan import expand_plan, find_plan
 from tests.slipway.distributed.models import make_encoder, make_model
 
 pytestmark = pytest.mark.ranks
@@ -107,10 +107,10 @@ def test_widths_and_heads_that_do_not_divide_are_not_split() -> None:
 
 
 def test_a_given_plan_may_use_patterns() -> None:
-    plan = given_plan(
+    plan = expand_plan(
         make_model(), {"blocks.*.up": ColwiseParallel(), "blocks.*.down": RowwiseParallel()}
     )
     assert sorted(plan.styles)[:2] == ["blocks.0.down", "blocks.0.up"]
     assert len(plan.styles) == 8
     with pytest.raises(NotPossible, match=r"blocks\.x"):
-        given_plan(make_model(), {"blocks.x": ColwiseParallel()})
+        expand_plan(make_model(), {"blocks.x": ColwiseParallel()})

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from slipway import errors
-from slipway.snapshots import LeftOut, limits, take_snapshot
+from slipway.snapshots import ExcludedFile, limits, take_snapshot
 from tests.slipway.snapshots.folders import git, make_repository, unpacked, write_tree
 
 NAMES = st.text(
@@ -59,8 +59,8 @@ def test_a_secret_travels_only_when_it_is_asked_for(tmp_path: Path) -> None:
     with take_snapshot(tmp_path) as snapshot:
         assert set(unpacked(snapshot)) == {"a.py", ".gitignore"}
         assert snapshot.left_out == (
-            LeftOut(".env", "looks like a secret"),
-            LeftOut("keys/x.pem", "looks like a secret"),
+            ExcludedFile(".env", "looks like a secret"),
+            ExcludedFile("keys/x.pem", "looks like a secret"),
         )
     assert names_of(tmp_path, include=[".env", "keys", "run.json"]) == {
         *("a.py", ".gitignore", ".env", "keys/x.pem", "run.json")
@@ -121,7 +121,7 @@ def test_what_is_no_file_is_left_out(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with take_snapshot(tmp_path) as snapshot:
         assert set(unpacked(snapshot)) == {"a.py"}
-        assert snapshot.left_out == (LeftOut("pipe", "is no ordinary file"),)
+        assert snapshot.left_out == (ExcludedFile("pipe", "is no ordinary file"),)
 
 
 def test_data_is_refused_with_the_five_largest_named(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from slipway.snapshots.patterns import leave_out, read_patterns
+from slipway.snapshots.patterns import exclude_matching, read_patterns
 from slipway.snapshots.secrecy import looks_secret
 from tests.slipway.snapshots.folders import git
 
@@ -92,7 +92,7 @@ def git_ignores(folder: Path, text: str) -> set[str]:
 
 
 def we_ignore(text: str) -> set[str]:
-    return set(PATHS) - set(leave_out(PATHS, read_patterns(text)))
+    return set(PATHS) - set(exclude_matching(PATHS, read_patterns(text)))
 
 
 @pytest.mark.parametrize("text", EXAMPLES)
@@ -117,7 +117,7 @@ def test_any_pattern_ignores_what_git_ignores(lines: list[str], tmp_path: Path) 
 
 def test_a_pattern_of_a_folder_speaks_of_that_folder_only() -> None:
     patterns = [*read_patterns("/x", base="a/"), *read_patterns("*.log")]
-    assert leave_out(["x", "a/x", "a/b/x", "b.log", "a/b.log"], patterns) == ["x", "a/b/x"]
+    assert exclude_matching(["x", "a/x", "a/b/x", "b.log", "a/b.log"], patterns) == ["x", "a/b/x"]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from tests.workers.machines import eventually
 from tests.workers.serving import KEY, SECRET, Plane, endpoint, plane
 from workers.gateway.busy_poll import BusyPoll
 from workers.gateway.capture import CaptureLog
-from workers.gateway.request import Ask, Prediction
+from workers.gateway.request import Prediction, RequestFormat
 from workers.gateway.routing import Endpoint
 from workers.serving.wire import (
     NONCE_BYTES,
@@ -234,7 +234,7 @@ def test_who_comes_in_the_turns_that_follow_goes_with_those_before(tmp_path: Pat
         asked = Endpoint(endpoint([_revision(tmp_path / "r.sock")]), log, BusyPoll(lambda: False))
         await asyncio.to_thread(eventually, lambda: asked.is_ready, what="it is connected")
         for _ in range(TOGETHER):
-            asked.admit(Prediction(None, b"", Ask(), BODY, 0.0))
+            asked.admit(Prediction(None, b"", RequestFormat(), BODY, 0.0))
             await asyncio.sleep(0)
         await asyncio.to_thread(eventually, lambda: len(listener.frames) == 2, what="all came")
         asked.close()

@@ -24,12 +24,12 @@ from workers.serving.wire import (
     BrokenFrame,
     FrameReader,
     ResponseFrame,
-    only_answer,
-    only_request,
     pack_answers,
     pack_plain_answers,
     pack_plain_requests,
     pack_requests,
+    single_answer,
+    single_request,
     unpack_answers,
     unpack_plain_answers,
     unpack_plain_requests,
@@ -66,9 +66,11 @@ def test_what_is_taken_as_a_frame_of_one_is_one(bodies: list[bytes], at: int, va
     asked = [(number, 2, 1, body) for number, body in enumerate(bodies)]
     told = [ResponseFrame(number, 200, 1, 3, 7, body) for number, body in enumerate(bodies)]
     requests, answers = pack_requests(asked), pack_answers(told)
-    assert (only_request(requests) is None) == (only_answer(answers) is None) == (len(bodies) > 1)
-    assert only_request(answers) is None
-    assert only_answer(requests) is None
+    assert (
+        (single_request(requests) is None) == (single_answer(answers) is None) == (len(bodies) > 1)
+    )
+    assert single_request(answers) is None
+    assert single_answer(requests) is None
     for sent in (requests, answers):
         changed = bytearray(sent)
         changed[at % len(sent)] = value
@@ -77,7 +79,7 @@ def test_what_is_taken_as_a_frame_of_one_is_one(bodies: list[bytes], at: int, va
 
 
 def _takes_the_same(data: bytes) -> None:
-    request, answer = only_request(data), only_answer(data)
+    request, answer = single_request(data), single_answer(data)
     if request is None and answer is None:
         return
     reader = FrameReader(LARGE_FRAME_BYTES)

@@ -3,13 +3,13 @@
 import asyncio
 
 from workers.gateway.batcher import LONGEST_S, FrameBatcher
-from workers.gateway.request import Ask, Prediction
+from workers.gateway.request import Prediction, RequestFormat
 
 _LOOK_S = LONGEST_S / 100
 
 
 def _request(since: float) -> Prediction:
-    return Prediction(None, b"", Ask(), b"{}", since)
+    return Prediction(None, b"", RequestFormat(), b"{}", since)
 
 
 def _sizes_of(moments: list[float], *, pause_after: int = -1) -> list[int]:

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from workers.gateway.capture_log.format import entry, pack_block
-from workers.gateway.redaction import Hider
+from workers.gateway.redaction import Redactor
 from workers.gateway.shipper import ship
 
 _SECRET = "Ada Lovelace"
@@ -17,7 +17,7 @@ _SIGNATURE = {
 }
 
 
-def _hider(folder: Path, **hidden: str) -> Hider:
+def _hider(folder: Path, **hidden: str) -> Redactor:
     endpoint = {
         "id": "ep_1",
         "name": "shop",
@@ -27,12 +27,12 @@ def _hider(folder: Path, **hidden: str) -> Hider:
     }
     path = folder / "snapshot.json"
     path.write_bytes(orjson.dumps({"version": 1, "endpoints": [endpoint]}))
-    made = Hider(path)
+    made = Redactor(path)
     made.refresh()
     return made
 
 
-def _kept(folder: Path, hider: Hider, body: bytes, head: int = 0, status: int = 200) -> str:
+def _kept(folder: Path, hider: Redactor, body: bytes, head: int = 0, status: int = 200) -> str:
     context = orjson.dumps(
         {"endpoint": "ep_1", "revision": "rev_1", "model": "m", "model_version": "1"}
     )

@@ -14,9 +14,9 @@ import pytest
 
 from tests.workers.machines import ROOT, eventually
 from workers.gateway.capture_log.format import AT_REST, AT_WORK, entry, pack_block, pack_plain_block
-from workers.gateway.redaction import Hider
+from workers.gateway.redaction import Redactor
 from workers.gateway.shipper import ShipperThreads, merge_hours, ship
-from workers.gateway.shipping_priority import Attempt, GivenUp
+from workers.gateway.shipping_priority import Attempt, AttemptAbandoned
 
 AT_NS = 1_700_000_000 * 10**9
 _CONTEXT = orjson.dumps(
@@ -42,7 +42,7 @@ def _shipped(predictions: Path) -> list[Path]:
     return list(predictions.rglob("*.parquet"))
 
 
-class Slow(Hider):
+class Slow(Redactor):
     """Keeps the first thread that asks, as one that gets no processor, until it may go on."""
 
     def __init__(self, folder: Path) -> None:
@@ -119,7 +119,7 @@ def test_plain_blocks_become_the_same_rows_as_others(
         (tmp_path / "snapshot.json").write_bytes(
             orjson.dumps({"version": 1, "endpoints": [hidden | {"revisions": [{"id": "rev_1"}]}]})
         )
-        hider = Hider(tmp_path / "snapshot.json")
+        hider = Redactor(tmp_path / "snapshot.json")
         hider.refresh()
     rows, plain = [], []
     # Three moments, of two hours; one body is no text, and some are empty.
@@ -168,7 +168,7 @@ def test_a_part_that_outlives_its_merge_is_not_merged_again(tmp_path: Path) -> N
 
 
 def test_what_was_given_up_half_way_leaves_nothing_behind(tmp_path: Path) -> None:
-    class Meanwhile(Hider):
+    class Meanwhile(Redactor):
         """Where another thread takes over after the first rows were turned into columns."""
 
         def rules_of(self, endpoint_id: str) -> None:
@@ -176,7 +176,7 @@ def test_what_was_given_up_half_way_leaves_nothing_behind(tmp_path: Path) -> Non
 
     attempt = Attempt(".calm")
     segment, root = _segment(tmp_path / "1.seg"), tmp_path / "predictions"
-    with pytest.raises(GivenUp):
+    with pytest.raises(AttemptAbandoned):
         ship(segment, root, Meanwhile(tmp_path / "snapshot.json"), attempt)
     assert segment.exists()
     assert not _files(root)

@@ -24,13 +24,15 @@ from tests.lab_imports import (
     plant,
     traces,
 )
-from workers.lab.workspace import Desk
+from workers.lab.workspace import Workspace
 
 _PATIENCE_S = 120
 
 
 @contextmanager
-def running_kernel(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Iterator[BlockingKernelClient]:
+def running_kernel(
+    desk: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[BlockingKernelClient]:
     """Yield a client of a kernel in the workspace, started as the server does."""
     for name, value in desk.variables().items():
         monkeypatch.setenv(name, value)
@@ -47,9 +49,9 @@ def running_kernel(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bloc
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
+def desk(tmp_path: Path) -> Workspace:
     """The folders of a first start."""
-    desk = Desk(tmp_path / "workspace", tmp_path / "person", "server", tmp_path / "home")
+    desk = Workspace(tmp_path / "workspace", tmp_path / "person", "server", tmp_path / "home")
     for folder in (desk.workspace, desk.person, desk.home):
         folder.mkdir()
     desk.prepare(before=tmp_path / "none")
@@ -88,7 +90,7 @@ def use(client: BlockingKernelClient, cells: tuple[str, ...] = CELLS) -> None:
 
 
 def test_nothing_that_is_imported_by_itself_comes_from_the_folder(
-    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    desk: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with running_kernel(desk, monkeypatch) as plain:
         printed(plain, RECORDER)
@@ -118,7 +120,7 @@ def test_nothing_that_is_imported_by_itself_comes_from_the_folder(
 
 
 def test_modules_beside_the_notebook_are_imported_by_name(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    desk: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = {
         "helper.py": "import second\ndef double(x):\n    return 2 * second.one() * x\n"
@@ -161,7 +163,7 @@ def test_modules_beside_the_notebook_are_imported_by_name(
 
 
 def test_a_debugger_reads_no_commands_from_the_folder(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    desk: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (desk.workspace / ".pdbrc").write_text("!open('ran-pdbrc', 'w').close()\n")
     (desk.person / ".pdbrc").write_text("!print('mine')\n")
@@ -173,7 +175,7 @@ def test_a_debugger_reads_no_commands_from_the_folder(
     assert traces(desk.workspace) == []
 
 
-def test_a_program_of_the_layer_finds_what_is_installed_first(desk: Desk) -> None:
+def test_a_program_of_the_layer_finds_what_is_installed_first(desk: Workspace) -> None:
     plant(desk.workspace, {"json", "pip", "pandas", "numpy"})
     (desk.workspace / "main.py").write_text("import helper, json, numpy; print(helper.name)")
     (desk.workspace / "helper.py").write_text("name = 'beside'\n")

@@ -10,7 +10,7 @@ import aiohttp
 import aiohttp.connector
 import pytest
 
-from workers.lab.server import find_hosts_as_this_machine_does
+from workers.lab.server import use_system_resolver
 
 _HUB, _ITS_ADDRESS = "notebooks.localhost", "127.0.0.2"
 
@@ -42,7 +42,7 @@ def test_a_name_below_localhost_leads_where_this_machine_says(
     # Put back afterwards what is set for the whole process.
     before = vars(aiohttp.connector)["DefaultResolver"]
     monkeypatch.setattr("aiohttp.connector.DefaultResolver", before)
-    find_hosts_as_this_machine_does()
+    use_system_resolver()
     with http.server.HTTPServer((_ITS_ADDRESS, 0), _Hub) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:

@@ -13,7 +13,7 @@ import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import KernelManager
 
-from workers.lab.workspace import Desk, folder_before, forget_variables
+from workers.lab.workspace import Workspace, forget_variables, legacy_folder
 
 MODULES = (
     *("ipykernel_launcher", "ipykernel", "IPython", "json", "pathlib", "psutil", "zmq", "comm"),
@@ -22,15 +22,15 @@ MODULES = (
 
 
 @pytest.fixture
-def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
     """The folders of a first start, with everything planted that members can plant."""
-    made = Desk(tmp_path / "workspace", tmp_path / "person", "server", tmp_path / "home")
+    made = Workspace(tmp_path / "workspace", tmp_path / "person", "server", tmp_path / "home")
     for folder in (made.workspace, made.person, made.home):
         folder.mkdir()
     for name in (*MODULES, "beside"):
         (made.workspace / f"{name}.py").write_text(f"open('ran-{name}', 'w').close()\n")
     monkeypatch.setenv("SLIPWAY_LAB_PERSON", "usr_1")
-    old = folder_before(made)
+    old = legacy_folder(made)
     minor = f"{sys.version_info.major}.{sys.version_info.minor}"
     site = old / f"packages-{minor}" / "lib" / f"python{minor}" / "site-packages"
     site.mkdir(parents=True)
@@ -42,7 +42,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
 
 
 @pytest.fixture
-def kernel(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Iterator[BlockingKernelClient]:
+def kernel(desk: Workspace, monkeypatch: pytest.MonkeyPatch) -> Iterator[BlockingKernelClient]:
     """A kernel in the workspace, as the server starts it."""
     for name, value in desk.variables().items():
         monkeypatch.setenv(name, value)
@@ -74,7 +74,7 @@ def printed(client: BlockingKernelClient, code: str) -> str:
 
 
 def test_a_kernel_imports_nothing_from_its_folder_before_a_cell_does(
-    desk: Desk, kernel: BlockingKernelClient
+    desk: Workspace, kernel: BlockingKernelClient
 ) -> None:
     kernel.complete("impo", reply=True, timeout=60)
     kernel.inspect("print", reply=True, timeout=60)
@@ -89,20 +89,20 @@ def test_a_kernel_imports_nothing_from_its_folder_before_a_cell_does(
     assert str(Path(__file__).parents[3] / "workers" / "lab") not in path
 
 
-def test_nothing_of_the_old_shared_folder_is_taken_over(desk: Desk) -> None:
+def test_nothing_of_the_old_shared_folder_is_taken_over(desk: Workspace) -> None:
     python = desk.packages / "bin" / "python"
     subprocess.run([python, "-c", "import slipway"], check=True, env={}, cwd=desk.home)
-    assert not (folder_before(desk) / "ran").exists()
+    assert not (legacy_folder(desk) / "ran").exists()
     assert not list(desk.person.rglob("planted*"))
     readme = desk.person / "README.md"
-    assert str(folder_before(desk)) in readme.read_text()
+    assert str(legacy_folder(desk)) in readme.read_text()
     # It is the person's to change or remove.
     readme.unlink()
-    desk.prepare(before=folder_before(desk))
+    desk.prepare(before=legacy_folder(desk))
     assert not readme.exists()
 
 
-def test_every_folder_of_a_start_is_out_of_the_workspace(desk: Desk) -> None:
+def test_every_folder_of_a_start_is_out_of_the_workspace(desk: Workspace) -> None:
     shared = {"JUPYTERHUB_ROOT_DIR": str(desk.workspace)}
     variables = desk.variables()
     for name, value in variables.items():

@@ -24,7 +24,7 @@ from tests.workers.machines import ROOT
 from tests.workers.serving import SECRET, linear_model
 from workers.model_server.engine import Engine
 from workers.model_server.errors import NotReady
-from workers.model_server.files import bring_files
+from workers.model_server.files import fetch_files
 from workers.model_server.formats import open_model
 from workers.model_server.golden import check_golden, warm_up
 from workers.model_server.tensors import TensorCodec
@@ -188,7 +188,7 @@ def test_files_are_checked_before_anything_is_loaded(
     linear_model(tmp_path)
     file = {"path": "model.onnx", "sha256": "1" * 64, "size_bytes": 1} | change
     with pytest.raises(NotReady, match=said):
-        bring_files(spec(tmp_path, files=[ModelFile.model_validate(file)]))
+        fetch_files(spec(tmp_path, files=[ModelFile.model_validate(file)]))
 
 
 def test_numbers_are_not_bent_into_other_types() -> None:

@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 from workers.launcher.disk_watch import DiskReport
-from workers.node_agent.disk_guard import History, to_blame
+from workers.node_agent.disk_guard import History, offending_task
 from workers.node_agent.disk_limits import DiskLimits
 
 GIB = 1024**3
@@ -23,7 +23,7 @@ def history(*held_gib: float, written_gib: float = 0.0, started_s: float = 100.0
 
 
 def blamed(hidden_gib: float = 0.0, **tasks: History) -> str | None:
-    return to_blame(tasks, LIMITS, is_bytes=True, hidden_bytes=int(hidden_gib * GIB))
+    return offending_task(tasks, LIMITS, is_bytes=True, hidden_bytes=int(hidden_gib * GIB))
 
 
 def test_what_grew_most_lately_ends_and_not_what_is_largest() -> None:

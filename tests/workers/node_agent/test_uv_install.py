@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from workers.node_agent.uv_install import OnlyForPip, arguments_of_uv, settings_of_pip, uv_of
+from workers.node_agent.uv_install import RequiresPip, arguments_of_uv, settings_of_pip, uv_of
 
 INDEX = "index-url"
 MIRROR = "https://mirror.example.org/packages"
@@ -71,7 +71,7 @@ def test_a_folder_that_is_not_there_is_left_out_as_pip_leaves_it_out(tmp_path: P
     ],
 )
 def test_what_uv_would_not_follow_leaves_it_to_pip(line: str) -> None:
-    with pytest.raises(OnlyForPip):
+    with pytest.raises(RequiresPip):
         arguments(line)
 
 

@@ -84,7 +84,7 @@ class Part:
         return replace(self, **values)
 
 
-class Hide(Protocol):
+class RedactBody(Protocol):
     """Callable that redacts a body and returns it with the length of its JSON before tensors."""
 
     def __call__(
@@ -104,7 +104,7 @@ def by_hour(part: Part) -> Iterator[tuple[str, Part]]:
         yield name, part if is_one else part.where(hours == hour)
 
 
-def table_of(part: Part, hide: Hide | None = None) -> pa.Table:
+def table_of(part: Part, hide: RedactBody | None = None) -> pa.Table:
     """Return predictions in the schema WRITTEN, with each body redacted by `hide`."""
     count = len(part.names)
     same = pa.array(np.zeros(count, np.int32))
@@ -159,7 +159,7 @@ def text_of(fixed: np.ndarray[Any, Any]) -> pa.Array:
     return pa.array(np.ascontiguousarray(fixed), pa.binary()).cast(pa.string())
 
 
-def _side(part: Part, number: int, hide: Hide | None) -> tuple[pa.Array, pa.Array]:
+def _side(part: Part, number: int, hide: RedactBody | None) -> tuple[pa.Array, pa.Array]:
     """Return the texts and the bytes behind them of all inputs (0), or of all outputs (1)."""
     bodies = part.said if number else part.asked
     heads = None if part.heads is None else part.heads[:, number]

@@ -63,7 +63,7 @@ def read_parts(
         if len(piece) < needed:
             return
         pause()
-        values, end, needed = _whole_blocks(piece, pause)
+        values, end, needed = _complete_blocks(piece, pause)
         if values:
             parts = []
             for (magic, context), blocks in values.items():
@@ -74,7 +74,7 @@ def read_parts(
         left -= end
 
 
-def _whole_blocks(
+def _complete_blocks(
     piece: bytes, pause: Callable[[], None]
 ) -> tuple[dict[tuple[bytes, bytes], _Blocks], int, int]:
     """Return the complete blocks of a piece by kind and context, their end, and the bytes needed.

@@ -24,7 +24,7 @@ _IMPORT_SYSTEM = _BY_NAME | {"importlib._bootstrap", "importlib._bootstrap_exter
 _PROBES = frozenset({"pandas.compat._optional"})
 
 
-class FolderLast(PathFinder):
+class FolderLastFinder(PathFinder):
     """Looks for modules everywhere else before the entries `folder` of the path.
 
     Being last in the list is not enough: a module there would hide a package without `__init__.py`,
@@ -171,8 +171,8 @@ def _move_folder() -> None:
     if not folder:
         # Processes of `multiprocessing` also have the current folder's path in sys.path.
         names.add(os.getcwd())
-    FolderLast.folder = frozenset(names)
-    FolderLast.replace()
+    FolderLastFinder.folder = frozenset(names)
+    FolderLastFinder.replace()
 
 
 def _first_folder() -> str:

@@ -50,7 +50,7 @@ def _watch_inputs() -> None:
         sys.stderr.write(f"[slipway] no input samples are recorded: {error}\n")
 
 
-def _send_the_rest() -> None:
+def _flush_metrics() -> None:
     mlflow = sys.modules.get("mlflow")
     if mlflow is None:
         return
@@ -60,4 +60,4 @@ def _send_the_rest() -> None:
         sys.stderr.write(f"[slipway] the last metrics could not be sent: {error}\n")
 
 
-threading._register_atexit(_send_the_rest)  # type: ignore[attr-defined]  # noqa: SLF001
+threading._register_atexit(_flush_metrics)  # type: ignore[attr-defined]  # noqa: SLF001

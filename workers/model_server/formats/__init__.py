@@ -9,7 +9,7 @@ from typing import Final
 
 from slipway.schemas.serving import ModelFormat, ReplicaSpec
 from workers.model_server.codecs import Model
-from workers.model_server.errors import NotReady, whole_text
+from workers.model_server.errors import NotReady, one_line
 
 _MODULES: Final = {
     ModelFormat.MLFLOW: "workers.model_server.formats.mlflow_model",
@@ -35,6 +35,6 @@ def open_model(spec: ReplicaSpec, model_dir: Path) -> Model:
     except NotReady:
         raise
     except Exception as error:
-        message = whole_text(f"{type(error).__name__}: {error}", limit=1800)
+        message = one_line(f"{type(error).__name__}: {error}", limit=1800)
         raise NotReady(f"Loading the {spec.format.value} model failed: {message}") from error
     return model

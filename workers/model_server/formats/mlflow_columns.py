@@ -19,7 +19,7 @@ from mlflow.types.schema import AnyType, Array, DataType, Map, Object, Schema
 
 from slipway.schemas.problem import FieldFault
 from slipway.schemas.serving import Datatype
-from workers.model_server.errors import BadInput, shown
+from workers.model_server.errors import BadInput, quote_value
 
 Columns = Mapping[str, Sequence[Any]]
 _NAMES: Final = {
@@ -58,7 +58,8 @@ class Mismatch(ValueError):
         """Return the sentence about it, without the name of the column."""
         at = f" at {self.at}" if self.at else ""
         reason = f": {self.reason}" if self.reason else ""
-        return f"holds {shown(self.value)}{at} in row {row}; {self.expected} was expected{reason}"
+        quoted = quote_value(self.value)
+        return f"holds {quoted}{at} in row {row}; {self.expected} was expected{reason}"
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,7 @@ class ColumnReader:
                 raise BadInput(f"The index has {len(index)} entries, but there are {rows} rows.")
             table.index = pd.Index(index)
         if not self.has_names:
-            table.columns = pd.Index([_place_or_name(name) for name in table.columns])
+            table.columns = pd.Index([_column_key(name) for name in table.columns])
         return table
 
     def _pairs(self, sent: Columns) -> list[tuple[SignatureColumn, str]]:
@@ -167,7 +168,7 @@ def _refusal(faults: Sequence[FieldFault]) -> BadInput:
     return BadInput(f"The input does not fit the model: {'; '.join(sentences)}{rest}.", faults)
 
 
-def _place_or_name(name: str) -> Any:
+def _column_key(name: str) -> Any:
     return int(name) if name.isdecimal() else name
 
 
@@ -176,7 +177,7 @@ def series_of(column: SignatureColumn, values: Sequence[Any]) -> Any:
 
     Raises _BadRow for the first invalid one.
     """
-    cells = _alike(column.type, values)
+    cells = _exact_column(column.type, values)
     if cells is not None:
         return cells
     converted: list[Any] = []
@@ -194,7 +195,7 @@ def series_of(column: SignatureColumn, values: Sequence[Any]) -> Any:
     return _series(column.type, converted)
 
 
-def _alike(kind: Any, values: Sequence[Any]) -> Any | None:
+def _exact_column(kind: Any, values: Sequence[Any]) -> Any | None:
     """Return a column whose values all have its exact Python type, else None."""
     types = set(map(type, values))
     if kind == DataType.double and types == {float}:
@@ -297,7 +298,7 @@ def _boolean(value: Any) -> bool:
     raise Mismatch(value, _NAMES[DataType.boolean])
 
 
-def _whole(kind: DataType) -> Callable[[Any], int]:
+def _integer_converter(kind: DataType) -> Callable[[Any], int]:
     bound = 2 ** (_BITS[kind] - 1)
     expected = _NAMES[kind]
 
@@ -381,8 +382,8 @@ def _datetime(value: Any) -> pd.Timestamp:
 
 _SCALARS: Final[dict[DataType, Callable[[Any], Any]]] = {
     DataType.boolean: _boolean,
-    DataType.integer: _whole(DataType.integer),
-    DataType.long: _whole(DataType.long),
+    DataType.integer: _integer_converter(DataType.integer),
+    DataType.long: _integer_converter(DataType.long),
     DataType.float: _float,
     DataType.double: _double,
     DataType.string: _string,

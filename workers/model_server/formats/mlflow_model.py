@@ -22,7 +22,7 @@ from slipway.schemas.problem import FieldFault
 from slipway.schemas.serving import Datatype, FieldSpec, Signature
 from workers.model_server.arrays import DTYPES, datatype_of
 from workers.model_server.codecs import Batch
-from workers.model_server.errors import BadInput, shown, whole_text
+from workers.model_server.errors import BadInput, one_line, quote_value
 from workers.model_server.formats.mlflow_columns import ColumnReader, Mismatch, convert
 from workers.model_server.infer import read_infer
 from workers.model_server.json_text import check_params, read_scoring
@@ -60,7 +60,7 @@ class MlflowModel:
             return self._model.predict(inputs, params=params or None)
         except MlflowException as error:
             if "schema" in error.message.lower():
-                raise BadInput(whole_text(error.message)) from None
+                raise BadInput(one_line(error.message)) from None
             raise
 
 
@@ -135,7 +135,7 @@ class MlflowCodec:
                 checked_params[name] = _param(value, spec)
             except Mismatch as error:
                 at = f" at {error.at}" if error.at else ""
-                message = f"is {shown(error.value)}{at}; {error.expected} was expected"
+                message = f"is {quote_value(error.value)}{at}; {error.expected} was expected"
                 message += f": {error.reason}" if error.reason else ""
                 fault = FieldFault(field=f"params.{name}", message=message)
                 raise BadInput(f"Param {name!r} {message}.", [fault]) from None
@@ -148,16 +148,16 @@ class MlflowCodec:
         try:
             return infer_and_parse_data({key: value}, self._schema)
         except MlflowException as error:
-            raise BadInput(whole_text(error.message)) from None
+            raise BadInput(one_line(error.message)) from None
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise BadInput(f"`{key}` cannot be read: {whole_text(error)}.") from None
+            raise BadInput(f"`{key}` cannot be read: {one_line(error)}.") from None
 
     def _from_csv(self, body: bytes) -> Any:
         if self._reader is None:
             try:
                 return parse_csv_input(io.StringIO(body.decode()), self._schema)
             except (MlflowException, UnicodeDecodeError) as error:
-                raise BadInput(f"The body is not CSV: {whole_text(error)}") from None
+                raise BadInput(f"The body is not CSV: {one_line(error)}") from None
         names, rows = read_csv(body)
         reader = self._reader
         if not reader.has_names:
@@ -186,11 +186,11 @@ def _param(value: Any, spec: Any) -> Any:
     if value is None or not isinstance(spec.dtype, DataType):
         return value
     if spec.shape is None:
-        return _plain(convert(value, spec.dtype))
-    return [_plain(item) for item in convert(value, Array(spec.dtype))]
+        return _param_value(convert(value, spec.dtype))
+    return [_param_value(item) for item in convert(value, Array(spec.dtype))]
 
 
-def _plain(value: Any) -> Any:
+def _param_value(value: Any) -> Any:
     # MLflow expects datetimes of params as strings and parses them itself.
     return value.isoformat() if isinstance(value, pd.Timestamp) else value
 
@@ -200,7 +200,7 @@ def read_csv(body: bytes) -> tuple[list[str], list[list[str]]]:
     try:
         lines = list(csv.reader(io.StringIO(body.decode("utf-8-sig"), newline="")))
     except (UnicodeDecodeError, csv.Error) as error:
-        raise BadInput(f"The body is not CSV: {whole_text(error)}.") from None
+        raise BadInput(f"The body is not CSV: {one_line(error)}.") from None
     if not lines:
         raise BadInput("The body is empty; expected a line of column names.")
     names = lines[0]

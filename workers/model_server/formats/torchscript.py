@@ -62,7 +62,7 @@ def _call_of(module: Any) -> tuple[Callable[..., Any], bool]:
     except RuntimeError as error:
         log.info("the module is used unfrozen: %s", str(error).splitlines()[0][:200])
         return cast(Callable[..., Any], module.forward), False
-    return cast(Callable[..., Any], module.forward), all(map(_keeps_nothing, _nodes(module.graph)))
+    return cast(Callable[..., Any], module.forward), all(map(_is_stateless, _nodes(module.graph)))
 
 
 def _nodes(block: Any) -> Iterator[str]:
@@ -72,7 +72,7 @@ def _nodes(block: Any) -> Iterator[str]:
             yield from _nodes(inner)
 
 
-def _keeps_nothing(kind: str) -> bool:
+def _is_stateless(kind: str) -> bool:
     """Return whether an operation of a frozen graph is stateless.
 
     Mutable state would remain an attribute.

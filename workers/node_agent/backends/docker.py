@@ -24,13 +24,13 @@ from workers.node_agent.backends.base import (
     PreparedEnvironment,
 )
 from workers.node_agent.backends.engine import Engine, EngineError
-from workers.node_agent.backends.images import INTERPRETER, Images
+from workers.node_agent.backends.images import INTERPRETER, ImageStore
 from workers.node_agent.disk_limits import DiskLimits
 from workers.node_agent.environments import default_environment
 from workers.node_agent.errors import StartError
 from workers.node_agent.folders import NodeFolders, TaskFolder, checked_name, handle_of
 from workers.node_agent.isolation import Isolation, ProjectUser
-from workers.node_agent.ownership import give_to
+from workers.node_agent.ownership import chown_tree
 from workers.node_agent.settings import AgentSettings
 from workers.node_agent.warm_pool import boot
 
@@ -67,7 +67,7 @@ class DockerBackend:
         self._isolation = isolation or Isolation.none()
         self._disk = DiskLimits.of(settings, folders.root)
         self._engine = Engine(settings.docker_socket)
-        self._images = Images(self._engine, settings.docker_image)
+        self._images = ImageStore(self._engine, settings.docker_image)
 
     def is_available(self) -> bool:
         """Return whether a Docker engine responds."""
@@ -126,7 +126,7 @@ class DockerBackend:
         if os.getuid() == 0:
             user = self._user(order.project)
             for place in (order.folder.state, *order.own_folders):
-                give_to(place, user.uid, user.gid)
+                chown_tree(place, user.uid, user.gid)
 
     def _user(self, project: str) -> ProjectUser:
         """Return the user inside the container: the project's, or ours if the agent is not root."""

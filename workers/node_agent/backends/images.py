@@ -61,7 +61,7 @@ def variables_script(variables: dict[str, str]) -> str:
     return "\n".join((*quoted, ""))
 
 
-class Images:
+class ImageStore:
     """The images on one engine, named after project, environment and the base they were built from.
 
     What is installed may have been built from source by code that a project chose, so no image of a

@@ -35,7 +35,7 @@ from workers.launcher.processes import (
     send,
     start_ticks,
 )
-from workers.launcher.rank_env import why_not_warm
+from workers.launcher.rank_env import cold_start_variable
 from workers.launcher.service_forwarder import Service
 from workers.launcher.task_socket import VARIABLE
 from workers.node_agent.backends.base import (
@@ -53,7 +53,7 @@ from workers.node_agent.folders import NodeFolders, TaskFolder, handle_of
 from workers.node_agent.interpreters import places_of_environment
 from workers.node_agent.isolation import Isolation
 from workers.node_agent.leftovers import remove_leftovers
-from workers.node_agent.ownership import give_to
+from workers.node_agent.ownership import chown_tree
 from workers.node_agent.settings import AgentSettings
 from workers.node_agent.short_paths import remove_short_link, short_link
 from workers.node_agent.warm_pool import CannotFork, WarmPool, boot
@@ -64,7 +64,7 @@ _GROUPS: Final = "cgroup.json"
 _SWEEPS: Final = 50
 
 
-class Strays:
+class OrphanReaper:
     """Reaps dead children that nothing here waits for: orphans of killed shims.
 
     Our own children are reaped immediately by their waiter, so one that remains until the next
@@ -99,7 +99,7 @@ class ProcessBackend:
         self._environments = VirtualEnvironments(settings, folders, self._isolation)
         self._cgroups = CgroupParent.find() if settings.cgroups else CgroupParent.none()
         self._started: dict[str, subprocess.Popen[bytes]] = {}
-        self._strays = Strays()
+        self._strays = OrphanReaper()
         home = folders.root / "warm"
         home.mkdir(mode=0o700, exist_ok=True)
         self.warm = WarmPool(
@@ -167,7 +167,7 @@ class ProcessBackend:
             raise StartError(f"The task's folder could not be created: {error}.") from error
         flavour = order.spec.warm
         if flavour is not None:
-            obstacle = why_not_warm(order.spec.env)
+            obstacle = cold_start_variable(order.spec.env)
             try:
                 if obstacle:
                     raise CannotFork(f"{obstacle} is read when Python or torch start")
@@ -195,7 +195,7 @@ class ProcessBackend:
             contact.parent.chmod(0o711)
             folder.path.chmod(0o711)
             for path in order.own_folders:
-                give_to(path, user.uid, user.gid)
+                chown_tree(path, user.uid, user.gid)
             # The project's folder, in which its tasks reach their own folders by name.
             order.persistent.parent.chmod(0o711)
         return Launch(
@@ -264,7 +264,7 @@ class ProcessBackend:
         self._started[handle] = process
         try:
             # A launch with a large environment exceeds a pipe's buffer. The shim reads immediately.
-            await asyncio.to_thread(_hand_over, process, launch.to_json().encode())
+            await asyncio.to_thread(_send_launch, process, launch.to_json().encode())
         except OSError as error:
             raise StartError(
                 f"The task's supervisor rejected its start message: {error}."
@@ -395,7 +395,7 @@ class ProcessBackend:
                 del self._started[handle]
 
 
-def _hand_over(process: subprocess.Popen[bytes], launch: bytes) -> None:
+def _send_launch(process: subprocess.Popen[bytes], launch: bytes) -> None:
     assert process.stdin is not None  # noqa: S101 - a pipe, see above
     with process.stdin:
         process.stdin.write(launch)

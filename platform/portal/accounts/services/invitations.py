@@ -15,7 +15,7 @@ from portal.accounts.mail import queue_mail
 from portal.accounts.models import Invitation, Membership, Project, Team, User
 from portal.accounts.models.tenancy import Group
 from portal.accounts.services.members import add_or_raise, lock_group
-from portal.accounts.signals import tell
+from portal.accounts.signals import send_accounts_changed
 from portal.accounts.tokens import hash_of
 from portal.core import clock
 from portal.core.errors import Conflict, Forbidden, InvalidInput, NotFound
@@ -76,7 +76,7 @@ def invite(
                 f"as {role.value}.\n\nAccept within {expires_in_days} days:\n{link}\n"
             ),
         )
-        tell(group.pk, "invitations")
+        send_accounts_changed(group.pk, "invitations")
     return NewInvitation(invitation, link)
 
 
@@ -119,11 +119,11 @@ def _accept(invitation: Invitation, by: User) -> Invitation:
         )
     add_or_raise(group=group, user=by, role=Role(invitation.role))
     _audit("invitation.accept", invitation, after={"role": invitation.role})
-    tell(group.pk, "invitations")
+    send_accounts_changed(group.pk, "invitations")
     return invitation
 
 
-def accept_own(*, invitation_id: str, by: User) -> Invitation:
+def accept_without_link(*, invitation_id: str, by: User) -> Invitation:
     """Accept without the link an open invitation for one's own address.
 
     E-mail addresses cannot be changed, so a signed-in session proves as much as the link does.
@@ -145,7 +145,7 @@ def revoke(*, group: Group, invitation_id: str) -> None:
         if invitation is None or not invitations.update(revoked_at=clock.now()):
             raise NotFound
         _audit("invitation.revoke", invitation, before={"role": invitation.role})
-        tell(group.pk, "invitations")
+        send_accounts_changed(group.pk, "invitations")
 
 
 def _clean_email(email: str) -> str:

@@ -5,7 +5,7 @@ from django.db import transaction
 from portal.accounts import audit
 from portal.accounts.models import Membership, Project, Team, User
 from portal.accounts.models.tenancy import Group
-from portal.accounts.signals import tell
+from portal.accounts.signals import send_accounts_changed
 from portal.core.errors import Conflict, Forbidden, NotFound
 from slipway.schemas.accounts import Role
 
@@ -33,11 +33,11 @@ def set_role(*, group: Group, user_id: str, role: Role, by: User, by_role: Role)
             return member
         _only_owners_touch_owners(by_role, old, role)
         if old == Role.OWNER:
-            _keep_an_owner(group, without=member)
+            _require_another_owner(group, without=member)
         Membership.objects.filter(pk=member.pk).update(role=role)
         member.role = role
         _audit("member.role", group, member, before={"role": old.value}, after={"role": role.value})
-        _tell_both(group, member)
+        _notify_group_and_user(group, member)
     return member
 
 
@@ -55,11 +55,11 @@ def remove_member(*, group: Group, user_id: str, by: User, by_role: Role) -> Non
                 )
             _only_owners_touch_owners(by_role, Role(member.role))
         if member.role == Role.OWNER:
-            _keep_an_owner(group, without=member)
+            _require_another_owner(group, without=member)
         member_pk = member.pk
         _audit("member.remove", group, member, before={"role": member.role})
         Membership.objects.filter(pk=member_pk).delete()
-        _tell_both(group, member)
+        _notify_group_and_user(group, member)
 
 
 def _direct_member(group: Group, user_id: str) -> Membership:
@@ -79,7 +79,7 @@ def _only_owners_touch_owners(by_role: Role, *roles: Role) -> None:
         )
 
 
-def _keep_an_owner(group: Group, *, without: Membership) -> None:
+def _require_another_owner(group: Group, *, without: Membership) -> None:
     reaching = (
         Membership.objects.in_group(group)
         if isinstance(group, Team)
@@ -112,7 +112,7 @@ def add_or_raise(*, group: Group, user: User, role: Role) -> Membership:
             before=None if created else {"role": old},
             after={"role": str(member.role)},
         )
-        _tell_both(group, member)
+        _notify_group_and_user(group, member)
     return member
 
 
@@ -136,6 +136,6 @@ def _audit(
     )
 
 
-def _tell_both(group: Group, member: Membership) -> None:
-    tell(group.pk, "members")
-    tell(member.user_id, "projects")
+def _notify_group_and_user(group: Group, member: Membership) -> None:
+    send_accounts_changed(group.pk, "members")
+    send_accounts_changed(member.user_id, "projects")

@@ -12,7 +12,7 @@ from portal.accounts.oidc import end_service_sign_ins
 from portal.accounts.request_origin import with_user
 from portal.accounts.services.members import lock_group
 from portal.accounts.services.tokens import revoke_all_tokens
-from portal.accounts.signals import tell
+from portal.accounts.signals import send_accounts_changed
 from portal.core.errors import Conflict, InvalidInput, NotFound
 from portal.core.text import clean_name
 from slipway.schemas.accounts import Role
@@ -57,7 +57,7 @@ def sign_out_everywhere(*, user: User, keep_session: str | None = None) -> int:
             label=user.email,
             after={"sessions": len(keys)},
         )
-        tell(user.pk, "sessions")
+        send_accounts_changed(user.pk, "sessions")
     return len(keys)
 
 
@@ -82,7 +82,7 @@ def end_session(*, user: User, session_id: int) -> None:
         Session.objects.filter(session_key=session.session_key).delete()
         session.delete()
         audit.record("user.end_session", kind="user", target=user, label=user.email)
-        tell(user.pk, "sessions")
+        send_accounts_changed(user.pk, "sessions")
 
 
 def change_account(
@@ -113,19 +113,19 @@ def change_account(
         before, after = audit.difference(old, new)
         if not after:
             return user
-        _keep_an_administrator(user)
+        _require_another_administrator(user)
         if before.get("is_active"):
-            _hand_over(user, hand_over_to)
+            _transfer_ownership(user, hand_over_to)
             sign_out_everywhere(user=user)
         user.save(update_fields=["is_active", "is_administrator"])
         audit.record(
             "user.change", kind="user", target=user, label=user.email, before=before, after=after
         )
-        tell(user.pk, "account")
+        send_accounts_changed(user.pk, "account")
     return user
 
 
-def _keep_an_administrator(user: User) -> None:
+def _require_another_administrator(user: User) -> None:
     if user.is_active and user.is_administrator:
         return
     others = User.objects.filter(is_active=True, is_administrator=True).exclude(pk=user.pk)
@@ -137,7 +137,7 @@ def _keep_an_administrator(user: User) -> None:
         )
 
 
-def _hand_over(user: User, heir_id: str | None) -> None:
+def _transfer_ownership(user: User, heir_id: str | None) -> None:
     orphaned = []
     owned = Membership.objects.filter(user=user, role=Role.OWNER).select_related("team", "project")
     for membership in owned.order_by("pk"):
@@ -167,10 +167,10 @@ def _hand_over(user: User, heir_id: str | None) -> None:
             next_step="Choose another user.",
         )
     for group in orphaned:
-        _make_owner(group, heir)
+        _grant_ownership(group, heir)
 
 
-def _make_owner(group: Group, heir: User) -> None:
+def _grant_ownership(group: Group, heir: User) -> None:
     team = group if isinstance(group, Team) else None
     project = group if isinstance(group, Project) else None
     Membership.objects.update_or_create(

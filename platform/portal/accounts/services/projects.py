@@ -6,7 +6,7 @@ from portal.accounts import audit
 from portal.accounts.models import Membership, Project, Team, User
 from portal.accounts.models.tenancy import role_in
 from portal.accounts.services.slugs import free_slug
-from portal.accounts.signals import tell
+from portal.accounts.signals import send_accounts_changed
 from portal.core import clock
 from portal.core.errors import Conflict, Forbidden
 from portal.core.text import clean_name
@@ -44,9 +44,9 @@ def create_project(
                 target=project,
                 label=project.slug,
                 project=project,
-                after=facts_of(project),
+                after=audited_attributes(project),
             )
-            tell(by.pk, "projects")
+            send_accounts_changed(by.pk, "projects")
     except IntegrityError as error:
         raise Conflict(
             f"The address {slug} was just taken.",
@@ -70,14 +70,14 @@ def change_project(
     """
     with transaction.atomic():
         project = Project.objects.select_for_update(of=("self",), no_key=True).get(pk=project.pk)
-        old = facts_of(project)
+        old = audited_attributes(project)
         if name is not None:
             project.name = clean_name(name)
         if description is not None:
             project.description = description.strip()
         if network is not None:
             project.network = network
-        before, after = audit.difference(old, facts_of(project))
+        before, after = audit.difference(old, audited_attributes(project))
         if after:
             project.save(update_fields=["name", "description", "network"])
             audit.record(
@@ -89,7 +89,7 @@ def change_project(
                 before=before,
                 after=after,
             )
-            tell(project.pk, "project")
+            send_accounts_changed(project.pk, "project")
     return project
 
 
@@ -120,10 +120,10 @@ def _set_archived(project: Project, *, archived: bool) -> None:
                 before={"archived": not archived},
                 after={"archived": archived},
             )
-            tell(project.pk, "project")
+            send_accounts_changed(project.pk, "project")
 
 
-def facts_of(project: Project) -> dict[str, str | None]:
+def audited_attributes(project: Project) -> dict[str, str | None]:
     """Return the attributes of a project that the audit log records."""
     return {
         "name": project.name,

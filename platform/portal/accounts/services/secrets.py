@@ -8,7 +8,7 @@ from django.db import transaction
 
 from portal.accounts import audit
 from portal.accounts.models import Project, ProjectSecret, User
-from portal.accounts.signals import tell
+from portal.accounts.signals import send_accounts_changed
 from portal.core import clock
 from portal.core.errors import InvalidInput, NotFound, TooLarge
 
@@ -66,7 +66,7 @@ def write_secret(*, project: Project, by: User, name: str, value: str) -> Projec
             label=name,
             project=project,
         )
-        tell(project.pk, "secrets")
+        send_accounts_changed(project.pk, "secrets")
     return secret
 
 
@@ -78,7 +78,7 @@ def delete_secret(*, project: Project, name: str) -> None:
             raise NotFound
         audit.record("secret.delete", kind="secret", target=secret, label=name, project=project)
         secret.delete()
-        tell(project.pk, "secrets")
+        send_accounts_changed(project.pk, "secrets")
 
 
 def secrets_of(project: Project) -> dict[str, str]:

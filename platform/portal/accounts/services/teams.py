@@ -5,7 +5,7 @@ from django.db import IntegrityError, transaction
 from portal.accounts import audit
 from portal.accounts.models import Membership, Team, User
 from portal.accounts.services.slugs import free_slug
-from portal.accounts.signals import tell
+from portal.accounts.signals import send_accounts_changed
 from portal.core.errors import Conflict
 from portal.core.text import clean_name
 from slipway.schemas.accounts import Role
@@ -27,7 +27,7 @@ def create_team(*, by: User, name: str, slug: str | None = None) -> Team:
                 team=team,
                 after={"name": name},
             )
-            tell(by.pk, "teams")
+            send_accounts_changed(by.pk, "teams")
     except IntegrityError as error:
         raise Conflict(
             f"The address {slug} was just taken.",
@@ -55,5 +55,5 @@ def rename_team(*, team: Team, name: str) -> Team:
                 before={"name": old},
                 after={"name": name},
             )
-            tell(team.pk, "team")
+            send_accounts_changed(team.pk, "team")
     return team

@@ -9,8 +9,8 @@ from django.db import transaction
 from portal.accounts import audit
 from portal.accounts.models import ApiToken, Project, User
 from portal.accounts.principal import Principal
-from portal.accounts.signals import tell
-from portal.accounts.tokens import hash_of, new_secret, shown_prefix
+from portal.accounts.signals import send_accounts_changed
+from portal.accounts.tokens import hash_of, new_secret, token_prefix
 from portal.core import clock
 from portal.core.errors import Forbidden, InvalidInput, NotFound
 from portal.core.text import clean_name
@@ -64,7 +64,7 @@ def create_token(
         token = ApiToken.objects.create(
             user=by.user,
             name=name,
-            prefix=shown_prefix(secret),
+            prefix=token_prefix(secret),
             token_hash=hash_of(secret),
             scopes=requested,
             project=project,
@@ -80,7 +80,7 @@ def create_token(
             if token.expires_at
             else {"scopes": requested},
         )
-        tell(by.user.pk, "tokens")
+        send_accounts_changed(by.user.pk, "tokens")
     return NewToken(token, secret)
 
 
@@ -102,7 +102,7 @@ def revoke_token(*, by: User, token_id: str) -> None:
                 project=token.project,
                 before={"scopes": token.scopes},
             )
-            tell(by.pk, "tokens")
+            send_accounts_changed(by.pk, "tokens")
 
 
 def revoke_all_tokens(*, user: User) -> int:
@@ -119,5 +119,5 @@ def revoke_all_tokens(*, user: User) -> int:
             label=user.email,
             after={"tokens": len(names), "names": names[:100]},
         )
-        tell(user.pk, "tokens")
+        send_accounts_changed(user.pk, "tokens")
     return len(names)

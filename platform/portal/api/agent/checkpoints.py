@@ -9,7 +9,7 @@ from portal.api.agent.requires import agent_gate
 from portal.api.uploads import body_of
 from portal.compute.gates import NodeToken, gated_node
 from portal.core.streams import ByteStream, release_connection
-from portal.training.services.checkpoint_copies import copy_for, take_copy
+from portal.training.services.checkpoint_copies import copy_for, store_copy
 
 router = Router(tags=["Checkpoints"])
 _PATH = "/checkpoints/{task_id}/{int:epoch}/{int:step}"
@@ -19,7 +19,7 @@ _PATH = "/checkpoints/{task_id}/{int:epoch}/{int:step}"
 def upload_checkpoint(request: HttpRequest, task_id: str, epoch: int, step: int) -> Status[None]:
     """Store a checkpoint. The body is the tar of `slipway.schemas.checkpoints`."""
     length = request.META.get("CONTENT_LENGTH") or ""
-    take_copy(
+    store_copy(
         node=gated_node(request),
         task_id=task_id,
         epoch=epoch,

@@ -13,7 +13,7 @@ from portal.core.streams import ByteStream, release_connection
 from portal.workloads.services.logs import append_log
 from portal.workloads.services.reports import accept_reports
 from portal.workloads.services.samples import accept_samples
-from portal.workloads.services.snapshots import environment_for, snapshot_for, take_build_report
+from portal.workloads.services.snapshots import apply_build_report, environment_for, snapshot_for
 from slipway.schemas.agent import (
     EnvironmentReport,
     EnvironmentSpec,
@@ -90,7 +90,7 @@ def get_environment(request: HttpRequest, digest: str) -> EnvironmentSpec:
 def report_build(request: HttpRequest, digest: str, payload: EnvironmentReport) -> LogAnswer:
     """Accept the state of a build and a piece of its log."""
     node = gated_node(request)
-    end = take_build_report(node=node, digest=digest, report=payload)
+    end = apply_build_report(node=node, digest=digest, report=payload)
     return LogAnswer(next_offset=end)
 
 

@@ -8,11 +8,11 @@ from portal.api.agent.requires import agent_gate
 from portal.core.streams import ByteStream, release_connection
 from portal.endpoints.gates import GatewayToken, ReplicaToken, gated_gateway, gated_replica
 from portal.endpoints.models import ServingVersion
-from portal.endpoints.replica_spec import orders_of
+from portal.endpoints.replica_spec import placed_replica_spec
 from portal.endpoints.services.reports import (
+    accept_gateway_report,
+    accept_replica_report,
     read_model_file,
-    take_gateway_report,
-    take_replica_report,
 )
 from portal.endpoints.snapshots import snapshot
 from slipway.schemas.serving import GatewayReport, GatewaySnapshot, ReplicaReport, ReplicaSpec
@@ -48,21 +48,21 @@ def _etag(version: int) -> str:
 @router.post("/reports", auth=agent_gate(GatewayToken()), response={204: None})
 def report_gateway(request: HttpRequest, payload: GatewayReport) -> Status[None]:
     """Accept the report of a gateway."""
-    take_gateway_report(gateway=gated_gateway(request), report=payload)
+    accept_gateway_report(gateway=gated_gateway(request), report=payload)
     return Status(204, None)
 
 
 @router.post("/replicas/{replica}/reports", auth=agent_gate(ReplicaToken()), response={204: None})
 def report_replica(request: HttpRequest, replica: str, payload: ReplicaReport) -> Status[None]:
     """Accept the state of a replica."""
-    take_replica_report(replica=gated_replica(request), report=payload)
+    accept_replica_report(replica=gated_replica(request), report=payload)
     return Status(204, None)
 
 
 @router.get("/replicas/{replica}/orders", auth=agent_gate(ReplicaToken()), response=ReplicaSpec)
 def get_replica_spec(request: HttpRequest, replica: str) -> ReplicaSpec:
     """Return the configuration of a replica, with the secret that authenticates gateways."""
-    return orders_of(gated_replica(request))
+    return placed_replica_spec(gated_replica(request))
 
 
 @router.get(

@@ -9,10 +9,10 @@ from portal.compute.tokens import bearer_of
 from portal.notebooks.gates import HubToken, LabToken, gated_server
 from portal.notebooks.models import HubVersion, Server
 from portal.notebooks.services.hubs import (
-    note_heard,
+    accept_lab_report,
     note_routed,
     note_trouble,
-    take_lab_report,
+    record_hub_request,
 )
 from portal.notebooks.services.queries import hub_view
 from portal.notebooks.services.servers import start_server
@@ -40,7 +40,7 @@ def list_servers(
     request: HttpRequest, response: HttpResponse, query: Query[HubServersQuery]
 ) -> Status[HubServers | None]:
     """List every running server, after the long poll (`portal.api.agent.long_poll`)."""
-    note_heard(secret=bearer_of(request.headers.get("Authorization", "")))
+    record_hub_request(secret=bearer_of(request.headers.get("Authorization", "")))
     version = HubVersion.objects.current()
     response.headers["ETag"] = f'"{version}"'
     if request.headers.get("If-None-Match") == f'"{version}"':
@@ -78,7 +78,7 @@ def report_failure(request: HttpRequest, server: str, payload: HubTrouble) -> Hu
 @router.post("/labs/{server}/reports", auth=agent_gate(LabToken()), response=LabOrders)
 def report_lab(request: HttpRequest, server: str, payload: LabReport) -> LabOrders:
     """Accept the report of a server, and return its instructions."""
-    return take_lab_report(server=gated_server(request), report=payload)
+    return accept_lab_report(server=gated_server(request), report=payload)
 
 
 def _shown(server: Server) -> HubServer:

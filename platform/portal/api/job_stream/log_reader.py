@@ -13,7 +13,7 @@ from portal.api.v1.workload_serializers import sample_out
 from portal.training.models import Checkpoint, Job
 from portal.workloads.explanations import Explainer
 from portal.workloads.models import Lease, UsageSample, Workload
-from portal.workloads.services.logs import LogPlace, log_places
+from portal.workloads.services.logs import LogLocation, log_locations
 from slipway.schemas.training import JobProgress, LogPiece
 
 Mark = tuple[Any, ...]
@@ -83,11 +83,11 @@ class LogReader:
     ) -> None:
         self._job, self._bookmark = job, bookmark
         self._rank, self._attempt = rank, attempt
-        self._places: list[LogPlace] = []
+        self._places: list[LogLocation] = []
 
     def look(self) -> None:
         """Query which logs exist and which of them will grow."""
-        self._places = log_places(
+        self._places = log_locations(
             workload=self._job.workload,
             rank=self._rank,
             attempt=self._attempt,
@@ -120,10 +120,10 @@ class LogReader:
         self._forget_what_is_whole()
         return events
 
-    def _offset(self, place: LogPlace) -> int:
+    def _offset(self, place: LogLocation) -> int:
         return self._bookmark.offset((place.attempt, place.rank))
 
-    def _next(self, place: LogPlace) -> LogPiece:
+    def _next(self, place: LogLocation) -> LogPiece:
         start = self._offset(place)
         data = _whole_characters(place.read(start, _PIECE_BYTES))
         self._bookmark.places[place.attempt, place.rank] = start + len(data)
@@ -131,7 +131,7 @@ class LogReader:
 
     def _forget_what_is_whole(self) -> None:
         """Drop logs that were read to their end. Their attempts are done once all logs are."""
-        open_places: dict[int, list[LogPlace]] = defaultdict(list)
+        open_places: dict[int, list[LogLocation]] = defaultdict(list)
         attempts = sorted({place.attempt for place in self._places})
         for place in self._places:
             if not place.is_complete or place.size_bytes() > self._offset(place):

@@ -37,7 +37,7 @@ from portal.core.db_errors import database_problem
 from portal.core.db_patience import Patience, limited_by
 from portal.core.errors import RateLimited
 from portal.core.metrics import HTTP_REQUESTS, HTTP_SECONDS
-from portal.experiments.adapters.mlflow.batches import Unusual
+from portal.experiments.adapters.mlflow.batches import UnsupportedRequest
 from portal.experiments.adapters.mlflow.ownership import default_experiments
 
 log = structlog.get_logger(__name__)
@@ -279,7 +279,7 @@ class _Visit:
         if handler is not None:
             try:
                 return handler(TrackingRequest(project_id, query, content, len(request.body)))
-            except Unusual:
+            except UnsupportedRequest:
                 request_checks.check_numbers(content)
         request_checks.check_sizes(content, query)
         if route.cites:

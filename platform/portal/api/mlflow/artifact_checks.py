@@ -9,7 +9,7 @@ import re
 from portal.api.mlflow.answers import invalid, unavailable
 from portal.api.mlflow.routes import FILES, MlflowRoute
 from portal.core.errors import Unavailable
-from portal.experiments.artifact_paths import place_of
+from portal.experiments.artifact_paths import artifact_path_of
 from portal.experiments.factories import artifact_store
 from portal.experiments.models import Run
 
@@ -105,7 +105,7 @@ def _place_in_run(project_id: str, query: dict[str, str]) -> str:
     run_id = query.get("run_id") or query.get("run_uuid") or ""
     path = query.get("path", "").strip("/")
     run = Run.objects.in_projects([project_id]).filter(run_uuid=run_id).first() if path else None
-    folder = place_of(project_id, run.artifact_uri or "") if run is not None else None
+    folder = artifact_path_of(project_id, run.artifact_uri or "") if run is not None else None
     return f"{folder}/{path}" if folder else ""
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from portal.accounts import audit
 from portal.accounts.models import Project
-from portal.accounts.request_origin import Origin, acting_as
+from portal.accounts.request_origin import Origin, origin_context
 from portal.api.mlflow.auth import Caller
 from slipway.schemas.truncation import shorten_name
 
@@ -34,7 +34,7 @@ def record(
         or short_names_by_name.get("run_id", "")
     )
     principal = visitor.principal
-    with acting_as(Origin(user=principal.user, token=principal.token)):
+    with origin_context(Origin(user=principal.user, token=principal.token)):
         audit.record(
             verb,
             kind=verb.partition(".")[0],

@@ -9,7 +9,7 @@ from typing import Any
 
 from portal.api.mlflow.answers import FullResponse, answer
 from portal.experiments.adapters.mlflow import batches, responses, runs, search_filters, writes
-from portal.experiments.adapters.mlflow.batches import Unusual
+from portal.experiments.adapters.mlflow.batches import UnsupportedRequest
 from portal.experiments.adapters.mlflow.curves import curves_of
 
 _DONE = answer({})
@@ -33,7 +33,7 @@ class TrackingRequest:
         """Return a single-valued query parameter. Raises Unusual."""
         values = [value for key, value in self.query if key == name]
         if len(values) > 1:
-            raise Unusual
+            raise UnsupportedRequest
         return values[0] if values else None
 
 
@@ -91,7 +91,7 @@ def get_run(tracking_request: TrackingRequest) -> FullResponse:
     """Answer `runs/get`."""
     values = responses.run_answer(tracking_request.project_id, _run_id(tracking_request))
     if values is None:
-        raise Unusual
+        raise UnsupportedRequest
     return answer({"run": values})
 
 
@@ -99,11 +99,11 @@ def _offset(token: object) -> int:
     if not token:
         return 0
     if not isinstance(token, str):
-        raise Unusual
+        raise UnsupportedRequest
     try:
         return responses.offset_of(token)
     except (ValueError, RecursionError) as error:
-        raise Unusual from error
+        raise UnsupportedRequest from error
 
 
 def search_runs(tracking_request: TrackingRequest) -> FullResponse:
@@ -125,7 +125,7 @@ def search_runs(tracking_request: TrackingRequest) -> FullResponse:
             for item in listed
         )
     ):
-        raise Unusual
+        raise UnsupportedRequest
     offset = _offset(content.get("page_token"))
     search = responses.Search(
         experiment_ids=sorted({int(item) for item in listed}),
@@ -135,7 +135,7 @@ def search_runs(tracking_request: TrackingRequest) -> FullResponse:
         conditions=search_filters.conditions_of(content.get("filter", "")),
         sort_fields=search_filters.sort_fields_of(content.get("order_by", [])),
     )
-    rows, more = responses.found_runs(tracking_request.project_id, search)
+    rows, more = responses.search_runs(tracking_request.project_id, search)
     page: dict[str, Any] = {"runs": rows} if rows else {}
     if more:
         page["next_page_token"] = responses.page_token(offset + limit)
@@ -149,16 +149,16 @@ def get_history(tracking_request: TrackingRequest) -> FullResponse:
         tracking_request.one("metric_key"),
         tracking_request.one("max_results"),
     )
-    if not key or not runs.is_ours(tracking_request.project_id, run_id):
-        raise Unusual
+    if not key or not runs.is_in_project(tracking_request.project_id, run_id):
+        raise UnsupportedRequest
     limit = None
     if most is not None:
         if not (most.isascii() and most.isdigit() and int(most[:10]) > 0 and len(most) < 10):
-            raise Unusual
+            raise UnsupportedRequest
         limit = int(most)
     offset = _offset(tracking_request.one("page_token"))
     if limit is None and offset:
-        raise Unusual
+        raise UnsupportedRequest
     rows, more = responses.history(run_id, key, limit=limit, offset=offset)
     page: dict[str, Any] = {"metrics": rows} if rows else {}
     if more and limit is not None:
@@ -181,11 +181,11 @@ def get_curves(tracking_request: TrackingRequest) -> FullResponse:
         or not {name for name, _ in tracking_request.query}
         <= {"run_ids", "metric_key", "max_results"}
         or not all(
-            batches.RUN_ID.match(item) and runs.is_ours(tracking_request.project_id, item)
+            batches.RUN_ID.match(item) and runs.is_in_project(tracking_request.project_id, item)
             for item in run_ids
         )
     ):
-        raise Unusual
+        raise UnsupportedRequest
     curves = curves_of(run_ids, [key], most_points=int(most), axis="step")
     points = [
         {

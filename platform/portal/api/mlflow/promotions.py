@@ -9,13 +9,13 @@ from typing import Any
 import orjson
 
 from portal.accounts.models import Project
-from portal.accounts.request_origin import Origin, acting_as
+from portal.accounts.request_origin import Origin, origin_context
 from portal.api.mlflow.answers import FullResponse, Refusal, answer, invalid
 from portal.api.mlflow.auth import Caller
 from portal.core.errors import Conflict, Forbidden, InvalidInput, NotFound, SlipwayError
 from portal.experiments.models import ModelVersion, RegisteredModelTag
 from portal.registry.catalog import PROMPT_TAG, find_model, find_version
-from portal.registry.mlflow_sync import find_told
+from portal.registry.mlflow_sync import find_synced_model
 from portal.registry.promotion_gates import Target, gates_of
 from portal.registry.records import ensure_record, rules_of
 from portal.registry.services.actors import Actor
@@ -46,7 +46,7 @@ def guarded(visitor: Caller, method: str, path: str, content: Content) -> FullRe
         return None
     project = Project.objects.get(pk=visitor.project_id)
     try:
-        with acting_as(_origin(visitor)):
+        with origin_context(_origin(visitor)):
             return guard(visitor, project, content)
     except SlipwayError as error:
         raise _refusal(error) from error
@@ -89,7 +89,7 @@ def _set_alias(visitor: Caller, project: Project, content: Content) -> FullRespo
     if _is_prompt(project, name):
         return None
     target = Target(TargetKind.ALIAS, alias)
-    if find_told(project, name).aliases.get(alias) == _number(content):
+    if find_synced_model(project, name).aliases.get(alias) == _number(content):
         return answer({})
     _move(visitor, project, name, _number(content), target)
     return answer({})
@@ -126,7 +126,7 @@ def _delete_alias(visitor: Caller, project: Project, content: Content) -> FullRe
     name, alias = _text(content, "name"), _text(content, "alias")
     if _is_prompt(project, name):
         return None
-    if alias not in find_told(project, name).aliases:
+    if alias not in find_synced_model(project, name).aliases:
         return answer({})
     remove_alias(project=project, model=name, alias=alias, by=Actor.of(visitor.principal))
     return answer({})

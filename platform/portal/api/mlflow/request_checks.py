@@ -9,10 +9,10 @@ import orjson
 
 from portal.api.mlflow.answers import Refusal, invalid, missing
 from portal.api.mlflow.routes import MlflowRoute
-from portal.experiments.adapters.mlflow.ownership import belongs, default_experiments
+from portal.experiments.adapters.mlflow.ownership import belongs_to_project, default_experiments
 from slipway.schemas.base import forbidden_character
 from slipway.schemas.json_text import DuplicateKey, read_json
-from slipway.schemas.names import fault_of_path
+from slipway.schemas.names import path_error
 
 # A batch has at most a megabyte. The profile of a dataset or a page of records may be larger.
 LARGEST_JSON = 20_000_000
@@ -179,7 +179,7 @@ def _artifact_paths(path: str) -> Iterator[str]:
 
 def check_artifact_path(path: str, field: str = "path") -> None:
     """Raise Refusal for an invalid artifact path."""
-    fault = fault_of_path(path.removesuffix("/"))
+    fault = path_error(path.removesuffix("/"))
     if fault is not None:
         raise invalid(f"The {field} of the artifact {fault}.")
 
@@ -291,7 +291,11 @@ def check_citations(route: MlflowRoute, project_id: str, content: dict[str, Any]
     """Raise Refusal when a body refers to an object of another project."""
     for name, value in _cited(content, frozenset(route.cites)):
         for item in value if isinstance(value, list) else (value,):
-            if isinstance(item, str) and item and not belongs(project_id, _KINDS[name], item):
+            if (
+                isinstance(item, str)
+                and item
+                and not belongs_to_project(project_id, _KINDS[name], item)
+            ):
                 raise missing(f"There is no {_KINDS[name]} {item[:64]!r} in this project.")
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from portal.api.mlflow.answers import Refusal, invalid, missing
 from portal.api.mlflow.request_checks import LARGEST_JSON, too_large
-from portal.experiments.adapters.mlflow.ownership import belongs, default_experiments
+from portal.experiments.adapters.mlflow.ownership import belongs_to_project, default_experiments
 
 SPANS = "/v1/traces"
 _EXPERIMENT = "x-mlflow-experiment-id"
@@ -26,10 +26,10 @@ def checked_headers(project_id: str, given: Mapping[bytes, bytes]) -> dict[str, 
         raise invalid(f"Name the experiment of the spans in the header {_EXPERIMENT}.")
     if experiment == _DEFAULT:
         experiment = str(default_experiments.of(project_id))
-    elif not belongs(project_id, "experiment", experiment):
+    elif not belongs_to_project(project_id, "experiment", experiment):
         raise missing(f"There is no experiment {experiment[:64]!r} in this project.")
     run = given.get(_RUN.encode(), b"").decode("latin1")
-    if run and not belongs(project_id, "run", run):
+    if run and not belongs_to_project(project_id, "run", run):
         raise missing(f"There is no run {run[:64]!r} in this project.")
     return {_EXPERIMENT: experiment} | ({_RUN: run} if run else {})
 

@@ -1,7 +1,7 @@
 """From rows of notebooks to wire schemas."""
 
 from portal.notebooks.models import NotebookFile, NotebookRun, NotebookVersion
-from portal.notebooks.services.files_runs import standing_of
+from portal.notebooks.services.files_runs import reproducibility_of
 from portal.workloads.explanations import Explainer
 from slipway.schemas.notebook_files import (
     CheckReport,
@@ -32,7 +32,7 @@ def version_out(version: NotebookVersion) -> NotebookVersionOut:
 
 def notebook_out(file: NotebookFile) -> NotebookFileOut:
     """Describe a notebook of `NotebookFileQuerySet.of_project`."""
-    standing = standing_of(file)
+    standing = reproducibility_of(file)
     latest = NotebookVersion.objects.complete().get(file=file, number=file.head)
     return NotebookFileOut(
         id=file.pk,

@@ -23,10 +23,10 @@ from portal.notebooks.models import NotebookRun
 from portal.notebooks.services.files import bytes_of, clean_path, version_of
 from portal.notebooks.services.files_runs import (
     NotebookRunRequest,
-    keep_output,
-    keep_report,
+    record_check_report,
     run_of_job,
     start_run,
+    store_output,
 )
 from portal.storage.services import open_file
 from portal.workloads.explanations import Explainer
@@ -134,7 +134,7 @@ def upload_notebook_output(
     """Store the output notebook of a job, replacing the last one. Only the job may."""
     workload = gated_own_job(request)
     content = bytes_of(body_of(request))
-    kept = keep_output(workload=workload, path=clean_path(query.path), content=content)
+    kept = store_output(workload=workload, path=clean_path(query.path), content=content)
     return run_out(kept, Explainer(workload.submitted_by))
 
 
@@ -149,5 +149,5 @@ def upload_verification_report(
     """Store the result of a verification, once. Only the job may."""
     workload = gated_own_job(request)
     notebook_run = run_of_job(project=workload.project, workload_id=workload.pk)
-    kept = keep_report(run=notebook_run, report=payload)
+    kept = record_check_report(run=notebook_run, report=payload)
     return run_out(kept, Explainer(workload.submitted_by))

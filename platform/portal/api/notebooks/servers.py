@@ -14,7 +14,7 @@ from portal.api.v1.workload_serializers import event_out
 from portal.core.pagination import Page, paginate
 from portal.notebooks.gates import ServerOwner, ServerRole, gated_server
 from portal.notebooks.models import Server
-from portal.notebooks.services.access_tokens import give_key
+from portal.notebooks.services.access_tokens import issue_server_key
 from portal.notebooks.services.quotes import admission_request, quote_server
 from portal.notebooks.services.server_edits import edit_server
 from portal.notebooks.services.servers import (
@@ -130,7 +130,7 @@ def create_notebook_server_key(
     request: HttpRequest, response: HttpResponse, project: str, server: str
 ) -> ServerKeyOut:
     """Create access for your programs: the address of Jupyter's API, and a token."""
-    key = give_key(server=gated_server(request))
+    key = issue_server_key(server=gated_server(request))
     response.headers["Cache-Control"] = "no-store"
     return ServerKeyOut(url=key.url, token=key.token)
 

@@ -14,7 +14,7 @@ from portal.api.v1.dataset_serializers import preview_out, table_out, use_out
 from portal.api.v1.serializers import ListParameters, announce_rest
 from portal.core.errors import InvalidInput, NotFound
 from portal.core.streams import ByteStream
-from portal.datasets.bytes import archive, content_of, entries_of, in_larger_chunks, manifest
+from portal.datasets.bytes import archive, content_of, entries_of, join_chunks, manifest
 from portal.datasets.differences import difference
 from portal.datasets.gates import VersionRole, gated_version, version_of
 from portal.datasets.models import Version
@@ -127,7 +127,7 @@ def download_dataset_archive(
 
 
 def _streamed(chunks: Iterable[bytes], kind: str) -> ByteStream:
-    answer = ByteStream(in_larger_chunks(chunks), content_type=kind)
+    answer = ByteStream(join_chunks(chunks), content_type=kind)
     answer.headers["Cache-Control"] = "private, no-store"
     return answer
 

@@ -23,11 +23,11 @@ from portal.datasets.services.datasets import (
     restore_version,
 )
 from portal.datasets.services.drafts import (
+    accept_pieces,
     append_piece,
     commit_draft,
     declare_files,
     open_draft,
-    take_pieces,
 )
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.base import Line, PageOf
@@ -147,7 +147,7 @@ def upload_dataset_pieces(request: HttpRequest, project: str, dataset: str) -> P
     """
     project_row, user = gated_dataset(request).project, require_principal(request).user
     release_connection()
-    kept, size_bytes = take_pieces(project=project_row, by=user, chunks=body_of(request))
+    kept, size_bytes = accept_pieces(project=project_row, by=user, chunks=body_of(request))
     return PiecesKept(kept=kept, size_bytes=size_bytes)
 
 

@@ -10,7 +10,7 @@ from portal.api.v1.serializers import PageParameters, page_of
 from portal.core.pagination import paginate
 from portal.endpoints.gates import EndpointRole, gated_endpoint
 from portal.endpoints.models import EndpointKey
-from portal.endpoints.services.keys import make_key, revoke_key
+from portal.endpoints.services.keys import create_key, revoke_key
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.base import PageOf
 from slipway.schemas.endpoints import EndpointKeyCreated, EndpointKeyIn, EndpointKeyOut
@@ -47,7 +47,7 @@ def create_endpoint_key(
     Gateways accept it within seconds, and return 401 until then.
     """
     user = require_principal(request).user
-    made = make_key(endpoint=gated_endpoint(request), by=user, spec=payload)
+    made = create_key(endpoint=gated_endpoint(request), by=user, spec=payload)
     return Status(201, created_key_out(made))
 
 

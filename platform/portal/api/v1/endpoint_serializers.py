@@ -15,7 +15,7 @@ from portal.endpoints.models import (
 )
 from portal.endpoints.plans import step_at
 from portal.endpoints.services.keys import NewKey
-from portal.endpoints.services.queries import EndpointStatus, standing_of, why_coming
+from portal.endpoints.services.queries import EndpointStatus, endpoint_status, pending_reason
 from portal.endpoints.services.traffic import Minute
 from portal.workloads.explanations import Explainer
 from slipway.schemas.endpoints import (
@@ -93,7 +93,7 @@ def rollout_out(rollout: Rollout) -> RolloutOut:
 
 def endpoint_out(endpoint: Endpoint) -> EndpointOut:
     """Serialize an endpoint of `EndpointQuerySet.of_project`."""
-    standing = standing_of(endpoint)
+    standing = endpoint_status(endpoint)
     recent = recent_incidents(endpoint)
     incidents = list(recent[: _MOST_INCIDENTS + 1])
     more = len(incidents) > _MOST_INCIDENTS
@@ -153,7 +153,7 @@ def replica_out(replica: Replica, nodes: Mapping[str, str], explainer: Explainer
         revision=replica.revision.number,
         workload=replica.workload_id,
         state=replica.state,
-        reason=replica.reason or why_coming(replica, explainer),
+        reason=replica.reason or pending_reason(replica, explainer),
         node=nodes.get(replica.workload_id or ""),
         load_ms=replica.load_ms,
         warm_ms=replica.warm_ms,

@@ -66,7 +66,7 @@ def restore_experiment(request: HttpRequest, project: str, experiment: int) -> E
 @router.post("/projects/{project}/bin/empty", auth=gate(_DESTROY), response=BinEmptied)
 def empty_bin(request: HttpRequest, project: str) -> BinEmptied:
     """Permanently delete the runs in the bin and orphaned artifacts. Returns what was freed."""
-    freed = deletion.empty_bin(project=gated_project(request))
+    freed = deletion.empty_trash(project=gated_project(request))
     return BinEmptied(runs=freed.runs, files=freed.files, size_bytes=freed.size_bytes)
 
 

@@ -30,9 +30,9 @@ from portal.storage.gates import LINK_PARAMETER, FileRole, UploadLink, gated_fil
 from portal.storage.models import StoredFile
 from portal.storage.ports import StoredBytes, UploadDeclaration
 from portal.storage.services import (
+    add_file,
     clean_file_name,
     discard_bytes,
-    keep_file,
     link_to_download,
     link_to_upload,
     open_file,
@@ -122,7 +122,7 @@ def _keep(
             if not fresh:
                 transaction.on_commit(lambda: discard_bytes(stored))
                 return idempotency.replay(record)
-        file = keep_file(
+        file = add_file(
             project=project, by=principal.user, name=name, stored=stored, file_id=file_id
         )
         shown = orjson.dumps(file_out(file).model_dump())

@@ -26,7 +26,7 @@ from portal.training.services.jobs import (
     admission_request,
     submit_job,
 )
-from portal.training.services.snapshots import snapshot_of, take_in
+from portal.training.services.snapshots import ingest_snapshot, snapshot_of
 from portal.workloads.explanations import Explainer
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.base import Line, PageOf
@@ -76,7 +76,7 @@ def upload_snapshot(request: HttpRequest, project: str) -> Status[SnapshotOut]:
     project_row, user = gated_project(request), require_principal(request).user
     promised = promised_by(request)
     release_connection()
-    made = take_in(project=project_row, by=user, chunks=body_of(request), promised=promised)
+    made = ingest_snapshot(project=project_row, by=user, chunks=body_of(request), promised=promised)
     return Status(201, snapshot_out(made))
 
 

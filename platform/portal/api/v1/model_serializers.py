@@ -15,7 +15,7 @@ from portal.registry.models import (
     VersionRecord,
 )
 from portal.registry.promotion_gates import Target
-from portal.registry.records import line_of, moment_of
+from portal.registry.records import datetime_from_ms, line_of
 from portal.registry.services.evaluations import golden_of
 from portal.registry.services.promotions import PromotionPlan, stage_of
 from slipway.schemas.registry import (
@@ -61,8 +61,8 @@ def model_out(details: ModelFacts) -> ModelOut:
         versions=details.versions,
         latest_version=details.latest,
         sequence=line.sequence if line else 0,
-        created_at=moment_of(details.created_ms),
-        updated_at=moment_of(details.updated_ms),
+        created_at=datetime_from_ms(details.created_ms),
+        updated_at=datetime_from_ms(details.updated_ms),
     )
 
 
@@ -80,7 +80,7 @@ def version_out(
         source=details.source,
         run_id=details.run_id or None,
         author=user_out(author) if author else None,
-        created_at=moment_of(details.created_ms),
+        created_at=datetime_from_ms(details.created_ms),
     )
 
 

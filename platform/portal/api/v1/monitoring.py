@@ -13,7 +13,7 @@ from portal.core.pagination import paginate
 from portal.endpoints.gates import EndpointRole, gated_endpoint
 from portal.monitoring.models import Alert, AlertChannel
 from portal.monitoring.monitor_settings import settings_of
-from portal.monitoring.report import alert_out, asked_of, view
+from portal.monitoring.report import alert_out, build_report_query, view
 from portal.monitoring.services import monitors
 from portal.monitoring.services.monitors import (
     add_channel,
@@ -56,7 +56,7 @@ def get_monitoring_report(
     request: HttpRequest, project: str, endpoint: str, query: Query[MonitoringQuery]
 ) -> MonitoringOut:
     """Get volume, latency, errors, features, quality and alerts of an endpoint."""
-    return view(asked_of(gated_endpoint(request), **query.model_dump()))
+    return view(build_report_query(gated_endpoint(request), **query.model_dump()))
 
 
 @router.get(f"{_ALL}/settings", auth=gate(_SEE), response=MonitorSettings)

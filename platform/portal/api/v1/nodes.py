@@ -10,8 +10,8 @@ from portal.api.routing import gate
 from portal.api.v1.serializers import PageParameters, page_of
 from portal.api.v1.workload_serializers import node_out
 from portal.compute.models import Node
+from portal.compute.services import node_registration
 from portal.compute.services import nodes as node_services
-from portal.compute.services.node_registration import make_join_token
 from portal.compute.services.nodes import (
     remove_node,
     set_project_mixing,
@@ -47,7 +47,7 @@ def list_nodes(request: HttpRequest, page: PageParameters) -> PageOf[NodeOut]:
 @router.post("/nodes/join-tokens", auth=gate(Administrator()), response={201: JoinTokenCreated})
 def create_join_token(request: HttpRequest, payload: JoinTokenIn) -> Status[JoinTokenCreated]:
     """Create a one-time token for a machine to join. Only this response contains it."""
-    made = make_join_token(
+    made = node_registration.create_join_token(
         by=require_principal(request).user,
         node=payload.node,
         expires_in_minutes=payload.expires_in_minutes,

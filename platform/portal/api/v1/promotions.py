@@ -15,7 +15,7 @@ from portal.registry.promotion_gates import Target
 from portal.registry.records import line_of
 from portal.registry.services.actors import Actor
 from portal.registry.services.promotions import plan_promotion, promote, remove_alias
-from portal.registry.services.requests import ask_approval, decide, requests_of
+from portal.registry.services.requests import decide, request_approval, requests_of
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.base import PageOf
 from slipway.schemas.registry import (
@@ -96,7 +96,7 @@ def create_promotion_request(
     request: HttpRequest, project: str, model: str, version: int, payload: RequestIn
 ) -> Status[RequestOut]:
     """Request the approval of a promotion."""
-    made = ask_approval(
+    made = request_approval(
         project=gated_project(request),
         model=model,
         number=version,

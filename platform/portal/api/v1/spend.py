@@ -12,7 +12,7 @@ from portal.api.routing import gate
 from portal.compute.models import Tier
 from portal.core.errors import NotFound
 from portal.spend.focus import focus_download
-from portal.spend.presenters import scope_in_sight, shown_idle, shown_spend
+from portal.spend.presenters import present_idle, present_spend, visible_scope
 from portal.spend.queries import Scope as Whose
 from portal.spend.services.prices import current_rates, effect_of_price, price_resource
 from slipway.schemas.accounts import Role, Scope
@@ -46,31 +46,31 @@ class PriceQuery(BaseModel):
 @router.get("/spend", auth=gate(_MINE), response=SpendOut)
 def get_spend(request: HttpRequest, query: Query[WindowQuery]) -> SpendOut:
     """Get the cost of all your projects, live."""
-    return shown_spend(scope_in_sight(require_principal(request)), query.window)
+    return present_spend(visible_scope(require_principal(request)), query.window)
 
 
 @router.get("/spend/installation", auth=gate(Administrator()), response=SpendOut)
 def get_installation_spend(request: HttpRequest, query: Query[WindowQuery]) -> SpendOut:
     """Get the cost of the whole installation, without single runs."""
-    return shown_spend(Whose(), query.window, with_runs=False)
+    return present_spend(Whose(), query.window, with_runs=False)
 
 
 @router.get("/spend/idle", auth=gate(_MINE), response=PageOf[IdleOut])
 def list_idle_resources(request: HttpRequest, query: Query[WindowQuery]) -> PageOf[IdleOut]:
     """List idle resources by cause. Only administrators see nodes."""
-    return PageOf[IdleOut](items=shown_idle(require_principal(request), query.window))
+    return PageOf[IdleOut](items=present_idle(require_principal(request), query.window))
 
 
 @router.get("/spend/export", auth=gate(_MINE), response=None)
 def export_spend(request: HttpRequest, query: Query[WindowQuery]) -> StreamingHttpResponse:
     """Download the cost of all your projects as a CSV with FOCUS columns."""
-    return focus_download(scope_in_sight(require_principal(request)), query.window)
+    return focus_download(visible_scope(require_principal(request)), query.window)
 
 
 @router.get("/projects/{project}/spend", auth=gate(_PROJECT), response=SpendOut)
 def get_project_spend(request: HttpRequest, project: str, query: Query[WindowQuery]) -> SpendOut:
     """Get the cost of one project, live."""
-    return shown_spend(Whose(projects=(gated_project(request).pk,)), query.window)
+    return present_spend(Whose(projects=(gated_project(request).pk,)), query.window)
 
 
 @router.get("/projects/{project}/spend/export", auth=gate(_PROJECT), response=None)

@@ -13,7 +13,7 @@ from portal.compute.lifecycle import LEASE, QUIET, NodeState, node_sources
 from portal.compute.resources import Amount, Need
 from portal.core import clock
 from portal.core.models import IdField, Row
-from portal.core.notify import ring
+from portal.core.notify import notify_listeners
 
 
 class NodeQuerySet(models.QuerySet["Node"]):
@@ -49,7 +49,7 @@ class NodeQuerySet(models.QuerySet["Node"]):
             )
         )
         if is_taken:
-            ring()
+            notify_listeners()
         return is_taken
 
     def release(self, node_id: str, *, amount: Amount) -> None:
@@ -61,14 +61,14 @@ class NodeQuerySet(models.QuerySet["Node"]):
             tasks=F("tasks") - 1,
             desired_version=F("desired_version") + 1,
         )
-        ring()
+        notify_listeners()
 
     def wake(self, node_ids: Iterable[str]) -> None:
         """Notify agents that their desired state has changed."""
         if self.filter(pk__in=sorted(set(node_ids))).update(
             desired_version=F("desired_version") + 1
         ):
-            ring()
+            notify_listeners()
 
     def move(self, node_id: str, target: NodeState, *, reason: str) -> bool:
         """Move a node to another state. Return False when its current state does not allow it."""

@@ -11,7 +11,7 @@ from portal.accounts.models import User
 from portal.accounts.tokens import hash_of
 from portal.compute.isolation import stored_reports
 from portal.compute.models import JoinToken, Node
-from portal.compute.services.tiers import make_default_tiers
+from portal.compute.services.tiers import create_default_tiers
 from portal.compute.signals import NodeChanged, node_changed
 from portal.compute.tokens import has_join_shape, new_join_secret, new_node_secret
 from portal.core import clock
@@ -36,7 +36,7 @@ class JoinedNode:
     secret: str
 
 
-def make_join_token(
+def create_join_token(
     *, by: User | None, node: str | None = None, expires_in_minutes: int = 60
 ) -> NewJoinToken:
     """Create a one-time token, for a machine of any free name or for the name `node` alone.
@@ -76,7 +76,7 @@ def join_node(*, secret: str, name: str, details: NodeFacts) -> JoinedNode:
             node.boot_id = ""
             node.save()
             JoinToken.objects.filter(pk=token.pk).update(used_at=clock.now(), node=node)
-            make_default_tiers(node)
+            create_default_tiers(node)
             audit.record(
                 "node.join",
                 kind="node",
@@ -93,7 +93,7 @@ def join_node(*, secret: str, name: str, details: NodeFacts) -> JoinedNode:
             )
             node_changed.send_on_commit(NodeChanged(node.pk))
     except IntegrityError as error:
-        raise _name_taken(name) from error
+        raise _name_conflict(name) from error
     return JoinedNode(node, node_secret)
 
 
@@ -150,10 +150,10 @@ def _place_of(token: JoinToken, name: str) -> Node:
         return Node(name=name)
     if token.node_id == taken.pk or token.node_name == name:
         return taken
-    raise _name_taken(name)
+    raise _name_conflict(name)
 
 
-def _name_taken(name: str) -> Conflict:
+def _name_conflict(name: str) -> Conflict:
     return Conflict(
         f"A node named {name} already exists.",
         code="node_name_taken",

@@ -6,7 +6,7 @@ from dataclasses import replace
 from django.db import transaction
 
 from portal.accounts import audit
-from portal.accounts.request_origin import acting_as, current_origin
+from portal.accounts.request_origin import current_origin, origin_context
 from portal.compute.isolation import Isolation, weakened
 from portal.compute.lifecycle import QUIET, NodeState
 from portal.compute.models import Node
@@ -61,7 +61,7 @@ def _audit_weaker_isolation(node: Node, *, before: Iterable[Isolation]) -> None:
     weaker = weakened(before, node.isolation_levels)
     if not weaker:
         return
-    with acting_as(replace(current_origin(), label=f"node {node.name}")):
+    with origin_context(replace(current_origin(), label=f"node {node.name}")):
         audit.record(
             "node.isolation",
             kind="node",
@@ -72,7 +72,7 @@ def _audit_weaker_isolation(node: Node, *, before: Iterable[Isolation]) -> None:
         )
 
 
-def is_heard_steadily(*, other_than: Node) -> bool:
+def has_steady_heartbeats(*, other_than: Node) -> bool:
     """Return True if another node has sent heartbeats without a gap for longer than `QUIET`.
 
     If so, a silent node is at fault. If not, the portal may have been unavailable itself.

@@ -8,7 +8,7 @@ from portal.compute.resources import GIB, Amount, count_noun
 from portal.core import clock
 from portal.core.errors import Conflict, InvalidInput
 from portal.core.text import clean_name, clean_slug
-from slipway.schemas.truncation import name_some
+from slipway.schemas.truncation import join_names
 
 # Prices of the suggested tiers, in nano-USD an hour. Administrators set their own.
 _CPU_HOUR = 40_000_000
@@ -32,7 +32,7 @@ def offered_tier(slug: str | None) -> Tier:
             code="no_tiers",
             next_step="Ask an administrator to join a node or add a tier.",
         )
-    names = name_some(list(offered.order_by("slug").values_list("slug", flat=True)), 10)
+    names = join_names(list(offered.order_by("slug").values_list("slug", flat=True)), 10)
     raise InvalidInput(
         f"There is no tier {slug}.",
         code="no_such_tier",
@@ -131,12 +131,12 @@ def _facts_of(tier: Tier) -> dict[str, str | int | bool]:
     }
 
 
-def make_default_tiers(node: Node) -> list[Tier]:
+def create_default_tiers(node: Node) -> list[Tier]:
     """Create tiers for a node: all of them for the first, those with GPUs for the first GPU.
 
     Tiers of administrators are not changed, and an existing slug keeps its tier.
     """
-    suggested = _suggestions(node.capacity)
+    suggested = _default_tiers(node.capacity)
     if Tier.objects.exists():
         has_gpus = Tier.objects.filter(gpus__gt=0).exists()
         suggested = [] if has_gpus else [tier for tier in suggested if tier[2].gpus]
@@ -153,7 +153,7 @@ def make_default_tiers(node: Node) -> list[Tier]:
     return made
 
 
-def _suggestions(capacity: Amount) -> list[tuple[str, str, Amount]]:
+def _default_tiers(capacity: Amount) -> list[tuple[str, str, Amount]]:
     """Divide a machine into tiers: two small tasks fit beside each other, a large one fills it.
 
     There is always a `cpu-small` and a `cpu-large`. A tier equal to a smaller one is left out.
@@ -164,8 +164,8 @@ def _suggestions(capacity: Amount) -> list[tuple[str, str, Amount]]:
     medium_cpu = max(small_cpu, cpus // 2000 * 1000)
     medium_memory = capacity.memory_bytes * medium_cpu // max(1, cpus)
     sizes = [
-        ("small", Amount(small_cpu, _even(small_memory))),
-        ("medium", Amount(medium_cpu, _even(medium_memory))),
+        ("small", Amount(small_cpu, _round_memory(small_memory))),
+        ("medium", Amount(medium_cpu, _round_memory(medium_memory))),
         ("large", Amount(max(1, cpus), max(1, capacity.memory_bytes))),
     ]
     suggestions = [
@@ -176,14 +176,14 @@ def _suggestions(capacity: Amount) -> list[tuple[str, str, Amount]]:
     for gpus in sorted({1, capacity.gpus}) if capacity.gpus else ():
         share = Amount(
             max(1, cpus * gpus // capacity.gpus),
-            _even(capacity.memory_bytes * gpus // capacity.gpus),
+            _round_memory(capacity.memory_bytes * gpus // capacity.gpus),
             gpus,
         )
         suggestions.append((f"gpu-{gpus}", count_noun(gpus, "GPU"), share))
     return suggestions
 
 
-def _even(memory_bytes: int) -> int:
+def _round_memory(memory_bytes: int) -> int:
     """Round memory down to a multiple of the step, if there is enough of it."""
     return memory_bytes // _MEMORY_STEP * _MEMORY_STEP or max(1, memory_bytes)
 

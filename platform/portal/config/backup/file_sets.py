@@ -9,7 +9,7 @@ from fsspec import AbstractFileSystem
 from fsspec.core import url_to_fs
 
 from portal.config.backup.errors import BackupError
-from portal.config.backup.names import KEPT, is_kept
+from portal.config.backup.names import KEPT, is_backed_up
 
 _NOT_KEPT = ("slipway.log", ".new", ".part", ".lock")
 
@@ -28,10 +28,10 @@ def _is_passing(name: str) -> bool:
     return name.startswith("slipway.log") or name.endswith(_NOT_KEPT)
 
 
-def put_file(data_dir: Path, name: str, pieces: Iterable[bytes]) -> None:
+def restore_file(data_dir: Path, name: str, pieces: Iterable[bytes]) -> None:
     """Write a file of a backup to its place, for its owner alone. Raise BackupError."""
     inner = PurePosixPath(name).relative_to("data")
-    if ".." in inner.parts or inner.is_absolute() or not is_kept(inner):
+    if ".." in inner.parts or inner.is_absolute() or not is_backed_up(inner):
         raise BackupError(f"{name} is not a file of a data folder; use another copy")
     path = data_dir / inner
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -30,11 +30,11 @@ def check_name(name: str, sha256: str) -> None:
         return
     if kind not in ("artifacts", "data") or not all(map(_is_part, rest.split("/"))):
         raise _foreign(name)
-    if kind == "data" and not is_kept(PurePosixPath(rest)):
+    if kind == "data" and not is_backed_up(PurePosixPath(rest)):
         raise _foreign(name)
 
 
-def is_kept(path: PurePosixPath) -> bool:
+def is_backed_up(path: PurePosixPath) -> bool:
     """Return True if backups include this path below the data folder."""
     return any(path.is_relative_to(kept) for kept in KEPT)
 

@@ -15,7 +15,7 @@ _SOURCES = (
 
 def new_passphrase(file: Path | None, variable: str) -> str:
     """Return the passphrase of a new backup, prompting twice if not given. Raise BackupError."""
-    passphrase = _given(file, variable)
+    passphrase = _read_passphrase(file, variable)
     if passphrase is None:
         passphrase = _prompt("Passphrase of the backup: ")
         if getpass.getpass("Repeat the passphrase: ") != passphrase:
@@ -31,23 +31,23 @@ def new_passphrase(file: Path | None, variable: str) -> str:
 
 def known_passphrase(file: Path | None, variable: str) -> str:
     """Return the passphrase of an existing backup. Raise BackupError if there is none."""
-    passphrase = _given(file, variable)
+    passphrase = _read_passphrase(file, variable)
     return _prompt("Passphrase of the backup: ") if passphrase is None else passphrase
 
 
-def _given(file: Path | None, variable: str) -> str | None:
+def _read_passphrase(file: Path | None, variable: str) -> str | None:
     if file is not None:
-        return _checked(file.expanduser().read_text("utf-8").rstrip("\r\n"))
-    return _checked(variable) if variable else None
+        return _require_passphrase(file.expanduser().read_text("utf-8").rstrip("\r\n"))
+    return _require_passphrase(variable) if variable else None
 
 
 def _prompt(text: str) -> str:
     if not sys.stdin.isatty():
         raise BackupError(f"the backup needs a passphrase: {_SOURCES}")
-    return _checked(getpass.getpass(text))
+    return _require_passphrase(getpass.getpass(text))
 
 
-def _checked(passphrase: str) -> str:
+def _require_passphrase(passphrase: str) -> str:
     if not passphrase:
         raise BackupError(f"the passphrase is empty: {_SOURCES}")
     return passphrase

@@ -14,7 +14,7 @@ from portal.config.backup.archive import Archive, open_archive
 from portal.config.backup.create import applied_migrations, database_files
 from portal.config.backup.databases import SCHEMAS, Database, TableCopy, writing
 from portal.config.backup.errors import BackupError
-from portal.config.backup.file_sets import Tree, put_file
+from portal.config.backup.file_sets import Tree, restore_file
 from portal.config.backup.progress import BackupProgress
 from portal.config.backup.rows import Row, Tally, is_row
 from portal.config.env import Env
@@ -52,7 +52,7 @@ def restore(
             for alias, database in databases.items():
                 _fill(archive, alias, database)
             progress.begin("Restoring", archive.manifest["members"])
-            _put_bytes(env, archive, names, progress)
+            _restore_bytes(env, archive, names, progress)
         return archive.manifest
 
 
@@ -78,7 +78,7 @@ def _check_fits(manifest: dict[str, Any]) -> None:
         )
 
 
-def _put_bytes(env: Env, archive: Archive, names: list[str], progress: BackupProgress) -> None:
+def _restore_bytes(env: Env, archive: Archive, names: list[str], progress: BackupProgress) -> None:
     options: dict[str, object] = dict(settings.SLIPWAY_STORAGE_OPTIONS)
     trees = {
         kind: Tree(url, options if url.startswith("s3:") else {})
@@ -92,7 +92,7 @@ def _put_bytes(env: Env, archive: Archive, names: list[str], progress: BackupPro
         if kind in trees:
             trees[kind].write(rest, archive.pieces(name))
         elif kind == "data":
-            put_file(env.data_dir, name, archive.pieces(name))
+            restore_file(env.data_dir, name, archive.pieces(name))
         progress.add(archive.size_of(name))
 
 

@@ -22,7 +22,7 @@ _STAMP = ".stamp"
 
 
 @contextlib.contextmanager
-def one_at_a_time(data_dir: Path) -> Iterator[None]:
+def setup_lock(data_dir: Path) -> Iterator[None]:
     """Exclude concurrent preparations: by a file lock on the data folder and a PostgreSQL lock."""
     data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     with file_lock(data_dir / "prepare.lock"), _advisory_lock():

@@ -16,7 +16,7 @@ _LONGEST_LINE_BYTES = 64 * 1024
 _CHUNKS_AT_ONCE = 4
 
 
-def _plain(text: str) -> str:
+def _escape_control_characters(text: str) -> str:
     return _CONTROL.sub(lambda match: f"\\x{ord(match.group()):02x}", text)
 
 
@@ -71,7 +71,7 @@ class Console:
 
     def line(self, name: str, text: str, *, only_file: bool = False) -> None:
         """Log one line of `name`. `only_file` keeps it off the terminal."""
-        text = _plain(text)
+        text = _escape_control_characters(text)
         self._to_file(name, text)
         if not only_file:
             self._to_terminal(name, text)

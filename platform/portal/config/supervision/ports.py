@@ -57,13 +57,13 @@ def holder_of(port: int) -> str:
     if not requested:
         return ""
     for process in _PROC.glob("[0-9]*"):
-        if requested & _held_by(process):
+        if requested & _open_files(process):
             with contextlib.suppress(OSError):
                 return f"{(process / 'comm').read_text().strip()} (process {process.name})"
     return ""
 
 
-def _held_by(process: Path) -> set[str]:
+def _open_files(process: Path) -> set[str]:
     held = set()
     with contextlib.suppress(OSError):  # it has ended, or belongs to another user
         for link in (process / "fd").iterdir():

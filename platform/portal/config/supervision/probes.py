@@ -37,7 +37,7 @@ async def _exchange(connect: _Connect, message: bytes) -> bytes:
             await writer.wait_closed()
 
 
-async def _ask(
+async def _query(
     connect: _Connect, where: str, message: bytes, patience_s: float = _PATIENCE_S
 ) -> bytes | str:
     try:
@@ -76,7 +76,7 @@ def http_ready(
 
     async def probe() -> str:
         connect = partial(asyncio.open_connection, host, port)
-        return _fault_of(await _ask(connect, f"port {port}", message), path)
+        return _fault_of(await _query(connect, f"port {port}", message), path)
 
     return probe
 
@@ -87,8 +87,8 @@ def http_alive(host: str, port: int, path: str = "/healthz", *, named: str = "")
 
     async def probe() -> str:
         connect = partial(asyncio.open_connection, host, port)
-        return _silence_of(
-            await _ask(connect, f"port {port}", message, _PATIENCE_WITH_THE_LIVING_S)
+        return _unresponsive_reason(
+            await _query(connect, f"port {port}", message, _PATIENCE_WITH_THE_LIVING_S)
         )
 
     return probe
@@ -100,7 +100,9 @@ def unix_http_alive(socket: Path, path: str) -> Probe:
 
     async def probe() -> str:
         connect = partial(asyncio.open_unix_connection, socket)
-        return _silence_of(await _ask(connect, socket.name, message, _PATIENCE_WITH_THE_LIVING_S))
+        return _unresponsive_reason(
+            await _query(connect, socket.name, message, _PATIENCE_WITH_THE_LIVING_S)
+        )
 
     return probe
 
@@ -110,8 +112,8 @@ def redis_alive(port: int) -> Probe:
 
     async def probe() -> str:
         connect = partial(asyncio.open_connection, "127.0.0.1", port)
-        return _silence_of(
-            await _ask(connect, f"port {port}", b"PING\r\n", _PATIENCE_WITH_THE_LIVING_S)
+        return _unresponsive_reason(
+            await _query(connect, f"port {port}", b"PING\r\n", _PATIENCE_WITH_THE_LIVING_S)
         )
 
     return probe
@@ -136,7 +138,7 @@ def touched(path: Path) -> Probe:
     return probe
 
 
-def _silence_of(answer: bytes | str) -> str:
+def _unresponsive_reason(answer: bytes | str) -> str:
     # A closed connection is a sign of life too: a process closes it if a client has too many open.
     return answer if isinstance(answer, str) else ""
 
@@ -151,7 +153,7 @@ def unix_http_ready(socket: Path, path: str, *, secret: str = "") -> Probe:
 
     async def probe() -> str:
         connect = partial(asyncio.open_unix_connection, socket)
-        return _fault_of(await _ask(connect, socket.name, message), path)
+        return _fault_of(await _query(connect, socket.name, message), path)
 
     return probe
 
@@ -178,7 +180,7 @@ def redis_ready(port: int, password: str) -> Probe:
 
     async def probe() -> str:
         connect = partial(asyncio.open_connection, "127.0.0.1", port)
-        answer = await _ask(connect, f"port {port}", message)
+        answer = await _query(connect, f"port {port}", message)
         if isinstance(answer, str):
             return answer
         return "" if b"+PONG" in answer else answer.decode(errors="replace").strip()

@@ -141,7 +141,7 @@ class _Guard:
         self.process.wait()
 
 
-class _Keeper:
+class _ProcessRunner:
     def __init__(self, spec: ProcessSpec, console: Console, guard_: _Guard, cwd: Path) -> None:
         self.spec = spec
         self.is_ready = asyncio.Event()
@@ -302,7 +302,7 @@ class Supervisor:
         self._console = console
         self._cwd = cwd
         self._keep_open = keep_open
-        self._keepers: list[_Keeper] = []
+        self._keepers: list[_ProcessRunner] = []
         self._stop_asked = asyncio.Event()
 
     async def run(self, on_ready: Callable[[], None]) -> None:
@@ -313,7 +313,7 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         self._guard = _Guard(self._specs, self._cwd, self._keep_open)
         self._keepers = [
-            _Keeper(spec, self._console, self._guard, self._cwd) for spec in self._specs
+            _ProcessRunner(spec, self._console, self._guard, self._cwd) for spec in self._specs
         ]
         loop.add_signal_handler(signal.SIGCHLD, self._on_child)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

@@ -71,7 +71,7 @@ def restore_dataset(*, dataset: Dataset) -> Dataset:
     """Restore a deleted dataset. Raises Conflict when it is too late, or the name is taken."""
     if dataset.deleted_at is None:
         return dataset
-    _refuse_too_late(dataset)
+    _require_undoable(dataset)
     with transaction.atomic():
         try:
             with transaction.atomic():
@@ -118,7 +118,7 @@ def restore_version(*, version: Version) -> Version:
     """Restore a deleted version. Raises Conflict when it is too late."""
     if version.deleted_at is None:
         return version
-    _refuse_too_late(version)
+    _require_undoable(version)
     with transaction.atomic():
         if not Version.objects.move(version.pk, VersionState.READY, deleted_at=None):
             raise NotFound
@@ -166,7 +166,7 @@ def _refuse_in_use(uses: models.QuerySet[DatasetUse], what: str) -> None:
         )
 
 
-def _refuse_too_late(row: Dataset | Version) -> None:
+def _require_undoable(row: Dataset | Version) -> None:
     if row.deleted_at is None or row.deleted_at < clock.now() - UNDO_WITHIN:
         raise Conflict(
             f"It was deleted more than {UNDO_WITHIN.days} days ago; its files are gone.",

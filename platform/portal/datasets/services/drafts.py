@@ -12,14 +12,14 @@ from portal.accounts import audit
 from portal.accounts.models import Project, User
 from portal.core import clock
 from portal.core.bulk_insert import insert_rows
-from portal.core.enqueue import ring
+from portal.core.enqueue import enqueue_on_commit
 from portal.core.errors import Conflict, InvalidInput, NotFound, SlipwayError, TooLarge
 from portal.core.streams import release_connection
 from portal.datasets.errors import NotADraft
 from portal.datasets.models import Dataset, Entry, Piece, Version
 from portal.datasets.tasks import check_drafts
 from portal.storage.ports import StoredBytes, UploadDeclaration
-from portal.storage.services import discard_bytes, keep_file, receive_bytes
+from portal.storage.services import add_file, discard_bytes, receive_bytes
 from slipway.schemas.datasets import (
     BUNDLE_BYTES,
     MAX_FILE_BYTES,
@@ -68,7 +68,7 @@ def declare_files(*, draft: Version, files: Sequence[DataFileIn]) -> list[str]:
             if sizes.setdefault(sha256, size) != size:
                 raise _two_sizes(file.path)
     with transaction.atomic():
-        _work_on(draft)
+        _lock_draft(draft)
         pieces = _pieces_of(draft.dataset.project, sizes)
         draft.entries.filter(key__in=list(by_key)).delete()
         insert_rows(
@@ -83,7 +83,7 @@ def declare_files(*, draft: Version, files: Sequence[DataFileIn]) -> list[str]:
     return [sha for sha in sizes if pieces[sha].file_id is None]
 
 
-def take_pieces(*, project: Project, by: User, chunks: Iterable[bytes]) -> tuple[int, int]:
+def accept_pieces(*, project: Project, by: User, chunks: Iterable[bytes]) -> tuple[int, int]:
     """Accept frames of pieces that drafts miss. Returns the number stored, and their bytes.
 
     All of a body is stored or nothing. Pieces not missing are read and dropped. Raises InvalidInput
@@ -128,7 +128,7 @@ def append_piece(
     )
     try:
         with transaction.atomic():
-            _work_on(draft)
+            _lock_draft(draft)
             _append(draft, path, offset // PIECE_BYTES, size_bytes, stored.sha256)
     except BaseException:
         discard_bytes(stored)
@@ -178,7 +178,7 @@ def commit_draft(
             label=draft.dataset.name,
             project=draft.dataset.project,
         )
-        ring(check_drafts)
+        enqueue_on_commit(check_drafts)
     return Version.objects.complete().get(pk=draft.pk)
 
 
@@ -206,7 +206,7 @@ def _require_whole(draft: Version) -> None:
         )
 
 
-def _work_on(draft: Version) -> None:
+def _lock_draft(draft: Version) -> None:
     """Lock the row and record the activity. Raises NotADraft if the draft is closed."""
     open_ = Version.objects.filter(pk=draft.pk, state=VersionState.DRAFT)
     if not open_.update(touched_at=clock.now()):
@@ -348,7 +348,7 @@ def _fill(
         if not pieces:
             return []
         name = f"dataset-{stored.sha256[:12]}.bin"
-        file = keep_file(project=project, by=by, name=name, stored=stored)
+        file = add_file(project=project, by=by, name=name, stored=stored)
         for piece in pieces:
             piece.file, piece.offset = file, by_digest[piece.sha256].offset
             piece.used_at = clock.now()

@@ -9,7 +9,7 @@ from django.db.models import QuerySet
 from portal.accounts.models import User
 from portal.core.pagination import Page, paginate
 from portal.datasets.models import DatasetUse, Version
-from portal.datasets.ports import ModelMade, models
+from portal.datasets.ports import DerivedModel, models
 from portal.workloads.models import Workload
 
 MOST_SHOWN = 200
@@ -20,7 +20,7 @@ class Use:
     """A use and the models that came of it."""
 
     row: DatasetUse
-    models: list[ModelMade]
+    models: list[DerivedModel]
 
 
 def record_use(
@@ -80,10 +80,10 @@ def with_models(rows: Sequence[DatasetUse], project_id: str) -> list[Use]:
         run_ids=sorted({row.run_id for row in rows if row.run_id}),
         workload_ids=sorted({row.workload_id for row in rows if row.workload_id}),
     )
-    return [Use(row, [item for item in made if _came_of(item, row)]) for row in rows]
+    return [Use(row, [item for item in made if _is_derived_from(item, row)]) for row in rows]
 
 
-def _came_of(model: ModelMade, row: DatasetUse) -> bool:
+def _is_derived_from(model: DerivedModel, row: DatasetUse) -> bool:
     if model.run_id and row.run_id:
         return model.run_id == row.run_id
     return bool(model.workload_id) and model.workload_id == row.workload_id

@@ -43,7 +43,7 @@ class ProfileLimits:
     values: int
 
 
-def room_of(columns: int) -> ProfileLimits:
+def profile_limits(columns: int) -> ProfileLimits:
     """Return the profile limits of each of so many columns."""
     columns = max(1, columns)
     return ProfileLimits(

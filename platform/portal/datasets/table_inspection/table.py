@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from portal.datasets.table_inspection.columns import ColumnProfile, room_of
+from portal.datasets.table_inspection.columns import ColumnProfile, profile_limits
 from slipway.schemas.datasets import TableProblem
 from slipway.schemas.statistics import TableStatistics
 
@@ -29,7 +29,7 @@ class TableProfile:
     def add(self, batch: Any) -> None:
         """Add a record batch."""
         if not self.columns:
-            room = room_of(batch.num_columns)
+            room = profile_limits(batch.num_columns)
             self.columns = {
                 item.name: ColumnProfile(item.name, item.type, room=room) for item in batch.schema
             }
@@ -53,7 +53,8 @@ class TableProfile:
     def statistics(self, schema: Any, *, is_complete: bool) -> dict[str, Any]:
         """Return the statistics as JSON. Columns that were in no batch are empty."""
         columns = self.columns or {
-            item.name: ColumnProfile(item.name, item.type, room=room_of(1)) for item in schema
+            item.name: ColumnProfile(item.name, item.type, room=profile_limits(1))
+            for item in schema
         }
         statistics = [column.statistics() for column in columns.values()]
         whole = TableStatistics(rows=self.rows, is_complete=is_complete, columns=statistics)

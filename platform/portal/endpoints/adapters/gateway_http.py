@@ -27,7 +27,7 @@ class GatewayResponse:
     body: Any
 
 
-def ask(*, endpoint: str, key: str, body: dict[str, Any]) -> GatewayResponse:
+def invoke(*, endpoint: str, key: str, body: dict[str, Any]) -> GatewayResponse:
     """Send a body of `/invocations` to an endpoint. An unreachable gateway counts as a 503."""
     return _send("POST", f"/v1/{endpoint}/invocations", key, body)
 

@@ -19,7 +19,7 @@ from portal.registry.ports import FilesUnreadable
 from portal.registry.promotion_gates import Target
 from portal.registry.records import ensure_line, ensure_record, rules_of
 from portal.registry.services.evaluations import golden_of, read_golden
-from portal.registry.services.promotions import standing_at
+from portal.registry.services.promotions import version_at_target
 from portal.registry.tasks import hash_version
 from slipway.schemas.registry import GoldenIn, TargetKind
 from slipway.schemas.serving import BatchingMode, BatchingReport, Datatype, ModelFormat
@@ -168,7 +168,7 @@ def _number(project: Project, details: ModelFacts, requested: str | None) -> int
     for stage in rules_of(project).stages:
         if stage.lower() == requested.lower():
             line = ensure_line(project, details)
-            there = standing_at(details, line, Target(TargetKind.STAGE, stage))
+            there = version_at_target(details, line, Target(TargetKind.STAGE, stage))
             return there.number if there else None
     return None
 

@@ -6,7 +6,7 @@ from django.db import models
 from django.db.models import F
 
 from portal.core.models import IdField, Row
-from portal.core.notify import ring
+from portal.core.notify import notify_listeners
 from portal.endpoints.models.endpoints import Endpoint
 
 _ONLY = 1
@@ -22,7 +22,7 @@ class ServingVersionQuerySet(models.QuerySet["ServingVersion"]):
         """
         if not self.filter(pk=_ONLY).update(version=F("version") + 1):
             self.get_or_create(pk=_ONLY, defaults={"version": 1})
-        ring()
+        notify_listeners()
         return self.current()
 
     def current(self) -> int:

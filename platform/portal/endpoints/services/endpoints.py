@@ -7,14 +7,14 @@ from django.db import IntegrityError, transaction
 from portal.accounts import audit
 from portal.accounts.models import Project, User
 from portal.compute.services.tiers import offered_tier
-from portal.core.enqueue import ring
+from portal.core.enqueue import enqueue_on_commit
 from portal.core.errors import Conflict, InvalidInput
 from portal.endpoints.lifecycle import EndpointState
 from portal.endpoints.models import Endpoint, Revision
 from portal.endpoints.ports import ServedModel, models
 from portal.endpoints.services.promotions import begin_rollout, new_revision, require_comparable
-from portal.endpoints.tasks import look_after_one
-from portal.endpoints.transitions import add_event, gateways_see, locked, move_endpoint
+from portal.endpoints.tasks import reconcile_endpoint
+from portal.endpoints.transitions import add_event, locked, move_endpoint, raise_snapshot_version
 from portal.workloads.feasibility import refuse_impossible
 from slipway.schemas.backends import DEFAULT_BACKEND
 from slipway.schemas.endpoints import EndpointChange, EndpointIn, Plan
@@ -27,7 +27,7 @@ def create_endpoint(*, project: Project, by: User, spec: EndpointIn) -> Endpoint
     """
     require_comparable(spec.plan, None)
     tier = offered_tier(spec.tier)
-    most = _most(spec.min_replicas, spec.max_replicas)
+    most = _max_replicas(spec.min_replicas, spec.max_replicas)
     refuse_impossible(project=project, tier=tier, tasks=1, backend=DEFAULT_BACKEND)
     _require_free(spec.name)
     served = models().find(project_id=project.pk, model=spec.model, version=spec.version)
@@ -50,7 +50,7 @@ def create_endpoint(*, project: Project, by: User, spec: EndpointIn) -> Endpoint
                 capture=spec.capture,
                 reason="Its first replica is starting.",
             )
-            _begin(endpoint, by, served, spec.plan)
+            _start_first_rollout(endpoint, by, served, spec.plan)
     except IntegrityError as error:
         _require_free(spec.name)
         raise Conflict(
@@ -60,7 +60,7 @@ def create_endpoint(*, project: Project, by: User, spec: EndpointIn) -> Endpoint
     return endpoint
 
 
-def _begin(endpoint: Endpoint, by: User, served: ServedModel, plan: Plan) -> Revision:
+def _start_first_rollout(endpoint: Endpoint, by: User, served: ServedModel, plan: Plan) -> Revision:
     add_event(endpoint, "created", f"Created by {by.display_name}.")
     _audit("endpoint.create", endpoint, {"model": served.model, "version": served.version})
     revision = new_revision(endpoint, by, served)
@@ -75,7 +75,7 @@ def change_endpoint(*, endpoint: Endpoint, by: User, change: EndpointChange) -> 
         fields = _changed(current, change)
         least = fields.get("min_replicas", current.min_replicas)
         most = fields.get("max_replicas", current.max_replicas)
-        fields["max_replicas"] = _most(least, most)
+        fields["max_replicas"] = _max_replicas(least, most)
         before = {name: getattr(current, name) for name in fields}
         old, new = audit.difference(before, fields)
         if not new:
@@ -88,8 +88,8 @@ def change_endpoint(*, endpoint: Endpoint, by: User, change: EndpointChange) -> 
             f"{by.display_name} changed {', '.join(sorted(new)).replace('_', ' ')}.",
         )
         _audit("endpoint.change", current, new, before=old)
-        gateways_see(current)
-        ring(look_after_one, current.pk)
+        raise_snapshot_version(current)
+        enqueue_on_commit(reconcile_endpoint, current.pk)
     return Endpoint.objects.of_project(endpoint.project).get(pk=endpoint.pk)
 
 
@@ -114,9 +114,9 @@ def pause_endpoint(*, endpoint: Endpoint, by: User, reason: str = "") -> Endpoin
         if not move_endpoint(
             current, EndpointState.PAUSED, message=message, reason=message, **calm
         ):
-            raise _not_now(current, "paused")
+            raise _state_conflict(current, "paused")
         _audit("endpoint.pause", current, {"reason": reason})
-        ring(look_after_one, current.pk)
+        enqueue_on_commit(reconcile_endpoint, current.pk)
     return current
 
 
@@ -130,10 +130,10 @@ def resume_endpoint(*, endpoint: Endpoint, by: User) -> Endpoint:
         if current.status != EndpointState.PAUSED or not move_endpoint(
             current, EndpointState.SERVING, message=message, reason=""
         ):
-            raise _not_now(current, "resumed")
+            raise _state_conflict(current, "resumed")
         current.revisions.filter(failures__gt=0).update(failures=0, next_start_at=None)
         _audit("endpoint.resume", current, {})
-        ring(look_after_one, current.pk)
+        enqueue_on_commit(reconcile_endpoint, current.pk)
     return current
 
 
@@ -144,7 +144,7 @@ def delete_endpoint(*, endpoint: Endpoint, by: User) -> Endpoint:
         message = f"Deleted by {by.display_name}."
         if move_endpoint(current, EndpointState.DELETING, message=message, reason=message):
             _audit("endpoint.delete", current, {})
-            ring(look_after_one, current.pk)
+            enqueue_on_commit(reconcile_endpoint, current.pk)
     return current
 
 
@@ -168,7 +168,7 @@ def _audit(
     )
 
 
-def _not_now(endpoint: Endpoint, verb: str) -> Conflict:
+def _state_conflict(endpoint: Endpoint, verb: str) -> Conflict:
     return Conflict(
         f"The endpoint is {endpoint.state}, so it cannot be {verb}.",
         code="endpoint_state",
@@ -186,7 +186,7 @@ def _require_free(name: str) -> None:
         )
 
 
-def _most(least: int, most: int | None) -> int:
+def _max_replicas(least: int, most: int | None) -> int:
     result = least if most is None else most
     if result < least:
         raise InvalidInput(

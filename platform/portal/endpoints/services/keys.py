@@ -12,8 +12,8 @@ from portal.core import clock
 from portal.core.errors import Conflict, NotFound
 from portal.endpoints.models import Endpoint, EndpointKey
 from portal.endpoints.replicas import cipher
-from portal.endpoints.tokens import new_key_secret, shown_prefix
-from portal.endpoints.transitions import add_event, gateways_see
+from portal.endpoints.tokens import key_prefix, new_key_secret
+from portal.endpoints.transitions import add_event, raise_snapshot_version
 from slipway.schemas.endpoints import EndpointKeyIn
 
 _OWN_LIVES = timedelta(minutes=5)
@@ -29,7 +29,7 @@ class NewKey:
     secret: str
 
 
-def make_key(*, endpoint: Endpoint, by: User, spec: EndpointKeyIn) -> NewKey:
+def create_key(*, endpoint: Endpoint, by: User, spec: EndpointKeyIn) -> NewKey:
     """Create a key. Only this response has its text. Raises Conflict beyond a thousand keys."""
     secret = new_key_secret()
     days = spec.expires_in_days
@@ -45,7 +45,7 @@ def make_key(*, endpoint: Endpoint, by: User, spec: EndpointKeyIn) -> NewKey:
             endpoint=endpoint,
             name=spec.name,
             sha256=hash_of(secret),
-            prefix=shown_prefix(secret),
+            prefix=key_prefix(secret),
             scopes=sorted(set(spec.scopes)),
             rate_per_s=spec.rate.per_s if spec.rate else None,
             burst=spec.rate.burst if spec.rate else None,
@@ -61,7 +61,7 @@ def make_key(*, endpoint: Endpoint, by: User, spec: EndpointKeyIn) -> NewKey:
             project=endpoint.project,
             after={"scopes": key.scopes, "expires_in_days": days},
         )
-        gateways_see(endpoint)
+        raise_snapshot_version(endpoint)
     return NewKey(key, secret)
 
 
@@ -87,7 +87,7 @@ def revoke_key(*, endpoint: Endpoint, by: User | None, key_id: str) -> EndpointK
                 label=f"{endpoint.name}: {key.name}",
                 project=endpoint.project,
             )
-            gateways_see(endpoint)
+            raise_snapshot_version(endpoint)
     return key
 
 
@@ -104,11 +104,11 @@ def own_key(*, endpoint: Endpoint, by: User) -> str:
             endpoint=endpoint,
             name="portal",
             sha256=hash_of(secret),
-            prefix=shown_prefix(secret),
+            prefix=key_prefix(secret),
             sealed=cipher().encrypt(secret.encode()),
             scopes=["predict"],
             expires_at=timestamp + _OWN_LIVES,
             made_by=by,
         )
-        gateways_see(endpoint)
+        raise_snapshot_version(endpoint)
     return secret

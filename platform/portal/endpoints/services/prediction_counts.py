@@ -8,7 +8,7 @@ from django.db.models import Sum
 from portal.endpoints.models import AnsweredDay
 
 
-def answered_between(
+def count_predictions(
     *, projects: Collection[str] | None, first: date, last: date
 ) -> Mapping[tuple[str, str], int]:
     """Return predictions answered from `first` to `last` (UTC), by (project id, endpoint name).

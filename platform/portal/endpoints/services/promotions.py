@@ -8,15 +8,15 @@ from django.db.models import Max
 from portal.accounts import audit
 from portal.accounts.models import User
 from portal.core import clock
-from portal.core.enqueue import ring
+from portal.core.enqueue import enqueue_on_commit
 from portal.core.errors import Conflict, InvalidInput
 from portal.endpoints.lifecycle import EndpointState, RevisionState, RolloutState
 from portal.endpoints.models import Endpoint, Revision, Rollout
 from portal.endpoints.plans import steps_of, stored
 from portal.endpoints.ports import ServedModel, models
-from portal.endpoints.rollback import serving_of, switch, warm_before
-from portal.endpoints.rollouts import take_back
-from portal.endpoints.tasks import look_after_one
+from portal.endpoints.rollback import previous_warm_revision, serving_of, switch
+from portal.endpoints.rollouts import roll_back_rollout
+from portal.endpoints.tasks import reconcile_endpoint
 from portal.endpoints.transitions import add_event, locked, move_endpoint, move_revision
 from slipway.schemas.endpoints import Plan, PlanKind, Promote
 
@@ -55,7 +55,7 @@ def begin_rollout(
         f"{by.display_name} promotes {revision.model} version {revision.model_version} "
         f"as revision {revision.number}, {plan.kind.replace('_', ' ')}.",
     )
-    ring(look_after_one, endpoint.pk)
+    enqueue_on_commit(reconcile_endpoint, endpoint.pk)
     return rollout
 
 
@@ -146,22 +146,22 @@ def roll_back(*, endpoint: Endpoint, by: User, reason: str = "") -> Endpoint:
             return current
         revision = rollout.revision if rollout is not None else serving_of(current)
         if rollout is not None and rollout.previous is not None:
-            take_back(current, rollout, message, timestamp, keeps=True)
+            roll_back_rollout(current, rollout, message, timestamp, keeps=True)
         elif rollout is not None:
-            raise _nothing_before()
+            raise _no_earlier_revision()
         else:
-            _go_back(current, by, message)
+            _roll_back_serving(current, by, message)
         if revision is not None:
             _audit("endpoint.rollback", current, revision, {"reason": reason})
-        ring(look_after_one, current.pk)
+        enqueue_on_commit(reconcile_endpoint, current.pk)
     return current
 
 
-def _go_back(endpoint: Endpoint, by: User, message: str) -> None:
+def _roll_back_serving(endpoint: Endpoint, by: User, message: str) -> None:
     current = serving_of(endpoint)
     if current is None or endpoint.status != EndpointState.SERVING:
-        raise _nothing_before()
-    warm = warm_before(endpoint)
+        raise _no_earlier_revision()
+    warm = previous_warm_revision(endpoint)
     if warm is not None:
         switch(endpoint, current=current, target=warm, by=by, why=message, timestamp=clock.now())
         return
@@ -170,12 +170,12 @@ def _go_back(endpoint: Endpoint, by: User, message: str) -> None:
     works = done.exclude(previous__isnull=True).exclude(previous__state=RevisionState.FAILED)
     before = works.select_related("previous").order_by("-pk").first()
     if before is None or before.previous is None:
-        raise _nothing_before(done.order_by("-pk").first())
+        raise _no_earlier_revision(done.order_by("-pk").first())
     revision = _earlier(endpoint, before.previous.number)
     begin_rollout(endpoint, by, revision, previous=current, plan=Plan(bake_s=0))
 
 
-def _nothing_before(last: Rollout | None = None) -> Conflict:
+def _no_earlier_revision(last: Rollout | None = None) -> Conflict:
     failed = last.previous if last is not None else None
     why = f" Revision {failed.number} failed: {failed.reason}" if failed is not None else ""
     return Conflict(

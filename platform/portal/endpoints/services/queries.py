@@ -13,7 +13,7 @@ from portal.core.pagination import Page, paginate
 from portal.endpoints.lifecycle import KEPT, ReplicaState
 from portal.endpoints.models import Endpoint, Replica, Revision, Rollout, TrafficMinute
 from portal.endpoints.models.rollouts import RolloutQuerySet
-from portal.endpoints.replicas import wanted_of
+from portal.endpoints.replicas import desired_replicas
 from portal.endpoints.services.traffic import Minute, sum_of
 from portal.workloads.explanations import Explainer
 from portal.workloads.lifecycle import ACTIVE
@@ -48,10 +48,10 @@ class EndpointStatus:
 
     def wanted(self, revision: Revision) -> int:
         """Return the desired number of replicas of a revision."""
-        return wanted_of(self.endpoint, revision)
+        return desired_replicas(self.endpoint, revision)
 
 
-def standing_of(endpoint: Endpoint) -> EndpointStatus:
+def endpoint_status(endpoint: Endpoint) -> EndpointStatus:
     """Return the status of an endpoint, with its newest revisions and those that are warm."""
     value = endpoint.revisions.select_related("made_by").defer("served")
     newest = value.order_by("-number")[:_SHOWN_REVISIONS]
@@ -102,7 +102,7 @@ def replica_page(endpoint: Endpoint, *, cursor: str | None, limit: int) -> Page[
     return Page(items, ended.next_cursor)
 
 
-def why_coming(replica: Replica, explainer: Explainer) -> str:
+def pending_reason(replica: Replica, explainer: Explainer) -> str:
     """Return what a replica waits for before it is ready, or "" if it does not wait."""
     if not replica.is_coming or replica.workload is None:
         return ""

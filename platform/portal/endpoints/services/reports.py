@@ -9,7 +9,7 @@ from django.db import transaction
 from django.db.models import F
 
 from portal.core import clock
-from portal.core.enqueue import ring
+from portal.core.enqueue import enqueue_on_commit
 from portal.core.errors import NotFound
 from portal.endpoints.incidents import note_incidents
 from portal.endpoints.lifecycle import ReplicaState, RevisionState
@@ -23,13 +23,13 @@ from portal.endpoints.models import (
     TrafficMinute,
 )
 from portal.endpoints.ports import ServedModel, models
-from portal.endpoints.tasks import look_after_one
+from portal.endpoints.tasks import reconcile_endpoint
 from portal.endpoints.transitions import (
     add_event,
-    gateways_see,
     locked,
     move_replica,
     move_revision,
+    raise_snapshot_version,
 )
 from slipway.schemas.serving import (
     BatchingMode,
@@ -51,7 +51,7 @@ _OF_MINUTES = ("answered", "refused", "failed", "fallback", "captured", "uncaptu
 _TOTALS = (*_OF_MINUTES, "mirrored", "unmirrored", "differed", "shadow_failed")
 
 
-def take_replica_report(*, replica: Replica, report: ReplicaReport) -> None:
+def accept_replica_report(*, replica: Replica, report: ReplicaReport) -> None:
     """Update the state of a replica. Gateways get it in their snapshot once it is ready."""
     timestamp = clock.now()
     with transaction.atomic():
@@ -64,7 +64,7 @@ def take_replica_report(*, replica: Replica, report: ReplicaReport) -> None:
             _failed(endpoint, current, report.reason or "It could not start.")
         elif report.state in _MOVES:
             _further(endpoint, current, report, timestamp)
-        ring(look_after_one, endpoint.pk)
+        enqueue_on_commit(reconcile_endpoint, endpoint.pk)
 
 
 def _further(
@@ -83,7 +83,7 @@ def _further(
             "ready_at": timestamp,
         }
         if replica.status == ReplicaState.READY and replica.address != report.address:
-            _came_back(endpoint, replica, changes)
+            _update_restarted_replica(endpoint, replica, changes)
             return
     if not move_replica(endpoint, replica, target, **changes):
         return
@@ -110,7 +110,9 @@ def _batching_sentence(batching: BatchingReport) -> str:
     return f"Batching is off. {batching.reason}"
 
 
-def _came_back(endpoint: Endpoint, replica: Replica, changes: dict[str, Any]) -> None:
+def _update_restarted_replica(
+    endpoint: Endpoint, replica: Replica, changes: dict[str, Any]
+) -> None:
     """Update the address of a ready replica whose workload was started a second time.
 
     That may happen between two polls of its workload, as when all of Slipway restarts. No report of
@@ -118,7 +120,7 @@ def _came_back(endpoint: Endpoint, replica: Replica, changes: dict[str, Any]) ->
     """
     ready = Replica.objects.filter(pk=replica.pk, state=ReplicaState.READY)
     if ready.update(**changes):
-        gateways_see(endpoint)
+        raise_snapshot_version(endpoint)
         add_event(endpoint, "replica_ready", f"A replica of {replica.revision} is ready again.")
 
 
@@ -140,7 +142,7 @@ def read_model_file(*, replica: Replica, number: int) -> tuple[Iterator[bytes], 
     return models().read(project_id=replica.endpoint.project_id, file=file), file.size_bytes
 
 
-def take_gateway_report(*, gateway: Gateway, report: GatewayReport) -> None:
+def accept_gateway_report(*, gateway: Gateway, report: GatewayReport) -> None:
     """Add the increase of the counters since the last report of the same process."""
     timestamp = clock.now()
     with transaction.atomic():
@@ -167,7 +169,7 @@ def take_gateway_report(*, gateway: Gateway, report: GatewayReport) -> None:
             key=lambda counters: counters.endpoint_id,
         )
         since = timestamp if is_new else process.seen_at
-        process.last = _take_in(process.last, items, report, timestamp, since)
+        process.last = _add_counters(process.last, items, report, timestamp, since)
         process.sequence = report.sequence
         process.snapshot_version = report.snapshot_version
         process.seen_at = timestamp
@@ -175,7 +177,7 @@ def take_gateway_report(*, gateway: Gateway, report: GatewayReport) -> None:
         Gateway.objects.filter(pk=gateway.pk).update(seen_at=timestamp)
 
 
-def _take_in(
+def _add_counters(
     last: dict[str, Any],
     endpoints: Sequence[EndpointCounters],
     report: GatewayReport,
@@ -190,7 +192,7 @@ def _take_in(
     for counters in endpoints:
         own = _own(counters)
         kept[counters.endpoint_id] = own
-        _add_turned_away(counters.endpoint_id, minute, _difference(own, before, counters))
+        _add_rejected(counters.endpoint_id, minute, _difference(own, before, counters))
         load: defaultdict[str, float] = defaultdict(float)
         revisions = Revision.objects.filter(endpoint=counters.endpoint_id).defer("served")
         known = {row.pk: row for row in revisions.select_related("endpoint")}
@@ -199,7 +201,7 @@ def _take_in(
                 continue
             details = _facts(revision)
             kept[revision.revision_id] = details
-            grown = _grown(details, before.get(revision.revision_id, {}))
+            grown = _increase(details, before.get(revision.revision_id, {}))
             _add_traffic(counters.endpoint_id, revision.revision_id, minute, grown)
             note_incidents(
                 revision=known[revision.revision_id],
@@ -255,7 +257,7 @@ def _facts(revision: RevisionCounters) -> dict[str, Any]:
     }
 
 
-def _grown(now: dict[str, Any], then: dict[str, Any]) -> dict[str, Any]:
+def _increase(now: dict[str, Any], then: dict[str, Any]) -> dict[str, Any]:
     counts = then.get("counts") or [0] * len(now["counts"])
     return {
         **{
@@ -285,7 +287,7 @@ def _add_traffic(
     row.save()
 
 
-def _add_turned_away(endpoint_id: str, minute: datetime, grown: dict[str, int]) -> None:
+def _add_rejected(endpoint_id: str, minute: datetime, grown: dict[str, int]) -> None:
     if any(grown.values()):
         row = _minute(endpoint_id, "", minute)
         row.turned_away += grown["turned_away"]

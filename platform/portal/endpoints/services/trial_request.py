@@ -4,7 +4,7 @@ from typing import Any
 
 from portal.accounts.models import User
 from portal.core.streams import release_connection
-from portal.endpoints.adapters.gateway_http import GatewayResponse, ask, describe
+from portal.endpoints.adapters.gateway_http import GatewayResponse, describe, invoke
 from portal.endpoints.models import Endpoint
 from portal.endpoints.services.keys import own_key
 
@@ -13,7 +13,7 @@ def try_out(*, endpoint: Endpoint, by: User, body: dict[str, Any]) -> GatewayRes
     """Request a prediction with a short-lived key. Call it outside a transaction."""
     key = own_key(endpoint=endpoint, by=by)
     release_connection()
-    return ask(endpoint=endpoint.name, key=key, body=body)
+    return invoke(endpoint=endpoint.name, key=key, body=body)
 
 
 def described(*, endpoint: Endpoint, by: User) -> GatewayResponse:

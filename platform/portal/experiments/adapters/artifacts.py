@@ -89,7 +89,7 @@ class FsspecArtifacts:
     def changed_at(self, place: str) -> datetime | None:
         """Return the time of the last write below a folder, or None if nothing is there."""
         with _in_order():
-            return max((_moment(entry) for entry in self._files(place)), default=None)
+            return max((_last_modified(entry) for entry in self._files(place)), default=None)
 
     def _files(self, place: str) -> list[dict[str, Any]]:
         value = self._fs.find(self._path(place), detail=True)
@@ -114,7 +114,7 @@ def _in_order() -> Iterator[None]:
         ) from error
 
 
-def _moment(entry: dict[str, Any]) -> datetime:
+def _last_modified(entry: dict[str, Any]) -> datetime:
     lastmodified = entry.get("LastModified") or entry.get("mtime") or 0
     if isinstance(lastmodified, datetime):
         return lastmodified if lastmodified.tzinfo else lastmodified.replace(tzinfo=UTC)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from portal.core.errors import NotFound
 from portal.core.text import whole_characters
-from portal.experiments.artifact_paths import checked_path, place_of
+from portal.experiments.artifact_paths import artifact_path_of, checked_path
 from portal.experiments.factories import artifact_store
 from portal.experiments.ports import Artifact, RunDetail
 
@@ -15,7 +15,7 @@ def artifacts_of(*, project_id: str, run: RunDetail, path: str = "") -> Sequence
 
     Left out is what no address can name: a file on a disk whose name is not UTF-8.
     """
-    place = place_of(project_id, run.artifact_uri)
+    place = artifact_path_of(project_id, run.artifact_uri)
     if place is None:
         return []
     inside = checked_path(path)
@@ -27,7 +27,9 @@ def artifacts_of(*, project_id: str, run: RunDetail, path: str = "") -> Sequence
 def artifact_of(*, project_id: str, run: RunDetail, path: str) -> Artifact:
     """Return one file of a run's artifacts. Raises NotFound."""
     inside = checked_path(path)
-    size_bytes = artifact_store().size_of(_place(project_id, run, inside)) if inside else None
+    size_bytes = (
+        artifact_store().size_of(_artifact_path(project_id, run, inside)) if inside else None
+    )
     if size_bytes is None:
         raise NotFound
     return Artifact(inside, is_folder=False, size_bytes=size_bytes)
@@ -37,12 +39,12 @@ def read_artifact(
     *, project_id: str, run: RunDetail, artifact: Artifact, start: int = 0, length: int
 ) -> Iterator[bytes]:
     """Yield bytes of a file that `artifact_of` has returned."""
-    place = _place(project_id, run, artifact.path)
+    place = _artifact_path(project_id, run, artifact.path)
     return artifact_store().read(place, start=start, length=length)
 
 
-def _place(project_id: str, run: RunDetail, inside: str) -> str:
-    place = place_of(project_id, run.artifact_uri)
+def _artifact_path(project_id: str, run: RunDetail, inside: str) -> str:
+    place = artifact_path_of(project_id, run.artifact_uri)
     if place is None:
         raise NotFound
     return f"{place}/{inside}"

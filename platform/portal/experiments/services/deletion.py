@@ -13,8 +13,8 @@ from portal.accounts.audit import record
 from portal.accounts.models import Project
 from portal.core import clock
 from portal.core.errors import NotFound
-from portal.experiments.artifact_paths import place_of
-from portal.experiments.factories import artifact_store, run_bin
+from portal.experiments.artifact_paths import artifact_path_of
+from portal.experiments.factories import artifact_store, run_trash
 from portal.experiments.services.artifact_usage import measure
 from portal.experiments.signals import RunsChanged, runs_changed
 from portal.storage.ports import CleanupResult
@@ -36,33 +36,33 @@ class DeletionResult:
 
 def delete_runs(*, project: Project, run_ids: Sequence[str]) -> list[str]:
     """Move runs to the trash. Returns those that were in use. `restore_runs` undoes it."""
-    result = run_bin().put(project.pk, run_ids, at_ms=_ms(clock.now()))
-    _tell(project, "run.delete", result)
+    result = run_trash().put(project.pk, run_ids, at_ms=_ms(clock.now()))
+    _record_and_notify(project, "run.delete", result)
     return result
 
 
 def restore_runs(*, project: Project, run_ids: Sequence[str]) -> list[str]:
     """Restore runs from the trash. Those whose experiment is in the trash stay there."""
-    result = run_bin().take_back(project.pk, run_ids)
-    _tell(project, "run.restore", result)
+    result = run_trash().take_back(project.pk, run_ids)
+    _record_and_notify(project, "run.restore", result)
     return result
 
 
 def delete_experiment(*, project: Project, experiment_id: int) -> None:
     """Move an experiment to the trash with its runs. Raises NotFound."""
-    if not run_bin().put_experiment(project.pk, experiment_id, at_ms=_ms(clock.now())):
+    if not run_trash().put_experiment(project.pk, experiment_id, at_ms=_ms(clock.now())):
         raise NotFound
-    _tell(project, "experiment.delete", [str(experiment_id)])
+    _record_and_notify(project, "experiment.delete", [str(experiment_id)])
 
 
 def restore_experiment(*, project: Project, experiment_id: int) -> None:
     """Restore an experiment with the runs deleted with it. Raises NotFound."""
-    if not run_bin().take_back_experiment(project.pk, experiment_id, at_ms=_ms(clock.now())):
+    if not run_trash().take_back_experiment(project.pk, experiment_id, at_ms=_ms(clock.now())):
         raise NotFound
-    _tell(project, "experiment.restore", [str(experiment_id)])
+    _record_and_notify(project, "experiment.restore", [str(experiment_id)])
 
 
-def empty_bin(*, project: Project) -> DeletionResult:
+def empty_trash(*, project: Project) -> DeletionResult:
     """Empty the project's trash and remove orphaned artifacts. Returns how much was freed."""
     destroyed = _destroy(before=clock.now(), project_id=project.pk)
     freed = free_orphans(project_id=project.pk)
@@ -70,7 +70,9 @@ def empty_bin(*, project: Project) -> DeletionResult:
         destroyed.runs, destroyed.files + freed.count, destroyed.size_bytes + freed.size_bytes
     )
     measure(project_id=project.pk)
-    _tell(project, "run.destroy", [], after={"runs": total.runs, "bytes": total.size_bytes})
+    _record_and_notify(
+        project, "run.destroy", [], after={"runs": total.runs, "bytes": total.size_bytes}
+    )
     return total
 
 
@@ -82,13 +84,13 @@ def destroy_overdue() -> DeletionResult:
 def _destroy(*, before: datetime, project_id: str | None) -> DeletionResult:
     removed, cleared = 0, CleanupResult()
     while True:
-        due = run_bin().binned(before_ms=_ms(before), project_id=project_id, limit=MOST_AT_ONCE)
+        due = run_trash().binned(before_ms=_ms(before), project_id=project_id, limit=MOST_AT_ONCE)
         for owner, run_id in due:
-            uri = run_bin().destroy(run_id)
+            uri = run_trash().destroy(run_id)
             if uri is None:
                 continue
             removed += 1
-            place = place_of(owner, uri)
+            place = artifact_path_of(owner, uri)
             if place is not None:
                 # The run's folder only contains its artifacts.
                 cleared += artifact_store().remove(place.removesuffix("/artifacts"))
@@ -105,10 +107,10 @@ def free_orphans(*, project_id: str) -> CleanupResult:
             continue
         place = f"{root}/{experiment.path}"
         runs = [it.path for it in store.listed(place) if it.is_folder and _is_run(it.path)]
-        for run_id in sorted(run_bin().unknown(project_id, runs)):
+        for run_id in sorted(run_trash().unknown(project_id, runs)):
             freed += _free(f"{place}/{run_id}")
         models = [it.path for it in store.listed(f"{place}/models") if it.is_folder]
-        for model_id in sorted(run_bin().unknown_models(project_id, models)):
+        for model_id in sorted(run_trash().unknown_models(project_id, models)):
             freed += _free(f"{place}/models/{model_id}")
     return freed
 
@@ -124,7 +126,7 @@ def _is_run(name: str) -> bool:
     return len(name) == 32 and all(c in "0123456789abcdef" for c in name)
 
 
-def _tell(
+def _record_and_notify(
     project: Project, verb: str, ids: Sequence[str], after: dict[str, object] | None = None
 ) -> None:
     """Record the action in the audit log, and notify open pages."""

@@ -109,7 +109,7 @@ def note_state(workload_id: str) -> None:
         opener().resume(run_id_of(workload_id))
 
 
-def end_forgotten() -> int:
+def finish_orphaned_runs() -> int:
     """End runs of ended workloads whose end was not reported, and return their number."""
     ended = Workload.objects.filter(
         kind__in=[kind.name for kind in registered_kinds().values() if kind.has_run],

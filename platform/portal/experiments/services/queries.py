@@ -49,7 +49,7 @@ def search_of(
         project_id=project_id,
         experiment_ids=tuple(experiments),
         conditions=parse_filter(filter_text),
-        order=_order(order),
+        order=_sort_order(order),
         stage=stage,
         columns=fields,
         limit=limit,
@@ -57,7 +57,7 @@ def search_of(
     )
 
 
-def _order(text: str) -> SortOrder:
+def _sort_order(text: str) -> SortOrder:
     if not text:
         return NEWEST
     return SortOrder(_field(text.removeprefix("-")), descending=text.startswith("-"))

@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
-from portal.monitoring.cpu_priority import stand_back
+from portal.monitoring.cpu_priority import lower_thread_priority
 from slipway.schemas.truncation import shorten
 
 MEMORY = "512MB"
@@ -29,7 +29,7 @@ Row = dict[str, Any]
 T = TypeVar("T")
 
 
-class Gone(Exception):
+class FileReplaced(Exception):
     """A file was replaced while it was read. Retry with the present list of files."""
 
 
@@ -77,7 +77,7 @@ class Flat:
             names = [column[0] for column in cursor.description]
             return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
         except duckdb.IOException as error:
-            raise Gone(shorten(str(error), 200)) from error
+            raise FileReplaced(shorten(str(error), 200)) from error
         except duckdb.OutOfMemoryException as error:
             raise QueryTooLarge(shorten(str(error), 200)) from error
 
@@ -115,7 +115,7 @@ class Flat:
         self, names: Sequence[str], where: "ParquetConditions", paths: Sequence[str], limit: int
     ) -> list[Row]:
         sql = (
-            f"SELECT {_shown(names)} FROM {self._from} WHERE {where.text} "  # noqa: S608
+            f"SELECT {_select_list(names)} FROM {self._from} WHERE {where.text} "  # noqa: S608
             'ORDER BY epoch_us("at") DESC, prediction_id DESC, "row" LIMIT ?'
         )
         return self._ask_some(sql, paths, [*where.values, limit])
@@ -138,7 +138,7 @@ class Flat:
                 some = dict.fromkeys(
                     ["prediction_id", "row", *chosen[start : start + COLUMNS_AT_ONCE]]
                 )
-                sql = f"SELECT {_shown(list(some))} FROM {_FILES} WHERE {held.text}"  # noqa: S608
+                sql = f"SELECT {_select_list(list(some))} FROM {_FILES} WHERE {held.text}"  # noqa: S608
                 read = self._ask(sql, [[path], *held.values])
                 if not read:
                     break  # the file contains none of them
@@ -242,7 +242,7 @@ class Flat:
         return {row["name"]: row["n"] for row in rows}
 
 
-def _shown(names: Sequence[str]) -> str:
+def _select_list(names: Sequence[str]) -> str:
     return ", ".join('epoch_us("at") AS "at"' if name == "at" else quoted(name) for name in names)
 
 
@@ -365,7 +365,7 @@ def answer_of(paths: Sequence[str], ask: Callable[[Flat], T]) -> T:
     A long query then waits for predictions on this machine, and never the other way round.
     """
     # On Linux the priority is per thread, and threads that it starts inherit it.
-    step_back = partial(stand_back, _STEP_BACK, always=False)
+    step_back = partial(lower_thread_priority, _STEP_BACK, always=False)
     with ThreadPoolExecutor(1, "duckdb", initializer=step_back) as own:
         return own.submit(_answer_of, paths, ask).result()
 

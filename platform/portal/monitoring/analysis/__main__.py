@@ -16,7 +16,7 @@ from portal.monitoring.analysis import (
     profiles,
     summaries,
 )
-from portal.monitoring.cpu_priority import stand_apart, stand_back
+from portal.monitoring.cpu_priority import lower_session_priority, lower_thread_priority
 
 _ORDERS: Final[Mapping[str, Callable[..., Any]]] = {
     "digest": flatten.digest,
@@ -48,8 +48,8 @@ def main() -> int:
     """Answer requests until the input ends."""
     limit = int(sys.argv[1]) * 1024 * 1024
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    stand_apart(_STEP_BACK)
-    stand_back(_STEP_BACK, always=True)
+    lower_session_priority(_STEP_BACK)
+    lower_thread_priority(_STEP_BACK, always=True)
     for line in sys.stdin.buffer:
         order = orjson.loads(line)
         try:

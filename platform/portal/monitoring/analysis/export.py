@@ -148,7 +148,7 @@ def _array(name: str, values: list[Any], types: Mapping[str, str]) -> pa.Array:
     """Return a column of its declared type, or else of a type that fits all values."""
     kind = types.get(name, "")
     if "int" in kind:
-        values = [_as_whole(value) for value in values]
+        values = [_to_integer(value) for value in values]
     attempts: list[dict[str, str]] = [{name: kind}] if kind not in ("", "datetime") else []
     for types_of_attempt in (*attempts, {}):
         misfits: list[str] = []
@@ -163,7 +163,7 @@ def _note(misfits: list[str], _row: int, message: str) -> None:
     misfits.append(message)
 
 
-def _as_whole(value: Any) -> Any:
+def _to_integer(value: Any) -> Any:
     is_whole = isinstance(value, float) and value.is_integer() and abs(value) <= _EXACT_IN_DOUBLE
     return int(value) if is_whole else value
 
@@ -182,19 +182,23 @@ def label_array(values: Sequence[Any], basis: Basis) -> pa.Array:
     kind = basis.label_type or _type_of([value for value in values if value is not None])
     if kind == NUMBER:
         numbers = [number_of(value) for value in values]
-        if _are_all(values, numbers):
+        if _all_converted(values, numbers):
             return pa.array(numbers, pa.float64())
     if kind in (BOOLEAN, INTEGER):
         names = [canonical(value, kind) for value in values]
-        if _are_all(values, names) and kind == BOOLEAN:
+        if _all_converted(values, names) and kind == BOOLEAN:
             return pa.array([name and name == "true" for name in names], pa.bool_())
         wholes = [None if name is None else int(name) for name in names] if kind == INTEGER else []
-        if wholes and _are_all(values, wholes) and all(n is None or n in _INT64 for n in wholes):
+        if (
+            wholes
+            and _all_converted(values, wholes)
+            and all(n is None or n in _INT64 for n in wholes)
+        ):
             return pa.array(wholes, pa.int64())
     return pa.array([name_of(value) for value in values], pa.string())
 
 
-def _are_all(values: Sequence[Any], converted: Sequence[Any]) -> bool:
+def _all_converted(values: Sequence[Any], converted: Sequence[Any]) -> bool:
     return all(b is not None for a, b in zip(values, converted, strict=True) if a is not None)
 
 

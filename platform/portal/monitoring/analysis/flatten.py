@@ -67,7 +67,7 @@ TEXT: Final = "text"
 Columns = dict[str, str]
 
 
-def draw_of(prediction_id: str) -> int:
+def sampling_number(prediction_id: str) -> int:
     """Return the sampling number of a prediction."""
     return int.from_bytes(hashlib.blake2b(prediction_id.encode(), digest_size=2).digest())
 
@@ -87,7 +87,7 @@ def digest(
     """
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
-    known = _known([target / name for name in parts])
+    known = _known_predictions([target / name for name in parts])
     named = {revision: SignatureColumns.of(value) for revision, value in signatures.items()}
     made: list[str] = []
     unreadable = shortened = 0
@@ -116,7 +116,7 @@ def digest(
     }
 
 
-def _known(files: Iterable[Path]) -> set[tuple[str, bool]]:
+def _known_predictions(files: Iterable[Path]) -> set[tuple[str, bool]]:
     result: set[tuple[str, bool]] = set()
     for file in files:
         table = pq.read_table(file, columns=["prediction_id", "is_shadow"])
@@ -153,7 +153,7 @@ def _flattened(raw: Row, named: SignatureColumns) -> tuple[list[Row], bool, bool
         "latency_us": raw["latency_us"],
         "is_shadow": raw["is_shadow"],
         "is_fallback": bool(raw.get("is_fallback")),
-        "draw": draw_of(raw["prediction_id"]),
+        "draw": sampling_number(raw["prediction_id"]),
         FAILED: None,
     }
     status = raw.get("status") or _ANSWERED

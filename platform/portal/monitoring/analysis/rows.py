@@ -283,10 +283,10 @@ def limited(row: Row) -> Row:
     """Return a row of at most 2,000 cells, as plain values with names of at most 200 characters."""
     if len(row) > MOST_COLUMNS:
         row = dict(islice(row.items(), MOST_COLUMNS))
-    return {shorten_name(name, LONGEST_NAME): _plain(value) for name, value in row.items()}
+    return {shorten_name(name, LONGEST_NAME): _storable_value(value) for name, value in row.items()}
 
 
-def _plain(value: Any) -> Any:
+def _storable_value(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float):
         return value
     text = value if isinstance(value, str) else orjson.dumps(value).decode()

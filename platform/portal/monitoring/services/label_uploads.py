@@ -35,7 +35,7 @@ def label_by_file(
         try:
             some = label_predictions(endpoint=endpoint, by=by, labels=labels[start:end])
         except InvalidInput as error:
-            raise _at_place(error, name, rows[start:end], start) from error
+            raise _with_position(error, name, rows[start:end], start) from error
         done.added += some.added
         done.same += some.same
         done.changed += some.changed
@@ -73,7 +73,7 @@ def _label(name: str, row: Mapping[str, Any]) -> LabelIn:
         ) from error
 
 
-def _at_place(error: InvalidInput, name: str, rows: Rows, before: int) -> InvalidInput:
+def _with_position(error: InvalidInput, name: str, rows: Rows, before: int) -> InvalidInput:
     """Return the error of one label with its position in the file."""
     match = _FIELD.fullmatch(error.field or "")
     if match is None:

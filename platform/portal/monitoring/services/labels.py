@@ -46,11 +46,11 @@ def label_predictions(*, endpoint: Endpoint, by: User, labels: Sequence[LabelIn]
         basis = stored_basis(monitor)
         requested = _by_key(labels, basis)
         _lock(endpoint)
-        known = _known(endpoint, requested)
+        known = _existing_labels(endpoint, requested)
         fresh, stale = [], []
         for key, value in requested.items():
             before = known.get(key)
-            if before is not None and _same(before.value, value, basis):
+            if before is not None and _is_same_value(before.value, value, basis):
                 done.same += 1
                 continue
             if before is None:
@@ -63,7 +63,7 @@ def label_predictions(*, endpoint: Endpoint, by: User, labels: Sequence[LabelIn]
             some = stale[start : start + _LOOKED_UP_AT_ONCE]
             Label.objects.filter(pk__in=some).update(is_current=False)
         Label.objects.bulk_create(fresh, batch_size=500)
-        _make_stale(endpoint, fresh)
+        _mark_stale(endpoint, fresh)
         _update_empty(endpoint, empty=empty, labelled=requested)
         if fresh:
             audit.record(
@@ -107,7 +107,7 @@ def _by_key(labels: Sequence[LabelIn], basis: Basis) -> dict[Key, Any]:
                 ),
             )
         key = _key(item)
-        if key in result and not _same(result[key], item.value, basis):
+        if key in result and not _is_same_value(result[key], item.value, basis):
             raise InvalidInput(
                 f"Row {item.row} of {key[1]} has two different labels in this list.",
                 code="two_labels",
@@ -118,7 +118,7 @@ def _by_key(labels: Sequence[LabelIn], basis: Basis) -> dict[Key, Any]:
     return result
 
 
-def _same(item: Any, other: Any, basis: Basis) -> bool:
+def _is_same_value(item: Any, other: Any, basis: Basis) -> bool:
     if isinstance(item, list) or isinstance(other, list):
         return bool(item == other)
     if basis.label_type:
@@ -128,7 +128,7 @@ def _same(item: Any, other: Any, basis: Basis) -> bool:
     return name_of(item) == name_of(other) and isinstance(item, bool) == isinstance(other, bool)
 
 
-def _known(endpoint: Endpoint, requested: Collection[Key]) -> dict[Key, Label]:
+def _existing_labels(endpoint: Endpoint, requested: Collection[Key]) -> dict[Key, Label]:
     references = sorted({key[1] for key in requested})
     result: dict[Key, Label] = {}
     for start in range(0, len(references), _LOOKED_UP_AT_ONCE):
@@ -140,7 +140,7 @@ def _known(endpoint: Endpoint, requested: Collection[Key]) -> dict[Key, Label]:
 
 def _update_empty(endpoint: Endpoint, *, empty: set[Key], labelled: Collection[Key]) -> None:
     """Store the rows that have an empty label and no other, each once."""
-    keys = sorted(empty.difference(labelled, _known(endpoint, empty)))
+    keys = sorted(empty.difference(labelled, _existing_labels(endpoint, empty)))
     now = clock.now()
     rows = [
         EmptyLabel(
@@ -184,7 +184,7 @@ def _label(endpoint: Endpoint, by: User, key: Key, value: Any, before: Label | N
     return made
 
 
-def _make_stale(endpoint: Endpoint, labels: Sequence[Label]) -> None:
+def _mark_stale(endpoint: Endpoint, labels: Sequence[Label]) -> None:
     hours = {label.hour for label in labels if label.hour is not None}
     near = sorted({hour + step for hour in hours for step in (0 * HOUR, HOUR)})
     for start in range(0, len(near), _LOOKED_UP_AT_ONCE):

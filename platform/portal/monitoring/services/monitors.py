@@ -13,7 +13,7 @@ from portal.core import clock
 from portal.core.errors import Conflict, InvalidInput, NotFound
 from portal.endpoints.models import Endpoint
 from portal.endpoints.replicas import cipher
-from portal.endpoints.transitions import gateways_see
+from portal.endpoints.transitions import raise_snapshot_version
 from portal.monitoring.adapters.webhooks import WebhookRefused, checked
 from portal.monitoring.label_basis import infer_basis, newest_revision
 from portal.monitoring.models import Alert, AlertChannel, CapturedHour, Monitor
@@ -49,7 +49,7 @@ def change_watching(*, endpoint: Endpoint, by: User, change: MonitorChange) -> M
         if "positive" in new:
             CapturedHour.objects.filter(endpoint=endpoint).update(is_stale=True)
         if "hidden" in new:
-            gateways_see(endpoint)
+            raise_snapshot_version(endpoint)
         audit.record(
             "endpoint.watch",
             kind="endpoint",

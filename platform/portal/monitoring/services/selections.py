@@ -4,14 +4,14 @@ from django.db import transaction
 
 from portal.accounts import audit
 from portal.accounts.models import User
-from portal.core.enqueue import ring
+from portal.core.enqueue import enqueue_on_commit
 from portal.core.errors import InvalidInput
 from portal.datasets.models import Dataset
 from portal.datasets.services.datasets import create_dataset
 from portal.endpoints.models import Endpoint
 from portal.monitoring.models import Erasure, Selection
 from portal.monitoring.prediction_search import condition
-from portal.monitoring.tasks import carry_out
+from portal.monitoring.tasks import run_exports_and_erasures
 from slipway.schemas.monitoring import ErasureIn, SelectionIn
 
 
@@ -39,7 +39,7 @@ def select_predictions(*, endpoint: Endpoint, by: User, spec: SelectionIn) -> Se
             project=endpoint.project,
             after=made.filters,
         )
-        ring(carry_out)
+        enqueue_on_commit(run_exports_and_erasures)
     return made
 
 
@@ -73,5 +73,5 @@ def erase_predictions(*, endpoint: Endpoint, by: User, spec: ErasureIn) -> Erasu
             label=endpoint.name,
             project=endpoint.project,
         )
-        ring(carry_out)
+        enqueue_on_commit(run_exports_and_erasures)
     return made

@@ -106,10 +106,10 @@ def baseline_of(name: str, values: Sequence[Any] | Floats, *, kind: str, seed: i
     """Return the baseline of the values of one feature."""
     if kind == CATEGORY:
         return _of_categories(name, texts_of(values))
-    return _of_numbers(name, numbers_of(values), seed)
+    return _numeric_baseline(name, numbers_of(values), seed)
 
 
-def _of_numbers(name: str, values: Floats, seed: int) -> Baseline:
+def _numeric_baseline(name: str, values: Floats, seed: int) -> Baseline:
     finite = np.sort(values[np.isfinite(values)])
     edges: list[float] = []
     if finite.size:

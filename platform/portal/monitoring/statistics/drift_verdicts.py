@@ -86,7 +86,7 @@ def compare(
     adjusted = distances.benjamini_hochberg([baseline.p for baseline in measurements])
     sizes = {baseline.name: baseline.rows for baseline in baselines}
     return [
-        _judged(baseline, float(p), used, base_rows=sizes[baseline.name])
+        _with_verdict(baseline, float(p), used, base_rows=sizes[baseline.name])
         for baseline, p in zip(measurements, adjusted, strict=True)
     ]
 
@@ -158,7 +158,7 @@ def _tails(counts: Counts) -> Counts:
     return np.array([counts[:-2].sum(), counts[-2], counts[-1]])
 
 
-def _judged(
+def _with_verdict(
     measured: _Measured, p: float, limits: DriftThresholds, *, base_rows: int
 ) -> Difference:
     difference = measured.difference

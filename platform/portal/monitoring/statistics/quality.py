@@ -175,10 +175,10 @@ def measures(sums: Sums) -> tuple[dict[str, float], dict[str, str]]:
         return {}, {}
     if sums["kind"] in (RANKINGS, SETS):
         return measures_of_groups(sums)
-    return _of_numbers(sums) if sums["kind"] == NUMBERS else _of_classes(sums)
+    return _regression_metrics(sums) if sums["kind"] == NUMBERS else _classification_metrics(sums)
 
 
-def _of_numbers(sums: Sums) -> tuple[dict[str, float], dict[str, str]]:
+def _regression_metrics(sums: Sums) -> tuple[dict[str, float], dict[str, str]]:
     n = sums["n"]
     values = {
         "mae": sums["absolute"] / n,
@@ -204,7 +204,7 @@ def _of_numbers(sums: Sums) -> tuple[dict[str, float], dict[str, str]]:
     return values, withheld
 
 
-def _of_classes(sums: Sums) -> tuple[dict[str, float], dict[str, str]]:
+def _classification_metrics(sums: Sums) -> tuple[dict[str, float], dict[str, str]]:
     values: dict[str, float] = {"accuracy": sums["right"] / sums["n"]}
     withheld: dict[str, str] = {}
     rows = per_class(sums)

@@ -211,7 +211,7 @@ def _inferred(
     if any(isinstance(label, list) for label in labels):
         return Basis(MULTI_LABEL, STRING, "Multi-label, inferred: a label is a list.")
     if "class" in outputs and "confidence" in outputs:
-        return _of_scores(outputs["class"], labels)
+        return _basis_of_scores(outputs["class"], labels)
     datatype = _datatype(signature)
     if datatype == "BOOL":
         return Basis(
@@ -241,7 +241,7 @@ def _datatype(signature: Mapping[str, Any] | None) -> str:
     return str(named[0].get("datatype") or "")
 
 
-def _of_scores(seen: Mapping[str, Any], labels: Sequence[Any]) -> Basis:
+def _basis_of_scores(seen: Mapping[str, Any], labels: Sequence[Any]) -> Basis:
     is_two = set(seen["values"]) <= {"0", "1"}
     are_booleans = any(isinstance(label, bool) or label in ("true", "false") for label in labels)
     kind = BOOLEAN if is_two and are_booleans and _all_boolean(labels) else STRING
@@ -252,7 +252,7 @@ def _of_scores(seen: Mapping[str, Any], labels: Sequence[Any]) -> Basis:
 
 
 def _of_cells(labels: Sequence[Any]) -> Basis:
-    if any(not _is_whole(label) for label in labels if number_of(label) is not None):
+    if any(not _is_integer(label) for label in labels if number_of(label) is not None):
         return Basis(
             reason=(
                 "Unknown: there are several outputs, and labels are numbers with fractions. "
@@ -305,7 +305,7 @@ def _of_single(seen: Mapping[str, Any], labels: Sequence[Any]) -> Basis:
     )
 
 
-def _is_whole(value: Any) -> bool:
+def _is_integer(value: Any) -> bool:
     number = number_of(value)
     return number is not None and number.is_integer()
 

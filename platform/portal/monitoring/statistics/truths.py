@@ -78,11 +78,11 @@ def sums_of(
     names = list(dict.fromkeys(name for output in outputs for name in output))
     if not names:
         return None
-    used = basis or _basis_here(outputs, names, true)
+    used = basis or _infer_basis(outputs, names, true)
     if used.task == MULTI_LABEL:
-        sums = _of_sets(outputs, true)
+        sums = _set_sums(outputs, true)
     elif used.task in (REGRESSION, FORECAST, RANKING):
-        sums = _of_numbers(outputs, names, true, used.task, groups)
+        sums = _regression_sums(outputs, names, true, used.task, groups)
     elif used.task == PROBABILITY:
         sums = _of_probabilities(outputs, names, true)
     elif used.task == CLASSIFICATION:
@@ -92,7 +92,7 @@ def sums_of(
     return sums | {"basis": used.key}
 
 
-def _basis_here(outputs: Sequence[Outputs], names: Sequence[str], true: Sequence[Any]) -> Basis:
+def _infer_basis(outputs: Sequence[Outputs], names: Sequence[str], true: Sequence[Any]) -> Basis:
     seen = {name: observe(None, [output.get(name) for output in outputs]) for name in names}
     return basis_of(task=None, label_type=None, signature=None, outputs=seen, labels=true)
 
@@ -104,7 +104,7 @@ def _predicted_number(item: Outputs, names: Sequence[str]) -> float | None:
     return number_of(item.get(names[0])) if len(names) == 1 else None
 
 
-def _of_numbers(
+def _regression_sums(
     outputs: Sequence[Outputs],
     names: Sequence[str],
     true: Sequence[Any],
@@ -198,7 +198,7 @@ def _is_number(value: Any) -> bool:
     return is_number and not math.isnan(value)
 
 
-def _of_sets(outputs: Sequence[Outputs], true: Sequence[Any]) -> Sums:
+def _set_sums(outputs: Sequence[Outputs], true: Sequence[Any]) -> Sums:
     predicted: list[frozenset[str]] = []
     truth: list[frozenset[str]] = []
     known: set[str] = set()

@@ -13,7 +13,7 @@ from typing import Any
 import nbformat
 from nbdime import diff_notebooks
 
-from portal.notebooks.cell_renderer import lines_of, shown
+from portal.notebooks.cell_renderer import lines_of, render_outputs
 
 _MEMORY_BYTES = 2 * 1024**3
 _CPU_S = 20
@@ -33,11 +33,11 @@ def cells_of(before: Any, after: Any) -> Iterator[dict[str, Any]]:
             at += 1
         if op.op == "addrange":
             for cell in op.valuelist:
-                yield _alone("added", cell, at + shift)
+                yield _unpaired_cell("added", cell, at + shift)
                 shift += 1
         elif op.op == "removerange":
             for cell in before.cells[at : at + op.length]:
-                yield _alone("removed", cell, at)
+                yield _unpaired_cell("removed", cell, at)
                 at, shift = at + 1, shift - 1
         elif op.op == "patch":
             yield _pair(before.cells[at], after.cells[at + shift], at, at + shift)
@@ -47,9 +47,9 @@ def cells_of(before: Any, after: Any) -> Iterator[dict[str, Any]]:
         at += 1
 
 
-def _alone(kind: str, cell: Cell, at: int) -> dict[str, Any]:
+def _unpaired_cell(kind: str, cell: Cell, at: int) -> dict[str, Any]:
     mark = "+" if kind == "added" else "-"
-    text, pictures = shown(cell)
+    text, pictures = render_outputs(cell)
     return {
         "kind": kind,
         "type": str(cell["cell_type"]),
@@ -63,7 +63,7 @@ def _alone(kind: str, cell: Cell, at: int) -> dict[str, Any]:
 
 
 def _pair(item: Cell, other: Cell, at: int, at_after: int) -> dict[str, Any]:
-    (text, pictures), (text_after, pictures_after) = shown(item), shown(other)
+    (text, pictures), (text_after, pictures_after) = render_outputs(item), render_outputs(other)
     same_source = item["source"] == other["source"] and item["cell_type"] == other["cell_type"]
     same_outputs = text == text_after and pictures == pictures_after
     return {

@@ -7,7 +7,7 @@ from django.db import models
 from django.db.models import F, Max, Q
 
 from portal.core.models import IdField, Row
-from portal.core.notify import ring
+from portal.core.notify import notify_listeners
 
 _ONLY = 1
 HEARD_EVERY = timedelta(seconds=2)
@@ -23,7 +23,7 @@ class HubVersionQuerySet(models.QuerySet["HubVersion"]):
         """
         if not self.filter(pk=_ONLY).update(version=F("version") + 1):
             self.get_or_create(pk=_ONLY, defaults={"version": 1})
-        ring()
+        notify_listeners()
 
     def current(self) -> int:
         """Return the version."""

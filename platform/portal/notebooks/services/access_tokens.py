@@ -20,7 +20,7 @@ class ServerKey:
     token: str
 
 
-def give_key(*, server: Server) -> ServerKey:
+def issue_server_key(*, server: Server) -> ServerKey:
     """Return the access token of a ready server. The request is recorded.
 
     Raises Conflict while it is not ready.

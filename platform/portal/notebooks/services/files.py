@@ -11,11 +11,11 @@ from portal.accounts import audit
 from portal.accounts.models import Project, User
 from portal.core.errors import Conflict, InvalidInput, NotFound
 from portal.core.text import clean_name
-from portal.notebooks.documents import Halves, put_together, take_apart
+from portal.notebooks.documents import NotebookParts, merge_outputs, split_outputs
 from portal.notebooks.models import Content, NotebookFile, NotebookVersion
 from portal.storage.ports import StoredBytes
-from portal.storage.services import discard_bytes, keep_file, open_file, receive_bytes
-from slipway.schemas.names import fault_of_path
+from portal.storage.services import add_file, discard_bytes, open_file, receive_bytes
+from slipway.schemas.names import path_error
 from slipway.schemas.notebook import is_reserved
 from slipway.schemas.notebook_files import MAX_NOTEBOOK_BYTES, Origin
 
@@ -36,7 +36,7 @@ class SaveResult:
 def clean_path(text: str) -> str:
     """Return a path of a notebook inside a project. Raises InvalidInput."""
     path = clean_name(text, field="path", max_length=_MAX_PATH)
-    fault = fault_of_path(path)
+    fault = path_error(path)
     if fault is not None:
         raise InvalidInput(
             f"The path of the notebook {fault}.",
@@ -75,17 +75,17 @@ def save_notebook(*, project: Project, by: User, path: str, content: bytes) -> S
     path = clean_workspace_path(path)
     if len(content) > MAX_NOTEBOOK_BYTES:
         raise _too_large()
-    halves = take_apart(content)
+    halves = split_outputs(content)
     fresh = _receive_missing(project, halves)
     try:
-        return _keep(project, by, path, halves, fresh)
+        return _save_version(project, by, path, halves, fresh)
     except BaseException:
         for stored in fresh.values():
             discard_bytes(stored)
         raise
 
 
-def _receive_missing(project: Project, halves: Halves) -> dict[str, StoredBytes]:
+def _receive_missing(project: Project, halves: NotebookParts) -> dict[str, StoredBytes]:
     """Write contents new to the project to the store. Returns them by digest."""
     halves_by_digest = {
         _digest(half): half for half in (halves.source, halves.outputs) if half is not None
@@ -103,8 +103,8 @@ def _digest(half: bytes) -> str:
     return hashlib.sha256(half).hexdigest()
 
 
-def _keep(
-    project: Project, by: User, path: str, halves: Halves, fresh: Mapping[str, StoredBytes]
+def _save_version(
+    project: Project, by: User, path: str, halves: NotebookParts, fresh: Mapping[str, StoredBytes]
 ) -> SaveResult:
     with transaction.atomic():
         file, _ = NotebookFile.objects.get_or_create(
@@ -136,7 +136,9 @@ def _content(
     if known is None and stored is not None:
         try:
             with transaction.atomic():
-                kept = keep_file(project=file.project, by=by, name=_last(file.path), stored=stored)
+                kept = add_file(
+                    project=file.project, by=by, name=_file_name(file.path), stored=stored
+                )
                 return Content.objects.create(project=file.project, digest=digest, file=kept)
         except IntegrityError:
             known = contents.first()
@@ -149,7 +151,7 @@ def _content(
     return known
 
 
-def _last(path: str) -> str:
+def _file_name(path: str) -> str:
     return path.rpartition("/")[2][-255:]
 
 
@@ -202,7 +204,7 @@ def read_version(version: NotebookVersion, *, with_outputs: bool = True) -> byte
     source = b"".join(open_file(file=version.source.file))
     if not with_outputs or version.outputs is None:
         return source
-    return put_together(source, b"".join(open_file(file=version.outputs.file)))
+    return merge_outputs(source, b"".join(open_file(file=version.outputs.file)))
 
 
 def restore_version(*, version: NotebookVersion, by: User) -> NotebookVersion:

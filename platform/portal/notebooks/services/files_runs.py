@@ -9,12 +9,12 @@ from django.db import transaction
 from portal.accounts import audit
 from portal.accounts.models import Project, User
 from portal.core.errors import Conflict, NotFound
-from portal.notebooks.documents import take_apart
+from portal.notebooks.documents import split_outputs
 from portal.notebooks.models import NotebookFile, NotebookRun, NotebookVersion
-from portal.notebooks.ports import JobWanted, jobs
+from portal.notebooks.ports import NotebookJobSpec, jobs
 from portal.notebooks.services.files import read_version
 from portal.storage.ports import StoredBytes
-from portal.storage.services import delete_file, discard_bytes, keep_file, receive_bytes
+from portal.storage.services import add_file, delete_file, discard_bytes, receive_bytes
 from portal.workloads.lifecycle import ENDS
 from portal.workloads.models import Workload
 from slipway.schemas.notebook_files import Badge, CheckReport, Purpose
@@ -53,7 +53,7 @@ def start_run(*, version: NotebookVersion, by: User, wish: NotebookRunRequest) -
     project = version.file.project
     code = jobs().take_in(project=project, by=by, tar=[_tar_of(version)])
     with transaction.atomic():
-        workload = jobs().submit(project=project, by=by, code=code, spec=_wanted(version, wish))
+        workload = jobs().submit(project=project, by=by, code=code, spec=_job_spec(version, wish))
         run = NotebookRun.objects.create(
             workload=workload,
             version=version,
@@ -75,13 +75,13 @@ def start_run(*, version: NotebookVersion, by: User, wish: NotebookRunRequest) -
 
 def quote_run(*, version: NotebookVersion, by: User, wish: NotebookRunRequest) -> Quote:
     """Quote a run of a version: its cost, and whether it would wait. Nothing is queued."""
-    return jobs().quote(project=version.file.project, by=by, spec=_wanted(version, wish))
+    return jobs().quote(project=version.file.project, by=by, spec=_job_spec(version, wish))
 
 
-def _wanted(version: NotebookVersion, wish: NotebookRunRequest) -> JobWanted:
+def _job_spec(version: NotebookVersion, wish: NotebookRunRequest) -> NotebookJobSpec:
     last = version.file.path.rpartition("/")[2].removesuffix(".ipynb")
     last = shorten_name(last, _NAME_CHARACTERS)
-    return JobWanted(
+    return NotebookJobSpec(
         name=wish.name or (f"verify {last}" if wish.purpose == "verify" else last),
         script=version.file.path,
         tier=wish.tier,
@@ -111,13 +111,13 @@ def run_of_job(*, project: Project, workload_id: str) -> NotebookRun:
     return run
 
 
-def keep_output(*, workload: Workload, path: str, content: bytes) -> NotebookRun:
+def store_output(*, workload: Workload, path: str, content: bytes) -> NotebookRun:
     """Store the output notebook of a job, in place of what it sent before.
 
     A job whose notebook came with a folder of code is known from here on. Call it outside a
     transaction. Raises InvalidInput for what is no notebook, such as a part of one.
     """
-    take_apart(content)
+    split_outputs(content)
     stored = receive_bytes(chunks=[content])
     try:
         return _replace_output(workload, path, stored)
@@ -138,7 +138,7 @@ def _replace_output(workload: Workload, path: str, stored: StoredBytes) -> Noteb
             transaction.on_commit(lambda: discard_bytes(stored))
             return run
         name = run.path.rpartition("/")[2][-255:]
-        run.output = keep_file(
+        run.output = add_file(
             project=workload.project, by=workload.submitted_by, name=name, stored=stored
         )
         run.save(update_fields=["output"])
@@ -147,7 +147,7 @@ def _replace_output(workload: Workload, path: str, stored: StoredBytes) -> Noteb
     return run
 
 
-def keep_report(*, run: NotebookRun, report: CheckReport) -> NotebookRun:
+def record_check_report(*, run: NotebookRun, report: CheckReport) -> NotebookRun:
     """Record the result of a verification. Idempotent.
 
     Raises Conflict for a run that verifies nothing, or that has said something else before.
@@ -182,7 +182,7 @@ def keep_report(*, run: NotebookRun, report: CheckReport) -> NotebookRun:
     return run
 
 
-def standing_of(file: NotebookFile) -> Reproducibility:
+def reproducibility_of(file: NotebookFile) -> Reproducibility:
     """Return the reproducibility of a notebook of `NotebookFileQuerySet.of_project`."""
     waiting = NotebookRun.objects.filter(
         version__file=file, version__number=file.head, purpose="verify", passed__isnull=True

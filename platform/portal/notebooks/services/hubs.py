@@ -38,7 +38,7 @@ def admit_hub(*, name: str) -> AdmittedHub:
     return AdmittedHub(hub, secret)
 
 
-def note_heard(*, secret: str) -> None:
+def record_hub_request(*, secret: str) -> None:
     """The Hub with this token asks what there is to open."""
     Hub.objects.note_heard(hash_of(secret), clock.now())
 
@@ -69,7 +69,7 @@ def note_routed(*, server: Server, start: str) -> None:
         )
 
 
-def take_lab_report(*, server: Server, report: LabReport) -> LabOrders:
+def accept_lab_report(*, server: Server, report: LabReport) -> LabOrders:
     """Accept a server's report of its state. Returns the response to it.
 
     Idempotent: a report that was heard before, or of an earlier placement, changes nothing.
@@ -81,7 +81,7 @@ def take_lab_report(*, server: Server, report: LabReport) -> LabOrders:
         if workload is None or workload.status not in ACTIVE:
             raise NotFound
         if report.attempt == workload.epoch and _is_new(current, report):
-            _take(current, workload, report)
+            _apply_report(current, workload, report)
     current.refresh_from_db()
     return LabOrders(
         stops_at=current.stops_at,
@@ -105,7 +105,7 @@ def _is_new(server: Server, report: LabReport) -> bool:
     return report.sequence > server.report_sequence
 
 
-def _take(server: Server, workload: Workload, report: LabReport) -> None:
+def _apply_report(server: Server, workload: Workload, report: LabReport) -> None:
     is_first = report.attempt != server.run_attempt or not server.address
     changes: dict[str, object] = {
         "run_attempt": report.attempt,

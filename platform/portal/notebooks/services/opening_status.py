@@ -17,12 +17,12 @@ _NEXT_STEP = (
 )
 
 
-def words_of_opening(server: Server) -> str:
+def describe_opening(server: Server) -> str:
     """Return the state of opening the route, and the cause of a long delay."""
-    since = _long_since(server)
+    since = _overdue_since(server)
     if since is None:
         return _OPENING
-    waited = in_words(clock.now() - since)
+    waited = describe_duration(clock.now() - since)
     return (
         f"JupyterLab is running, but its route is not open after {waited}: {_cause(server, since)}."
     )
@@ -30,10 +30,10 @@ def words_of_opening(server: Server) -> str:
 
 def step_of_opening(server: Server) -> str:
     """Return what to do about a route that does not open, empty while the delay is short."""
-    return _NEXT_STEP if _long_since(server) is not None else ""
+    return _NEXT_STEP if _overdue_since(server) is not None else ""
 
 
-def _long_since(server: Server) -> datetime | None:
+def _overdue_since(server: Server) -> datetime | None:
     since = server.opening_since
     is_long = since is not None and clock.now() - since >= _SOON
     return since if is_long and server.status == NotebookState.OPENING else None
@@ -45,13 +45,13 @@ def _cause(server: Server, since: datetime) -> str:
         return "no Hub has ever connected to the portal"
     silent = clock.now() - heard
     if silent > _SILENT or heard < since - HEARD_EVERY:
-        return f"the Hub has sent no heartbeat for {in_words(silent)}"
+        return f"the Hub has sent no heartbeat for {describe_duration(silent)}"
     if server.door_trouble:
         return server.door_trouble.rstrip(".")
     return "the Hub is still opening the route"
 
 
-def in_words(span: timedelta) -> str:
+def describe_duration(span: timedelta) -> str:
     """Return a span as somebody would say it."""
     seconds = round(span.total_seconds())
     for size, noun in ((86_400, "day"), (3600, "hour"), (60, "minute")):

@@ -4,7 +4,7 @@ from portal.core import clock
 from portal.notebooks.hub_tokens import server_token
 from portal.notebooks.models import Server
 from portal.notebooks.server_lifecycle import ALIVE, AT_REST
-from portal.notebooks.services.opening_status import step_of_opening, words_of_opening
+from portal.notebooks.services.opening_status import describe_opening, step_of_opening
 from portal.notebooks.urls import start_of
 from portal.workloads.costs import price_at, steps_of_tier, unix_ms, workload_cost
 from portal.workloads.explanations import Explainer
@@ -42,7 +42,7 @@ def explanation_of(server: Server, explainer: Explainer) -> str:
     if server.workload is None:
         return "It has not been started yet."
     if server.status == NotebookState.OPENING:
-        return words_of_opening(server)
+        return describe_opening(server)
     if server.status == NotebookState.READY:
         return f"Ready. {explainer.explain(server.workload)}"
     return explainer.explain(server.workload)

@@ -27,7 +27,7 @@ def quote_server(*, project: Project, spec: ServerIn) -> Quote:
         return Quote(
             nano_usd_per_hour=price, can_ever_run=False, would_wait=True, explanation=message
         )
-    waits, why = _wait_of(project, tier)
+    waits, why = _estimate_wait(project, tier)
     return Quote(nano_usd_per_hour=price, can_ever_run=True, would_wait=waits, explanation=why)
 
 
@@ -48,7 +48,7 @@ def admission_request(*, project: Project, by: User, spec: ServerIn) -> Admissio
     )
 
 
-def _wait_of(project: Project, tier: Tier) -> tuple[bool, str]:
+def _estimate_wait(project: Project, tier: Tier) -> tuple[bool, str]:
     ahead = Workload.objects.queued().filter(project=project, priority__gte=0).count()
     if ahead:
         verb = "waits" if ahead == 1 else "wait"

@@ -36,7 +36,7 @@ def edit_server(*, server: Server, spec: ServerEdit) -> Server:
     """
     with transaction.atomic():
         current = Server.objects.select_for_update(of=("self",), no_key=True).get(pk=server.pk)
-        requested = _asked(current, spec)
+        requested = _requested_changes(current, spec)
         before = {name: getattr(current, name) for name in requested}
         after = {name: value for name, value in requested.items() if value != before[name]}
         if not after:
@@ -55,8 +55,8 @@ def edit_server(*, server: Server, spec: ServerEdit) -> Server:
             target=server,
             label=server.name,
             project=server.project,
-            before={name: _told(before[name]) for name in after},
-            after={name: _told(value) for name, value in after.items()},
+            before={name: _audit_value(before[name]) for name in after},
+            after={name: _audit_value(value) for name, value in after.items()},
         )
     return server
 
@@ -76,11 +76,11 @@ def _require_rest(server: Server, after: dict[str, Any]) -> None:
         )
 
 
-def _told(value: Any) -> Any:
+def _audit_value(value: Any) -> Any:
     return value.slug if isinstance(value, Tier) else value
 
 
-def _asked(server: Server, server_edit: ServerEdit) -> dict[str, Any]:
+def _requested_changes(server: Server, server_edit: ServerEdit) -> dict[str, Any]:
     values_by_name: dict[str, Any] = {
         "daily_start": server_edit.daily_start,
         "daily_stop": server_edit.daily_stop,

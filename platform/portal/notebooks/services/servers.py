@@ -14,7 +14,7 @@ from portal.notebooks.models import Server, ServerRun
 from portal.notebooks.server_lifecycle import ALIVE, AT_REST
 from portal.notebooks.server_transitions import announce, move_server
 from portal.notebooks.urls import require_notebooks
-from portal.notebooks.workload_sync import follow
+from portal.notebooks.workload_sync import sync_server
 from portal.workloads.feasibility import refuse_impossible
 from portal.workloads.services.cancellation import stop_workload
 from portal.workloads.services.submission import WorkloadRequest, submit_workload
@@ -43,7 +43,7 @@ def launch_server(*, project: Project, by: User, spec: ServerIn) -> Server:
     _require_free(project, by, name)
     environment = environment_of(project=project, by=by, requirements=spec.requirements)
     with transaction.atomic():
-        server = _make(project, by, name, tier, spec)
+        server = _insert_server(project, by, name, tier, spec)
         _start(server, by, environment)
         audit.record(
             "notebook.launch",
@@ -56,7 +56,9 @@ def launch_server(*, project: Project, by: User, spec: ServerIn) -> Server:
     return server
 
 
-def _make(project: Project, by: User, name: str, tier: Tier, requested: ServerIn) -> Server:
+def _insert_server(
+    project: Project, by: User, name: str, tier: Tier, requested: ServerIn
+) -> Server:
     try:
         with transaction.atomic():
             return Server.objects.create(
@@ -166,7 +168,7 @@ def stop_server(
     if server.workload is None or server.status in AT_REST:
         return server
     stop_workload(workload=server.workload, by=by, reason=reason, message=message)
-    follow(server.workload.pk)
+    sync_server(server.workload.pk)
     server.refresh_from_db()
     return server
 

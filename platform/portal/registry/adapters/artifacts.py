@@ -32,7 +32,7 @@ class ArtifactFiles:
         try:
             value = self._system.find(base, detail=True)
         except Exception as error:
-            raise FilesUnreadable(_reason(error)) from error
+            raise FilesUnreadable(_describe_error(error)) from error
         files = [
             ModelFolderFile(str(path)[len(base) :].lstrip("/"), int(details.get("size") or 0))
             for path, details in value.items()
@@ -50,7 +50,7 @@ class ArtifactFiles:
         except (FileNotFoundError, NotADirectoryError):
             return False
         except Exception as error:
-            raise FilesUnreadable(_reason(error)) from error
+            raise FilesUnreadable(_describe_error(error)) from error
 
     def head(self, folder: str, path: str, *, limit_bytes: int) -> bytes:
         """Return the first bytes of a file."""
@@ -58,7 +58,7 @@ class ArtifactFiles:
             with self._open(folder, path) as file:
                 return bytes(file.read(limit_bytes))
         except OSError as error:
-            raise FilesUnreadable(_reason(error)) from error
+            raise FilesUnreadable(_describe_error(error)) from error
 
     def sha256(self, folder: str, path: str) -> str:
         """Return the SHA-256 of a file, read in constant memory."""
@@ -68,7 +68,7 @@ class ArtifactFiles:
                 while piece := file.read(_CHUNK_BYTES):
                     digest.update(piece)
         except OSError as error:
-            raise FilesUnreadable(_reason(error)) from error
+            raise FilesUnreadable(_describe_error(error)) from error
         return digest.hexdigest()
 
     def pieces(self, folder: str, path: str) -> Iterator[bytes]:
@@ -78,7 +78,7 @@ class ArtifactFiles:
                 while piece := file.read(_CHUNK_BYTES):
                     yield bytes(piece)
         except OSError as error:
-            raise FilesUnreadable(_reason(error)) from error
+            raise FilesUnreadable(_describe_error(error)) from error
 
     @contextmanager
     def opened(self, folder: str, path: str) -> Iterator[BinaryIO]:
@@ -87,11 +87,11 @@ class ArtifactFiles:
             with self._open(folder, path, **_IN_PARTS) as file:
                 yield file
         except OSError as error:
-            raise FilesUnreadable(_reason(error)) from error
+            raise FilesUnreadable(_describe_error(error)) from error
 
     def _open(self, folder: str, path: str, **how: Any) -> Any:
         place = self._place(folder, path)
-        if self._system.protocol in ("file", ("file", "local")) and _is_reached_by_link(
+        if self._system.protocol in ("file", ("file", "local")) and _contains_symlink(
             self._root, place
         ):
             raise FilesUnreadable("it is behind a symbolic link")
@@ -104,18 +104,18 @@ class ArtifactFiles:
         return "/".join([self._root, *names])
 
 
-def _is_reached_by_link(root: str, place: str) -> bool:
+def _contains_symlink(root: str, place: str) -> bool:
     return os.path.realpath(place) != os.path.join(os.path.realpath(root), place[len(root) + 1 :])  # noqa: PTH118
 
 
-def _reason(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     if isinstance(error, FileNotFoundError):
         return "there is no such file"
     return "the artifact store does not respond"
 
 
 @lru_cache(maxsize=4)
-def _opened(_pid: int, url: str, options: tuple[tuple[str, Any], ...]) -> ArtifactFiles:
+def _open_files(_pid: int, url: str, options: tuple[tuple[str, Any], ...]) -> ArtifactFiles:
     parts = urlsplit(url)
     if parts.scheme == "file":
         return ArtifactFiles(fsspec.filesystem("file"), unquote(parts.path))
@@ -129,7 +129,7 @@ def artifact_files() -> ArtifactFiles:
     """Return the store of this process. A forked child gets one with its own connections."""
     url: str = settings.SLIPWAY_ARTIFACTS_URL
     options = () if url.startswith("file:") else tuple(sorted(_bucket_options().items()))
-    return _opened(os.getpid(), url, options)
+    return _open_files(os.getpid(), url, options)
 
 
 def _bucket_options() -> dict[str, Any]:

@@ -15,7 +15,7 @@ from portal.registry.catalog import find_model, find_version
 from portal.registry.models import Evaluation, GoldenRecord, VersionRecord
 from portal.registry.records import ensure_record
 from portal.registry.services.actors import Actor
-from portal.storage.services import discard_bytes, keep_file, open_file, receive_bytes
+from portal.storage.services import add_file, discard_bytes, open_file, receive_bytes
 from slipway.schemas.registry import EvaluationIn, GoldenIn
 
 
@@ -34,7 +34,7 @@ def record_golden(
     stored = receive_bytes(chunks=iter([content]))
     try:
         with transaction.atomic():
-            file = keep_file(
+            file = add_file(
                 project=project,
                 by=by.user,
                 name=f"golden-{record.pk}.json",

@@ -8,7 +8,7 @@ from portal.accounts import audit
 from portal.accounts.models import Project
 from portal.core.errors import Conflict, InvalidInput, NotFound
 from portal.registry.catalog import ModelFacts, VersionFacts, find_model, find_version
-from portal.registry.mlflow_sync import find_told, tell_on_commit
+from portal.registry.mlflow_sync import find_synced_model, sync_on_commit
 from portal.registry.model_inspection import examine
 from portal.registry.models import (
     ModelLine,
@@ -17,7 +17,7 @@ from portal.registry.models import (
     PromotionRequest,
     VersionRecord,
 )
-from portal.registry.promotion_gates import Case, Target, gates_of, judge, needs_approval
+from portal.registry.promotion_gates import GateInput, Target, gates_of, judge, needs_approval
 from portal.registry.records import ensure_line, ensure_record, rules_of
 from portal.registry.services.actors import Actor, require_maintainer
 from portal.registry.tasks import hash_version
@@ -73,7 +73,7 @@ def plan_promotion(*, project: Project, model: str, number: int, target: Target)
 
     Raises NotFound, and InvalidInput for a stage or an alias that is not allowed.
     """
-    moved = find_told(project, model)
+    moved = find_synced_model(project, model)
     line = ensure_line(project, moved)
     # Read before the gates are evaluated: any later change increments it.
     sequence = ModelLine.objects.values_list("sequence", flat=True).get(pk=line.pk)
@@ -85,9 +85,9 @@ def plan_promotion(*, project: Project, model: str, number: int, target: Target)
     version = find_version(project.pk, model, number)
     record = examine(ensure_record(project, moved, version), version, later=hash_version)
     gates = gates_of(rules, target)
-    champion = standing_at(moved, line, target)
+    champion = version_at_target(moved, line, target)
     request = _request_for(record, target)
-    case = Case(record=record, target=target, champion=champion, request=request)
+    case = GateInput(record=record, target=target, champion=champion, request=request)
     return PromotionPlan(
         model=moved,
         version=version,
@@ -97,7 +97,7 @@ def plan_promotion(*, project: Project, model: str, number: int, target: Target)
         stage_now=stage_of(record, rules),
         replaces=champion.number if champion and champion.pk != record.pk else None,
         gates=judge(case, gates),
-        request=request if _waits_for(request, gates) else None,
+        request=request if _awaits_approval(request, gates) else None,
         sequence=sequence,
     )
 
@@ -113,7 +113,7 @@ def _as_moved(details: ModelFacts, moves: list[Move]) -> ModelFacts:
     return replace(details, aliases=aliases)
 
 
-def _waits_for(request: PromotionRequest | None, gates: list[Gate]) -> bool:
+def _awaits_approval(request: PromotionRequest | None, gates: list[Gate]) -> bool:
     return request is not None and needs_approval(gates)
 
 
@@ -137,7 +137,7 @@ def _require_target(rules: ProjectRules, target: Target) -> None:
         )
 
 
-def standing_at(details: ModelFacts, line: ModelLine, target: Target) -> VersionRecord | None:
+def version_at_target(details: ModelFacts, line: ModelLine, target: Target) -> VersionRecord | None:
     """Return the present version at the target. For a stage, the one that entered last."""
     records = VersionRecord.objects.filter(line=line).select_related("line")
     if target.kind is TargetKind.ALIAS:
@@ -182,7 +182,7 @@ def promote(
     """
     plan = plan_promotion(project=project, model=model, number=number, target=target)
     if sequence is not None and sequence != plan.sequence:
-        raise _moved(model)
+        raise _promotion_conflict(model)
     if plan.is_there:
         raise Conflict(plan.sentence, code="already_there", next_step="Nothing to do.")
     closed = [gate for gate in plan.gates if not gate.passed]
@@ -192,14 +192,14 @@ def promote(
         require_maintainer(project, by, to="pass closed gates")
     reason = override_reason if closed else None
     with transaction.atomic():
-        move = _take_place(plan, by, reason)
+        move = _write_move(plan, by, reason)
         if archive_replaced:
             _archive(plan, by)
-        tell_on_commit(plan.record.line)
+        sync_on_commit(plan.record.line)
     return move
 
 
-def _moved(model: str) -> Conflict:
+def _promotion_conflict(model: str) -> Conflict:
     return Conflict(
         f"Somebody else has just moved a version of {model}.",
         code="promotion_lost",
@@ -218,16 +218,16 @@ def _refused(plan: PromotionPlan, closed: list[GateResult]) -> Conflict:
     )
 
 
-def _take_place(plan: PromotionPlan, by: Actor, override_reason: str | None) -> Move:
+def _write_move(plan: PromotionPlan, by: Actor, override_reason: str | None) -> Move:
     """Write the move. `advance` serializes this part: concurrent promotions wait or lose."""
     line = plan.record.line
     if not ModelLine.objects.advance(line.pk, plan.sequence):
-        raise _moved(plan.model.name)
+        raise _promotion_conflict(plan.model.name)
     if rules_of(line.project).revision != plan.rules.revision:
-        raise _moved(plan.model.name)
+        raise _promotion_conflict(plan.model.name)
     request = plan.request if override_reason is None else None
     if request and not PromotionRequest.objects.move(request.pk, RequestState.USED):
-        raise _moved(plan.model.name)
+        raise _promotion_conflict(plan.model.name)
     move = Move.objects.create(
         line=line,
         sequence=plan.sequence + 1,
@@ -271,7 +271,7 @@ def _archive(plan: PromotionPlan, by: Actor) -> None:
     if replaced.stage == last:
         return
     if not ModelLine.objects.advance(line.pk, plan.sequence + 1):
-        raise _moved(plan.model.name)
+        raise _promotion_conflict(plan.model.name)
     Move.objects.create(
         line=line,
         sequence=plan.sequence + 2,
@@ -289,7 +289,7 @@ def remove_alias(*, project: Project, model: str, alias: str, by: Actor) -> Move
 
     Only a maintainer may remove an alias that gates protect.
     """
-    details = find_told(project, model)
+    details = find_synced_model(project, model)
     line = ensure_line(project, details)
     # Read before MLflow's table: any later change increments it.
     sequence = ModelLine.objects.values_list("sequence", flat=True).get(pk=line.pk)
@@ -300,7 +300,7 @@ def remove_alias(*, project: Project, model: str, alias: str, by: Actor) -> Move
         require_maintainer(project, by, to=f"remove the protected alias {alias}")
     with transaction.atomic():
         if not ModelLine.objects.advance(line.pk, sequence):
-            raise _moved(model)
+            raise _promotion_conflict(model)
         move = Move.objects.create(
             line=line,
             sequence=sequence + 1,
@@ -317,5 +317,5 @@ def remove_alias(*, project: Project, model: str, alias: str, by: Actor) -> Move
             project=project,
             before={"alias": alias, "version": at},
         )
-        tell_on_commit(line)
+        sync_on_commit(line)
     return move

@@ -34,7 +34,7 @@ def _now_ms() -> int:
 
 def register_model(*, project: Project, spec: ModelIn, by: Actor) -> ModelFacts:
     """Create a registered model. Raises Conflict if a model or a prompt has the name."""
-    if not _make_model(project, spec.name, spec.description, spec.tags):
+    if not _insert_model(project, spec.name, spec.description, spec.tags):
         raise Conflict(
             f"A registered model or prompt named {spec.name} already exists.",
             code="name_taken",
@@ -47,7 +47,7 @@ def register_model(*, project: Project, spec: ModelIn, by: Actor) -> ModelFacts:
     return details
 
 
-def _make_model(project: Project, name: str, note: str, tags: Mapping[str, str]) -> bool:
+def _insert_model(project: Project, name: str, note: str, tags: Mapping[str, str]) -> bool:
     """Insert a model. Returns False if the name is taken."""
     now = _now_ms()
     try:
@@ -91,13 +91,13 @@ def register_version(*, project: Project, model: str, spec: VersionIn, by: Actor
             next_step="Log the model under a shorter name.",
         )
     require_files(project.pk, spec.source, location)
-    if not _make_model(project, model, "", {}):
+    if not _insert_model(project, model, "", {}):
         _refuse_prompt(project, model)
     number = _insert_version(project, model, spec, location, run_id)
     version = find_version(project.pk, model, number)
     with transaction.atomic():
         record = ensure_record(project, find_model(project.pk, model), version, author=by.user)
-        _keep_given(record, spec)
+        _store_declared(record, spec)
         audit.record(
             "model.register",
             kind="model_version",
@@ -109,7 +109,7 @@ def register_version(*, project: Project, model: str, spec: VersionIn, by: Actor
     return version
 
 
-def _keep_given(record: VersionRecord, requested: VersionIn) -> None:
+def _store_declared(record: VersionRecord, requested: VersionIn) -> None:
     """Store the stated format, signature and batching. The files are then read again."""
     if requested.batching is not None:
         VersionRecord.objects.filter(pk=record.pk).update(given_batching=requested.batching.value)

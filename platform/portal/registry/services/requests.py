@@ -15,7 +15,7 @@ from portal.registry.services.promotions import plan_promotion
 from slipway.schemas.registry import RequestState, Verdict
 
 
-def ask_approval(
+def request_approval(
     *, project: Project, model: str, number: int, target: Target, by: Actor, note: str = ""
 ) -> PromotionRequest:
     """Request the approval of a promotion. Raises Conflict if it was requested already."""

@@ -21,7 +21,7 @@ def set_budget(*, by: User, spec: BudgetIn) -> Budget:
     Raises NotFound for what is not visible, Forbidden without the right, Conflict when there is
     such a budget already.
     """
-    project, team, person = _whom(by, spec)
+    project, team, person = _resolve_scope(by, spec)
     budget = Budget(
         project=project,
         team=team,
@@ -131,7 +131,9 @@ def _not_allowed() -> Forbidden:
     )
 
 
-def _whom(by: User, requested: BudgetIn) -> tuple[Project | None, Team | None, User | None]:
+def _resolve_scope(
+    by: User, requested: BudgetIn
+) -> tuple[Project | None, Team | None, User | None]:
     given = [item for item in (requested.project, requested.team, requested.person) if item]
     if len(given) != 1:
         raise InvalidInput(

@@ -15,7 +15,7 @@ log = structlog.get_logger(__name__)
 
 
 @contextmanager
-def telling_of_outages(place: str, kind: type[Exception] = OSError) -> Iterator[None]:
+def report_outages(place: str, kind: type[Exception] = OSError) -> Iterator[None]:
     """Turn errors of that kind into Unavailable, with the reason in the log. BytesMissing passes.
 
     Wrap calls to the store alone, never the reading of an upload: a client that disconnects is no
@@ -59,7 +59,7 @@ class FsspecStore:
 
     def outages(self) -> AbstractContextManager[None]:
         """Translate outages in calls to the store."""
-        return telling_of_outages(self.place, self._outage)
+        return report_outages(self.place, self._outage)
 
 
 def checked(key: str) -> str:

@@ -38,7 +38,7 @@ class ArchiveTooLarge(TooLarge):
     default_code = "archive_too_large"
 
 
-def shown(name: str) -> str:
+def quote_name(name: str) -> str:
     """Return the name of a member for a message."""
     return repr(name if len(name) <= 100 else f"{name[:100]}…")
 
@@ -46,7 +46,7 @@ def shown(name: str) -> str:
 def unsafe(name: str, why: str) -> UnsafeArchive:
     """Describe a member that must not be unpacked."""
     return UnsafeArchive(
-        f"The archive's member {shown(name)} {why}; nothing was unpacked.",
+        f"The archive's member {quote_name(name)} {why}; nothing was unpacked.",
         field="archive",
         next_step="Pack the archive again from plain files and folders, without this member.",
     )

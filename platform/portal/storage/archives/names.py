@@ -3,8 +3,8 @@
 import re
 import unicodedata
 
-from portal.storage.archives.limits import ArchiveLimits, shown, too_large, unsafe
-from slipway.schemas.names import unfit_character
+from portal.storage.archives.limits import ArchiveLimits, quote_name, too_large, unsafe
+from slipway.schemas.names import forbidden_name_character
 
 Parts = tuple[str, ...]
 _DRIVE = re.compile(r"\A[A-Za-z]:")
@@ -16,7 +16,7 @@ def parts_of(name: str, limits: ArchiveLimits) -> Parts:
     Raises UnsafeArchive for a name that leads, or could lead on some system, out of the folder it
     is unpacked in, and TooLarge for one that is too long or too deep.
     """
-    bad = unfit_character(name)
+    bad = forbidden_name_character(name)
     if bad is not None:
         raise unsafe(name, f"has the character U+{ord(bad):04X} in its name")
     if "\\" in name:
@@ -44,7 +44,7 @@ def parts_of(name: str, limits: ArchiveLimits) -> Parts:
     return parts
 
 
-class Places:
+class PathIndex:
     """Paths taken so far, compared as the least careful file system would compare them.
 
     Two members that differ in case or in Unicode's normal form alone are one file on some systems.
@@ -75,6 +75,6 @@ class Places:
             return
         known_path, known_is_folder = known
         if known_path != path:
-            raise unsafe(name, f"is the same file as {shown(known_path)} on some systems")
+            raise unsafe(name, f"is the same file as {quote_name(known_path)} on some systems")
         if not (known_is_folder and is_folder):
             raise unsafe(name, "is in the archive twice")

@@ -10,7 +10,7 @@ from pathlib import Path
 from portal.core.errors import Conflict
 from portal.storage.archives.limits import ArchiveLimits, unsafe
 from portal.storage.archives.members import PIECE_BYTES
-from portal.storage.archives.names import Parts, Places, parts_of
+from portal.storage.archives.names import Parts, PathIndex, parts_of
 from portal.storage.archives.tar import BLOCK
 
 _RECORD_BYTES = 20 * BLOCK
@@ -43,7 +43,7 @@ def _tar(folder: Path, limits: ArchiveLimits) -> Iterator[bytes]:
     size_bytes = 0
     descriptor = os.open(folder, _FOLDER_FLAGS)
     try:
-        for piece in _walk(descriptor, (), Places(limits), limits):
+        for piece in _walk(descriptor, (), PathIndex(limits), limits):
             size_bytes += len(piece)
             yield piece
     finally:
@@ -52,7 +52,7 @@ def _tar(folder: Path, limits: ArchiveLimits) -> Iterator[bytes]:
     yield bytes(end + -(size_bytes + end) % _RECORD_BYTES)
 
 
-def _walk(folder: int, above: Parts, places: Places, limits: ArchiveLimits) -> Iterator[bytes]:
+def _walk(folder: int, above: Parts, places: PathIndex, limits: ArchiveLimits) -> Iterator[bytes]:
     """Yield the headers and contents of everything below an open folder."""
     for name in sorted(os.listdir(folder), key=os.fsencode):
         parts = (*above, name)

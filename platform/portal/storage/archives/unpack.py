@@ -11,10 +11,10 @@ from tempfile import TemporaryFile
 from typing import BinaryIO
 
 from portal.core.errors import Conflict
-from portal.storage.adapters.fsspec_store import telling_of_outages
+from portal.storage.adapters.fsspec_store import report_outages
 from portal.storage.archives.limits import ArchiveLimits, broken, too_large
 from portal.storage.archives.members import Member
-from portal.storage.archives.names import Parts, Places, parts_of
+from portal.storage.archives.names import Parts, PathIndex, parts_of
 from portal.storage.archives.tar import BLOCK, read_tar
 from portal.storage.archives.zip import read_zip
 from portal.storage.models import StoredFile
@@ -39,7 +39,7 @@ def unpack_file(
     """Unpack a stored file as `unpack` does, through a nameless file beside `into`."""
     with TemporaryFile(dir=into.parent) as spool:
         for chunk in open_file(file=file):
-            with telling_of_outages(str(into.parent)):
+            with report_outages(str(into.parent)):
                 spool.write(chunk)
         spool.seek(0)
         return unpack(spool, into=into, limits=limits)
@@ -54,7 +54,7 @@ def unpack(source: BinaryIO, *, into: Path, limits: ArchiveLimits = _DEFAULTS) -
     """
     draft = _Draft(into)
     try:
-        places = Places(limits)
+        places = PathIndex(limits)
         files, size_bytes = 0, 0
         for member in _members(source, limits):
             parts = parts_of(member.name, limits)
@@ -96,7 +96,7 @@ class _Draft:
         self._into = into
         self._refuse_existing()
         self._path = into.parent / f".{into.name[:100]}.{secrets.token_hex(8)}.draft"
-        with telling_of_outages(str(into.parent)):
+        with report_outages(str(into.parent)):
             self._path.mkdir(mode=0o700)
             # The open folders of the last member, outermost first: its siblings come next.
             self._open: list[tuple[str, int]] = [("", os.open(self._path, _FOLDER_FLAGS))]
@@ -118,14 +118,14 @@ class _Draft:
         folder = self._enter(parts[:-1])
         mode = 0o755 if member.is_executable else 0o644
         size_bytes = 0
-        with telling_of_outages(str(self._into.parent)):
+        with report_outages(str(self._into.parent)):
             descriptor = os.open(parts[-1], _FILE_FLAGS, mode, dir_fd=folder)
         with os.fdopen(descriptor, "wb", buffering=0) as file:
             for piece in member.pieces:
                 size_bytes += len(piece)
                 if size_bytes > limits.member_bytes:
                     raise too_large(f"contains a file of more than {limits.member_bytes} bytes")
-                with telling_of_outages(str(self._into.parent)):
+                with report_outages(str(self._into.parent)):
                     _write_all(file.fileno(), piece)
         return size_bytes
 
@@ -137,7 +137,7 @@ class _Draft:
                 break
             kept += 1
         self._close(keep=kept + 1)
-        with telling_of_outages(str(self._into.parent)):
+        with report_outages(str(self._into.parent)):
             for part in parts[kept:]:
                 above = self._open[-1][1]
                 with suppress(FileExistsError):
@@ -152,7 +152,7 @@ class _Draft:
     def publish(self) -> None:
         """Give the folder its name."""
         self._refuse_existing()
-        with telling_of_outages(str(self._into.parent)):
+        with report_outages(str(self._into.parent)):
             os.fchmod(self._open[0][1], 0o755)
             self._close()
             self._path.rename(self._into)

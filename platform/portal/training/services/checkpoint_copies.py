@@ -14,7 +14,7 @@ from portal.core import clock
 from portal.core.errors import Conflict, InvalidInput, NotFound, SlipwayError, TooLarge
 from portal.storage.models import StoredFile
 from portal.storage.ports import StoredBytes, UploadDeclaration
-from portal.storage.services import discard_bytes, keep_file, open_file, receive_bytes
+from portal.storage.services import add_file, discard_bytes, open_file, receive_bytes
 from portal.training.models import Checkpoint, Job
 from portal.workloads.lifecycle import ENDS
 from portal.workloads.models import Lease, Workload
@@ -53,7 +53,7 @@ def newest_copy(*, workload_id: str) -> StoredCheckpoint | None:
     return StoredCheckpoint(step=details[0], size_bytes=details[1] or 0, digest=details[2] or "")
 
 
-def take_copy(
+def store_copy(
     *,
     node: Node,
     task_id: str,
@@ -68,11 +68,11 @@ def take_copy(
     has ended or has a newer one. Raises TooLarge, and InvalidInput for what is no whole checkpoint.
     """
     job = _job_of(node, task_id, epoch, step)
-    _require_wanted(job, step)
+    _require_copy_needed(job, step)
     receiver = Receiver(step, limit_bytes=limit_bytes())
     try:
         stored = receive_bytes(
-            chunks=_checked(chunks, receiver),
+            chunks=_validate_stream(chunks, receiver),
             promised=UploadDeclaration(size_bytes=size_bytes),
             limit_bytes=limit_bytes() + _PACKING_BYTES,
         )
@@ -85,13 +85,13 @@ def take_copy(
             next_step="Send the files of one checkpoint as listed in its manifest.",
         ) from error
     try:
-        _keep(node, task_id, epoch, step, receiver.size_bytes, stored)
+        _record_copy(node, task_id, epoch, step, receiver.size_bytes, stored)
     except SlipwayError:
         discard_bytes(stored)
         raise
 
 
-def _checked(chunks: Iterable[bytes], receiver: Receiver) -> Iterator[bytes]:
+def _validate_stream(chunks: Iterable[bytes], receiver: Receiver) -> Iterator[bytes]:
     """Pass a stream on while it is a checkpoint."""
     for chunk in chunks:
         receiver.feed(chunk)
@@ -100,16 +100,16 @@ def _checked(chunks: Iterable[bytes], receiver: Receiver) -> Iterator[bytes]:
 
 
 @transaction.atomic
-def _keep(
+def _record_copy(
     node: Node, task_id: str, epoch: int, step: int, size_bytes: int, stored: StoredBytes
 ) -> None:
     """Make received bytes the copy of the job, unless something has changed meanwhile."""
     workload = locked(_job_of(node, task_id, epoch, step).pk)
     assert workload is not None  # noqa: S101  (workloads are never deleted)
     job = _job_of(node, task_id, epoch, step)
-    _require_wanted(job, step)
+    _require_copy_needed(job, step)
     _drop_copies(job.pk)
-    file = keep_file(
+    file = add_file(
         project=workload.project,
         by=workload.submitted_by,
         name=f"checkpoint-{job.pk}-{step}.tar",
@@ -141,7 +141,7 @@ def _job_of(node: Node, task_id: str, epoch: int, step: int) -> Job:
     return job
 
 
-def _require_wanted(job: Job, step: int) -> None:
+def _require_copy_needed(job: Job, step: int) -> None:
     if job.workload.status in ENDS and not is_resumable(job.workload):
         raise Conflict(
             "The job has ended and needs no more checkpoints.",
@@ -176,7 +176,7 @@ def _too_large_text(step: int, size_bytes: int) -> str:
     )
 
 
-def why_not_copied(job: Job, *, attempt: int, step: int, size_bytes: int) -> str:
+def oversize_note(job: Job, *, attempt: int, step: int, size_bytes: int) -> str:
     """Return a line for the history when a checkpoint is the first of an attempt that is too large.
 
     Call it before the checkpoint is noted.
@@ -201,7 +201,7 @@ def copy_for(*, node: Node, task_id: str, epoch: int, step: int) -> tuple[Iterat
     return open_file(file=file), file.blob.size_bytes
 
 
-def tell_where_it_goes_on(*, workload_id: str) -> None:
+def record_resume_step(*, workload_id: str) -> None:
     """Record in the history of a job that lost its node from which step it resumes."""
     with transaction.atomic():
         workload = locked(workload_id)
@@ -210,10 +210,10 @@ def tell_where_it_goes_on(*, workload_id: str) -> None:
         saved = Checkpoint.objects.filter(job=workload_id).order_by("-step")
         newest, copied = saved.first(), saved.copied().first()
         if newest is not None:
-            add_event(workload, kind="checkpoint", message=_going_on(newest, copied))
+            add_event(workload, kind="checkpoint", message=_resume_message(newest, copied))
 
 
-def _going_on(newest: Checkpoint, copied: Checkpoint | None) -> str:
+def _resume_message(newest: Checkpoint, copied: Checkpoint | None) -> str:
     if copied is not None and copied.step == newest.step:
         return f"It continues from step {copied.step}: that checkpoint is in the store."
     alone = (
@@ -227,7 +227,7 @@ def _going_on(newest: Checkpoint, copied: Checkpoint | None) -> str:
     return f"{alone} Unless nodes share their storage, it continues from step {copied.step}."
 
 
-def drop_unneeded() -> int:
+def delete_unneeded() -> int:
     """Delete the copies of jobs that will not resume. Returns the number of jobs."""
     ended = Workload.objects.filter(state__in=ENDS).exclude(
         state=WorkloadState.STOPPED, reason=ReasonCode.BUDGET

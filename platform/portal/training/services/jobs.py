@@ -116,7 +116,7 @@ def quote_job(*, project: Project, spec: JobIn) -> Quote:
             would_wait=True,
             explanation=f"{error.message} {error.next_step or ''}".strip(),
         )
-    waits, why = _wait_of(project, tier, spec)
+    waits, why = _estimate_wait(project, tier, spec)
     return Quote(nano_usd_per_hour=price, can_ever_run=True, would_wait=waits, explanation=why)
 
 
@@ -288,7 +288,7 @@ def _parent(project: Project, workload_id: str | None) -> Workload | None:
     return workload
 
 
-def _wait_of(project: Project, tier: Tier, requested: JobIn) -> tuple[bool, str]:
+def _estimate_wait(project: Project, tier: Tier, requested: JobIn) -> tuple[bool, str]:
     """Return whether a job submitted now would wait, and why."""
     ahead = (
         Workload.objects.queued().filter(project=project, priority__gte=requested.priority).count()

@@ -3,23 +3,23 @@
 from datetime import datetime
 
 from portal.training.models import Checkpoint, Job
-from portal.training.services.checkpoint_copies import why_not_copied
+from portal.training.services.checkpoint_copies import oversize_note
 from slipway.schemas.agent import SavedCheckpoint, TakenStrategy, TaskReport
 
 MAX_CHECKPOINTS = 1000
 
 
-def keep_report(*, workload_id: str, attempt: int, report: TaskReport, at: datetime) -> str:
-    """Accept a report. See `portal.workloads.ports.ReportKeeper`."""
+def accept_report(*, workload_id: str, attempt: int, report: TaskReport, at: datetime) -> str:
+    """Accept a report. See `portal.workloads.ports.ReportHandler`."""
     job = Job.objects.filter(pk=workload_id).first()
     if job is None:
         return ""
     if report.checkpoint is not None:
-        return _keep_checkpoint(job, attempt, report.checkpoint, at)
-    return "" if report.strategy is None else _keep_strategy(job, report.strategy)
+        return _record_checkpoint(job, attempt, report.checkpoint, at)
+    return "" if report.strategy is None else _record_strategy(job, report.strategy)
 
 
-def _keep_checkpoint(job: Job, attempt: int, saved: SavedCheckpoint, at: datetime) -> str:
+def _record_checkpoint(job: Job, attempt: int, saved: SavedCheckpoint, at: datetime) -> str:
     """Record a checkpoint, and delete those the job's retention rule has removed.
 
     Steps grow within an attempt, so one below what is known of it comes late and says nothing new.
@@ -27,7 +27,7 @@ def _keep_checkpoint(job: Job, attempt: int, saved: SavedCheckpoint, at: datetim
     checkpoints = Checkpoint.objects.filter(job=job)
     if checkpoints.filter(attempt=attempt, step__gt=saved.step).exists():
         return ""
-    line = why_not_copied(job, attempt=attempt, step=saved.step, size_bytes=saved.size_bytes)
+    line = oversize_note(job, attempt=attempt, step=saved.step, size_bytes=saved.size_bytes)
     known = checkpoints.filter(step=saved.step, attempt=attempt)
     if not known.update(size_bytes=saved.size_bytes, is_on_node=True):
         details = {"attempt": attempt, "size_bytes": saved.size_bytes, "is_on_node": True}
@@ -42,7 +42,7 @@ def _keep_checkpoint(job: Job, attempt: int, saved: SavedCheckpoint, at: datetim
     return line
 
 
-def _keep_strategy(job: Job, taken: TakenStrategy) -> str:
+def _record_strategy(job: Job, taken: TakenStrategy) -> str:
     """Record the training strategy if it changed. Returns a line for the history, or "" (none)."""
     if (job.strategy_taken, job.strategy_reason) == (taken.word, taken.reason):
         return ""

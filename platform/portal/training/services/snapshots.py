@@ -8,17 +8,17 @@ from portal.accounts.models import Project, User
 from portal.core.errors import InvalidInput, TooLarge
 from portal.storage.backend import blob_store
 from portal.storage.ports import StoredBytes, UploadDeclaration
-from portal.storage.services import discard_bytes, keep_file, receive_bytes
-from portal.training.file_index import is_among, marks_of, names_in
+from portal.storage.services import add_file, discard_bytes, receive_bytes
+from portal.training.file_index import contains_name, marks_of, names_in
 from portal.training.models import Snapshot
 from slipway.schemas.notebook import SUFFIX, script_name
-from slipway.schemas.truncation import name_some, shorten_name
+from slipway.schemas.truncation import join_names, shorten_name
 
 MAX_SNAPSHOT_BYTES = 500 * 1024**2
 _SUGGESTED = 20
 
 
-def take_in(
+def ingest_snapshot(
     *, project: Project, by: User, chunks: Iterable[bytes], promised: UploadDeclaration
 ) -> Snapshot:
     """Store a stream of bytes as a snapshot. The same bytes are the same snapshot of the project.
@@ -33,7 +33,7 @@ def take_in(
         chunks=_bounded(chunks), promised=promised, limit_bytes=MAX_SNAPSHOT_BYTES
     )
     try:
-        return keep_snapshot(project=project, by=by, stored=stored)
+        return store_snapshot(project=project, by=by, stored=stored)
     except BaseException:
         discard_bytes(stored)
         raise
@@ -49,7 +49,7 @@ def _bounded(chunks: Iterable[bytes]) -> Iterable[bytes]:
         yield chunk
 
 
-def keep_snapshot(*, project: Project, by: User, stored: StoredBytes) -> Snapshot:
+def store_snapshot(*, project: Project, by: User, stored: StoredBytes) -> Snapshot:
     """Make received bytes a snapshot of the project. Call it outside a transaction.
 
     Raises InvalidInput for what is no archive of code.
@@ -61,7 +61,7 @@ def keep_snapshot(*, project: Project, by: User, stored: StoredBytes) -> Snapsho
     # Read from the store before the transaction, because the store may be far away.
     names = names_in(blob_store().read(stored.key, start=0, length=stored.size_bytes))
     with transaction.atomic():
-        file = keep_file(
+        file = add_file(
             project=project, by=by, name=f"snapshot-{stored.sha256[:12]}.tar", stored=stored
         )
         snapshot, fresh = Snapshot.objects.get_or_create(
@@ -89,19 +89,19 @@ def snapshot_of(project: Project, digest: str) -> Snapshot | None:
 def require_script(snapshot: Snapshot, script: str, *, ranks: int = 1) -> None:
     """Raise InvalidInput when the snapshot has no such file, or it is a notebook for many ranks."""
     marks = bytes(snapshot.marks)
-    if script.endswith(SUFFIX) and ranks > 1 and is_among(script, marks):
+    if script.endswith(SUFFIX) and ranks > 1 and contains_name(script, marks):
         made = script_name(script)
         raise InvalidInput(
             f"{script} is a notebook, which runs as one process; {ranks} were requested.",
             code="notebook_on_many_ranks",
             field="script",
             next_step=f"Use {made}, the script of its cells."
-            if is_among(made, marks)
+            if contains_name(made, marks)
             else "Use one node and one process, or submit it with `slipway train`.",
         )
-    if is_among(script, marks):
+    if contains_name(script, marks):
         return
-    near = name_some([shorten_name(name, 200) for name in snapshot.scripts], 5)
+    near = join_names([shorten_name(name, 200) for name in snapshot.scripts], 5)
     raise InvalidInput(
         f"The snapshot has no {script}.",
         code="no_such_script",

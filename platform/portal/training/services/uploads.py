@@ -13,7 +13,7 @@ from portal.storage.archives.unpack import unpack
 from portal.storage.ports import UploadDeclaration
 from portal.storage.services import clean_file_name
 from portal.training.models import Snapshot
-from portal.training.services.snapshots import MAX_SNAPSHOT_BYTES, take_in
+from portal.training.services.snapshots import MAX_SNAPSHOT_BYTES, ingest_snapshot
 from slipway.schemas.notebook import SUFFIX, NotebookError, script_name, script_of
 
 _LIMITS = ArchiveLimits(
@@ -24,7 +24,7 @@ _TAR_MARK_AT, _TAR_MARK = 257, b"ustar"
 _ARCHIVES = (b"PK\x03\x04", b"PK\x05\x06", b"\x1f\x8b")
 
 
-def take_upload(*, project: Project, by: User, name: str, chunks: Iterable[bytes]) -> Snapshot:
+def ingest_upload(*, project: Project, by: User, name: str, chunks: Iterable[bytes]) -> Snapshot:
     """Make an uploaded file a snapshot: a Python script, a notebook, or a .zip, .tar or .tar.gz.
 
     What an archive holds in one folder alone becomes the root, so that scripts have the paths they
@@ -33,8 +33,8 @@ def take_upload(*, project: Project, by: User, name: str, chunks: Iterable[bytes
     """
     try:
         with TemporaryDirectory(prefix="slipway-code-") as scratch:
-            folder = _unfolded(Path(scratch), clean_file_name(name), chunks)
-            return take_in(
+            folder = _unpack(Path(scratch), clean_file_name(name), chunks)
+            return ingest_snapshot(
                 project=project,
                 by=by,
                 chunks=pack(folder, compressed=False, limits=_LIMITS),
@@ -45,7 +45,7 @@ def take_upload(*, project: Project, by: User, name: str, chunks: Iterable[bytes
         raise
 
 
-def _unfolded(scratch: Path, name: str, chunks: Iterable[bytes]) -> Path:
+def _unpack(scratch: Path, name: str, chunks: Iterable[bytes]) -> Path:
     """Return a folder with the code as it is to run."""
     received, code = scratch / "upload", scratch / "code"
     _write(received, chunks)

@@ -22,7 +22,7 @@ from portal.core.text import clean_name
 PASSWORD_HINT = "At least 10 characters; not a common password, not your name."  # noqa: S105
 
 
-def _plain(form: forms.Form) -> None:
+def _remove_placeholders(form: forms.Form) -> None:
     """Remove the placeholders, which repeat the labels."""
     for field in form.fields.values():
         field.widget.attrs.pop("placeholder", None)
@@ -51,7 +51,7 @@ class SignIn(LoginForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        _plain(self)
+        _remove_placeholders(self)
         self.fields["login"].widget.attrs |= {"autofocus": True, "autocomplete": "username"}
         self.fields["password"].help_text = ""
 
@@ -64,7 +64,7 @@ class Join(SignupForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        _plain(self)
+        _remove_placeholders(self)
         self.fields["email"].disabled = True
         self.fields["email"].help_text = "The address that was invited."
         self.fields["name"].widget.attrs["autofocus"] = True
@@ -96,7 +96,7 @@ class ChangePassword(ChangePasswordForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        _plain(self)
+        _remove_placeholders(self)
         del self.fields["password2"]
         self.fields["oldpassword"].label = "Current password"
         self.fields["oldpassword"].help_text = ""
@@ -110,23 +110,23 @@ class ChangePassword(ChangePasswordForm):
             end_access(user=self.user, tokens=self.cleaned_data["end_tokens"])
 
 
-class AskReset(ResetPasswordForm):
+class ResetRequestForm(ResetPasswordForm):
     """The address to send the link to."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        _plain(self)
+        _remove_placeholders(self)
         self.fields["email"].widget.attrs["autofocus"] = True
 
 
-class Reset(ResetPasswordKeyForm):
+class NewPasswordForm(ResetPasswordKeyForm):
     """The new password, once."""
 
     end_tokens = EndTokens(initial=True)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        _plain(self)
+        _remove_placeholders(self)
         del self.fields["password2"]
         self.fields["password1"].label = "New password"
         self.fields["password1"].help_text = PASSWORD_HINT

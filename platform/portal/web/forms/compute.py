@@ -9,7 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 from portal.accounts.models import Project, Team
 from portal.accounts.models.tenancy import Group
 from portal.compute.resources import GIB, Amount
-from portal.core.validation_messages import predicate_of_fault
+from portal.core.validation_messages import validation_predicate
 from slipway.schemas.money import parse_dollars
 from slipway.schemas.workloads import Labels
 
@@ -131,7 +131,7 @@ class NewTier(forms.Form):
             return _LABELS.validate_python({key.strip(): value.strip() for key, _, value in pairs})
         except ValidationError as error:
             raise forms.ValidationError(
-                f"A label {predicate_of_fault(error.errors()[0])}."
+                f"A label {validation_predicate(error.errors()[0])}."
             ) from error
 
     def clean(self) -> dict[str, Any]:

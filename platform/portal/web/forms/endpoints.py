@@ -5,7 +5,7 @@ from typing import Any
 from django import forms
 from pydantic import ValidationError
 
-from portal.core.validation_messages import predicate_of_fault
+from portal.core.validation_messages import validation_predicate
 from slipway.schemas.base import RequestSchema
 from slipway.schemas.endpoints import (
     EndpointChange,
@@ -42,13 +42,13 @@ _FALLBACK_LABEL = "When no replica of a revision with traffic is ready"
 _FALLBACK_HELP = "Responses of a standby have the header x-slipway-fallback."
 
 
-def put_faults(form: forms.Form, error: ValidationError, names: dict[str, str]) -> None:
+def add_schema_errors(form: forms.Form, error: ValidationError, names: dict[str, str]) -> None:
     """Add a schema's validation errors to their fields. `names` maps its names to fields."""
     for fault in error.errors():
         place = ".".join(str(part) for part in fault["loc"])
         field = names.get(place, place)
         known = field if field in form.fields else None
-        form.add_error(known, f"This {predicate_of_fault(fault)}.")
+        form.add_error(known, f"This {validation_predicate(fault)}.")
 
 
 class SchemaForm(forms.Form):
@@ -68,7 +68,7 @@ class SchemaForm(forms.Form):
             try:
                 self.wanted = self.facts(data)
             except ValidationError as error:
-                put_faults(self, error, self.names)
+                add_schema_errors(self, error, self.names)
         return data
 
 
@@ -340,7 +340,7 @@ class NewKeyForm(SchemaForm):
         )
 
 
-class Because(forms.Form):
+class ReasonForm(forms.Form):
     """Reason for a rollback or a pause."""
 
     reason = forms.CharField(

@@ -156,7 +156,7 @@ class Invite(forms.Form):
         return Role(self.cleaned_data["role"])
 
 
-class GiveRole(forms.Form):
+class MemberRoleForm(forms.Form):
     """The new role of a member."""
 
     role = forms.ChoiceField(choices=[(role.value, role.value) for role in Role])

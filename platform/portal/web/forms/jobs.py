@@ -9,9 +9,9 @@ from pydantic import ValidationError
 
 from portal.accounts.models import Project
 from portal.core.errors import SlipwayError
-from portal.core.validation_messages import predicate_of_fault
+from portal.core.validation_messages import validation_predicate
 from portal.training.models import Job, Snapshot
-from portal.web.forms.submission import words_of
+from portal.web.forms.submission import error_text
 from portal.web.shortlist import Shortlist, shortlist
 from portal.workloads.specs import RunSpec
 from slipway.schemas.backends import BACKENDS, DEFAULT_BACKEND
@@ -197,7 +197,7 @@ class NewJob(forms.Form):
         except ValidationError as error:
             for fault in error.errors():
                 field = str(fault["loc"][0]) if fault["loc"] else ""
-                message = f"This {predicate_of_fault(fault)}."
+                message = f"This {validation_predicate(fault)}."
                 self.add_error(field if field in self.fields else None, message)
         return data
 
@@ -213,7 +213,7 @@ class NewJob(forms.Form):
 
     def refuse_code(self, error: SlipwayError) -> None:
         """Show the error of an upload next to the choice of code."""
-        self.add_error("snapshot", words_of(error))
+        self.add_error("snapshot", error_text(error))
 
 
 def pairs(texts: list[str]) -> dict[str, str]:
@@ -250,7 +250,7 @@ def fresh(tier: str) -> dict[str, Any]:
     }
 
 
-def same_as(job: Job) -> dict[str, Any]:
+def clone_initial(job: Job) -> dict[str, Any]:
     """Return the initial values for a clone: the job as it was submitted."""
     workload = job.workload
     return {

@@ -5,7 +5,7 @@ from typing import Any
 from django import forms
 from pydantic import ValidationError
 
-from portal.core.validation_messages import predicate_of_fault
+from portal.core.validation_messages import validation_predicate
 from slipway.schemas.registry import TargetGates, TargetKind
 from slipway.schemas.serving import BatchingMode
 
@@ -204,12 +204,12 @@ class Gates(forms.Form):
                 field = str(fault["loc"][-1])
                 message = "Use a reference such as digits:3."
                 if field != "dataset":
-                    message = f"This {predicate_of_fault(fault)}."
+                    message = f"This {validation_predicate(fault)}."
                 self.add_error(field if field in self.fields else None, message)
         return data
 
 
-def gates_as_sent(target: TargetGates) -> dict[str, Any]:
+def gates_form_initial(target: TargetGates) -> dict[str, Any]:
     """Return the initial values of the form for a target's gates."""
     result: dict[str, Any] = {"kind": target.kind.value, "name": target.name}
     for gate in target.gates:

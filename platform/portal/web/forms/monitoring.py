@@ -96,7 +96,7 @@ class LabelUpload(forms.Form):
     )
 
 
-class AsData(forms.Form):
+class SelectionForm(forms.Form):
     """Predictions with labels as the next version of a dataset."""
 
     dataset = forms.CharField(

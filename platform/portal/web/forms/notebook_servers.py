@@ -5,7 +5,7 @@ from typing import Any
 from django import forms
 from pydantic import ValidationError
 
-from portal.core.validation_messages import predicate_of_fault
+from portal.core.validation_messages import validation_predicate
 from slipway.schemas.notebook_servers import WORKDAYS, ServerEdit, ServerIn, Weekday
 
 _TEXT = {"autocomplete": "off", "spellcheck": "false"}
@@ -64,7 +64,7 @@ class ServerTimes(forms.Form):
         """Show validation errors of a schema next to their fields."""
         for fault in error.errors():
             field = str(fault["loc"][0]) if fault["loc"] else ""
-            message = f"This {predicate_of_fault(fault)}."
+            message = f"This {validation_predicate(fault)}."
             self.add_error(field if field in self.fields else None, message)
 
 

@@ -6,7 +6,7 @@ from django import forms
 from django.http import QueryDict
 from pydantic import ValidationError
 
-from portal.core.validation_messages import predicate_of_fault
+from portal.core.validation_messages import validation_predicate
 from portal.notebooks.models import NotebookVersion
 from portal.notebooks.services.files_runs import NotebookRunRequest
 from portal.web.forms.jobs import pairs
@@ -84,7 +84,7 @@ class RunNotebook(forms.Form):
         except ValidationError as error:
             for fault in error.errors():
                 field = str(fault["loc"][0]) if fault["loc"] else ""
-                message = f"This {predicate_of_fault(fault)}."
+                message = f"This {validation_predicate(fault)}."
                 self.add_error(field if field in self.fields else None, message)
             return data
         self.wish = NotebookRunRequest(

@@ -30,7 +30,7 @@ SCOPE_MEANINGS = {
 TOKEN_DAYS = ((7, "7 days"), (30, "30 days"), (90, "90 days"), (180, "180 days"), (365, "1 year"))
 
 
-def _shown(scope: Scope) -> SafeString:
+def _scope_label(scope: Scope) -> SafeString:
     return format_html("{} <code>{}</code>", SCOPE_MEANINGS.get(scope, ""), scope.value)
 
 
@@ -68,7 +68,7 @@ class NewTokenForm(forms.Form):
         self.fields["scopes"] = forms.MultipleChoiceField(
             label="Scopes",
             widget=forms.CheckboxSelectMultiple(attrs={"class": "form-check-input"}),
-            choices=[(scope.value, _shown(scope)) for scope in offered],
+            choices=[(scope.value, _scope_label(scope)) for scope in offered],
         )
         self.projects = {p.slug: p for p in projects.live().order_by("name")}
         choices = [("", "All your projects, including future ones")]
@@ -88,7 +88,7 @@ class NewTokenForm(forms.Form):
         return self.projects.get(self.cleaned_data["project"])
 
 
-def asked_for(query: dict[str, str]) -> dict[str, Any]:
+def token_form_initial(query: dict[str, str]) -> dict[str, Any]:
     """Read what a link such as `?name=cli-laptop&scopes=projects:read,tokens:read` fills in."""
     known = {scope.value for scope in Scope}
     scopes = [scope for scope in query.get("scopes", "").split(",") if scope in known]
@@ -125,7 +125,7 @@ class WriteSecret(forms.Form):
         return str(self.cleaned_data["value"]).replace("\r\n", "\n")
 
 
-class HandOver(forms.Form):
+class HandOverForm(forms.Form):
     """New owner of everything whose last owner is a suspended person."""
 
     hand_over_to = forms.EmailField(

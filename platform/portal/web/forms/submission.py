@@ -14,7 +14,7 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
-class Done(Generic[Result]):
+class FormResult(Generic[Result]):
     """Result of a form that was carried out. `result` is the return value of the service."""
 
     result: Result
@@ -25,9 +25,9 @@ def sent(request: HttpRequest) -> QueryDict | None:
     return request.POST if request.method == "POST" else None
 
 
-def carry_out(
+def submit_form(
     request: HttpRequest, form: forms.Form, service: Callable[[dict[str, Any]], Result]
-) -> Done[Result] | None:
+) -> FormResult[Result] | None:
     """Call `service` with the clean data of a sent form.
 
     Returns None when nothing was sent, or when the form or the service refuses: then the refusal
@@ -36,7 +36,7 @@ def carry_out(
     if request.method != "POST" or not form.is_valid():
         return None
     try:
-        return Done(service(form.cleaned_data))
+        return FormResult(service(form.cleaned_data))
     except (NotFound, Unauthenticated):
         raise
     except SlipwayError as error:
@@ -44,25 +44,25 @@ def carry_out(
         return None
 
 
-def one_click(request: HttpRequest, service: Callable[[], Result]) -> Done[Result] | None:
+def one_click(request: HttpRequest, service: Callable[[], Result]) -> FormResult[Result] | None:
     """Call `service` for a button. Errors become messages, as there is no form to show them."""
     try:
-        return Done(service())
+        return FormResult(service())
     except (NotFound, Unauthenticated):
         raise
     except SlipwayError as error:
-        messages.error(request, words_of(error))
+        messages.error(request, error_text(error))
         return None
 
 
-def words_of(error: SlipwayError) -> str:
+def error_text(error: SlipwayError) -> str:
     """Return the message of an error, followed by its next step."""
     return " ".join(filter(None, (error.message, error.next_step)))
 
 
 def refuse(form: forms.Form, error: SlipwayError) -> None:
     """Show an error next to its field, or on top of a form that has no such field."""
-    form.add_error(error.field if error.field in form.fields else None, words_of(error))
+    form.add_error(error.field if error.field in form.fields else None, error_text(error))
 
 
 def status_of(form: forms.Form) -> int:

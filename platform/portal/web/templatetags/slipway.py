@@ -17,8 +17,8 @@ from portal.accounts.models import AuditEvent, User
 from portal.accounts.models.tenancy import Group
 from portal.compute.resources import Amount, amount_text, memory_text
 from portal.core import clock
-from portal.web.audit_messages import sentence_of
-from portal.web.dates import exact, in_words, lasting
+from portal.web.audit_messages import describe_event
+from portal.web.dates import exact, lasting, relative_time
 from portal.web.icons import svg
 from portal.web.jobs import JobStatus
 from portal.web.list_query import NEWEST
@@ -47,7 +47,7 @@ def when(moment: datetime | None, otherwise: str = "never") -> SafeString:
         '<time datetime="{}" title="{}" data-relative>{}</time>',
         moment.isoformat(),
         exact(moment),
-        in_words(moment, clock.now()),
+        relative_time(moment, clock.now()),
     )
 
 
@@ -68,7 +68,7 @@ def tint(text: str) -> int:
 @register.filter
 def sentence(event: AuditEvent) -> str:
     """Return an audit event as a sentence."""
-    return sentence_of(event)
+    return describe_event(event)
 
 
 @register.filter
@@ -82,18 +82,21 @@ def facts(states: Mapping[str, Any] | None) -> list[tuple[str, str]]:
 def _fact(key: str, value: Any) -> tuple[str, str]:
     if key.endswith("nano_usd") and isinstance(value, int):
         return key.removesuffix("nano_usd").replace("_", " ").strip() or "amount", dollars(value)
-    return key.replace("_", " "), _shown(value)
+    return key.replace("_", " "), _format_audit_value(value)
 
 
-def _shown(value: Any) -> str:
+def _format_audit_value(value: Any) -> str:
     if value is None or value == "":
         return "nothing"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list):
-        return ", ".join(map(_shown, value)) or "nothing"
+        return ", ".join(map(_format_audit_value, value)) or "nothing"
     if isinstance(value, dict):
-        return ", ".join(f"{key} {_shown(part)}" for key, part in value.items()) or "nothing"
+        return (
+            ", ".join(f"{key} {_format_audit_value(part)}" for key, part in value.items())
+            or "nothing"
+        )
     if isinstance(value, str) and _MOMENT.fullmatch(value):
         return exact(datetime.fromisoformat(value))
     return str(value)
@@ -126,7 +129,7 @@ def live(topics: str, region: str, also: str = "") -> SafeString:
         "live:{} from:body delay:150ms",
         ((topic.strip(),) for topic in f"{topics},stale".split(",")),
     )
-    return _anew(triggers, region, also)
+    return _reload_attributes(triggers, region, also)
 
 
 @register.simple_tag
@@ -135,11 +138,11 @@ def polls(seconds: int, region: str, also: str = "") -> SafeString:
 
     Put it inside the region, and leave it out once nothing changes any more.
     """
-    asking = _anew(format_html("every {}s", seconds), region, also)
+    asking = _reload_attributes(format_html("every {}s", seconds), region, also)
     return format_html("<span hidden {}></span>", asking)
 
 
-def _anew(triggers: SafeString, region: str, also: str) -> SafeString:
+def _reload_attributes(triggers: SafeString, region: str, also: str) -> SafeString:
     others = [f"#{other.strip()}:outerMorph" for other in also.split(",") if other]
     return format_html(
         'hx-get="" hx-trigger="{}" hx-select="#{}" hx-target="#{}" hx-swap="outerMorph"{}',

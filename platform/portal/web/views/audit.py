@@ -14,7 +14,7 @@ from portal.accounts.models.audit import AuditQuerySet
 from portal.accounts.principal import require_principal
 from portal.core.policy import guarded_by
 from portal.web.audit_messages import KINDS, VERBS
-from portal.web.list_query import day, listing, word
+from portal.web.list_query import day, listing, search_parameter
 from slipway.schemas.accounts import Role, Scope
 
 FILTERS = ("actor", "verb", "target_kind", "since", "until")
@@ -56,7 +56,7 @@ def _page(
     **confined: str,
 ) -> HttpResponse:
     since, until = day(request, "since"), day(request, "until", end=True)
-    texts = {name: word(request, name) for name in FILTERS[:3]}
+    texts = {name: search_parameter(request, name) for name in FILTERS[:3]}
     events_queryset = events.matching(since=since, until=until, **texts)
     dates = {"since": since and since.isoformat(), "until": until and until.isoformat()}
     values_by_name = {name: value for name, value in (texts | confined | dates).items() if value}
@@ -64,14 +64,14 @@ def _page(
     context = {
         "listing": listing(request, events_queryset, filters=FILTERS),
         "kinds": KINDS,
-        "verbs": [(verb, _words_of(verb)) for verb in VERBS],
+        "verbs": [(verb, _verb_label(verb)) for verb in VERBS],
         "csv_url": f"{export}?{urlencode({**values_by_name, 'format': 'csv'})}",
         "jsonl_url": f"{export}?{urlencode({**values_by_name, 'format': 'jsonl'})}",
     }
     return render(request, template, context | where)
 
 
-def _words_of(verb: str) -> str:
+def _verb_label(verb: str) -> str:
     """Write what was done for people to choose: `endpoint_key.revoke` as `Endpoint key: revoke`."""
     kind, _, done = verb.replace("_", " ").partition(".")
     return f"{kind.capitalize()}: {done.replace('.', ' ')}"

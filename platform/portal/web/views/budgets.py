@@ -23,9 +23,9 @@ from portal.spend.services.budgets import (
     remove_budget,
     set_budget,
 )
-from portal.web.confirmation import Question, ask
+from portal.web.confirmation import Confirmation, show_confirmation
 from portal.web.forms.spend import ChangeBudget, Override, SetBudget
-from portal.web.forms.submission import carry_out, sent, status_of
+from portal.web.forms.submission import sent, status_of, submit_form
 from portal.web.list_query import listing
 from portal.web.shortlist import Shortlist, shortlist
 from portal.workloads.models import Workload
@@ -45,7 +45,9 @@ def budgets(request: HttpRequest) -> HttpResponse:
     """List the budgets that concern the person, and set one."""
     principal = require_principal(request)
     form = SetBudget(sent(request), initial={"group": request.GET.get("group", "")[:48]})
-    done = carry_out(request, form, lambda data: set_budget(by=principal.user, spec=data["wanted"]))
+    done = submit_form(
+        request, form, lambda data: set_budget(by=principal.user, spec=data["wanted"])
+    )
     if done:
         messages.success(request, f"Budget of {done.result.scope_name} set.")
         return redirect("budget", done.result.pk)
@@ -85,9 +87,9 @@ def budget(request: HttpRequest, budget: str) -> HttpResponse:
     )
     override = Override(sent(request) if asks == "override" else None)
     done = (
-        carry_out(request, override, lambda data: _override(budget_row, user, data))
+        submit_form(request, override, lambda data: _override(budget_row, user, data))
         if asks == "override"
-        else carry_out(request, change, lambda data: _change(budget_row, user, data))
+        else submit_form(request, change, lambda data: _change(budget_row, user, data))
     )
     if done:
         messages.success(request, "Budget changed.")
@@ -160,7 +162,7 @@ def budget_delete(request: HttpRequest, budget: str) -> HttpResponse:
         remove_budget(budget=budget_row, by=require_principal(request).user)
         messages.success(request, f"{budget_row.scope_name} no longer has this limit.")
         return redirect("budgets")
-    question = Question(
+    question = Confirmation(
         title=f"Remove the budget of {budget_row.scope_name}?",
         effects=(
             "This budget no longer refuses or stops work.",
@@ -170,4 +172,4 @@ def budget_delete(request: HttpRequest, budget: str) -> HttpResponse:
         back=reverse("budget", args=[budget_row.pk]),
         **_WHERE,
     )
-    return ask(request, question)
+    return show_confirmation(request, question)

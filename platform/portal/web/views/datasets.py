@@ -23,17 +23,17 @@ from portal.datasets.services.datasets import (
 from portal.datasets.services.drafts import commit_draft, open_draft
 from portal.datasets.services.uses import jobs_reading, uses_of
 from portal.monitoring.lineage import origin_of
-from portal.web.confirmation import Question, ask
+from portal.web.confirmation import Confirmation, show_confirmation
 from portal.web.dataset_settings import form_context, settings_of
 from portal.web.datasets import (
     changes_of,
     previewed,
     ready_versions,
-    shown_tables,
+    table_views,
 )
 from portal.web.forms.datasets import NewDataset
-from portal.web.forms.submission import carry_out, one_click, sent, status_of
-from portal.web.list_query import listing, word
+from portal.web.forms.submission import one_click, sent, status_of, submit_form
+from portal.web.list_query import listing, search_parameter
 from portal.web.shortlist import Shortlist, shortlist
 from portal.web.urls_for import address_of
 from slipway.schemas.accounts import Role, Scope
@@ -56,7 +56,7 @@ def _may_write(request: HttpRequest) -> bool:
 def project_datasets(request: HttpRequest, project: str) -> HttpResponse:
     """List the datasets, newest first unless asked otherwise."""
     everything = Dataset.objects.of_project(gated_project(request))
-    datasets = everything.current().matching(word(request, "q")).with_totals()
+    datasets = everything.current().matching(search_parameter(request, "q")).with_totals()
     context = {
         "listing": listing(request, datasets, sorts={"name": "name"}),
         "deleted": shortlist(everything.can_be_restored(), DELETED_SHOWN),
@@ -76,7 +76,7 @@ def project_dataset_new(request: HttpRequest, project: str) -> HttpResponse:
     def make(data: dict[str, Any]) -> Version:
         return open_draft(dataset=create_dataset(project=project_row, by=by, **data), by=by)
 
-    done = carry_out(request, form, make)
+    done = submit_form(request, form, make)
     if done:
         return redirect(_page(done.result))
     context = {"form": form, **_WHERE}
@@ -127,7 +127,7 @@ def project_dataset_version(
     """Show a version, or the draft it is to become."""
     version_row = gated_version(request)
     files = version_row.entries.files().order_by("path")
-    text = word(request, "q")
+    text = search_parameter(request, "q")
     files = files.filter(path__icontains=text) if text else files
     listed = shortlist(files, FILES_SHOWN)
     context = {
@@ -143,9 +143,11 @@ def project_dataset_version(
         return render(request, "web/datasets/draft.html", context)
     uses = uses_of(version_row)
     context |= {
-        "tables": shown_tables(version_row),
-        "preview": previewed(version_row, word(request, "table"), word(request, "rows")),
-        "changes": changes_of(version_row, word(request, "since")),
+        "tables": table_views(version_row),
+        "preview": previewed(
+            version_row, search_parameter(request, "table"), search_parameter(request, "rows")
+        ),
+        "changes": changes_of(version_row, search_parameter(request, "since")),
         "others": ready_versions(version_row.dataset).exclude(pk=version_row.pk),
         "uses": uses,
         "uses_left_out": version_row.uses.count() - len(uses),
@@ -183,7 +185,7 @@ def project_dataset_delete(request: HttpRequest, project: str, dataset: str) -> 
         messages.success(request, f"{dataset_row.name} deleted. You can restore it below.")
         return redirect(address_of(dataset_row.project, "datasets"))
     count = ready_versions(dataset_row).count()
-    question = Question(
+    question = Confirmation(
         title=f"Delete the dataset {dataset_row.name}?",
         effects=(
             f"Its {count} version{'' if count == 1 else 's'} will no longer be readable by jobs.",
@@ -193,7 +195,7 @@ def project_dataset_delete(request: HttpRequest, project: str, dataset: str) -> 
         back=back,
         **_WHERE,
     )
-    return ask(request, question)
+    return show_confirmation(request, question)
 
 
 @guarded_by(VersionRole(Role.CONTRIBUTOR, Scope.FILES_WRITE))
@@ -210,7 +212,7 @@ def project_dataset_version_delete(
             messages.success(request, message if version_row.number else "Draft deleted.")
         return redirect(back)
     jobs = jobs_reading(version_row)
-    question = Question(
+    question = Confirmation(
         title=f"Delete {version_row.reference}?" if version_row.number else "Delete this draft?",
         effects=(
             f"{jobs} job{'' if jobs == 1 else 's'} can then no longer be reproduced.",
@@ -222,7 +224,7 @@ def project_dataset_version_delete(
         back=back,
         **_WHERE,
     )
-    return ask(request, question)
+    return show_confirmation(request, question)
 
 
 @guarded_by(DatasetRole(Role.CONTRIBUTOR, Scope.FILES_WRITE, deleted=True))

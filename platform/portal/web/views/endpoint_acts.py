@@ -20,14 +20,14 @@ from portal.endpoints.services.endpoints import (
     resume_endpoint,
 )
 from portal.endpoints.services.promotions import promote, roll_back
-from portal.endpoints.services.queries import standing_of
+from portal.endpoints.services.queries import endpoint_status
 from portal.endpoints.services.trial_request import try_out
 from portal.registry.catalog import list_models
-from portal.web.confirmation import Question, ask
+from portal.web.confirmation import Confirmation, show_confirmation
 from portal.web.endpoints import current_of
-from portal.web.forms.endpoints import Because, ChangedEndpoint, NewRollout, Trial
-from portal.web.forms.submission import carry_out, one_click, sent, status_of
-from portal.web.list_query import word
+from portal.web.forms.endpoints import ChangedEndpoint, NewRollout, ReasonForm, Trial
+from portal.web.forms.submission import one_click, sent, status_of, submit_form
+from portal.web.list_query import search_parameter
 from portal.web.urls_for import address_of
 from portal.web.views.endpoints import CHANGE, WHERE
 from slipway.schemas.endpoints import LimitsIn, Promote, RollbackRules
@@ -39,7 +39,7 @@ _MOST_SHOWN = 100_000
 _MOST_NUMBER = 2**31 - 1
 
 
-def _back(endpoint: Endpoint) -> str:
+def _endpoint_url(endpoint: Endpoint) -> str:
     return address_of(endpoint.project, "endpoint", endpoint.name)
 
 
@@ -48,17 +48,17 @@ def _back(endpoint: Endpoint) -> str:
 def project_endpoint_promote(request: HttpRequest, project: str, endpoint: str) -> HttpResponse:
     """Show what a promotion would change and cost, and do it by the chosen plan."""
     endpoint_row, by = gated_endpoint(request), require_principal(request).user
-    standing = standing_of(endpoint_row)
+    standing = endpoint_status(endpoint_row)
     newest = current_of(standing)
     current = newest if newest is not None and newest.weight else None
     given = {
-        "model": word(request, "model") or (newest.model if newest else ""),
-        "version": word(request, "version"),
+        "model": search_parameter(request, "model") or (newest.model if newest else ""),
+        "version": search_parameter(request, "version"),
     }
     form = NewRollout(sent(request), initial=given)
     if current is None:
         form.offer_all_at_once()
-    done = carry_out(
+    done = submit_form(
         request, form, lambda _: promote(endpoint=endpoint_row, by=by, spec=form.wanted)
     )
     if done:
@@ -66,7 +66,7 @@ def project_endpoint_promote(request: HttpRequest, project: str, endpoint: str) 
         messages.success(
             request, f"Revision {number} is starting; traffic will shift according to the plan."
         )
-        return redirect(_back(endpoint_row))
+        return redirect(_endpoint_url(endpoint_row))
     rate = endpoint_row.tier.nano_usd_per_hour
     context = {
         "endpoint": endpoint_row,
@@ -94,7 +94,7 @@ def project_endpoint_return(
     requested = Promote(revision=number)
     if one_click(request, lambda: promote(endpoint=endpoint_row, by=by, spec=requested)):
         messages.success(request, f"Revision {number} is starting again.")
-    return redirect(_back(endpoint_row))
+    return redirect(_endpoint_url(endpoint_row))
 
 
 @guarded_by(CHANGE)
@@ -104,7 +104,7 @@ def project_endpoint_rollback(request: HttpRequest, project: str, endpoint: str)
     endpoint_row, by = gated_endpoint(request), require_principal(request).user
     if one_click(request, lambda: roll_back(endpoint=endpoint_row, by=by)):
         messages.success(request, "Rolling back to the previous revision.")
-    return redirect(_back(endpoint_row))
+    return redirect(_endpoint_url(endpoint_row))
 
 
 @guarded_by(CHANGE)
@@ -112,27 +112,27 @@ def project_endpoint_rollback(request: HttpRequest, project: str, endpoint: str)
 def project_endpoint_pause(request: HttpRequest, project: str, endpoint: str) -> HttpResponse:
     """Ask for the reason, then pause."""
     endpoint_row, by = gated_endpoint(request), require_principal(request).user
-    form = Because(sent(request))
-    done = carry_out(
+    form = ReasonForm(sent(request))
+    done = submit_form(
         request,
         form,
         lambda data: pause_endpoint(endpoint=endpoint_row, by=by, reason=data["reason"]),
     )
     if done:
         messages.success(request, f"{endpoint_row.name} paused.")
-        return redirect(_back(endpoint_row))
-    question = Question(
+        return redirect(_endpoint_url(endpoint_row))
+    question = Confirmation(
         title=f"Pause {endpoint_row.name}?",
         effects=(
             "Requests get 503 with the reason until somebody resumes the endpoint.",
             "Its replicas stop, so it costs nothing. Resuming takes as long as a start.",
         ),
         button="Pause the endpoint",
-        back=_back(endpoint_row),
+        back=_endpoint_url(endpoint_row),
         room="projects",
         section="endpoints",
     )
-    return ask(request, question, form)
+    return show_confirmation(request, question, form)
 
 
 @guarded_by(CHANGE)
@@ -142,7 +142,7 @@ def project_endpoint_resume(request: HttpRequest, project: str, endpoint: str) -
     endpoint_row, by = gated_endpoint(request), require_principal(request).user
     if one_click(request, lambda: resume_endpoint(endpoint=endpoint_row, by=by)):
         messages.success(request, f"{endpoint_row.name} is starting its replicas again.")
-    return redirect(_back(endpoint_row))
+    return redirect(_endpoint_url(endpoint_row))
 
 
 @guarded_by(CHANGE)
@@ -161,15 +161,15 @@ def project_endpoint_delete(request: HttpRequest, project: str, endpoint: str) -
         "Its replicas complete open requests and stop; after that it costs nothing.",
         "The model, the captured predictions and past costs are retained.",
     )
-    question = Question(
+    question = Confirmation(
         title=f"Delete {endpoint_row.name}?",
         effects=effects,
         button="Delete the endpoint",
-        back=_back(endpoint_row),
+        back=_endpoint_url(endpoint_row),
         room="projects",
         section="endpoints",
     )
-    return ask(request, question)
+    return show_confirmation(request, question)
 
 
 @guarded_by(CHANGE)
@@ -177,19 +177,19 @@ def project_endpoint_delete(request: HttpRequest, project: str, endpoint: str) -
 def project_endpoint_change(request: HttpRequest, project: str, endpoint: str) -> HttpResponse:
     """Change replicas, limits, rules of rollback and recording while it serves."""
     endpoint_row, by = gated_endpoint(request), require_principal(request).user
-    form = ChangedEndpoint(sent(request), initial=_standing(endpoint_row))
-    done = carry_out(
+    form = ChangedEndpoint(sent(request), initial=_form_initial(endpoint_row))
+    done = submit_form(
         request, form, lambda _: change_endpoint(endpoint=endpoint_row, by=by, change=form.wanted)
     )
     if done:
         messages.success(request, "The change takes effect within seconds.")
-        return redirect(_back(endpoint_row))
+        return redirect(_endpoint_url(endpoint_row))
     context = {"endpoint": endpoint_row, "form": form}
     status = status_of(form)
     return render(request, "web/endpoints/change.html", context | WHERE, status=status)
 
 
-def _standing(endpoint: Endpoint) -> dict[str, object]:
+def _form_initial(endpoint: Endpoint) -> dict[str, object]:
     """Return the initial values of the form that changes the endpoint."""
     limits = LimitsIn.model_validate(endpoint.limits)
     rules = RollbackRules.model_validate(endpoint.rules)
@@ -216,7 +216,7 @@ def project_endpoint_try(request: HttpRequest, project: str, endpoint: str) -> H
     """Send a request through the gateway and show what came back."""
     endpoint_row, by = gated_endpoint(request), require_principal(request).user
     form = Trial(sent(request))
-    done = carry_out(
+    done = submit_form(
         request, form, lambda _: try_out(endpoint=endpoint_row, by=by, body=form.wanted.request)
     )
     context: dict[str, object] = {"endpoint": endpoint_row, "trial": form}

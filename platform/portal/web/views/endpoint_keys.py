@@ -10,11 +10,11 @@ from portal.core.errors import NotFound
 from portal.core.policy import guarded_by
 from portal.endpoints.gates import gated_endpoint
 from portal.endpoints.models import EndpointKey
-from portal.endpoints.services.keys import make_key, revoke_key
-from portal.web.confirmation import Question, ask
+from portal.endpoints.services.keys import create_key, revoke_key
+from portal.web.confirmation import Confirmation, show_confirmation
 from portal.web.endpoints import url_of
 from portal.web.forms.endpoints import NewKeyForm
-from portal.web.forms.submission import carry_out, one_click, sent, status_of
+from portal.web.forms.submission import one_click, sent, status_of, submit_form
 from portal.web.urls_for import address_of
 from portal.web.views.endpoints import CHANGE, WHERE
 
@@ -25,8 +25,8 @@ def project_endpoint_key_new(request: HttpRequest, project: str, endpoint: str) 
     """Create a key. Only this response shows it."""
     endpoint_row, by = gated_endpoint(request), require_principal(request).user
     form = NewKeyForm(sent(request))
-    done = carry_out(
-        request, form, lambda _: make_key(endpoint=endpoint_row, by=by, spec=form.wanted)
+    done = submit_form(
+        request, form, lambda _: create_key(endpoint=endpoint_row, by=by, spec=form.wanted)
     )
     context = {"endpoint": endpoint_row, "key_form": form, "url": url_of(endpoint_row)}
     if done:
@@ -51,7 +51,7 @@ def project_endpoint_key_revoke(
         if one_click(request, lambda: revoke_key(endpoint=endpoint_row, by=by, key_id=key)):
             messages.success(request, f"Key {endpoint_key.name} revoked.")
         return redirect(back)
-    question = Question(
+    question = Confirmation(
         title=f"Revoke the key {endpoint_key.name}?",
         effects=(
             (f"{endpoint_row.name} refuses requests with {endpoint_key.prefix}… within seconds."),
@@ -62,4 +62,4 @@ def project_endpoint_key_revoke(
         room="projects",
         section="endpoints",
     )
-    return ask(request, question)
+    return show_confirmation(request, question)

@@ -15,11 +15,11 @@ from portal.core.policy import guarded_by
 from portal.endpoints.services.endpoints import create_endpoint
 from portal.registry.catalog import list_models
 from portal.web.forms.endpoints import NewEndpoint
-from portal.web.forms.submission import carry_out, sent, status_of
-from portal.web.list_query import word
+from portal.web.forms.submission import sent, status_of, submit_form
+from portal.web.list_query import search_parameter
 from portal.web.views.endpoints import WHERE
 from portal.workloads.placement import Capacity
-from portal.workloads.scheduling import free_places, read_sites
+from portal.workloads.scheduling import free_task_slots, read_sites
 from slipway.schemas.accounts import Role, Scope
 
 _RUN = ProjectRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)
@@ -32,12 +32,12 @@ _MOST_REPLICAS = 1000
 def project_endpoint_new(request: HttpRequest, project: str) -> HttpResponse:
     """Show the form of a new endpoint, quote it, create it. The URL may name the model."""
     project_row, by = gated_project(request), require_principal(request).user
-    offered = _offered()
+    offered = _active_tiers()
     form = NewEndpoint(sent(request), initial=_initial(request, project_row, offered))
     asks_price = request.POST.get("do") == "quote"
     done = None
     if not asks_price:
-        done = carry_out(
+        done = submit_form(
             request, form, lambda _: create_endpoint(project=project_row, by=by, spec=form.wanted)
         )
     if done:
@@ -47,7 +47,7 @@ def project_endpoint_new(request: HttpRequest, project: str) -> HttpResponse:
     room = Capacity(read_sites())
     context = {
         "form": form,
-        "tiers": [(tier, free_places(room, project_row, tier)) for tier in offered],
+        "tiers": [(tier, free_task_slots(room, project_row, tier)) for tier in offered],
         "models": [item.name for item in list_models(project_row.pk, limit=100).items],
         **_priced(project_row, form),
     }
@@ -55,16 +55,16 @@ def project_endpoint_new(request: HttpRequest, project: str) -> HttpResponse:
     return render(request, "web/endpoints/new.html", context | WHERE, status=status)
 
 
-def _offered() -> list[Tier]:
+def _active_tiers() -> list[Tier]:
     return list(Tier.objects.offered())
 
 
 def _initial(request: HttpRequest, project: Project, offered: list[Tier]) -> dict[str, Any]:
-    model = word(request, "model")
+    model = search_parameter(request, "model")
     return {
         "model": model,
         "name": model.lower().replace("_", "-").replace(".", "-")[:48],
-        "version": word(request, "version"),
+        "version": search_parameter(request, "version"),
         "tier": offered[0].slug if offered else "",
         "min_replicas": 1,
         "max_replicas": 1,
@@ -100,7 +100,7 @@ def _priced(project: Project, form: NewEndpoint) -> dict[str, Any]:
             "most_an_hour": price * most,
             "least_a_month": price * least * _HOURS_A_MONTH,
             "most_a_month": price * most * _HOURS_A_MONTH,
-            "free": free_places(Capacity(read_sites()), project, tier),
+            "free": free_task_slots(Capacity(read_sites()), project, tier),
         }
     }
 

@@ -17,10 +17,10 @@ from portal.endpoints.incidents import recent_incidents
 from portal.endpoints.models import Endpoint, EndpointEvent, EndpointKey, Replica
 from portal.endpoints.services.queries import (
     EndpointStatus,
+    endpoint_status,
     nodes_of,
     replicas_of,
     rollouts_of,
-    standing_of,
     summaries_of,
 )
 from portal.endpoints.services.traffic import traffic_of
@@ -34,12 +34,12 @@ from portal.web.endpoints import (
     revisions_of,
     rollout_of,
     snippets_of,
+    state_label,
+    state_reason,
     url_of,
-    why_of,
-    word_of,
 )
 from portal.web.forms.endpoints import NewKeyForm, Trial
-from portal.web.list_query import listing, word
+from portal.web.list_query import listing, search_parameter
 from portal.web.shortlist import shortlist
 from portal.web.workloads import log_section
 from portal.workloads.explanations import Explainer
@@ -64,10 +64,11 @@ def project_endpoints(request: HttpRequest, project: str) -> HttpResponse:
     endpoints_queryset = Endpoint.objects.of_project(gated_project(request))
     state = request.GET.get("state", "")
     known = state if state in dict(STATES) else ""
-    endpoints = endpoints_queryset.matching(text=word(request, "q"), state=known)
+    endpoints = endpoints_queryset.matching(text=search_parameter(request, "q"), state=known)
     shown = listing(request, endpoints, sorts={"name": "name"}, filters=("q", "state"))
     rows = [
-        (it, word_of(it.endpoint), why_of(it.endpoint)) for it in summaries_of(shown.page.items)
+        (it, state_label(it.endpoint), state_reason(it.endpoint))
+        for it in summaries_of(shown.page.items)
     ]
     context = {
         "listing": shown,
@@ -83,7 +84,7 @@ def project_endpoints(request: HttpRequest, project: str) -> HttpResponse:
 def project_endpoint(request: HttpRequest, project: str, endpoint: str) -> HttpResponse:
     """Show one endpoint: status and reason, revisions, replicas, keys, limits, examples."""
     endpoint_row = gated_endpoint(request)
-    standing = standing_of(endpoint_row)
+    standing = endpoint_status(endpoint_row)
     context = page_of(standing, require_principal(request).user) | {
         "may_run": gated_role(request).at_least(Role.CONTRIBUTOR)
     }
@@ -111,8 +112,8 @@ def page_of(standing: EndpointStatus, viewer: User) -> dict[str, Any]:
     last = None if rollout else rollouts_of(endpoint).first()
     return {
         "endpoint": endpoint,
-        "state": word_of(endpoint),
-        "why": why_of(endpoint, lines),
+        "state": state_label(endpoint),
+        "why": state_reason(endpoint, lines),
         "url": url_of(endpoint),
         "standing": standing,
         "incidents": shortlist(recent_incidents(endpoint), INCIDENTS_SHOWN),
@@ -120,7 +121,7 @@ def page_of(standing: EndpointStatus, viewer: User) -> dict[str, Any]:
         "revisions": revisions_of(standing),
         "rollout": rollout_of(rollout) if rollout else None,
         "last_rollout": rollout_of(last) if last else None,
-        "may_go_back": _may_go_back(standing),
+        "may_go_back": _can_roll_back(standing),
         "replicas": [*living, *ended],
         "replicas_left_out": Replica.objects.filter(endpoint=endpoint).count()
         - len(living)
@@ -136,7 +137,7 @@ def page_of(standing: EndpointStatus, viewer: User) -> dict[str, Any]:
     }
 
 
-def _may_go_back(standing: EndpointStatus) -> bool:
+def _can_roll_back(standing: EndpointStatus) -> bool:
     """Return whether there is a revision to roll back to."""
     if standing.endpoint.state != "serving":
         return False

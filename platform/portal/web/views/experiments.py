@@ -14,20 +14,20 @@ from portal.accounts.models import Project
 from portal.compute.resources import memory_text
 from portal.core.errors import InvalidInput, NotFound
 from portal.core.policy import guarded_by
-from portal.experiments.factories import mlflow_answers, tracker
+from portal.experiments.factories import is_mlflow_reachable, tracker
 from portal.experiments.ports import ExperimentFacts, RunSearch, Stage
 from portal.experiments.services.deletion import (
     KEPT_DAYS,
     delete_experiment,
     delete_runs,
-    empty_bin,
+    empty_trash,
     restore_experiment,
     restore_runs,
 )
-from portal.web.confirmation import Question, ask
+from portal.web.confirmation import Confirmation, show_confirmation
 from portal.web.forms.submission import one_click
-from portal.web.list_query import word
-from portal.web.runs import moment, narrowed_to, number, view_of
+from portal.web.list_query import search_parameter
+from portal.web.runs import datetime_from_ms, group_query, number, view_of
 from portal.web.urls_for import address_of
 from slipway.schemas.accounts import Role, Scope
 
@@ -47,13 +47,17 @@ def project_experiments(request: HttpRequest, project: str) -> HttpResponse:
     """List the experiments, the one used last first."""
     project_row = gated_project(request)
     stage = _stage(request)
-    experiments = tracker().experiments(project_row.pk, stage=stage, text=word(request, "q"))
-    rows = [(it, moment(it.newest_ms), moment(it.created_ms)) for it in experiments]
+    experiments = tracker().experiments(
+        project_row.pk, stage=stage, text=search_parameter(request, "q")
+    )
+    rows = [
+        (it, datetime_from_ms(it.newest_ms), datetime_from_ms(it.created_ms)) for it in experiments
+    ]
     context = {
-        "mlflow_is_away": not mlflow_answers(),
+        "mlflow_is_away": not is_mlflow_reachable(),
         "rows": rows,
         "stage": stage,
-        "searched": word(request, "q"),
+        "searched": search_parameter(request, "q"),
         "runs_in_all": sum(it.runs for it in experiments),
         "may_change": gated_role(request).at_least(Role.CONTRIBUTOR),
         "may_destroy": gated_role(request).at_least(Role.MAINTAINER),
@@ -83,11 +87,16 @@ def _runs_page(request: HttpRequest, experiment: ExperimentFacts | None) -> Http
     project = gated_project(request)
     view = view_of(request, project.pk, [experiment.id] if experiment else [])
     context = {
-        "mlflow_is_away": not mlflow_answers(),
+        "mlflow_is_away": not is_mlflow_reachable(),
         "experiment": experiment,
         "view": view,
         "groups": [
-            (group, narrowed_to(view, group), moment(group.newest_ms), _means(group.means, view))
+            (
+                group,
+                group_query(view, group),
+                datetime_from_ms(group.newest_ms),
+                _mean_cells(group.means, view),
+            )
             for group in view.groups
         ],
         "names": [] if experiment else _names(project.pk),
@@ -99,7 +108,7 @@ def _runs_page(request: HttpRequest, experiment: ExperimentFacts | None) -> Http
     return render(request, "web/experiments/runs.html", context | _WHERE)
 
 
-def _means(means: dict[str, float], view: Any) -> list[str]:
+def _mean_cells(means: dict[str, float], view: Any) -> list[str]:
     metrics = [column.key for column in view.columns if column.kind == "metrics"]
     return [number(means[key]) if key in means else "" for key in metrics]
 
@@ -129,12 +138,14 @@ def project_columns(request: HttpRequest, project: str) -> HttpResponse:
 def project_runs_delete(request: HttpRequest, project: str) -> HttpResponse:
     """Move the chosen runs to the bin, and offer to undo it."""
     project_row = gated_project(request)
-    done = one_click(request, lambda: delete_runs(project=project_row, run_ids=_chosen(request)))
+    done = one_click(
+        request, lambda: delete_runs(project=project_row, run_ids=_chosen_runs(request))
+    )
     if done and done.result:
         request.session[_UNDO] = done.result
     if done:
-        _warn_of_others(request, len(done.result), "not active in this project")
-    return redirect(_back(request, project_row))
+        _warn_of_unchanged(request, len(done.result), "not active in this project")
+    return redirect(_return_url(request, project_row))
 
 
 @guarded_by(_CHANGE)
@@ -142,12 +153,14 @@ def project_runs_delete(request: HttpRequest, project: str) -> HttpResponse:
 def project_runs_restore(request: HttpRequest, project: str) -> HttpResponse:
     """Restore the chosen runs from the bin."""
     project_row = gated_project(request)
-    done = one_click(request, lambda: restore_runs(project=project_row, run_ids=_chosen(request)))
+    done = one_click(
+        request, lambda: restore_runs(project=project_row, run_ids=_chosen_runs(request))
+    )
     if done:
         count = len(done.result)
         messages.success(request, f"{count} run{'' if count == 1 else 's'} restored.")
-        _warn_of_others(request, count, "not in the trash, or its experiment is")
-    return redirect(_back(request, project_row))
+        _warn_of_unchanged(request, count, "not in the trash, or its experiment is")
+    return redirect(_return_url(request, project_row))
 
 
 @guarded_by(_CHANGE)
@@ -163,7 +176,7 @@ def project_experiment_delete(request: HttpRequest, project: str, experiment: in
         if done:
             messages.success(request, f"{requested.name} moved to the trash.")
         return redirect(address_of(project_row, "experiments"))
-    question = Question(
+    question = Confirmation(
         title=f"Move {requested.name} to the trash?",
         effects=(
             f"Its {requested.runs} run{'' if requested.runs == 1 else 's'} will be moved with it.",
@@ -174,7 +187,7 @@ def project_experiment_delete(request: HttpRequest, project: str, experiment: in
         room="projects",
         section="experiments",
     )
-    return ask(request, question)
+    return show_confirmation(request, question)
 
 
 @guarded_by(_CHANGE)
@@ -197,7 +210,7 @@ def project_bin_empty(request: HttpRequest, project: str) -> HttpResponse:
     project_row = gated_project(request)
     back = f"{reverse('project_runs', args=[project_row.slug])}?stage=deleted"
     if request.method == "POST":
-        done = one_click(request, lambda: empty_bin(project=project_row))
+        done = one_click(request, lambda: empty_trash(project=project_row))
         if done:
             freed = done.result
             messages.success(
@@ -206,7 +219,7 @@ def project_bin_empty(request: HttpRequest, project: str) -> HttpResponse:
                 f"file{'' if freed.files == 1 else 's'} and {_size(freed.size_bytes)} freed.",
             )
         return redirect(back)
-    question = Question(
+    question = Confirmation(
         title="Empty the trash?",
         effects=(
             (
@@ -221,7 +234,7 @@ def project_bin_empty(request: HttpRequest, project: str) -> HttpResponse:
         room="projects",
         section="experiments",
     )
-    return ask(request, question)
+    return show_confirmation(request, question)
 
 
 def _size(size_bytes: int) -> str:
@@ -240,7 +253,7 @@ def _experiment(project: Project, experiment_id: int) -> ExperimentFacts:
     raise NotFound
 
 
-def _chosen(request: HttpRequest) -> list[str]:
+def _chosen_runs(request: HttpRequest) -> list[str]:
     """Return the chosen runs. Raises InvalidInput where there are too many to change at once."""
     chosen = _sent_runs(request)
     if len(chosen) > MOST_RUNS:
@@ -256,7 +269,7 @@ def _sent_runs(request: HttpRequest) -> list[str]:
     return list(dict.fromkeys(request.POST.getlist("run")))
 
 
-def _warn_of_others(request: HttpRequest, changed: int, state: str) -> None:
+def _warn_of_unchanged(request: HttpRequest, changed: int, state: str) -> None:
     """Warn about the number of chosen runs that were not changed."""
     chosen = len(_sent_runs(request))
     if not chosen:
@@ -267,7 +280,7 @@ def _warn_of_others(request: HttpRequest, changed: int, state: str) -> None:
         messages.warning(request, f"{others} of the {chosen} selected runs {verb} {state}.")
 
 
-def _back(request: HttpRequest, project: Project) -> str:
+def _return_url(request: HttpRequest, project: Project) -> str:
     """Return the list the form was sent from, which it names by its experiment."""
     experiment = request.POST.get("experiment", "")
     if experiment.isascii() and experiment.isdigit() and len(experiment) < 11:

@@ -12,7 +12,7 @@ from portal.core.errors import Forbidden, NotFound, SlipwayError
 from portal.core.middleware import request_id_of
 
 
-class _Ours(SlipwayError):
+class _InternalError(SlipwayError):
     status = 500
     title = "Internal error"
 
@@ -68,7 +68,7 @@ def server_error(request: HttpRequest) -> HttpResponse:
     What others may have caused at the same moment is shown as what it is. The page asks neither
     the session nor the database, because they may be what is broken.
     """
-    error = raced(sys.exception()) or _Ours(
+    error = raced(sys.exception()) or _InternalError(
         "Something went wrong in Slipway. The error was logged with the request id.",
         next_step="Try again; if it happens again, send the request id to an administrator.",
     )

@@ -11,11 +11,11 @@ from portal.accounts.gates import SignedIn
 from portal.accounts.models import ApiToken, AuditEvent, Invitation, Project, User
 from portal.accounts.models.tenancy import roles_in
 from portal.accounts.principal import Principal, require_principal
-from portal.accounts.services.invitations import accept_own
+from portal.accounts.services.invitations import accept_without_link
 from portal.core.policy import guarded_by
 from portal.core.problems import current_problems
 from portal.web.activity import activity_of
-from portal.web.jobs import jobs_in_sight
+from portal.web.jobs import visible_jobs
 from portal.web.shortlist import Shortlist, shortlist
 from portal.web.urls_for import address_of
 from slipway.schemas.accounts import Role, Scope
@@ -44,7 +44,7 @@ def home_of(principal: Principal) -> dict[str, Any]:
     recent = AuditEvent.objects.visible_to(user).exclude(target_kind="user")
     steps = _first_steps(user, has_project=bool(projects))
     return {
-        **activity_of(user, jobs_in_sight(principal), principal.projects().live()),
+        **activity_of(user, visible_jobs(principal), principal.projects().live()),
         "projects": [(project, roles.get(project.pk)) for project in projects[:PROJECTS_SHOWN]],
         "more_projects": len(projects) > PROJECTS_SHOWN,
         "recent": recent.order_by("-pk")[:CHANGES_SHOWN],
@@ -53,12 +53,12 @@ def home_of(principal: Principal) -> dict[str, Any]:
         "steps": steps,
         "all_done": all(steps.values()),
         "first_project": projects[0] if projects else None,
-        "work_in": _first_to_work_in(projects, roles),
+        "work_in": _first_writable_project(projects, roles),
         "room": "home",
     }
 
 
-def _first_to_work_in(projects: list[Project], roles: dict[str, Role]) -> Project | None:
+def _first_writable_project(projects: list[Project], roles: dict[str, Role]) -> Project | None:
     """The newest project in which the person may start something."""
     held = ((project, roles.get(project.pk)) for project in projects)
     return next(
@@ -88,6 +88,6 @@ def _first_steps(user: User, *, has_project: bool) -> dict[str, bool]:
 def invitation_accept_own(request: HttpRequest, invitation: str) -> HttpResponse:
     """Accept an invitation made for one's own address, without its link."""
     user = require_principal(request).user
-    accepted = accept_own(invitation_id=invitation, by=user)
+    accepted = accept_without_link(invitation_id=invitation, by=user)
     messages.success(request, f"Welcome to {accepted.group.name}.")
     return redirect(address_of(accepted.group))

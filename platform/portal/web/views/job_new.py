@@ -18,14 +18,14 @@ from portal.core.policy import guarded_by
 from portal.spend.presenters import with_cost
 from portal.training.models import Job
 from portal.training.services.jobs import admission_request, quote_job, submit_job
-from portal.training.services.uploads import take_upload
-from portal.web.forms.jobs import STRATEGIES, NewJob, fresh, same_as
-from portal.web.forms.submission import carry_out, sent, status_of, words_of
+from portal.training.services.uploads import ingest_upload
+from portal.web.forms.jobs import STRATEGIES, NewJob, clone_initial, fresh
+from portal.web.forms.submission import error_text, sent, status_of, submit_form
 from portal.web.jobs import job_of
-from portal.web.list_query import word
+from portal.web.list_query import search_parameter
 from portal.web.urls_for import address_of
 from portal.workloads.placement import Capacity
-from portal.workloads.scheduling import free_places, read_sites
+from portal.workloads.scheduling import free_task_slots, read_sites
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.training import JobIn, Quote
 
@@ -49,7 +49,7 @@ def project_job_new(request: HttpRequest, project: str) -> HttpResponse:
     asks_price = request.POST.get("do") == "quote"
     done = None
     if not asks_price:
-        done = carry_out(request, form, lambda _: _submit(project_row, by, form))
+        done = submit_form(request, form, lambda _: _submit(project_row, by, form))
     if done:
         messages.success(request, f"{done.result.workload.name} submitted.")
         return redirect(address_of(project_row, "job", done.result.workload_id))
@@ -57,7 +57,7 @@ def project_job_new(request: HttpRequest, project: str) -> HttpResponse:
     context = {
         "form": form,
         "source": source,
-        "tiers": [(tier, free_places(room, project_row, tier)) for tier in offered],
+        "tiers": [(tier, free_task_slots(room, project_row, tier)) for tier in offered],
         "strategies": STRATEGIES.items(),
         **_priced(project_row, by, form),
     }
@@ -66,14 +66,14 @@ def project_job_new(request: HttpRequest, project: str) -> HttpResponse:
 
 
 def _source(request: HttpRequest, project: Project) -> Job | None:
-    requested = request.POST.get("from") or word(request, "from")
+    requested = request.POST.get("from") or search_parameter(request, "from")
     return job_of(project, requested) if requested else None
 
 
 def _form(
     request: HttpRequest, project: Project, source: Job | None, offered: list[Tier]
 ) -> NewJob:
-    initial = same_as(source) if source else fresh(offered[0].slug if offered else "")
+    initial = clone_initial(source) if source else fresh(offered[0].slug if offered else "")
     data, fault = _with_code(request, project)
     form = NewJob(data, project=project, source=source, initial=initial)
     if fault is not None:
@@ -89,7 +89,7 @@ def _with_code(
     if data is None or file is None:
         return data, None
     try:
-        snapshot = take_upload(
+        snapshot = ingest_upload(
             project=project,
             by=require_principal(request).user,
             name=file.name or "",
@@ -138,7 +138,7 @@ def _priced(project: Project, by: User, form: NewJob) -> dict[str, Any]:
             admission_request(project=project, by=by, spec=requested),
         )
     except SlipwayError as error:
-        return {"quote": None, "quote_fault": words_of(error), "meaning": meaning}
+        return {"quote": None, "quote_fault": error_text(error), "meaning": meaning}
     except (ValidationError, ValueError):  # the input is not complete yet
         return {"quote": None, "quote_fault": "", "meaning": meaning}
     most = round(quote.nano_usd_per_hour * hours) if hours else None
@@ -169,14 +169,14 @@ def _hours(form: NewJob) -> float | None:
 def project_job_code(request: HttpRequest, project: str) -> JsonResponse:
     """Accept a file as the body, for a form whose scripts upload it before the form is sent."""
     try:
-        snapshot = take_upload(
+        snapshot = ingest_upload(
             project=gated_project(request),
             by=require_principal(request).user,
-            name=word(request, "name"),
+            name=search_parameter(request, "name"),
             chunks=_arriving(request),
         )
     except SlipwayError as error:
-        return JsonResponse({"fault": words_of(error)}, status=error.status)
+        return JsonResponse({"fault": error_text(error)}, status=error.status)
     return JsonResponse(
         {"digest": snapshot.digest, "files": snapshot.files, "scripts": snapshot.scripts}
     )

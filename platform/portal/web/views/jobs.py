@@ -16,10 +16,10 @@ from portal.experiments.services.job_runs import run_of
 from portal.notebooks.models import NotebookRun
 from portal.training.models import Checkpoint, Job
 from portal.training.services.jobs import cancel_job, resume_job
-from portal.web.confirmation import Question, ask
+from portal.web.confirmation import Confirmation, show_confirmation
 from portal.web.forms.submission import one_click
-from portal.web.jobs import GROUPS, JobStatus, job_of, jobs_of, standing_of, standings_of
-from portal.web.list_query import listing, word
+from portal.web.jobs import GROUPS, JobStatus, job_of, job_status, job_statuses, jobs_of
+from portal.web.list_query import listing, search_parameter
 from portal.web.logs import tail_of
 from portal.web.shortlist import shortlist
 from portal.web.urls_for import address_of
@@ -43,13 +43,15 @@ _WHERE = {"room": "projects", "section": "jobs"}
 def project_jobs(request: HttpRequest, project: str) -> HttpResponse:
     """List the jobs, newest first unless asked otherwise."""
     project_row, viewer = gated_project(request), require_principal(request).user
-    jobs = jobs_of(project_row).matching(text=word(request, "q"), tier=word(request, "tier"))
+    jobs = jobs_of(project_row).matching(
+        text=search_parameter(request, "q"), tier=search_parameter(request, "tier")
+    )
     if request.GET.get("who") == "me":
         jobs = jobs.filter(workload__submitted_by=viewer)
     if request.GET.get("state") in GROUPS:
         jobs = jobs.filter(workload__state__in=GROUPS[request.GET["state"]][1])
     shown = listing(request, jobs, sorts=SORTS, filters=FILTERS)
-    rows = standings_of(shown.page.items, viewer, explains_first=True)
+    rows = job_statuses(shown.page.items, viewer, explains_first=True)
     context = {
         "listing": shown,
         "rows": rows,
@@ -66,7 +68,7 @@ def project_jobs(request: HttpRequest, project: str) -> HttpResponse:
 def project_job(request: HttpRequest, project: str, job: str) -> HttpResponse:
     """Show one job: status and reason, log, resource usage, and what was submitted."""
     project_row, viewer = gated_project(request), require_principal(request).user
-    standing = standing_of(job_of(project_row, job), viewer)
+    standing = job_status(job_of(project_row, job), viewer)
     context = page_of(standing) | {"may_run": gated_role(request).at_least(Role.CONTRIBUTOR)}
     if request.headers.get("HX-Request") != "true":  # a refresh of the state contains no log
         context |= tail_of(standing.workload, request)
@@ -135,12 +137,12 @@ def project_job_cancel(request: HttpRequest, project: str, job: str) -> HttpResp
         if one_click(request, lambda: cancel_job(job=job_row, by=by)):
             messages.success(request, f"{job_row.workload.name} is stopping.")
         return redirect(address_of(project_row, "job", job))
-    return ask(
-        request, _about_cancelling(standing_of(job_row, by), address_of(project_row, "job", job))
+    return show_confirmation(
+        request, _cancel_confirmation(job_status(job_row, by), address_of(project_row, "job", job))
     )
 
 
-def _about_cancelling(standing: JobStatus, back: str) -> Question:
+def _cancel_confirmation(standing: JobStatus, back: str) -> Confirmation:
     name = standing.workload.name
     effects = [f"{name} leaves the queue; nothing has run yet."]
     if standing.is_active:
@@ -155,7 +157,7 @@ def _about_cancelling(standing: JobStatus, back: str) -> Question:
         ]
     if standing.is_over:
         effects = [f"{name} has already ended, so this has no effect."]
-    return Question(
+    return Confirmation(
         title=f"Cancel {name}?",
         effects=(*effects, "To run it again, use Clone."),
         button="Cancel the job",

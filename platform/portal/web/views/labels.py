@@ -14,7 +14,7 @@ from portal.endpoints.gates import EndpointRole, gated_endpoint
 from portal.monitoring.services.label_uploads import label_by_file
 from portal.monitoring.services.labels import LabelCounts
 from portal.web.forms.monitoring import LabelUpload
-from portal.web.forms.submission import carry_out, sent, status_of
+from portal.web.forms.submission import sent, status_of, submit_form
 from slipway.schemas.accounts import Role, Scope
 
 _CHANGE = EndpointRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)
@@ -33,7 +33,7 @@ def project_endpoint_labels(request: HttpRequest, project: str, endpoint: str) -
             endpoint=endpoint_row, by=by, name=file.name or "labels.csv", chunks=file.chunks()
         )
 
-    done = carry_out(request, form, store)
+    done = submit_form(request, form, store)
     if done:
         counts = done.result
         parts = [

@@ -15,10 +15,10 @@ from portal.accounts.services import invitations, members
 from portal.accounts.services.invitations import NewInvitation
 from portal.core.errors import Forbidden, NotFound
 from portal.core.policy import guarded_by
-from portal.web.confirmation import Question, ask
-from portal.web.forms.groups import GiveRole, Invite
-from portal.web.forms.submission import carry_out, one_click, status_of
-from portal.web.list_query import listing, word
+from portal.web.confirmation import Confirmation, show_confirmation
+from portal.web.forms.groups import Invite, MemberRoleForm
+from portal.web.forms.submission import one_click, status_of, submit_form
+from portal.web.list_query import listing, search_parameter
 from portal.web.shortlist import shortlist
 from portal.web.urls_for import address_of, gated_group
 from slipway.schemas.accounts import Role, Scope
@@ -113,7 +113,9 @@ def _page(
     requested = request.GET.get("role", "")
     if requested in set(Role):
         memberships = memberships.filter(role=requested)
-    memberships = memberships.select_related("user", "team").matching(word(request, "q"))
+    memberships = memberships.select_related("user", "team").matching(
+        search_parameter(request, "q")
+    )
     context: dict[str, Any] = {
         "group": group,
         "is_project": is_project,
@@ -139,7 +141,7 @@ def _invite(request: HttpRequest) -> HttpResponse:
     group, role = gated_group(request), gated_role(request)
     by = require_principal(request).user
     form = Invite(request.POST, by_role=role)
-    done = carry_out(
+    done = submit_form(
         request, form, lambda data: invitations.invite(group=group, by=by, by_role=role, **data)
     )
     return _page(request, None, done.result) if done else _page(request, form)
@@ -154,7 +156,7 @@ def _uninvite(request: HttpRequest, invitation: str) -> HttpResponse:
 
 def _change(request: HttpRequest, user: str) -> HttpResponse:
     group = gated_group(request)
-    form = GiveRole(request.POST)
+    form = MemberRoleForm(request.POST)
     if form.is_valid():
         done = one_click(
             request,
@@ -180,7 +182,7 @@ def _remove(request: HttpRequest, user_id: str) -> HttpResponse:
     if user_id != me.pk and not gated_role(request).at_least(Role.MAINTAINER):
         raise Forbidden("Only maintainers and owners can remove others.", next_step="Ask an owner.")
     if request.method != "POST":
-        return ask(request, _about_removing(group, member.user, me))
+        return show_confirmation(request, _removal_confirmation(group, member.user, me))
     done = one_click(
         request,
         lambda: members.remove_member(
@@ -193,7 +195,7 @@ def _remove(request: HttpRequest, user_id: str) -> HttpResponse:
     return redirect("home") if user_id == me.pk else redirect(address_of(group, "members"))
 
 
-def _about_removing(group: Group, user: User, me: User) -> Question:
+def _removal_confirmation(group: Group, user: User, me: User) -> Confirmation:
     leaving = user.pk == me.pk
     effects = [
         "Access ends immediately; open pages are disconnected within seconds.",
@@ -204,7 +206,7 @@ def _about_removing(group: Group, user: User, me: User) -> Question:
         effects.insert(1, f"Their API tokens limited to it stop working: {tokens}.")
         if group.team is not None and Membership.objects.filter(user=user, team=group.team):
             effects[0] = f"They remain a member through the team {group.team.name}."
-    return Question(
+    return Confirmation(
         title=f"Leave {group.name}?" if leaving else f"Remove {user} from {group.name}?",
         effects=tuple(effects),
         button="Leave" if leaving else f"Remove {user}",

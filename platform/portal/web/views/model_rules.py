@@ -11,15 +11,15 @@ from portal.accounts.models import Project
 from portal.accounts.principal import require_principal
 from portal.core.errors import InvalidInput
 from portal.core.policy import guarded_by
-from portal.core.validation_messages import predicate_of_fault
+from portal.core.validation_messages import validation_predicate
 from portal.datasets.models import Version
 from portal.registry.models import ProjectRules
 from portal.registry.records import rules_of
 from portal.registry.services.actors import Actor
 from portal.registry.services.rules import change_rules
-from portal.web.forms.models import Gates, ProjectStages, gates_as_sent
-from portal.web.forms.submission import carry_out, sent
-from portal.web.list_query import word
+from portal.web.forms.models import Gates, ProjectStages, gates_form_initial
+from portal.web.forms.submission import sent, submit_form
+from portal.web.list_query import search_parameter
 from portal.web.views.models import WHERE
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.registry import RulesIn, TargetGates
@@ -42,10 +42,10 @@ def project_rules(request: HttpRequest, project: str) -> HttpResponse:
         None if is_about_stages else sent(request), initial=_initial(request, declared, rules)
     )
     form = stages if is_about_stages else gates
-    done = carry_out(
+    done = submit_form(
         request,
         form,
-        lambda _: change_rules(project=project_row, spec=_wanted(form, rules), by=by),
+        lambda _: change_rules(project=project_row, spec=_changed_rules(form, rules), by=by),
     )
     if done:
         messages.success(request, "Rules saved.")
@@ -64,14 +64,14 @@ def project_rules(request: HttpRequest, project: str) -> HttpResponse:
 def _initial(
     request: HttpRequest, declared: list[TargetGates], rules: ProjectRules
 ) -> dict[str, object]:
-    kind, name = word(request, "kind"), word(request, "name")
+    kind, name = search_parameter(request, "kind"), search_parameter(request, "name")
     for target in declared:
         if (target.kind.value, target.name) == (kind, name):
-            return gates_as_sent(target)
+            return gates_form_initial(target)
     return {"kind": kind or "stage", "name": name or rules.stages[-2:][0], "better": "higher"}
 
 
-def _wanted(form: ProjectStages | Gates, rules: ProjectRules) -> RulesIn:
+def _changed_rules(form: ProjectStages | Gates, rules: ProjectRules) -> RulesIn:
     """Return the rules as changed by the form. `revision` detects concurrent changes."""
     declared = [TargetGates.model_validate(written) for written in rules.gates]
     if isinstance(form, ProjectStages):
@@ -95,7 +95,7 @@ def _rules(field: str, stages: list[str], gates: list[TargetGates], revision: in
         return RulesIn(stages=stages, gates=gates, revision=revision)
     except ValidationError as error:
         raise InvalidInput(
-            f"These rules are not valid: one {predicate_of_fault(error.errors()[0])}.",
+            f"These rules are not valid: one {validation_predicate(error.errors()[0])}.",
             field=field,
             next_step="Use letters, digits, spaces, _ and - in stage names, and each name once.",
         ) from error

@@ -24,15 +24,15 @@ from portal.registry.catalog import find_model, find_version
 from portal.registry.lineage import lineage_of_version
 from portal.registry.model_inspection import digest_of, examine
 from portal.registry.promotion_gates import Target
-from portal.registry.records import ensure_record, moment_of, rules_of
+from portal.registry.records import datetime_from_ms, ensure_record, rules_of
 from portal.registry.services.actors import Actor
 from portal.registry.services.evaluations import golden_of
 from portal.registry.services.promotions import PromotionPlan, plan_promotion, promote, stage_of
-from portal.registry.services.requests import ask_approval, decide, requests_of
+from portal.registry.services.requests import decide, request_approval, requests_of
 from portal.registry.tasks import hash_version
 from portal.web.forms.models import Promotion, VersionBatching
-from portal.web.forms.submission import carry_out, one_click, sent
-from portal.web.list_query import word
+from portal.web.forms.submission import one_click, sent, submit_form
+from portal.web.list_query import search_parameter
 from portal.web.runs import number as written
 from portal.web.shortlist import shortlist
 from portal.web.views.models import WHERE
@@ -86,7 +86,7 @@ def project_model_version(
         "record": record,
         "stage": stage_of(record, rules),
         "targets": [stage for stage in rules.stages if stage != stage_of(record, rules)],
-        "created": moment_of(at.created_ms),
+        "created": datetime_from_ms(at.created_ms),
         "golden": golden_of(record),
         "batching": describe_batching(record, has_golden=golden_of(record) is not None),
         "batching_form": VersionBatching(initial={"batching": record.given_batching}),
@@ -191,8 +191,8 @@ def project_model_promote(
     project_row, by = gated_project(request), Actor.of(require_principal(request))
     target = _target(request)
     form = Promotion(sent(request))
-    service = _asked_for(request, project_row, model, version, target, by)
-    done = carry_out(request, form, service)
+    service = _button_action(request, project_row, model, version, target, by)
+    done = submit_form(request, form, service)
     if done:
         messages.success(request, done.result)
         return redirect("project_model_version", project_row.slug, model, version)
@@ -201,7 +201,7 @@ def project_model_promote(
         "plan": plan,
         "number_text": str(version),
         "form": form,
-        "asks_approval": _asks_approval(plan),
+        "asks_approval": _needs_approval_request(plan),
         "closed": [gate for gate in plan.gates if not gate.passed],
         "last_stage": plan.rules.stages[-1],
         "may_override": gated_role(request).at_least(Role.MAINTAINER),
@@ -218,7 +218,7 @@ def _may_decide(request: HttpRequest, plan: PromotionPlan, by: Actor) -> bool:
 
 
 def _target(request: HttpRequest) -> Target:
-    alias = word(request, "alias")
+    alias = search_parameter(request, "alias")
     if alias:
         if not _ALIAS.match(alias):
             raise InvalidInput(
@@ -227,22 +227,22 @@ def _target(request: HttpRequest) -> Target:
                 next_step="For example champion.",
             )
         return Target(TargetKind.ALIAS, alias)
-    return Target(TargetKind.STAGE, word(request, "stage"))
+    return Target(TargetKind.STAGE, search_parameter(request, "stage"))
 
 
-def _asks_approval(plan: PromotionPlan) -> bool:
+def _needs_approval_request(plan: PromotionPlan) -> bool:
     return plan.request is None and any(
         gate.kind.value == "approval" and not gate.passed for gate in plan.gates
     )
 
 
-def _asked_for(
+def _button_action(
     request: HttpRequest, project: Project, model: str, version: int, target: Target, by: Actor
 ) -> Callable[[dict[str, Any]], str]:
     """Return the action of the button that was pressed. It returns a message about its result."""
 
     def ask(data: dict[str, Any]) -> str:
-        ask_approval(
+        request_approval(
             project=project, model=model, number=version, target=target, by=by, note=data["note"]
         )
         return "Approval requested. A maintainer who is not the author decides."

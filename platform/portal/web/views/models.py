@@ -19,13 +19,13 @@ from portal.registry.catalog import (
     list_versions,
 )
 from portal.registry.models import Move, VersionRecord
-from portal.registry.records import line_of, moment_of, records_of, rules_of
+from portal.registry.records import datetime_from_ms, line_of, records_of, rules_of
 from portal.registry.services.actors import Actor
 from portal.registry.services.promotions import stage_of
 from portal.registry.services.registration import change_model, register_version
 from portal.web.forms.models import ModelCard, RegisterModel
-from portal.web.forms.submission import carry_out, sent, status_of
-from portal.web.list_query import word
+from portal.web.forms.submission import sent, status_of, submit_form
+from portal.web.list_query import search_parameter
 from portal.web.shortlist import shortlist
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.registry import ModelChange, TargetGates, VersionIn
@@ -43,13 +43,15 @@ def project_models(request: HttpRequest, project: str) -> HttpResponse:
     """List the registered models, with what is in each stage, and the gates of the project."""
     project_row = gated_project(request)
     cursor = request.GET.get("cursor") or None
-    page = list_models(project_row.pk, text=word(request, "q"), cursor=cursor)
+    page = list_models(project_row.pk, text=search_parameter(request, "q"), cursor=cursor)
     rules = rules_of(project_row)
     context = {
-        "rows": [(item, _placed(item), moment_of(item.updated_ms)) for item in page.items],
+        "rows": [
+            (item, _stage_versions(item), datetime_from_ms(item.updated_ms)) for item in page.items
+        ],
         "next_cursor": page.next_cursor,
         "first": cursor is None,
-        "searched": word(request, "q"),
+        "searched": search_parameter(request, "q"),
         "stages": rules.stages,
         "gates": [TargetGates.model_validate(written) for written in rules.gates],
         "may_write": gated_role(request).at_least(Role.CONTRIBUTOR),
@@ -58,7 +60,7 @@ def project_models(request: HttpRequest, project: str) -> HttpResponse:
     return render(request, "web/models/list.html", context | WHERE)
 
 
-def _placed(details: ModelFacts) -> dict[str, int]:
+def _stage_versions(details: ModelFacts) -> dict[str, int]:
     """Return the newest version in each stage."""
     line = line_of(details)
     placed = VersionRecord.objects.filter(line=line).exclude(stage="").order_by("number")
@@ -82,7 +84,7 @@ def project_model(request: HttpRequest, project: str, model: str) -> HttpRespons
         "card": line.card if line else "",
         "rows": [
             (item, records.get(item.number), stage_of(records.get(item.number), rules), timestamp)
-            for item, timestamp in ((v, moment_of(v.created_ms)) for v in page.items)
+            for item, timestamp in ((v, datetime_from_ms(v.created_ms)) for v in page.items)
         ],
         "next_cursor": page.next_cursor,
         "first": cursor is None,
@@ -99,7 +101,7 @@ def project_model_card(request: HttpRequest, project: str, model: str) -> HttpRe
     project_row = gated_project(request)
     line = line_of(find_model(project_row.pk, model))
     form = ModelCard(sent(request), initial={"card": line.card if line else ""})
-    done = carry_out(
+    done = submit_form(
         request,
         form,
         lambda data: change_model(
@@ -121,7 +123,7 @@ def project_model_register(request: HttpRequest, project: str) -> HttpResponse:
     given = {"run": request.GET.get("run", "")[:32], "name": request.GET.get("name", "")[:100]}
     form = RegisterModel(sent(request), initial=given | {"path": "model"})
     by = Actor.of(require_principal(request))
-    done = carry_out(request, form, lambda data: _register(project_row, by, data))
+    done = submit_form(request, form, lambda data: _register(project_row, by, data))
     if done:
         made = done.result
         messages.success(request, f"{made.model} now has version {made.number}.")

@@ -22,7 +22,7 @@ from portal.monitoring.exports import export_answer
 from portal.monitoring.models import AlertChannel, Selection
 from portal.monitoring.monitor_settings import settings_of
 from portal.monitoring.prediction_search import filters_of, search
-from portal.monitoring.report import SLICE_LABELS, asked_of, view
+from portal.monitoring.report import SLICE_LABELS, build_report_query, view
 from portal.monitoring.selection_exports import selection_answer
 from portal.monitoring.services.monitors import (
     add_channel,
@@ -31,21 +31,21 @@ from portal.monitoring.services.monitors import (
     snooze_alert,
 )
 from portal.monitoring.services.selections import select_predictions
-from portal.web.forms.monitoring import TASKS, AsData, MonitorSettingsForm, NewChannel
-from portal.web.forms.submission import carry_out, one_click, sent, status_of
-from portal.web.list_query import word
+from portal.web.forms.monitoring import TASKS, MonitorSettingsForm, NewChannel, SelectionForm
+from portal.web.forms.submission import one_click, sent, status_of, submit_form
+from portal.web.list_query import search_parameter
 from portal.web.monitoring import (
     MOST_SHOWN,
     PredictionListRow,
     alerts_of,
     charts_of,
     confusion_of,
+    describe_verdict,
     figures_of,
     lines_of,
     rows_of,
     tag_of,
     withheld_of,
-    words_of,
 )
 from portal.web.shortlist import shortlist
 from slipway.schemas.accounts import Role, Scope
@@ -75,20 +75,24 @@ _LONGEST_ROW = 5
 def project_endpoint_monitoring(request: HttpRequest, project: str, endpoint: str) -> HttpResponse:
     """Show how an endpoint did in a span, of a revision or a slice if one is chosen."""
     endpoint_row = gated_endpoint(request)
-    days = word(request, "days") if word(request, "days") in dict(SPANS) else "1"
-    revision = word(request, "revision")
-    feature, value = word(request, "feature"), word(request, "value")
+    days = (
+        search_parameter(request, "days")
+        if search_parameter(request, "days") in dict(SPANS)
+        else "1"
+    )
+    revision = search_parameter(request, "revision")
+    feature, value = search_parameter(request, "feature"), search_parameter(request, "value")
     shown = view(
-        asked_of(
+        build_report_query(
             endpoint_row,
             since=clock.now() - timedelta(days=int(days)),
             revision=_number(revision) if revision else None,
             feature=feature or None,
-            operator=word(request, "operator") or "=",
+            operator=search_parameter(request, "operator") or "=",
             value=value if feature else None,
         )
     )
-    chosen = word(request, "show")
+    chosen = search_parameter(request, "show")
     quality_point = next((it for it in shown.features if it.name == chosen), None)
     quality_point = quality_point or (shown.features[0] if shown.features else None)
     features = rows_of(shown.features)
@@ -99,10 +103,12 @@ def project_endpoint_monitoring(request: HttpRequest, project: str, endpoint: st
         "incidents": shortlist(recent_incidents(endpoint_row), _INCIDENTS),
         "to_capture": shown.captured + shown.uncaptured,
         "verdict": tag_of(shown.verdict),
-        "words": words_of(shown.verdict),
-        "features": features[: len(features) if word(request, "all") else _FEATURES],
-        "features_left": 0 if word(request, "all") else max(0, len(features) - _FEATURES),
-        "query_of_all": _with_all(request),
+        "words": describe_verdict(shown.verdict),
+        "features": features[: len(features) if search_parameter(request, "all") else _FEATURES],
+        "features_left": 0
+        if search_parameter(request, "all")
+        else max(0, len(features) - _FEATURES),
+        "query_of_all": _query_showing_all(request),
         "alerts": alerts_of(shown.alerts),
         "feature": quality_point,
         "figures": figures_of(shown.quality),
@@ -130,7 +136,7 @@ def project_endpoint_monitoring(request: HttpRequest, project: str, endpoint: st
     return render(request, "web/monitoring/monitoring.html", context)
 
 
-def _with_all(request: HttpRequest) -> str:
+def _query_showing_all(request: HttpRequest) -> str:
     address = request.GET.copy()
     address["all"] = "1"
     return address.urlencode()
@@ -151,7 +157,7 @@ def _number(text: str) -> int:
 def project_endpoint_predictions(request: HttpRequest, project: str, endpoint: str) -> HttpResponse:
     """Find single predictions, by id, own id, version, caller or a value."""
     endpoint_row = gated_endpoint(request)
-    form = AsData(None)
+    form = SelectionForm(None)
     return _predictions(request, endpoint_row, form)
 
 
@@ -160,14 +166,14 @@ def project_endpoint_predictions(request: HttpRequest, project: str, endpoint: s
 def project_endpoint_select(request: HttpRequest, project: str, endpoint: str) -> HttpResponse:
     """Turn the predictions that match into the next version of a dataset."""
     endpoint_row, by = gated_endpoint(request), require_principal(request).user
-    form = AsData(sent(request))
+    form = SelectionForm(sent(request))
 
     def select(data: dict[str, Any]) -> Selection:
         filters = _filters(request)
         requested = SelectionIn(dataset=data["dataset"], filters=filters)
         return select_predictions(endpoint=endpoint_row, by=by, spec=requested)
 
-    done = carry_out(request, form, select)
+    done = submit_form(request, form, select)
     if done:
         name = done.result.dataset.name
         messages.success(request, f"{name} gets a new version within a minute.")
@@ -181,9 +187,9 @@ def project_endpoint_predictions_export(
     request: HttpRequest, project: str, endpoint: str
 ) -> HttpResponseBase:
     """Download the predictions that match as CSV or JSON lines."""
-    file_format = word(request, "format") or "csv"
+    file_format = search_parameter(request, "format") or "csv"
     for known in get_args(ExportFormat):
-        if file_format == known and (selection := word(request, "selection")):
+        if file_format == known and (selection := search_parameter(request, "selection")):
             return selection_answer(gated_endpoint(request), selection, known)
         if file_format == known:
             return export_answer(gated_endpoint(request), _filters(request), known)
@@ -196,8 +202,8 @@ def project_endpoint_predictions_export(
 
 def _filters(request: HttpRequest) -> SelectionFilters:
     names = ("own_id", "model_version", "caller", "feature", "value", "operator", "since", "until")
-    filters = filters_of({name: word(request, name) for name in (*names, "status")})
-    prediction = word(request, "prediction_id")
+    filters = filters_of({name: search_parameter(request, name) for name in (*names, "status")})
+    prediction = search_parameter(request, "prediction_id")
     if prediction:
         filters.prediction_ids = [prediction]
     return filters
@@ -205,17 +211,17 @@ def _filters(request: HttpRequest) -> SelectionFilters:
 
 def _row(request: HttpRequest) -> int:
     """Return which row of a prediction is shown in full."""
-    text = word(request, "row")
+    text = search_parameter(request, "row")
     return int(text) if text.isascii() and text.isdecimal() and len(text) < _LONGEST_ROW else 0
 
 
-def _one(endpoint: Endpoint, filters: SelectionFilters, row: int) -> PredictionListRow | None:
+def _find_row(endpoint: Endpoint, filters: SelectionFilters, row: int) -> PredictionListRow | None:
     """Return one row of a prediction. Its rows are returned in order."""
     rows, _ = search(endpoint, filters, limit=row + 1)
     return next((line for line in lines_of(rows[-1:]) if line.row.row == row), None)
 
 
-def _predictions(request: HttpRequest, endpoint: Endpoint, form: AsData) -> HttpResponse:
+def _predictions(request: HttpRequest, endpoint: Endpoint, form: SelectionForm) -> HttpResponse:
     cursor = request.GET.get("cursor") or None
     filters = _filters(request)
     rows, more = search(endpoint, filters, cursor=cursor, limit=_ROWS)
@@ -225,7 +231,7 @@ def _predictions(request: HttpRequest, endpoint: Endpoint, form: AsData) -> Http
     context = {
         "endpoint": endpoint,
         "lines": lines_of(rows),
-        "one": _one(endpoint, filters, _row(request)) if filters.prediction_ids else None,
+        "one": _find_row(endpoint, filters, _row(request)) if filters.prediction_ids else None,
         "more": more,
         "query": address.urlencode(),
         "filtered": bool(address),
@@ -268,7 +274,7 @@ def project_endpoint_watching(request: HttpRequest, project: str, endpoint: str)
             endpoint=endpoint_row, by=by, change=MonitorChange(**(data | chosen))
         )
 
-    if carry_out(request, watching, change):
+    if submit_form(request, watching, change):
         messages.success(request, "Limits saved.")
         return redirect("project_endpoint_watching", project, endpoint)
     return _watching(request, endpoint_row, watching, NewChannel(None))
@@ -284,7 +290,7 @@ def project_endpoint_channel_new(request: HttpRequest, project: str, endpoint: s
     def add(data: dict[str, Any]) -> tuple[AlertChannel, str]:
         return add_channel(endpoint=endpoint_row, by=by, spec=AlertChannelIn(**data))
 
-    done = carry_out(request, form, add)
+    done = submit_form(request, form, add)
     watching = MonitorSettingsForm(None, initial=MonitorSettingsForm.of(settings_of(endpoint_row)))
     if not done:
         return _watching(request, endpoint_row, watching, form)

@@ -14,7 +14,7 @@ from portal.accounts.gates import Administrator
 from portal.accounts.principal import Principal, require_principal
 from portal.compute.isolation import MIXING_RISK, Isolation
 from portal.compute.models import Node
-from portal.compute.services.node_registration import NewJoinToken, make_join_token
+from portal.compute.services.node_registration import NewJoinToken, create_join_token
 from portal.compute.services.nodes import (
     cordon_node,
     drain_node,
@@ -25,10 +25,10 @@ from portal.compute.services.nodes import (
 from portal.core import clock
 from portal.core.errors import InvalidInput, NotFound
 from portal.core.policy import guarded_by
-from portal.web.confirmation import Question, ask
+from portal.web.confirmation import Confirmation, show_confirmation
 from portal.web.forms.compute import JoinMachine, Reason
-from portal.web.forms.submission import carry_out, one_click, sent, status_of
-from portal.web.list_query import listing, word
+from portal.web.forms.submission import one_click, sent, status_of, submit_form
+from portal.web.list_query import listing, search_parameter
 from portal.web.shortlist import Shortlist, shortlist
 from portal.web.urls_for import url_of_workload
 from portal.workloads.models import Lease
@@ -93,7 +93,7 @@ def node_join(request: HttpRequest) -> HttpResponse:
     """Create a one-time token. Only this response shows it."""
     by = require_principal(request).user
     form = JoinMachine(request.POST)
-    done = carry_out(request, form, lambda data: make_join_token(by=by, **data))
+    done = submit_form(request, form, lambda data: create_join_token(by=by, **data))
     return _list(request, JoinMachine() if done else form, done.result if done else None)
 
 
@@ -101,7 +101,7 @@ def _list(
     request: HttpRequest, form: JoinMachine, made: NewJoinToken | None = None
 ) -> HttpResponse:
     nodes_queryset = Node.objects.present()
-    text = word(request, "q")
+    text = search_parameter(request, "q")
     nodes_queryset = nodes_queryset.filter(name__icontains=text) if text else nodes_queryset
     shown = listing(request, nodes_queryset, sorts=SORTS)
     context: dict[str, Any] = {
@@ -153,7 +153,7 @@ def _percent(part: int, whole: int) -> int:
 @require_safe
 def node(request: HttpRequest, node: str) -> HttpResponse:
     """Show one machine and what runs there."""
-    node_row = _found(node)
+    node_row = _get_node(node)
     context = {
         "machine": _machine(node_row),
         "node": node_row,
@@ -169,10 +169,10 @@ def _running_on(node: Node, principal: Principal) -> Shortlist[NodeTask]:
     leases = Lease.objects.open().filter(node=node).select_related("workload", "project")
     live = set(principal.projects().live().values_list("pk", flat=True))
     running = shortlist(leases.order_by("granted_at"), RUNNING_SHOWN)
-    return running.replaced_by(_told(lease, live) for lease in running)
+    return running.replaced_by(_node_task(lease, live) for lease in running)
 
 
-def _told(lease: Lease, items: set[str]) -> NodeTask:
+def _node_task(lease: Lease, items: set[str]) -> NodeTask:
     noun = kind_of(lease.workload.kind).noun
     if lease.project_id not in items:
         return NodeTask(lease, f"another project's {noun}", "")
@@ -184,7 +184,7 @@ def _told(lease: Lease, items: set[str]) -> NodeTask:
 @require_POST
 def node_change(request: HttpRequest, node: str) -> HttpResponse:
     """Cordon a machine, open it for work again, or end the mixing of projects there."""
-    node_row, form = _found(node), Reason(request.POST)
+    node_row, form = _get_node(node), Reason(request.POST)
     requested = request.POST.get("do", "")
     if requested not in ("cordon", "uncordon", "separate"):
         raise InvalidInput("Unknown action.", next_step="Use the buttons on the page.")
@@ -207,16 +207,16 @@ def node_change(request: HttpRequest, node: str) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 def node_mix(request: HttpRequest, node: str) -> HttpResponse:
     """Ask, then allow several projects at a time on a machine that cannot keep them apart."""
-    node_row = _found(node)
+    node_row = _get_node(node)
     if request.method == "POST":
         set_project_mixing(node=node_row, is_allowed=True)
         messages.success(request, f"{node} can now run work of several projects at once.")
         return redirect("node", node)
-    return ask(request, _about_mixing(node_row))
+    return show_confirmation(request, _mixing_confirmation(node_row))
 
 
-def _about_mixing(node: Node) -> Question:
-    return Question(
+def _mixing_confirmation(node: Node) -> Confirmation:
+    return Confirmation(
         title=f"Allow projects to mix on {node.name}?",
         effects=(
             MIXING_RISK,
@@ -233,15 +233,15 @@ def _about_mixing(node: Node) -> Question:
 @require_http_methods(["GET", "HEAD", "POST"])
 def node_drain(request: HttpRequest, node: str) -> HttpResponse:
     """Ask, then move work away from a machine."""
-    node_row, form = _found(node), Reason(sent(request))
-    if carry_out(request, form, lambda data: drain_node(node=node_row, **data)):
+    node_row, form = _get_node(node), Reason(sent(request))
+    if submit_form(request, form, lambda data: drain_node(node=node_row, **data)):
         messages.success(request, f"{node} is draining.")
         return redirect("node", node)
-    return ask(request, _about_draining(node_row), form)
+    return show_confirmation(request, _drain_confirmation(node_row), form)
 
 
-def _about_draining(node: Node) -> Question:
-    return Question(
+def _drain_confirmation(node: Node) -> Confirmation:
+    return Confirmation(
         title=f"Drain {node.name}?",
         effects=(
             f"{_tasks(node.tasks)} there: jobs stop and continue on other nodes from a checkpoint.",
@@ -258,17 +258,17 @@ def _about_draining(node: Node) -> Question:
 @require_http_methods(["GET", "HEAD", "POST"])
 def node_remove(request: HttpRequest, node: str) -> HttpResponse:
     """Ask, then take an empty machine out of the installation."""
-    node_row = _found(node)
+    node_row = _get_node(node)
     if request.method == "POST":
         if one_click(request, lambda: remove_node(node=node_row)):
             messages.success(request, f"{node} removed.")
             return redirect("nodes")
         return redirect("node", node)
-    return ask(request, _about_removing(node_row))
+    return show_confirmation(request, _removal_confirmation(node_row))
 
 
-def _about_removing(node: Node) -> Question:
-    return Question(
+def _removal_confirmation(node: Node) -> Confirmation:
+    return Confirmation(
         title=f"Remove {node.name}?",
         effects=(
             "Its token stops working immediately; to return, it must join with a new token.",
@@ -286,7 +286,7 @@ def _tasks(count: int) -> str:
     return {0: "Nothing runs", 1: "1 task runs"}.get(count, f"{count} tasks run")
 
 
-def _found(name: str) -> Node:
+def _get_node(name: str) -> Node:
     node_row = Node.objects.present().filter(name=name).first()
     if node_row is None:
         raise NotFound

@@ -17,15 +17,15 @@ from portal.notebooks.models import NotebookFile, NotebookVersion
 from portal.notebooks.previews import NotebookPreview, preview_of
 from portal.notebooks.services.files import branch_version, read_version, restore_version
 from portal.notebooks.services.files_deletion import delete_notebook, undelete_notebook
-from portal.web.confirmation import Question, ask
+from portal.web.confirmation import Confirmation, show_confirmation
 from portal.web.forms.notebooks import NewBranch
-from portal.web.forms.submission import carry_out, one_click, sent, status_of, words_of
-from portal.web.list_query import listing, word
+from portal.web.forms.submission import error_text, one_click, sent, status_of, submit_form
+from portal.web.list_query import listing, search_parameter
 from portal.web.notebook_files import (
-    asked_version,
+    notebook_view,
     numbered_version,
     recent_runs,
-    shown_notebook,
+    requested_version,
 )
 from portal.web.shortlist import shortlist
 from portal.web.urls_for import address_of
@@ -55,7 +55,7 @@ def page_of(file: NotebookFile) -> str:
 def project_notebook_files(request: HttpRequest, project: str) -> HttpResponse:
     """List the notebooks, each with its badge."""
     everything = NotebookFile.objects.of_project(gated_project(request))
-    files = everything.current().matching(word(request, "q"))
+    files = everything.current().matching(search_parameter(request, "q"))
     shown = listing(request, files, sorts={"path": "path"})
     newest = NotebookVersion.objects.complete().filter(
         file__in=[file.pk for file in shown.page.items], number=F("file__head")
@@ -63,7 +63,7 @@ def project_notebook_files(request: HttpRequest, project: str) -> HttpResponse:
     latest = {notebook_version.file_id: notebook_version for notebook_version in newest}
     context = {
         "listing": shown,
-        "rows": [shown_notebook(file, latest.get(file.pk)) for file in shown.page.items],
+        "rows": [notebook_view(file, latest.get(file.pk)) for file in shown.page.items],
         "deleted": shortlist(everything.can_be_taken_back().order_by("-deleted_at"), DELETED_SHOWN),
         "may_write": may_write(request),
     }
@@ -81,7 +81,7 @@ def project_notebook_file(request: HttpRequest, project: str, notebook: str) -> 
     context = {
         "preview": None if is_part else _preview(versions.get(number=file.head)),
         "preview_fault": _TOO_LARGE,
-        "notebook": shown_notebook(file),
+        "notebook": notebook_view(file),
         "listing": listing(request, versions, filters=()),
         "runs": runs,
         "any_active": any(not shown_run.it.is_over for shown_run in runs),
@@ -102,14 +102,14 @@ def _preview(version: NotebookVersion) -> NotebookPreview | None:
 def project_notebook_diff(request: HttpRequest, project: str, notebook: str) -> HttpResponse:
     """Show the differences of two versions by cell, by default the newest and the one before."""
     file = gated_notebook(request)
-    after = asked_version(request, file, "to")
-    since = word(request, "from") or str(max(1, after.number - 1))
+    after = requested_version(request, file, "to")
+    since = search_parameter(request, "from") or str(max(1, after.number - 1))
     before = numbered_version(file, since)
     cells, fault = [], ""
     try:
         cells = differences(read_version(before), read_version(after))
     except Conflict as error:
-        fault = words_of(error)
+        fault = error_text(error)
     context = {
         "notebook": file,
         "before": before,
@@ -127,7 +127,7 @@ def project_notebook_diff(request: HttpRequest, project: str, notebook: str) -> 
 @require_safe
 def project_notebook_download(request: HttpRequest, project: str, notebook: str) -> HttpResponse:
     """Download a version as the .ipynb that was saved."""
-    version = asked_version(request, gated_notebook(request), "version")
+    version = requested_version(request, gated_notebook(request), "version")
     return as_file(read_version(version), version.file.path)
 
 
@@ -160,10 +160,12 @@ def project_notebook_restore(request: HttpRequest, project: str, notebook: str) 
 def project_notebook_branch(request: HttpRequest, project: str, notebook: str) -> HttpResponse:
     """Create a notebook from a version of this one."""
     file, by = gated_notebook(request), require_principal(request).user
-    version = numbered_version(file, request.POST.get("version", "") or word(request, "version"))
+    version = numbered_version(
+        file, request.POST.get("version", "") or search_parameter(request, "version")
+    )
     stem = file.path.removesuffix(".ipynb")
     form = NewBranch(sent(request), initial={"path": f"{stem}-branch.ipynb"})
-    done = carry_out(
+    done = submit_form(
         request, form, lambda data: branch_version(version=version, path=data["path"], by=by)
     )
     if done:
@@ -183,7 +185,7 @@ def project_notebook_file_delete(request: HttpRequest, project: str, notebook: s
             return redirect(page_of(file))
         messages.success(request, f"{file.path} deleted. You can restore it below.")
         return redirect(address_of(file.project, "notebook_files"))
-    question = Question(
+    question = Confirmation(
         title=f"Delete {file.path}?",
         effects=(
             (
@@ -197,7 +199,7 @@ def project_notebook_file_delete(request: HttpRequest, project: str, notebook: s
         back=page_of(file),
         **WHERE,
     )
-    return ask(request, question)
+    return show_confirmation(request, question)
 
 
 @guarded_by(NotebookRole(Role.CONTRIBUTOR, Scope.FILES_WRITE, deleted=True))

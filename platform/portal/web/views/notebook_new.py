@@ -17,10 +17,10 @@ from portal.notebooks.services.quotes import admission_request, quote_server
 from portal.notebooks.services.servers import launch_server
 from portal.spend.presenters import with_cost
 from portal.web.forms.notebook_servers import LaunchServer
-from portal.web.forms.submission import carry_out, sent, status_of, words_of
+from portal.web.forms.submission import error_text, sent, status_of, submit_form
 from portal.web.urls_for import address_of
 from portal.workloads.placement import Capacity
-from portal.workloads.scheduling import free_places, read_sites
+from portal.workloads.scheduling import free_task_slots, read_sites
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.notebook_servers import ServerIn
 
@@ -40,13 +40,13 @@ def project_notebook_new(request: HttpRequest, project: str) -> HttpResponse:
     form = LaunchServer(sent(request), initial=_fresh(project_row, by, offered))
     asks_price = request.POST.get("do") == "quote"
     if not asks_price and (
-        done := carry_out(request, form, lambda _: _launch(project_row, by, form))
+        done := submit_form(request, form, lambda _: _launch(project_row, by, form))
     ):
         return redirect(f"{address_of(project_row, 'notebook', done.result.pk)}?open=1")
     room = Capacity(read_sites())
     context = {
         "form": form,
-        "tiers": [(tier, free_places(room, project_row, tier)) for tier in offered],
+        "tiers": [(tier, free_task_slots(room, project_row, tier)) for tier in offered],
         **_priced(project_row, by, form),
     }
     status = 200 if asks_price else status_of(form)
@@ -90,7 +90,7 @@ def _priced(project: Project, by: User, form: LaunchServer) -> dict[str, Any]:
             admission_request(project=project, by=by, spec=requested),
         )
     except SlipwayError as error:
-        return {"quote": None, "quote_fault": words_of(error)}
+        return {"quote": None, "quote_fault": error_text(error)}
     except ValueError:  # from the schema: the input is not complete yet
         return {"quote": None, "quote_fault": ""}
     hours = requested.max_hours

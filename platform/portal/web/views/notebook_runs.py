@@ -18,13 +18,13 @@ from portal.notebooks.previews import preview_of
 from portal.notebooks.services.files_runs import NotebookRunRequest, quote_run, start_run
 from portal.storage.services import open_file
 from portal.web.forms.notebooks import RunNotebook
-from portal.web.forms.submission import carry_out, one_click, sent, status_of, words_of
-from portal.web.list_query import word
-from portal.web.notebook_files import numbered_version, shown_runs
+from portal.web.forms.submission import error_text, one_click, sent, status_of, submit_form
+from portal.web.list_query import search_parameter
+from portal.web.notebook_files import numbered_version, run_views
 from portal.web.urls_for import address_of
 from portal.web.views.notebook_files import MOST_PREVIEWED_BYTES, WHERE, as_file, page_of
 from portal.workloads.placement import Capacity
-from portal.workloads.scheduling import free_places, read_sites
+from portal.workloads.scheduling import free_task_slots, read_sites
 from slipway.schemas.accounts import Role, Scope
 
 _RUN = NotebookRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)
@@ -57,13 +57,17 @@ def project_notebook_verify(request: HttpRequest, project: str, notebook: str) -
 def project_notebook_run(request: HttpRequest, project: str, notebook: str) -> HttpResponse:
     """Fill in parameters and hardware, see the price, run a version as a job."""
     file, by = gated_notebook(request), require_principal(request).user
-    version = numbered_version(file, request.POST.get("version", "") or word(request, "version"))
+    version = numbered_version(
+        file, request.POST.get("version", "") or search_parameter(request, "version")
+    )
     offered = list(Tier.objects.offered())
     form = RunNotebook(sent(request), version=version, tier=offered[0].slug if offered else "")
     asks_price = request.POST.get("do") == "quote"
     done = None
     if not asks_price:
-        done = carry_out(request, form, lambda _: start_run(version=version, by=by, wish=form.wish))
+        done = submit_form(
+            request, form, lambda _: start_run(version=version, by=by, wish=form.wish)
+        )
     if done:
         messages.success(request, f"{file.path} is running as a job; you can close the browser.")
         return redirect(address_of(file.project, "job", done.result.pk))
@@ -72,7 +76,7 @@ def project_notebook_run(request: HttpRequest, project: str, notebook: str) -> H
         "form": form,
         "notebook": file,
         "version": version,
-        "tiers": [(tier, free_places(room, file.project, tier)) for tier in offered],
+        "tiers": [(tier, free_task_slots(room, file.project, tier)) for tier in offered],
         **_priced(version, by, form),
     }
     status = 200 if asks_price else status_of(form)
@@ -99,7 +103,7 @@ def _priced(version: NotebookVersion, by: User, form: RunNotebook) -> dict[str, 
         wish = NotebookRunRequest(purpose="run", tier=tier, max_hours=hours)
         quote = quote_run(version=version, by=by, wish=wish)
     except SlipwayError as error:
-        return {"quote": None, "quote_fault": words_of(error)}
+        return {"quote": None, "quote_fault": error_text(error)}
     except ValueError:  # from the schema: not a valid name of a tier
         return {"quote": None, "quote_fault": "There is no such tier."}
     most = round(quote.nano_usd_per_hour * hours) if hours else None
@@ -120,7 +124,7 @@ def _hours(form: RunNotebook) -> float | None:
 def project_notebook_job(request: HttpRequest, project: str, job: str) -> HttpResponse:
     """Show the output notebook of a job, as far as it has come, and what a verification found."""
     run, viewer = gated_run(request), require_principal(request).user
-    items = shown_runs(run.workload.project, [run], viewer)
+    items = run_views(run.workload.project, [run], viewer)
     if not items:
         raise NotFound
     preview, is_large = None, False

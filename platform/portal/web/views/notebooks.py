@@ -18,16 +18,16 @@ from portal.notebooks.server_lifecycle import ALIVE, AT_REST
 from portal.notebooks.services.server_edits import edit_server
 from portal.notebooks.services.servers import delete_server, start_server, stop_server
 from portal.notebooks.urls import url_of
-from portal.web.confirmation import Question, ask
+from portal.web.confirmation import Confirmation, show_confirmation
 from portal.web.forms.notebook_servers import EditServer
-from portal.web.forms.submission import carry_out, one_click, sent, status_of
-from portal.web.list_query import listing, word
+from portal.web.forms.submission import one_click, sent, status_of, submit_form
+from portal.web.list_query import listing, search_parameter
 from portal.web.notebook_servers import (
     GROUPS,
-    ServerStanding,
+    ServerStatus,
+    server_status,
+    server_statuses,
     servers_of,
-    standing_of_server,
-    standings_of_servers,
 )
 from portal.web.shortlist import shortlist
 from portal.web.urls_for import address_of
@@ -53,14 +53,14 @@ def project_notebooks(request: HttpRequest, project: str) -> HttpResponse:
     """List the servers, newest first."""
     project_row, viewer = gated_project(request), require_principal(request).user
     servers = servers_of(project_row)
-    if text := word(request, "q"):
+    if text := search_parameter(request, "q"):
         servers = servers.filter(name__icontains=text)
     if request.GET.get("who") == "me":
         servers = servers.filter(owner=viewer)
     if request.GET.get("state") in GROUPS:
         servers = servers.filter(state__in=GROUPS[request.GET["state"]][1])
     shown = listing(request, servers, filters=("q", "who", "state"))
-    rows = standings_of_servers(shown.page.items, viewer)
+    rows = server_statuses(shown.page.items, viewer)
     context = {
         "listing": shown,
         "rows": rows,
@@ -78,13 +78,13 @@ def project_notebook(request: HttpRequest, project: str, server: str) -> HttpRes
     """Show one server: how far it is, why it is alive, what stopping saves. `?open=1` goes in."""
     viewer = require_principal(request).user
     server_row = gated_server(request)
-    context = _page(request, standing_of_server(server_row, viewer))
+    context = _page(request, server_status(server_row, viewer))
     if server_row.workload is not None and request.headers.get("HX-Request") != "true":
         context |= log_section(server_row.workload, request)
     return render(request, "web/notebooks/server.html", context | _WHERE)
 
 
-def _page(request: HttpRequest, standing: ServerStanding) -> dict[str, Any]:
+def _page(request: HttpRequest, standing: ServerStatus) -> dict[str, Any]:
     server = standing.server
     story = WorkloadEvent.objects.filter(workload=server.workload_id).order_by("-pk")
     maintains = gated_role(request).at_least(Role.MAINTAINER)
@@ -119,7 +119,7 @@ def project_notebook_edit(request: HttpRequest, project: str, server: str) -> Ht
         tiers=_tiers_for(server_row),
         is_at_rest=server_row.status in AT_REST,
     )
-    if carry_out(request, form, lambda _: _edited(server_row, form)):
+    if submit_form(request, form, lambda _: _edited(server_row, form)):
         messages.success(request, f"{server_row.name} updated.")
         return redirect(address_of(server_row.project, "notebook", server_row.pk))
     context = {"form": form, "server": server_row}
@@ -172,9 +172,9 @@ def project_notebook_stop(request: HttpRequest, project: str, server: str) -> Ht
             messages.success(request, f"{server_row.name} is stopping.")
         return redirect(back)
     whose = "your" if server_row.owner_id == by.pk else f"{server_row.owner.display_name}'s"
-    return ask(
+    return show_confirmation(
         request,
-        Question(
+        Confirmation(
             title=f"Stop {whose} notebook server {server_row.name}?",
             effects=(
                 "Kernel memory is lost, and running cells are interrupted.",
@@ -201,9 +201,9 @@ def project_notebook_delete(request: HttpRequest, project: str, server: str) -> 
             messages.success(request, f"{server_row.name} deleted. Its files stay in the project.")
             return redirect(address_of(server_row.project, "notebooks"))
         return redirect(address_of(server_row.project, "notebook", server_row.pk))
-    return ask(
+    return show_confirmation(
         request,
-        Question(
+        Confirmation(
             title=f"Delete the notebook server {server_row.name}?",
             effects=(
                 "It is removed from the list; past costs stay under Spend.",

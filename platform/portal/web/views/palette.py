@@ -13,7 +13,7 @@ from portal.accounts.models import Membership, Project, Team, User
 from portal.accounts.models.tenancy import role_in
 from portal.accounts.principal import Principal, require_principal
 from portal.core.policy import guarded_by
-from portal.web.list_query import word
+from portal.web.list_query import search_parameter
 from portal.web.navigation import IN_PROJECT, IN_SETTINGS, RAIL
 from portal.web.urls_for import address_of, url_of_hit
 from portal.workloads.ports import registered_kinds
@@ -36,8 +36,8 @@ class PaletteItem:
 @require_safe
 def palette(request: HttpRequest) -> HttpResponse:
     """Return the lines that match `q`, those of the project in `project` first."""
-    principal, text = require_principal(request), word(request, "q")
-    slug = word(request, "project")
+    principal, text = require_principal(request), search_parameter(request, "q")
+    slug = search_parameter(request, "project")
     here = principal.projects().live().filter(slug=slug).select_related("team").first()
     pages_of_project = _pages_of(principal, here, text) if here else []
     groups = {
@@ -45,7 +45,7 @@ def palette(request: HttpRequest) -> HttpResponse:
         "projects": _projects(principal, text),
         "pages": _pages(principal, text),
         "teams": _teams(principal.user, text),
-        "people": _people(principal.user, text) if text else [],
+        "people": _user_items(principal.user, text) if text else [],
     }
     searched = {noun: lines for noun, lines in groups.items() if noun != "pages"}
     shown = [lines[:EACH] if noun in searched else lines for noun, lines in groups.items()]
@@ -127,7 +127,7 @@ def _pages(principal: Principal, text: str) -> list[PaletteItem]:
     return [page for page in pages if _matches(page.label, text)]
 
 
-def _people(user: User, text: str) -> list[PaletteItem]:
+def _user_items(user: User, text: str) -> list[PaletteItem]:
     """People who share a project or team with the person, each with a place where they are."""
     projects = Project.objects.visible_to(user).live()
     shared = Membership.objects.filter(project__in=projects) | Membership.objects.filter(

@@ -12,10 +12,10 @@ from portal.accounts.principal import require_principal
 from portal.accounts.services.people import change_account
 from portal.core.errors import InvalidInput, NotFound
 from portal.core.policy import guarded_by
-from portal.web.confirmation import Question, ask
-from portal.web.forms.settings import HandOver
-from portal.web.forms.submission import carry_out, one_click, sent
-from portal.web.list_query import listing, word
+from portal.web.confirmation import Confirmation, show_confirmation
+from portal.web.forms.settings import HandOverForm
+from portal.web.forms.submission import one_click, sent, submit_form
+from portal.web.list_query import listing, search_parameter
 
 SORTS = {"name": "name", "email": "email"}
 # Changes made by the buttons of the page: `is_active`, `is_administrator`.
@@ -30,7 +30,7 @@ CHANGES: dict[str, tuple[bool | None, bool | None]] = {
 @require_safe
 def people(request: HttpRequest) -> HttpResponse:
     """List the people."""
-    users = User.objects.matching(word(request, "q"))
+    users = User.objects.matching(search_parameter(request, "q"))
     state = request.GET.get("state")
     if state == "suspended":
         users = users.filter(is_active=False)
@@ -45,7 +45,7 @@ def people(request: HttpRequest) -> HttpResponse:
 @require_safe
 def person(request: HttpRequest, person: str) -> HttpResponse:
     """Show one person and what an administrator may do about them."""
-    user = _found(person)
+    user = _get_user(person)
     context = {
         "person": user,
         "membership_count": Membership.objects.filter(user=user).count(),
@@ -61,14 +61,14 @@ def person(request: HttpRequest, person: str) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 def person_suspend(request: HttpRequest, person: str) -> HttpResponse:
     """Confirm, then suspend. Ask for a new owner if the person is the last owner of something."""
-    user = _found(person)
-    form = HandOver(sent(request))
-    if carry_out(
+    user = _get_user(person)
+    form = HandOverForm(sent(request))
+    if submit_form(
         request, form, lambda data: change_account(user_id=person, is_active=False, **data)
     ):
         messages.success(request, f"{user} suspended.")
         return redirect("person", person)
-    question = Question(
+    question = Confirmation(
         title=f"Suspend {user}?",
         effects=(
             (
@@ -85,14 +85,14 @@ def person_suspend(request: HttpRequest, person: str) -> HttpResponse:
         room="account",
         section="people",
     )
-    return ask(request, question, form)
+    return show_confirmation(request, question, form)
 
 
 @guarded_by(Administrator())
 @require_POST
 def person_change(request: HttpRequest, person: str) -> HttpResponse:
     """Reinstate a person, or grant or revoke administrator rights."""
-    user = _found(person)
+    user = _get_user(person)
     changes = CHANGES.get(request.POST.get("do", ""))
     if changes is None:
         raise InvalidInput("Unknown action.", next_step="Use the buttons on the page.")
@@ -105,7 +105,7 @@ def person_change(request: HttpRequest, person: str) -> HttpResponse:
     return redirect("person", person)
 
 
-def _found(person: str) -> User:
+def _get_user(person: str) -> User:
     user = User.objects.filter(pk=person).first()
     if user is None:
         raise NotFound

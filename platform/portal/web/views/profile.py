@@ -15,7 +15,7 @@ from portal.core import clock
 from portal.core.policy import guarded_by
 from portal.web.browsers import browser_of
 from portal.web.forms.settings import Profile
-from portal.web.forms.submission import carry_out, sent, status_of
+from portal.web.forms.submission import sent, status_of, submit_form
 from portal.web.shortlist import shortlist
 
 MOST_SESSIONS = 100
@@ -34,7 +34,7 @@ def profile(request: HttpRequest) -> HttpResponse:
     """Show the person's profile, and change the name."""
     user = require_principal(request).user
     form = Profile(sent(request), initial={"name": user.name})
-    if carry_out(request, form, lambda data: rename_self(user=user, name=data["name"])):
+    if submit_form(request, form, lambda data: rename_self(user=user, name=data["name"])):
         messages.success(request, "Saved.")
         return redirect("profile")
     memberships = Membership.objects.filter(user=user)

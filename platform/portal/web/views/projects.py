@@ -25,11 +25,11 @@ from portal.spend.ledger import month_of
 from portal.spend.queries import Scope as Spent
 from portal.spend.queries import spent_in
 from portal.web.activity import activity_of
-from portal.web.confirmation import Question, ask
+from portal.web.confirmation import Confirmation, show_confirmation
 from portal.web.forms.groups import ChooseNetwork, ConfirmSlug, EditProject, NewProject
-from portal.web.forms.submission import carry_out, sent, status_of
+from portal.web.forms.submission import sent, status_of, submit_form
 from portal.web.jobs import jobs_of
-from portal.web.list_query import listing, word
+from portal.web.list_query import listing, search_parameter
 from portal.web.urls_for import address_of
 from slipway.schemas.accounts import Role, Scope
 
@@ -42,7 +42,9 @@ SORTS = {"name": "name", "address": "slug"}
 def projects(request: HttpRequest) -> HttpResponse:
     """List the projects of the person."""
     principal = require_principal(request)
-    projects_queryset = principal.projects().select_related("team").matching(word(request, "q"))
+    projects_queryset = (
+        principal.projects().select_related("team").matching(search_parameter(request, "q"))
+    )
     archived = request.GET.get("state") == "archived"
     projects_queryset = (
         projects_queryset.archived_of(principal.user) if archived else projects_queryset.live()
@@ -60,7 +62,7 @@ def project_new(request: HttpRequest) -> HttpResponse:
     """Create a project that the person owns."""
     user = require_principal(request).user
     form = NewProject(sent(request), by=user, initial={"team": request.GET.get("team", "")})
-    done = carry_out(request, form, lambda data: create_project(by=user, **data))
+    done = submit_form(request, form, lambda data: create_project(by=user, **data))
     if done:
         messages.success(request, f"{done.result.name} is ready. Invite the people you work with.")
         return redirect(address_of(done.result))
@@ -85,7 +87,7 @@ def overview_of(request: HttpRequest) -> dict[str, Any]:
     return {
         "project": project_row,
         "role": gated_role(request),
-        "members": _first_people(members),
+        "members": _first_members(members),
         "member_count": members.values("user").distinct().count(),
         "recent": recent.order_by("-pk")[:RECENT],
         "spent": spent_in(Spent((project_row.pk,)), month=month_of(now.date()), timestamp=now),
@@ -97,7 +99,7 @@ def overview_of(request: HttpRequest) -> dict[str, Any]:
     }
 
 
-def _first_people(members: QuerySet[Membership]) -> list[Membership]:
+def _first_members(members: QuerySet[Membership]) -> list[Membership]:
     """Return the people who came first, each once, with the higher of both ways in."""
     came = members.values("user").annotate(first=Min("pk")).order_by("first")
     order = list(came.values_list("user", flat=True)[:RECENT])
@@ -117,7 +119,7 @@ def project_settings(request: HttpRequest, project: str) -> HttpResponse:
     given = {"name": project_row.name, "description": project_row.description}
     form = EditProject(sent(request), initial=given)
     network = ChooseNetwork(initial={"network": project_row.network})
-    if carry_out(request, form, lambda data: change_project(project=project_row, **data)):
+    if submit_form(request, form, lambda data: change_project(project=project_row, **data)):
         messages.success(request, "Saved.")
         return redirect("project_settings", project_row.slug)
     context = {
@@ -153,13 +155,13 @@ def project_archive(request: HttpRequest, project: str) -> HttpResponse:
     """Ask, then archive."""
     project_row = gated_project(request)
     form = ConfirmSlug(sent(request), slug=project_row.slug)
-    if carry_out(request, form, lambda _: archive_project(project=project_row)):
+    if submit_form(request, form, lambda _: archive_project(project=project_row)):
         messages.success(request, f"{project_row.name} archived. You can restore it at any time.")
         return redirect(address_of(project_row))
-    return ask(request, _about_archiving(project_row), form)
+    return show_confirmation(request, _archive_confirmation(project_row), form)
 
 
-def _about_archiving(project: Project) -> Question:
+def _archive_confirmation(project: Project) -> Confirmation:
     reaching = Membership.objects.reaching(project)
     owners = reaching.filter(role=Role.OWNER).values("user")
     people = reaching.exclude(user__in=owners).values("user").distinct().count()
@@ -179,7 +181,7 @@ def _about_archiving(project: Project) -> Question:
             f"{_count(invitations, 'open invitation', 'open invitations')} can no longer be used."
         )
         effects.insert(-1, message)
-    return Question(
+    return Confirmation(
         title=f"Archive {project.name}?",
         effects=tuple(effects),
         button="Archive the project",

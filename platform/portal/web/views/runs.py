@@ -9,14 +9,14 @@ from django.views.decorators.http import require_safe
 
 from portal.accounts.gates import ProjectRole, gated_project, gated_role
 from portal.core.policy import guarded_by
-from portal.experiments.factories import mlflow_answers
+from portal.experiments.factories import is_mlflow_reachable
 from portal.experiments.gates import TrackedRunRole, gated_run
 from portal.experiments.ports import RunDetail
 from portal.experiments.services.job_runs import JOB_TAG
 from portal.experiments.services.queries import compare
 from portal.training.models import Job
-from portal.web.run_files import shown_artifacts
-from portal.web.runs import moment, number, row_of
+from portal.web.run_files import artifacts_context
+from portal.web.runs import datetime_from_ms, number, row_of
 from portal.web.views.experiments import RUN_ID_CHARACTERS
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.experiments import MOST_COMPARED
@@ -35,10 +35,10 @@ def project_run(request: HttpRequest, project: str, run: str) -> HttpResponse:
     """Show one run: its curves, what was logged, its artifacts, where it came from."""
     project_row, shown = gated_project(request), gated_run(request)
     context: dict[str, Any] = {
-        "mlflow_is_away": not mlflow_answers(),
+        "mlflow_is_away": not is_mlflow_reachable(),
         "run": shown,
         "it": row_of(shown.facts, ()),
-        "ended": moment(shown.facts.ended_ms),
+        "ended": datetime_from_ms(shown.facts.ended_ms),
         "note": shown.facts.tags.get(NOTE, ""),
         "tags": {k: v for k, v in shown.facts.tags.items() if k != NOTE},
         "latest": [(it, number(it.value)) for it in shown.metrics],
@@ -48,7 +48,7 @@ def project_run(request: HttpRequest, project: str, run: str) -> HttpResponse:
         "may_change": gated_role(request).at_least(Role.CONTRIBUTOR),
     }
     if request.headers.get("HX-Request") != "true" or "path" in request.GET:
-        context |= shown_artifacts(request, project_row, shown)
+        context |= artifacts_context(request, project_row, shown)
     return render(request, "web/experiments/run.html", context | _WHERE)
 
 

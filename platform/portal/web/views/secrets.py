@@ -12,10 +12,10 @@ from portal.accounts.principal import require_principal
 from portal.accounts.services.secrets import delete_secret, write_secret
 from portal.core.errors import NotFound
 from portal.core.policy import guarded_by
-from portal.web.confirmation import Question, ask
+from portal.web.confirmation import Confirmation, show_confirmation
 from portal.web.forms.settings import WriteSecret
-from portal.web.forms.submission import carry_out, sent, status_of
-from portal.web.list_query import listing, word
+from portal.web.forms.submission import sent, status_of, submit_form
+from portal.web.list_query import listing, search_parameter
 from portal.web.urls_for import address_of
 from slipway.schemas.accounts import Role, Scope
 
@@ -25,7 +25,7 @@ from slipway.schemas.accounts import Role, Scope
 def project_secrets(request: HttpRequest, project: str) -> HttpResponse:
     """List names and dates."""
     secrets_queryset = ProjectSecret.objects.filter(project=gated_project(request))
-    text = word(request, "q")
+    text = search_parameter(request, "q")
     secrets_queryset = secrets_queryset.filter(name__icontains=text) if text else secrets_queryset
     shown = listing(
         request,
@@ -48,7 +48,7 @@ def project_secret_write(request: HttpRequest, project: str) -> HttpResponse:
     """Write a secret, or replace the one of that name."""
     project_row, by = gated_project(request), require_principal(request).user
     form = WriteSecret(sent(request), initial={"name": request.GET.get("name", "")[:64]})
-    done = carry_out(request, form, lambda data: write_secret(project=project_row, by=by, **data))
+    done = submit_form(request, form, lambda data: write_secret(project=project_row, by=by, **data))
     if done:
         messages.success(request, f"{done.result.name} saved.")
         return redirect(address_of(project_row, "secrets"))
@@ -67,7 +67,7 @@ def project_secret_delete(request: HttpRequest, project: str, name: str) -> Http
         return redirect(address_of(project_row, "secrets"))
     if not ProjectSecret.objects.filter(project=project_row, name=name).exists():
         raise NotFound
-    question = Question(
+    question = Confirmation(
         title=f"Delete the secret {name}?",
         effects=(
             f"Code in {project_row.name} that starts from now on no longer has {name}.",
@@ -78,4 +78,4 @@ def project_secret_delete(request: HttpRequest, project: str, name: str) -> Http
         room="projects",
         section="secrets",
     )
-    return ask(request, question)
+    return show_confirmation(request, question)

@@ -18,15 +18,15 @@ from portal.spend.focus import focus_download
 from portal.spend.forecasts import forecast_of
 from portal.spend.models import Budget
 from portal.spend.models.ledger import KIND_STORAGE
-from portal.spend.presenters import scope_in_sight, shown_idle, shown_spend
+from portal.spend.presenters import present_idle, present_spend, visible_scope
 from portal.spend.queries import Scope as Whose
-from portal.spend.queries import live_of, spending_of, spent_in
+from portal.spend.queries import compute_live_cost, spending_of, spent_in
 from portal.spend.rent_vs_buy import HOURS_A_MONTH, Assumptions, compare
 from portal.spend.services.prices import current_rates, price_resource
 from portal.spend.windows import MONTH, TODAY, WEEK, Window, next_month, window_of
 from portal.web.forms.spend import RatesForm, RentOrBuy
-from portal.web.forms.submission import carry_out, sent, status_of
-from portal.web.list_query import word
+from portal.web.forms.submission import sent, status_of, submit_form
+from portal.web.list_query import search_parameter
 from portal.web.shortlist import shortlist
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.money import plain_dollars
@@ -48,11 +48,11 @@ _HOURS = 400.0
 def spend(request: HttpRequest) -> HttpResponse:
     """Show what all projects in sight have cost, live."""
     principal = require_principal(request)
-    shown = shown_spend(scope_in_sight(principal), _window(request))
+    shown = present_spend(visible_scope(principal), _window(request))
     budgets = Budget.objects.visible_to(principal)
     context = _page(request, shown) | {
         "budgets": shortlist(budgets.select_related("project", "team", "person"), _BUDGETS_SHOWN),
-        "idle": shown_idle(principal, shown.window),
+        "idle": present_idle(principal, shown.window),
         "export_route": "spend_export",
     }
     return render(request, "web/spend/spend.html", context | _WHERE)
@@ -63,7 +63,7 @@ def spend(request: HttpRequest) -> HttpResponse:
 def project_spend(request: HttpRequest, project: str) -> HttpResponse:
     """Show what one project has cost, live."""
     project_row = gated_project(request)
-    shown = shown_spend(Whose(projects=(project_row.pk,)), _window(request))
+    shown = present_spend(Whose(projects=(project_row.pk,)), _window(request))
     budgets = Budget.objects.over(project=project_row.pk, team=project_row.team_id or "", person="")
     context = _page(request, shown) | {
         "budgets": list(budgets.filter(person=None).select_related("project", "team", "person")),
@@ -79,10 +79,10 @@ def project_spend(request: HttpRequest, project: str) -> HttpResponse:
 def spend_installation(request: HttpRequest) -> HttpResponse:
     """Show the spend of the installation, without single runs, which administrators may not see."""
     principal = require_principal(request)
-    shown = shown_spend(Whose(), _window(request), with_runs=False)
+    shown = present_spend(Whose(), _window(request), with_runs=False)
     context = _page(request, shown) | {
         "is_installation": True,
-        "idle": shown_idle(principal, shown.window),
+        "idle": present_idle(principal, shown.window),
         "budgets": shortlist(
             Budget.objects.select_related("project", "team", "person"), _BUDGETS_SHOWN
         ),
@@ -91,7 +91,7 @@ def spend_installation(request: HttpRequest) -> HttpResponse:
 
 
 def _window(request: HttpRequest) -> str:
-    return word(request, "window") or MONTH
+    return search_parameter(request, "window") or MONTH
 
 
 def _page(request: HttpRequest, shown: SpendOut) -> dict[str, Any]:
@@ -158,12 +158,12 @@ def _month_beside(window: Window, *, back: bool) -> str | None:
 def spend_month(request: HttpRequest) -> HttpResponse:
     """Show the present month in a few lines, for Home."""
     principal, timestamp = require_principal(request), clock.now()
-    scope, window = scope_in_sight(principal), window_of(MONTH, timestamp)
+    scope, window = visible_scope(principal), window_of(MONTH, timestamp)
     spent = spent_in(scope, month=window.name, timestamp=timestamp)
     budgets = Budget.objects.visible_to(principal).select_related("project", "team", "person")
     context = {
         "spent": spent,
-        "rate": live_of(scope, timestamp).nano_usd_per_hour,
+        "rate": compute_live_cost(scope, timestamp).nano_usd_per_hour,
         "forecast": forecast_of(scope, timestamp, spent_nano_usd=spent),
         "budgets": shortlist(budgets.order_by("-spent_nano_usd"), _BUDGETS_AT_HOME),
         "label": window.label,
@@ -175,7 +175,7 @@ def spend_month(request: HttpRequest) -> HttpResponse:
 @require_safe
 def spend_export(request: HttpRequest) -> StreamingHttpResponse:
     """Download the lines of all projects in sight as FOCUS columns."""
-    return focus_download(scope_in_sight(require_principal(request)), _window(request))
+    return focus_download(visible_scope(require_principal(request)), _window(request))
 
 
 @guarded_by(_PROJECT)
@@ -194,7 +194,7 @@ def spend_rates(request: HttpRequest) -> HttpResponse:
         sent(request),
         initial={rate.resource: plain_dollars(rate.nano_usd_per_hour) for rate in rates},
     )
-    done = carry_out(request, form, _price_all)
+    done = submit_form(request, form, _set_prices)
     if done:
         messages.success(request, "Prices saved. They apply from now on.")
         return redirect("spend_rates")
@@ -203,7 +203,7 @@ def spend_rates(request: HttpRequest) -> HttpResponse:
     return render(request, "web/spend/rates.html", context | _WHERE, status=status_of(form))
 
 
-def _price_all(data: dict[str, Any]) -> int:
+def _set_prices(data: dict[str, Any]) -> int:
     for resource, nano_usd in data.items():
         price_resource(resource=resource, nano_usd_per_hour=nano_usd)
     return len(data)
@@ -232,7 +232,7 @@ def spend_rent_or_buy(request: HttpRequest) -> HttpResponse:
 
 def _from_use(request: HttpRequest) -> Assumptions:
     """Extrapolate the last 7 days on the tier with the highest cost to a month."""
-    scope, week = scope_in_sight(require_principal(request)), window_of(WEEK, clock.now())
+    scope, week = visible_scope(require_principal(request)), window_of(WEEK, clock.now())
     used = spending_of(scope, week, with_runs=False).by_tier
     tiers = Tier.objects.filter(pk__in=used, nano_usd_per_hour__gt=0)
     tier = max(tiers, key=lambda tier: used[tier.pk], default=None)

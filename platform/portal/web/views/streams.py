@@ -9,7 +9,7 @@ from portal.accounts.principal import require_principal
 from portal.core.errors import Forbidden
 from portal.core.policy import guarded_by
 from portal.core.streams import EventStream
-from portal.web.sse import rings_for
+from portal.web.sse import event_stream
 from portal.web.sse_auth import listener_of
 from slipway.schemas.accounts import Role, Scope
 
@@ -44,7 +44,7 @@ def _stream(request: HttpRequest, group: Group | None) -> EventStream:
             "Live updates are for signed-in browsers.", next_step="Use the API instead."
         )
     listener = listener_of(principal.user, request.session.session_key, group)
-    return EventStream(rings_for(listener, _resumed_from(request)))
+    return EventStream(event_stream(listener, _resumed_from(request)))
 
 
 def _resumed_from(request: HttpRequest) -> int:

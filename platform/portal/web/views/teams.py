@@ -12,8 +12,8 @@ from portal.accounts.principal import require_principal
 from portal.accounts.services.teams import create_team, rename_team
 from portal.core.policy import guarded_by
 from portal.web.forms.groups import EditTeam, NewTeam
-from portal.web.forms.submission import carry_out, sent, status_of
-from portal.web.list_query import listing, word
+from portal.web.forms.submission import sent, status_of, submit_form
+from portal.web.list_query import listing, search_parameter
 from portal.web.urls_for import address_of
 from slipway.schemas.accounts import Role, Scope
 
@@ -26,7 +26,7 @@ FACES = 8
 def teams(request: HttpRequest) -> HttpResponse:
     """List the teams of the person."""
     user = require_principal(request).user
-    teams_queryset = Team.objects.visible_to(user).matching(word(request, "q"))
+    teams_queryset = Team.objects.visible_to(user).matching(search_parameter(request, "q"))
     shown = listing(request, teams_queryset, sorts=SORTS)
     roles = team_roles_of(user)
     rows = [(team, roles.get(team.pk)) for team in shown.page.items]
@@ -39,7 +39,7 @@ def team_new(request: HttpRequest) -> HttpResponse:
     """Create a team that the person owns."""
     user = require_principal(request).user
     form = NewTeam(sent(request))
-    done = carry_out(request, form, lambda data: create_team(by=user, **data))
+    done = submit_form(request, form, lambda data: create_team(by=user, **data))
     if done:
         messages.success(request, f"{done.result.name} is ready. Invite its members.")
         return redirect(address_of(done.result, "members"))
@@ -52,7 +52,7 @@ def team_new(request: HttpRequest) -> HttpResponse:
 def team(request: HttpRequest, team: str) -> HttpResponse:
     """Show one team and its projects."""
     team_row = gated_team(request)
-    projects = Project.objects.filter(team=team_row).live().matching(word(request, "q"))
+    projects = Project.objects.filter(team=team_row).live().matching(search_parameter(request, "q"))
     members = Membership.objects.in_group(team_row)
     context = {
         "team": team_row,
@@ -73,7 +73,7 @@ def team_settings(request: HttpRequest, team: str) -> HttpResponse:
     """Rename."""
     team_row = gated_team(request)
     form = EditTeam(sent(request), initial={"name": team_row.name})
-    if carry_out(request, form, lambda data: rename_team(team=team_row, name=data["name"])):
+    if submit_form(request, form, lambda data: rename_team(team=team_row, name=data["name"])):
         messages.success(request, "Saved.")
         return redirect(address_of(team_row, "settings"))
     context = {"team": team_row, "form": form, "room": "teams", "section": "settings"}

@@ -17,10 +17,10 @@ from portal.compute.services.tiers import change_tier, create_tier
 from portal.core.errors import NotFound
 from portal.core.policy import guarded_by
 from portal.spend.services.prices import effect_of_price
-from portal.web.confirmation import Question, ask
+from portal.web.confirmation import Confirmation, show_confirmation
 from portal.web.forms.compute import ChangePrice, NewTier, SetQuota
-from portal.web.forms.submission import carry_out, sent, status_of
-from portal.web.list_query import listing, word
+from portal.web.forms.submission import sent, status_of, submit_form
+from portal.web.list_query import listing, search_parameter
 from portal.web.shortlist import shortlist
 from portal.workloads.models import Share, Workload
 from portal.workloads.placement import Capacity
@@ -37,7 +37,7 @@ _QUOTAS = {"room": "account", "section": "quotas"}
 @require_safe
 def tiers(request: HttpRequest) -> HttpResponse:
     """List the tiers, those no longer offered too when asked."""
-    text = word(request, "q")
+    text = search_parameter(request, "q")
     value = Tier.objects.all()
     if request.GET.get("state") != "all":
         value = value.filter(is_active=True)
@@ -53,7 +53,7 @@ def tiers(request: HttpRequest) -> HttpResponse:
 def tier_new(request: HttpRequest) -> HttpResponse:
     """Offer a new tier."""
     form = NewTier(sent(request))
-    done = carry_out(request, form, _create)
+    done = submit_form(request, form, _create)
     if done:
         messages.success(request, f"{done.result.name} created.")
         return redirect("tiers")
@@ -77,7 +77,7 @@ def _create(data: dict[str, Any]) -> Tier:
 @require_http_methods(["GET", "HEAD", "POST"])
 def tier(request: HttpRequest, tier: str) -> HttpResponse:
     """Show one tier with its price history. Change the price from now on."""
-    tier_row = _found(tier)
+    tier_row = _get_tier(tier)
     form = ChangePrice(
         sent(request), initial={"price": f"{tier_row.nano_usd_per_hour / _NANO:.9f}".rstrip("0")}
     )
@@ -87,7 +87,7 @@ def tier(request: HttpRequest, tier: str) -> HttpResponse:
         if form.is_valid():
             effect = effect_of_price(tier=tier_row, nano_usd_per_hour=form.cleaned_data["price"])
     else:
-        done = carry_out(
+        done = submit_form(
             request, form, lambda data: change_tier(tier=tier_row, nano_usd_per_hour=data["price"])
         )
     if done:
@@ -110,7 +110,7 @@ def tier(request: HttpRequest, tier: str) -> HttpResponse:
 @require_POST
 def tier_offer(request: HttpRequest, tier: str) -> HttpResponse:
     """Offer a withdrawn tier again."""
-    change_tier(tier=_found(tier), is_active=True)
+    change_tier(tier=_get_tier(tier), is_active=True)
     messages.success(request, f"{tier} is offered again.")
     return redirect("tier", tier)
 
@@ -119,13 +119,13 @@ def tier_offer(request: HttpRequest, tier: str) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 def tier_retire(request: HttpRequest, tier: str) -> HttpResponse:
     """Ask, then withdraw a tier."""
-    tier_row = _found(tier)
+    tier_row = _get_tier(tier)
     if request.method == "POST":
         change_tier(tier=tier_row, is_active=False)
         messages.success(request, f"{tier} is no longer offered.")
         return redirect("tier", tier)
     active = Workload.objects.unfinished().filter(tier=tier_row).count()
-    question = Question(
+    question = Confirmation(
         title=f"Withdraw {tier_row.name}?",
         effects=(
             "It can no longer be chosen; clones of jobs that ran on it need another tier.",
@@ -136,10 +136,10 @@ def tier_retire(request: HttpRequest, tier: str) -> HttpResponse:
         back=reverse("tier", args=[tier]),
         **_TIERS,
     )
-    return ask(request, question)
+    return show_confirmation(request, question)
 
 
-def _found(slug: str) -> Tier:
+def _get_tier(slug: str) -> Tier:
     tier_row = Tier.objects.filter(slug=slug).first()
     if tier_row is None:
         raise NotFound
@@ -151,7 +151,7 @@ def _found(slug: str) -> Tier:
 def quotas(request: HttpRequest) -> HttpResponse:
     """List the quotas of projects and teams, and set one."""
     form = SetQuota(sent(request), initial={"group": request.GET.get("group", "")[:48]})
-    done = carry_out(request, form, _set)
+    done = submit_form(request, form, _set)
     if done:
         messages.success(request, "Quota set. Running work continues.")
         return redirect("quotas")

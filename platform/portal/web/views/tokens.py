@@ -12,10 +12,10 @@ from portal.accounts.services.tokens import create_token, revoke_token
 from portal.core import clock
 from portal.core.errors import NotFound
 from portal.core.policy import guarded_by
-from portal.web.confirmation import Question, ask
-from portal.web.forms.settings import NewTokenForm, asked_for
-from portal.web.forms.submission import carry_out, sent, status_of
-from portal.web.list_query import listing, word
+from portal.web.confirmation import Confirmation, show_confirmation
+from portal.web.forms.settings import NewTokenForm, token_form_initial
+from portal.web.forms.submission import sent, status_of, submit_form
+from portal.web.list_query import listing, search_parameter
 from slipway.schemas.accounts import Scope
 
 
@@ -23,7 +23,7 @@ from slipway.schemas.accounts import Scope
 @require_safe
 def tokens(request: HttpRequest) -> HttpResponse:
     """List one's tokens: those that work, or all."""
-    user, text = require_principal(request).user, word(request, "q")
+    user, text = require_principal(request).user, search_parameter(request, "q")
     api_tokens = ApiToken.objects.filter(user=user).select_related("project")
     if request.GET.get("state") != "all":
         api_tokens = api_tokens.usable()
@@ -42,9 +42,9 @@ def token_new(request: HttpRequest) -> HttpResponse:
         sent(request),
         by=principal.user,
         projects=principal.projects(),
-        initial=asked_for(request.GET.dict()),
+        initial=token_form_initial(request.GET.dict()),
     )
-    done = carry_out(request, form, lambda data: create_token(by=principal, **data))
+    done = submit_form(request, form, lambda data: create_token(by=principal, **data))
     context = {"form": form, "room": "account", "section": "tokens"}
     if done:
         return render(request, "web/settings/token_made.html", context | {"made": done.result})
@@ -63,7 +63,7 @@ def token_revoke(request: HttpRequest, token: str) -> HttpResponse:
         revoke_token(by=user, token_id=token)
         messages.success(request, f"The token “{api_token.name}” no longer works.")
         return redirect("tokens")
-    question = Question(
+    question = Confirmation(
         title=f"Revoke the token “{api_token.name}”?",
         effects=(
             f"Programs that use {api_token.prefix}… are refused from their next request on.",
@@ -74,4 +74,4 @@ def token_revoke(request: HttpRequest, token: str) -> HttpResponse:
         room="account",
         section="tokens",
     )
-    return ask(request, question)
+    return show_confirmation(request, question)

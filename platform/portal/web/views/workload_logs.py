@@ -11,7 +11,7 @@ from portal.accounts.principal import require_principal
 from portal.core.errors import Forbidden
 from portal.core.policy import guarded_by
 from portal.core.streams import ByteStream, EventStream
-from portal.web.list_query import word
+from portal.web.list_query import search_parameter
 from portal.web.log_stream import follow
 from portal.web.logs import matches_in, number, piece_of
 from portal.web.sse_auth import listener_of
@@ -75,7 +75,7 @@ def project_workload_log(request: HttpRequest, project: str, workload: str) -> J
 @require_safe
 def project_workload_find(request: HttpRequest, project: str, workload: str) -> HttpResponse:
     """List the lines of the log that hold some words."""
-    workload_row, words = gated_workload(request), word(request, "q")
+    workload_row, words = gated_workload(request), search_parameter(request, "q")
     attempt, rank = number(request, "attempt", workload_row.epoch), number(request, "rank")
     matches = matches_in(workload_row, attempt=attempt, rank=rank, words=words) if words else None
     context = {

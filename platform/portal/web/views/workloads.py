@@ -9,7 +9,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 from portal.accounts.gates import gated_project, gated_role
 from portal.accounts.principal import require_principal
 from portal.core.policy import guarded_by
-from portal.web.confirmation import Question, ask
+from portal.web.confirmation import Confirmation, show_confirmation
 from portal.web.forms.submission import one_click
 from portal.web.logs import tail_of
 from portal.web.urls_for import url_of_workload
@@ -62,9 +62,9 @@ def project_workload_stop(request: HttpRequest, project: str, workload: str) -> 
             messages.success(request, f"{workload_row.name} is being stopped.")
         return redirect(back)
     noun = kind_of(workload_row.kind).noun
-    return ask(
+    return show_confirmation(
         request,
-        Question(
+        Confirmation(
             title=f"Stop {workload_row.name}?",
             effects=("Its tasks are asked to end. Log, events and cost stay.",),
             button=f"Stop the {noun}",

@@ -130,7 +130,7 @@ def ranks_with_logs(*, workload: Workload, leases: Iterable[Lease]) -> list[int]
 
 
 @dataclass(frozen=True)
-class LogPlace:
+class LogLocation:
     """Location of the log of one rank of one attempt. See `RankLog` for `is_complete`."""
 
     attempt: int
@@ -147,14 +147,14 @@ class LogPlace:
         return b"".join(log_store().read(self.key, start, length))
 
 
-def log_places(
+def log_locations(
     *,
     workload: Workload,
     rank: int | None = None,
     attempt: int | None = None,
     beyond_attempt: int = 0,
     most_ranks: int,
-) -> list[LogPlace]:
+) -> list[LogLocation]:
     """Return the logs of a workload, oldest attempt first: of all ranks below a number, or of one.
 
     `beyond_attempt` leaves out earlier ones.
@@ -167,7 +167,7 @@ def log_places(
     else:
         leases = leases.filter(index__lt=-(-most_ranks // workload.procs))
     return [
-        LogPlace(lease.epoch, number, _key(lease, number), _is_complete(lease, number))
+        LogLocation(lease.epoch, number, _key(lease, number), _is_complete(lease, number))
         for lease in leases.order_by("epoch", "index")
         for number in _ranks_of(lease, workload)
         if number == rank or (rank is None and number < most_ranks)

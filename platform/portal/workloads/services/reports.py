@@ -15,7 +15,7 @@ from portal.compute.logs import stored_text
 from portal.compute.models import Node
 from portal.compute.resources import memory_text
 from portal.core import clock
-from portal.workloads.completion import close_lease, settle, wake_nodes_of
+from portal.workloads.completion import advance_workload, close_lease, notify_nodes
 from portal.workloads.lifecycle import LeaseState, lease_sources
 from portal.workloads.models import Lease, Workload, WorkloadEvent
 from portal.workloads.ports import kind_of
@@ -118,7 +118,7 @@ def _starting(workload: Workload, lease: Lease, report: TaskReport) -> None:
     )
     _advance(lease, LeaseState.STARTING)
     if message:
-        _tell(lease, report, "starting", message)
+        _record_event(lease, report, "starting", message)
     if _is_current(workload, lease) and workload.status == WorkloadState.PLACED:
         move(
             workload,
@@ -131,7 +131,7 @@ def _starting(workload: Workload, lease: Lease, report: TaskReport) -> None:
 def _running(workload: Workload, lease: Lease, report: TaskReport, at: datetime) -> None:
     if _advance(lease, LeaseState.RUNNING, started_at=at, warm=report.warm, message=""):
         warm = {True: " from a warm process", False: " cold", None: ""}[report.warm]
-        _tell(
+        _record_event(
             lease, report, "task_running", report.message or f"Task {lease.index} is running{warm}."
         )
     begun = {WorkloadState.PLACED, WorkloadState.STARTING}
@@ -157,7 +157,7 @@ def _rendezvous(workload: Workload, lease: Lease, report: TaskReport) -> None:
         rendezvous_port=report.rendezvous.port,
         rendezvous_agent_store=report.rendezvous.agent_store,
     ):
-        wake_nodes_of(workload, but_index=0)
+        notify_nodes(workload, but_index=0)
 
 
 def _progress(workload: Workload, lease: Lease, report: TaskReport, at: datetime) -> None:
@@ -165,7 +165,7 @@ def _progress(workload: Workload, lease: Lease, report: TaskReport, at: datetime
         keep = kind_of(workload.kind).keep_report
         line = keep(workload_id=workload.pk, attempt=lease.epoch, report=report, at=at)
         if line:
-            _tell(lease, report, "progress", line)
+            _record_event(lease, report, "progress", line)
     if report.step is None:
         return
     further = Lease.objects.open().filter(Q(step__isnull=True) | Q(step__lt=report.step))
@@ -175,7 +175,7 @@ def _progress(workload: Workload, lease: Lease, report: TaskReport, at: datetime
     first = Lease.objects.filter(pk=lease.pk, first_step_at__isnull=True)
     if first.update(first_step_at=at) and lease.index == 0:
         waited_s = max(0.0, (at - workload.waits_since).total_seconds())
-        _tell(lease, report, "first_step", f"First training step after {waited_s:.2f} s.")
+        _record_event(lease, report, "first_step", f"First training step after {waited_s:.2f} s.")
 
 
 def _ended(workload: Workload, lease: Lease, report: TaskReport, at: datetime) -> None:
@@ -186,7 +186,7 @@ def _ended(workload: Workload, lease: Lease, report: TaskReport, at: datetime) -
         lease,
         at=at,
         reason=reason,
-        message=report.message or _about_memory(reason, report),
+        message=report.message or _memory_note(reason, report),
         exit_code=report.exit_code,
         rank_ends=[end.model_dump() for end in report.ranks],
         memory_peak_bytes=report.memory_peak_bytes,
@@ -196,12 +196,14 @@ def _ended(workload: Workload, lease: Lease, report: TaskReport, at: datetime) -
     )
     if closed:
         message = report.message or reason.value.replace("_", " ")
-        _tell(lease, report, "task_ended", shorten(f"Task {lease.index} ended: {message}", 2000))
+        _record_event(
+            lease, report, "task_ended", shorten(f"Task {lease.index} ended: {message}", 2000)
+        )
         if _is_current(workload, lease):
-            settle(workload)
+            advance_workload(workload)
 
 
-def _about_memory(reason: ReasonCode, report: TaskReport) -> str:
+def _memory_note(reason: ReasonCode, report: TaskReport) -> str:
     if reason != ReasonCode.OUT_OF_MEMORY or not report.memory_limit_bytes:
         return ""
     limit = memory_text(report.memory_limit_bytes)
@@ -214,7 +216,7 @@ def _is_current(workload: Workload, lease: Lease) -> bool:
     return workload.epoch == lease.epoch
 
 
-def _tell(lease: Lease, report: TaskReport, kind: str, message: str) -> None:
+def _record_event(lease: Lease, report: TaskReport, kind: str, message: str) -> None:
     """Add the report to the history, once even if it is repeated."""
     WorkloadEvent.objects.bulk_create(
         [

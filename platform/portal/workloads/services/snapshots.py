@@ -40,7 +40,7 @@ def environment_for(*, node: Node, digest: str) -> Environment:
     return environment
 
 
-def take_build_report(*, node: Node, digest: str, report: EnvironmentReport) -> int:
+def apply_build_report(*, node: Node, digest: str, report: EnvironmentReport) -> int:
     """Accept the state of a build on a node. Returns the offset of its log to send on from.
 
     Raises NotFound unless the node has been given a task of the project that runs in the

@@ -248,18 +248,18 @@ def _check(workload_request: WorkloadRequest) -> None:
     )
     for name, value, least, most in ranges:
         if value is not None and not least <= value <= most:
-            raise _bad(name, f"{name} is {value}; it must be from {least} to {most}.")
+            raise _invalid_field(name, f"{name} is {value}; it must be from {least} to {most}.")
     if workload_request.nodes * workload_request.procs > MAX_WORLD:
-        raise _bad(
+        raise _invalid_field(
             "procs",
             f"{workload_request.nodes * workload_request.procs} ranks are more than {MAX_WORLD}.",
         )
     if not workload_request.tier.is_active:
-        raise _bad("tier", f"The tier {workload_request.tier.slug} is no longer offered.")
+        raise _invalid_field("tier", f"The tier {workload_request.tier.slug} is no longer offered.")
     if workload_request.key is not None and not _KEY.match(workload_request.key):
-        raise _bad("key", "The key must be 1 to 128 visible ASCII characters.")
+        raise _invalid_field("key", "The key must be 1 to 128 visible ASCII characters.")
     if workload_request.snapshot and not _DIGEST.match(workload_request.snapshot):
-        raise _bad("snapshot", "The snapshot must be a hex SHA-256.")
+        raise _invalid_field("snapshot", "The snapshot must be a hex SHA-256.")
 
 
 def _check_references(project: Project, workload_request: WorkloadRequest) -> None:
@@ -269,10 +269,10 @@ def _check_references(project: Project, workload_request: WorkloadRequest) -> No
             project=project, environment__digest=workload_request.environment
         )
         if not projectenvironment.exists():
-            raise _bad("environment", "There is no such environment in this project.")
+            raise _invalid_field("environment", "There is no such environment in this project.")
     if workload_request.snapshot and snapshot_of(project, workload_request.snapshot) is None:
-        raise _bad("snapshot", "There is no such snapshot in this project.")
+        raise _invalid_field("snapshot", "There is no such snapshot in this project.")
 
 
-def _bad(field: str, message: str) -> InvalidInput:
+def _invalid_field(field: str, message: str) -> InvalidInput:
     return InvalidInput(message, field=field, next_step="Change it and submit again.")

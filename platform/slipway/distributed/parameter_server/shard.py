@@ -38,7 +38,7 @@ class ShardState:
 
 
 @dataclass(frozen=True, slots=True)
-class _Pushed:
+class _PushedGradient:
     weight: float
     loss: float
     gradient: PackedShard
@@ -76,7 +76,7 @@ class Shard:
         self._unseen = set(range(workers))
         self._gone: set[int] = set()
         self._silent: set[int] = set()
-        self._pending: dict[int, _Pushed] = {}
+        self._pending: dict[int, _PushedGradient] = {}
         self._opened_at = time.monotonic()
         self._heard_at: dict[int, float] = {}
 
@@ -103,7 +103,7 @@ class Shard:
             if self._servers.consistency is Consistency.SYNCHRONOUS:
                 self._push_to_round(frame, gradient)
                 return self._answer(worker, self._loss)
-            self._apply({worker: _Pushed(frame.weight, frame.loss, gradient)})
+            self._apply({worker: _PushedGradient(frame.weight, frame.loss, gradient)})
             if self._servers.consistency is Consistency.STALE_SYNCHRONOUS:
                 self._wait(worker, lambda: self._ahead(worker) <= self._servers.staleness)
             return self._answer(worker, frame.loss)
@@ -162,7 +162,7 @@ class Shard:
     def _push_to_round(self, frame: Frame, gradient: PackedShard) -> None:
         if frame.version != self._version:
             return  # of an earlier round: the worker was dropped and came back
-        self._pending[frame.worker] = _Pushed(frame.weight, frame.loss, gradient)
+        self._pending[frame.worker] = _PushedGradient(frame.weight, frame.loss, gradient)
         version = self._version
         self._finish_round()
         self._wait(frame.worker, lambda: self._version != version)
@@ -173,7 +173,7 @@ class Shard:
             self._apply(pending)
             self._changed.notify_all()
 
-    def _apply(self, pushed: Mapping[int, _Pushed]) -> None:
+    def _apply(self, pushed: Mapping[int, _PushedGradient]) -> None:
         """Change the parameters by the weighted mean of gradients, summed in worker order."""
         ordered = [pushed[worker] for worker in sorted(pushed)]
         total = sum(item.weight for item in ordered)

@@ -6,7 +6,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from portal.accounts.models import User
 from portal.accounts.principal import Principal
-from portal.accounts.request_origin import Origin, acting_as
+from portal.accounts.request_origin import Origin, origin_context
 from portal.accounts.services.tokens import create_token
 from portal.core.errors import SlipwayError
 from slipway.schemas.accounts import Scope
@@ -28,7 +28,7 @@ class Command(BaseCommand):
         user = self._person(options["user"])
         scopes = [scope for scope in Scope if scope != Scope.ADMIN or user.is_administrator]
         try:
-            with acting_as(Origin(label="manage.py user_token")):
+            with origin_context(Origin(label="manage.py user_token")):
                 made = create_token(
                     by=Principal(user),
                     name=options["name"],

@@ -4,8 +4,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from portal.accounts.request_origin import Origin, acting_as
-from portal.compute.services.node_registration import make_join_token
+from portal.accounts.request_origin import Origin, origin_context
+from portal.compute.services.node_registration import create_join_token
 from portal.core.errors import SlipwayError
 
 
@@ -22,8 +22,8 @@ class Command(BaseCommand):
     def handle(self, *_args: Any, **options: Any) -> None:
         """Print the token."""
         try:
-            with acting_as(Origin(label="manage.py node_token")):
-                made = make_join_token(
+            with origin_context(Origin(label="manage.py node_token")):
+                made = create_join_token(
                     by=None, node=options["node"], expires_in_minutes=options["minutes"]
                 )
         except SlipwayError as error:

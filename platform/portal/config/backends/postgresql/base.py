@@ -37,7 +37,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
         patience = db_patience.current()
         while True:
             connection = self._taken(pool, patience)
-            if not _has_news(connection):
+            if not _has_pending_input(connection):
                 connection.watch = self._watch(conn_params)
                 return connection
             # An idle connection is only written to when the server ends it.
@@ -71,7 +71,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
                 _returned[self.alias] += 1
 
 
-def _has_news(connection: Any) -> bool:
+def _has_pending_input(connection: Any) -> bool:
     """Return whether something has arrived on an idle connection, or its socket is gone."""
     if connection.closed:
         return True

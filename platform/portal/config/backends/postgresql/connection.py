@@ -9,7 +9,7 @@ from psycopg.pq import TransactionStatus
 
 from portal.config.backends.postgresql.watch import Watch
 from portal.core import db_patience
-from portal.core.db_patience import SLICE_S, DatabaseAway, Patience, WaitForOthers
+from portal.core.db_patience import SLICE_S, DatabaseUnavailable, LockWait, Patience
 
 # The value psycopg sends to a generator while nothing has arrived.
 _NOTHING: Final = 0
@@ -31,7 +31,7 @@ class PatientConnection(psycopg.Connection[Any]):
         if patience is None or self.watch is None or timeout is not None:
             return super().wait(gen, interval, timeout)
         result = super().wait(_Limit(self, self.watch, patience).applied_to(gen), interval)
-        db_patience.note_done()
+        db_patience.record_response()
         self._note_transaction()
         return result
 
@@ -60,7 +60,7 @@ class PatientConnection(psycopg.Connection[Any]):
                 f"'{within_s:.3f} seconds')::int; COMMIT".encode()
             )
         except psycopg.errors.DivisionByZero:
-            raise DatabaseAway(
+            raise DatabaseUnavailable(
                 "the commit exceeded its time limit; the transaction was rolled back"
             ) from None
 
@@ -73,7 +73,7 @@ class _Limit:
         self._watch = watch
         self._patience = patience
         self._is_canceled = False
-        self._wait = WaitForOthers(patience)
+        self._wait = LockWait(patience)
 
     def applied_to(self, gen: Any) -> Generator[Any, Any, Any]:
         """Yield what `gen` yields, checking the statement each time no data arrives for a slice."""
@@ -93,7 +93,7 @@ class _Limit:
         pid = self._connection.pgconn.backend_pid
         if self._is_canceled:
             self._connection.close()
-            raise DatabaseAway("the database did not cancel a statement in time")
+            raise DatabaseUnavailable("the database did not cancel a statement in time")
         state = self._watch.state_of(pid, within_s=_WATCH_ANSWERS_WITHIN_S)
         if state.is_known and not state.is_blocked:
             return
@@ -103,7 +103,7 @@ class _Limit:
                 self._wait.spend(waited_s, state.holders)
             else:
                 self._patience.spend(waited_s, progress=False)
-        except DatabaseAway:
+        except DatabaseUnavailable:
             # Its error then reports that nothing was done, and the connection remains usable.
             self._is_canceled = state.is_known and self._watch.cancel(
                 pid, within_s=_WATCH_ANSWERS_WITHIN_S

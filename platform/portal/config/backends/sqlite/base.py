@@ -11,7 +11,7 @@ from django.db.backends.sqlite3 import base
 
 from portal.config.backends.sqlite.files import files
 from portal.core import db_patience
-from portal.core.db_patience import SLICE_S, WaitForOthers
+from portal.core.db_patience import SLICE_S, LockWait
 
 # Lock timeout of background work.
 _BACKGROUND_S: Final = 20.0
@@ -29,7 +29,7 @@ class _Wait:
     def __init__(self) -> None:
         patience = db_patience.current()
         self._began = self._slice_began = time.monotonic()
-        self._others = WaitForOthers(patience) if patience else None
+        self._others = LockWait(patience) if patience else None
 
     def go_on(self, connection: sqlite3.Connection | None, error: Exception) -> None:
         """Account for a slice in which the lock was not free. Raise when it was the last one."""
@@ -106,7 +106,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
         # Do not commit to a file that was deleted or replaced.
         self._check_file()
         result = super()._commit()  # type: ignore[misc]  # (its stubs leave it out)
-        db_patience.note_done()
+        db_patience.record_response()
         return result
 
     def _check_file(self) -> None:

@@ -13,8 +13,8 @@ from portal.config.exposure import check_may_open
 from portal.config.http_protocol import (
     BoundedProtocol,
     ConnectionLimits,
-    bounded_by,
     connection_limit,
+    protocol_with_limits,
 )
 from portal.config.supervision.errors import StartError
 
@@ -54,7 +54,7 @@ class Command(BaseCommand):
             timeout_graceful_shutdown=_GRACE_S,
         )
         config.load()
-        _spare_what_stays()
+        _freeze_gc()
         server = uvicorn.Server(config)
         with contextlib.suppress(KeyboardInterrupt):
             server.run()
@@ -65,7 +65,7 @@ class Command(BaseCommand):
 def _protocol(settings: Env) -> type[BoundedProtocol]:
     total = connection_limit()
     per_address = None if settings.trusted_proxies else settings.connections_per_address
-    return bounded_by(
+    return protocol_with_limits(
         ConnectionLimits(
             head_within_s=settings.head_timeout_s,
             body_window_s=settings.body_timeout_s,
@@ -75,7 +75,7 @@ def _protocol(settings: Env) -> type[BoundedProtocol]:
     )
 
 
-def _spare_what_stays() -> None:
+def _freeze_gc() -> None:
     """Exclude loaded modules from garbage collection.
 
     A full collection takes about 0.1 s here, and would delay some request.

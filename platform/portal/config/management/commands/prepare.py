@@ -95,7 +95,7 @@ class Command(BaseCommand):
         """Run all steps. Failures that a person can fix print one line and exit with 2."""
         try:
             steps.check_server(env().database_url)
-            with steps.one_at_a_time(env().data_dir):
+            with steps.setup_lock(env().data_dir):
                 self._run_steps(ask=not options["no_input"] and sys.stdin.isatty(), **options)
         except StartError as error:
             problem = error
@@ -144,7 +144,7 @@ class Command(BaseCommand):
         )
         node = known.first()
         if node is not None:
-            local_node.keep_identity(settings, name=node.name, identity=identity)
+            local_node.write_identity(settings, name=node.name, identity=identity)
             return
         name = local_node.name_of(settings) or _free_name(local_node.suggested_name())
         token = StringIO()
@@ -160,7 +160,7 @@ class Command(BaseCommand):
         token = StringIO()
         name = _free_gateway_name(local_node.suggested_name())
         call_command("gateway_token", name=name, stdout=token)
-        gateway.keep_token(settings, token.getvalue())
+        gateway.write_token(settings, token.getvalue())
 
     def _admit_hub(self) -> None:
         """Register this machine's Hub for sign-in and give it a token, unless it is known."""
@@ -178,7 +178,7 @@ class Command(BaseCommand):
             name="Notebooks",
             redirect_uri=f"{made.url}/hub/oauth_callback",
         )
-        notebooks.keep_admission(settings, made)
+        notebooks.write_credentials(settings, made)
 
     def _say(self, what: str, began: float) -> None:
         self.stdout.write(f"slipway: {what} ({time.monotonic() - began:.1f} s)")

@@ -42,7 +42,7 @@ class Command(BaseCommand):
         try:
             passphrase = passphrase_of(path, options)
             steps.check_server(env().database_url)
-            with steps.one_at_a_time(env().data_dir):
+            with steps.setup_lock(env().data_dir):
                 allow_creation()
                 steps.migrate()
                 prepare_tracking(env().database_url, env().data_dir)

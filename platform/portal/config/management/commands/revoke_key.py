@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from portal.accounts.request_origin import Origin, acting_as
+from portal.accounts.request_origin import Origin, origin_context
 from portal.accounts.tokens import hash_of
 from portal.config.env import ROOT, env
 from portal.config.gateway import folder_of
@@ -48,7 +48,7 @@ class Command(BaseCommand):
             )
         if not keys:
             raise CommandError("Give the id of a key, or its text with --stdin.")
-        with acting_as(Origin(label="manage.py revoke_key")):
+        with origin_context(Origin(label="manage.py revoke_key")):
             for key in keys:
                 revoke_key(endpoint=key.endpoint, by=None, key_id=key.pk)
         ids = [key.pk for key in keys]

@@ -31,7 +31,7 @@ RUN_NAME = "mlflow.runName"
 Point = tuple[str, float, int, int, bool]
 
 
-class Unusual(Exception):
+class UnsupportedRequest(Exception):
     """Something MLflow itself should judge."""
 
 
@@ -54,16 +54,16 @@ class Batch:
         return [best[key] for key in sorted(best)]
 
 
-def _only(content: Mapping[str, Any], *names: str) -> None:
+def _require_only_keys(content: Mapping[str, Any], *names: str) -> None:
     if not content.keys() <= set(names):
-        raise Unusual
+        raise UnsupportedRequest
 
 
 def run_id_of(content: Mapping[str, Any]) -> str:
     """Return the run a body or query is about. Raises Unusual."""
     result = content.get("run_id") or content.get("run_uuid")
     if not isinstance(result, str) or RUN_ID.match(result) is None:
-        raise Unusual
+        raise UnsupportedRequest
     return result
 
 
@@ -77,20 +77,20 @@ def key_of(given: object) -> str:
         or given.startswith(("/", ".."))
         or given == "."
     ):
-        raise Unusual
+        raise UnsupportedRequest
     return given
 
 
 def _text(given: object, most: int) -> str:
     if not isinstance(given, str) or len(given) > most:
-        raise Unusual
+        raise UnsupportedRequest
     return given
 
 
-def whole_of(given: object) -> int:
+def int64_of(given: object) -> int:
     """Return a whole number of 64 bits. Raises Unusual."""
     if type(given) is not int or not -_INT64 <= given < _INT64:
-        raise Unusual
+        raise UnsupportedRequest
     return given
 
 
@@ -99,44 +99,44 @@ def _value(given: object) -> tuple[float, bool]:
         try:
             value = float(given)
         except OverflowError as error:
-            raise Unusual from error
+            raise UnsupportedRequest from error
         if math.isfinite(value):
             return value, False
     if isinstance(given, str) and given in _NOT_FINITE:
         return _NOT_FINITE[given]
-    raise Unusual
+    raise UnsupportedRequest
 
 
 def _point(given: Mapping[str, Any]) -> Point:
     value, is_nan = _value(given.get("value"))
-    timestamp = whole_of(given.get("timestamp"))
-    return (key_of(given.get("key")), value, timestamp, whole_of(given.get("step", 0)), is_nan)
+    timestamp = int64_of(given.get("timestamp"))
+    return (key_of(given.get("key")), value, timestamp, int64_of(given.get("step", 0)), is_nan)
 
 
 def metric_of(content: Mapping[str, Any]) -> Batch:
     """Read `runs/log-metric`. Raises Unusual."""
-    _only(content, "run_id", "run_uuid", "key", "value", "timestamp", "step")
+    _require_only_keys(content, "run_id", "run_uuid", "key", "value", "timestamp", "step")
     return Batch(run_id_of(content), (_point(content),))
 
 
 def param_of(content: Mapping[str, Any]) -> Batch:
     """Read `runs/log-parameter`. Raises Unusual."""
-    _only(content, "run_id", "run_uuid", "key", "value")
+    _require_only_keys(content, "run_id", "run_uuid", "key", "value")
     key = key_of(content.get("key"))
     return Batch(run_id_of(content), params={key: _text(content.get("value"), _MOST_PARAM)})
 
 
 def tag_of(content: Mapping[str, Any]) -> Batch:
     """Read `runs/set-tag`. Raises Unusual."""
-    _only(content, "run_id", "run_uuid", "key", "value")
+    _require_only_keys(content, "run_id", "run_uuid", "key", "value")
     key = key_of(content.get("key"))
     return Batch(run_id_of(content), tags={key: _text(content.get("value"), _MOST_TAG)})
 
 
 def batch_of(content: Mapping[str, Any], size: int) -> Batch:
     """Read `runs/log-batch`, whose body has `size` bytes. Raises Unusual."""
-    _only(content, "run_id", "run_uuid", "metrics", "params", "tags")
-    metrics, params, tags = (_listed(content, name) for name in ("metrics", "params", "tags"))
+    _require_only_keys(content, "run_id", "run_uuid", "metrics", "params", "tags")
+    metrics, params, tags = (_list_field(content, name) for name in ("metrics", "params", "tags"))
     if (
         size > _LARGEST_BATCH_BYTES
         or len(metrics) > MOST_METRICS
@@ -144,24 +144,24 @@ def batch_of(content: Mapping[str, Any], size: int) -> Batch:
         or len(tags) > MOST_TAGS
         or len(metrics) + len(params) + len(tags) > MOST_METRICS
     ):
-        raise Unusual
+        raise UnsupportedRequest
     run_id = run_id_of(content)
     for metric in metrics:
-        _only(metric, "key", "value", "timestamp", "step", "run_id")
+        _require_only_keys(metric, "key", "value", "timestamp", "step", "run_id")
         # `mlflow.log_metrics` repeats the run's id with each metric.
         if metric.get("run_id", run_id) != run_id:
-            raise Unusual
+            raise UnsupportedRequest
     named = pairs_of(params, _MOST_PARAM)
     if len(named) != len(params):
-        raise Unusual
+        raise UnsupportedRequest
     points = tuple(_point(metric) for metric in metrics)
     return Batch(run_id, points, named, pairs_of(tags, _MOST_TAG))
 
 
-def _listed(content: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
+def _list_field(content: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
     result = content.get(name, [])
     if not isinstance(result, list) or not all(isinstance(item, dict) for item in result):
-        raise Unusual
+        raise UnsupportedRequest
     return result
 
 
@@ -169,11 +169,11 @@ def pairs_of(listed: list[dict[str, Any]], most: int = _MOST_TAG) -> dict[str, s
     """Return keys and values of parameters or tags. Raises Unusual."""
     pairs: dict[str, str] = {}
     for item in listed:
-        _only(item, "key", "value")
+        _require_only_keys(item, "key", "value")
         pairs[key_of(item.get("key"))] = _text(item.get("value"), most)
     return pairs
 
 
 def tags_of(content: Mapping[str, Any]) -> dict[str, str]:
     """Return the tags of a body. Raises Unusual."""
-    return pairs_of(_listed(content, "tags"))
+    return pairs_of(_list_field(content, "tags"))

@@ -23,7 +23,7 @@ class _Extent:
 
 
 @dataclass
-class _Stretch:
+class _Interval:
     """Retained points of an interval: the lowest, the highest, and one of each non-finite value.
 
     Points are (step, timestamp, value).
@@ -62,7 +62,9 @@ def curves_of(
     values: dict[tuple[str, str], list[Point]] = {}
     small = [pair for pair, extent in extents.items() if extent.points <= most_points]
     if small:
-        values |= _whole(sorted({run for run, _ in small}), sorted({key for _, key in small}))
+        values |= _complete_curves(
+            sorted({run for run, _ in small}), sorted({key for _, key in small})
+        )
     curves = []
     for run_id in run_ids:
         for key in keys:
@@ -89,7 +91,9 @@ def _extents(
     return {(run, key): _Extent(count, low, high) for run, key, count, low, high in listed}
 
 
-def _whole(run_ids: Sequence[str], keys: Sequence[str]) -> dict[tuple[str, str], list[Point]]:
+def _complete_curves(
+    run_ids: Sequence[str], keys: Sequence[str]
+) -> dict[tuple[str, str], list[Point]]:
     """Return all points of curves that are short enough for that."""
     whole: dict[tuple[str, str], list[Point]] = {}
     listed = rows(
@@ -107,7 +111,7 @@ def _thinned(run_id: str, key: str, extent: _Extent, most_points: int, axis: Axi
     """Return the lowest and highest points of each stretch, reading in constant memory."""
     stretches = max(1, most_points // 2)
     width = max(1, extent.last - extent.first + 1)
-    kept: dict[int, _Stretch] = {}
+    kept: dict[int, _Interval] = {}
     first = last = None
     at = 0 if axis == "step" else 1
     with connections[DATABASE].cursor() as cursor:
@@ -122,7 +126,7 @@ def _thinned(run_id: str, key: str, extent: _Extent, most_points: int, axis: Axi
                 place = (row[at] - extent.first) * stretches // width
                 stretch = kept.get(place)
                 if stretch is None:
-                    stretch = kept[place] = _Stretch()
+                    stretch = kept[place] = _Interval()
                 stretch.take(row[0], row[1], value)
                 last = (row[0], row[1], value)
                 first = first or last

@@ -6,7 +6,7 @@ from django.conf import settings
 _PROBE_S = 1.0
 
 
-def tracking_answers() -> bool:
+def is_tracking_reachable() -> bool:
     """Return whether MLflow's server answers within a second. Metrics are accepted without it.
     Artifacts, models and traces are not."""
     transport = httpx.HTTPTransport(uds=str(settings.SLIPWAY_TRACKING_SOCKET))

@@ -20,7 +20,7 @@ _OWNERS = {
 }
 
 
-def belongs(project_id: str, kind: str, identity: str) -> bool:
+def belongs_to_project(project_id: str, kind: str, identity: str) -> bool:
     """Return whether a `run`, `model` or `experiment` exists and is the project's."""
     if len(identity) > _LONGEST_ID or "\0" in identity:
         return False
@@ -49,7 +49,7 @@ class DefaultExperiments:
         if known is None:
             with self._lock:
                 number = _find(project_id)
-                known = _make(project_id) if number is None else number
+                known = _create_default_experiment(project_id) if number is None else number
                 self._known[project_id] = known
         return known
 
@@ -74,7 +74,7 @@ def _find(project_id: str) -> int | None:
     return int(listed[0][0]) if listed else None
 
 
-def _make(project_id: str) -> int:
+def _create_default_experiment(project_id: str) -> int:
     now_ms = time.time_ns() // 1_000_000
     try:
         with transaction.atomic(using=DATABASE), connections[DATABASE].cursor() as cursor:

@@ -86,7 +86,7 @@ class Search:
     sort_fields: Sequence[RunSortField] = ()
 
 
-def found_runs(project_id: str, search: Search) -> tuple[list[dict[str, Any]], bool]:
+def search_runs(project_id: str, search: Search) -> tuple[list[dict[str, Any]], bool]:
     """Return runs of experiments of the project, and whether there are more."""
     if not search.experiment_ids:
         return [], False

@@ -7,10 +7,10 @@ from typing import Any
 
 from portal.experiments.adapters.mlflow.batches import (
     RUN_NAME,
-    Unusual,
+    UnsupportedRequest,
+    int64_of,
     run_id_of,
     tags_of,
-    whole_of,
 )
 from portal.experiments.adapters.mlflow.responses import run_answer
 from portal.experiments.adapters.mlflow.run_names import new_run_name
@@ -37,25 +37,25 @@ class RunRequest:
 def _text(content: Mapping[str, Any], name: str, most: int) -> str:
     text = content.get(name, "")
     if not isinstance(text, str) or len(text) > most:
-        raise Unusual
+        raise UnsupportedRequest
     return text
 
 
 def new_run_of(content: Mapping[str, Any]) -> RunRequest:
     """Read `runs/create`. Raises Unusual."""
     if not content.keys() <= {"experiment_id", "user_id", "start_time", "run_name", "tags"}:
-        raise Unusual
+        raise UnsupportedRequest
     experiment = _text(content, "experiment_id", _MOST_DIGITS)
     if not (experiment.isascii() and experiment.isdigit()):
-        raise Unusual
+        raise UnsupportedRequest
     tags = tags_of(content)
     name, tagged = _text(content, "run_name", _MOST_NAME), tags.get(RUN_NAME, "")
     if (name and tagged and name != tagged) or len(tagged) > _MOST_NAME:
-        raise Unusual
+        raise UnsupportedRequest
     return RunRequest(
         int(experiment),
         _text(content, "user_id", _MOST_USER),
-        whole_of(content.get("start_time", now_ms())),
+        int64_of(content.get("start_time", now_ms())),
         name or tagged or new_run_name(),
         tags,
     )
@@ -76,7 +76,7 @@ def create_run(project_id: str, run_request: RunRequest) -> dict[str, Any]:
         )
         row = cursor.fetchone()
         if row is None or not row[0]:
-            raise Unusual
+            raise UnsupportedRequest
         artifacts = f"{row[0]}/{run_id}/artifacts"
         cursor.execute(
             "INSERT INTO runs (run_uuid, name, source_type, source_name, entry_point_name,"
@@ -114,15 +114,15 @@ def update_run(project_id: str, content: Mapping[str, Any]) -> dict[str, Any]:
     Raises Unusual when the body is not plain, or the run is not an active one of the project.
     """
     if not content.keys() <= {"run_id", "run_uuid", "status", "end_time", "run_name"}:
-        raise Unusual
+        raise UnsupportedRequest
     run_id, name = run_id_of(content), _text(content, "run_name", _MOST_NAME)
     changes: dict[str, Any] = {}
     if "status" in content:
         if content["status"] not in _STATUSES:
-            raise Unusual
+            raise UnsupportedRequest
         changes["status"] = content["status"]
     if "end_time" in content:
-        changes["end_time"] = whole_of(content["end_time"])
+        changes["end_time"] = int64_of(content["end_time"])
     if name:
         changes["name"] = name
     with writing() as cursor:
@@ -132,7 +132,7 @@ def update_run(project_id: str, content: Mapping[str, Any]) -> dict[str, Any]:
             [run_id, project_id],
         )
         if cursor.fetchone() is None:
-            raise Unusual
+            raise UnsupportedRequest
         if changes:
             columns = ", ".join(f"{column} = %s" for column in changes)
             cursor.execute(
@@ -142,12 +142,12 @@ def update_run(project_id: str, content: Mapping[str, Any]) -> dict[str, Any]:
             write_tags(cursor, run_id, {RUN_NAME: name})
     values = run_answer(project_id, run_id)
     if values is None:
-        raise Unusual
+        raise UnsupportedRequest
     info: dict[str, Any] = values["info"]
     return info
 
 
-def is_ours(project_id: str, run_id: str) -> bool:
+def is_in_project(project_id: str, run_id: str) -> bool:
     """Return whether a run is the project's, in the trash or not."""
     records = rows(
         "SELECT 1 FROM runs r JOIN experiments e ON e.experiment_id = r.experiment_id"

@@ -54,7 +54,7 @@ def experiments_of(run_search: RunSearch) -> list[int]:
     return [row[0] for row in listed]
 
 
-def where_of(run_search: RunSearch, experiments: Sequence[int]) -> SqlConditions:
+def search_conditions(run_search: RunSearch, experiments: Sequence[int]) -> SqlConditions:
     """Return the conditions of a search, in the way its filter is best answered."""
     where = SqlConditions()
     where.add(f"{_EXPERIMENT}{marks(experiments)})", *experiments)
@@ -67,7 +67,7 @@ def add_conditions(where: SqlConditions, conditions: Sequence[FilterCondition]) 
     """Add the conditions of a filter, each in the way it is best answered."""
     named: set[str] | None = None
     for comparison in conditions:
-        few = _few(comparison)
+        few = _few_matching_runs(comparison)
         if few is None:
             add_comparison(where, comparison)
         else:
@@ -81,7 +81,7 @@ def add_conditions(where: SqlConditions, conditions: Sequence[FilterCondition]) 
         where.add("1 = 0")
 
 
-def _few(comparison: FilterCondition) -> set[str] | None:
+def _few_matching_runs(comparison: FilterCondition) -> set[str] | None:
     """Return the runs, of whichever project, that meet a condition, or None if they are many."""
     test = indexed_test(comparison)
     if test is None:
@@ -99,17 +99,17 @@ def page_of(run_search: RunSearch) -> RunPage:
     experiments = experiments_of(run_search)
     if not experiments:
         return RunPage([], None)
-    where = where_of(run_search, experiments)
+    where = search_conditions(run_search, experiments)
     cursor = _read(run_search.cursor)
     if run_search.order.field.kind is FieldKind.ATTRIBUTE:
         records, following = _by_attribute(where, run_search.order, run_search.limit, cursor)
     else:
         records, following = _by_logged(where, run_search.order, run_search.limit, cursor)
-    items = with_columns([facts_of(row) for row in records], run_search.columns)
+    items = with_columns([run_facts(row) for row in records], run_search.columns)
     return RunPage(items, following)
 
 
-def facts_of(row: Row) -> RunFacts:
+def run_facts(row: Row) -> RunFacts:
     """Return a run from its row of COLUMNS."""
     return RunFacts(
         id=row[0],

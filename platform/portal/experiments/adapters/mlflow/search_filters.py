@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from portal.core.errors import InvalidInput
-from portal.experiments.adapters.mlflow.batches import RUN_NAME, Unusual
+from portal.experiments.adapters.mlflow.batches import RUN_NAME, UnsupportedRequest
 from portal.experiments.adapters.mlflow.search import add_conditions
 from portal.experiments.adapters.mlflow.sql import SqlConditions, column_of, table_of
 from portal.experiments.filters import (
@@ -61,11 +61,11 @@ def conditions_of(text: str) -> tuple[FilterCondition, ...]:
     if not text:
         return ()
     if len(text) > _LONGEST or _FILTER.fullmatch(text) is None:
-        raise Unusual
+        raise UnsupportedRequest
     try:
         filter_conditions = parse_filter(text)
     except InvalidInput as error:
-        raise Unusual from error
+        raise UnsupportedRequest from error
     for filter_condition in filter_conditions:
         listed = filter_condition.operator in ("in", "not in")
         if (
@@ -73,9 +73,9 @@ def conditions_of(text: str) -> tuple[FilterCondition, ...]:
             and filter_condition.field != _RUN_ID
             and filter_condition.field.kind is not FieldKind.DATASET
         ):
-            raise Unusual
+            raise UnsupportedRequest
         if filter_condition.value is None and filter_condition.field.kind is FieldKind.METRIC:
-            raise Unusual
+            raise UnsupportedRequest
     # The tag holds the name. Old clients write only the tag.
     name = RunField(FieldKind.TAG, RUN_NAME)
     return tuple(
@@ -92,18 +92,18 @@ def sort_fields_of(listed: Sequence[object]) -> tuple[RunSortField, ...]:
     if len(run_sort_fields) > _MOST_ORDERS or len(
         {run_sort_field.field for run_sort_field in run_sort_fields}
     ) < len(run_sort_fields):
-        raise Unusual
+        raise UnsupportedRequest
     return tuple(run_sort_fields)
 
 
 def _sorting(text: object) -> RunSortField:
     read = _ORDER.fullmatch(text) if isinstance(text, str) and len(text) <= _LONGEST else None
     if read is None:
-        raise Unusual
+        raise UnsupportedRequest
     try:
         field = parse_field(read["field"], name="order_by")
     except InvalidInput as error:
-        raise Unusual from error
+        raise UnsupportedRequest from error
     return RunSortField(field, descending=(read["way"] or "").lower() == "desc")
 
 

@@ -85,7 +85,7 @@ def table_of(kind: FieldKind) -> str:
     return _TABLES[kind]
 
 
-def like(column: str, pattern: str, *, ignores_case: bool) -> tuple[str, str]:
+def like_condition(column: str, pattern: str, *, ignores_case: bool) -> tuple[str, str]:
     """Return a comparison with a pattern of `%` and `_`, and its parameter."""
     if not is_sqlite():
         return f"{column} {'ILIKE' if ignores_case else 'LIKE'} %s", pattern
@@ -102,7 +102,7 @@ def _text_test(column: str, comparison: FilterCondition) -> tuple[str, list[Any]
     if isinstance(value, tuple):
         return f"{column} {operator.upper()} ({marks(value)})", list(value)
     if operator in ("like", "ilike"):
-        test, pattern = like(column, str(value), ignores_case=operator == "ilike")
+        test, pattern = like_condition(column, str(value), ignores_case=operator == "ilike")
         return test, [pattern]
     return f"{column} {operator} %s", [value]
 

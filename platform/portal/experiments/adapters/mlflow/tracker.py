@@ -8,17 +8,17 @@ from portal.experiments.adapters.mlflow.curves import curves_of
 from portal.experiments.adapters.mlflow.search import (
     COLUMNS,
     experiments_of,
-    facts_of,
     logged_of,
     page_of,
-    where_of,
+    run_facts,
+    search_conditions,
     with_columns,
 )
 from portal.experiments.adapters.mlflow.sql import (
     Row,
     SqlConditions,
     column_of,
-    like,
+    like_condition,
     marks,
     number_of,
     rows,
@@ -30,7 +30,7 @@ from portal.experiments.ports import (
     Curve,
     DataInput,
     ExperimentFacts,
-    KnownFields,
+    FieldListing,
     LatestValue,
     RunDetail,
     RunFacts,
@@ -57,7 +57,7 @@ class SqlTracker:
         where.add("e.lifecycle_stage = %s", stage.value)
         if text:
             plain = "".join(f"\\{c}" if c in "%_\\" else c for c in text)
-            test, pattern = like("e.name", f"%{plain}%", ignores_case=True)
+            test, pattern = like_condition("e.name", f"%{plain}%", ignores_case=True)
             where.add(f"{test} ESCAPE '\\'", pattern)
         listed = rows(
             "SELECT e.experiment_id, e.name, e.lifecycle_stage, e.creation_time, "
@@ -79,7 +79,7 @@ class SqlTracker:
         experiments = experiments_of(run_search)
         if not experiments:
             return []
-        where = where_of(run_search, experiments)
+        where = search_conditions(run_search, experiments)
         value, joins, values = _grouped_by(by)
         means = [column for column in run_search.columns or () if column.kind is FieldKind.METRIC]
         selected = [f"{value} AS grouped", "count(*)", "max(r.start_time)"]
@@ -99,7 +99,7 @@ class SqlTracker:
         )
         return [_group(row, means) for row in listed]
 
-    def fields(self, run_search: RunSearch) -> KnownFields:
+    def fields(self, run_search: RunSearch) -> FieldListing:
         """Return which metrics, parameters and tags runs have, those of most runs first.
 
         Looks at the newest runs and at the oldest, never at all of many.
@@ -117,7 +117,7 @@ class SqlTracker:
             is_whole = is_whole and sum(count for _, count in listed) < _SAMPLED_ROWS
         order = {kind: number for number, kind in enumerate(_LOGGED)}
         run_fields = sorted(counted, key=lambda it: (order[it.kind], -counted[it], it.key))
-        return KnownFields(run_fields, len(run_ids), is_whole)
+        return FieldListing(run_fields, len(run_ids), is_whole)
 
     def run(self, project_id: str, run_id: str) -> RunDetail | None:
         """Return one run, in use or in the trash."""
@@ -130,18 +130,18 @@ class SqlTracker:
         if not listed:
             return None
         details = replace(
-            facts_of(listed[0]),
+            run_facts(listed[0]),
             params=logged_of(FieldKind.PARAM, [run_id]).get(run_id, {}),
             tags=logged_of(FieldKind.TAG, [run_id]).get(run_id, {}),
         )
-        latest = _latest(run_id)
+        latest = _latest_metrics(run_id)
         details = replace(details, metrics={value.key: value.value for value in latest})
         experiment, artifact_uri = listed[0][-2], listed[0][-1] or ""
         return RunDetail(details, experiment, artifact_uri, latest, _inputs(run_id))
 
     def runs(self, project_id: str, run_ids: Sequence[str]) -> Sequence[RunFacts]:
         """Return runs in use with all their values, in the order asked for."""
-        listed = [facts_of(row) for row in _owned(project_id, run_ids)]
+        listed = [run_facts(row) for row in _project_runs(project_id, run_ids)]
         values = {run.id: run for run in with_columns(listed, None)}
         return [values[run_id] for run_id in dict.fromkeys(run_ids) if run_id in values]
 
@@ -161,12 +161,12 @@ class SqlTracker:
         axis: Axis = "step",
     ) -> Sequence[Curve]:
         """Return the curves there are, each of at most about `most_points`."""
-        owned = {row[0] for row in _owned(project_id, run_ids)}
+        owned = {row[0] for row in _project_runs(project_id, run_ids)}
         ids = [run_id for run_id in dict.fromkeys(run_ids) if run_id in owned]
         return curves_of(ids, list(dict.fromkeys(keys)), most_points=most_points, axis=axis)
 
 
-def _owned(project_id: str, run_ids: Sequence[str]) -> list[Row]:
+def _project_runs(project_id: str, run_ids: Sequence[str]) -> list[Row]:
     if not run_ids:
         return []
     return rows(
@@ -242,7 +242,7 @@ def _sampled(run_search: RunSearch) -> tuple[list[str], bool]:
     return list(dict.fromkeys([*items, *(row[0] for row in oldest)])), False
 
 
-def _latest(run_id: str) -> list[LatestValue]:
+def _latest_metrics(run_id: str) -> list[LatestValue]:
     listed = rows(
         "SELECT key, value, is_nan, step, timestamp FROM latest_metrics "
         "WHERE run_uuid = %s ORDER BY key",

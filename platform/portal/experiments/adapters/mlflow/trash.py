@@ -19,7 +19,7 @@ class SqlTrash:
         if not run_ids:
             return []
         with transaction.atomic(using=DATABASE):
-            result = _standing(project_id, run_ids, "active")
+            result = _runs_in_stage(project_id, run_ids, "active")
             if result:
                 change(
                     "UPDATE runs SET lifecycle_stage = 'deleted', deleted_time = %s "
@@ -33,7 +33,9 @@ class SqlTrash:
         if not run_ids:
             return []
         with transaction.atomic(using=DATABASE):
-            result = _standing(project_id, run_ids, "deleted", " AND lifecycle_stage = 'active'")
+            result = _runs_in_stage(
+                project_id, run_ids, "deleted", " AND lifecycle_stage = 'active'"
+            )
             if result:
                 change(
                     "UPDATE runs SET lifecycle_stage = 'active', deleted_time = NULL "
@@ -118,7 +120,9 @@ class SqlTrash:
         return _missing("logged_models", "model_id", project_id, model_ids)
 
 
-def _standing(project_id: str, run_ids: Sequence[str], stage: str, more: str = "") -> list[str]:
+def _runs_in_stage(
+    project_id: str, run_ids: Sequence[str], stage: str, more: str = ""
+) -> list[str]:
     records = rows(
         f"SELECT run_uuid FROM runs WHERE run_uuid IN ({marks(run_ids)}) "
         f"AND lifecycle_stage = %s AND {_OURS}{more})",

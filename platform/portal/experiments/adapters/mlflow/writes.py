@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from django.db import InterfaceError, OperationalError, connections, transaction
 
-from portal.experiments.adapters.mlflow.batches import RUN_NAME, Batch, Point, Unusual
+from portal.experiments.adapters.mlflow.batches import RUN_NAME, Batch, Point, UnsupportedRequest
 from portal.experiments.models.tables import DATABASE
 
 Result = TypeVar("Result")
@@ -48,7 +48,7 @@ def writing() -> Iterator[Any]:
             yield cursor
 
 
-def repeated_once(work: Callable[[], Result]) -> Result:
+def retry_once(work: Callable[[], Result]) -> Result:
     """Do some work, and again if the connection to the database turns out to be gone.
 
     Only for work that may be done twice.
@@ -69,7 +69,7 @@ def record(project_id: str, batch: Batch) -> None:
     Raises Unusual, with nothing written, when the run is not an active one of the project, or a
     parameter has another value already.
     """
-    repeated_once(lambda: _record(project_id, batch))
+    retry_once(lambda: _record(project_id, batch))
 
 
 def _record(project_id: str, batch: Batch) -> None:
@@ -79,7 +79,7 @@ def _record(project_id: str, batch: Batch) -> None:
     with writing() as cursor:
         cursor.execute(_OURS, [batch.run_id, project_id])
         if cursor.fetchone() is None:
-            raise Unusual
+            raise UnsupportedRequest
         is_sqlite = connections[DATABASE].vendor == "sqlite"
         if batch.params:
             _write_params(cursor, batch.run_id, batch.params)
@@ -107,7 +107,7 @@ def _metrics_to_postgres(project_id: str, batch: Batch) -> None:
     """Write metrics alone: one statement, which is a transaction of its own."""
     with connections[DATABASE].cursor() as cursor:
         if not _run_postgres(cursor, project_id, batch):
-            raise Unusual
+            raise UnsupportedRequest
 
 
 def _metrics_to_sqlite(cursor: Any, batch: Batch) -> None:
@@ -132,7 +132,7 @@ def _write_params(cursor: Any, run_id: str, params: Mapping[str, str]) -> None:
         [run_id, *params],
     )
     if any(params[key] != value for key, value in cursor.fetchall()):
-        raise Unusual
+        raise UnsupportedRequest
 
 
 def write_tags(cursor: Any, run_id: str, tags: Mapping[str, str]) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from portal.accounts.request_origin import Origin, acting_as
+from portal.accounts.request_origin import Origin, origin_context
 from portal.core.errors import SlipwayError
 from portal.notebooks.services.hubs import admit_hub
 
@@ -21,7 +21,7 @@ class Command(BaseCommand):
     def handle(self, *_args: Any, **options: Any) -> None:
         """Print the token."""
         try:
-            with acting_as(Origin(label="manage.py hub_token")):
+            with origin_context(Origin(label="manage.py hub_token")):
                 made = admit_hub(name=options["name"])
         except SlipwayError as error:
             raise CommandError(f"{error.message} {error.next_step or ''}".strip()) from error
