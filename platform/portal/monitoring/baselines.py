@@ -257,8 +257,7 @@ def record_first(
     words = (
         f"The first {result['rows']:,} rows it predicted, because "
         f"{_missing_rows_reason(revision_id)}: problems that existed from the start are not "
-        "detected. Log "
-        "rows with slipway.track.data in the run of the next version."
+        "detected. Log rows with slipway.track.data in the run of the next version."
     )
     try:
         with transaction.atomic():

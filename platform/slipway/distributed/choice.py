@@ -167,8 +167,8 @@ def _offloaded(details: Facts) -> Choice:
     return Choice(
         "zero3+offload",
         f"{_state_size(details)} fit neither on {details.world_size} devices nor in the memory of "
-        f"their hosts ({_size(details.host_memory_bytes)} a rank): this is the thriftiest strategy, but "
-        "expect to run out of memory; start more ranks.",
+        f"their hosts ({_size(details.host_memory_bytes)} a rank): this is the thriftiest "
+        "strategy, but expect to run out of memory; start more ranks.",
     )
 
 
