@@ -1,9 +1,10 @@
 """The words of the code: nouns that say what a thing is, in modules, classes and variables."""
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterator
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
 from tests.house.sources import functions, modules
 
@@ -97,3 +98,46 @@ def test_class_names_mean_one_thing_in_a_process() -> None:
             if len(modules) > 1 and name not in CLASSES_ALLOWED
         ]
     assert not faults, "\n".join(faults)
+
+
+# A docstring or comment that begins with one of these has no subject that can be searched for.
+_HEADLESS = re.compile(r"(Who|What|Which|Whose|Whoever|Whatever|How|Where|Why|Whether)\b")
+# Share of docstrings that may chain sentences with a semicolon, as in endpoint tables.
+_SEMICOLONS = 0.01
+_WITH_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def test_docstrings_begin_with_a_noun_or_a_verb() -> None:
+    docstrings = list(_docstrings())
+    headless = [where for where, text in docstrings if _HEADLESS.match(text)]
+    assert not headless, "\n".join(headless)
+    chained = [where for where, text in docstrings if ";" in text]
+    assert len(chained) <= _SEMICOLONS * len(docstrings), "\n".join(chained)
+
+
+def _docstrings() -> Iterator[tuple[str, str]]:
+    for name, tree in _trees():
+        for node in ast.walk(tree):
+            if not isinstance(node, _WITH_DOCSTRING):
+                continue
+            text = ast.get_docstring(node)
+            if text is not None:
+                yield f"{name}:{getattr(node, 'lineno', 1)}: {text[:60]}", text
+
+
+def test_comments_begin_with_a_noun_or_a_verb() -> None:
+    faults = [
+        f"{name}:{number}: {line.strip()}"
+        for name, _tree in _trees()
+        for number, line in enumerate(Path(name).read_text("utf-8").splitlines(), 1)
+        if line.lstrip().startswith("# ")
+        and _HEADLESS.match(line.lstrip()[2:])
+        # A line that goes on with the sentence of the line above begins with any word.
+        and not _goes_on(name, number)
+    ]
+    assert not faults, "\n".join(faults)
+
+
+def _goes_on(name: str, number: int) -> bool:
+    above = Path(name).read_text("utf-8").splitlines()[number - 2].strip()
+    return above.startswith("#") and not above.endswith((".", ":"))

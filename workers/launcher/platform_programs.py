@@ -16,7 +16,7 @@ class PlatformProgram:
     `command` is the first word of a task's command line that starts `module`, empty for scripts
     of users. `packages` are the packages of `workers` that its tasks must be able to read.
     `imports` are the modules that a warm process imports, `imported_later` those that its tasks
-    import soon after; missing ones are left out.
+    import soon after. Missing ones are left out.
     `first_optimizer` also builds an optimizer of torch, whose first instance imports
     torch._dynamo and its family (1 to 2 s). With `is_awaited` a start waits for a warm process
     that is not ready yet, because that is faster than a cold start.
@@ -44,8 +44,8 @@ _TRAINING: Final = PlatformProgram(
     imported_later=("torch._dynamo",),
     first_optimizer=True,
 )
-# What a notebook server imports before it can listen: ours, Jupyter's, the Hub's. Ours comes first,
-# because it says what not to load.
+# Modules that a notebook server imports before it can listen: ours, Jupyter's, the Hub's. Ours
+# comes first, because it says what not to load.
 _LAB: Final = PlatformProgram(
     name="jupyterlab",
     command="slipway-lab",

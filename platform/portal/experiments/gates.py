@@ -25,7 +25,7 @@ class TrackedRunRole(ProjectObject[RunDetail]):
 
 @dataclass(frozen=True)
 class ArtifactLink:
-    """Whoever holds a signed link to one artifact, while its maker may see the run."""
+    """Holders of a signed link to one artifact, while its maker may see the run."""
 
     def check(self, request: HttpRequest, path: dict[str, Any]) -> None:
         """Raise NotFound for a link that is no good. Set the run on the request."""

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-# How a warning begins that work takes back.
+# Beginning of a warning that is withdrawn when there is activity.
 IDLE: Final = "No activity for"
 LIFETIME_ENDS: Final = "It reaches its maximum lifetime."
 _CHOSEN: Final = "UTC, as scheduled."

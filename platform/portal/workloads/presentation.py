@@ -1,4 +1,4 @@
-"""How people see workloads of a kind: icon, page, search. Each kind brings its own."""
+"""Presentation of workloads by kind: icon, page, search. Each kind registers its own."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
