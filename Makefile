@@ -48,6 +48,10 @@ test: setup-dev ## Run the tests that need only Python (SQLite)
 
 SERVERS := scripts/docker-test-engine.sh scripts/with-postgres
 
+.PHONY: house
+house: setup-dev ## Print figures of the source: size, names, docstrings
+	@$(BIN)/python scripts/house.py
+
 .PHONY: setup-integration test-integration test-slow test-deploy
 setup-integration: ## Install PostgreSQL, Chromium and Docker for test-integration (by apt)
 	scripts/install-integration
