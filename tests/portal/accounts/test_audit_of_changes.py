@@ -55,6 +55,7 @@ UNAUDITED = {
     "/p/{project}/endpoints/{endpoint}/monitoring/labels": "takes a file; see test_label_files",
     "/api/v1/projects/{project}/notebook-runs/{job}/output": "the job alone may; it keeps a file",
     "/api/v1/projects/{project}/notebook-runs/{job}/report": "the job alone may; see web tests",
+    "/p/{project}/workloads/{workload}/stop": "leads to the page of a job, where it is stopped",
     "/account/login": "nobody has changed anything yet when one is signed in already",
     "/account/password/reset": "asking for a mail changes nothing",
     "/account/password/reset/key/{uidb36}-{key}": "the key in the matrix is no good",

@@ -20,11 +20,11 @@ from tests.processes import wait_for
 # Runs beside the portal, on its database.
 _BESIDE = """
 import sys
-from portal.compute.services.node_registration import make_join_token
+from portal.compute.services.node_registration import create_join_token
 from portal.workloads.scheduling import run_passes
 for line in sys.stdin:
     verb, name = line.split()
-    said = make_join_token(by=None, node=name).secret if verb == "join" else run_passes()
+    said = create_join_token(by=None, node=name).secret if verb == "join" else run_passes()
     print("said", said, flush=True)
 """
 

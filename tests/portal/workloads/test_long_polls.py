@@ -24,7 +24,7 @@ PATIENCE = httpx.Timeout(40.0)
 _BESIDE = """
 import sys, time
 from portal.compute.models import Node
-from portal.compute.services.node_registration import make_join_token
+from portal.compute.services.node_registration import create_join_token
 from portal.endpoints.models import ServingVersion
 from portal.endpoints.services.gateways import admit_gateway
 for line in sys.stdin:
@@ -35,7 +35,7 @@ for line in sys.stdin:
         ServingVersion.objects.raise_version()
         said = time.time()
     elif verb == "token":
-        said = make_join_token(by=None, node=name).secret
+        said = create_join_token(by=None, node=name).secret
     else:
         Node.objects.wake(Node.objects.filter(name=name).values_list("pk", flat=True))
         said = time.time()

@@ -330,8 +330,8 @@ def test_a_large_torchscript_module_is_left_whole_and_gives_the_same(tmp_path: P
 def test_freed_memory_is_kept_for_the_next_batch() -> None:
     program = (
         "import resource\n"
-        "from workers.model_server.memory import keep_freed_memory\n"
-        "assert keep_freed_memory()\n"
+        "from workers.model_server.memory import retain_freed_memory\n"
+        "assert retain_freed_memory()\n"
         "def faults():\n"
         "    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt\n"
         "    for _ in range(20): [bytearray(8 << 20) for _ in range(4)]\n"
