@@ -51,7 +51,7 @@ def list_runs(
     order: Annotated[
         str | None, typer.Option("--order", help="Sort key, such as metrics.loss or -metrics.loss.")
     ] = None,
-    deleted: Annotated[bool, typer.Option("--deleted", help="Only runs in the bin.")] = False,
+    deleted: Annotated[bool, typer.Option("--deleted", help="Only runs in the trash.")] = False,
     limit: Limit = DEFAULT_LIMIT,
     cursor: Cursor = None,
 ) -> None:
@@ -90,7 +90,7 @@ def list_experiments(
     search: Annotated[
         str | None, typer.Option("--search", "-s", help="Only names that contain this text.")
     ] = None,
-    deleted: Annotated[bool, typer.Option("--deleted", help="Only runs in the bin.")] = False,
+    deleted: Annotated[bool, typer.Option("--deleted", help="Only runs in the trash.")] = False,
 ) -> None:
     """List the experiments of a project, most recently used first."""
     experiments = session.client.experiments.list(
@@ -213,24 +213,24 @@ def _artifact(artifact: ArtifactOut) -> tuple[str, str]:
 
 @command(app, "delete")
 def delete(session: Session, runs: RunsArgument, project: ProjectOption = None) -> None:
-    """Move runs to the bin. `slipway run restore` restores them."""
+    """Move runs to the trash. `slipway run restore` restores them."""
     moved = session.client.runs.delete(runs, project=session.project(project))
-    _print_moved(session, [*moved], "in the bin", named=len(set(runs)))
+    _print_moved(session, [*moved], "in the trash", named=len(set(runs)))
 
 
 @command(app, "restore")
 def restore(session: Session, runs: RunsArgument, project: ProjectOption = None) -> None:
-    """Restore runs from the bin."""
+    """Restore runs from the trash."""
     moved = session.client.runs.restore(runs, project=session.project(project))
     _print_moved(session, [*moved], "restored", named=len(set(runs)))
 
 
-@command(app, "empty-bin")
+@command(app, "empty-trash")
 def empty_trash(session: Session, yes: Yes = False, project: ProjectOption = None) -> None:
-    """Permanently delete the runs in the bin, and print the freed bytes."""
+    """Permanently delete the runs in the trash, and print the freed bytes."""
     slug = session.project(project)
-    confirm(f"Permanently delete every run in the bin of {slug}?", yes=yes, output=session.output)
-    freed = session.client.experiments.empty_bin(project=slug)
+    confirm(f"Permanently delete every run in the trash of {slug}?", yes=yes, output=session.output)
+    freed = session.client.experiments.empty_trash(project=slug)
     if session.output.as_json:
         session.output.document(freed)
     session.output.note(

@@ -1,9 +1,9 @@
-"""Experiments: listed, put in the bin, taken out of it."""
+"""Experiments: listed, moved to the trash, taken out of it."""
 
 from collections.abc import Sequence
 
 from slipway.connection import Connection
-from slipway.schemas.experiments import BinEmptied, ExperimentOut
+from slipway.schemas.experiments import ExperimentOut, TrashEmptied
 
 
 class Experiments:
@@ -25,14 +25,14 @@ class Experiments:
         return self._connection.fetch_list(ExperimentOut, *segments, query=query)
 
     def delete(self, experiment: int, *, project: str) -> None:
-        """Move an experiment to the bin, with its runs."""
+        """Move an experiment to the trash, with its runs."""
         self._connection.send("DELETE", "projects", project, "experiments", str(experiment))
 
     def restore(self, experiment: int, *, project: str) -> ExperimentOut:
-        """Restore an experiment from the bin, with the runs deleted together with it."""
+        """Restore an experiment from the trash, with the runs deleted together with it."""
         segments = ("projects", project, "experiments", str(experiment), "restore")
         return self._connection.fetch(ExperimentOut, "POST", *segments)
 
-    def empty_bin(self, *, project: str) -> BinEmptied:
-        """Destroy the runs in the bin, and orphaned artifacts. Return what that freed."""
-        return self._connection.fetch(BinEmptied, "POST", "projects", project, "bin", "empty")
+    def empty_trash(self, *, project: str) -> TrashEmptied:
+        """Destroy the runs in the trash, and orphaned artifacts. Return what that freed."""
+        return self._connection.fetch(TrashEmptied, "POST", "projects", project, "bin", "empty")

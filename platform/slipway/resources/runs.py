@@ -58,7 +58,7 @@ class Runs:
         return Pages(self._connection, ("projects", project, "runs"), PageOf[RunOut], query)
 
     def get(self, run: str, *, project: str) -> RunDetailOut:
-        """Return one run, in use or in the bin."""
+        """Return one run, in use or in the trash."""
         return self._connection.fetch(RunDetailOut, "GET", *_path(project, run))
 
     def compare(self, runs: Sequence[str], *, project: str) -> ComparisonOut:
@@ -85,13 +85,13 @@ class Runs:
         )
 
     def delete(self, runs: Sequence[str], *, project: str) -> Sequence[str]:
-        """Move runs to the bin, and return the newly moved ones."""
+        """Move runs to the trash, and return the newly moved ones."""
         body = build(RunIds, runs=[*runs])
         segments = ("projects", project, "runs", "delete")
         return self._connection.fetch(RunsMoved, "POST", *segments, body=body).runs
 
     def restore(self, runs: Sequence[str], *, project: str) -> Sequence[str]:
-        """Restore runs from the bin, and return which were restored."""
+        """Restore runs from the trash, and return which were restored."""
         body = build(RunIds, runs=[*runs])
         segments = ("projects", project, "runs", "restore")
         return self._connection.fetch(RunsMoved, "POST", *segments, body=body).runs

@@ -37,7 +37,7 @@ Number = Annotated[
 
 
 class ExperimentOut(AnswerSchema):
-    """An experiment of a project. `note` is its description. `deleted_at` is set in the bin."""
+    """An experiment of a project. `note` is its description. `deleted_at` is set in the trash."""
 
     id: int
     name: str
@@ -123,12 +123,12 @@ class RunIds(RequestSchema):
 
 
 class RunsMoved(AnswerSchema):
-    """Runs that were moved to the bin or restored. Runs already in that state are not listed."""
+    """Runs that were moved to the trash or restored. Runs already in that state are not listed."""
 
     runs: list[str]
 
 
-class BinEmptied(AnswerSchema):
+class TrashEmptied(AnswerSchema):
     """Permanently deleted runs and files."""
 
     runs: int

@@ -41,7 +41,7 @@ def names(search: RunSearch) -> list[str]:
 
 @pytest.fixture
 def runs(people: Personas) -> Project:
-    """Five runs of vision, one of them in the bin, and one of other with the same words."""
+    """Five runs of vision, one of them in the trash, and one of other with the same words."""
     ours, theirs = make_experiment(people.vision), make_experiment(people.other)
     facts: list[dict[str, Any]] = [
         {"metrics": {"loss": 0.5}, "params": {"lr": "0.1", "opt": "sgd"}, "tags": {"team": "A%b"}},

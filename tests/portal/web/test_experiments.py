@@ -1,4 +1,4 @@
-"""Pages of experiments and runs: lists, one run, comparison, artifacts, the bin."""
+"""Pages of experiments and runs: lists, one run, comparison, artifacts, the trash."""
 
 import io
 import json

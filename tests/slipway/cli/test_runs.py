@@ -58,6 +58,6 @@ def test_runs_are_listed_compared_deleted_and_taken_back(alice: Cli, portal: Liv
     assert alice("run", "list", "--quiet", *here).out.split() == [second]
     assert alice("run", "restore", first, "--quiet", *here).out.split() == [first]
     deleted = alice("run", "delete", first, "0" * 32, *here)
-    assert "1 run in the bin. 1 of the 2 runs was not changed." in deleted.err
-    freed = alice("run", "empty-bin", "--yes", "--json", *here).document
+    assert "1 run in the trash. 1 of the 2 runs was not changed." in deleted.err
+    freed = alice("run", "empty-trash", "--yes", "--json", *here).document
     assert freed == {"runs": 1, "files": 0, "size_bytes": 0}

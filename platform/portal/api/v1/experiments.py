@@ -1,4 +1,4 @@
-"""Experiments and the bin."""
+"""Experiments and the trash."""
 
 from typing import Annotated, Literal
 
@@ -15,7 +15,7 @@ from portal.experiments.ports import ExperimentFacts, Stage
 from portal.experiments.services import deletion
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.base import Line
-from slipway.schemas.experiments import BinEmptied, ExperimentOut
+from slipway.schemas.experiments import ExperimentOut, TrashEmptied
 
 router = Router(tags=["Experiments"])
 _SEE = ProjectRole(Role.VIEWER, Scope.EXPERIMENTS_READ)
@@ -46,7 +46,7 @@ def list_experiments(
     "/projects/{project}/experiments/{experiment}", auth=gate(_CHANGE), response={204: None}
 )
 def delete_experiment(request: HttpRequest, project: str, experiment: int) -> Status[None]:
-    """Move an experiment with its runs to the bin."""
+    """Move an experiment with its runs to the trash."""
     deletion.delete_experiment(project=gated_project(request), experiment_id=_known(experiment))
     return Status(204, None)
 
@@ -57,17 +57,17 @@ def delete_experiment(request: HttpRequest, project: str, experiment: int) -> St
     response=ExperimentOut,
 )
 def restore_experiment(request: HttpRequest, project: str, experiment: int) -> ExperimentOut:
-    """Restore an experiment from the bin, with the runs deleted along with it."""
+    """Restore an experiment from the trash, with the runs deleted along with it."""
     project_row = gated_project(request)
     deletion.restore_experiment(project=project_row, experiment_id=_known(experiment))
     return experiment_out(_shown(project_row.pk, experiment))
 
 
-@router.post("/projects/{project}/bin/empty", auth=gate(_DESTROY), response=BinEmptied)
-def empty_bin(request: HttpRequest, project: str) -> BinEmptied:
-    """Permanently delete the runs in the bin and orphaned artifacts. Returns what was freed."""
+@router.post("/projects/{project}/bin/empty", auth=gate(_DESTROY), response=TrashEmptied)
+def empty_trash(request: HttpRequest, project: str) -> TrashEmptied:
+    """Permanently delete the runs in the trash and orphaned artifacts. Returns what was freed."""
     freed = deletion.empty_trash(project=gated_project(request))
-    return BinEmptied(runs=freed.runs, files=freed.files, size_bytes=freed.size_bytes)
+    return TrashEmptied(runs=freed.runs, files=freed.files, size_bytes=freed.size_bytes)
 
 
 def _known(experiment: int) -> int:

@@ -142,7 +142,7 @@ def get_metric_curves(
 
 @router.post("/projects/{project}/runs/delete", auth=gate(_CHANGE), response=RunsMoved)
 def delete_runs(request: HttpRequest, project: str, payload: RunIds) -> RunsMoved:
-    """Move runs to the bin, from which they can be restored for thirty days."""
+    """Move runs to the trash, from which they can be restored for thirty days."""
     return RunsMoved(
         runs=deletion.delete_runs(project=gated_project(request), run_ids=payload.runs)
     )
@@ -150,7 +150,7 @@ def delete_runs(request: HttpRequest, project: str, payload: RunIds) -> RunsMove
 
 @router.post("/projects/{project}/runs/restore", auth=gate(_CHANGE), response=RunsMoved)
 def restore_runs(request: HttpRequest, project: str, payload: RunIds) -> RunsMoved:
-    """Restore runs from the bin, except those whose experiment is in it."""
+    """Restore runs from the trash, except those whose experiment is in it."""
     return RunsMoved(
         runs=deletion.restore_runs(project=gated_project(request), run_ids=payload.runs)
     )
@@ -158,7 +158,7 @@ def restore_runs(request: HttpRequest, project: str, payload: RunIds) -> RunsMov
 
 @router.get("/projects/{project}/runs/{run}", auth=gate(_SEE_RUN), response=RunDetailOut)
 def get_run(request: HttpRequest, project: str, run: str) -> RunDetailOut:
-    """Get a run, also from the bin."""
+    """Get a run, also from the trash."""
     return run_detail_out(gated_run(request))
 
 

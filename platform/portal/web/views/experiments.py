@@ -1,4 +1,4 @@
-"""Experiments of a project: the list, the runs of one or of all, the bin."""
+"""Experiments of a project: the list, the runs of one or of all, the trash."""
 
 from typing import Any
 
@@ -72,7 +72,7 @@ def project_experiments(request: HttpRequest, project: str) -> HttpResponse:
 @guarded_by(_SEE)
 @require_safe
 def project_runs(request: HttpRequest, project: str) -> HttpResponse:
-    """List the runs of all experiments in use, or those in the bin."""
+    """List the runs of all experiments in use, or those in the trash."""
     return _runs_page(request, None)
 
 
@@ -136,7 +136,7 @@ def project_columns(request: HttpRequest, project: str) -> HttpResponse:
 @guarded_by(_CHANGE)
 @require_POST
 def project_runs_delete(request: HttpRequest, project: str) -> HttpResponse:
-    """Move the chosen runs to the bin, and offer to undo it."""
+    """Move the chosen runs to the trash, and offer to undo it."""
     project_row = gated_project(request)
     done = one_click(
         request, lambda: delete_runs(project=project_row, run_ids=_chosen_runs(request))
@@ -151,7 +151,7 @@ def project_runs_delete(request: HttpRequest, project: str) -> HttpResponse:
 @guarded_by(_CHANGE)
 @require_POST
 def project_runs_restore(request: HttpRequest, project: str) -> HttpResponse:
-    """Restore the chosen runs from the bin."""
+    """Restore the chosen runs from the trash."""
     project_row = gated_project(request)
     done = one_click(
         request, lambda: restore_runs(project=project_row, run_ids=_chosen_runs(request))
@@ -166,7 +166,7 @@ def project_runs_restore(request: HttpRequest, project: str) -> HttpResponse:
 @guarded_by(_CHANGE)
 @require_http_methods(["GET", "HEAD", "POST"])
 def project_experiment_delete(request: HttpRequest, project: str, experiment: int) -> HttpResponse:
-    """Ask, then put an experiment in the bin."""
+    """Ask, then put an experiment in the trash."""
     project_row = gated_project(request)
     requested = _experiment(project_row, experiment)
     if request.method == "POST":
@@ -193,7 +193,7 @@ def project_experiment_delete(request: HttpRequest, project: str, experiment: in
 @guarded_by(_CHANGE)
 @require_POST
 def project_experiment_restore(request: HttpRequest, project: str, experiment: int) -> HttpResponse:
-    """Restore an experiment from the bin."""
+    """Restore an experiment from the trash."""
     project_row = gated_project(request)
     done = one_click(
         request, lambda: restore_experiment(project=project_row, experiment_id=experiment)
@@ -206,7 +206,7 @@ def project_experiment_restore(request: HttpRequest, project: str, experiment: i
 @guarded_by(_DESTROY)
 @require_http_methods(["GET", "HEAD", "POST"])
 def project_bin_empty(request: HttpRequest, project: str) -> HttpResponse:
-    """Ask, then destroy what is in the bin, and say what that freed."""
+    """Ask, then destroy what is in the trash, and say what that freed."""
     project_row = gated_project(request)
     back = f"{reverse('project_runs', args=[project_row.slug])}?stage=deleted"
     if request.method == "POST":
