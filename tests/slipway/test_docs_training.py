@@ -54,6 +54,7 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Training
         monkeypatch.setenv("SLIPWAY_URL", found.url)
         monkeypatch.setenv("SLIPWAY_TOKEN", "slp_x")
         monkeypatch.setenv("SLIPWAY_PROJECT", PROJECT)
+        monkeypatch.setenv("SLIPWAY_WORKLOAD", "wl_1")
         found.answers[f"projects/{PROJECT}/jobs/wl_1/events"] = {"items": [], "next_cursor": None}
         yield found
 
@@ -106,7 +107,7 @@ def test_the_script_stops_when_asked_and_goes_on_where_it_was(tmp_path: Path) ->
 def test_the_cells_run_one_after_the_other(
     server: TrainingServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert len(CELLS) == 2
+    assert len(CELLS) == 3
     names: dict[str, object] = {}
     for cell in CELLS:
         exec(compile(cell, "docs/training.md", "exec"), names)  # noqa: S102  (our own page)
