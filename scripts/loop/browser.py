@@ -9,7 +9,7 @@ from typing import Final, Self
 
 import httpx
 
-from scripts.loop.telling import DemoError
+from scripts.loop.steps import DemoError
 
 _SIGN_IN: Final = "/account/login"
 _SECRET = re.compile(r'id="token-secret">([^<]+)<')

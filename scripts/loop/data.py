@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from scripts.loop.people import TEAM
-from scripts.loop.running import ROOT
-from scripts.loop.telling import DemoError, show
+from scripts.loop.processes import ROOT
+from scripts.loop.steps import DemoError, show
 from slipway import Client
 from slipway.errors import NotFound
 from slipway.schemas.datasets import DatasetVersionOut

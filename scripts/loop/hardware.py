@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from scripts.loop.telling import show, wait_for
+from scripts.loop.steps import show, wait_for
 from slipway import Client
 from slipway.errors import NotFound
 from slipway.schemas.money import dollars

@@ -13,8 +13,8 @@ from typing import Final
 
 from scripts.loop.browser import Browser
 from scripts.loop.hardware import offer_tier
-from scripts.loop.running import ROOT, Platform
-from scripts.loop.telling import DemoError, show
+from scripts.loop.processes import ROOT, Platform
+from scripts.loop.steps import DemoError, show
 from slipway import Client
 from slipway.errors import NotFound, SlipwayError
 from slipway.schemas.accounts import Role, Scope

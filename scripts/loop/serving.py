@@ -10,8 +10,8 @@ import httpx
 
 from scripts.loop.data import PROJECT, image_of
 from scripts.loop.hardware import REPLICA_TIER
-from scripts.loop.learning import MODEL
-from scripts.loop.telling import DemoError, show, wait_for
+from scripts.loop.steps import DemoError, show, wait_for
+from scripts.loop.training_run import MODEL
 from slipway import Client, Endpoint
 from slipway.errors import NotFound, SlipwayError
 from slipway.schemas.endpoints import EndpointOut

@@ -3,7 +3,7 @@
 from typing import Final
 
 from scripts.loop.data import PROJECT
-from scripts.loop.telling import DemoError, show
+from scripts.loop.steps import DemoError, show
 from slipway import Client
 from slipway.schemas.money import NANO, dollars
 from slipway.schemas.spend import BudgetOut

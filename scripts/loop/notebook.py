@@ -9,7 +9,7 @@ from websockets.exceptions import WebSocketException
 from scripts.in_notebook import CellError, Lab
 from scripts.loop.data import EXAMPLE, PROJECT
 from scripts.loop.people import DemoUser
-from scripts.loop.telling import DemoError, show, wait_for
+from scripts.loop.steps import DemoError, show, wait_for
 from slipway import Client
 from slipway.schemas.money import dollars
 from slipway.schemas.notebook_servers import NotebookState, ServerOut

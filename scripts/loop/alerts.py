@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from scripts.loop.data import PROJECT, rotated
 from scripts.loop.serving import ENDPOINT, Key
-from scripts.loop.telling import show, wait_for
+from scripts.loop.steps import show, wait_for
 from slipway import Client
 from slipway.schemas.endpoints import EndpointOut
 from slipway.schemas.monitoring import MonitoringOut

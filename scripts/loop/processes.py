@@ -11,7 +11,7 @@ from typing import Final
 
 import httpx
 
-from scripts.loop.telling import DemoError, wait_for
+from scripts.loop.steps import DemoError, wait_for
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 _READY_WITHIN_S: Final = 600.0

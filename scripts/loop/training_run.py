@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from scripts.loop.data import DATASET, EXAMPLE, PROJECT
-from scripts.loop.telling import DemoError, show, wait_for
+from scripts.loop.steps import DemoError, show, wait_for
 from slipway import Client, train
 from slipway.console import headline, progress_of
 from slipway.schemas.datasets import DatasetVersionOut
