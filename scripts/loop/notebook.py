@@ -1,4 +1,4 @@
-"""The step of the notebook: launched from the portal, opened, run, saved, stopped."""
+"""Demo step: launch a notebook server from the portal, open it, run a notebook, stop it."""
 
 import time
 from typing import Final
@@ -21,31 +21,34 @@ _ALIVE: Final = (NotebookState.STARTING, NotebookState.OPENING, NotebookState.RE
 
 
 def work_in_notebook(person: DemoUser) -> None:
-    """Launch a server, open it, run the example in it, and stop it."""
-    client, began = person.client, time.monotonic()
+    """Launch a server, open it, run the example notebook, and stop it."""
+    client, started = person.client, time.monotonic()
     server = _launch(person)
     try:
         _wait(client, server, NotebookState.READY, within_s=_READY_WITHIN_S)
         show("notebook", client.notebooks.page(server, project=PROJECT))
-        show("ready", f"{time.monotonic() - began:.2f} s after it was launched")
+        show("ready", f"{time.monotonic() - started:.2f} s after the launch")
         opened = person.browser.open(f"/p/{PROJECT}/notebooks/servers/{server}/open")
         show("opened", f"{opened.url}, signed in by the portal")
-        key = client.notebooks.key(server, project=PROJECT)
-        began = time.monotonic()
-        said = Lab(key.url, key.token).run(EXAMPLE / f"{NOTEBOOK}.ipynb")
-        show("result", said.strip().splitlines()[-1])
-        show("ran for", f"{time.monotonic() - began:.1f} s")
-        show("version", wait_for(lambda: _saved(client), "its version", within_s=200.0))
+        access = client.notebooks.key(server, project=PROJECT)
+        started = time.monotonic()
+        output = Lab(access.url, access.token).run(EXAMPLE / f"{NOTEBOOK}.ipynb")
+        show("result", output.strip().splitlines()[-1])
+        show("ran for", f"{time.monotonic() - started:.1f} s")
+        show(
+            "version",
+            wait_for(lambda: _saved_version_url(client), "the notebook version", within_s=200.0),
+        )
     except (CellError, httpx.HTTPError, WebSocketException) as error:
         raise DemoError(f"the notebook did not run: {error}") from error
     finally:
         client.notebooks.stop(server, project=PROJECT)
     stopped = _wait(client, server, NotebookState.STOPPED, within_s=200.0)
-    show("cost", f"{dollars(stopped.cost_nano_usd)} since it was first launched")
+    show("cost", f"{dollars(stopped.cost_nano_usd)} since the first launch")
 
 
 def _launch(person: DemoUser) -> str:
-    """Send the form of the portal, or press Start on the page of an earlier demo's server."""
+    """Submit the launch form of the portal, or restart the server of an earlier demo."""
     servers = f"/p/{PROJECT}/notebooks/servers"
     for server in person.client.notebooks.list(project=PROJECT, mine=True):
         if server.name == NOTEBOOK:
@@ -54,25 +57,25 @@ def _launch(person: DemoUser) -> str:
                 person.browser.press(f"{servers}/{server.id}", f"{servers}/{server.id}/start")
             return server.id
     form = f"/p/{PROJECT}/notebooks/new"
-    answer = person.browser.send(form, name=NOTEBOOK, idle_minutes="10")
-    launched = answer.url.path.rpartition("/")[2]
+    response = person.browser.send(form, name=NOTEBOOK, idle_minutes="10")
+    launched = response.url.path.rpartition("/")[2]
     if not launched.startswith("nbs_"):
-        raise DemoError(f"the form did not launch a notebook: {answer.url}")
+        raise DemoError(f"the form did not launch a notebook server: {response.url}")
     return launched
 
 
 def _wait(client: Client, server: str, *states: NotebookState, within_s: float) -> ServerOut:
-    def look() -> ServerOut | None:
-        found = client.notebooks.get(server, project=PROJECT)
-        if found.state is NotebookState.FAILED and found.state not in states:
-            raise DemoError(f"the notebook failed: {found.explanation}")
-        return found if found.state in states else None
+    def reached() -> ServerOut | None:
+        current = client.notebooks.get(server, project=PROJECT)
+        if current.state is NotebookState.FAILED and current.state not in states:
+            raise DemoError(f"the notebook failed: {current.explanation}")
+        return current if current.state in states else None
 
-    return wait_for(look, f"a notebook that is {states[0]}", within_s=within_s)
+    return wait_for(reached, f"the notebook server to be {states[0]}", within_s=within_s)
 
 
-def _saved(client: Client) -> str | None:
-    """Return where the version of the notebook is to be seen that holds its results."""
+def _saved_version_url(client: Client) -> str | None:
+    """Return the URL of the notebook's page once a version with outputs is saved."""
     for file in client.notebook_files.list(project=PROJECT, search=f"{NOTEBOOK}.ipynb"):
         if file.latest.outputs_digest:
             return f"{client.url}/p/{PROJECT}/notebooks/files/{file.id}"

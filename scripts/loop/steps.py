@@ -1,4 +1,4 @@
-"""How the demo tells what it does: steps with their time and cost, results with their address."""
+"""Progress output of the demo: steps with their time and cost, results with their URLs."""
 
 import contextlib
 import time
@@ -9,78 +9,78 @@ from typing import TypeVar
 from slipway import Client
 from slipway.schemas.money import dollars
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 
 class DemoError(Exception):
-    """A step did not do what it is there for; the message says which and why."""
+    """Raised when a step of the demo has failed."""
 
 
 @dataclass(frozen=True)
 class CompletedStep:
     """A step that succeeded."""
 
-    what: str
+    name: str
     seconds: float
     nano_usd: int
 
 
-def show(name: str, words: str) -> None:
-    """Print a result, or where it is to be seen."""
-    print(f"  {name + ':':<12} {words}", flush=True)
+def show(name: str, text: str) -> None:
+    """Print a result or its URL."""
+    print(f"  {name + ':':<12} {text}", flush=True)
 
 
 def wait_for(
-    look: Callable[[], Found | None], what: str, *, within_s: float, every_s: float = 0.1
-) -> Found:
-    """Return what `look` finds; raises DemoError after `within_s` seconds.
+    poll: Callable[[], Result | None], what: str, *, within_s: float, every_s: float = 0.1
+) -> Result:
+    """Poll until `poll` returns a value, and return it. Raises DemoError after `within_s` seconds.
 
-    Who has waited for long looks less often, down to once in five of the first pauses.
+    The pause between polls grows from `every_s` to five times that.
     """
     deadline, pause_s = time.monotonic() + within_s, every_s
-    while (found := look()) is None:
+    while (result := poll()) is None:
         if time.monotonic() > deadline:
             raise DemoError(f"{what}: not within {within_s:g} s")
         time.sleep(pause_s)
         pause_s = min(pause_s * 1.05, 5 * every_s)
-    return found
+    return result
 
 
 class StepReporter:
-    """Names each step, and says how long it took and what the project has cost meanwhile."""
+    """Prints each step, how long it took, and its cost to the project."""
 
     def __init__(self) -> None:
         self.done: list[CompletedStep] = []
-        self._payer: tuple[Client, str] | None = None
+        self._project: tuple[Client, str] | None = None
         self._spent_before = 0
 
-    def pay_from(self, client: Client, project: str) -> None:
-        """From now on steps cost what `project` spends while they last."""
-        self._payer = client, project
+    def track_cost(self, client: Client, project: str) -> None:
+        """From now on, count what `project` spends during a step as the cost of the step."""
+        self._project = client, project
         self._spent_before = self._spent()
 
     @contextlib.contextmanager
-    def step(self, what: str) -> Iterator[None]:
-        """Name a step; when it is over, say its time and its cost."""
-        began = time.monotonic()
+    def step(self, name: str) -> Iterator[None]:
+        """Print the name of a step, and at its end its duration and cost."""
+        started = time.monotonic()
         self._spent_before = self._spent()
-        print(f"\n▸ {what}", flush=True)
+        print(f"\n▸ {name}", flush=True)
         yield
-        took, cost = time.monotonic() - began, max(0, self._spent() - self._spent_before)
-        self.done.append(CompletedStep(what, took, cost))
+        took, cost = time.monotonic() - started, max(0, self._spent() - self._spent_before)
+        self.done.append(CompletedStep(name, took, cost))
         print(f"  done in {took:.1f} s, cost {dollars(cost)}", flush=True)
 
-    def sum_up(self) -> None:
-        """Print all steps once more, in a table."""
+    def print_summary(self) -> None:
+        """Print a table of all steps."""
         print("\n  seconds          cost  step")
-        for one in self.done:
-            print(f"  {one.seconds:>7.1f}  {dollars(one.nano_usd):>12}  {one.what}")
-        seconds = sum(one.seconds for one in self.done)
-        cost = sum(one.nano_usd for one in self.done)
-        print(f"  {seconds:>7.1f}  {dollars(cost):>12}  in all", flush=True)
+        for step in self.done:
+            print(f"  {step.seconds:>7.1f}  {dollars(step.nano_usd):>12}  {step.name}")
+        seconds = sum(step.seconds for step in self.done)
+        cost = sum(step.nano_usd for step in self.done)
+        print(f"  {seconds:>7.1f}  {dollars(cost):>12}  total", flush=True)
 
     def _spent(self) -> int:
-        if self._payer is None:
+        if self._project is None:
             return 0
-        client, project = self._payer
+        client, project = self._project
         return client.spend.get(project=project).nano_usd
