@@ -118,9 +118,8 @@ def _ready(client: Client) -> EndpointOut | None:
         raise DemoError(f"the endpoint failed: {endpoint.reason}")
     is_served = any(revision.weight and revision.replicas_ready for revision in endpoint.revisions)
     # An active rollout, of this demo or an earlier one, would make the next one fail.
-    return (
-        endpoint if endpoint.state == "serving" and is_served and endpoint.rollout is None else None
-    )
+    is_ready = endpoint.state == "serving" and is_served and endpoint.rollout is None
+    return endpoint if is_ready else None
 
 
 def _shares(endpoint: EndpointOut) -> str:
