@@ -16,5 +16,5 @@ class Row(BaseModel):
 
 @app.post("/predict")
 async def answer(row: Row):
-    """Predict one row; the model is faster than a thread."""
+    """Predict one row in the event loop, because the model is faster than a thread switch."""
     return {"p": predict([row.x])[0].tolist()}
