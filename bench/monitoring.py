@@ -1,12 +1,13 @@
-"""How long views of monitoring take over ten million captured predictions of fifty columns.
+"""Latency of monitoring reports over ten million captured predictions of fifty columns.
 
     .venv/bin/python bench/monitoring.py [--json] [--predictions 10000000] [--rounds 20]
         [--pause]
 
-Writes 30 days of flat Parquet and their hours in a folder and a database of its own, as passes of
-the control worker leave them, then asks a real portal for the views of a day and a month: all of
-it, of a revision, of a slice; and for single predictions by id, by value, by caller. The peer is
-the bound we promise: 1 s at p95 for a day, 3 s for a month, and 1 GiB that the portal ever held.
+Writes 30 days of flat Parquet and hourly summaries into a temporary folder and database, in the
+form that the control worker produces. Then requests reports of a day and a month from a real
+portal: of everything, of a revision and of a slice. Also searches predictions by id, by value and
+by caller. The peer is our target: a p95 of 1 s for a day and 3 s for a month, and a peak memory of
+the portal of 1 GiB.
 """
 
 import argparse
@@ -100,17 +101,17 @@ _FILLS_WITHIN_S = 3600.0
 
 
 def _measure(running: RunningPortal, rounds: int, known: str) -> dict[str, list[float]]:
-    """Ask for every view `rounds` times; returns milliseconds by view."""
-    place = "/projects/watched/endpoints/bench"
-    found: dict[str, list[float]] = {}
+    """Request every view `rounds` times. Returns milliseconds by view."""
+    endpoint = "/projects/watched/endpoints/bench"
+    times: dict[str, list[float]] = {}
     now = time.time()
     spans = {
         name: format_timestamp(now - days * 86_400) for name, days in (("day", 1), ("month", 30))
     }
     calls = {
-        f"{name}: {what}": f"{place}/monitoring?since={since}{more}"
+        f"{name}: {kind}": f"{endpoint}/monitoring?since={since}{more}"
         for name, since in spans.items()
-        for what, more in (
+        for kind, more in (
             ("all", ""),
             ("a revision", "&revision=1"),
             ("a slice", "&feature=f3&operator=%3E&value=1.5"),
@@ -118,36 +119,37 @@ def _measure(running: RunningPortal, rounds: int, known: str) -> dict[str, list[
     }
     for name, since in spans.items():
         calls[f"{name}: by value"] = (
-            f"{place}/predictions?since={since}&feature=f7&operator=%3E&value=4"
+            f"{endpoint}/predictions?since={since}&feature=f7&operator=%3E&value=4"
         )
-        calls[f"{name}: by caller"] = f"{place}/predictions?since={since}&caller=key_a"
-    calls["month: by id"] = f"{place}/predictions?prediction_id={known}"
+        calls[f"{name}: by caller"] = f"{endpoint}/predictions?since={since}&caller=key_a"
+    calls["month: by id"] = f"{endpoint}/predictions?prediction_id={known}"
     with running.client("root") as api:
         for _ in range(rounds):
             for name, path in calls.items():
-                began = time.perf_counter()
+                started = time.perf_counter()
                 api.get(path).raise_for_status()
-                found.setdefault(name, []).append(1_000 * (time.perf_counter() - began))
-    return found
+                times.setdefault(name, []).append(1_000 * (time.perf_counter() - started))
+    return times
 
 
 def fill(running: RunningPortal, predictions: int) -> str:
-    """Write the predictions; returns the id of one of them."""
-    began = time.perf_counter()
+    """Write the predictions. Returns the id of one of them."""
+    started = time.perf_counter()
     script = _FILL
     for name, value in (("WANTED", predictions), ("DAYS", DAYS), ("COLUMNS", COLUMNS)):
         script = script.replace(name, str(value))
-    work = running.installation.start("manage.py", "shell", "--no-imports", "-c", script)
-    if work.wait(within_s=_FILLS_WITHIN_S):
-        raise SystemExit(work.text())
-    print(f"{predictions:,} predictions written in {time.perf_counter() - began:.0f} s")
-    return next(line for line in work.text().splitlines() if line.startswith("known ")).split()[1]
+    program = running.installation.start("manage.py", "shell", "--no-imports", "-c", script)
+    if program.wait(within_s=_FILLS_WITHIN_S):
+        raise SystemExit(program.text())
+    print(f"{predictions:,} predictions written in {time.perf_counter() - started:.0f} s")
+    lines = program.text().splitlines()
+    return next(line for line in lines if line.startswith("known ")).split()[1]
 
 
 def _peak_mib(running: RunningPortal) -> float:
-    """Return the most memory that the portal has ever held."""
+    """Return the peak memory of the portal."""
     status = Path(f"/proc/{running.program.process.pid}/status").read_text(encoding="utf-8")
-    line = next(one for one in status.splitlines() if one.startswith("VmHWM:"))
+    line = next(text for text in status.splitlines() if text.startswith("VmHWM:"))
     return int(line.split()[1]) / 1024
 
 
@@ -161,13 +163,15 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
     parser.add_argument("--predictions", type=int, default=10_000_000)
     parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--pause", action="store_true", help="wait for Enter once it is filled")
-    given = parser.parse_args()
+    parser.add_argument(
+        "--pause", action="store_true", help="wait for Enter after writing the data"
+    )
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, running_portal(Path(folder)) as running:
-        known = fill(running, given.predictions)
-        if given.pause:
-            input("Filled. Press Enter when the machine is quiet. ")
-        found = _measure(running, given.rounds, known)
+        known = fill(running, arguments.predictions)
+        if arguments.pause:
+            input("Data written. Press Enter to start measuring. ")
+        results = _measure(running, arguments.rounds, known)
         peak_mib = _peak_mib(running)
     print(f"{'peak of the portal':20} {peak_mib:8.0f} MiB  bound {PEAK_MIB:6.0f}")
     cases = {
@@ -178,7 +182,7 @@ def main() -> None:
             "unit": "MiB",
         }
     }
-    for name, times in found.items():
+    for name, times in results.items():
         p95 = sorted(times)[max(0, round(0.95 * len(times)) - 1)]
         bound = DAY_MS if name.startswith("day") else MONTH_MS
         print(f"{name:20} {p95:8.0f} ms   bound {bound:6.0f}   ratio {p95 / bound:.2f}")
@@ -188,7 +192,7 @@ def main() -> None:
             "ratio": round(p95 / bound, 3),
             "unit": "ms",
         }
-    if given.json:
+    if arguments.json:
         print(json.dumps({"bench": "monitoring", "cases": cases}))
 
 

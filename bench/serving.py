@@ -59,8 +59,8 @@ from bench.serving_figures import (  # noqa: E402
     p50_ms,
     p99_ms,
 )
-from bench.serving_peers.modules import ROW, WORDS, build_models  # noqa: E402
 from bench.serving_peers.launch import PACKAGES, PEERS, command_of, save_mlflow  # noqa: E402
+from bench.serving_peers.modules import ROW, WORDS, build_models  # noqa: E402
 from slipway.schemas.serving import (  # noqa: E402
     BatchingMode,
     Datatype,
