@@ -100,16 +100,16 @@ def measure() -> dict[str, Any]:
     try:
         assert site.machine.agent is not None
         idle = resident_mib(site.machine.agent.pid)
-        one, largest = measure_output(site, 1)
-        four, largest_of_four = measure_output(site, 4)
+        one_rank, largest = measure_output(site, 1)
+        four_ranks, largest_of_four = measure_output(site, 4)
         wait_until_warm(site)
         warm = eventually(lambda: site.portal.state.heartbeats[-1].warm)[0]
         forks = statistics.median(measure_forks(site))
     finally:
         site.close()
     return {
-        "output_one_rank": case(one, 50.0, "MB/s"),
-        "output_four_ranks": case(four, 50.0, "MB/s"),
+        "output_one_rank": case(one_rank, 50.0, "MB/s"),
+        "output_four_ranks": case(four_ranks, 50.0, "MB/s"),
         "agent_memory_idle": case(idle, 150.0, "MiB"),
         "agent_memory_flooded": case(max(largest, largest_of_four), 150.0, "MiB"),
         "warm_process_memory": case(warm.memory_bytes / MIB, 325.0, "MiB"),

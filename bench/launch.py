@@ -98,7 +98,7 @@ def platform() -> Iterator[tuple[Jobs, Path]]:
 
 
 def create_cold_project(jobs: Jobs) -> Jobs:
-    """Create a project whose jobs start cold, because a variable of it takes effect at start."""
+    """Create a project whose jobs start cold, because one of its secrets takes effect at start."""
     project = jobs.api.post("/projects", json={"name": "Cold"})
     project.raise_for_status()
     slug = project.json()["slug"]

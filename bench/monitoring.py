@@ -48,7 +48,7 @@ from portal.monitoring.models import BaselineRecord, CapturedHour, HourSummary, 
 from portal.monitoring.statistics.baselines import baseline_of, bin_values
 from slipway.schemas.endpoints import LimitsIn, RollbackRules
 
-wanted, days, columns = WANTED, DAYS, COLUMNS
+total, days, columns = PREDICTIONS, DAYS, COLUMNS
 root = User.objects.get(email="root@example.org")
 project = Project.objects.create(slug="watched", name="Watched")
 Membership.objects.create(project=project, user=root, role="owner")
@@ -62,11 +62,11 @@ random = np.random.default_rng(0)
 names = [f"in.f{at}" for at in range(columns - 2)]
 bases = [baseline_of(name, random.normal(size=5000), kind="number") for name in names]
 BaselineRecord.objects.create(revision_id=revision.pk, source="logged", words="bench", rows=5000,
-                              features=[one.as_json() for one in bases])
+                              features=[base.as_json() for base in bases])
 Monitor.objects.create(endpoint=endpoint,
     columns=dict.fromkeys([*names, "out.prediction", "out.confidence"], "number"))
 hours = days * 24
-each = max(1, wanted // hours)
+each = max(1, total // hours)
 now = clock.now().replace(minute=0, second=0, microsecond=0)
 for back in range(hours, 0, -1):
     hour = now - timedelta(hours=back)
@@ -75,14 +75,14 @@ for back in range(hours, 0, -1):
     order = np.argsort(draw := random.integers(0, 65_536, size=each))
     ids = np.array([f"prd_{back:05d}{number:021d}" for number in range(each)])
     values = {name: random.normal(size=each) for name in names}
-    facts = {
+    metadata = {
         "prediction_id": ids[order], "row": np.zeros(each, np.int32), "at": at[order],
         "revision": [revision.pk] * each, "model_version": ["1"] * each,
         "key_id": np.array(["key_a", "key_b"])[random.integers(0, 2, size=each)],
         "own_id": [""] * each, "latency_us": random.integers(500, 5000, size=each),
         "is_shadow": np.zeros(each, bool), "draw": draw[order], "failed_status": [None] * each,
     }
-    arrays = [pa.array(facts[one.name], one.type) for one in FACTS]
+    arrays = [pa.array(metadata[field.name], field.type) for field in FACTS]
     arrays += [pa.array(values[name]) for name in names]
     arrays += [pa.array(random.normal(size=each)), pa.array(random.random(each))]
     folder = flat_hour(endpoint.pk, hour)
@@ -94,7 +94,7 @@ for back in range(hours, 0, -1):
                                 is_stale=False, is_closed=True)
     HourSummary.objects.create(endpoint=endpoint, hour=hour, revision_id=revision.pk, rows=each,
         predictions=each, latency_ms={"p50": 1.0, "p95": 4.0},
-        counts={one.name: bin_values(one, values[one.name]).tolist() for one in bases})
+        counts={base.name: bin_values(base, values[base.name]).tolist() for base in bases})
 print("known", ids[0])
 """
 _FILLS_WITHIN_S = 3600.0
@@ -136,7 +136,7 @@ def fill(running: RunningPortal, predictions: int) -> str:
     """Write the predictions. Returns the id of one of them."""
     started = time.perf_counter()
     script = _FILL
-    for name, value in (("WANTED", predictions), ("DAYS", DAYS), ("COLUMNS", COLUMNS)):
+    for name, value in (("PREDICTIONS", predictions), ("DAYS", DAYS), ("COLUMNS", COLUMNS)):
         script = script.replace(name, str(value))
     program = running.installation.start("manage.py", "shell", "--no-imports", "-c", script)
     if program.wait(within_s=_FILLS_WITHIN_S):

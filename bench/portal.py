@@ -77,7 +77,7 @@ for start in range(0, {AUDIT_ROWS}, 5000):
         )
         for n in range(start, start + 5000)
     )
-print("made " + json.dumps({{
+print("created " + json.dumps({{
     "project": projects[1].slug, "team": "lab", "person": people[0].pk, "user_id": people[0].pk,
     "token": "none", "secret": "none",
 }}))
@@ -134,8 +134,8 @@ def main() -> None:
     ):
         done = portal.installation.manage("shell", "-c", _FILL)
         assert done.returncode == 0, done.stdout + done.stderr
-        line = next(text for text in done.stdout.splitlines() if text.startswith("made "))
-        values = json.loads(line.removeprefix("made "))
+        line = next(text for text in done.stdout.splitlines() if text.startswith("created "))
+        values = json.loads(line.removeprefix("created "))
         browser = sign_in(portal)
         print(f"{'URL':48} {'p50 ms':>8} {'p95 ms':>8}")
         for route in sorted(routes(), key=lambda route: route.template):

@@ -187,9 +187,9 @@ def _format_figure(value: float | None) -> str:
     return "" if value is None else f"{value:,.4g}"
 
 
-def replace_between_markers(text: str, made: str) -> str:
+def replace_between_markers(text: str, content: str) -> str:
     """Replace the table between the markers of a page, or append it."""
-    block = f"{BEGIN}\n{made}{END}"
+    block = f"{BEGIN}\n{content}{END}"
     if BEGIN in text and END in text:
         before, _, rest = text.partition(BEGIN)
         return before + block + rest.partition(END)[2]

@@ -82,7 +82,7 @@ for at, run_id in enumerate(newest):
                            for step in range(points)])
 with connections["tracking"].cursor() as cursor:
     cursor.execute("ANALYZE")
-print("made " + json.dumps({{"experiment": experiment.pk, "newest": newest}}))
+print("created " + json.dumps({{"experiment": experiment.pk, "newest": newest}}))
 """
 
 
@@ -156,8 +156,8 @@ def main() -> None:
             check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
-        line = next(text for text in done.stdout.splitlines() if text.startswith("made "))
-        created = json.loads(line.removeprefix("made "))
+        line = next(text for text in done.stdout.splitlines() if text.startswith("created "))
+        created = json.loads(line.removeprefix("created "))
         browser = sign_in(portal)
         print(f"{'case':24} {'p50 ms':>8} {'p95 ms':>8} {'bound':>8}")
         for name, (urls, bound) in cases_of(created["experiment"], created["newest"]).items():

@@ -77,7 +77,7 @@ START_WITHIN_S = 120
 TURNS = 5
 OVERLOAD_STARTS = 2
 SETTLED_AFTER_S = 2.0
-BESIDE_BOUND = "ms, beside the bound"
+VERSUS_BOUND = "ms, beside the bound"
 DIGIT = [int(value) for value in ROW]
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
@@ -386,7 +386,7 @@ def rerun_best_peers(
 ) -> list[Halves]:
     """Measure the best peers with another start. Returns our loads at half throughput."""
     best = {number: set(best_peers(pairs, number)) for number in CONCURRENCY}
-    half: list[Halves] = []
+    half_loads: list[Halves] = []
     for name in sorted(set.union(*best.values())):
         concurrencies = [number for number in CONCURRENCY if name in best[number]]
         with (
@@ -395,21 +395,21 @@ def rerun_best_peers(
         ):
             pairs[name].add(Pair(*measure([own, target], folder, rounds, seconds, concurrencies)))
             if 64 in concurrencies:
-                half += at_half_throughput(own, file, folder, rounds, seconds)
-    return half
+                half_loads += at_half_throughput(own, file, folder, rounds, seconds)
+    return half_loads
 
 
-def latency_cases(half: list[Halves], alone: list[Load], file: Path) -> Cases:
+def latency_cases(half_loads: list[Halves], alone: list[Load], file: Path) -> Cases:
     """Return the latency that gateway and replica add, at half throughput and for one client."""
     cases: Cases = {}
     for label, figure, bound in (("p50", p50_ms, 1.0), ("p99", p99_ms, 3.0)):
-        added = [figure(served) - figure(bare) for served, bare in half]
-        cases[f"added_latency_{label}_ms"] = case(added, [bound] * len(added), BESIDE_BOUND)
-        served, bare = ([figure(loads[side]) for loads in half] for side in (0, 1))
+        added = [figure(served) - figure(bare) for served, bare in half_loads]
+        cases[f"added_latency_{label}_ms"] = case(added, [bound] * len(added), VERSUS_BOUND)
+        served, bare = ([figure(loads[side]) for loads in half_loads] for side in (0, 1))
         cases[f"half_load_{label}_vs_bare_model"] = case(served, bare, "ms")
     mean_ms, _ = forward(file, [DIGIT], "float32", 3.0)
     added = [load.p50_ms - mean_ms for load in alone]
-    cases["added_latency_alone_p50_ms"] = case(added, [1.0] * len(added), BESIDE_BOUND)
+    cases["added_latency_alone_p50_ms"] = case(added, [1.0] * len(added), VERSUS_BOUND)
     return cases
 
 
@@ -420,7 +420,7 @@ def run(arguments: argparse.Namespace, folder: Path, report: Callable[[str], Non
     started: dict[str, list[float]] = {"ours": []}
     pairs: dict[str, Pair] = {}
     own_loads: Loads = {number: [] for number in CONCURRENCY}
-    half: list[Halves] = []
+    half_loads: list[Halves] = []
     names = [name for name in arguments.peers.split(",") if name]
     if "mlflow" in names:
         save_mlflow(folder, file)
@@ -430,7 +430,7 @@ def run(arguments: argparse.Namespace, folder: Path, report: Callable[[str], Non
                 file, folder, arguments.rounds, arguments.seconds
             )
             started["ours"].append(took)
-            half += paused
+            half_loads += paused
             for number, loads in measured.items():
                 own_loads[number] += loads
             report(f"ours: {middles(measured)}, at half load: {paused}")
@@ -449,11 +449,11 @@ def run(arguments: argparse.Namespace, folder: Path, report: Callable[[str], Non
             report(f"{name}: not measured: {error}")
     for start in range(1, arguments.starts if pairs else 1):
         try:
-            half += rerun_best_peers(pairs, file, folder, arguments.rounds, arguments.seconds)
+            half_loads += rerun_best_peers(pairs, file, folder, arguments.rounds, arguments.seconds)
         except (RuntimeError, subprocess.CalledProcessError) as error:
             report(f"start {start + 1} of the best peers: not measured: {error}")
     cases = comparison_cases(pairs, started)
-    cases |= latency_cases(half, own_loads[1], file)
+    cases |= latency_cases(half_loads, own_loads[1], file)
     cases |= batching_cases(file, folder, arguments.seconds)
     cases |= overload_cases(file, folder, arguments.seconds)
     if not arguments.no_encoder:

@@ -283,7 +283,7 @@ def _long_curve(server: Server) -> tuple[httpx.Client, str]:
 
 
 def _sampled(server: Server) -> Callable[[], Any]:
-    """Return the request of MLflow's own chart: 320 points, which MLflow takes at regular steps."""
+    """Return the request of MLflow's own chart: 320 points, sampled by MLflow at regular steps."""
     http, run = _long_curve(server)
     address = f"{server.url}/ajax-api/2.0/mlflow/metrics/get-history-bulk-interval"
     query: dict[str, str | int] = {"run_ids": run, "metric_key": "loss", "max_results": 320}

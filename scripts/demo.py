@@ -32,9 +32,9 @@ from scripts.loop import (  # noqa: E402
     spend,
     training_run,
 )
-from scripts.loop.people import DemoUser, Passwords, UserSetup  # noqa: E402
 from scripts.loop.processes import Platform  # noqa: E402
 from scripts.loop.steps import DemoError, StepReporter  # noqa: E402
+from scripts.loop.users import DemoUser, Passwords, UserSetup  # noqa: E402
 from slipway.errors import SlipwayError  # noqa: E402
 from slipway.schemas.training import JobOut  # noqa: E402
 

@@ -3,7 +3,7 @@
     make licences            # after requirements or npm packages have changed
     .venv/bin/python scripts/licences.py --check
 
-Python packages are those pinned in requirements/*.txt, read from their installed metadata; npm
+Python packages are those pinned in requirements/*.txt, read from their installed metadata. npm
 packages and their licences are read from package-lock.json. A licence that is not allowed is an
 error.
 """

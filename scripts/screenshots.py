@@ -99,9 +99,9 @@ import argparse, time
 parser = argparse.ArgumentParser()
 parser.add_argument("--lr", type=float, default=0.1)
 parser.add_argument("--epochs", type=int, default=3)
-given = parser.parse_args()
-for epoch in range(given.epochs):
-    loss = 2 / (1 + given.lr * epoch * 10)
+arguments = parser.parse_args()
+for epoch in range(arguments.epochs):
+    loss = 2 / (1 + arguments.lr * epoch * 10)
     print(f"epoch \\x1b[36m{epoch:3d}\\x1b[0m  loss \\x1b[32m{loss:.4f}\\x1b[0m", flush=True)
     time.sleep(0.4)
 """

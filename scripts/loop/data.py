@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from scripts.loop.people import TEAM
 from scripts.loop.processes import ROOT
 from scripts.loop.steps import DemoError, show
+from scripts.loop.users import TEAM
 from slipway import Client
 from slipway.errors import NotFound
 from slipway.schemas.datasets import DatasetVersionOut

@@ -8,8 +8,8 @@ from websockets.exceptions import WebSocketException
 
 from scripts.in_notebook import CellError, Lab
 from scripts.loop.data import EXAMPLE, PROJECT
-from scripts.loop.people import DemoUser
 from scripts.loop.steps import DemoError, show, wait_for
+from scripts.loop.users import DemoUser
 from slipway import Client
 from slipway.schemas.money import dollars
 from slipway.schemas.notebook_servers import NotebookState, ServerOut
@@ -20,15 +20,15 @@ _OVER: Final = (NotebookState.STOPPED, NotebookState.FAILED)
 _ALIVE: Final = (NotebookState.STARTING, NotebookState.OPENING, NotebookState.READY)
 
 
-def work_in_notebook(person: DemoUser) -> None:
+def work_in_notebook(user: DemoUser) -> None:
     """Launch a server, open it, run the example notebook, and stop it."""
-    client, started = person.client, time.monotonic()
-    server = _launch(person)
+    client, started = user.client, time.monotonic()
+    server = _launch(user)
     try:
         _wait(client, server, NotebookState.READY, within_s=_READY_WITHIN_S)
         show("notebook", client.notebooks.page(server, project=PROJECT))
         show("ready", f"{time.monotonic() - started:.2f} s after the launch")
-        opened = person.browser.open(f"/p/{PROJECT}/notebooks/servers/{server}/open")
+        opened = user.browser.open(f"/p/{PROJECT}/notebooks/servers/{server}/open")
         show("opened", f"{opened.url}, signed in by the portal")
         access = client.notebooks.key(server, project=PROJECT)
         started = time.monotonic()
@@ -47,17 +47,17 @@ def work_in_notebook(person: DemoUser) -> None:
     show("cost", f"{dollars(stopped.cost_nano_usd)} since the first launch")
 
 
-def _launch(person: DemoUser) -> str:
+def _launch(user: DemoUser) -> str:
     """Submit the launch form of the portal, or restart the server of an earlier demo."""
     servers = f"/p/{PROJECT}/notebooks/servers"
-    for server in person.client.notebooks.list(project=PROJECT, mine=True):
+    for server in user.client.notebooks.list(project=PROJECT, mine=True):
         if server.name == NOTEBOOK:
             if server.state not in _ALIVE:
-                _wait(person.client, server.id, *_OVER, within_s=200.0)
-                person.browser.press(f"{servers}/{server.id}", f"{servers}/{server.id}/start")
+                _wait(user.client, server.id, *_OVER, within_s=200.0)
+                user.browser.press(f"{servers}/{server.id}", f"{servers}/{server.id}/start")
             return server.id
     form = f"/p/{PROJECT}/notebooks/new"
-    response = person.browser.send(form, name=NOTEBOOK, idle_minutes="10")
+    response = user.browser.send(form, name=NOTEBOOK, idle_minutes="10")
     launched = response.url.path.rpartition("/")[2]
     if not launched.startswith("nbs_"):
         raise DemoError(f"the form did not launch a notebook server: {response.url}")

@@ -3,9 +3,9 @@
 from typing import Final
 
 from scripts.loop.data import PROJECT
-from scripts.loop.people import DemoUser
 from scripts.loop.steps import DemoError, show
 from scripts.loop.training_run import MODEL
+from scripts.loop.users import DemoUser
 from slipway import Client
 from slipway.schemas.datasets import DatasetVersionOut
 from slipway.schemas.registry import (

@@ -147,7 +147,7 @@ def promote_by_canary(client: Client, number: int, rows: Sequence[Sequence[float
         endpoint = _Canary(client, number).wait_for_all_traffic()
     if traffic.failed:
         raise DemoError(f"{len(traffic.failed)} predictions failed: {traffic.failed[0]}")
-    show("answered", f"{traffic.succeeded} predictions during the rollout, none failed")
+    show("served", f"{traffic.succeeded} predictions during the rollout, none failed")
     return endpoint
 
 
