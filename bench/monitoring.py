@@ -80,7 +80,8 @@ for back in range(hours, 0, -1):
         "revision": [revision.pk] * each, "model_version": ["1"] * each,
         "key_id": np.array(["key_a", "key_b"])[random.integers(0, 2, size=each)],
         "own_id": [""] * each, "latency_us": random.integers(500, 5000, size=each),
-        "is_shadow": np.zeros(each, bool), "draw": draw[order], "failed_status": [None] * each,
+        "is_shadow": np.zeros(each, bool), "is_fallback": np.zeros(each, bool),
+        "draw": draw[order], "failed_status": [None] * each,
     }
     arrays = [pa.array(metadata[field.name], field.type) for field in FACTS]
     arrays += [pa.array(values[name]) for name in names]
