@@ -53,7 +53,7 @@ from portal.core.ids import new_id
 from portal.core.bulk_insert import insert_rows
 from portal.endpoints.models import AnsweredDay, Endpoint
 from portal.spend.holding_sync import sync_holdings
-from portal.spend.ledger import HOUR_MS, Entry, Source, post
+from portal.spend.ledger import HOUR_MS, LedgerEntry, Source, post
 from portal.spend.meter import labels_of, meter
 from portal.spend.services.budgets import set_budget
 from portal.workloads.costs import unix_ms
@@ -124,12 +124,13 @@ def fill(first, last):
                      1000, begin_ms, None if is_open else end_ms, cost, not is_open, begun,
                      begun + timedelta(days=1), ended))
         labels = labels_of(Workload(kind=kind, name=name, tags=tagged))
-        of = Source(lease, kind, project.pk, "", person.pk, tier.pk, node.pk, workload, labels)
+        of = Source(lease, kind, project.pk, "", person.pk, tier.pk, node.pk, workload,
+                    workload, labels)
         at, paid = begin_ms, 0
         while at < end_ms:
             to = min(end_ms, at - at % HOUR_MS + HOUR_MS)
             sofar = tier.nano_usd_per_hour * (to - begin_ms) // HOUR_MS
-            entries.append(Entry(of, at, to, sofar - paid, (sofar - paid) // 2))
+            entries.append(LedgerEntry(of, at, to, sofar - paid, (sofar - paid) // 2))
             at, paid = to, sofar
     with transaction.atomic():
         insert_rows(Workload, WORKLOAD, workloads)
