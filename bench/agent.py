@@ -1,8 +1,8 @@
-"""What a node agent costs and carries: memory, the fork of a warm process, output of ranks.
+"""Costs and throughput of the node agent: memory, forks of a warm process, output of ranks.
 
     python bench/agent.py [--json]
 
-The peers are the bounds that were set: 50 MB/s of output a node, and one second.
+The peers are our targets, such as 50 MB/s of output per node and one second to `running`.
 """
 
 import argparse
@@ -25,7 +25,7 @@ MIB = 1024 * 1024
 
 
 def wait_until_warm(site: Site) -> None:
-    """Wait for the warm process."""
+    """Wait until the warm process is ready."""
     site.portal.state.prewarm = ["torch"]
     site.portal.state.bump()
     eventually(
@@ -48,32 +48,32 @@ for _ in range(int(sys.argv[1]) // len(block)):
 
 
 def resident_mib(pid: int) -> float:
-    """Memory of a process."""
+    """Return the resident memory of a process."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / MIB
 
 
 def measure_output(site: Site, ranks: int) -> tuple[float, float]:
-    """MB/s from the ranks to the portal, and the largest memory of the agent meanwhile."""
+    """Return MB/s from the ranks to the portal, and the peak memory of the agent."""
     assert site.machine.agent is not None
-    each = OUTPUT_BYTES // ranks
+    bytes_per_rank = OUTPUT_BYTES // ranks
     digest = site.portal.state.add_snapshot({"flood.py": FLOOD})
-    spec = make_spec("python", "flood.py", str(each), snapshot=digest, procs=ranks)
+    spec = make_spec("python", "flood.py", str(bytes_per_rank), snapshot=digest, procs=ranks)
     started = time.monotonic()
     key = site.portal.state.want(site.new_name(), spec)
     largest = 0.0
     sizes = site.portal.state.log_sizes
-    while sum(sizes[(*key, rank)] for rank in range(ranks)) < each * ranks // MIB * MIB:
+    while sum(sizes[(*key, rank)] for rank in range(ranks)) < bytes_per_rank * ranks // MIB * MIB:
         largest = max(largest, resident_mib(site.machine.agent.pid))
         time.sleep(0.02)
         if time.monotonic() - started > 300:
             raise SystemExit(f"output was lost: {dict(sizes)}")
-    return each * ranks / 1e6 / (time.monotonic() - started), largest
+    return bytes_per_rank * ranks / 1e6 / (time.monotonic() - started), largest
 
 
 def measure_forks(site: Site, count: int = 10) -> list[float]:
-    """Seconds from the wish to `running`, from a warm process."""
-    found = []
+    """Return the seconds from the request to `running`, from a warm process."""
+    seconds = []
     for _ in range(count):
         digest = site.portal.state.add_snapshot({"a.py": "pass"})
         spec = make_spec(
@@ -83,33 +83,35 @@ def measure_forks(site: Site, count: int = 10) -> list[float]:
             procs=2,
             resources={"cpu_millis": 2000, "memory_bytes": 4 * GIB},
         )
-        began = time.time()
+        started = time.time()
         key = site.portal.state.want(site.new_name(), spec)
         site.end_of(key)
-        running = next(one for one in site.portal.state.reports[key] if one.kind == "running")
+        running = next(
+            report for report in site.portal.state.reports[key] if report.kind == "running"
+        )
         assert running.warm
-        found.append(running.at_unix_ms / 1000 - began)
-    return found
+        seconds.append(running.at_unix_ms / 1000 - started)
+    return seconds
 
 
 def measure() -> dict[str, Any]:
-    """Run everything; answers the cases."""
+    """Run all measurements and return the cases."""
     site = Site()
     try:
         assert site.machine.agent is not None
         idle = resident_mib(site.machine.agent.pid)
-        one, largest = measure_output(site, 1)
-        four, also = measure_output(site, 4)
+        one_rank, largest = measure_output(site, 1)
+        four_ranks, largest_of_four = measure_output(site, 4)
         wait_until_warm(site)
         warm = eventually(lambda: site.portal.state.heartbeats[-1].warm)[0]
         forks = statistics.median(measure_forks(site))
     finally:
         site.close()
     return {
-        "output_one_rank": case(one, 50.0, "MB/s"),
-        "output_four_ranks": case(four, 50.0, "MB/s"),
+        "output_one_rank": case(one_rank, 50.0, "MB/s"),
+        "output_four_ranks": case(four_ranks, 50.0, "MB/s"),
         "agent_memory_idle": case(idle, 150.0, "MiB"),
-        "agent_memory_flooded": case(max(largest, also), 150.0, "MiB"),
+        "agent_memory_flooded": case(max(largest, largest_of_four), 150.0, "MiB"),
         "warm_process_memory": case(warm.memory_bytes / MIB, 325.0, "MiB"),
         "wish_to_running_warm": case(forks, 1.0, "s"),
     }
@@ -121,8 +123,8 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     cases = measure()
-    for name, found in cases.items():
-        print(f"{name:24} {found['ours']} {found['unit']} (bound {found['peer']})")
+    for name, figures in cases.items():
+        print(f"{name:24} {figures['ours']} {figures['unit']} (bound {figures['peer']})")
     if options.json:
         print(json.dumps({"bench": "agent", "cases": cases}))
 

@@ -1,10 +1,10 @@
-"""What memory a dataset of very many files, or of very many bytes, takes beside one plain file.
+"""Peak memory of a dataset with very many files, or very many bytes, compared with one small file.
 
     .venv/bin/python bench/datasets.py [--files 100000] [--gib 20] [--json]
 
-A real portal with its control worker; a client pushes a folder and fetches the version into an
-empty cache, each in a process of its own. Memory is the highest RSS of the client, the portal and
-the control worker meanwhile, together; the peer is the same with one file of 64 MiB.
+Starts a real portal with its control worker. A client pushes a folder and fetches the version into
+an empty cache, each in its own process. Memory is the sum of the peak RSS of the client, the portal
+and the control worker. The peer is the same with one file of 64 MiB.
 """
 
 import argparse
@@ -40,8 +40,8 @@ import resource, sys
 import slipway
 from slipway.datasets import dataset
 with slipway.Client() as client:
-    found = dataset(sys.argv[1], project=sys.argv[3], client=client)
-    print(sum(1 for path in found.path.rglob("*") if path.is_file()), file=sys.stderr)
+    version = dataset(sys.argv[1], project=sys.argv[3], client=client)
+    print(sum(1 for path in version.path.rglob("*") if path.is_file()), file=sys.stderr)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 
@@ -52,19 +52,19 @@ def one_file(folder: Path) -> None:
 
 
 def small_files_writer(count: int) -> Callable[[Path], None]:
-    """Return what writes small files, a thousand to a folder."""
+    """Return a function that writes small files, a thousand in each folder."""
 
     def write(folder: Path) -> None:
         for number in range(count):
-            place = folder / f"{number // 1000:05}"
-            place.mkdir(exist_ok=True)
-            (place / f"{number:07}.txt").write_text(f"{number}\n" * 40)
+            subfolder = folder / f"{number // 1000:05}"
+            subfolder.mkdir(exist_ok=True)
+            (subfolder / f"{number:07}.txt").write_text(f"{number}\n" * 40)
 
     return write
 
 
 def large_files_writer(gib: int) -> Callable[[Path], None]:
-    """Return what writes files of 2 GiB at most, that many GiB together."""
+    """Return a function that writes files of at most 2 GiB, `gib` GiB in total."""
 
     def write(folder: Path) -> None:
         for number, first in enumerate(range(0, gib, 2)):
@@ -75,14 +75,14 @@ def large_files_writer(gib: int) -> Callable[[Path], None]:
 
 
 def big_file(path: Path, *, mib: int, seed: int) -> None:
-    """Write a file none of whose pieces is in another."""
+    """Write a file whose pieces are unique, so that nothing is deduplicated."""
     with path.open("wb") as file:
         for number in range(mib):
             file.write((seed << 32 | number).to_bytes(8, "big") + _PATTERN)
 
 
 class MeasuredPlatform:
-    """A Slipway whose processes' memory is looked at."""
+    """A running Slipway and the peak memory of its processes."""
 
     def __init__(self, running: RunningPortal, folder: Path) -> None:
         self._running = running
@@ -90,24 +90,26 @@ class MeasuredPlatform:
         with running.client("alice") as api:
             self._project = api.post("/projects", json={"name": "Many"}).json()["slug"]
 
-    def pushed_and_fetched(self, name: str, write: Callable[[Path], None]) -> float:
-        """Write a folder, push it and fetch it; returns the highest memory in MiB."""
+    def push_and_fetch(self, name: str, write: Callable[[Path], None]) -> float:
+        """Write a folder, push it and fetch it. Returns the peak memory in MiB."""
         source, cache = self._folder / name, self._folder / "cache"
         source.mkdir()
         write(source)
-        self._forget_peaks()
-        found = []
-        for what, script in (("pushed", _PUSH), ("fetched", _FETCH)):
-            began = time.monotonic()
-            found.append(self._client(script, name, source, cache))
-            took = time.monotonic() - began
-            print(f"{name} {what} in {took:.1f} s, client {found[-1]:.0f} MiB", file=sys.stderr)
+        self._reset_peaks()
+        client_mib = []
+        for action, script in (("pushed", _PUSH), ("fetched", _FETCH)):
+            started = time.monotonic()
+            client_mib.append(self._client(script, name, source, cache))
+            took = time.monotonic() - started
+            print(
+                f"{name} {action} in {took:.1f} s, client {client_mib[-1]:.0f} MiB", file=sys.stderr
+            )
         shutil.rmtree(source)
         shutil.rmtree(cache)
         peaks = {mark: self._peak_mib(mark) for mark in MARKS}
-        told = ", ".join(f"{mark} {mib:.0f} MiB" for mark, mib in peaks.items())
-        print(f"{name}: {told}", file=sys.stderr)
-        return max(found) + sum(peaks.values())
+        memory = ", ".join(f"{mark} {mib:.0f} MiB" for mark, mib in peaks.items())
+        print(f"{name}: {memory}", file=sys.stderr)
+        return max(client_mib) + sum(peaks.values())
 
     def _client(self, script: str, name: str, source: Path, cache: Path) -> float:
         done = subprocess.run(
@@ -130,7 +132,7 @@ class MeasuredPlatform:
         children = children_of(self._running.program.pid)
         return [pid for pid in children if MARKS[mark] in command_of(pid)]
 
-    def _forget_peaks(self) -> None:
+    def _reset_peaks(self) -> None:
         for mark in MARKS:
             for pid in self._pids(mark):
                 Path(f"/proc/{pid}/clear_refs").write_text("5")
@@ -141,31 +143,31 @@ class MeasuredPlatform:
 
 
 def resource_unit_bytes() -> int:
-    """What getrusage counts memory in: KiB on Linux, bytes on macOS."""
+    """Return the unit of ru_maxrss in bytes: KiB on Linux, bytes on macOS."""
     return 1 if sys.platform == "darwin" else 1024
 
 
 def main() -> None:
-    """Measure, tell."""
+    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--files", type=int, default=100_000)
     parser.add_argument("--gib", type=int, default=20)
     parser.add_argument("--json", action="store_true")
-    given = parser.parse_args()
-    shapes = {f"memory_{given.files}_files": small_files_writer(given.files)}
-    if given.gib:
-        shapes[f"memory_{given.gib}_gib"] = large_files_writer(given.gib)
+    arguments = parser.parse_args()
+    shapes = {f"memory_{arguments.files}_files": small_files_writer(arguments.files)}
+    if arguments.gib:
+        shapes[f"memory_{arguments.gib}_gib"] = large_files_writer(arguments.gib)
     cases = {}
     with tempfile.TemporaryDirectory(prefix="slipway-bench-") as name:
         folder = Path(name)
         with running_portal(folder / "portal", command=("up", "--no-input")) as running:
-            measured = MeasuredPlatform(running, folder)
-            peer = measured.pushed_and_fetched("one", one_file)
+            platform = MeasuredPlatform(running, folder)
+            peer = platform.push_and_fetch("one", one_file)
             for shape, write in shapes.items():
-                ours = measured.pushed_and_fetched(shape.replace("_", "-"), write)
+                ours = platform.push_and_fetch(shape.replace("_", "-"), write)
                 cases[shape] = {"ours": ours, "peer": peer, "ratio": ours / peer, "unit": "MiB"}
-                print(f"{shape}: {ours:.0f} MiB beside {peer:.0f} MiB")
-    if given.json:
+                print(f"{shape}: {ours:.0f} MiB, peer {peer:.0f} MiB")
+    if arguments.json:
         print(json.dumps({"bench": "datasets", "cases": cases}))
 
 

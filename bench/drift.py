@@ -1,16 +1,16 @@
-"""False alarms and power of drift detection, beside Evidently's defaults, on simulated traffic.
+"""False alarm rate and power of drift detection, compared with Evidently, on simulated traffic.
 
     .venv/bin/python bench/drift.py [--json] [--models 300] [--trials 400] [--no-peer]
 
-`false_alarm_rate`: a model of 20 features gets traffic of the distribution it was trained on for a
-week, a window of 200 to 1,000 predictions an hour; the rate is that of model weeks with any alarm.
-`power_0.3sd`: one of its features moves by 0.3 standard deviations; the rate is that of runs which
-find it within 2,000 predictions. An alarm of ours needs two windows in a row.
+`false_alarm_rate`: a model with 20 features receives traffic from its training distribution for a
+week, in windows of 200 to 1,000 predictions an hour. The rate is the share of model weeks with an
+alarm. `power_0.3sd`: one feature shifts by 0.3 standard deviations. The rate is the share of runs
+that detect it within 2,000 predictions. Slipway raises an alarm after two drifted windows in a row.
 
-Evidently (1 GB) is installed the first time, into a virtual environment of its own, and left out
-where that cannot be. It gets rows of the same seeds, and its defaults: a column drifts by the test
-that its preset chooses. Its alarm is the first window in which a column drifts. A window takes it
-two seconds, so it gets fewer weeks and runs (`--peer-models`, `--peer-trials`).
+Evidently (1 GB) is installed on first use, into its own virtual environment, and skipped if that
+fails. It gets rows from the same seeds and uses its defaults: its preset chooses the test of each
+column. Its alarm is the first window with a drifted column. A window takes it two seconds, so it
+gets fewer weeks and runs (`--peer-models`, `--peer-trials`).
 """
 
 import argparse
@@ -40,8 +40,8 @@ CACHE = Path(os.environ.get("SLIPWAY_BENCH_CACHE", Path.home() / ".cache" / "sli
 Table = NDArray[np.float64]
 
 
-def _drawn(random: np.random.Generator, rows: int) -> Table:
-    """Return rows of features as they are in life: normal, skewed, heavy-tailed, counts."""
+def _draw_rows(random: np.random.Generator, rows: int) -> Table:
+    """Return rows of realistic features: normal, skewed, heavy-tailed and counts."""
     parts = [
         random.normal(size=(rows, 8)),
         random.lognormal(0, 0.5, size=(rows, 4)),
@@ -52,42 +52,47 @@ def _drawn(random: np.random.Generator, rows: int) -> Table:
     return np.hstack(parts)
 
 
-def _week(seed: int) -> tuple[Table, Iterator[Table]]:
+def _week_without_drift(seed: int) -> tuple[Table, Iterator[Table]]:
     """Return a baseline and a week of windows without drift."""
     random = np.random.default_rng(seed)
-    base = _drawn(random, BASE_ROWS)
+    base = _draw_rows(random, BASE_ROWS)
     sizes = random.integers(200, 1_001, size=WINDOWS_A_WEEK).tolist()
-    return base, (_drawn(random, size) for size in sizes)
+    return base, (_draw_rows(random, size) for size in sizes)
 
 
-def _shifted(seed: int) -> tuple[Table, list[Table], int]:
-    """Return a baseline, two windows with one feature moved, and which that is."""
+def _shifted_windows(seed: int) -> tuple[Table, list[Table], int]:
+    """Return a baseline, two windows with one shifted feature, and the index of that feature."""
     random = np.random.default_rng(10_000_000 + seed)
-    base = _drawn(random, BASE_ROWS)
-    moved = int(random.integers(0, FEATURES))
-    windows = [_drawn(random, WINDOW_ROWS) for _ in range(2)]
+    base = _draw_rows(random, BASE_ROWS)
+    feature = int(random.integers(0, FEATURES))
+    windows = [_draw_rows(random, WINDOW_ROWS) for _ in range(2)]
     for window in windows:
-        window[:, moved] += SHIFT_SD * base[:, moved].std()
-    return base, windows, moved
+        window[:, feature] += SHIFT_SD * base[:, feature].std()
+    return base, windows, feature
 
 
 class SlipwayDetector:
-    """Slipway: significant, large enough, enough rows, twice in a row."""
+    """Slipway's rule: a significant and large change, with enough rows, twice in a row."""
 
     def __init__(self, base: Table) -> None:
-        self._base = [baseline_of(str(at), base[:, at], kind=NUMBER) for at in range(base.shape[1])]
+        self._base = [
+            baseline_of(str(column), base[:, column], kind=NUMBER)
+            for column in range(base.shape[1])
+        ]
         self._before: list[str] = []
 
     def alarms(self, window: Table) -> list[str]:
-        """Return the features an alarm is raised for after this window."""
-        found = compare(self._base, {str(at): window[:, at] for at in range(FEATURES)})
-        alarms = drifted(self._before, found)
-        self._before = [one.name for one in found if one.verdict == DIFFERENT]
+        """Return the features for which this window raises an alarm."""
+        comparisons = compare(self._base, {str(at): window[:, at] for at in range(FEATURES)})
+        alarms = drifted(self._before, comparisons)
+        self._before = [
+            comparison.name for comparison in comparisons if comparison.verdict == DIFFERENT
+        ]
         return alarms
 
 
 class Evidently:
-    """Evidently's preset as it comes; imported in its own environment only."""
+    """Evidently's preset with its defaults. Imported only in its own environment."""
 
     def __init__(self, base: Table) -> None:
         names = [str(at) for at in range(FEATURES)]
@@ -95,18 +100,18 @@ class Evidently:
         preset = import_module("evidently.presets").DataDriftPreset
         self._report = import_module("evidently").Report([preset()])
         self._pandas, self._names = pandas, names
-        self._base = self._framed(base)
+        self._base = self._to_frame(base)
 
-    def _framed(self, table: Table) -> Any:
+    def _to_frame(self, table: Table) -> Any:
         return self._pandas.DataFrame(table, columns=self._names)
 
     def alarms(self, window: Table) -> list[str]:
         """Return the columns that drift."""
-        said = self._report.run(self._framed(window), self._base).dict()
+        result = self._report.run(self._to_frame(window), self._base).dict()
         return [
-            one["config"]["column"]
-            for one in said["metrics"]
-            if "ValueDrift" in one["metric_name"] and _is_drift(one)
+            metric["config"]["column"]
+            for metric in result["metrics"]
+            if "ValueDrift" in metric["metric_name"] and _is_drift(metric)
         ]
 
 
@@ -119,21 +124,21 @@ def _is_drift(metric: dict[str, Any]) -> bool:
 def _rates(
     kind: type[SlipwayDetector] | type[Evidently], models: int, trials: int
 ) -> dict[str, float]:
-    false = 0
+    false_alarms = 0
     for seed in range(models):
-        base, windows = _week(seed)
+        base, windows = _week_without_drift(seed)
         detector = kind(base)
-        false += any(detector.alarms(window) for window in windows)
-    found = 0
+        false_alarms += any(detector.alarms(window) for window in windows)
+    detected = 0
     for seed in range(trials):
-        base, shifted, moved = _shifted(seed)
+        base, shifted, feature = _shifted_windows(seed)
         detector = kind(base)
-        found += any(str(moved) in detector.alarms(window) for window in shifted)
-    return {"false_alarm_rate": false / models, "power_0.3sd": found / trials}
+        detected += any(str(feature) in detector.alarms(window) for window in shifted)
+    return {"false_alarm_rate": false_alarms / models, "power_0.3sd": detected / trials}
 
 
 def _evidently_rates(models: int, trials: int) -> dict[str, float]:
-    """Return Evidently's rates, of its own environment; nothing where it cannot be installed."""
+    """Return Evidently's rates from its own environment, or {} if it cannot be installed."""
     folder = CACHE / "evidently"
     ready = folder / ".ready"
     try:
@@ -142,14 +147,17 @@ def _evidently_rates(models: int, trials: int) -> dict[str, float]:
             subprocess.run([folder / "bin" / "pip", "install", "-q", *PACKAGES], check=True)
             ready.touch()
     except (subprocess.CalledProcessError, OSError) as error:
-        print(f"Evidently is left out, as it cannot be installed here: {error}", file=sys.stderr)
+        print(f"Evidently is skipped, because it cannot be installed: {error}", file=sys.stderr)
         return {}
-    asked = ["--as-peer", "--models", str(models), "--trials", str(trials)]
+    arguments = ["--as-peer", "--models", str(models), "--trials", str(trials)]
     done = subprocess.run(
-        [folder / "bin" / "python", __file__, *asked], check=True, capture_output=True, text=True
+        [folder / "bin" / "python", __file__, *arguments],
+        check=True,
+        capture_output=True,
+        text=True,
     )
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    rates: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return rates
 
 
 def main() -> None:
@@ -158,21 +166,27 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
     parser.add_argument("--models", type=int, default=300, help="model weeks without drift")
     parser.add_argument("--trials", type=int, default=400, help="runs with a shift")
-    parser.add_argument("--no-peer", action="store_true", help="leave Evidently out")
-    parser.add_argument("--peer-models", type=int, default=20, help="weeks of Evidently")
-    parser.add_argument("--peer-trials", type=int, default=40, help="runs of Evidently")
+    parser.add_argument("--no-peer", action="store_true", help="skip Evidently")
+    parser.add_argument(
+        "--peer-models", type=int, default=20, help="model weeks without drift for Evidently"
+    )
+    parser.add_argument(
+        "--peer-trials", type=int, default=40, help="runs with a shift for Evidently"
+    )
     parser.add_argument("--as-peer", action="store_true", help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.as_peer:
-        print(json.dumps(_rates(Evidently, given.models, given.trials)))
+    arguments = parser.parse_args()
+    if arguments.as_peer:
+        print(json.dumps(_rates(Evidently, arguments.models, arguments.trials)))
         return
-    ours = _rates(SlipwayDetector, given.models, given.trials)
-    peer = {} if given.no_peer else _evidently_rates(given.peer_models, given.peer_trials)
+    ours = _rates(SlipwayDetector, arguments.models, arguments.trials)
+    peer = (
+        {} if arguments.no_peer else _evidently_rates(arguments.peer_models, arguments.peer_trials)
+    )
     bounds = {"false_alarm_rate": f"<= {BOUND_FALSE}", "power_0.3sd": f">= {BOUND_POWER}"}
     for name, rate in ours.items():
-        beside = f"{peer[name]:.4f}" if peer else "not run"
-        print(f"{name:20} {rate:.4f}   wanted {bounds[name]:8} Evidently {beside}")
-    if given.json:
+        evidently = f"{peer[name]:.4f}" if peer else "not run"
+        print(f"{name:20} {rate:.4f}   target {bounds[name]:8} Evidently {evidently}")
+    if arguments.json:
         cases = {
             name: {"ours": rate, "peer": peer.get(name), "unit": "rate", "ratio": rate}
             for name, rate in ours.items()

@@ -1,12 +1,11 @@
-"""What Slipway takes on a machine: install size, memory and work of each process, time to start.
+"""Footprint of Slipway: install size, memory and CPU time of each process, and start times.
 
     .venv/bin/python bench/footprint.py [--json]
 
-Starts all that `make up` starts, in a temporary folder that is empty at first. Memory is RSS
-(shared pages counted in every process) and PSS (each shared page counted once), after a hundred
-pages were served and the agent has its warm processes. `idle` is the processor time of all
-processes while nobody asks for anything; with DATABASE_URL of a PostgreSQL server on this machine,
-what that server takes is `idle_database`.
+Starts the same processes as `make up`, in an empty temporary folder. Memory is RSS (shared pages
+counted in every process) and PSS (each shared page counted once), after a hundred page views and
+with the agent's warm processes started. `idle` is the CPU time of all processes without requests.
+If DATABASE_URL names a PostgreSQL server on this machine, its CPU time is `idle_database`.
 """
 
 import argparse
@@ -58,7 +57,7 @@ Cases = dict[str, tuple[float, str]]
 
 
 def folder_mib(path: Path) -> float:
-    """Return what a folder takes on disk, links not followed."""
+    """Return the disk usage of a folder, without following links."""
     sizes = (os.lstat(file).st_blocks * 512 for file in path.rglob("*"))
     return sum(sizes) / MIB
 
@@ -66,41 +65,41 @@ def folder_mib(path: Path) -> float:
 def memory_mib(pid: int) -> dict[str, float]:
     """Return RSS and PSS of a process."""
     rollup = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    facts = {line.split()[0].rstrip(":"): line.split()[1] for line in rollup[1:]}
-    return {name: int(facts[name.title()]) / 1024 for name in ("rss", "pss")}
+    sizes = {line.split()[0].rstrip(":"): line.split()[1] for line in rollup[1:]}
+    return {name: int(sizes[name.title()]) / 1024 for name in ("rss", "pss")}
 
 
 def descendants(pid: int) -> list[int]:
-    """Return a process and all that come from it."""
-    return [pid, *(found for child in children_of(pid) for found in descendants(child))]
+    """Return a process and all its descendants."""
+    return [pid, *(descendant for child in children_of(pid) for descendant in descendants(child))]
 
 
 def named(program: Program, name: str) -> list[int]:
-    """Return the processes of that name; there are several warm ones, and at times none."""
+    """Return the processes of that name. There may be several, such as warm ones, or none."""
     return [pid for pid in descendants(program.pid) if MARKS[name] in command_of(pid)]
 
 
-def start(place: Installation) -> tuple[Program, float]:
-    """Start it; returns it and the seconds until it was ready."""
-    began = time.monotonic()
-    program = place.start("manage.py", "up", "--no-input", **EVERYTHING)
+def start(site: Installation) -> tuple[Program, float]:
+    """Start Slipway. Returns the program and the seconds until it was ready."""
+    started = time.monotonic()
+    program = site.start("manage.py", "up", "--no-input", **EVERYTHING)
     program.wait_for_text("Slipway is ready", within_s=120)
-    return program, time.monotonic() - began
+    return program, time.monotonic() - started
 
 
 def stop(program: Program) -> float:
-    """Stop it as Ctrl-C does; returns the seconds that took."""
-    began = time.monotonic()
+    """Stop Slipway as Ctrl-C does. Returns the seconds until it has ended."""
+    started = time.monotonic()
     program.signal(signal.SIGINT)
     program.wait()
-    return time.monotonic() - began
+    return time.monotonic() - started
 
 
-def measure_memory(place: Installation, program: Program) -> Cases:
+def measure_memory(site: Installation, program: Program) -> Cases:
     """Measure every process after it has done some work."""
     with httpx.Client() as browser:
         for _ in range(100):
-            browser.get(f"http://localhost:{place.portal_port}/account/login")
+            browser.get(f"http://localhost:{site.portal_port}/account/login")
     wait_for(
         lambda: program.text().count(" process is warm after") == WARM, "the agent's warm processes"
     )
@@ -119,13 +118,13 @@ def _cpu_s(pids: list[int]) -> float:
 
 
 def _postgres() -> list[int]:
-    """Return the processes of PostgreSQL that are there now."""
+    """Return the running processes of PostgreSQL."""
     names = Path("/proc").glob("[0-9]*/comm")
     return [int(name.parent.name) for name in names if name.read_text() == "postgres\n"]
 
 
 def measure_idle(program: Program) -> Cases:
-    """Measure the work of all processes while there is none."""
+    """Measure the CPU time of all processes without requests."""
     time.sleep(IDLE_AFTER_S)
     groups = {"": descendants(program.pid)}
     groups |= {f"_{name}": named(program, name) for name in ("portal", "control")}
@@ -140,16 +139,16 @@ def measure_idle(program: Program) -> Cases:
 
 
 def measure_restarts(program: Program) -> Cases:
-    """Kill each child; measure how long it takes to be started and to be ready again."""
+    """Kill each child, and measure the time until it is restarted and ready."""
     cases: Cases = {}
     for name in ("redis", "control", "portal", "tracking", "gateway", "hub", "agent"):
-        before, heard = named(program, name), len(program.text())
-        began = time.monotonic()
+        before, log_length = named(program, name), len(program.text())
+        killed = time.monotonic()
         os.kill(before[0], signal.SIGKILL)
         wait_for(lambda name=name, before=before: named(program, name) not in ([], before), name)  # type: ignore[misc]
-        cases[f"{name}_started_again"] = (time.monotonic() - began, "s")
-        program.wait_for_text(f"{name} ready again", after=heard)
-        cases[f"{name}_ready_again"] = (time.monotonic() - began, "s")
+        cases[f"{name}_started_again"] = (time.monotonic() - killed, "s")
+        program.wait_for_text(f"{name} ready again", after=log_length)
+        cases[f"{name}_ready_again"] = (time.monotonic() - killed, "s")
     return cases
 
 
@@ -159,13 +158,13 @@ def measure() -> Cases:
         "venv": (folder_mib(ROOT / ".venv"), "MiB"),
         "node_modules": (folder_mib(ROOT / "node_modules"), "MiB"),
     }
-    with tempfile.TemporaryDirectory() as folder, installation(Path(folder), empty=True) as place:
-        program, took = start(place)
+    with tempfile.TemporaryDirectory() as folder, installation(Path(folder), empty=True) as site:
+        program, took = start(site)
         cases["first_start"] = (took, "s")
         stop(program)
-        program, took = start(place)
+        program, took = start(site)
         cases["second_start"] = (took, "s")
-        cases |= measure_memory(place, program)
+        cases |= measure_memory(site, program)
         cases |= measure_idle(program)
         cases |= measure_restarts(program)
         cases["stop"] = (stop(program), "s")
@@ -181,11 +180,11 @@ def main() -> None:
     for name, (value, unit) in cases.items():
         print(f"{name:<24} {value:10.2f} {unit}")
     if arguments.json:
-        told = {
+        figures = {
             name: {"ours": round(value, 3), "peer": None, "ratio": None, "unit": unit}
             for name, (value, unit) in cases.items()
         }
-        print(json.dumps({"bench": "footprint", "cases": told}))
+        print(json.dumps({"bench": "footprint", "cases": figures}))
 
 
 if __name__ == "__main__":

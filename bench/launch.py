@@ -1,12 +1,12 @@
-"""From submit to the first optimisation step: Slipway against torchrun, the same script, one run.
+"""From submit to the first optimisation step: Slipway against torchrun, with the same script.
 
     python bench/launch.py [--rounds N] [--json]
 
-Everything is included: a started platform takes in the code and the job over its API, queues it,
-places it on the node of this machine, whose agent forks it from a warm process (or starts it cold).
-Rounds are interleaved, so that both sides meet the same machine; figures are medians. A recovery is
-the time from `kill -9` of a rank to the first step of the next attempt, beside a fresh warm start.
-The time of a step is that of the steady state: the median of the later half of them.
+Everything is included: a running platform receives the code and the job through its API, queues
+the job and places it on the node of this machine. The agent forks it from a warm process, or starts
+it cold. Rounds are interleaved, so that both sides run under the same conditions. Figures are
+medians. Recovery is the time from `kill -9` of a rank to the first step of the next attempt. Its
+peer is a fresh warm start. The step time is the median of the second half of the steps.
 """
 
 import argparse
@@ -65,12 +65,12 @@ dist.destroy_process_group()
 
 
 def read(output: str, word: str) -> float:
-    """The figure a script printed behind a word."""
+    """Return the figure that a script printed after a word."""
     return next(float(line.split()[1]) for line in output.splitlines() if line.startswith(word))
 
 
 def time_torchrun(folder: Path, steps: int) -> tuple[float, float]:
-    """Seconds to the first step, and for one step."""
+    """Run torchrun. Returns the seconds to the first step, and the seconds of a step."""
     (folder / "train.py").write_text(SCRIPT)
     command = [
         *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
@@ -89,26 +89,26 @@ def time_torchrun(folder: Path, steps: int) -> tuple[float, float]:
 @contextmanager
 def platform() -> Iterator[tuple[Jobs, Path]]:
     """Start Slipway with its node, and wait until a process is warm."""
-    with tempfile.TemporaryDirectory() as folder, installation(Path(folder)) as place:
-        live = Live(place)
+    with tempfile.TemporaryDirectory() as folder, installation(Path(folder)) as site:
+        live = Live(site)
         live.start(SLIPWAY_EMBEDDED_NODE="true")
         live.program.wait_for_text("process is warm", within_s=120)
         with live.api() as api:
-            yield Jobs(api, poll_s=POLL_S), place.data_dir
+            yield Jobs(api, poll_s=POLL_S), site.data_dir
 
 
 def create_cold_project(jobs: Jobs) -> Jobs:
-    """Make a project whose jobs start cold: one of its variables is read as Python starts."""
-    made = jobs.api.post("/projects", json={"name": "Cold"})
-    made.raise_for_status()
-    slug = made.json()["slug"]
-    kept = jobs.api.put(f"/projects/{slug}/secrets/LC_TIME", json={"value": "C.UTF-8"})
-    kept.raise_for_status()
+    """Create a project whose jobs start cold, because one of its secrets takes effect at start."""
+    project = jobs.api.post("/projects", json={"name": "Cold"})
+    project.raise_for_status()
+    slug = project.json()["slug"]
+    secret = jobs.api.put(f"/projects/{slug}/secrets/LC_TIME", json={"value": "C.UTF-8"})
+    secret.raise_for_status()
     return Jobs(jobs.api, project=slug, poll_s=POLL_S)
 
 
 def time_slipway(jobs: Jobs, steps: int) -> tuple[float, float]:
-    """The same as a job, from the upload of its code to the step."""
+    """Run the same script as a job. The time includes the upload of its code."""
     submitted = time.time()
     # The largest tier is the whole machine, which torchrun uses too.
     job = jobs.submit(SCRIPT, args=[str(steps)], procs=RANKS, tier="cpu-large")
@@ -122,40 +122,44 @@ def time_slipway(jobs: Jobs, steps: int) -> tuple[float, float]:
 
 
 def recovery(jobs: Jobs, data_dir: Path) -> float:
-    """Seconds from the death of a rank to the next first step of its job."""
+    """Return the seconds from killing a rank to the first step of the next attempt."""
 
-    def begun(after: float) -> tuple[float, int] | None:
+    def first_step(after: float) -> tuple[float, int] | None:
         lines = [line.split() for line in jobs.log(job).splitlines() if line.startswith("FIRST")]
         return next(((float(at), int(pid)) for _, at, pid in lines if float(at) > after), None)
 
     job = jobs.submit(SCRIPT, args=["1000000"], procs=RANKS, tier="cpu-large")
-    first = wait_for(lambda: begun(0), "a first step", within_s=60, every_s=0.25)
-    assert first is not None
+    before = wait_for(lambda: first_step(0), "a first step", within_s=60, every_s=0.25)
+    assert before is not None
     killed = time.time()
-    os.kill(outer_pid(data_dir, job, first[1]), signal.SIGKILL)
-    again = wait_for(lambda: begun(killed), "another first step", within_s=60, every_s=0.25)
-    assert again is not None
+    os.kill(outer_pid(data_dir, job, before[1]), signal.SIGKILL)
+    after_kill = wait_for(
+        lambda: first_step(killed), "another first step", within_s=60, every_s=0.25
+    )
+    assert after_kill is not None
     jobs.api.post(f"/projects/vision/jobs/{job}/cancel").raise_for_status()
     jobs.end_of(job)
-    return again[0] - killed
+    return after_kill[0] - killed
 
 
 def measure(rounds: int, steps: int) -> dict[str, Any]:
-    """Run everything; answers the cases."""
-    found: dict[str, list[tuple[float, float]]] = {"torchrun": [], "warm": [], "cold": []}
+    """Run all measurements and return the cases."""
+    times: dict[str, list[tuple[float, float]]] = {"torchrun": [], "warm": [], "cold": []}
     recoveries: list[float] = []
     with platform() as (jobs, data_dir), tempfile.TemporaryDirectory() as folder:
         cold = create_cold_project(jobs)
         for number in range(rounds):
-            found["torchrun"].append(time_torchrun(Path(folder), steps))
-            found["warm"].append(time_slipway(jobs, steps))
-            found["cold"].append(time_slipway(cold, steps))
+            times["torchrun"].append(time_torchrun(Path(folder), steps))
+            times["warm"].append(time_slipway(jobs, steps))
+            times["cold"].append(time_slipway(cold, steps))
             recoveries.append(recovery(jobs, data_dir))
-            line = ", ".join(f"{way} {seen[-1][0]:.2f} s" for way, seen in found.items())
-            line += f", again after a kill {recoveries[-1]:.2f} s"
+            line = ", ".join(f"{kind} {results[-1][0]:.2f} s" for kind, results in times.items())
+            line += f", recovery after a kill {recoveries[-1]:.2f} s"
             print(f"round {number + 1}: first step after {line}", flush=True)
-    first = {way: statistics.median(one[0] for one in seen) for way, seen in found.items()}
-    step = {way: statistics.median(one[1] for one in seen) for way, seen in found.items()}
+    first = {
+        kind: statistics.median(pair[0] for pair in results) for kind, results in times.items()
+    }
+    step = {kind: statistics.median(pair[1] for pair in results) for kind, results in times.items()}
     return {
         "submit_to_first_step_warm": case(first["warm"], first["torchrun"], "s"),
         "submit_to_first_step_cold": case(first["cold"], first["torchrun"], "s"),
@@ -165,7 +169,7 @@ def measure(rounds: int, steps: int) -> dict[str, Any]:
 
 
 def case(ours: float, peer: float, unit: str) -> dict[str, Any]:
-    """One line of the result."""
+    """Return one case of the result."""
     return {
         "ours": round(ours, 4),
         "peer": round(peer, 4),
@@ -182,8 +186,9 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     cases = measure(options.rounds, options.steps)
-    for name, found in cases.items():
-        print(f"{name:28} {found['ours']} / {found['peer']} {found['unit']} = {found['ratio']}")
+    for name, figures in cases.items():
+        sides = f"{figures['ours']} / {figures['peer']} {figures['unit']}"
+        print(f"{name:28} {sides} = {figures['ratio']}")
     if options.json:
         print(json.dumps({"bench": "launch", "cases": cases}))
 

@@ -1,11 +1,11 @@
-"""Output of ranks end to end: written by a job, sent by the agent, kept and shown by the portal.
+"""Logs end to end: written by a job, sent by the agent, stored and served by the portal.
 
     python bench/logs.py [--seconds N] [--json]
 
-Four ranks of one job write 50 MB/s together while a started platform takes it in. Every byte must
-arrive (each log is read back and compared), at most a second late (a line of the clock stands in
-each block and is looked for over the API), in bounded memory. Then the same as fast as pipes take
-it. The peers are the bounds that were set.
+Four ranks of one job write 50 MB/s in total to a running platform. Every byte must arrive (each log
+is read back and its digest compared), with at most a second of delay (each block contains a
+timestamp, which is read over the API), in bounded memory. Then the same at the maximum speed of
+pipes. The peers are our targets.
 """
 
 import argparse
@@ -47,16 +47,16 @@ while time.time() - begun < seconds and written < 190_000_000:
         block = block[os.write(1, block):]
     if rate:
         time.sleep(max(0.0, begun + written / rate - time.time()))
-told = (time.time(), written, digest.hexdigest().encode(), time.time() - begun)
-os.write(1, b"AT %.6f\\nWROTE %d %s %.3f\\n" % told)
+totals = (time.time(), written, digest.hexdigest().encode(), time.time() - begun)
+os.write(1, b"AT %.6f\\nWROTE %d %s %.3f\\n" % totals)
 """
 
 
 @contextmanager
 def platform() -> Iterator[tuple[Live, Jobs]]:
     """Start Slipway with its node."""
-    with tempfile.TemporaryDirectory() as folder, installation(Path(folder)) as place:
-        live = Live(place)
+    with tempfile.TemporaryDirectory() as folder, installation(Path(folder)) as site:
+        live = Live(site)
         live.start(SLIPWAY_EMBEDDED_NODE="true", SLIPWAY_API_REQUESTS_PER_MINUTE="1000000")
         with live.api() as api:
             wait_for(lambda: api.get("/tiers").json()["items"], "tiers", within_s=60)
@@ -64,7 +64,7 @@ def platform() -> Iterator[tuple[Live, Jobs]]:
 
 
 def processes(live: Live) -> dict[str, int]:
-    """The processes of the platform that carry logs."""
+    """Return the processes of the platform that transport logs."""
     marks = {"agent": "workers.node_agent", "portal": "manage.py portal"}
     children = children_of(live.program.pid)
     return {
@@ -74,7 +74,7 @@ def processes(live: Live) -> dict[str, int]:
 
 
 class Watch:
-    """Looks at a job while it writes: how late its lines are, and who holds how much memory."""
+    """Samples a job while it writes: the delay of its lines, and the memory of processes."""
 
     def __init__(self, live: Live, jobs: Jobs, job: str) -> None:
         self._api, self._job = jobs.api, job
@@ -82,8 +82,8 @@ class Watch:
         self.late_s: list[float] = []
         self.largest_mib = dict.fromkeys(self._pids, 0.0)
 
-    def look(self) -> None:
-        """Look once."""
+    def sample(self) -> None:
+        """Take one sample."""
         for name, pid in self._pids.items():
             self.largest_mib[name] = max(self.largest_mib[name], resident_mib(pid))
         size = int(self._read(2**50).headers["X-Log-Size"])
@@ -109,34 +109,34 @@ def wait_for_end(jobs: Jobs, job: str, rank: int) -> None:
     )
 
 
-def verified(jobs: Jobs, job: str, rank: int) -> tuple[int, float]:
-    """Read a log back; answers the bytes of it and the seconds it took to write them."""
+def verify(jobs: Jobs, job: str, rank: int) -> tuple[int, float]:
+    """Read a log back and verify it. Returns its bytes and the seconds it took to write them."""
     path = f"/projects/vision/jobs/{job}/logs"
-    digest, offset, end = hashlib.sha256(), 0, b""
+    digest, offset, tail = hashlib.sha256(), 0, b""
     while True:
         query = {"rank": rank, "offset": offset}
-        answer = jobs.api.get(path, params=query).raise_for_status()
-        if not answer.content:
+        response = jobs.api.get(path, params=query).raise_for_status()
+        if not response.content:
             break
-        offset += len(answer.content)
-        digest.update(end)
-        end = answer.content
-    last, told = end[end.rindex(b"AT ") :].split(b"\n")[:2]
-    digest.update(end[: -len(last) - len(told) - 2])
-    _, written, wanted, took = told.split()
-    if digest.hexdigest() != wanted.decode():
+        offset += len(response.content)
+        digest.update(tail)
+        tail = response.content
+    last, totals = tail[tail.rindex(b"AT ") :].split(b"\n")[:2]
+    digest.update(tail[: -len(last) - len(totals) - 2])
+    _, written, expected, took = totals.split()
+    if digest.hexdigest() != expected.decode():
         raise SystemExit(f"the log of rank {rank} is not what it wrote ({offset} bytes arrived)")
     return int(written), float(took)
 
 
 def run(live: Live, jobs: Jobs, *, rate: float, seconds: float) -> tuple[float, float, Watch]:
-    """Let a job write; answers MB/s written, seconds until the last byte had come, the watch."""
+    """Run a job that writes. Returns MB/s, seconds from its end to the last byte, and the watch."""
     arguments = [str(rate / RANKS), str(seconds)]
     job = jobs.submit(SCRIPT, args=arguments, procs=RANKS, tier="cpu-large")
     jobs.wait_for(job, "running")
     watch = Watch(live, jobs, job)
     while jobs.state(job) == "running":
-        watch.look()
+        watch.sample()
         time.sleep(0.5)
     end = jobs.end_of(job)
     if end["state"] != "succeeded":
@@ -145,18 +145,18 @@ def run(live: Live, jobs: Jobs, *, rate: float, seconds: float) -> tuple[float, 
     for rank in range(RANKS):
         wait_for_end(jobs, job, rank)
     behind_s = time.time() - ended
-    found = [verified(jobs, job, rank) for rank in range(RANKS)]
-    took_s = max(took for _, took in found)
-    return sum(written for written, _ in found) / MB / took_s, behind_s, watch
+    results = [verify(jobs, job, rank) for rank in range(RANKS)]
+    took_s = max(took for _, took in results)
+    return sum(written for written, _ in results) / MB / took_s, behind_s, watch
 
 
 def measure(seconds: float) -> dict[str, Any]:
-    """Run everything; answers the cases."""
+    """Run all measurements and return the cases."""
     with platform() as (live, jobs):
         rate, behind_s, paced = run(live, jobs, rate=50.0 * MB, seconds=seconds)
         flood, caught_up_s, flooded = run(live, jobs, rate=0.0, seconds=seconds)
     late_s = sorted(paced.late_s)
-    most = {name: max(seen, flooded.largest_mib[name]) for name, seen in paced.largest_mib.items()}
+    largest = {name: max(mib, flooded.largest_mib[name]) for name, mib in paced.largest_mib.items()}
     return {
         "rate_without_loss": case(rate, 50.0, "MB/s"),
         "late_median": case(late_s[len(late_s) // 2], 1.0, "s"),
@@ -164,8 +164,8 @@ def measure(seconds: float) -> dict[str, Any]:
         "last_byte_after_end": case(behind_s, 1.0, "s"),
         "flood_without_loss": case(flood, 50.0, "MB/s"),
         "flood_last_byte_after_end": case(caught_up_s, 60.0, "s"),
-        "agent_memory": case(most["agent"], 150.0, "MiB"),
-        "portal_memory": case(most["portal"], 250.0, "MiB"),
+        "agent_memory": case(largest["agent"], 150.0, "MiB"),
+        "portal_memory": case(largest["portal"], 250.0, "MiB"),
     }
 
 
@@ -176,8 +176,8 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     cases = measure(options.seconds)
-    for name, found in cases.items():
-        print(f"{name:26} {found['ours']} {found['unit']} (bound {found['peer']})")
+    for name, figures in cases.items():
+        print(f"{name:26} {figures['ours']} {figures['unit']} (bound {figures['peer']})")
     if options.json:
         print(json.dumps({"bench": "logs", "cases": cases}))
 

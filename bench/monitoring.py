@@ -1,12 +1,13 @@
-"""How long views of monitoring take over ten million captured predictions of fifty columns.
+"""Latency of monitoring reports over ten million captured predictions of fifty columns.
 
     .venv/bin/python bench/monitoring.py [--json] [--predictions 10000000] [--rounds 20]
         [--pause]
 
-Writes 30 days of flat Parquet and their hours in a folder and a database of its own, as passes of
-the control worker leave them, then asks a real portal for the views of a day and a month: all of
-it, of a revision, of a slice; and for single predictions by id, by value, by caller. The peer is
-the bound we promise: 1 s at p95 for a day, 3 s for a month, and 1 GiB that the portal ever held.
+Writes 30 days of flat Parquet and hourly summaries into a temporary folder and database, in the
+form that the control worker produces. Then requests reports of a day and a month from a real
+portal: of everything, of a revision and of a slice. Also searches predictions by id, by value and
+by caller. The peer is our target: a p95 of 1 s for a day and 3 s for a month, and a peak memory of
+the portal of 1 GiB.
 """
 
 import argparse
@@ -47,7 +48,7 @@ from portal.monitoring.models import BaselineRecord, CapturedHour, HourSummary, 
 from portal.monitoring.statistics.baselines import baseline_of, bin_values
 from slipway.schemas.endpoints import LimitsIn, RollbackRules
 
-wanted, days, columns = WANTED, DAYS, COLUMNS
+total, days, columns = PREDICTIONS, DAYS, COLUMNS
 root = User.objects.get(email="root@example.org")
 project = Project.objects.create(slug="watched", name="Watched")
 Membership.objects.create(project=project, user=root, role="owner")
@@ -61,11 +62,11 @@ random = np.random.default_rng(0)
 names = [f"in.f{at}" for at in range(columns - 2)]
 bases = [baseline_of(name, random.normal(size=5000), kind="number") for name in names]
 BaselineRecord.objects.create(revision_id=revision.pk, source="logged", words="bench", rows=5000,
-                              features=[one.as_json() for one in bases])
+                              features=[base.as_json() for base in bases])
 Monitor.objects.create(endpoint=endpoint,
     columns=dict.fromkeys([*names, "out.prediction", "out.confidence"], "number"))
 hours = days * 24
-each = max(1, wanted // hours)
+each = max(1, total // hours)
 now = clock.now().replace(minute=0, second=0, microsecond=0)
 for back in range(hours, 0, -1):
     hour = now - timedelta(hours=back)
@@ -74,14 +75,15 @@ for back in range(hours, 0, -1):
     order = np.argsort(draw := random.integers(0, 65_536, size=each))
     ids = np.array([f"prd_{back:05d}{number:021d}" for number in range(each)])
     values = {name: random.normal(size=each) for name in names}
-    facts = {
+    metadata = {
         "prediction_id": ids[order], "row": np.zeros(each, np.int32), "at": at[order],
         "revision": [revision.pk] * each, "model_version": ["1"] * each,
         "key_id": np.array(["key_a", "key_b"])[random.integers(0, 2, size=each)],
         "own_id": [""] * each, "latency_us": random.integers(500, 5000, size=each),
-        "is_shadow": np.zeros(each, bool), "draw": draw[order], "failed_status": [None] * each,
+        "is_shadow": np.zeros(each, bool), "is_fallback": np.zeros(each, bool),
+        "draw": draw[order], "failed_status": [None] * each,
     }
-    arrays = [pa.array(facts[one.name], one.type) for one in FACTS]
+    arrays = [pa.array(metadata[field.name], field.type) for field in FACTS]
     arrays += [pa.array(values[name]) for name in names]
     arrays += [pa.array(random.normal(size=each)), pa.array(random.random(each))]
     folder = flat_hour(endpoint.pk, hour)
@@ -93,24 +95,24 @@ for back in range(hours, 0, -1):
                                 is_stale=False, is_closed=True)
     HourSummary.objects.create(endpoint=endpoint, hour=hour, revision_id=revision.pk, rows=each,
         predictions=each, latency_ms={"p50": 1.0, "p95": 4.0},
-        counts={one.name: bin_values(one, values[one.name]).tolist() for one in bases})
+        counts={base.name: bin_values(base, values[base.name]).tolist() for base in bases})
 print("known", ids[0])
 """
 _FILLS_WITHIN_S = 3600.0
 
 
 def _measure(running: RunningPortal, rounds: int, known: str) -> dict[str, list[float]]:
-    """Ask for every view `rounds` times; returns milliseconds by view."""
-    place = "/projects/watched/endpoints/bench"
-    found: dict[str, list[float]] = {}
+    """Request every view `rounds` times. Returns milliseconds by view."""
+    endpoint = "/projects/watched/endpoints/bench"
+    times: dict[str, list[float]] = {}
     now = time.time()
     spans = {
         name: format_timestamp(now - days * 86_400) for name, days in (("day", 1), ("month", 30))
     }
     calls = {
-        f"{name}: {what}": f"{place}/monitoring?since={since}{more}"
+        f"{name}: {kind}": f"{endpoint}/monitoring?since={since}{more}"
         for name, since in spans.items()
-        for what, more in (
+        for kind, more in (
             ("all", ""),
             ("a revision", "&revision=1"),
             ("a slice", "&feature=f3&operator=%3E&value=1.5"),
@@ -118,36 +120,37 @@ def _measure(running: RunningPortal, rounds: int, known: str) -> dict[str, list[
     }
     for name, since in spans.items():
         calls[f"{name}: by value"] = (
-            f"{place}/predictions?since={since}&feature=f7&operator=%3E&value=4"
+            f"{endpoint}/predictions?since={since}&feature=f7&operator=%3E&value=4"
         )
-        calls[f"{name}: by caller"] = f"{place}/predictions?since={since}&caller=key_a"
-    calls["month: by id"] = f"{place}/predictions?prediction_id={known}"
+        calls[f"{name}: by caller"] = f"{endpoint}/predictions?since={since}&caller=key_a"
+    calls["month: by id"] = f"{endpoint}/predictions?prediction_id={known}"
     with running.client("root") as api:
         for _ in range(rounds):
             for name, path in calls.items():
-                began = time.perf_counter()
+                started = time.perf_counter()
                 api.get(path).raise_for_status()
-                found.setdefault(name, []).append(1_000 * (time.perf_counter() - began))
-    return found
+                times.setdefault(name, []).append(1_000 * (time.perf_counter() - started))
+    return times
 
 
 def fill(running: RunningPortal, predictions: int) -> str:
-    """Write the predictions; returns the id of one of them."""
-    began = time.perf_counter()
+    """Write the predictions. Returns the id of one of them."""
+    started = time.perf_counter()
     script = _FILL
-    for name, value in (("WANTED", predictions), ("DAYS", DAYS), ("COLUMNS", COLUMNS)):
+    for name, value in (("PREDICTIONS", predictions), ("DAYS", DAYS), ("COLUMNS", COLUMNS)):
         script = script.replace(name, str(value))
-    work = running.installation.start("manage.py", "shell", "--no-imports", "-c", script)
-    if work.wait(within_s=_FILLS_WITHIN_S):
-        raise SystemExit(work.text())
-    print(f"{predictions:,} predictions written in {time.perf_counter() - began:.0f} s")
-    return next(line for line in work.text().splitlines() if line.startswith("known ")).split()[1]
+    program = running.installation.start("manage.py", "shell", "--no-imports", "-c", script)
+    if program.wait(within_s=_FILLS_WITHIN_S):
+        raise SystemExit(program.text())
+    print(f"{predictions:,} predictions written in {time.perf_counter() - started:.0f} s")
+    lines = program.text().splitlines()
+    return next(line for line in lines if line.startswith("known ")).split()[1]
 
 
 def _peak_mib(running: RunningPortal) -> float:
-    """Return the most memory that the portal has ever held."""
+    """Return the peak memory of the portal."""
     status = Path(f"/proc/{running.program.process.pid}/status").read_text(encoding="utf-8")
-    line = next(one for one in status.splitlines() if one.startswith("VmHWM:"))
+    line = next(text for text in status.splitlines() if text.startswith("VmHWM:"))
     return int(line.split()[1]) / 1024
 
 
@@ -161,13 +164,15 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
     parser.add_argument("--predictions", type=int, default=10_000_000)
     parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--pause", action="store_true", help="wait for Enter once it is filled")
-    given = parser.parse_args()
+    parser.add_argument(
+        "--pause", action="store_true", help="wait for Enter after writing the data"
+    )
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, running_portal(Path(folder)) as running:
-        known = fill(running, given.predictions)
-        if given.pause:
-            input("Filled. Press Enter when the machine is quiet. ")
-        found = _measure(running, given.rounds, known)
+        known = fill(running, arguments.predictions)
+        if arguments.pause:
+            input("Data written. Press Enter to start measuring. ")
+        results = _measure(running, arguments.rounds, known)
         peak_mib = _peak_mib(running)
     print(f"{'peak of the portal':20} {peak_mib:8.0f} MiB  bound {PEAK_MIB:6.0f}")
     cases = {
@@ -178,7 +183,7 @@ def main() -> None:
             "unit": "MiB",
         }
     }
-    for name, times in found.items():
+    for name, times in results.items():
         p95 = sorted(times)[max(0, round(0.95 * len(times)) - 1)]
         bound = DAY_MS if name.startswith("day") else MONTH_MS
         print(f"{name:20} {p95:8.0f} ms   bound {bound:6.0f}   ratio {p95 / bound:.2f}")
@@ -188,7 +193,7 @@ def main() -> None:
             "ratio": round(p95 / bound, 3),
             "unit": "ms",
         }
-    if given.json:
+    if arguments.json:
         print(json.dumps({"bench": "monitoring", "cases": cases}))
 
 

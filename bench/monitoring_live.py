@@ -1,11 +1,11 @@
-"""What watching costs predictions as it really happens: a pass every ten seconds over what is new.
+"""Cost of continuous monitoring for predictions: an analysis every ten seconds of new data.
 
     .venv/bin/python bench/monitoring_live.py [--json] [--rate 1000] [--seconds 30] [--rounds 3]
 
-A whole Slipway serves a model of 50 columns, and predictions come at a steady rate on two
-connections. In turns the process that looks at all that was captured is held (the peer) and goes
-on; what gathered meanwhile is worked off before anything is measured. All else of Slipway runs in
-both. For the heaviest case, a month summed up over and over, see `monitoring_load.py`.
+A complete Slipway serves a model of 50 columns, with predictions at a steady rate on two
+connections. Alternately, the process that analyses captured data is stopped (the peer) and
+continued. Its backlog is processed before measuring. Everything else runs in both cases. For the
+worst case, summarising a month repeatedly, see `monitoring_load.py`.
 """
 
 import argparse
@@ -39,7 +39,7 @@ _WATCHED = "watched"
 
 
 def _predict(port: int, key: str, every_s: float, until: float, took_ms: list[float]) -> None:
-    """Predict at a steady rate until a moment, in milliseconds from when each was due."""
+    """Send predictions at a steady rate until `until`, and append their latencies to `took_ms`."""
     headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
     rows = np.random.default_rng(0).normal(size=(256, 1, _COLUMNS)).round(4).tolist()
     bodies = [json.dumps({"inputs": row}).encode() for row in rows]
@@ -47,65 +47,66 @@ def _predict(port: int, key: str, every_s: float, until: float, took_ms: list[fl
     due, number = time.monotonic() + every_s, 0
     while due < until:
         time.sleep(max(0.0, due - time.monotonic()))
-        began = time.monotonic()
+        started = time.monotonic()
         connection.request("POST", f"/v1/{_WATCHED}/predict", bodies[number % 256], headers)
-        answer = connection.getresponse()
-        answer.read()
-        took_ms.append(1_000 * (time.monotonic() - began))
-        if answer.status != 200:
-            raise SystemExit(f"a prediction was answered {answer.status}")
+        response = connection.getresponse()
+        response.read()
+        took_ms.append(1_000 * (time.monotonic() - started))
+        if response.status != 200:
+            raise SystemExit(f"a prediction failed with status {response.status}")
         due, number = due + every_s, number + 1
     connection.close()
 
 
 def _latencies(port: int, key: str, rate: float, seconds: float) -> list[float]:
-    found: list[list[float]] = [[] for _ in range(_CONNECTIONS)]
+    results: list[list[float]] = [[] for _ in range(_CONNECTIONS)]
     until = time.monotonic() + seconds
     every_s = _CONNECTIONS / rate
     threads = [
-        threading.Thread(target=_predict, args=(port, key, every_s, until, mine)) for mine in found
+        threading.Thread(target=_predict, args=(port, key, every_s, until, took_ms))
+        for took_ms in results
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return [one for mine in found for one in mine]
+    return [latency for took_ms in results for latency in took_ms]
 
 
-def _analysts() -> list[int]:
-    """Return the processes that analyse now."""
+def _analysis_pids() -> list[int]:
+    """Return the running analysis processes."""
     pids = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
     return [pid for pid in pids if " portal.monitoring.analysis " in command_of(pid)]
 
 
 @contextmanager
 def _without_analysis(predict: Callable[[], object]) -> Iterator[None]:
-    """Hold the process that analyses, whose pass waits meanwhile, until the block ends."""
-    meanwhile = threading.Thread(target=predict)  # a pass needs new predictions
-    meanwhile.start()
-    held = wait_for(_analysts, "pass over what was captured", within_s=60)
-    for pid in held:
+    """Stop the analysis processes, and continue them at the end of the block."""
+    traffic = threading.Thread(target=predict)  # an analysis needs new predictions
+    traffic.start()
+    stopped = wait_for(_analysis_pids, "an analysis of captured predictions", within_s=60)
+    for pid in stopped:
         os.kill(pid, signal.SIGSTOP)
-    meanwhile.join()
+    traffic.join()
     try:
         yield
     finally:
-        for pid in held:
+        for pid in stopped:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
 
 
 def _count_predictions(endpoints: Endpoints) -> int:
-    """Return how many predictions the monitoring has summed up."""
-    found: dict[str, Any] = endpoints.call("GET", f"endpoints/{_WATCHED}/monitoring")
-    return int(found["predictions"])
+    """Return the number of predictions in the monitoring report."""
+    report: dict[str, Any] = endpoints.call("GET", f"endpoints/{_WATCHED}/monitoring")
+    return int(report["predictions"])
 
 
 def _measure(
     endpoints: Endpoints, latencies: Callable[[float], list[float]], seconds: float, rounds: int
 ) -> tuple[list[float], list[float], int]:
-    """Return milliseconds with and without analysis in turns, and how many were analysed."""
-    beside: list[float] = []
+    """Return latencies with and without analysis, and the number of analysed predictions."""
+    monitored: list[float] = []
     alone: list[float] = []
     latencies(seconds)  # warm up, so that a cold start does not count
     before = _count_predictions(endpoints)
@@ -113,8 +114,8 @@ def _measure(
         with _without_analysis(partial(latencies, 15.0)):
             alone += latencies(seconds)
         latencies(15.0)  # work off the backlog, unmeasured
-        beside += latencies(seconds)
-    return beside, alone, _count_predictions(endpoints) - before
+        monitored += latencies(seconds)
+    return monitored, alone, _count_predictions(endpoints) - before
 
 
 def main() -> None:
@@ -124,7 +125,7 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=1_000.0, help="predictions a second")
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--rounds", type=int, default=3)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, running_endpoints(Path(folder)) as endpoints:
         version = endpoints.register(2, width=_COLUMNS)
         endpoints.create(_WATCHED, version)
@@ -133,26 +134,29 @@ def main() -> None:
         key = endpoints.keys[_WATCHED]
         with ProcessPoolExecutor(1, get_context("spawn")) as client:
 
-            def latencies(lasting: float) -> list[float]:
-                return client.submit(_latencies, port, key, given.rate, lasting).result()
+            def latencies(seconds: float) -> list[float]:
+                return client.submit(_latencies, port, key, arguments.rate, seconds).result()
 
-            beside, alone, analysed = _measure(endpoints, latencies, given.seconds, given.rounds)
+            monitored, alone, analysed = _measure(
+                endpoints, latencies, arguments.seconds, arguments.rounds
+            )
         endpoints.running.program.signal(signal.SIGTERM)
         endpoints.running.program.wait(60)
     cases = {}
     for name, share in (("p50", 50), ("p99", 99), ("p99.9", 99.9)):
-        ours, peer = (float(np.percentile(one, share)) for one in (beside, alone))
-        print(f"{name}: {ours:.3f} ms watched, {peer:.3f} ms not, ratio {ours / peer:.2f}")
+        ours, peer = (float(np.percentile(values, share)) for values in (monitored, alone))
+        print(
+            f"{name}: {ours:.3f} ms with monitoring, {peer:.3f} ms without, ratio {ours / peer:.2f}"
+        )
         cases[f"predictions {name} while watched"] = {
             "ours": round(ours, 3),
             "peer": round(peer, 3),
             "ratio": round(ours / peer, 3),
             "unit": "ms",
         }
-    print(
-        f"{os.cpu_count()} cores; {len(beside)} and {len(alone)} predictions; {analysed} analysed"
-    )
-    if given.json:
+    counts = f"{len(monitored)} and {len(alone)} predictions; {analysed} analysed"
+    print(f"{os.cpu_count()} cores; {counts}")
+    if arguments.json:
         print(json.dumps({"bench": "monitoring_live", "cases": cases}))
 
 

@@ -1,11 +1,11 @@
-"""What heavy views of monitoring cost whoever predicts on the same machine at the same time.
+"""Latency of predictions while the same machine computes heavy monitoring reports.
 
     .venv/bin/python bench/monitoring_load.py [--json] [--predictions 10000000] [--seconds 10]
         [--rounds 3]
 
-Predictions go through a real gateway, one after the other on each of two connections. In turns
-nothing else happens, the process that analyses sums up a month over and over, or the portal answers
-two people who ask for slices of a month over and over. The peer is the same latency without them.
+Predictions go through a real gateway, sequentially on each of two connections. Alternately, nothing
+else runs, the analysis process summarises a month repeatedly, or the portal serves two users who
+request slices of a month repeatedly. The peer is the latency without that load.
 """
 
 import argparse
@@ -35,39 +35,41 @@ from slipway.schemas.serving import EndpointLimits  # noqa: E402
 from tests.portals import RunningPortal, running_portal  # noqa: E402
 from tests.workers.serving import KEY, plane  # noqa: E402
 
-_CONNECTIONS, _PEOPLE = 2, 2
+_CONNECTIONS, _USERS = 2, 2
 _BODY = json.dumps({"inputs": [[1, 2, 3, 4]]}).encode()
 _HEADERS = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
 
 
 def _predict(port: int, until: float, took_ms: list[float]) -> None:
-    """Predict until a moment, each when the one before is answered."""
+    """Send predictions one after another until `until`, and append their latencies to `took_ms`."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     while time.monotonic() < until:
-        began = time.perf_counter()
+        started = time.perf_counter()
         connection.request("POST", "/v1/digits/predict", _BODY, _HEADERS)
-        answer = connection.getresponse()
-        answer.read()
-        took_ms.append(1_000 * (time.perf_counter() - began))
-        if answer.status != 200:
-            raise SystemExit(f"a prediction was answered {answer.status}")
+        response = connection.getresponse()
+        response.read()
+        took_ms.append(1_000 * (time.perf_counter() - started))
+        if response.status != 200:
+            raise SystemExit(f"a prediction failed with status {response.status}")
     connection.close()
 
 
 def _latencies(port: int, seconds: float) -> list[float]:
-    found: list[list[float]] = [[] for _ in range(_CONNECTIONS)]
+    results: list[list[float]] = [[] for _ in range(_CONNECTIONS)]
     until = time.monotonic() + seconds
-    threads = [threading.Thread(target=_predict, args=(port, until, mine)) for mine in found]
+    threads = [
+        threading.Thread(target=_predict, args=(port, until, took_ms)) for took_ms in results
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return [one for mine in found for one in mine]
+    return [latency for took_ms in results for latency in took_ms]
 
 
 @contextmanager
-def _over_and_over(work: Callable[[], None]) -> Iterator[list[int]]:
-    """Do something in a thread until the block ends; the list grows each time it was done."""
+def _repeatedly(work: Callable[[], None]) -> Iterator[list[int]]:
+    """Repeat `work` in a thread until the block ends. Yields a list with an item per repetition."""
     done: list[int] = []
     stopped = threading.Event()
 
@@ -86,25 +88,27 @@ def _over_and_over(work: Callable[[], None]) -> Iterator[list[int]]:
 
 
 def _analysis(running: RunningPortal, stack: ExitStack) -> list[Callable[[], None]]:
-    """Return what the control worker does: sum up a month of predictions."""
+    """Return the work of the control worker: summarise a month of predictions."""
     folder = running.installation.data_dir / "monitoring"
     paths = [str(path) for path in sorted(folder.glob("*/*/*.parquet"))]
-    asked = stack.enter_context(analyst())
+    process = stack.enter_context(analyst())
 
-    def sum_up() -> None:
-        asked.ask("summarise", paths=paths, baselines={}, calibrations={}, labels=[], positive=None)
+    def summarise() -> None:
+        process.ask(
+            "summarise", paths=paths, baselines={}, calibrations={}, labels=[], positive=None
+        )
 
-    return [sum_up]
+    return [summarise]
 
 
 def _views(running: RunningPortal, stack: ExitStack) -> list[Callable[[], None]]:
-    """Return what two people do who ask for slices of a month."""
+    """Return the work of two users who request slices of a month."""
     since = format_timestamp(time.time() - 30 * 86_400)
     address = (
         f"/projects/watched/endpoints/bench/monitoring?since={since}"
         "&feature=f3&operator=%3E&value=0.5"
     )
-    apis = [stack.enter_context(running.client("root")) for _ in range(_PEOPLE)]
+    apis = [stack.enter_context(running.client("root")) for _ in range(_USERS)]
     return [partial(_view, api, address) for api in apis]
 
 
@@ -117,31 +121,31 @@ def _percentile(values: list[float], share: float) -> float:
 
 
 def _measure(running: RunningPortal, seconds: float, rounds: int) -> dict[str, list[float]]:
-    """Return milliseconds of predictions alone, beside analysis and beside views, in turns."""
-    found: dict[str, list[float]] = {"alone": [], **{name: [] for name in _BESIDE}}
+    """Return latencies of predictions alone, during analysis and during views, interleaved."""
+    results: dict[str, list[float]] = {"alone": [], **{name: [] for name in _LOADS}}
     # The client of predictions is a separate process, because this one parses responses meanwhile.
     with plane() as served, ProcessPoolExecutor(1, get_context("spawn")) as client:
         replica = served.replica()
         served.start_gateway()
         served.serve(replica, limits=EndpointLimits())
 
-        def latencies(lasting: float) -> list[float]:
-            return client.submit(_latencies, served.port, lasting).result()
+        def latencies(duration_s: float) -> list[float]:
+            return client.submit(_latencies, served.port, duration_s).result()
 
         latencies(2 * seconds)  # warm up, so that a cold start does not count
         for _ in range(rounds):
-            found["alone"] += latencies(seconds)
-            for name, begin in _BESIDE.items():
+            results["alone"] += latencies(seconds)
+            for name, works in _LOADS.items():
                 with ExitStack() as stack:
                     done = [
-                        stack.enter_context(_over_and_over(work)) for work in begin(running, stack)
+                        stack.enter_context(_repeatedly(work)) for work in works(running, stack)
                     ]
-                    found[name] += latencies(seconds)
-                print(f"beside {name}: {sum(len(one) for one in done)} times done")
-    return found
+                    results[name] += latencies(seconds)
+                print(f"beside {name}: {sum(len(repetitions) for repetitions in done)} repetitions")
+    return results
 
 
-_BESIDE: Final = {"the analysis": _analysis, "views of two people": _views}
+_LOADS: Final = {"the analysis": _analysis, "views of two people": _views}
 
 
 def main() -> None:
@@ -151,25 +155,25 @@ def main() -> None:
     parser.add_argument("--predictions", type=int, default=10_000_000)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--rounds", type=int, default=3)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, running_portal(Path(folder)) as running:
-        fill(running, given.predictions)
-        found = _measure(running, given.seconds, given.rounds)
+        fill(running, arguments.predictions)
+        results = _measure(running, arguments.seconds, arguments.rounds)
     cases = {}
-    for name in _BESIDE:
-        for what, share in (("p50", 0.5), ("p99", 0.99)):
-            busy, quiet = (_percentile(found[one], share) for one in (name, "alone"))
+    for name in _LOADS:
+        for label, share in (("p50", 0.5), ("p99", 0.99)):
+            busy, quiet = (_percentile(results[kind], share) for kind in (name, "alone"))
             ratio = busy / quiet
-            print(f"{what} beside {name}: {busy:.2f} ms, alone {quiet:.2f} ms, ratio {ratio:.2f}")
-            cases[f"predictions {what} beside {name}"] = {
+            print(f"{label} beside {name}: {busy:.2f} ms, alone {quiet:.2f} ms, ratio {ratio:.2f}")
+            cases[f"predictions {label} beside {name}"] = {
                 "ours": round(busy, 3),
                 "peer": round(quiet, 3),
                 "ratio": round(ratio, 3),
                 "unit": "ms",
             }
-    counts = ", ".join(str(len(one)) for one in found.values())
+    counts = ", ".join(str(len(times)) for times in results.values())
     print(f"{os.cpu_count()} cores; {counts} predictions")
-    if given.json:
+    if arguments.json:
         print(json.dumps({"bench": "monitoring_load", "cases": cases}))
 
 

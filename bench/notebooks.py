@@ -1,13 +1,13 @@
-"""From the click to a notebook server that answers, to a JupyterLab that can be used, and memory.
+"""Notebook servers: time to a ready server, time to a usable JupyterLab, and memory.
 
     python bench/notebooks.py [--rounds N] [--servers N] [--json]
 
-Ours is the whole platform: a launch through the REST API, the queue, the node, a server forked from
-a warm process, the Hub's door. The peer is JupyterHub with its own local spawner and the same
-JupyterLab, in the same run, its user signed in beforehand as ours is. Rounds are interleaved;
-figures are medians. `click_to_usable_lab` is until the launcher can be clicked in Chromium, with
-an empty cache. `memory_per_idle_server` is what `--servers` servers at rest take, each page that
-several share counted once: with ours also the process they are forked from and what watches them.
+Slipway runs completely: a launch through the REST API, the queue, the node, a server forked from a
+warm process, and sign-in through the Hub. The peer is JupyterHub with its local spawner and the
+same JupyterLab, in the same run. Both users are signed in beforehand. Rounds are interleaved, and
+figures are medians. `click_to_usable_lab` lasts until the launcher can be clicked in Chromium, with
+an empty cache. `memory_per_idle_server` is the memory of `--servers` idle servers per server. Pages
+that several processes share count once. For Slipway it includes supervisors and the warm process.
 """
 
 import argparse
@@ -39,7 +39,7 @@ from tests.processes import command_of, free_ports, wait_for  # noqa: E402
 from workers.launcher.launch import StateFolder  # noqa: E402
 from workers.launcher.processes import descendants  # noqa: E402
 
-_PATIENCE_S = 180.0
+_TIMEOUT_S = 180.0
 _PROXY = ROOT / "node_modules" / "configurable-http-proxy" / "bin" / "configurable-http-proxy"
 _PLAIN = """
 c.JupyterHub.bind_url = "http://127.0.0.1:{port}"
@@ -62,10 +62,9 @@ _TOKEN = "a-token-of-the-bench-alone"
 
 @dataclass(frozen=True)
 class BenchServer:
-    """What a round needs of either side: start a server and say where; then stop it.
+    """Operations on one side of the comparison: start a server (returns its URL), and stop it.
 
-    `idle` starts some servers, answers the processes that are there because of them, and stops
-    them when it is closed.
+    `idle` is a context manager that starts servers, yields their processes, and stops them.
     """
 
     start: Callable[[], str]
@@ -80,16 +79,16 @@ def run_slipway(folder: Path) -> Iterator[BenchServer]:
     with running_notebooks(folder) as running:
         running.program.wait_for_text("jupyterlab process is warm", within_s=180)
         person = Person(running, "bob", PASSWORD)
-        held: list[str] = []
+        servers: list[str] = []
 
         def start() -> str:
-            server = person.ready(f"bench-{len(held)}")
-            held.append(server)
+            server = person.ready(f"bench-{len(servers)}")
+            servers.append(server)
             return str(person.look(server)["url"])
 
         def stop() -> None:
-            person.api.post(f"{SERVERS}/{held[-1]}/stop").raise_for_status()
-            person.wait_for(held[-1], "stopped")
+            person.api.post(f"{SERVERS}/{servers[-1]}/stop").raise_for_status()
+            person.wait_for(servers[-1], "stopped")
 
         yield BenchServer(
             start,
@@ -105,14 +104,14 @@ def _idle_slipway_servers(
 ) -> Iterator[list[int]]:
     servers = [person.ready(f"idle-{number}", tier="desk") for number in range(count)]
     try:
-        yield _processes_of_ours(running, count)
+        yield _slipway_processes(running, count)
     finally:
         for server in servers:
             person.stop(server)
 
 
-def _processes_of_ours(running: RunningPortal, count: int) -> list[int]:
-    """Return servers, what supervises each, and the warm process they are forked from."""
+def _slipway_processes(running: RunningPortal, count: int) -> list[int]:
+    """Return the processes of servers, their supervisors, and the warm process they forked from."""
     tasks = (running.installation.data_dir / "node" / "tasks").glob("*/state")
     shims = [
         shim.pid
@@ -127,8 +126,8 @@ def _processes_of_ours(running: RunningPortal, count: int) -> list[int]:
 
 
 @contextmanager
-def plain(folder: Path) -> Iterator[BenchServer]:
-    """Start a JupyterHub as its own documentation does, with somebody signed in."""
+def run_jupyterhub(folder: Path) -> Iterator[BenchServer]:
+    """Start a JupyterHub as its own documentation does, with a signed-in user."""
     port, hub, proxy = free_ports(3)
     settings = _PLAIN.format(
         port=port,
@@ -150,7 +149,9 @@ def plain(folder: Path) -> Iterator[BenchServer]:
     )
     url = f"http://127.0.0.1:{port}"
     try:
-        wait_for(lambda: _is_reachable(f"{url}/hub/health"), "a plain Hub", within_s=_PATIENCE_S)
+        wait_for(
+            lambda: _is_reachable(f"{url}/hub/health"), "a plain JupyterHub", within_s=_TIMEOUT_S
+        )
         browser = httpx.Client(follow_redirects=True, timeout=60)
         page = browser.get(f"{url}/hub/login")
         xsrf = str(browser.cookies.get("_xsrf"))
@@ -159,8 +160,8 @@ def plain(folder: Path) -> Iterator[BenchServer]:
         assert page.is_success, page.text
         api = httpx.Client(base_url=f"{url}/hub/api", headers={"Authorization": f"token {_TOKEN}"})
         yield BenchServer(
-            lambda: _started(api, url),
-            lambda: _stopped(api),
+            lambda: _start_server(api, url),
+            lambda: _stop_server(api),
             lambda: _cookies(browser),
             lambda count: _idle_plain_servers(api, process.pid, count),
         )
@@ -175,35 +176,35 @@ def _idle_plain_servers(api: httpx.Client, hub: int, count: int) -> Iterator[lis
     try:
         for name in names:
             api.post(f"/users/{name}").raise_for_status()
-            _started(api, "", name)
+            _start_server(api, "", name)
         labs = [pid for pid in descendants(hub) if "singleuser" in command_of(pid)]
         assert len(labs) == count, f"{len(labs)} processes of {count} servers"
         yield labs
     finally:
         for name in names:
-            _stopped(api, name)
+            _stop_server(api, name)
 
 
-def _started(api: httpx.Client, url: str, name: str = "bob") -> str:
-    api.post(f"/users/{name}/server", timeout=_PATIENCE_S).raise_for_status()
-    wait_for(lambda: _server(api, name).get("ready"), "a ready server", within_s=_PATIENCE_S)
+def _start_server(api: httpx.Client, url: str, name: str = "bob") -> str:
+    api.post(f"/users/{name}/server", timeout=_TIMEOUT_S).raise_for_status()
+    wait_for(lambda: _server(api, name).get("ready"), "a ready server", within_s=_TIMEOUT_S)
     return f"{url}/user/{name}/lab"
 
 
-def _stopped(api: httpx.Client, name: str = "bob") -> None:
-    api.delete(f"/users/{name}/server", timeout=_PATIENCE_S)
-    wait_for(lambda: not _server(api, name), "the end of a server", within_s=_PATIENCE_S)
+def _stop_server(api: httpx.Client, name: str = "bob") -> None:
+    api.delete(f"/users/{name}/server", timeout=_TIMEOUT_S)
+    wait_for(lambda: not _server(api, name), "the end of a server", within_s=_TIMEOUT_S)
 
 
 def _server(api: httpx.Client, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = api.get(f"/users/{name}").json().get("servers", {}).get("", {})
-    return found
+    server: dict[str, Any] = api.get(f"/users/{name}").json().get("servers", {}).get("", {})
+    return server
 
 
 def memory_mib(pids: list[int]) -> float:
-    """Answer what processes take together; a page that several share counts once."""
+    """Return the total memory of processes. Shared pages count once."""
     lines = [Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines() for pid in pids]
-    shares = [line.split()[1] for one in lines for line in one if line.startswith("Pss:")]
+    shares = [line.split()[1] for rollup in lines for line in rollup if line.startswith("Pss:")]
     return sum(int(share) for share in shares) / 1024
 
 
@@ -217,52 +218,52 @@ def _is_reachable(url: str) -> bool:
 def _cookies(client: httpx.Client) -> list[dict[str, Any]]:
     return [
         {
-            "name": one.name,
-            "value": str(one.value),
-            "domain": one.domain.removesuffix(".local"),
-            "path": one.path,
+            "name": cookie.name,
+            "value": str(cookie.value),
+            "domain": cookie.domain.removesuffix(".local"),
+            "path": cookie.path,
         }
-        for one in client.cookies.jar
+        for cookie in client.cookies.jar
     ]
 
 
 def measure_round(side: BenchServer, browser: Browser) -> tuple[float, float]:
-    """Answer the seconds to a ready server, and to a launcher that can be clicked."""
+    """Return the seconds to a ready server, and to a clickable launcher."""
     context = browser.new_context()
     context.add_cookies(side.cookies())  # type: ignore[arg-type]
     page = context.new_page()
-    began = time.perf_counter()
+    started = time.perf_counter()
     url = side.start()
-    ready_s = time.perf_counter() - began
+    ready_s = time.perf_counter() - started
     page.goto(url)
-    page.locator(".jp-LauncherCard").first.wait_for(timeout=_PATIENCE_S * 1000)
-    usable_s = time.perf_counter() - began
+    page.locator(".jp-LauncherCard").first.wait_for(timeout=_TIMEOUT_S * 1000)
+    usable_s = time.perf_counter() - started
     context.close()
     side.stop()
     return ready_s, usable_s
 
 
 def measure(rounds: int, servers: int) -> dict[str, Any]:
-    """Run everything; answers the cases."""
-    found: dict[str, list[tuple[float, float]]] = {"ours": [], "plain": []}
+    """Run all measurements and return the cases."""
+    times: dict[str, list[tuple[float, float]]] = {"ours": [], "plain": []}
     with ExitStack() as stack:
         folders = [Path(stack.enter_context(tempfile.TemporaryDirectory())) for _ in range(2)]
         sides = {
             "ours": stack.enter_context(run_slipway(folders[0])),
-            "plain": stack.enter_context(plain(folders[1])),
+            "plain": stack.enter_context(run_jupyterhub(folders[1])),
         }
         playwright = stack.enter_context(sync_playwright())
         browser = playwright.chromium.launch(executable_path=EXECUTABLE, args=FLAGS)
         for number in range(rounds):
             for name, side in sides.items():
-                found[name].append(measure_round(side, browser))
-            said = ", ".join(f"{name} {seen[-1][0]:.2f} s" for name, seen in found.items())
-            print(f"round {number + 1}: ready after {said}", flush=True)
+                times[name].append(measure_round(side, browser))
+            latest = ", ".join(f"{name} {results[-1][0]:.2f} s" for name, results in times.items())
+            print(f"round {number + 1}: ready after {latest}", flush=True)
         browser.close()
         memory = {name: _memory_of(side, servers) for name, side in sides.items()}
     return {
-        "click_to_server_ready": _case(_medians(found, 0), "s"),
-        "click_to_usable_lab": _case(_medians(found, 1), "s"),
+        "click_to_server_ready": _case(_medians(times, 0), "s"),
+        "click_to_usable_lab": _case(_medians(times, 1), "s"),
         "memory_per_idle_server": _case(memory, "MiB"),
     }
 
@@ -272,8 +273,10 @@ def _memory_of(side: BenchServer, servers: int) -> float:
         return memory_mib(processes) / servers
 
 
-def _medians(found: dict[str, list[tuple[float, float]]], which: int) -> dict[str, float]:
-    return {name: statistics.median(one[which] for one in seen) for name, seen in found.items()}
+def _medians(times: dict[str, list[tuple[float, float]]], index: int) -> dict[str, float]:
+    return {
+        name: statistics.median(pair[index] for pair in results) for name, results in times.items()
+    }
 
 
 def _case(figures: dict[str, float], unit: str) -> dict[str, Any]:
@@ -289,12 +292,15 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--servers", type=int, default=4, help="how many stand idle for memory")
+    parser.add_argument(
+        "--servers", type=int, default=4, help="number of idle servers to measure memory"
+    )
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     cases = measure(options.rounds, options.servers)
-    for name, one in cases.items():
-        print(f"{name:24} {one['ours']} / {one['peer']} {one['unit']} = {one['ratio']}")
+    for name, figures in cases.items():
+        sides = f"{figures['ours']} / {figures['peer']} {figures['unit']}"
+        print(f"{name:24} {sides} = {figures['ratio']}")
     if options.json:
         print(json.dumps({"bench": "notebooks", "cases": cases}))
 

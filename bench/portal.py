@@ -1,10 +1,10 @@
-"""How long pages and API lists take when an installation is full.
+"""Latency of pages and API lists in a large installation.
 
     .venv/bin/python bench/portal.py [--json] [--rounds 40]
 
-Starts a real portal over a database of its own (SQLite, or DATABASE_URL), with 200 projects,
-2,000 people and 100,000 lines of audit log, and asks for every page and API list there is, as a
-person who sees all of it. The peer is the bound we promise: 100 ms at p95.
+Starts a real portal on its own database (SQLite, or DATABASE_URL) with 200 projects, 2,000 users
+and 100,000 audit events, and requests every page and API list as a user who may see everything. The
+peer is our target: a p95 of 100 ms.
 """
 
 import argparse
@@ -31,7 +31,7 @@ from tests.personas import PASSWORD  # noqa: E402
 from tests.portals import RunningPortal, running_portal  # noqa: E402
 from tests.routes import Route, routes  # noqa: E402
 
-PROJECTS, PEOPLE, AUDIT_ROWS = 200, 2_000, 100_000
+PROJECTS, USERS, AUDIT_ROWS = 200, 2_000, 100_000
 BOUND_MS = 100.0
 _FILL = f"""
 import json
@@ -42,7 +42,7 @@ from portal.core import clock
 root = User.objects.get(email="root@example.org")
 people = User.objects.bulk_create(
     User(email=f"person{{n}}@example.org", name=f"Person {{n}}", password="!")
-    for n in range({PEOPLE})
+    for n in range({USERS})
 )
 team = Team.objects.create(slug="lab", name="Lab")
 Membership.objects.create(team=team, user=root, role="owner")
@@ -69,7 +69,7 @@ for n in range(50):
 for start in range(0, {AUDIT_ROWS}, 5000):
     AuditEvent.objects.bulk_create(
         AuditEvent(
-            actor_id=people[n % {PEOPLE}].pk, actor=people[n % {PEOPLE}].email,
+            actor_id=people[n % {USERS}].pk, actor=people[n % {USERS}].email,
             verb="project.change",
             project_id=projects[n % {PROJECTS}].pk, project_slug=projects[n % {PROJECTS}].slug,
             target_kind="project", target_id=projects[n % {PROJECTS}].pk, target_label="x",
@@ -77,7 +77,7 @@ for start in range(0, {AUDIT_ROWS}, 5000):
         )
         for n in range(start, start + 5000)
     )
-print("made " + json.dumps({{
+print("created " + json.dumps({{
     "project": projects[1].slug, "team": "lab", "person": people[0].pk, "user_id": people[0].pk,
     "token": "none", "secret": "none",
 }}))
@@ -85,23 +85,23 @@ print("made " + json.dumps({{
 
 
 def sign_in(portal: RunningPortal) -> httpx.Client:
-    """Return a browser's worth of cookies: root, signed in through the form."""
+    """Sign root in through the form, and return the client with the session cookie."""
     browser = httpx.Client(base_url=portal.url, follow_redirects=True, timeout=60)
     page = browser.get("/account/login")
-    found = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page.text)
-    assert found, "the sign-in form has no anti-forgery token"
+    token = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page.text)
+    assert token, "the sign-in form has no CSRF token"
     form = {
         "login": "root@example.org",
         "password": PASSWORD,
-        "csrfmiddlewaretoken": found.group(1),
+        "csrfmiddlewaretoken": token.group(1),
     }
-    answer = browser.post("/account/login", data=form, headers={"Referer": str(page.url)})
-    assert "slipway_session" in browser.cookies, f"sign-in failed: {answer.status_code}"
+    response = browser.post("/account/login", data=form, headers={"Referer": str(page.url)})
+    assert "slipway_session" in browser.cookies, f"sign-in failed: {response.status_code}"
     return browser
 
 
 def request_path(route: Route, values: dict[str, str]) -> str | None:
-    """Return the path to ask for, or None for a stream, an export, or a route of other verbs."""
+    """Return the path to request, or None for a stream, an export, or a route without GET."""
     unknown = set(route.parameters) - set(values)
     streams = route.template.endswith(("/events", "/export", "/content")) or "events" in route.name
     other = route.is_api and "GET" not in route.methods
@@ -109,14 +109,14 @@ def request_path(route: Route, values: dict[str, str]) -> str | None:
 
 
 def measure(browser: httpx.Client, path: str, rounds: int) -> list[float] | None:
-    """Return milliseconds of each round, or None when the address does not answer 200 to a GET."""
+    """Return the milliseconds of each round, or None if a GET does not return 200."""
     if browser.get(path, follow_redirects=False).status_code != 200:
         return None
     times = []
     for _ in range(rounds):
-        began = time.perf_counter()
+        started = time.perf_counter()
         browser.get(path)
-        times.append((time.perf_counter() - began) * 1000)
+        times.append((time.perf_counter() - started) * 1000)
     return times
 
 
@@ -124,7 +124,7 @@ def main() -> None:
     """Print a table, and with --json one line of JSON at the end."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
-    parser.add_argument("--rounds", type=int, default=40, help="requests for each address")
+    parser.add_argument("--rounds", type=int, default=40, help="requests per URL")
     arguments = parser.parse_args()
     cases: dict[str, dict[str, float | str]] = {}
     database = {"DATABASE_URL": os.environ["DATABASE_URL"]} if "DATABASE_URL" in os.environ else {}
@@ -134,10 +134,10 @@ def main() -> None:
     ):
         done = portal.installation.manage("shell", "-c", _FILL)
         assert done.returncode == 0, done.stdout + done.stderr
-        line = next(text for text in done.stdout.splitlines() if text.startswith("made "))
-        values = json.loads(line.removeprefix("made "))
+        line = next(text for text in done.stdout.splitlines() if text.startswith("created "))
+        values = json.loads(line.removeprefix("created "))
         browser = sign_in(portal)
-        print(f"{'address':48} {'p50 ms':>8} {'p95 ms':>8}")
+        print(f"{'URL':48} {'p50 ms':>8} {'p95 ms':>8}")
         for route in sorted(routes(), key=lambda route: route.template):
             path = request_path(route, values)
             times = measure(browser, path, arguments.rounds) if path else None

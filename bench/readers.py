@@ -1,10 +1,10 @@
-"""The same small files, read by Slipway and by pandas, DuckDB, Polars and Hugging Face `datasets`.
+"""Values of small files as read by Slipway, pandas, DuckDB, Polars and Hugging Face `datasets`.
 
     .venv/bin/python bench/readers.py [--json]
 
-Every reader runs with its defaults, as a person would call it. The table shows what each makes of
-the values, and marks a cell with ✗ where a value differs from the one in the file without an error.
-The peers (1 GB) are installed the first time, into a virtual environment of their own.
+Every reader runs with its defaults. The table shows the values that each returns, and marks a cell
+with ✗ if a value silently differs from the one in the file. The peers (1 GB) are installed on first
+use, into their own virtual environment.
 """
 
 import argparse
@@ -29,7 +29,7 @@ READERS = ("Slipway", "pandas", "DuckDB", "Polars", "datasets")
 
 @dataclass(frozen=True)
 class Case:
-    """A file, the column to look at, and the values that are in it, in each exact form."""
+    """A file, the column to check, and its values in every form that counts as exact."""
 
     title: str
     path: str
@@ -43,7 +43,7 @@ def _lines(*lines: str) -> bytes:
 
 
 def cases() -> list[Case]:
-    """Return the files."""
+    """Return the cases."""
     return [
         Case("`01234`", "zip.csv", _lines("zip", "01234"), "zip", (["01234"],)),
         Case("country `NA`", "na.csv", _lines("c,n", "NA,1", "AT,2"), "c", (["NA", "AT"],)),
@@ -175,7 +175,7 @@ def _format_value(value: Any, *, quoted: bool) -> str:
 
 
 def read_all(readers: list[str]) -> dict[str, dict[str, dict[str, Any]]]:
-    """Return what readers make of each case: the values, or the error, and whether it is exact."""
+    """Return the result of each case and reader: values and whether they are exact, or an error."""
     results: dict[str, dict[str, dict[str, Any]]] = {}
     for case in cases():
         for reader in readers:
@@ -208,8 +208,8 @@ def _peers() -> dict[str, dict[str, dict[str, Any]]]:
         stderr=subprocess.DEVNULL,
         check=True,
     )
-    answer: dict[str, dict[str, dict[str, Any]]] = json.loads(done.stdout.splitlines()[-1])
-    return answer
+    results: dict[str, dict[str, dict[str, Any]]] = json.loads(done.stdout.splitlines()[-1])
+    return results
 
 
 def _versions() -> dict[str, str]:
@@ -225,7 +225,7 @@ def _cell(result: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Read and print the table."""
+    """Read all files and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--as-peer", action="store_true", help=argparse.SUPPRESS)

@@ -1,14 +1,14 @@
-"""Run the comparisons side by side, and write one table of them all.
+"""Run the benchmarks, and write one table of all results.
 
     .venv/bin/python bench/run.py --list
-    .venv/bin/python bench/run.py launch strategies      # these two, as thorough as they are
-    .venv/bin/python bench/run.py --quick                # all that fit, small, within five minutes
+    .venv/bin/python bench/run.py launch strategies      # these two, at full size
+    .venv/bin/python bench/run.py --quick                # small sizes, within five minutes
     .venv/bin/python bench/run.py --repeat 3 --write     # all, three times, into bench/RESULTS.md
 
-Each script runs by itself, one after the other, and compares inside one run; its figures are
-medians over its own rounds. With `--repeat` the median of the repeats counts. Small runs show that
-a comparison works and roughly how it stands; their figures are not for quoting, and --write refuses
-them. The table goes to .cache/bench/, and with --write between the marks in bench/RESULTS.md.
+Scripts run one after the other, and each measures both sides in the same run. Figures are medians
+over the rounds of a script, and with `--repeat` medians over the repeats. Quick runs show that a
+benchmark works, and a rough result. Their figures are not for quoting, and --write refuses them.
+The table goes to .cache/bench/, and with --write between the markers in bench/RESULTS.md.
 """
 
 import argparse
@@ -28,10 +28,10 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "RESULTS.md"
-KEPT = ROOT / ".cache" / "bench"
+OUTPUT = ROOT / ".cache" / "bench"
 BEGIN, END = "<!-- the table of bench/run.py -->", "<!-- its end -->"
 QUICK_S = 285.0
-# All scripts, the most informative first, with the arguments of a quick run (None: there is none).
+# All scripts, the most informative first, with the arguments of a quick run (None: no quick run).
 SCRIPTS: dict[str, list[str] | None] = {
     "launch": ["--rounds", "1", "--steps", "300"],
     "strategies": ["ddp", "zero3", "--rounds", "2", "--seconds", "3"],
@@ -58,7 +58,7 @@ PACKAGES = ("Django", "celery", "mlflow", "torch", "jupyterhub", "duckdb", "pyar
 
 @dataclass
 class ScriptResult:
-    """What the runs of one script said: its cases, or why there are none."""
+    """Results of the runs of one script: the cases of each run, or the reason of a failure."""
 
     name: str
     runs: list[Mapping[str, Any]] = field(default_factory=list)
@@ -67,8 +67,8 @@ class ScriptResult:
 
 
 def run_script(name: str, arguments: Sequence[str], *, within_s: float | None) -> ScriptResult:
-    """Run one script once; what it started dies with it when the time is over."""
-    began = time.monotonic()
+    """Run one script once. At a timeout, kill it with all its child processes."""
+    started = time.monotonic()
     process = subprocess.Popen(
         [sys.executable, str(ROOT / "bench" / f"{name}.py"), "--json", *arguments],
         cwd=ROOT,
@@ -77,44 +77,44 @@ def run_script(name: str, arguments: Sequence[str], *, within_s: float | None) -
         text=True,
         start_new_session=True,
     )
-    found = ScriptResult(name)
+    result = ScriptResult(name)
     try:
-        said, _ = process.communicate(timeout=within_s)
-        found.runs, found.failure = read_output(said, process.returncode)
-        if found.failure:
-            found.failure += f" (all it said: {_save_output(name, said)})"
+        output, _ = process.communicate(timeout=within_s)
+        result.runs, result.failure = read_output(output, process.returncode)
+        if result.failure:
+            result.failure += f" (full output: {_save_output(name, output)})"
     except subprocess.TimeoutExpired:
-        found.failure = f"stopped after {within_s:.0f} s, when the time was over"
+        result.failure = f"stopped after {within_s:.0f} s, at the time limit"
     finally:
         stop(process)
-    found.seconds = time.monotonic() - began
-    return found
+    result.seconds = time.monotonic() - started
+    return result
 
 
-def _save_output(name: str, said: str) -> str:
-    """Keep what a script said that gave no figures; returns the file, seen from the top folder."""
-    file = KEPT / f"{name}.log"
+def _save_output(name: str, output: str) -> str:
+    """Save the output of a failed script. Returns the path relative to the repository."""
+    file = OUTPUT / f"{name}.log"
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(said, encoding="utf-8")
+    file.write_text(output, encoding="utf-8")
     return str(file.relative_to(ROOT))
 
 
-def read_output(said: str, status: int) -> tuple[list[Mapping[str, Any]], str]:
-    """Return the cases of a script's last line, or why there are none."""
-    lines = said.strip().splitlines()
+def read_output(output: str, status: int) -> tuple[list[Mapping[str, Any]], str]:
+    """Parse the last line of the output. Returns its cases, and the reason if there are none."""
+    lines = output.strip().splitlines()
     try:
         cases = json.loads(lines[-1])["cases"]
     except (IndexError, ValueError, KeyError, TypeError):
-        return [], f"exit {status}: {lines[-1][:200] if lines else 'it said nothing'}"
+        return [], f"exit {status}: {lines[-1][:200] if lines else 'no output'}"
     # Some scripts exit with an error status if a bound is missed. The table shows that anyway.
     return [cases], ""
 
 
 def stop(process: subprocess.Popen[str]) -> None:
-    """End a script and all it has started, gently first, so that it can clear up."""
-    for how in (signal.SIGINT, signal.SIGKILL):
+    """Stop a script and its child processes: first with SIGINT, so that it can clean up."""
+    for number in (signal.SIGINT, signal.SIGKILL):
         try:
-            os.killpg(process.pid, how)
+            os.killpg(process.pid, number)
             process.wait(timeout=20)
         except (ProcessLookupError, PermissionError):
             return
@@ -123,21 +123,21 @@ def stop(process: subprocess.Popen[str]) -> None:
 
 
 def medians(runs: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return each case with the median of its figures over the runs that have it."""
-    found: dict[str, dict[str, Any]] = {}
+    """Return the medians of the figures of each case over the runs that contain it."""
+    cases: dict[str, dict[str, Any]] = {}
     for name in dict.fromkeys(name for run in runs for name in run):
-        told = [run[name] for run in runs if name in run]
-        found[name] = {"unit": str(told[0].get("unit", ""))}
+        figures = [run[name] for run in runs if name in run]
+        cases[name] = {"unit": str(figures[0].get("unit", ""))}
         for figure in ("ours", "peer", "ratio"):
-            values = [one[figure] for one in told if isinstance(one.get(figure), int | float)]
-            found[name][figure] = statistics.median(values) if values else None
-    return found
+            values = [case[figure] for case in figures if isinstance(case.get(figure), int | float)]
+            cases[name][figure] = statistics.median(values) if values else None
+    return cases
 
 
-def surroundings() -> dict[str, str]:
-    """Say what it was measured on: nothing that names the machine."""
+def describe_environment() -> dict[str, str]:
+    """Describe the machine and the software, without the name of the machine."""
     memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1024**3
-    found = {
+    about = {
         "machine": f"{len(os.sched_getaffinity(0))} cores, {memory_gib:.0f} GiB, {_processor()}",
         "system": f"Linux {platform.release()}, CPython {platform.python_version()}",
         "database": "PostgreSQL" if os.environ.get("DATABASE_URL") else "SQLite",
@@ -151,7 +151,7 @@ def surroundings() -> dict[str, str]:
             versions.append(f"{package} {version(package)}")
         except PackageNotFoundError:
             continue
-    return found | {"versions": ", ".join(versions)}
+    return about | {"versions": ", ".join(versions)}
 
 
 def _processor() -> str:
@@ -173,11 +173,11 @@ def table(results: Sequence[ScriptResult], about: Mapping[str, str], *, quick: b
     if quick:
         lines.append("**A quick run: small sizes, few rounds. Not for quoting.**")
     lines += ["", "| comparison | ours | peer | ratio | unit |", "|---|---|---|---|---|"]
-    for found in results:
-        for name, case in medians(found.runs).items():
-            figures = " | ".join(_format_figure(case[one]) for one in ("ours", "peer", "ratio"))
-            lines.append(f"| {found.name} `{name}` | {figures} | {case['unit']} |")
-    failures = [f"- `{found.name}`: {found.failure}" for found in results if found.failure]
+    for result in results:
+        for name, case in medians(result.runs).items():
+            figures = " | ".join(_format_figure(case[key]) for key in ("ours", "peer", "ratio"))
+            lines.append(f"| {result.name} `{name}` | {figures} | {case['unit']} |")
+    failures = [f"- `{result.name}`: {result.failure}" for result in results if result.failure]
     if failures:
         lines += ["", "Without figures:", "", *failures]
     return "\n".join(lines) + "\n"
@@ -187,9 +187,9 @@ def _format_figure(value: float | None) -> str:
     return "" if value is None else f"{value:,.4g}"
 
 
-def replace_between_markers(text: str, made: str) -> str:
-    """Return a page with the table between its marks replaced, or added at its end."""
-    block = f"{BEGIN}\n{made}{END}"
+def replace_between_markers(text: str, content: str) -> str:
+    """Replace the table between the markers of a page, or append it."""
+    block = f"{BEGIN}\n{content}{END}"
     if BEGIN in text and END in text:
         before, _, rest = text.partition(BEGIN)
         return before + block + rest.partition(END)[2]
@@ -197,42 +197,46 @@ def replace_between_markers(text: str, made: str) -> str:
 
 
 def read_arguments() -> argparse.Namespace:
-    """Return what the command line says."""
-    parser = argparse.ArgumentParser(description="Run the comparisons side by side.")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(SCRIPTS)}")
-    parser.add_argument("--list", action="store_true", help="name them, and run none")
-    parser.add_argument("--quick", action="store_true", help="small, within five minutes in all")
-    parser.add_argument("--repeat", type=int, default=1, help="run each so often")
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(description="Run the benchmarks.")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"benchmarks to run: {', '.join(SCRIPTS)}"
+    )
+    parser.add_argument("--list", action="store_true", help="list the benchmarks and exit")
+    parser.add_argument(
+        "--quick", action="store_true", help="small sizes, within five minutes in total"
+    )
+    parser.add_argument("--repeat", type=int, default=1, help="number of runs of each")
     parser.add_argument("--write", action="store_true", help="put the table into RESULTS.md")
     arguments = parser.parse_args()
     unknown = [name for name in arguments.names if name not in SCRIPTS]
     if unknown:
-        parser.error(f"there is no {unknown[0]}; there are {', '.join(SCRIPTS)}")
+        parser.error(f"there is no {unknown[0]}; choose from {', '.join(SCRIPTS)}")
     if arguments.quick and arguments.write:
-        parser.error("a quick run is not for RESULTS.md; leave --quick or --write out")
+        parser.error("a quick run is not for RESULTS.md; omit --quick or --write")
     return arguments
 
 
 def run_all(names: Sequence[str], *, quick: bool, repeat: int) -> list[ScriptResult]:
-    """Run the scripts, the repeats interleaved, within five minutes where it has to be quick."""
+    """Run the scripts with interleaved repeats, and within five minutes if `quick`."""
     results = {name: ScriptResult(name) for name in names}
     deadline = time.monotonic() + QUICK_S if quick else None
     for turn in range(repeat):
-        for name, found in results.items():
+        for name, result in results.items():
             left_s = None if deadline is None else deadline - time.monotonic()
             if left_s is not None and left_s < 1:
-                found.failure = found.failure or "not reached within five minutes"
+                result.failure = result.failure or "not reached within five minutes"
                 continue
             print(f"{name} ({turn + 1} of {repeat}) …", end=" ", flush=True)
             once = run_script(name, (SCRIPTS[name] or []) if quick else [], within_s=left_s)
-            found.runs += once.runs
-            found.failure = once.failure
+            result.runs += once.runs
+            result.failure = once.failure
             print(f"{once.seconds:.0f} s {once.failure}", flush=True)
     return list(results.values())
 
 
 def main() -> int:
-    """Run, print and keep; the status is 1 when a script gave no figures."""
+    """Run the benchmarks, print and save the table. Returns 1 if a script gave no figures."""
     arguments = read_arguments()
     if arguments.list:
         print("\n".join(SCRIPTS))
@@ -240,20 +244,22 @@ def main() -> int:
     names = arguments.names or [
         name for name, small in SCRIPTS.items() if not arguments.quick or small is not None
     ]
-    about = surroundings()
+    about = describe_environment()
     results = run_all(names, quick=arguments.quick, repeat=arguments.repeat)
-    made = table(results, about, quick=arguments.quick)
-    KEPT.mkdir(parents=True, exist_ok=True)
-    (KEPT / "RESULTS.md").write_text(made, encoding="utf-8")
-    kept = {"about": about, "cases": {one.name: medians(one.runs) for one in results}}
-    (KEPT / "results.json").write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+    text = table(results, about, quick=arguments.quick)
+    OUTPUT.mkdir(parents=True, exist_ok=True)
+    (OUTPUT / "RESULTS.md").write_text(text, encoding="utf-8")
+    data = {"about": about, "cases": {result.name: medians(result.runs) for result in results}}
+    (OUTPUT / "results.json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
     if arguments.write:
         page = RESULTS.read_text(encoding="utf-8")
-        RESULTS.write_text(replace_between_markers(page, made), encoding="utf-8")
-    print(f"\n{made}")
-    late = "not reached", "stopped after"
-    missed = [one for one in results if one.failure and not one.failure.startswith(late)]
-    return int(bool(missed) or not any(one.runs for one in results))
+        RESULTS.write_text(replace_between_markers(page, text), encoding="utf-8")
+    print(f"\n{text}")
+    timeouts = "not reached", "stopped after"
+    failed = [
+        result for result in results if result.failure and not result.failure.startswith(timeouts)
+    ]
+    return int(bool(failed) or not any(result.runs for result in results))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""How long pages of experiments take with 100,000 runs of 1,000 different columns.
+"""Latency of the pages of experiments with 100,000 runs and 1,000 different columns.
 
     .venv/bin/python bench/runs.py [--json] [--rounds 40] [--runs 100000]
 
-Starts a real portal over a database of its own (SQLite, or DATABASE_URL) with one experiment of
-100,000 runs: 20 metrics and 5 parameters each, of 1,000 different names; one run has a metric of
-100,000 points. The peer of each case is the bound we promise.
+Starts a real portal on its own database (SQLite, or DATABASE_URL) with one experiment of 100,000
+runs. Each has 20 metrics and 5 parameters out of 1,000 different names, and one run has a metric
+with 100,000 points. The peer of each case is our target.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from tests.portals import running_portal  # noqa: E402
 
 NOON_MS = 1_790_000_000_000
 FIRST_PAINT_MS, FILTER_MS, COMPARE_MS, HISTORY_MS = 300.0, 200.0, 1000.0, 770.0
-# Inserts thousands of rows in the form in which clients leave them.
+# Inserts rows in the same form as clients do.
 _FILL = """
 import json, random
 from django.db import connections, transaction
@@ -82,21 +82,21 @@ for at, run_id in enumerate(newest):
                            for step in range(points)])
 with connections["tracking"].cursor() as cursor:
     cursor.execute("ANALYZE")
-print("made " + json.dumps({{"experiment": experiment.pk, "newest": newest}}))
+print("created " + json.dumps({{"experiment": experiment.pk, "newest": newest}}))
 """
 
 
 def cases_of(experiment: int, newest: list[str]) -> dict[str, tuple[list[str], float]]:
-    """Return by name the addresses of a case, asked in turn, and its bound in milliseconds."""
+    """Return for each case its URLs, requested in turn, and its target in milliseconds."""
     page = f"/p/vision/experiments/{experiment}"
     curves = "/api/v1/projects/vision/runs/curves"
-    chosen = random.Random(3)  # noqa: S311  (the order of filters is not a secret)
+    generator = random.Random(3)  # noqa: S311  (the order of filters is not a secret)
 
     def filtered(text: str) -> str:
         return f"{page}?{urlencode({'filter': text})}"
 
-    thresholds = [chosen.random() / 1000 for _ in range(10)]
-    compared = urlencode([("run", run) for run in newest])
+    thresholds = [generator.random() / 1000 for _ in range(10)]
+    query = urlencode([("run", run) for run in newest])
     return {
         "first_paint": ([page], FIRST_PAINT_MS),
         "experiments": (["/p/vision/experiments"], FIRST_PAINT_MS),
@@ -111,22 +111,22 @@ def cases_of(experiment: int, newest: list[str]) -> dict[str, tuple[list[str], f
         "columns": ([f"/p/vision/runs/columns?experiment={experiment}"], FIRST_PAINT_MS),
         "run": ([f"/p/vision/runs/{newest[-1]}"], FIRST_PAINT_MS),
         "history_100k": ([f"{curves}?run={newest[-1]}&key=loss&points=600"], HISTORY_MS),
-        "compare_200": ([f"/p/vision/compare?{compared}"], COMPARE_MS),
-        "compare_200_curves": ([f"{curves}?{compared}&key=loss&points=120"], COMPARE_MS),
+        "compare_200": ([f"/p/vision/compare?{query}"], COMPARE_MS),
+        "compare_200_curves": ([f"{curves}?{query}&key=loss&points=120"], COMPARE_MS),
     }
 
 
-def measure(browser: httpx.Client, addresses: list[str], rounds: int) -> list[float]:
-    """Return milliseconds of each round, after one of each that does not count."""
-    for address in addresses:
-        answer = browser.get(address)
-        assert answer.is_success, f"{address}: {answer.status_code} {answer.text[:300]}"
-        assert "At position" not in answer.text, address
+def measure(browser: httpx.Client, urls: list[str], rounds: int) -> list[float]:
+    """Return the milliseconds of each round, after one request per URL to warm up."""
+    for url in urls:
+        response = browser.get(url)
+        assert response.is_success, f"{url}: {response.status_code} {response.text[:300]}"
+        assert "At position" not in response.text, url
     times = []
     for number in range(rounds):
-        began = time.perf_counter()
-        browser.get(addresses[number % len(addresses)])
-        times.append((time.perf_counter() - began) * 1000)
+        started = time.perf_counter()
+        browser.get(urls[number % len(urls)])
+        times.append((time.perf_counter() - started) * 1000)
     return times
 
 
@@ -134,8 +134,10 @@ def main() -> None:
     """Print a table, and with --json one line of JSON at the end."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
-    parser.add_argument("--rounds", type=int, default=40, help="requests for each case")
-    parser.add_argument("--runs", type=int, default=100_000, help="runs of the experiment")
+    parser.add_argument("--rounds", type=int, default=40, help="requests per case")
+    parser.add_argument(
+        "--runs", type=int, default=100_000, help="number of runs of the experiment"
+    )
     arguments = parser.parse_args()
     cases: dict[str, dict[str, Any]] = {}
     database = {"DATABASE_URL": os.environ["DATABASE_URL"]} if "DATABASE_URL" in os.environ else {}
@@ -143,9 +145,9 @@ def main() -> None:
         tempfile.TemporaryDirectory() as folder,
         running_portal(Path(folder) / "data", command=("portal",), **database) as portal,
     ):
-        filling = _FILL.format(noon=NOON_MS, runs=arguments.runs)
+        script = _FILL.format(noon=NOON_MS, runs=arguments.runs)
         done = subprocess.run(
-            [sys.executable, "manage.py", "shell", "-c", filling],
+            [sys.executable, "manage.py", "shell", "-c", script],
             cwd=ROOT,
             env=portal.installation.environ,
             capture_output=True,
@@ -154,12 +156,12 @@ def main() -> None:
             check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
-        line = next(text for text in done.stdout.splitlines() if text.startswith("made "))
-        made = json.loads(line.removeprefix("made "))
+        line = next(text for text in done.stdout.splitlines() if text.startswith("created "))
+        created = json.loads(line.removeprefix("created "))
         browser = sign_in(portal)
         print(f"{'case':24} {'p50 ms':>8} {'p95 ms':>8} {'bound':>8}")
-        for name, (addresses, bound) in cases_of(made["experiment"], made["newest"]).items():
-            times = measure(browser, addresses, arguments.rounds)
+        for name, (urls, bound) in cases_of(created["experiment"], created["newest"]).items():
+            times = measure(browser, urls, arguments.rounds)
             p95 = statistics.quantiles(times, n=20)[-1]
             print(f"{name:24} {statistics.median(times):8.1f} {p95:8.1f} {bound:8.0f}")
             ratio = round(p95 / bound, 3)

@@ -1,27 +1,27 @@
-"""How fast predictions are served, beside every Python model server that installs here.
+"""Throughput and latency of serving, compared with other Python model servers.
 
     .venv/bin/python bench/serving.py [--seconds 3] [--rounds 3] [--starts 3] [--peers mosec]
         [--no-encoder] [--no-creation] [--json]
 
-Ours is what is deployed: gateway and replica as two processes, keys, limits and capture on, the
-shipper to Parquet running. Every server has core 0 and nothing else; wrk has core 1. All serve the
-same TorchScript module, the digits MLP. Each peer is installed into a virtual environment of its
-own in a folder outside the repository (SLIPWAY_BENCH_CACHE), and configured by its own docs
-(`serving_peers/`). Each peer and ours are pressed in turns, both up: a machine that others use is
-not as fast in one minute as in the next, so a ratio is the median of those of two presses that
-follow each other, and ours and the peer's figures are medians over all of them. A start of two
-processes is as fast as another only within 15 %, so whoever is best at a concurrency is met there
-by further starts of both (`--starts`). For `p99` and `added latency` less is better.
+Slipway runs as deployed: gateway and replica as two processes, with keys, limits, capture and the
+shipper to Parquet. Every server is pinned to core 0, and wrk to core 1. All serve the same
+TorchScript module, the digits MLP. Each peer is installed into its own virtual environment outside
+the repository (SLIPWAY_BENCH_CACHE) and configured as in its own docs (`serving_peers/`). Both
+servers of a pair run at the same time and get load in turns, because the speed of a shared machine
+varies. A ratio is the median of the ratios of consecutive loads, and figures are medians over all
+loads. The speed differs by up to 15 % from one start of the processes to another, so the best peers
+at each concurrency are measured again with further starts of both sides (`--starts`). For `p99` and
+`added latency` less is better.
 
-encoder_vs_bare_model   a 6-layer, 384-wide transformer encoder through gateway and replica, beside
-                        the module alone at the same batch size, on the same core
-added_latency_*         what gateway and replica add to the bare forward pass: p50 and p99 when
-                        clients pause so that they ask for half of what concurrency 64 reaches,
-                        less those of the module alone on that core, asked as often, in turns
-merged_vs_unmerged_*    requests in the mode `rows`, which golden rows prove, beside `requests`
-overload_goodput        answered per second when three times as many ask as are admitted, beside
-                        as many as are admitted
-start_to_first_prediction_vs_mlflow   from starting the processes to the first good answer
+encoder_vs_bare_model   a 6-layer, 384-wide transformer encoder through gateway and replica,
+                        compared with the bare module at the same batch size, on the same core
+added_latency_*         latency that gateway and replica add to the bare forward pass: p50 and p99
+                        at half the throughput of concurrency 64, minus those of the bare module on
+                        the same core at the same request rate, in turns
+merged_vs_unmerged_*    batching mode `rows` (proven by golden rows), compared with `requests`
+overload_goodput        successful responses per second with three times as many clients as are
+                        admitted, compared with as many as are admitted
+start_to_first_prediction_vs_mlflow   from the start of the processes to the first prediction
 create_to_first_prediction_*   from creating an endpoint in a running Slipway: serving_creation.py
 """
 
@@ -59,8 +59,8 @@ from bench.serving_figures import (  # noqa: E402
     p50_ms,
     p99_ms,
 )
+from bench.serving_peers.launch import PACKAGES, PEERS, command_of, save_mlflow  # noqa: E402
 from bench.serving_peers.modules import ROW, WORDS, build_models  # noqa: E402
-from bench.serving_peers.starting import PACKAGES, PEERS, command_of, save_mlflow  # noqa: E402
 from slipway.schemas.serving import (  # noqa: E402
     BatchingMode,
     Datatype,
@@ -77,7 +77,7 @@ START_WITHIN_S = 120
 TURNS = 5
 OVERLOAD_STARTS = 2
 SETTLED_AFTER_S = 2.0
-BESIDE_BOUND = "ms, beside the bound"
+VERSUS_BOUND = "ms, beside the bound"
 DIGIT = [int(value) for value in ROW]
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
@@ -88,28 +88,28 @@ Halves = tuple[Load, Load]
 
 @dataclass
 class Target:
-    """Where to send what."""
+    """A server under load: its port, and the path, body and headers of requests."""
 
     port: int
     path: str
     body: str
     headers: dict[str, str] = field(default_factory=dict)
 
-    def answers(self) -> bool:
-        """Whether a good answer comes."""
+    def is_ready(self) -> bool:
+        """Return whether a request succeeds."""
         request = urllib.request.Request(
             f"http://127.0.0.1:{self.port}{self.path}",
             self.body.encode(),
             {"Content-Type": "application/json"} | self.headers,
         )
         try:
-            with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
-                return bool(answer.status == 200)
+            with urllib.request.urlopen(request, timeout=30) as response:  # noqa: S310
+                return bool(response.status == 200)
         except OSError:
             return False
 
-    def press(self, folder: Path, concurrency: int, seconds: float, pause_ms: float = 0) -> Load:
-        """Ask from core 1 as fast as answers come, or with a pause before each request."""
+    def load(self, folder: Path, concurrency: int, seconds: float, pause_ms: float = 0) -> Load:
+        """Run wrk on core 1, at full speed or with a random pause before each request."""
         lua = folder / "wrk.lua"
         headers = {"Content-Type": "application/json"} | self.headers
         lines = ['wrk.method = "POST"', f"wrk.body = [==[{self.body}]==]"]
@@ -117,7 +117,7 @@ class Target:
         if pause_ms:
             lines.append(f"function delay() return math.random(0, {round(2 * pause_ms)}) end")
         lua.write_text("\n".join(lines) + "\n")
-        said = subprocess.run(
+        output = subprocess.run(
             [
                 *("taskset", "-c", "1", "wrk", "-t1", f"-c{concurrency}", f"-d{seconds:g}s"),
                 *("--timeout", "30s", "--latency", "-s", str(lua)),
@@ -127,23 +127,23 @@ class Target:
             text=True,
             check=True,
         ).stdout
-        refused = re.search(r"Non-2xx or 3xx responses: (\d+)", said)
-        rate = re.search(r"Requests/sec:\s+([\d.]+)", said)
-        assert rate is not None, said
+        refused = re.search(r"Non-2xx or 3xx responses: (\d+)", output)
+        rate = re.search(r"Requests/sec:\s+([\d.]+)", output)
+        assert rate is not None, output
         return Load(
             float(rate[1]),
-            percentile(said, "50"),
-            percentile(said, "99"),
+            percentile(output, "50"),
+            percentile(output, "99"),
             int(refused[1]) if refused else 0,
         )
 
 
-def percentile(said: str, name: str) -> float:
-    """Read a latency of wrk's, in milliseconds."""
+def percentile(output: str, name: str) -> float:
+    """Parse a latency percentile from the output of wrk, in milliseconds."""
     units = {"us": 0.001, "ms": 1.0, "s": 1000.0, "m": 60_000.0}
-    found = re.search(rf"\s{name}%\s+([\d.]+)(us|ms|s|m)", said)
-    assert found is not None, said
-    return float(found[1]) * units[found[2]]
+    match = re.search(rf"\s{name}%\s+([\d.]+)(us|ms|s|m)", output)
+    assert match is not None, output
+    return float(match[1]) * units[match[2]]
 
 
 def measure(
@@ -151,25 +151,25 @@ def measure(
     folder: Path,
     rounds: int,
     seconds: float,
-    numbers: Sequence[int] = CONCURRENCY,
+    concurrencies: Sequence[int] = CONCURRENCY,
 ) -> list[Loads]:
-    """Press at each concurrency, the targets in turns, each until what came before has passed.
+    """Put load on the targets in turns, at each concurrency, after a warm-up each time.
 
-    What a server puts off, such as making Parquet of predictions, is to be found in the figures of
-    the load that it comes from, and in no other.
+    The warm-up lets deferred work of earlier loads finish, such as writing Parquet, so that it
+    counts only for the load that caused it.
     """
-    found: list[Loads] = [{number: [] for number in numbers} for _ in targets]
+    results: list[Loads] = [{concurrency: [] for concurrency in concurrencies} for _ in targets]
     for _ in range(rounds):
-        for number in numbers:
-            for target, loads in zip(targets, found, strict=True):
-                target.press(folder, number, min(seconds, SETTLED_AFTER_S))
-                loads[number].append(target.press(folder, number, seconds))
-    return found
+        for concurrency in concurrencies:
+            for target, loads in zip(targets, results, strict=True):
+                target.load(folder, concurrency, min(seconds, SETTLED_AFTER_S))
+                loads[concurrency].append(target.load(folder, concurrency, seconds))
+    return results
 
 
 @contextmanager
 def pinned() -> Iterator[None]:
-    """Have what is started meanwhile run on core 0 with one thread."""
+    """Run processes that are started in the block on core 0 with one thread."""
     before, environment = os.sched_getaffinity(0), dict(os.environ)
     os.sched_setaffinity(0, {0})
     os.environ.update(ONE_THREAD)
@@ -182,7 +182,7 @@ def pinned() -> Iterator[None]:
 
 
 def signature(kind: str) -> Signature:
-    """What the models take."""
+    """Return the signature of a model."""
     datatype = Datatype.INT64 if kind == "encoder" else Datatype.FP32
     return Signature(inputs=[FieldSpec(name="x", datatype=datatype, shape=[-1, 64])])
 
@@ -191,29 +191,31 @@ def signature(kind: str) -> Signature:
 def serve_slipway(
     file: Path, kind: str, limits: EndpointLimits, *, mode: BatchingMode | None = None
 ) -> Iterator[tuple[Plane, Target, float]]:
-    """Serve a module by gateway and replica; also the seconds until the first good answer."""
+    """Serve a module by gateway and replica. Also yields the seconds to the first prediction."""
     row = WORDS if kind == "encoder" else ROW
     body = json.dumps({"inputs": [row]}, separators=(",", ":"))
     with torch.inference_mode():
         tensor = torch.tensor([row])
-        known = torch.jit.load(str(file))(tensor).tolist()  # type: ignore[no-untyped-call]
-    with plane() as found:
-        began = time.perf_counter()
+        expected = torch.jit.load(str(file))(tensor).tolist()  # type: ignore[no-untyped-call]
+    with plane() as servers:
+        started = time.perf_counter()
         with pinned():
-            replica = found.replica(
+            replica = servers.replica(
                 format=ModelFormat.TORCHSCRIPT,
                 model_dir=str(file.parent),
                 entry=file.name,
                 signature=signature(kind),
-                golden=[GoldenPrediction(request={"inputs": [row]}, predictions=known)],
+                golden=[GoldenPrediction(request={"inputs": [row]}, predictions=expected)],
                 batching={"max_rows": 8 if kind == "encoder" else 64, "mode": mode},
             )
-            found.start_gateway()
+            servers.start_gateway()
         rate = Rate(per_s=1_000_000, burst=1_000_000)
-        found.serve(replica, limits=limits, keys=[key_route(KEY, rate=rate)])
-        target = Target(found.port, "/v1/digits/predict", body, {"Authorization": f"Bearer {KEY}"})
-        assert target.answers()
-        yield found, target, time.perf_counter() - began
+        servers.serve(replica, limits=limits, keys=[key_route(KEY, rate=rate)])
+        target = Target(
+            servers.port, "/v1/digits/predict", body, {"Authorization": f"Bearer {KEY}"}
+        )
+        assert target.is_ready()
+        yield servers, target, time.perf_counter() - started
 
 
 GENEROUS = EndpointLimits(
@@ -223,7 +225,7 @@ GENEROUS = EndpointLimits(
 
 @contextmanager
 def peer_server(peer: str, folder: Path, file: Path) -> Iterator[tuple[Target, float]]:
-    """Start a peer on core 0; also the seconds until its first good answer."""
+    """Start a peer on core 0. Also yields the seconds to its first prediction."""
     # Some peers need several ports, and some cannot bind one that was in use just before.
     port = 20_000 + (os.getpid() + 16 * list(PACKAGES).index(peer)) % 20_000
     command, path, body = command_of(peer, folder, port)
@@ -240,7 +242,7 @@ def peer_server(peer: str, folder: Path, file: Path) -> Iterator[tuple[Target, f
     }
     log = folder / f"{peer}.log"
     with log.open("wb") as out:
-        began = time.perf_counter()
+        started = time.perf_counter()
         child = subprocess.Popen(
             ["taskset", "-c", "0", *command],
             env=environment,
@@ -250,11 +252,11 @@ def peer_server(peer: str, folder: Path, file: Path) -> Iterator[tuple[Target, f
             start_new_session=True,
         )
         try:
-            while not target.answers():
-                if child.poll() is not None or time.perf_counter() - began > START_WITHIN_S:
+            while not target.is_ready():
+                if child.poll() is not None or time.perf_counter() - started > START_WITHIN_S:
                     raise RuntimeError(f"{peer} did not start: {log.read_text()[-1500:]}")
                 time.sleep(0.02)
-            yield target, time.perf_counter() - began
+            yield target, time.perf_counter() - started
         finally:
             for number in (signal.SIGTERM, signal.SIGKILL):
                 try:
@@ -290,39 +292,39 @@ print(statistics.mean(took), percentiles[49], percentiles[98])
 def forward(
     file: Path, rows: list[list[int]], dtype: str, seconds: float, rate: float = 0
 ) -> tuple[float, Load]:
-    """Ask the module alone for these rows, by itself on core 0: the mean in ms, and percentiles.
+    """Run the bare module on core 0. Returns the mean latency in ms, and percentiles.
 
-    One after the other, or `rate` times a second at random; whoever comes while another is served
-    waits, which counts.
+    Requests follow one another, or arrive randomly at `rate` per second. The latency then includes
+    the time that a request waits for earlier ones.
     """
     command = ["taskset", "-c", "0", sys.executable, "-c", ALONE, str(file)]
-    said = subprocess.run(
+    output = subprocess.run(
         [*command, json.dumps(rows), dtype, str(seconds), str(rate)],
         env=os.environ | ONE_THREAD,
         check=True,
         capture_output=True,
         text=True,
     ).stdout
-    mean, p50, p99 = map(float, said.split())
+    mean, p50, p99 = map(float, output.split())
     return mean, Load(rate, p50, p99)
 
 
 def encoder_cases(file: Path, folder: Path, seconds: float) -> Cases:
-    """The transformer through everything, beside the module at the same batch size."""
+    """Compare the served encoder with the bare module at the same batch size."""
     span_s = max(4.0, seconds)
     alone, served = [], []
     with serve_slipway(file, "encoder", GENEROUS) as (_, target, _):
-        target.press(folder, 16, 2.0)
+        target.load(folder, 16, 2.0)
         # Alternate, because the speed of a shared machine changes from minute to minute.
         for _ in range(TURNS):
             alone.append(8000 / forward(file, [WORDS] * 8, "int64", span_s)[0])
-            # Two batches are always there: one that runs and one that waits.
-            served.append(target.press(folder, 16, 2 * span_s).rps)
+            # At concurrency 16 one batch runs while another waits.
+            served.append(target.load(folder, 16, 2 * span_s).rps)
     return {"encoder_vs_bare_model": case(served, alone, "rows/s")}
 
 
 def batching_cases(file: Path, folder: Path, seconds: float) -> Cases:
-    """Requests merged, as golden rows prove they may be, beside each by itself."""
+    """Compare merged requests, as golden rows allow, with unmerged ones."""
     with (
         serve_slipway(file, "mlp", GENEROUS) as (_, merged, _),
         serve_slipway(file, "mlp", GENEROUS, mode=BatchingMode.REQUESTS) as (_, alone, _),
@@ -335,98 +337,103 @@ def batching_cases(file: Path, folder: Path, seconds: float) -> Cases:
 
 
 def overload_cases(file: Path, folder: Path, seconds: float) -> Cases:
-    """Three times as many ask as are admitted: what is answered well all the same."""
+    """Measure the goodput with three times as many clients as are admitted."""
     limits = EndpointLimits(max_in_flight=64, max_queue_ms=60_000)
     settled_s = min(seconds, SETTLED_AFTER_S)
-    able: list[float] = []
+    admitted: list[float] = []
     good: list[float] = []
     for _ in range(OVERLOAD_STARTS):
         with serve_slipway(file, "mlp", limits) as (_, target, _):
             for _ in range(TURNS):
-                target.press(folder, 64, settled_s)
-                able.append(target.press(folder, 64, seconds).rps)
-                target.press(folder, 192, settled_s)
-                load = target.press(folder, 192, seconds)
+                target.load(folder, 64, settled_s)
+                admitted.append(target.load(folder, 64, seconds).rps)
+                target.load(folder, 192, settled_s)
+                load = target.load(folder, 192, seconds)
                 good.append(load.rps - load.refused / seconds)
-    return {"overload_goodput": case(good, able, "answers/s")}
+    return {"overload_goodput": case(good, admitted, "answers/s")}
 
 
-def at_half_load(
+def at_half_throughput(
     target: Target, file: Path, folder: Path, rounds: int, seconds: float
 ) -> list[Halves]:
-    """Return what those see who ask for half of what concurrency 64 reached a moment ago, and what
-    those would who ask the module alone as often, in turns."""
+    """Return the load at half the throughput of concurrency 64, and that of the bare module.
+
+    Both get the same request rate, in turns.
+    """
     settled_s = min(seconds, SETTLED_AFTER_S)
-    found = []
+    results = []
     for _ in range(rounds):
         # Half of the maximum rate: each of 64 clients sends a request every 128 / rate seconds.
         # It pauses before the request, and waits for the response.
-        turn_ms = 128_000 / target.press(folder, 64, seconds).rps
-        waits_ms = target.press(folder, 64, settled_s, turn_ms).p50_ms
-        served = target.press(folder, 64, seconds, turn_ms - waits_ms)
-        found.append((served, forward(file, [DIGIT], "float32", seconds, served.rps)[1]))
-    return found
+        turn_ms = 128_000 / target.load(folder, 64, seconds).rps
+        waits_ms = target.load(folder, 64, settled_s, turn_ms).p50_ms
+        served = target.load(folder, 64, seconds, turn_ms - waits_ms)
+        results.append((served, forward(file, [DIGIT], "float32", seconds, served.rps)[1]))
+    return results
 
 
 def measure_slipway(
     file: Path, folder: Path, rounds: int, seconds: float
 ) -> tuple[Loads, list[Halves], float]:
-    """Return what we reach, what is seen at half load, and how long a start took."""
+    """Return the loads of Slipway, those at half throughput, and the seconds of a start."""
     with serve_slipway(file, "mlp", GENEROUS) as (_, target, took):
-        (found,) = measure([target], folder, rounds, seconds)
-        return found, at_half_load(target, file, folder, rounds, seconds), took
+        (loads,) = measure([target], folder, rounds, seconds)
+        return loads, at_half_throughput(target, file, folder, rounds, seconds), took
 
 
 def rerun_best_peers(
     pairs: dict[str, Pair], file: Path, folder: Path, rounds: int, seconds: float
 ) -> list[Halves]:
-    """Start the best peers and ours once more; also what is seen at half load of each start."""
+    """Measure the best peers with another start. Returns our loads at half throughput."""
     best = {number: set(best_peers(pairs, number)) for number in CONCURRENCY}
-    half: list[Halves] = []
+    half_loads: list[Halves] = []
     for name in sorted(set.union(*best.values())):
-        numbers = [number for number in CONCURRENCY if name in best[number]]
+        concurrencies = [number for number in CONCURRENCY if name in best[number]]
         with (
             peer_server(name, folder, file) as (target, _),
             serve_slipway(file, "mlp", GENEROUS) as (_, own, _),
         ):
-            pairs[name].add(Pair(*measure([own, target], folder, rounds, seconds, numbers)))
-            half += at_half_load(own, file, folder, rounds, seconds) if 64 in numbers else []
-    return half
+            pairs[name].add(Pair(*measure([own, target], folder, rounds, seconds, concurrencies)))
+            if 64 in concurrencies:
+                half_loads += at_half_throughput(own, file, folder, rounds, seconds)
+    return half_loads
 
 
-def latency_cases(half: list[Halves], alone: list[Load], file: Path) -> Cases:
-    """What gateway and replica add to the forward pass, at half load and for who is alone."""
+def latency_cases(half_loads: list[Halves], alone: list[Load], file: Path) -> Cases:
+    """Return the latency that gateway and replica add, at half throughput and for one client."""
     cases: Cases = {}
     for label, figure, bound in (("p50", p50_ms, 1.0), ("p99", p99_ms, 3.0)):
-        added = [figure(served) - figure(bare) for served, bare in half]
-        cases[f"added_latency_{label}_ms"] = case(added, [bound] * len(added), BESIDE_BOUND)
-        served, bare = ([figure(loads[side]) for loads in half] for side in (0, 1))
+        added = [figure(served) - figure(bare) for served, bare in half_loads]
+        cases[f"added_latency_{label}_ms"] = case(added, [bound] * len(added), VERSUS_BOUND)
+        served, bare = ([figure(loads[side]) for loads in half_loads] for side in (0, 1))
         cases[f"half_load_{label}_vs_bare_model"] = case(served, bare, "ms")
     mean_ms, _ = forward(file, [DIGIT], "float32", 3.0)
     added = [load.p50_ms - mean_ms for load in alone]
-    cases["added_latency_alone_p50_ms"] = case(added, [1.0] * len(added), BESIDE_BOUND)
+    cases["added_latency_alone_p50_ms"] = case(added, [1.0] * len(added), VERSUS_BOUND)
     return cases
 
 
-def run(arguments: argparse.Namespace, folder: Path, say: Callable[[str], None]) -> Cases:
-    """Measure everything."""
+def run(arguments: argparse.Namespace, folder: Path, report: Callable[[str], None]) -> Cases:
+    """Run all measurements and return the cases."""
     models = build_models(folder)
     file = models["mlp"]
     started: dict[str, list[float]] = {"ours": []}
     pairs: dict[str, Pair] = {}
-    mine: Loads = {number: [] for number in CONCURRENCY}
-    half: list[Halves] = []
+    own_loads: Loads = {number: [] for number in CONCURRENCY}
+    half_loads: list[Halves] = []
     names = [name for name in arguments.peers.split(",") if name]
     if "mlflow" in names:
         save_mlflow(folder, file)
     for name in ["", *names, ""]:
         if not name:
-            found, paused, took = measure_slipway(file, folder, arguments.rounds, arguments.seconds)
+            measured, paused, took = measure_slipway(
+                file, folder, arguments.rounds, arguments.seconds
+            )
             started["ours"].append(took)
-            half += paused
-            for number, loads in found.items():
-                mine[number] += loads
-            say(f"ours: {middles(found)}, at half load: {paused}")
+            half_loads += paused
+            for number, loads in measured.items():
+                own_loads[number] += loads
+            report(f"ours: {middles(measured)}, at half load: {paused}")
             continue
         try:
             with (
@@ -437,16 +444,16 @@ def run(arguments: argparse.Namespace, folder: Path, say: Callable[[str], None])
                 started["ours"].append(took_ours)
                 pair = Pair(*measure([own, target], folder, arguments.rounds, arguments.seconds))
                 pairs[name] = pair
-                say(f"{name}: {middles(pair.peer)}, ours: {middles(pair.ours)}")
+                report(f"{name}: {middles(pair.peer)}, ours: {middles(pair.ours)}")
         except (RuntimeError, subprocess.CalledProcessError) as error:
-            say(f"{name}: not measured: {error}")
+            report(f"{name}: not measured: {error}")
     for start in range(1, arguments.starts if pairs else 1):
         try:
-            half += rerun_best_peers(pairs, file, folder, arguments.rounds, arguments.seconds)
+            half_loads += rerun_best_peers(pairs, file, folder, arguments.rounds, arguments.seconds)
         except (RuntimeError, subprocess.CalledProcessError) as error:
-            say(f"start {start + 1} of the best: not measured: {error}")
+            report(f"start {start + 1} of the best peers: not measured: {error}")
     cases = comparison_cases(pairs, started)
-    cases |= latency_cases(half, mine[1], file)
+    cases |= latency_cases(half_loads, own_loads[1], file)
     cases |= batching_cases(file, folder, arguments.seconds)
     cases |= overload_cases(file, folder, arguments.seconds)
     if not arguments.no_encoder:
@@ -468,13 +475,13 @@ def main() -> None:
     parser.add_argument("--no-creation", action="store_true")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="bench-serving-") as name:
-        cases = run(arguments, Path(name), lambda said: print(said, file=sys.stderr, flush=True))
+        cases = run(arguments, Path(name), lambda text: print(text, file=sys.stderr, flush=True))
     if arguments.json:
         print(json.dumps({"bench": "serving", "cases": cases}))
         return
-    for label, found in cases.items():
-        print(f"{label:40} {found['ours']:>12} {found['peer']:>12} {found['ratio']!s:>8}", end="")
-        print(f"  {found['unit']}")
+    for label, figures in cases.items():
+        sides = f"{figures['ours']:>12} {figures['peer']:>12}"
+        print(f"{label:40} {sides} {figures['ratio']!s:>8}  {figures['unit']}")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""From the click to the first good prediction, beside `mlflow models serve` with the same model.
+"""From creating an endpoint to the first prediction, compared with `mlflow models serve`.
 
-Ours is all of Slipway: an endpoint is created over the API, its replica queued, placed, started by
-the agent of the node, the model of 10 MB fetched and checked, its golden predictions compared,
-gateways told; then a prediction comes back through the gateway. Cold is the first endpoint after
-the start of the platform; warm one more, once the node holds a process that has imported what
-models need.
+Both serve the same model. Slipway runs completely: an endpoint is created over the API, its replica
+is queued, placed and started by the agent of the node, the model of 10 MB is fetched and verified,
+golden predictions are compared, the gateways are notified, and a prediction returns through the
+gateway. Cold is the first endpoint after the start of the platform. Warm is a later one, when the
+node has a warm process with the packages of models imported.
 """
 
 import json
@@ -28,7 +28,7 @@ WARM_WITHIN_S = 120.0
 
 
 def creation_cases(folder: Path, *, rounds: int) -> dict[str, dict[str, Any]]:
-    """Return the medians of both sides; rounds are interleaved."""
+    """Return the medians of both sides, over interleaved rounds."""
     with running_endpoints(folder / "slipway") as endpoints:
         version = endpoints.register(2, golden=2, size_bytes=MODEL_BYTES)
         model = endpoints.write("peer", {"factor": 2, "refuses_above": None})
@@ -43,47 +43,49 @@ def creation_cases(folder: Path, *, rounds: int) -> dict[str, dict[str, Any]]:
         endpoints.call("DELETE", "endpoints/cold")
         # Replicas survive a stop of the platform by design, so wait until these have ended.
         wait_for(lambda: _all_ended(endpoints), "end of all replicas", within_s=WITHIN_S)
-    theirs = statistics.median(peer)
+    peer_s = statistics.median(peer)
     return {
-        "create_to_first_prediction_vs_mlflow": _case(statistics.median(warm), theirs),
-        "create_to_first_prediction_cold_vs_mlflow": _case(cold, theirs),
+        "create_to_first_prediction_vs_mlflow": _case(statistics.median(warm), peer_s),
+        "create_to_first_prediction_cold_vs_mlflow": _case(cold, peer_s),
     }
 
 
-def _case(mine: float, peer: float) -> dict[str, Any]:
+def _case(ours: float, peer: float) -> dict[str, Any]:
     return {
-        "ours": round(mine, 3),
+        "ours": round(ours, 3),
         "peer": round(peer, 3),
-        "ratio": round(mine / peer, 3),
+        "ratio": round(ours / peer, 3),
         "unit": "s",
     }
 
 
 def _create(endpoints: Endpoints, name: str, version: int) -> float:
-    began = time.perf_counter()
+    started = time.perf_counter()
     endpoints.create(name, version)
     endpoints.until(name, 2, within_s=WITHIN_S)
-    return time.perf_counter() - began
+    return time.perf_counter() - started
 
 
 def _all_ended(endpoints: Endpoints) -> bool:
-    return all(one["ended_at"] for one in endpoints.call("GET", "workloads?limit=200")["items"])
+    return all(
+        workload["ended_at"] for workload in endpoints.call("GET", "workloads?limit=200")["items"]
+    )
 
 
 def _is_warm(endpoints: Endpoints) -> bool:
-    """Whether the agent of the node has told that the process replicas are forked from is ready."""
+    """Return whether the agent has reported that the warm process of replicas is ready."""
     return "a serving process is warm" in endpoints.running.log()
 
 
 def _time_mlflow_start(model: Path, folder: Path) -> float:
-    """Return the seconds from starting MLflow's model server to its first good answer."""
+    """Return the seconds from starting MLflow's model server to its first prediction."""
     (port,) = free_ports(1)
     command = [sys.executable, "-m", "mlflow", "models", "serve", "-m", str(model)]
     # MLflow starts `uvicorn` by its name. The program is beside the interpreter.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    place = folder / "mlflow-creation.log"
-    with place.open("wb") as log:
-        began = time.perf_counter()
+    log_file = folder / "mlflow-creation.log"
+    with log_file.open("wb") as log:
+        started = time.perf_counter()
         child = subprocess.Popen(
             [*command, "-p", str(port), "-h", "127.0.0.1", "--env-manager", "local"],
             stdout=log,
@@ -92,8 +94,10 @@ def _time_mlflow_start(model: Path, folder: Path) -> float:
             env=os.environ | {"PATH": path},
         )
         try:
-            wait_for(lambda: _is_ready(port, child, place), "answer of MLflow", within_s=WITHIN_S)
-            return time.perf_counter() - began
+            wait_for(
+                lambda: _is_ready(port, child, log_file), "response of MLflow", within_s=WITHIN_S
+            )
+            return time.perf_counter() - started
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)
@@ -109,7 +113,7 @@ def _is_ready(port: int, child: subprocess.Popen[bytes], log: Path) -> bool:
         {"Content-Type": "application/json"},
     )
     try:
-        with urllib.request.urlopen(request, timeout=5) as answer:  # noqa: S310
-            return bool(answer.status == 200)
+        with urllib.request.urlopen(request, timeout=5) as response:  # noqa: S310
+            return bool(response.status == 200)
     except OSError:
         return False

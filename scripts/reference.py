@@ -2,8 +2,7 @@
 
     make docs
 
-The pages go to docs/reference/, which git ignores: they say nothing that the code of this very
-checkout does not say, so a stored copy could only be wrong.
+The pages go to docs/reference/, which git ignores, because a committed copy would get out of date.
 """
 
 import inspect
@@ -36,12 +35,12 @@ from slipway.cli.main import app  # noqa: E402
 FOLDER = ROOT / "docs" / "reference"
 _NOTE = "Written by `make docs` from the code of this checkout."
 # Prefixes of modules, which readers of a signature do not need.
-_HOME = re.compile(r"\b(?:[a-z_]+\.)+(?=[A-Z])")
+_MODULE_PREFIX = re.compile(r"\b(?:[a-z_]+\.)+(?=[A-Z])")
 _VERBS = ("get", "post", "put", "patch", "delete")
 
 
 def commands() -> Iterator[tuple[str, Any]]:
-    """Yield every command with its full name, those of nouns included."""
+    """Yield every command with its full name, including subcommands."""
     yield from _below("slipway", typer.main.get_command(app))
 
 
@@ -55,17 +54,21 @@ def _below(name: str, command: Any) -> Iterator[tuple[str, Any]]:
 
 
 def cli_page() -> str:
-    """Return the page of the command line."""
-    parts = ["# The command line", _NOTE, "What all commands share stands in [cli.md](../cli.md)."]
+    """Return the page about the command line."""
+    parts = ["# The command line", _NOTE, "What all commands have in common: [cli.md](../cli.md)."]
     for name, command in commands():
         rows = []
-        for one in command.params:
-            if one.name == "help" or getattr(one, "hidden", False):
+        for parameter in command.params:
+            if parameter.name == "help" or getattr(parameter, "hidden", False):
                 continue
-            is_option = one.param_type_name == "option"
-            shown = ", ".join([*one.opts, *one.secondary_opts]) if is_option else one.name.upper()
-            needed = " Required." if is_option and one.required else ""
-            rows.append(f"| `{shown}` | {_cell(getattr(one, 'help', '') or '')}{needed} |")
+            is_option = parameter.param_type_name == "option"
+            shown = (
+                ", ".join([*parameter.opts, *parameter.secondary_opts])
+                if is_option
+                else parameter.name.upper()
+            )
+            needed = " Required." if is_option and parameter.required else ""
+            rows.append(f"| `{shown}` | {_cell(getattr(parameter, 'help', '') or '')}{needed} |")
         parts += [f"## {name}", command.help or ""]
         if rows:
             parts.append("\n".join(["| | |", "|---|---|", *rows]))
@@ -75,8 +78,8 @@ def cli_page() -> str:
 
 
 def sdk_page() -> str:
-    """Return the page of the SDK."""
-    parts = ["# The SDK", _NOTE, "What it is for stands in [sdk.md](../sdk.md)."]
+    """Return the page about the SDK."""
+    parts = ["# The SDK", _NOTE, "Introduction: [sdk.md](../sdk.md)."]
     for name in slipway.__all__:
         if name not in ("__version__", "errors"):
             parts += _describe(f"slipway.{name}", getattr(slipway, name))
@@ -108,18 +111,18 @@ def _describe(name: str, thing: Any) -> list[str]:
 
 
 def _signature(name: str, function: Any) -> str:
-    told = str(inspect.signature(function)).replace("(self, ", "(").replace("(self)", "()")
-    told = _HOME.sub("", told)
-    return f"```python\n{name}{told}\n```"
+    signature = str(inspect.signature(function)).replace("(self, ", "(").replace("(self)", "()")
+    signature = _MODULE_PREFIX.sub("", signature)
+    return f"```python\n{name}{signature}\n```"
 
 
 def rest_page() -> str:
-    """Return the page of the REST API."""
+    """Return the page about the REST API."""
     schema = api.get_openapi_schema()
     parts = [
         "# The REST API",
         _NOTE,
-        "A running portal shows it at `/api/v1/docs`, and hands it out as `/api/v1/openapi.json`.",
+        "A running portal shows it at `/api/v1/docs` and serves it as `/api/v1/openapi.json`.",
     ]
     for path, verbs in schema["paths"].items():
         for verb in _VERBS:
@@ -130,8 +133,8 @@ def rest_page() -> str:
             parts += [f"### {name}", _cell(body.get("description", "")), f"{_type(body)}."]
             continue
         rows = [
-            f"| `{field}` | {_type(told)} | {_cell(told.get('description', ''))} |"
-            for field, told in body["properties"].items()
+            f"| `{field}` | {_type(property_)} | {_cell(property_.get('description', ''))} |"
+            for field, property_ in body["properties"].items()
         ]
         parts += [
             f"### {name}",
@@ -141,21 +144,24 @@ def rest_page() -> str:
     return _page(parts)
 
 
-def _operation(verb: str, path: str, told: Any) -> list[str]:
-    parts = [f"## {verb.upper()} {path}", told.get("description", told.get("summary", ""))]
+def _operation(verb: str, path: str, operation: Any) -> list[str]:
+    parts = [
+        f"## {verb.upper()} {path}",
+        operation.get("description", operation.get("summary", "")),
+    ]
     rows = [
-        f"| `{one['name']}` | {one['in']} | {_type(one['schema'])} "
-        f"| {_cell(one.get('description', ''))} |"
-        for one in told.get("parameters", [])
-        if one["in"] != "path"
+        f"| `{parameter['name']}` | {parameter['in']} | {_type(parameter['schema'])} "
+        f"| {_cell(parameter.get('description', ''))} |"
+        for parameter in operation.get("parameters", [])
+        if parameter["in"] != "path"
     ]
     if rows:
         parts.append("\n".join(["| parameter | in | type | |", "|---|---|---|---|", *rows]))
-    for kind, content in told.get("requestBody", {}).get("content", {}).items():
-        parts.append(f"Takes {_type(content.get('schema', {}))} as `{kind}`.")
-    for status, answer in told.get("responses", {}).items():
-        for content in answer.get("content", {}).values() if str(status).isdigit() else ():
-            parts += [f"Answers {status} with {_type(content.get('schema', {}))}."]
+    for kind, content in operation.get("requestBody", {}).get("content", {}).items():
+        parts.append(f"Request body: {_type(content.get('schema', {}))} as `{kind}`.")
+    for status, response in operation.get("responses", {}).items():
+        for content in response.get("content", {}).values() if str(status).isdigit() else ():
+            parts += [f"Response {status}: {_type(content.get('schema', {}))}."]
     return parts
 
 
@@ -164,16 +170,16 @@ def _type(schema: Any) -> str:
         name = schema["$ref"].rpartition("/")[2]
         return f"[{name}](#{name.lower()})"
     if "anyOf" in schema:
-        return " or ".join(_type(one) for one in schema["anyOf"])
+        return " or ".join(_type(option) for option in schema["anyOf"])
     if "enum" in schema:
-        return ", ".join(f"`{one}`" for one in schema["enum"])
+        return ", ".join(f"`{option}`" for option in schema["enum"])
     if schema.get("type") == "array":
         return f"list of {_type(schema.get('items', {}))}"
     return str(schema.get("type", "any"))
 
 
 def settings_page() -> str:
-    """Return the page of the settings."""
+    """Return the page about the settings."""
     rows = []
     for name, field in Env.model_fields.items():
         variable = variable_of(name)
@@ -183,7 +189,7 @@ def settings_page() -> str:
         [
             "# Settings",
             _NOTE,
-            "`manage.py settings --explain` shows them with the values in force.",
+            "`manage.py settings --explain` shows them with their current values.",
             "\n".join(["| variable | meaning | example |", "|---|---|---|", *rows]),
         ]
     )

@@ -1,10 +1,10 @@
-"""Take pictures of every page with a real Chromium, at 1280 and 390 px, in light and dark.
+"""Take screenshots of every page with a real Chromium, at 1280 and 390 px, in light and dark.
 
     make screenshots
 
-Starts a Slipway of its own over sample people, projects and jobs. The pictures go to
-`.cache/screenshots`, for whoever changes a page; those of the README are taken by
-`scripts/readme_pictures.py`.
+Starts a temporary Slipway with sample users, projects and jobs. The screenshots go to
+`.cache/screenshots`, to review changes of pages. `scripts/readme_pictures.py` takes those of the
+README.
 """
 
 import io
@@ -25,7 +25,7 @@ from tests.portals import RunningPortal, running_slipway  # noqa: E402
 from tests.processes import wait_for  # noqa: E402
 
 PASSWORD = "correct-horse-battery"  # noqa: S105  (of sample users in a temporary folder)
-SETTLES_MS = 400  # until the page has loaded its data
+SETTLE_MS = 400  # until the page has loaded its data
 SIZES = {"wide": (1280, 860), "phone": (390, 844)}
 SMALL = {
     "name": "CPU tiny",
@@ -72,7 +72,7 @@ PAGES = {
 
 
 def fill(portal: RunningPortal) -> None:
-    """Make what the pictures show, through the REST API as root and alice."""
+    """Create the sample data through the REST API, as root and alice."""
     with portal.client("root") as root, portal.client("alice") as alice:
         root.post("/teams", json={"name": "Research"}).raise_for_status()
         for name, team in (
@@ -82,13 +82,13 @@ def fill(portal: RunningPortal) -> None:
             body = {"name": name, "description": f"{name}: data, runs and endpoints.", "team": team}
             root.post("/projects", json=body).raise_for_status()
         for role, email in (("contributor", "alice"), ("viewer", "bob"), ("maintainer", "ada")):
-            answer = root.post(
+            response = root.post(
                 "/projects/churn-model/invitations",
                 json={"email": f"{email}@example.org", "role": role},
             )
-            answer.raise_for_status()
+            response.raise_for_status()
             if email == "alice":
-                token = str(answer.json()["link"]).rpartition("/")[2]
+                token = str(response.json()["link"]).rpartition("/")[2]
                 alice.post("/invitations/accept", json={"token": token}).raise_for_status()
         for secret in ("WAREHOUSE_PASSWORD", "S3_KEY"):
             root.put(f"/projects/churn-model/secrets/{secret}", json={"value": "x"})
@@ -99,9 +99,9 @@ import argparse, time
 parser = argparse.ArgumentParser()
 parser.add_argument("--lr", type=float, default=0.1)
 parser.add_argument("--epochs", type=int, default=3)
-given = parser.parse_args()
-for epoch in range(given.epochs):
-    loss = 2 / (1 + given.lr * epoch * 10)
+arguments = parser.parse_args()
+for epoch in range(arguments.epochs):
+    loss = 2 / (1 + arguments.lr * epoch * 10)
     print(f"epoch \\x1b[36m{epoch:3d}\\x1b[0m  loss \\x1b[32m{loss:.4f}\\x1b[0m", flush=True)
     time.sleep(0.4)
 """
@@ -114,29 +114,29 @@ GIT = {
 
 
 def run_jobs(portal: RunningPortal) -> str:
-    """Submit a job that ends, one that runs on and two that wait; returns the one that runs."""
+    """Submit a job that ends, one that keeps running and two that wait. Return the running one."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         member = tarfile.TarInfo("train.py")
         member.size = len(SCRIPT.encode())
         archive.addfile(member, io.BytesIO(SCRIPT.encode()))
     with portal.client("root") as root:
-        sent = root.post(
+        snapshot = root.post(
             "/projects/churn-model/snapshots",
             content=buffer.getvalue(),
             headers={"Content-Type": "application/octet-stream"},
         )
 
         def submit(name: str, tier: str, epochs: int) -> str:
-            facts = {"script": "train.py", "snapshot": sent.json()["digest"], "git": GIT}
+            body = {"script": "train.py", "snapshot": snapshot.json()["digest"], "git": GIT}
             params = {"lr": "0.2", "epochs": str(epochs)}
-            facts |= {"name": name, "tier": tier, "params": params}
-            made = root.post("/projects/churn-model/jobs", json=facts)
-            return str(made.raise_for_status().json()["workload"]["id"])
+            body |= {"name": name, "tier": tier, "params": params}
+            response = root.post("/projects/churn-model/jobs", json=body)
+            return str(response.raise_for_status().json()["workload"]["id"])
 
         def state_of(job: str) -> str:
-            shown = root.get(f"/projects/churn-model/jobs/{job}").json()
-            return str(shown["workload"]["state"])
+            details = root.get(f"/projects/churn-model/jobs/{job}").json()
+            return str(details["workload"]["state"])
 
         first = submit("baseline", "cpu-small", 2)
         wait_for(lambda: state_of(first) == "succeeded", "end of the first job", within_s=90)
@@ -148,16 +148,16 @@ def run_jobs(portal: RunningPortal) -> str:
 
 
 def serve(portal: RunningPortal) -> None:
-    """Serve a model in the project Vision, ask it for a while, and begin a canary of another."""
+    """Serve a model in the project Vision under traffic, and start a canary of another version."""
     vision = Endpoints(portal)
     with portal.client("root") as root:  # so that replicas leave a CPU for jobs
         root.post("/tiers", json=SMALL).raise_for_status()
     vision.create("doubling", vision.register(2, golden=2), tier="cpu-tiny")
     vision.until("doubling", 2, within_s=120)
     with Load(vision, "doubling", clients=1) as load:
-        wait_for(lambda: load.statuses[200] > 2000, "answers", within_s=90)
+        wait_for(lambda: load.statuses[200] > 2000, "responses", within_s=90)
         vision.promote("doubling", vision.register(3, golden=3), kind="canary", bake_s=3600)
-        wait_for(lambda: 3.0 in load.factors, "an answer of the canary", within_s=120)
+        wait_for(lambda: 3.0 in load.factors, "a response of the canary", within_s=120)
 
 
 def sign_in(page: Page, url: str) -> None:
@@ -170,7 +170,7 @@ def sign_in(page: Page, url: str) -> None:
 
 
 def take_screenshots(browser: Browser, url: str, folder: Path, job: str) -> int:
-    """Take every picture; returns how many."""
+    """Take every screenshot and return their number."""
     taken = 0
     for size, (width, height) in SIZES.items():
         for theme in ("light", "dark"):
@@ -184,7 +184,7 @@ def take_screenshots(browser: Browser, url: str, folder: Path, job: str) -> int:
             sign_in(page, url)
             for name, path in PAGES.items():
                 page.goto(url + path.format(job=job))
-                page.wait_for_timeout(SETTLES_MS)
+                page.wait_for_timeout(SETTLE_MS)
                 page.screenshot(path=folder / f"{name}-{size}-{theme}.png")
                 taken += 1
             context.close()
@@ -192,7 +192,7 @@ def take_screenshots(browser: Browser, url: str, folder: Path, job: str) -> int:
 
 
 def main() -> None:
-    """Take the pictures and copy those that the documentation shows."""
+    """Start Slipway with sample data and take every screenshot."""
     folder = ROOT / ".cache" / "screenshots"
     folder.mkdir(parents=True, exist_ok=True)
     with (
@@ -208,7 +208,7 @@ def main() -> None:
         browser.close()
         portal.program.signal(signal.SIGINT)
         portal.program.wait(120)
-    sys.stdout.write(f"{taken} pictures in {folder.relative_to(ROOT)}\n")
+    sys.stdout.write(f"{taken} screenshots in {folder.relative_to(ROOT)}\n")
 
 
 if __name__ == "__main__":

@@ -15,6 +15,6 @@ class Row(BaseModel):
 
 
 @app.post("/predict")
-async def answer(row: Row):
-    """Predict one row; the model is faster than a thread."""
+async def predict_row(row: Row):
+    """Predict one row in the event loop, because the model is faster than a thread switch."""
     return {"p": predict([row.x])[0].tolist()}

@@ -17,7 +17,7 @@ class Api(litserve.LitAPI):
         return np.asarray(request["x"], dtype=DTYPE)
 
     def batch(self, inputs):
-        """Stack what waits."""
+        """Stack the waiting rows."""
         return np.stack(inputs)
 
     def predict(self, x):
@@ -25,7 +25,7 @@ class Api(litserve.LitAPI):
         return self.predict_rows(x if x.ndim == 2 else x[None])
 
     def unbatch(self, output):
-        """Cut it."""
+        """Split a batch into rows."""
         return list(output)
 
     def encode_response(self, output):

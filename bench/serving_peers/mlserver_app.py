@@ -17,5 +17,5 @@ class Predictor(MLModel):
     async def predict(self, payload):
         """Predict a batch."""
         rows = NumpyCodec.decode_input(payload.inputs[0])
-        found = NumpyCodec.encode_output("p", self.predict_rows(rows))
-        return InferenceResponse(model_name=self.name, outputs=[found])
+        output = NumpyCodec.encode_output("p", self.predict_rows(rows))
+        return InferenceResponse(model_name=self.name, outputs=[output])

@@ -1,4 +1,4 @@
-"""The model every peer serves: TorchScript, on one thread, as the peers' own docs load it."""
+"""The TorchScript model that every peer serves, on one thread, loaded as in the peers' docs."""
 
 import os
 
@@ -12,7 +12,7 @@ PORT = int(os.environ["BENCH_PORT"])
 
 
 def load():
-    """Return a function from rows to rows."""
+    """Load the model and return its prediction function, from rows to rows."""
     torch.set_num_threads(1)
     module = torch.jit.load(os.environ["BENCH_FILE"]).eval()
 

@@ -1,4 +1,4 @@
-"""The modules that are served, and what they are asked."""
+"""The models of the benchmark and their inputs."""
 
 from pathlib import Path
 
@@ -34,10 +34,10 @@ def build_models(folder: Path) -> dict[str, Path]:
     words = torch.randint(0, 30_522, (2, 64))
     with torch.inference_mode():
         traced = torch.jit.trace(encoder, words, check_trace=False)  # type: ignore[no-untyped-call]
-    found = {"mlp": folder / "mlp.pt", "encoder": folder / "encoder.pt"}
-    torch.jit.save(torch.jit.script(net), str(found["mlp"]))
-    torch.jit.save(traced, str(found["encoder"]))
-    return found
+    files = {"mlp": folder / "mlp.pt", "encoder": folder / "encoder.pt"}
+    torch.jit.save(torch.jit.script(net), str(files["mlp"]))
+    torch.jit.save(traced, str(files["encoder"]))
+    return files
 
 
 ROW = [float(number * 7 % 17) for number in range(64)]

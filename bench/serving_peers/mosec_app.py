@@ -22,7 +22,9 @@ class Predictor(Worker):
 
     def forward(self, data):
         """Predict a batch."""
-        return [{"p": row.tolist()} for row in self.predict_rows([one["x"] for one in data])]
+        return [
+            {"p": row.tolist()} for row in self.predict_rows([request["x"] for request in data])
+        ]
 
 
 if __name__ == "__main__":

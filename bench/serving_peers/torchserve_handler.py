@@ -1,4 +1,4 @@
-"""TorchServe: a handler that takes the rows of a batch together."""
+"""TorchServe: a handler that predicts all rows of a batch at once."""
 
 from model import load
 from ts.torch_handler.base_handler import BaseHandler
@@ -14,5 +14,5 @@ class Handler(BaseHandler):
 
     def handle(self, data, context):
         """Predict a batch."""
-        rows = [one["body"]["x"] for one in data]
+        rows = [request["body"]["x"] for request in data]
         return [{"p": row.tolist()} for row in self.predict_rows(rows)]

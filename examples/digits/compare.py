@@ -1,11 +1,11 @@
-"""Train the digits by DDP, by FSDP and by a parameter server, and compare what came of it.
+"""Train the digits with DDP, FSDP and a parameter server, and compare the results.
 
-python compare.py                  # on a laptop: two ranks that compute, by torchrun
+python compare.py                  # on a laptop: two ranks that compute, with torchrun
 python compare.py --epochs 20
 
-The same script, data, order of batches and seed each time. FSDP is the word `zero3`. A parameter
-server is a rank more, which computes nothing; synchronous, it is plain data parallelism in another
-arrangement, so all three reach the same weights but for rounding in float32.
+Script, data, order of batches and seed are the same each time. FSDP is the strategy `zero3`. A
+parameter server needs one more rank, which computes no gradients. Synchronous, it is equivalent to
+data parallelism, so all three reach the same weights except for rounding in float32.
 """
 
 import argparse
@@ -27,7 +27,7 @@ _ACCURACY = re.compile(r"unseen digits: ([0-9.]+)")
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a training came to."""
+    """The result of a training."""
 
     accuracy: float
     seconds: float
@@ -35,12 +35,12 @@ class Outcome:
 
 
 def train(strategy: str, ranks: int, epochs: int) -> Outcome:
-    """Train in a folder of its own; raises CalledProcessError, whose output says why."""
+    """Train in a temporary folder. Prints the output and raises CalledProcessError if it fails."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command += [f"--nproc-per-node={ranks}", str(SCRIPT)]
     command += [f"--strategy={strategy}", f"--epochs={epochs}"]
     with tempfile.TemporaryDirectory() as folder:
-        began = time.perf_counter()
+        started = time.perf_counter()
         done = subprocess.run(
             command,
             cwd=folder,
@@ -49,7 +49,7 @@ def train(strategy: str, ranks: int, epochs: int) -> Outcome:
             text=True,
             check=False,
         )
-        took = time.perf_counter() - began
+        took = time.perf_counter() - started
         reached = _ACCURACY.search(done.stdout)
         if done.returncode != 0 or reached is None:
             print(done.stdout, file=sys.stderr)
@@ -59,25 +59,25 @@ def train(strategy: str, ranks: int, epochs: int) -> Outcome:
 
 
 def difference(one: Outcome, other: Outcome) -> float:
-    """Return by how much two weights differ at most."""
+    """Return the largest absolute difference of a weight."""
     return max(
         (weight - other.weights[name]).abs().max().item() for name, weight in one.weights.items()
     )
 
 
 def main() -> None:
-    """Print a table."""
+    """Print a table of all strategies."""
     parser = argparse.ArgumentParser(description="Compare strategies on the digits.")
     parser.add_argument("--epochs", type=int, default=10)
     arguments = parser.parse_args()
     first: Outcome | None = None
     print("strategy  ranks  accuracy  seconds  largest difference of a weight", flush=True)
     for strategy, ranks in STRATEGIES.items():
-        found = train(strategy, ranks, arguments.epochs)
-        first = first or found
+        outcome = train(strategy, ranks, arguments.epochs)
+        first = first or outcome
         print(
-            f"{strategy:<8}  {ranks:>5}  {found.accuracy:>8.4f}  {found.seconds:>7.1f}  "
-            f"{difference(found, first):.1e}",
+            f"{strategy:<8}  {ranks:>5}  {outcome.accuracy:>8.4f}  {outcome.seconds:>7.1f}  "
+            f"{difference(outcome, first):.1e}",
             flush=True,
         )
 

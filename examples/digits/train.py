@@ -1,16 +1,16 @@
 """Train a classifier of handwritten digits (scikit-learn's 1,797 real ones) on any number of ranks.
 
 python train.py                                        # alone
-torchrun --nproc-per-node 2 train.py --strategy ddp    # two ranks by hand
-slipway train train.py --procs 2 --strategy ddp        # two ranks by Slipway: from examples/digits
+torchrun --nproc-per-node 2 train.py --strategy ddp    # two ranks with torchrun
+slipway train train.py --procs 2 --strategy ddp        # two ranks on Slipway, from examples/digits
 
-With `--register digits` a job of Slipway registers what it has trained as the next version of the
-model digits, with predictions that every replica has to repeat, its accuracy on the dataset, and
-the unseen digits as the data that later predictions are compared with.
+With `--register digits` a job registers the trained model as the next version of the model digits,
+with golden predictions, its accuracy on the dataset, and the unseen digits as the baseline of
+monitoring.
 
-By Slipway it reads the digits from a version of a dataset where it is given one: see make_csv.py.
-Interrupted, it goes on from its last checkpoint. The trained weights end up in model.pt beside the
-checkpoints.
+On Slipway it reads the digits from a dataset version if it is given one: see make_csv.py. After an
+interruption it resumes from its last checkpoint. It saves the trained weights as model.pt next to
+the checkpoints.
 """
 
 import argparse
@@ -65,53 +65,55 @@ def accuracy(scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
 
 def log(step: int, **metrics: float) -> None:
-    """Log to the run of the job; elsewhere the lines that are printed are enough."""
+    """Log to the run of the job. Outside a job do nothing: the printed lines are enough."""
     if job.current().is_slipway:
         import_module("mlflow").log_metrics(metrics, step=step)
 
 
 def register(name: str, weights: dict[str, Any], unseen: Split, reached: float) -> None:
-    """Register the trained model with an example, predictions to be repeated, and its accuracy.
+    """Register the trained model with an input example, golden predictions, and its accuracy.
 
-    What is registered answers probabilities, from which quality is estimated before labels come.
+    The registered model returns probabilities. Monitoring estimates the quality from them until
+    labels arrive.
     """
-    mlflow, infer = import_module("mlflow"), import_module("mlflow.models").infer_signature
+    mlflow = import_module("mlflow")
+    infer_signature = import_module("mlflow.models").infer_signature
     trained = make_model()
     trained.load_state_dict(weights)
     model = nn.Sequential(trained, nn.Softmax(dim=1)).eval()
     images, labels = unseen[0].numpy(), unseen[1].numpy()
     with torch.no_grad():
-        said = model(unseen[0]).numpy()
-    slipway.track.data(images, name="unseen digits", predictions=said, truth=labels)
-    inputs, outputs = images[:8], said[:8]
+        probabilities = model(unseen[0]).numpy()
+    slipway.track.data(images, name="unseen digits", predictions=probabilities, truth=labels)
+    inputs, outputs = images[:8], probabilities[:8]
     pins = [f"{package}=={version(package)}" for package in ("mlflow", "numpy", "torch")]
     logged = mlflow.pytorch.log_model(
         model,
         name="model",
-        signature=infer(inputs, outputs),
+        signature=infer_signature(inputs, outputs),
         input_example=inputs[:2],  # with one row, the exported model accepts one row only
         pip_requirements=[pin.partition("+")[0] for pin in pins],
     )
-    made = slipway.register(logged, name, golden=(inputs, outputs), absolute_tolerance=1e-4)
-    print(f"registered {name} version {made.version}", flush=True)
+    created = slipway.register(logged, name, golden=(inputs, outputs), absolute_tolerance=1e-4)
+    print(f"registered {name} version {created.version}", flush=True)
     if named := job.current().datasets:
-        registered = slipway.Model(name).version(made.version)
+        registered = slipway.Model(name).version(created.version)
         registered.evaluate({"accuracy": reached}, dataset=named[0])
 
 
 def read_arguments() -> argparse.Namespace:
-    """Return what the command line says."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description="Classify handwritten digits.")
     parser.add_argument("--epochs", type=int, default=20)
-    parser.add_argument("--batch-size", type=int, default=64, help="over all ranks together")
+    parser.add_argument("--batch-size", type=int, default=64, help="total over all ranks")
     parser.add_argument("--lr", type=float, default=2e-3)
-    parser.add_argument("--strategy", help="a word of docs/strategies.md, such as ddp or zero3")
-    parser.add_argument("--register", metavar="MODEL", help="register what is trained, in a job")
+    parser.add_argument("--strategy", help="a strategy of docs/strategies.md, such as ddp or zero3")
+    parser.add_argument("--register", metavar="MODEL", help="register the trained model (in a job)")
     return parser.parse_args()
 
 
 def main() -> None:
-    """Train, and save the model."""
+    """Train and save the model."""
     arguments = read_arguments()
     train, test = read_digits()
     folder = job.current().checkpoint_dir or Path("checkpoints")

@@ -1,12 +1,12 @@
-"""Predict for patients who come in today; say a year later what became of them.
+"""Predict for new patients, and report the true values a year later.
 
 python follow_up.py predict                                           # by model.joblib
 KEY=… python follow_up.py predict http://localhost:8002/v1/diabetes   # by an endpoint
 python follow_up.py label                                             # a year later
 
-`predict` writes predictions.csv. `label` writes labels.csv, which `slipway endpoint monitoring
-label` takes, and compares the two. Patients are told apart by a number of your own, sent along with
-each request, so that whoever labels needs to know nothing of predictions.
+`predict` writes predictions.csv. `label` writes labels.csv, the input of `slipway endpoint
+monitoring label`, and compares the two files. Each request carries an id of your own for the
+patient, so that you can send labels without knowing the ids of predictions.
 """
 
 import argparse
@@ -27,12 +27,12 @@ PREDICTIONS, LABELS = Path("predictions.csv"), Path("labels.csv")
 
 
 def own_id(number: object) -> str:
-    """Return how a patient is called."""
+    """Return the id of a patient in requests and labels."""
     return f"patient-{number}"
 
 
 def by_endpoint(url: str, key: str) -> Predict:
-    """Return what asks an endpoint about one patient."""
+    """Return a function that requests the prediction for one patient from an endpoint."""
 
     def predict(name: str, row: pd.DataFrame) -> float:
         body = {"dataframe_records": row.to_dict("records"), "client_request_id": name}
@@ -41,14 +41,14 @@ def by_endpoint(url: str, key: str) -> Predict:
             json.dumps(body).encode(),
             {"Authorization": f"Bearer {key}", "Content-Type": "application/json"},
         )
-        with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310
-            return float(json.load(answer)["predictions"][0])
+        with urllib.request.urlopen(request, timeout=60) as response:  # noqa: S310
+            return float(json.load(response)["predictions"][0])
 
     return predict
 
 
 def by_file(file: str) -> Predict:
-    """Return what asks the saved model in this process. Load only a file that you have made."""
+    """Return a function that predicts with the saved model. Load only files that you trust."""
     model = joblib.load(file)
     return lambda _, row: float(model.predict(row)[0])
 
@@ -63,25 +63,27 @@ def write(file: Path, values: dict[str, float]) -> None:
 
 
 def read(file: Path) -> dict[str, float]:
-    """Read what `write` wrote."""
+    """Read a file that `write` wrote."""
     with file.open(newline="", encoding="utf-8") as opened:
         return {line["own_id"]: float(line["value"]) for line in csv.DictReader(opened)}
 
 
 def main() -> None:
     """Predict, or label."""
-    parser = argparse.ArgumentParser(description="Predict, and follow up.")
+    parser = argparse.ArgumentParser(description="Predict, and send labels later.")
     parser.add_argument("what", choices=["predict", "label"])
-    parser.add_argument("url", nargs="?", help="the address of an endpoint; its key is in KEY")
+    parser.add_argument("url", nargs="?", help="URL of an endpoint, whose key is in KEY")
     parser.add_argument("--model", default="model.joblib")
-    parser.add_argument("--share", type=float, default=1.0, help="of labels that have come so far")
+    parser.add_argument(
+        "--share", type=float, default=1.0, help="share of the labels that are known so far"
+    )
     arguments = parser.parse_args()
     table, progression = read_patients()[1]
     if arguments.what == "predict":
         url = arguments.url
         predict = by_endpoint(url, os.environ["KEY"]) if url else by_file(arguments.model)
-        asked = {own_id(number): table.loc[[number]] for number in table.index}
-        write(PREDICTIONS, {name: predict(name, row) for name, row in asked.items()})
+        rows = {own_id(number): table.loc[[number]] for number in table.index}
+        write(PREDICTIONS, {name: predict(name, row) for name, row in rows.items()})
         return
     known = progression[: round(len(progression) * arguments.share)]
     labels = {own_id(number): float(value) for number, value in known.items()}

@@ -1,10 +1,11 @@
 """Predict how far diabetes progresses within a year, from ten measurements of a patient.
 
 python train.py                                   # on a laptop: writes model.joblib
-slipway train train.py --watch                    # by Slipway, from examples/tabular
-slipway train train.py --param register=diabetes  # and registers what was trained as a model
+slipway train train.py --watch                    # on Slipway, from examples/tabular
+slipway train train.py --param register=diabetes  # and registers the trained model
 
-The 442 patients come with scikit-learn. Without Slipway it needs scikit-learn and pandas alone.
+The data of 442 patients is part of scikit-learn. Without Slipway the script needs only scikit-learn
+and pandas.
 """
 
 import argparse
@@ -27,7 +28,7 @@ Patients = tuple[pd.DataFrame, pd.Series]
 
 
 def read_patients() -> tuple[Patients, Patients]:
-    """Return measurements and progression a year later: to train with, and of 100 later patients.
+    """Return measurements and progression a year later: a training set, and 100 later patients.
 
     The index is the number of the patient.
     """
@@ -37,9 +38,9 @@ def read_patients() -> tuple[Patients, Patients]:
 
 
 def register(model: Any, name: str, train: Patients) -> None:
-    """Register the model with its training data, which later predictions are compared with."""
+    """Register the model with its training data, the baseline of monitoring."""
     mlflow, slipway = import_module("mlflow"), import_module("slipway")
-    infer: Any = import_module("mlflow.models").infer_signature
+    infer_signature: Any = import_module("mlflow.models").infer_signature
     table, progression = train
     fitted = model.predict(table)
     slipway.track.data(table, name="diabetes", predictions=fitted, truth=progression)
@@ -47,20 +48,20 @@ def register(model: Any, name: str, train: Patients) -> None:
     logged = mlflow.sklearn.log_model(
         model,
         name="model",
-        signature=infer(table, fitted),
+        signature=infer_signature(table, fitted),
         input_example=table[:2],
         pip_requirements=[f"{package}=={version(package)}" for package in packages],
     )
     golden = (table[:GOLDEN_PATIENTS], fitted[:GOLDEN_PATIENTS])
-    made = slipway.register(logged, name, golden=golden, relative_tolerance=1e-6)
-    print(f"registered {name} version {made.version}", flush=True)
+    registered = slipway.register(logged, name, golden=golden, relative_tolerance=1e-6)
+    print(f"registered {name} version {registered.version}", flush=True)
 
 
 def main() -> None:
     """Train, test and save."""
     parser = argparse.ArgumentParser(description="Predict the progression of diabetes.")
     parser.add_argument("--out", default="model.joblib", help="the file of the trained model")
-    parser.add_argument("--register", metavar="MODEL", help="register what is trained, in Slipway")
+    parser.add_argument("--register", metavar="MODEL", help="register the trained model in Slipway")
     arguments = parser.parse_args()
     train, later = read_patients()
     model = make_pipeline(StandardScaler(), RidgeCV([0.1, 1.0, 10.0, 100.0]))

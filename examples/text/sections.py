@@ -1,7 +1,7 @@
-"""Short texts about Python's own library, each with its section, and a network that tells which.
+"""Short texts about Python's standard library, and a network that predicts their section.
 
 The texts are docstrings of the standard library, read from its source, and passages of the language
-reference that `help()` shows. Both come with Python; nothing is downloaded.
+reference that `help()` shows. Both are part of Python, so nothing is downloaded.
 """
 
 import ast
@@ -52,16 +52,16 @@ def words_of(text: str) -> list[str]:
 
 
 def read_texts() -> tuple[list[Text], list[Text]]:
-    """Return the texts to train with and, a fifth of all, those to test with."""
-    found = []
+    """Return the training texts, and a fifth of all texts for testing."""
+    texts = []
     for section, packages in SECTIONS.items():
         passages = _docstrings(packages) if packages else _passages()
-        kept = sorted({one for one in passages if len(words_of(one)) >= FEWEST_WORDS})
-        random.Random(0).shuffle(kept)  # noqa: S311  (a split, no secret)
-        found += [Text(one, section) for one in kept[:MOST_OF_A_SECTION]]
-    random.Random(1).shuffle(found)  # noqa: S311
-    held = len(found) // 5
-    return found[held:], found[:held]
+        chosen = sorted({passage for passage in passages if len(words_of(passage)) >= FEWEST_WORDS})
+        random.Random(0).shuffle(chosen)  # noqa: S311  (a split, no secret)
+        texts += [Text(passage, section) for passage in chosen[:MOST_OF_A_SECTION]]
+    random.Random(1).shuffle(texts)  # noqa: S311
+    test_size = len(texts) // 5
+    return texts[test_size:], texts[:test_size]
 
 
 def _docstrings(packages: Sequence[str]) -> Iterator[str]:
@@ -82,12 +82,12 @@ def _passages() -> Iterator[str]:
 
 
 class Network(nn.Module):
-    """A transformer encoder over words, the mean of what it makes of them, and one score each."""
+    """A transformer encoder over words, mean pooling, and one score per section."""
 
     def __init__(self, known_words: int, *, width: int = 64, layers: int = 2) -> None:
         super().__init__()
         self.words = nn.Embedding(known_words, width, padding_idx=0)
-        self.places = nn.Embedding(MOST_WORDS, width)
+        self.positions = nn.Embedding(MOST_WORDS, width)
         layer = nn.TransformerEncoderLayer(
             width, 4, 2 * width, dropout=0.2, batch_first=True, norm_first=True
         )
@@ -95,53 +95,58 @@ class Network(nn.Module):
         self.scores = nn.Linear(width, len(NAMES))
 
     def forward(self, words: torch.Tensor) -> torch.Tensor:
-        """Return the scores of a batch of texts, given as numbers of words, 0 where none is."""
-        is_none = words == 0
-        places = torch.arange(words.shape[1], device=words.device)
-        seen = self.encoder(self.words(words) + self.places(places), src_key_padding_mask=is_none)
-        kept = (~is_none).unsqueeze(2)
-        mean: torch.Tensor = (seen * kept).sum(1) / kept.sum(1)
-        scored: torch.Tensor = self.scores(mean)
-        return scored
+        """Return the scores of a batch of texts, given as word ids padded with 0."""
+        is_padding = words == 0
+        positions = torch.arange(words.shape[1], device=words.device)
+        encoded = self.encoder(
+            self.words(words) + self.positions(positions), src_key_padding_mask=is_padding
+        )
+        mask = (~is_padding).unsqueeze(2)
+        mean: torch.Tensor = (encoded * mask).sum(1) / mask.sum(1)
+        scores: torch.Tensor = self.scores(mean)
+        return scores
 
 
 class Sections:
-    """A network with the words it knows: what is saved, loaded and asked."""
+    """A text classifier: a network with its vocabulary."""
 
     def __init__(self, known: Sequence[str], network: Network | None = None) -> None:
         self.known = list(known)
-        self._numbers = {word: number for number, word in enumerate(self.known, start=2)}
+        self._ids = {word: number for number, word in enumerate(self.known, start=2)}
         self.network = network or Network(len(self.known) + 2)
 
     @classmethod
     def of(cls, texts: Sequence[Text]) -> Self:
-        """Return an untrained one that knows the words which occur twice or more in texts."""
-        counted = Counter(word for one in texts for word in words_of(one.text))
-        often = [word for word, count in counted.most_common(MOST_KNOWN_WORDS) if count > 1]
-        return cls(often)
+        """Return an untrained classifier that knows the words that occur at least twice."""
+        counts = Counter(word for text in texts for word in words_of(text.text))
+        frequent = [word for word, count in counts.most_common(MOST_KNOWN_WORDS) if count > 1]
+        return cls(frequent)
 
     @classmethod
     def load(cls, file: str | Path) -> Self:
-        """Read what `save` wrote. No code in the file is run."""
+        """Read a file that `save` wrote. No code in the file is run."""
         saved = torch.load(file, weights_only=True)
-        found = cls(saved["known"])
-        found.network.load_state_dict(saved["weights"])
-        return found
+        sections = cls(saved["known"])
+        sections.network.load_state_dict(saved["weights"])
+        return sections
 
     def save(self, file: str | Path) -> None:
-        """Write the words and the weights."""
+        """Write the vocabulary and the weights."""
         torch.save({"known": self.known, "weights": self.network.state_dict()}, file)
 
-    def numbers_of(self, texts: Sequence[str]) -> torch.Tensor:
-        """Return texts as numbers of words: 0 where there is none, 1 where it is not known."""
-        read = [[self._numbers.get(word, 1) for word in words_of(text)] for text in texts]
-        length = min(MOST_WORDS, max((len(one) for one in read), default=0)) or 1
+    def ids_of(self, texts: Sequence[str]) -> torch.Tensor:
+        """Return texts as word ids: 0 for padding, 1 for unknown words."""
+        rows = [[self._ids.get(word, 1) for word in words_of(text)] for text in texts]
+        length = min(MOST_WORDS, max((len(row) for row in rows), default=0)) or 1
         # A text without words becomes one unknown word, so that its mean has a divisor.
-        return torch.tensor([((one or [1]) + [0] * length)[:length] for one in read])
+        return torch.tensor([((row or [1]) + [0] * length)[:length] for row in rows])
 
-    def tell(self, texts: Sequence[str]) -> list[tuple[str, float]]:
-        """Return the section of each text and how sure that is, from 0 to 1."""
+    def predict(self, texts: Sequence[str]) -> list[tuple[str, float]]:
+        """Return the section of each text and its confidence, from 0 to 1."""
         self.network.eval()
         with torch.inference_mode():
-            sure, best = self.network(self.numbers_of(texts)).softmax(1).max(1)
-        return [(NAMES[at], share) for at, share in zip(best.tolist(), sure.tolist(), strict=True)]
+            confidences, best = self.network(self.ids_of(texts)).softmax(1).max(1)
+        return [
+            (NAMES[index], confidence)
+            for index, confidence in zip(best.tolist(), confidences.tolist(), strict=True)
+        ]

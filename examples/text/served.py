@@ -1,6 +1,6 @@
-"""The network as MLflow serves it: a column of texts in, a section and its confidence out.
+"""The classifier as an MLflow model: a column of texts in, sections and confidences out.
 
-A replica hands over what came together as one table, so that many short requests cost one pass.
+A replica merges concurrent requests into one table, so that many short requests cost one pass.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ from sections import Sections
 
 
 class Served(PythonModel):
-    """Answers for a table of texts."""
+    """Predicts the sections of a table of texts."""
 
     def load_context(self, context: PythonModelContext) -> None:
         """Load the network that was registered with this code."""
@@ -25,9 +25,9 @@ class Served(PythonModel):
         model_input: pd.DataFrame,
         params: dict[str, Any] | None = None,
     ) -> pd.DataFrame:
-        """Return a section and how sure it is for each text."""
-        told = self.sections.tell([str(one) for one in model_input["text"]])
-        return pd.DataFrame(told, columns=["section", "confidence"])
+        """Return a section and its confidence for each text."""
+        predicted = self.sections.predict([str(text) for text in model_input["text"]])
+        return pd.DataFrame(predicted, columns=["section", "confidence"])
 
 
 set_model(Served())

@@ -1,10 +1,10 @@
-"""Train a small transformer encoder, from scratch, to tell which section a text belongs to.
+"""Train a small transformer encoder, from scratch, to predict the section of a text.
 
 python train.py                                  # on a laptop: writes sections.pt
-slipway train train.py --watch                   # by Slipway, from examples/text
-slipway train train.py --param register=sections # and registers what was trained as a model
+slipway train train.py --watch                   # on Slipway, from examples/text
+slipway train train.py --param register=sections # and registers the trained model
 
-Without Slipway it needs torch alone.
+Without Slipway it needs only torch.
 """
 
 import argparse
@@ -24,40 +24,42 @@ GOLDEN_TEXTS = 8
 
 
 def read_arguments() -> argparse.Namespace:
-    """Return what the command line says."""
-    parser = argparse.ArgumentParser(description="Tell the section of a text.")
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(description="Train a classifier of the sections of texts.")
     parser.add_argument("--epochs", type=int, default=12)
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--lr", type=float, default=1e-3)
-    parser.add_argument("--texts", type=int, help="train with so many texts, instead of all")
+    parser.add_argument("--texts", type=int, help="number of training texts (default: all)")
     parser.add_argument("--out", default="sections.pt", help="the file of the trained network")
-    parser.add_argument("--register", metavar="MODEL", help="register what is trained, in Slipway")
+    parser.add_argument("--register", metavar="MODEL", help="register the trained model in Slipway")
     return parser.parse_args()
 
 
 def log(step: int, **metrics: float) -> None:
-    """Log to the run of the job; elsewhere the lines that are printed are enough."""
+    """Log to the run of the job. Outside a job do nothing: the printed lines are enough."""
     if "SLIPWAY_WORKLOAD" in os.environ:
         import_module("mlflow").log_metrics(metrics, step=step)
 
 
 def accuracy(sections: Sections, texts: list[Text]) -> float:
-    """Return the share of texts whose section is told."""
-    told = sections.tell([one.text for one in texts])
-    return sum(name == one.section for (name, _), one in zip(told, texts, strict=True)) / len(texts)
+    """Return the share of texts whose section is predicted correctly."""
+    predicted = sections.predict([text.text for text in texts])
+    return sum(
+        name == text.section for (name, _), text in zip(predicted, texts, strict=True)
+    ) / len(texts)
 
 
 def train_epoch(
     sections: Sections, optimizer: torch.optim.Optimizer, texts: list[Text], batch_size: int
 ) -> float:
-    """Train with every text once; return the mean loss."""
+    """Train one epoch and return the mean loss."""
     sections.network.train()
     total = 0.0
     order = torch.randperm(len(texts)).tolist()
     for start in range(0, len(order), batch_size):
-        batch = [texts[at] for at in order[start : start + batch_size]]
-        scores = sections.network(sections.numbers_of([one.text for one in batch]))
-        truth = torch.tensor([NAMES.index(one.section) for one in batch])
+        batch = [texts[index] for index in order[start : start + batch_size]]
+        scores = sections.network(sections.ids_of([text.text for text in batch]))
+        truth = torch.tensor([NAMES.index(text.section) for text in batch])
         loss = nn.functional.cross_entropy(scores, truth, label_smoothing=0.05)
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
@@ -67,26 +69,26 @@ def train_epoch(
 
 
 def register(file: str, name: str, test: list[Text]) -> None:
-    """Register the trained network with its code, and with answers it has to give again."""
+    """Register the trained network with its code and golden predictions."""
     mlflow, pandas = import_module("mlflow"), import_module("pandas")
     infer: Any = import_module("mlflow.models").infer_signature
-    asked = pandas.DataFrame({"text": [one.text for one in test[:GOLDEN_TEXTS]]})
-    told = Sections.load(file).tell(list(asked["text"]))
-    answers = pandas.DataFrame(told, columns=["section", "confidence"])
+    inputs = pandas.DataFrame({"text": [text.text for text in test[:GOLDEN_TEXTS]]})
+    predicted = Sections.load(file).predict(list(inputs["text"]))
+    outputs = pandas.DataFrame(predicted, columns=["section", "confidence"])
     pins = [f"{package}=={version(package)}" for package in ("mlflow", "pandas", "torch")]
     logged = mlflow.pyfunc.log_model(
         name="model",
         python_model=str(HERE / "served.py"),
         code_paths=[str(HERE / "sections.py")],
         artifacts={"network": file},
-        signature=infer(asked, answers),
-        input_example=asked[:2],
+        signature=infer(inputs, outputs),
+        input_example=inputs[:2],
         pip_requirements=[pin.partition("+")[0] for pin in pins],
     )
-    made = import_module("slipway").register(
-        logged, name, golden=(asked, answers), absolute_tolerance=1e-3
+    registered = import_module("slipway").register(
+        logged, name, golden=(inputs, outputs), absolute_tolerance=1e-3
     )
-    print(f"registered {name} version {made.version}", flush=True)
+    print(f"registered {name} version {registered.version}", flush=True)
 
 
 def main() -> None:
@@ -104,8 +106,8 @@ def main() -> None:
         reached = accuracy(sections, test)
         print(f"epoch {epoch} loss {loss:.4f} accuracy {reached:.4f}", flush=True)
         log(epoch, loss=loss, accuracy=reached)
-    most = max(sum(one.section == name for one in test) for name in NAMES) / len(test)
-    print(f"accuracy on {len(test)} unseen texts: {reached:.4f} (always the same: {most:.4f})")
+    majority = max(sum(text.section == name for text in test) for name in NAMES) / len(test)
+    print(f"accuracy on {len(test)} unseen texts: {reached:.4f} (always the same: {majority:.4f})")
     sections.save(arguments.out)
     print(f"saved {arguments.out}", flush=True)
     if arguments.register:

@@ -1,4 +1,4 @@
-"""A person with a browser, without the browser: pages, their forms, cookies."""
+"""A minimal HTTP browser: opens pages, submits their forms and keeps cookies."""
 
 import re
 from collections.abc import Sequence
@@ -9,78 +9,78 @@ from typing import Final, Self
 
 import httpx
 
-from scripts.loop.telling import DemoError
+from scripts.loop.steps import DemoError
 
 _SIGN_IN: Final = "/account/login"
 _SECRET = re.compile(r'id="token-secret">([^<]+)<')
 # Buttons have no value to fill in.
-_PRESSED: Final = frozenset({"submit", "button", "reset", "image"})
+_BUTTON_TYPES: Final = frozenset({"submit", "button", "reset", "image"})
 Values = dict[str, list[str]]
 
 
 @dataclass
 class Form:
-    """A form of a page: where it goes, and what it says before anybody types."""
+    """A form of a page: its action and its initial values."""
 
     action: str
     values: Values = field(default_factory=dict)
 
 
 class Forms(HTMLParser):
-    """Reads the forms that a page sends by POST."""
+    """Parses the POST forms of a page."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
-        self.found: list[Form] = []
-        self._inside: Form | None = None
+        self.forms: list[Form] = []
+        self._form: Form | None = None
         self._select = self._text = ""
         self.feed(page)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note a form, or a field of the one that is open."""
-        given = {name: value or "" for name, value in attrs}
-        if tag == "form" and given.get("method", "").lower() == "post":
-            self._inside = Form(given.get("action", ""))
-            self.found.append(self._inside)
-        elif self._inside is None or "disabled" in given:
+        """Collect a form, or a field of the current form."""
+        attributes = {name: value or "" for name, value in attrs}
+        if tag == "form" and attributes.get("method", "").lower() == "post":
+            self._form = Form(attributes.get("action", ""))
+            self.forms.append(self._form)
+        elif self._form is None or "disabled" in attributes:
             return
         elif tag == "select":
-            self._select = given.get("name", "")
-            self._inside.values.setdefault(self._select, [])
+            self._select = attributes.get("name", "")
+            self._form.values.setdefault(self._select, [])
         elif tag == "option" and self._select:
-            self._choose(given)
+            self._choose(attributes)
         elif tag == "textarea":
-            self._text = given.get("name", "")
-            self._inside.values[self._text] = [""]
-        elif tag == "input" and given.get("name"):
-            self._fill(given)
+            self._text = attributes.get("name", "")
+            self._form.values[self._text] = [""]
+        elif tag == "input" and attributes.get("name"):
+            self._fill(attributes)
 
-    def _choose(self, given: dict[str, str]) -> None:
-        assert self._inside is not None  # noqa: S101  (the caller checked it)
-        chosen = self._inside.values[self._select]
-        if "selected" in given or not chosen:
-            chosen[:] = [given.get("value", "")]
+    def _choose(self, attributes: dict[str, str]) -> None:
+        assert self._form is not None  # noqa: S101  (the caller checked it)
+        chosen = self._form.values[self._select]
+        if "selected" in attributes or not chosen:
+            chosen[:] = [attributes.get("value", "")]
 
-    def _fill(self, given: dict[str, str]) -> None:
-        assert self._inside is not None  # noqa: S101  (the caller checked it)
-        kind, name = given.get("type", "text").lower(), given["name"]
-        if kind in _PRESSED:
+    def _fill(self, attributes: dict[str, str]) -> None:
+        assert self._form is not None  # noqa: S101  (the caller checked it)
+        kind, name = attributes.get("type", "text").lower(), attributes["name"]
+        if kind in _BUTTON_TYPES:
             return
-        values = self._inside.values.setdefault(name, [])
+        values = self._form.values.setdefault(name, [])
         if kind not in ("checkbox", "radio"):
-            values.append(given.get("value", ""))
-        elif "checked" in given:
-            values.append(given.get("value", "on"))
+            values.append(attributes.get("value", ""))
+        elif "checked" in attributes:
+            values.append(attributes.get("value", "on"))
 
     def handle_data(self, data: str) -> None:
-        """Note what stands in a field of several lines."""
-        if self._inside is not None and self._text:
-            self._inside.values[self._text] = [data]
+        """Collect the text of a textarea."""
+        if self._form is not None and self._text:
+            self._form.values[self._text] = [data]
 
     def handle_endtag(self, tag: str) -> None:
-        """Note that a form, or a field of it, has ended."""
+        """Close the current form or field."""
         if tag == "form":
-            self._inside = None
+            self._form = None
         elif tag == "select":
             self._select = ""
         elif tag == "textarea":
@@ -88,7 +88,7 @@ class Forms(HTMLParser):
 
 
 class Browser:
-    """Opens pages of a portal, fills in their forms and sends them. Use it as a context manager."""
+    """Opens pages of a portal and submits their forms. Use it as a context manager."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -106,48 +106,48 @@ class Browser:
         self._http.close()
 
     def open(self, path: str) -> httpx.Response:
-        """Open a page; raises httpx.HTTPError when it is not there."""
+        """Open a page. Raises httpx.HTTPError for an error status."""
         return self._http.get(path).raise_for_status()
 
-    def send(self, path: str, **typed: str | Sequence[str]) -> httpx.Response:
-        """Type into the form of a page that has these fields, send it; returns what comes then."""
+    def send(self, path: str, **fields: str | Sequence[str]) -> httpx.Response:
+        """Fill in and submit the form of a page that has these fields. Returns the next page."""
         page = self.open(path)
-        forms = [one for one in Forms(page.text).found if typed.keys() <= one.values.keys()]
+        forms = [form for form in Forms(page.text).forms if fields.keys() <= form.values.keys()]
         if not forms:
-            raise DemoError(f"{page.url} has no form with {', '.join(typed)}")
+            raise DemoError(f"{page.url} has no form with {', '.join(fields)}")
         values: Values = {
-            name: [value] if isinstance(value, str) else [*value] for name, value in typed.items()
+            name: [value] if isinstance(value, str) else [*value] for name, value in fields.items()
         }
         return self._post(page, forms[0], values)
 
     def press(self, path: str, action: str) -> httpx.Response:
-        """Press the button on a page that leads to `action`; returns what comes then."""
+        """Submit the form of a page whose action is `action`. Returns the next page."""
         page = self.open(path)
-        forms = [one for one in Forms(page.text).found if one.action == action]
+        forms = [form for form in Forms(page.text).forms if form.action == action]
         if not forms:
             raise DemoError(f"{page.url} has no button to {action}")
         return self._post(page, forms[0], {})
 
-    def _post(self, page: httpx.Response, form: Form, typed: Values) -> httpx.Response:
-        where = page.url.join(form.action)
-        sent = form.values | typed
-        return self._http.post(where, data=sent, headers={"Referer": str(page.url)})
+    def _post(self, page: httpx.Response, form: Form, fields: Values) -> httpx.Response:
+        url = page.url.join(form.action)
+        values = form.values | fields
+        return self._http.post(url, data=values, headers={"Referer": str(page.url)})
 
     def sign_in(self, email: str, password: str) -> bool:
-        """Sign in by the form; tells whether that was let in."""
+        """Sign in through the form. Returns whether that succeeded."""
         return self.send(_SIGN_IN, login=email, password=password).url.path != _SIGN_IN
 
     def join(self, link: str, name: str, password: str) -> None:
-        """Follow an invitation's link and make an account, which is signed in then."""
+        """Accept an invitation by its link and create an account, which is then signed in."""
         self.open(link)
-        answer = self.send("/account/join", name=name, password1=password)
-        if answer.is_error or answer.url.path == "/account/join":
-            raise DemoError(f"the invitation of {name} was not accepted: {answer.url}")
+        response = self.send("/account/join", name=name, password1=password)
+        if response.is_error or response.url.path == "/account/join":
+            raise DemoError(f"the invitation of {name} was not accepted: {response.url}")
 
     def make_token(self, name: str, scopes: Sequence[str]) -> str:
-        """Make an API token that lasts a week, under Settings; returns it."""
-        answer = self.send("/settings/tokens/new", name=name, scopes=scopes, expires_in_days="7")
-        made = _SECRET.search(answer.text)
-        if made is None:
-            raise DemoError(f"no token was made: {answer.url} answered {answer.status_code}")
-        return made[1]
+        """Create an API token on the Settings page, valid for a week, and return it."""
+        response = self.send("/settings/tokens/new", name=name, scopes=scopes, expires_in_days="7")
+        secret = _SECRET.search(response.text)
+        if secret is None:
+            raise DemoError(f"no token was created: {response.url} returned {response.status_code}")
+        return secret[1]

@@ -1,4 +1,4 @@
-"""The steps before there is a model: a project, and a version of a dataset."""
+"""Demo steps: create the project, and push a dataset version."""
 
 import csv
 import subprocess
@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from scripts.loop.people import TEAM
-from scripts.loop.running import ROOT
-from scripts.loop.telling import DemoError, show
+from scripts.loop.processes import ROOT
+from scripts.loop.steps import DemoError, show
+from scripts.loop.users import TEAM
 from slipway import Client
 from slipway.errors import NotFound
 from slipway.schemas.datasets import DatasetVersionOut
@@ -20,15 +20,15 @@ EXAMPLE: Final = ROOT / "examples" / "digits"
 
 
 def create_project(client: Client) -> None:
-    """Make the project in the team of the demo, unless it is there."""
+    """Create the project in the team of the demo, unless it exists."""
     try:
         client.projects.get(PROJECT)
     except NotFound:
-        about = "Handwritten digits: what make demo trains."
-        made = client.projects.create("Demo", slug=PROJECT, description=about, team=TEAM)
-        if made.slug != PROJECT:  # the slug is taken by a project that Ada may not see
-            client.projects.archive(made.slug)
-            raise DemoError(f"somebody else has a project {PROJECT} here") from None
+        description = "Handwritten digits, created by make demo."
+        project = client.projects.create("Demo", slug=PROJECT, description=description, team=TEAM)
+        if project.slug != PROJECT:  # the slug is taken by a project that Ada may not see
+            client.projects.archive(project.slug)
+            raise DemoError(f"another user owns a project with the slug {PROJECT}") from None
     show("project", f"{client.url}/p/{PROJECT}")
 
 
@@ -43,7 +43,7 @@ class Digits:
 
 
 def push(client: Client, digits: Digits) -> DatasetVersionOut:
-    """Make the digits a version of a dataset; the same digits make no second one."""
+    """Push the digits as a dataset version. Pushing them again creates no new version."""
     note = "From scikit-learn."
     version = client.datasets.push(DATASET, digits.file, project=PROJECT, note=note)
     show("dataset", client.datasets.page(DATASET, project=PROJECT, version=version.number))
@@ -53,10 +53,10 @@ def push(client: Client, digits: Digits) -> DatasetVersionOut:
 
 
 def image_of(row: Sequence[float]) -> list[float]:
-    """Return what the model is asked with: 64 pixels from 0 to 1."""
+    """Return the input of the model: 64 pixels from 0 to 1."""
     return [pixel / 16 for pixel in row[:-1]]
 
 
 def rotated(row: Sequence[float]) -> list[float]:
-    """Return the same image, turned by a quarter."""
+    """Return the same image, rotated by 90 degrees."""
     return [row[8 * down + 7 - across] / 16 for across in range(8) for down in range(8)]

@@ -1,8 +1,8 @@
-"""What the demo runs on: the tiers of this machine, and one that is small enough for replicas."""
+"""Hardware of the demo: the cheapest tier, and a smaller tier for replicas."""
 
 from typing import Final
 
-from scripts.loop.telling import show, wait_for
+from scripts.loop.steps import show, wait_for
 from slipway import Client
 from slipway.errors import NotFound
 from slipway.schemas.money import dollars
@@ -14,37 +14,39 @@ _LEAST_MEMORY_BYTES: Final = 2**30
 
 
 def cheapest(client: Client) -> TierOut:
-    """Wait until this machine has joined as a node, by itself; returns what it offers as least."""
+    """Wait until this machine has joined as a node, and return its cheapest tier."""
 
-    def look() -> TierOut | None:
-        offered = (one for one in client.tiers.list() if one.is_active and one.slug != REPLICA_TIER)
-        return min(offered, key=lambda tier: tier.nano_usd_per_hour, default=None)
+    def cheapest_offer() -> TierOut | None:
+        tiers = (
+            tier for tier in client.tiers.list() if tier.is_active and tier.slug != REPLICA_TIER
+        )
+        return min(tiers, key=lambda tier: tier.nano_usd_per_hour, default=None)
 
-    return wait_for(look, "hardware to run on", within_s=_NODE_WITHIN_S)
+    return wait_for(cheapest_offer, "a node with a tier", within_s=_NODE_WITHIN_S)
 
 
-def offer_tier(client: Client) -> None:
-    """Offer half of the cheapest tier, as an administrator.
+def create_replica_tier(client: Client) -> None:
+    """Create a tier of half the cheapest tier's size, as an administrator.
 
-    A canary takes two replicas, and the old one stays warm for a while: on two processors they
-    would leave nothing for a notebook. It costs as much as the cheapest and stands behind it, so
-    that it does not become what people get who name no tier.
+    A canary needs two replicas, and the old one stays warm for a while. On two processors they
+    would leave no capacity for a notebook. The tier has the same price as the cheapest one and is
+    sorted after it, so that it does not become the default tier.
     """
     try:
         client.tiers.get(REPLICA_TIER)
     except NotFound:
-        small = cheapest(client)
-        memory_bytes = small.resources.memory_bytes
+        smallest = cheapest(client)
+        memory_bytes = smallest.resources.memory_bytes
         client.tiers.create(
             "Demo replica",
             slug=REPLICA_TIER,
-            cpu_millis=max(1, small.resources.cpu_millis // 2),
+            cpu_millis=max(1, smallest.resources.cpu_millis // 2),
             memory_bytes=min(memory_bytes, max(_LEAST_MEMORY_BYTES, memory_bytes // 2)),
-            nano_usd_per_hour=small.nano_usd_per_hour,
+            nano_usd_per_hour=smallest.nano_usd_per_hour,
         )
 
 
 def show_hardware(client: Client) -> None:
-    """Print what notebooks and jobs get that name no tier."""
-    small = cheapest(client)
-    show("hardware", f"{small.name}, {dollars(small.nano_usd_per_hour)} an hour")
+    """Print the default tier of notebooks and jobs."""
+    tier = cheapest(client)
+    show("hardware", f"{tier.name}, {dollars(tier.nano_usd_per_hour)} an hour")

@@ -1,4 +1,4 @@
-"""The steps of the endpoint: created, promoted by a canary under traffic, asked for predictions."""
+"""Demo steps: create an endpoint, roll out a canary under traffic, and request predictions."""
 
 import threading
 import time
@@ -10,8 +10,8 @@ import httpx
 
 from scripts.loop.data import PROJECT, image_of
 from scripts.loop.hardware import REPLICA_TIER
-from scripts.loop.learning import MODEL
-from scripts.loop.telling import DemoError, show, wait_for
+from scripts.loop.steps import DemoError, show, wait_for
+from scripts.loop.training_run import MODEL
 from slipway import Client, Endpoint
 from slipway.errors import NotFound, SlipwayError
 from slipway.schemas.endpoints import EndpointOut
@@ -21,46 +21,46 @@ ENDPOINT: Final = "demo-digits"  # names of endpoints are unique in an installat
 _SERVES_WITHIN_S: Final = 600.0
 _STEPS: Final = (10, 50)  # percent, before 100
 _BAKE_S: Final = 3.0
-_REST_S: Final = 0.05
-_ASKED: Final = 200
+_PAUSE_S: Final = 0.05
+_PREDICTIONS: Final = 200
 
 
 class Key:
-    """A key of the endpoint, in place of those that an earlier demo made under the same name."""
+    """A new endpoint key, which replaces those of the same name from an earlier demo."""
 
     def __init__(self, client: Client, name: str) -> None:
         keys = client.endpoints.keys
         for old in keys.list(ENDPOINT, project=PROJECT):
             if old.name == name and old.revoked_at is None:
                 keys.revoke(ENDPOINT, old.id, project=PROJECT)
-        self.made = keys.create(ENDPOINT, name, project=PROJECT, expires_in_days=1)
+        self.created = keys.create(ENDPOINT, name, project=PROJECT, expires_in_days=1)
 
-    def ask(self, found: EndpointOut) -> Endpoint:
-        """Return the endpoint as whoever holds the key asks it: at the gateway alone.
+    def endpoint(self, endpoint: EndpointOut) -> Endpoint:
+        """Return a client of the endpoint that has only the key and talks only to the gateway.
 
-        Gateways learn of a new key, and of replicas that started with Slipway, within a moment: so
-        this waits until this one is known and somebody is there to answer.
+        Gateways receive new keys, and replicas that started with Slipway, after a short delay.
+        This waits until the gateway accepts the key and a replica responds.
         """
-        headers = {"Authorization": f"Bearer {self.made.key}"}
+        headers = {"Authorization": f"Bearer {self.created.key}"}
 
-        def look() -> bool | None:
-            answer = httpx.get(f"{found.url}/ping", headers=headers, timeout=10)
-            return answer.is_success or None
+        def is_reachable() -> bool | None:
+            response = httpx.get(f"{endpoint.url}/ping", headers=headers, timeout=10)
+            return response.is_success or None
 
-        wait_for(look, "the gateway with the key and a replica", within_s=_SERVES_WITHIN_S)
-        return Endpoint(ENDPOINT, key=self.made.key, url=found.url)
+        wait_for(is_reachable, "the gateway with the key and a replica", within_s=_SERVES_WITHIN_S)
+        return Endpoint(ENDPOINT, key=self.created.key, url=endpoint.url)
 
 
 class Traffic:
-    """Somebody who asks for a prediction all the time, for as long as the block lasts."""
+    """Continuous prediction requests, for as long as the block lasts."""
 
     def __init__(self, endpoint: Endpoint, rows: Sequence[Sequence[float]]) -> None:
-        self.answered = 0
-        self.refused: list[SlipwayError] = []
+        self.succeeded = 0
+        self.failed: list[SlipwayError] = []
         self._endpoint = endpoint
         self._rows = rows
         self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._ask, daemon=True)
+        self._thread = threading.Thread(target=self._send, daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -75,24 +75,24 @@ class Traffic:
         self._is_over.set()
         self._thread.join()
 
-    def _ask(self) -> None:
+    def _send(self) -> None:
         at = 0
-        while not self._is_over.wait(_REST_S):
+        while not self._is_over.wait(_PAUSE_S):
             try:
                 self._endpoint.predict([image_of(self._rows[at % len(self._rows)])])
-                self.answered += 1
+                self.succeeded += 1
             except SlipwayError as error:
-                self.refused.append(error)
+                self.failed.append(error)
             at += 1
 
 
-def weights_of(found: EndpointOut) -> dict[str, int]:
-    """Return which share of the traffic each version has, in percent."""
-    return {one.version: one.weight for one in found.revisions if one.weight}
+def weights_of(endpoint: EndpointOut) -> dict[str, int]:
+    """Return the share of the traffic of each version, in percent."""
+    return {revision.version: revision.weight for revision in endpoint.revisions if revision.weight}
 
 
 def create(client: Client, number: int) -> EndpointOut:
-    """Create the endpoint with a version, unless it is there; returns it once it serves."""
+    """Create the endpoint with a version, unless it exists. Returns it once it serves."""
     try:
         client.endpoints.get(ENDPOINT, project=PROJECT)
     except NotFound:
@@ -106,33 +106,34 @@ def create(client: Client, number: int) -> EndpointOut:
             rules={"max_latency_factor": None},
         )
     show("endpoint", client.endpoints.page(ENDPOINT, project=PROJECT))
-    found = wait_for(lambda: _ready(client), "the endpoint to serve", within_s=_SERVES_WITHIN_S)
-    show("traffic", _shares(found))
-    show("price", f"{dollars(found.nano_usd_per_hour)} an hour while it serves")
-    return found
+    endpoint = wait_for(lambda: _ready(client), "the endpoint to serve", within_s=_SERVES_WITHIN_S)
+    show("traffic", _shares(endpoint))
+    show("price", f"{dollars(endpoint.nano_usd_per_hour)} an hour while it serves")
+    return endpoint
 
 
 def _ready(client: Client) -> EndpointOut | None:
-    found = client.endpoints.get(ENDPOINT, project=PROJECT)
-    if found.state == "failed":
-        raise DemoError(f"the endpoint failed: {found.reason}")
-    is_served = any(one.weight and one.replicas_ready for one in found.revisions)
+    endpoint = client.endpoints.get(ENDPOINT, project=PROJECT)
+    if endpoint.state == "failed":
+        raise DemoError(f"the endpoint failed: {endpoint.reason}")
+    is_served = any(revision.weight and revision.replicas_ready for revision in endpoint.revisions)
     # An active rollout, of this demo or an earlier one, would make the next one fail.
-    return found if found.state == "serving" and is_served and found.rollout is None else None
+    is_ready = endpoint.state == "serving" and is_served and endpoint.rollout is None
+    return endpoint if is_ready else None
 
 
-def _shares(found: EndpointOut) -> str:
-    shares = weights_of(found).items()
+def _shares(endpoint: EndpointOut) -> str:
+    shares = weights_of(endpoint).items()
     return ", ".join(f"{weight} % to version {version}" for version, weight in shares)
 
 
 def promote_by_canary(client: Client, number: int, rows: Sequence[Sequence[float]]) -> EndpointOut:
-    """Let a version take the traffic over in steps, while somebody asks; returns the endpoint."""
-    found = client.endpoints.get(ENDPOINT, project=PROJECT)
+    """Roll a version out in steps, under traffic. Returns the endpoint."""
+    endpoint = client.endpoints.get(ENDPOINT, project=PROJECT)
     show("endpoint", client.endpoints.page(ENDPOINT, project=PROJECT))
-    if weights_of(found) == {str(number): 100}:
-        show("traffic", f"{_shares(found)}, by an earlier demo")
-        return found
+    if weights_of(endpoint) == {str(number): 100}:
+        show("traffic", f"{_shares(endpoint)}, by an earlier demo")
+        return endpoint
     client.endpoints.promote(
         ENDPOINT,
         project=PROJECT,
@@ -142,52 +143,52 @@ def promote_by_canary(client: Client, number: int, rows: Sequence[Sequence[float
         bake_s=_BAKE_S,
     )
     key = Key(client, "a camera")
-    with key.ask(found) as endpoint, Traffic(endpoint, rows) as traffic:
-        found = _Canary(client, number).until_it_has_all()
-    if traffic.refused:
-        raise DemoError(f"{len(traffic.refused)} predictions failed: {traffic.refused[0]}")
-    show("answered", f"{traffic.answered} predictions during the rollout, none failed")
-    return found
+    with key.endpoint(endpoint) as predictor, Traffic(predictor, rows) as traffic:
+        endpoint = _Canary(client, number).wait_for_all_traffic()
+    if traffic.failed:
+        raise DemoError(f"{len(traffic.failed)} predictions failed: {traffic.failed[0]}")
+    show("served", f"{traffic.succeeded} predictions during the rollout, none failed")
+    return endpoint
 
 
 class _Canary:
-    """A rollout that is looked at until it has ended."""
+    """Polls a rollout until it has ended, and prints the traffic shares."""
 
     def __init__(self, client: Client, number: int) -> None:
         self._client = client
         self._number = str(number)
-        self._said = ""
+        self._last_shares = ""
 
-    def until_it_has_all(self) -> EndpointOut:
-        """Return the endpoint once the version has all traffic; raises DemoError if not."""
-        return wait_for(self._look, "the end of the canary", within_s=_SERVES_WITHIN_S)
+    def wait_for_all_traffic(self) -> EndpointOut:
+        """Wait until the version has all traffic, or raise DemoError. Returns the endpoint."""
+        return wait_for(self._poll, "the end of the canary", within_s=_SERVES_WITHIN_S)
 
-    def _look(self) -> EndpointOut | None:
-        found = self._client.endpoints.get(ENDPOINT, project=PROJECT)
-        said = _shares(found)
-        if said != self._said:
-            self._said = said
-            show("traffic", said)
-        if found.rollout is not None:
+    def _poll(self) -> EndpointOut | None:
+        endpoint = self._client.endpoints.get(ENDPOINT, project=PROJECT)
+        shares = _shares(endpoint)
+        if shares != self._last_shares:
+            self._last_shares = shares
+            show("traffic", shares)
+        if endpoint.rollout is not None:
             return None
-        if weights_of(found) == {self._number: 100}:
-            return found
+        if weights_of(endpoint) == {self._number: 100}:
+            return endpoint
         last = next(iter(self._client.endpoints.rollouts(ENDPOINT, project=PROJECT)))
         if not last.reason:
-            return None  # between the two answers the rollout has moved on: look again
+            return None  # the rollout has progressed between the two requests: poll again
         raise DemoError(f"the canary was rolled back: {last.reason}")
 
 
-def predict(client: Client, found: EndpointOut, rows: Sequence[Sequence[float]]) -> None:
-    """Ask for real predictions through the gateway and compare them with the labels."""
-    key, asked = Key(client, "make demo"), rows[-_ASKED:]
-    with key.ask(found) as endpoint:
-        began = time.monotonic()
-        scores = endpoint.predict([image_of(row) for row in asked])
-        took_ms = (time.monotonic() - began) * 1000
-    said = [one.index(max(one)) for one in scores]
-    right = sum(label == int(row[-1]) for label, row in zip(said, asked, strict=True))
-    if right < 0.9 * len(asked):
-        raise DemoError(f"only {right} of {len(asked)} predictions are right")
-    show("predictions", f"{right} of {len(asked)} digits right, in {took_ms:.0f} ms")
-    show("ask it", f"{found.url}/invocations, with the key {key.made.prefix}…")
+def predict(client: Client, endpoint: EndpointOut, rows: Sequence[Sequence[float]]) -> None:
+    """Request predictions through the gateway and compare them with the labels."""
+    key, sample = Key(client, "make demo"), rows[-_PREDICTIONS:]
+    with key.endpoint(endpoint) as predictor:
+        started = time.monotonic()
+        scores = predictor.predict([image_of(row) for row in sample])
+        took_ms = (time.monotonic() - started) * 1000
+    digits = [row_scores.index(max(row_scores)) for row_scores in scores]
+    correct = sum(label == int(row[-1]) for label, row in zip(digits, sample, strict=True))
+    if correct < 0.9 * len(sample):
+        raise DemoError(f"only {correct} of {len(sample)} predictions are correct")
+    show("predictions", f"{correct} of {len(sample)} digits right, in {took_ms:.0f} ms")
+    show("URL", f"{endpoint.url}/invocations, with the key {key.created.prefix}…")

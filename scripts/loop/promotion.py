@@ -1,11 +1,11 @@
-"""The steps of the registry: what was registered, gates, an approval by somebody else, a stage."""
+"""Demo steps: registered model versions, promotion gates, approval by a colleague, a stage."""
 
 from typing import Final
 
 from scripts.loop.data import PROJECT
-from scripts.loop.learning import MODEL
-from scripts.loop.people import DemoUser
-from scripts.loop.telling import DemoError, show
+from scripts.loop.steps import DemoError, show
+from scripts.loop.training_run import MODEL
+from scripts.loop.users import DemoUser
 from slipway import Client
 from slipway.schemas.datasets import DatasetVersionOut
 from slipway.schemas.registry import (
@@ -30,11 +30,11 @@ _MARGIN: Final = -0.02
 
 
 def version_of(client: Client, job: JobOut) -> int:
-    """Return the version of the model that the job has registered, and show it."""
+    """Return the model version that the job has registered, and print it."""
     for version in client.models.versions(MODEL, project=PROJECT):
         number = version.version
         nodes = client.models.lineage(MODEL, number, project=PROJECT).nodes
-        if not any((one.kind, one.id) == (NodeKind.JOB, job.workload.id) for one in nodes):
+        if not any((node.kind, node.id) == (NodeKind.JOB, job.workload.id) for node in nodes):
             continue
         details = client.models.version(MODEL, number, project=PROJECT)
         show("model", f"{_page(client, number)}  by {job.workload.name}")
@@ -48,8 +48,8 @@ def _page(client: Client, number: int) -> str:
 
 
 def declare_gates(client: Client, data: DatasetVersionOut) -> None:
-    """Ask four things of every version before it reaches the stage, unless they are asked."""
-    asked: list[Gate] = [
+    """Set the four promotion gates of the stage, unless they are set."""
+    gates: list[Gate] = [
         SignatureGate(kind="signature"),
         GoldenGate(kind="golden"),
         EvaluationGate(
@@ -60,16 +60,16 @@ def declare_gates(client: Client, data: DatasetVersionOut) -> None:
         ),
         ApprovalGate(kind="approval"),
     ]
-    wanted = [TargetGates(kind=TargetKind.STAGE, name=STAGE, gates=asked)]
+    targets = [TargetGates(kind=TargetKind.STAGE, name=STAGE, gates=gates)]
     rules = client.models.rules(project=PROJECT)
-    if rules.gates != wanted:
-        changed = RulesIn(stages=rules.stages, gates=wanted, revision=rules.revision)
+    if rules.gates != targets:
+        changed = RulesIn(stages=rules.stages, gates=targets, revision=rules.revision)
         client.models.put_rules(changed, project=PROJECT)
     show("gates", f"{client.url}/p/{PROJECT}/registry-rules")
 
 
 def promote(author: DemoUser, colleague: DemoUser, number: int) -> None:
-    """Bring a version to the stage through its gates, unless it was brought there before."""
+    """Promote a version to the stage through its gates, unless an earlier demo has done it."""
     models = author.client.models
     for move in models.history(MODEL, project=PROJECT):
         if (move.target, move.version) == (STAGE, number):
@@ -89,23 +89,26 @@ def promote(author: DemoUser, colleague: DemoUser, number: int) -> None:
 
 
 def _approve(author: DemoUser, colleague: DemoUser, number: int) -> None:
-    """Ask for the approval, and let the colleague give it."""
+    """Request an approval, and let the colleague grant it."""
     request = _open_request(author.client, number) or author.client.models.request_approval(
         MODEL, number, project=PROJECT, stage=STAGE, note="Trained on two ranks by make demo."
     )
-    show("asked", f"{author.name} requests approval of version {number}")
-    done = colleague.client.models.decide(
+    show("requested", f"{author.name} requests approval of version {number}")
+    decision = colleague.client.models.decide(
         MODEL,
         request.id,
         project=PROJECT,
         verdict=Verdict.APPROVE,
         note="The metrics are good.",
     )
-    show("approved", f"by {done.decided_by.name if done.decided_by else ''}: {done.decision_note}")
+    show(
+        "approved",
+        f"by {decision.decided_by.name if decision.decided_by else ''}: {decision.decision_note}",
+    )
 
 
 def _open_request(client: Client, number: int) -> RequestOut | None:
-    """Return what a demo that was cut off has asked for already."""
+    """Return the open request of an earlier demo that was interrupted, if any."""
     for request in client.models.requests(MODEL, number, project=PROJECT):
         if (request.state, request.target) == (RequestState.OPEN, STAGE):
             return request

@@ -1,11 +1,11 @@
-"""The steps of training: two jobs of two ranks each, metrics while they run, runs compared."""
+"""Demo steps: two training jobs of two ranks each, live metrics, and a comparison of the runs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from scripts.loop.data import DATASET, EXAMPLE, PROJECT
-from scripts.loop.telling import DemoError, show, wait_for
+from scripts.loop.steps import DemoError, show, wait_for
 from slipway import Client, train
 from slipway.console import headline, progress_of
 from slipway.schemas.datasets import DatasetVersionOut
@@ -18,13 +18,13 @@ from slipway.snapshots import take_snapshot
 MODEL: Final = "digits"
 _SCRIPT: Final = "train.py"
 _RANKS: Final = 2
-_TRAINED_WITHIN_S: Final = 1500.0  # the first time, the node installs torch and MLflow
-_LEARNED: Final = 0.9  # the longer training reaches 0.97
+_TRAINING_WITHIN_S: Final = 1500.0  # the first time, the node installs torch and MLflow
+_MIN_ACCURACY: Final = 0.9  # the longer training reaches 0.97
 
 
 @dataclass(frozen=True)
 class Training:
-    """What is to be trained: how long, and what it is called."""
+    """A training to run: its name and its number of epochs."""
 
     name: str
     epochs: int
@@ -34,74 +34,74 @@ SHORT: Final = Training("a short training", 4)
 LONG: Final = Training("a longer training", 16)
 
 
-def run_job(client: Client, wanted: Training, data: DatasetVersionOut) -> JobOut:
-    """Train on two ranks, unless the same code has trained it on the same data before."""
-    found = _find_earlier_job(client, wanted, data)
-    if found is not None:
-        show("job", client.jobs.page(found.workload.id, project=PROJECT))
-        show("cost", f"{dollars(found.cost_nano_usd)}, from an earlier demo")
-        return found
+def run_job(client: Client, training: Training, data: DatasetVersionOut) -> JobOut:
+    """Train on two ranks, unless a job has already run the same code on the same data."""
+    earlier = _find_earlier_job(client, training, data)
+    if earlier is not None:
+        show("job", client.jobs.page(earlier.workload.id, project=PROJECT))
+        show("cost", f"{dollars(earlier.cost_nano_usd)}, from an earlier demo")
+        return earlier
     job = train(
         _SCRIPT,
         folder=EXAMPLE,
         datasets=[data.reference or ""],
         procs=_RANKS,
         strategy="ddp",
-        params=_params(wanted),
-        name=wanted.name,
+        params=_params(training),
+        name=training.name,
         project=PROJECT,
         client=client,
     )
     show("job", client.jobs.page(job.workload.id, project=PROJECT))
     show("price", f"{dollars(job.nano_usd_per_hour)} an hour")
-    ended = _JobWatch(client, job.workload.id).until_it_ends()
-    if ended.workload.state is not WorkloadState.SUCCEEDED:
-        log = _log(client, ended)
-        raise DemoError(f"the job {headline(progress_of(ended))} Its log ends: {log[-500:]!r}")
-    show("first step", f"{ended.first_step_after_s or 0:.2f} s after it was submitted")
-    show("cost", dollars(ended.cost_nano_usd))
-    return ended
+    finished = _JobWatch(client, job.workload.id).until_it_ends()
+    if finished.workload.state is not WorkloadState.SUCCEEDED:
+        log = _log(client, finished)
+        raise DemoError(f"the job {headline(progress_of(finished))} Its log ends: {log[-500:]!r}")
+    show("first step", f"{finished.first_step_after_s or 0:.2f} s after submission")
+    show("cost", dollars(finished.cost_nano_usd))
+    return finished
 
 
-def _params(wanted: Training) -> dict[str, str]:
-    return {"epochs": str(wanted.epochs), "register": MODEL}
+def _params(training: Training) -> dict[str, str]:
+    return {"epochs": str(training.epochs), "register": MODEL}
 
 
-def _find_earlier_job(client: Client, wanted: Training, data: DatasetVersionOut) -> JobOut | None:
+def _find_earlier_job(client: Client, training: Training, data: DatasetVersionOut) -> JobOut | None:
     with take_snapshot(EXAMPLE, script=_SCRIPT) as snapshot:
         digest = snapshot.digest
     for job in client.jobs.list(project=PROJECT, state=WorkloadState.SUCCEEDED):
         same_code = (job.script, job.snapshot.digest) == (_SCRIPT, digest)
         same_data = job.datasets == [data.reference]
-        if same_code and same_data and job.params == _params(wanted):
+        if same_code and same_data and job.params == _params(training):
             return job
     return None
 
 
 class _JobWatch:
-    """A job that is looked at until it has ended, and what its run tells meanwhile."""
+    """Polls a job until it has ended, and prints its progress and metrics."""
 
     def __init__(self, client: Client, job: str) -> None:
         self._client = client
         self._job = job
-        self._said = ""
+        self._last_headline = ""
         self._points = 0
 
     def until_it_ends(self) -> JobOut:
-        """Return it as it ended."""
-        return wait_for(self._look, "the end of the job", within_s=_TRAINED_WITHIN_S, every_s=0.3)
+        """Wait for the end of the job and return its final state."""
+        return wait_for(self._poll, "the end of the job", within_s=_TRAINING_WITHIN_S, every_s=0.3)
 
-    def _look(self) -> JobOut | None:
+    def _poll(self) -> JobOut | None:
         job = self._client.jobs.get(self._job, project=PROJECT)
-        said = headline(progress_of(job))
-        if said != self._said:
-            self._said = said
-            print(f"  · {said}", flush=True)
+        text = headline(progress_of(job))
+        if text != self._last_headline:
+            self._last_headline = text
+            print(f"  · {text}", flush=True)
         if job.workload.state is WorkloadState.RUNNING:
-            self._tell_metrics()
+            self._print_metrics()
         return job if job.workload.state.is_final else None
 
-    def _tell_metrics(self) -> None:
+    def _print_metrics(self) -> None:
         run = _run_of(self._client, self._job)
         if run is None:
             return
@@ -113,8 +113,8 @@ class _JobWatch:
 
 
 def _run_of(client: Client, job: str) -> RunOut | None:
-    found = client.runs.list(project=PROJECT, filter=f"tags.`slipway.job` = '{job}'")
-    return next(iter(found), None)
+    runs = client.runs.list(project=PROJECT, filter=f"tags.`slipway.job` = '{job}'")
+    return next(iter(runs), None)
 
 
 def _log(client: Client, job: JobOut) -> str:
@@ -122,32 +122,33 @@ def _log(client: Client, job: JobOut) -> str:
 
 
 def check(client: Client, job: JobOut) -> None:
-    """Show what a job has come to; raises DemoError unless it learned and saved checkpoints."""
-    said = [line for line in _log(client, job).splitlines() if line.startswith("accuracy on ")]
-    if not said:
+    """Print the result of a job. Raises DemoError without an accuracy or a checkpoint."""
+    results = [line for line in _log(client, job).splitlines() if line.startswith("accuracy on ")]
+    if not results:
         raise DemoError(f"the job {job.workload.name} reported no accuracy")
-    saved = client.jobs.checkpoints(job.workload.id, project=PROJECT)
-    if not saved:
+    checkpoints = client.jobs.checkpoints(job.workload.id, project=PROJECT)
+    if not checkpoints:
         raise DemoError(f"the job {job.workload.name} saved no checkpoint")
-    show("result", said[-1])
-    show("checkpoints", f"{len(saved)} saved, the latest at step {max(one.step for one in saved)}")
+    show("result", results[-1])
+    latest = max(checkpoint.step for checkpoint in checkpoints)
+    show("checkpoints", f"{len(checkpoints)} saved, the latest at step {latest}")
 
 
 def compare_runs(client: Client, jobs: Sequence[JobOut], data: DatasetVersionOut) -> None:
-    """Show the runs of the jobs side by side, and that the data knows who has read it."""
+    """Compare the runs of the jobs, and check that the data lineage lists both jobs."""
     runs = []
     for job in jobs:
         run = _run_of(client, job.workload.id)
         if run is None or "accuracy" not in run.metrics:
             raise DemoError(f"the job {job.workload.name} logged no accuracy to a run")
         runs.append(run.id)
-    found = client.runs.compare(runs, project=PROJECT)
+    comparison = client.runs.compare(runs, project=PROJECT)
     show("compare", f"{client.url}/p/{PROJECT}/compare?{'&'.join(f'run={run}' for run in runs)}")
-    for run, job in zip(found.runs, jobs, strict=True):
+    for run, job in zip(comparison.runs, jobs, strict=True):
         metrics = ", ".join(f"{name} {value:.4g}" for name, value in sorted(run.metrics.items()))
         show("run", f"{job.workload.name}, {job.params['epochs']} epochs: {metrics}")
-    best = max(found.runs, key=lambda run: run.metrics["accuracy"])
-    if best.metrics["accuracy"] < _LEARNED:
+    best = max(comparison.runs, key=lambda run: run.metrics["accuracy"])
+    if best.metrics["accuracy"] < _MIN_ACCURACY:
         raise DemoError(f"the classifier did not learn: {best.metrics['accuracy']:.4f} at best")
     show("better", client.runs.page(best.id, project=PROJECT))
     readers = {use.job for use in client.datasets.uses(DATASET, data.number or 0, project=PROJECT)}

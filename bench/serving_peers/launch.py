@@ -1,4 +1,4 @@
-"""Installing the peers, and how each is started by its own docs."""
+"""Install the peers, and start each as its own docs describe."""
 
 import json
 import os
@@ -19,7 +19,7 @@ PACKAGES = {
     "mlserver": ["mlserver"],
     "mosec": ["mosec", "orjson"],
     "rayserve": ["ray[serve]"],
-    # It needs a Java runtime on the machine, too.
+    # Also needs a Java runtime on the machine.
     "torchserve": ["torchserve", "torch-model-archiver", "setuptools<80", "pyyaml"],
     "mlflow": [],
 }
@@ -28,7 +28,7 @@ Start = tuple[list[str], str, str]
 
 
 def python_of(peer: str) -> Path:
-    """Install a peer, the first time; it shares only the interpreter, torch and numpy with us."""
+    """Return the Python of a peer, installed on first use. It shares only torch and numpy."""
     if not PACKAGES[peer]:
         return Path(sys.executable)
     folder = CACHE / peer
@@ -39,14 +39,14 @@ def python_of(peer: str) -> Path:
         subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
         subprocess.run([folder / "bin" / "pip", "install", "-q", *PACKAGES[peer]], check=True)
         ready.write_text(interpreter)
-    inside = next((folder / "lib").glob("python3*/site-packages"))
+    site_packages = next((folder / "lib").glob("python3*/site-packages"))
     # Searched after the peer's own packages, which therefore have priority.
-    (inside / "zz-shared.pth").write_text(str(Path(torch.__file__).parents[1]) + "\n")
+    (site_packages / "zz-shared.pth").write_text(str(Path(torch.__file__).parents[1]) + "\n")
     return folder / "bin" / "python"
 
 
 def command_of(peer: str, folder: Path, port: int) -> Start:
-    """Return how a peer is started and where it answers."""
+    """Return the command line of a peer, and the path and body of requests."""
     tools = python_of(peer).parent
     row = json.dumps({"x": ROW}, separators=(",", ":"))
     match peer:
@@ -90,7 +90,7 @@ def command_of(peer: str, folder: Path, port: int) -> Start:
 
 
 def write_mlserver(folder: Path, port: int) -> None:
-    """Write the settings of MLServer: in one process, batching as its docs show."""
+    """Write the settings of MLServer: one process, batching as in its docs."""
     folder.mkdir()
     settings = {
         "debug": False,
@@ -112,7 +112,7 @@ def write_mlserver(folder: Path, port: int) -> None:
 
 
 def write_torchserve(folder: Path, port: int, tools: Path) -> Path:
-    """Write the archive and the settings of TorchServe: one worker, batching as its docs show."""
+    """Write the archive and settings of TorchServe: one worker, batching as in its docs."""
     folder.mkdir()
     subprocess.run(
         [
@@ -152,7 +152,7 @@ def _torchserve_model() -> dict[str, object]:
 
 
 def save_mlflow(folder: Path, file: Path) -> None:
-    """Write the model as MLflow's."""
+    """Save the model in the format of MLflow."""
     script = (
         f"import sys; sys.path.insert(0, {str(PEERS)!r}); import mlflow; "
         f"mlflow.pyfunc.save_model({str(folder / 'mlflow')!r}, pip_requirements=[], "

@@ -1,4 +1,4 @@
-"""The Slipway that the demo drives: the one that runs here already, or one of its own."""
+"""The Slipway that the demo uses: one that is already running, or one started by the demo."""
 
 import contextlib
 import re
@@ -11,24 +11,24 @@ from typing import Final
 
 import httpx
 
-from scripts.loop.telling import DemoError, wait_for
+from scripts.loop.steps import DemoError, wait_for
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 _READY_WITHIN_S: Final = 600.0
 # Lines of the platform's log that a new user should see: its address and the password.
-_WORTH_SHOWING: Final = ("slipway:", "Slipway is ready")
+_HIGHLIGHTS: Final = ("slipway:", "Slipway is ready")
 _EMAIL = re.compile(r"first administrator: (\S+)")
 _PASSWORD = re.compile(r"slipway: password: +(\S+)")
 
 
 class Platform:
-    """All of Slipway: of this installation, or one elsewhere, whose `administrator` is told."""
+    """A Slipway: of this installation, or one elsewhere with the given `administrator`."""
 
     def __init__(self, url: str, *, administrator: tuple[str, str] | None = None) -> None:
         self.url = url
         self._administrator = administrator
         self._shows_all = False
-        self._heard: list[str] = []
+        self._log_lines: list[str] = []
         self._process: subprocess.Popen[str] | None = None
         if administrator is not None or _responds(url):
             print(f"Slipway runs already: {url}", flush=True)
@@ -47,14 +47,14 @@ class Platform:
         assert self._process is not None  # noqa: S101  (the thread starts after the process)
         assert self._process.stdout is not None  # noqa: S101  (a pipe)
         for line in self._process.stdout:
-            worth = any(mark in line for mark in _WORTH_SHOWING)
-            if worth and not self._shows_all:
-                self._heard.append(line)
-            if worth or self._shows_all:
+            is_highlight = any(mark in line for mark in _HIGHLIGHTS)
+            if is_highlight and not self._shows_all:
+                self._log_lines.append(line)
+            if is_highlight or self._shows_all:
                 print(line, end="", flush=True)
 
     def wait_until_ready(self) -> None:
-        """Return when it answers; raises DemoError when it does not start."""
+        """Wait until the platform is ready. Raises DemoError if it does not start."""
         wait_for(self._is_ready, "Slipway", within_s=_READY_WITHIN_S)
 
     def _is_ready(self) -> bool | None:
@@ -63,27 +63,27 @@ class Platform:
         return _responds(self.url) or None
 
     def administrator(self) -> tuple[str, str] | None:
-        """Return the address and the password of the administrator: told, or made by this start."""
+        """Return email and password of the administrator: given, or created by this start."""
         if self._administrator is not None:
             return self._administrator
-        said = "".join(self._heard)
-        email, password = _EMAIL.search(said), _PASSWORD.search(said)
+        log = "".join(self._log_lines)
+        email, password = _EMAIL.search(log), _PASSWORD.search(log)
         return (email[1], password[1]) if email and password else None
 
     def stay(self) -> int:
-        """Show the log of one of our own until somebody stops it; returns its exit status."""
+        """Print the log of the started platform until it is stopped. Returns its exit status."""
         self._shows_all = True
         while True:
             with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C reaches the platform as well
-                return self._end()
+                return self._wait()
 
     def stop(self) -> int:
-        """Stop one of our own as Ctrl-C does; returns its exit status."""
+        """Stop the started platform as Ctrl-C does. Returns its exit status."""
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
-        return self._end()
+        return self._wait()
 
-    def _end(self) -> int:
+    def _wait(self) -> int:
         if self._process is None:
             return 0
         status = self._process.wait()

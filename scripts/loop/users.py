@@ -1,4 +1,4 @@
-"""The two people of the demo: invited by the administrator, signed in by the form as anybody is."""
+"""The two users of the demo: invited by an administrator, signed in through the form."""
 
 import contextlib
 import json
@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Final
 
 from scripts.loop.browser import Browser
-from scripts.loop.hardware import offer_tier
-from scripts.loop.running import ROOT, Platform
-from scripts.loop.telling import DemoError, show
+from scripts.loop.hardware import create_replica_tier
+from scripts.loop.processes import ROOT, Platform
+from scripts.loop.steps import DemoError, show
 from slipway import Client
 from slipway.errors import NotFound, SlipwayError
 from slipway.schemas.accounts import Role, Scope
@@ -27,7 +27,7 @@ _SCOPES: Final = tuple(scope for scope in _ALL_SCOPES if scope != Scope.ADMIN)
 
 @dataclass(frozen=True)
 class DemoUser:
-    """Somebody who is signed in: in a browser, and with a token for programs."""
+    """A signed-in user, with a browser and an API client."""
 
     name: str
     email: str
@@ -36,53 +36,53 @@ class DemoUser:
 
 
 class Passwords:
-    """The passwords of the demo's people, in a file that nobody else may read.
+    """The generated passwords of the demo's users, in a file that only this user may read.
 
-    They are generated, and this is the only place that keeps them.
+    They are stored nowhere else.
     """
 
     def __init__(self, file: Path) -> None:
         self._file = file
 
-    def of(self, whom: str) -> str | None:
-        """Return the password that was kept, None for a person who is new."""
-        return self._read().get(whom)
+    def get(self, email: str) -> str | None:
+        """Return the stored password, or None for a new user."""
+        return self._read().get(email)
 
-    def keep(self, whom: str, password: str) -> None:
-        """Keep a password."""
-        text = json.dumps(self._read() | {whom: password}, indent=2)
+    def store(self, email: str, password: str) -> None:
+        """Store a password."""
+        text = json.dumps(self._read() | {email: password}, indent=2)
         self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        opened = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(opened, "w", encoding="utf-8") as file:
+        descriptor = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
 
     def _read(self) -> dict[str, str]:
         try:
-            found: dict[str, str] = json.loads(self._file.read_text("utf-8"))
+            passwords: dict[str, str] = json.loads(self._file.read_text("utf-8"))
         except FileNotFoundError:
             return {}
-        return found
+        return passwords
 
 
 class UserSetup:
-    """Lets the people of the demo in, each by the door that everybody takes."""
+    """Creates the users of the demo by invitation, and signs them in."""
 
     def __init__(self, platform: Platform, passwords: Passwords) -> None:
         self._platform = platform
         self._passwords = passwords
 
     @contextlib.contextmanager
-    def let_in(self, name: str, does: str) -> Iterator[DemoUser]:
-        """Sign a person in, invited before if need be; yields until the demo is over."""
+    def sign_in(self, name: str, role: str) -> Iterator[DemoUser]:
+        """Sign a user in, with an invitation if the account is new. Yields the user."""
         email, url = f"{name.lower()}@localhost", self._platform.url
-        kept_as = f"{email} at {url}"
+        account = f"{email} at {url}"
         with Browser(url) as browser:
-            password = self._passwords.of(kept_as)
+            password = self._passwords.get(account)
             if password is None or not browser.sign_in(email, password):
                 password = secrets.token_urlsafe(12)
                 browser.join(self._invitation(email), name, password)
-                self._passwords.keep(kept_as, password)
-            show("sign in", f"{email}, password {password} ({does})")
+                self._passwords.store(account, password)
+            show("sign in", f"{email}, password {password} ({role})")
             with _client(browser, url, _SCOPES) as client:
                 yield DemoUser(name, email, browser, client)
 
@@ -92,49 +92,49 @@ class UserSetup:
                 client.teams.get(TEAM)
             except NotFound:
                 client.teams.create("Demo", slug=TEAM)
-            offer_tier(client)
-            made = client.invitations.create(email, role=Role.MAINTAINER, team=TEAM)
-        return made.link
+            create_replica_tier(client)
+            invitation = client.invitations.create(email, role=Role.MAINTAINER, team=TEAM)
+        return invitation.link
 
     @contextlib.contextmanager
     def _administrator(self) -> Iterator[Client]:
-        """Yield the administrator: by the password that was just printed, if it was just made.
+        """Yield a client of an administrator.
 
-        An administrator who was there before has a password that nobody else knows; whoever runs
-        the demo is the operator of this machine, to whom a command gives a token.
+        Signs in with the password if it is known: it was passed in, or this start of the platform
+        has just created the first administrator. Otherwise `manage.py user_token` creates a token.
         """
-        url, known = self._platform.url, self._platform.administrator()
+        url, credentials = self._platform.url, self._platform.administrator()
         with contextlib.ExitStack() as stack:
-            if known is not None:
+            if credentials is not None:
                 browser = stack.enter_context(Browser(url))
-                if not browser.sign_in(*known):
+                if not browser.sign_in(*credentials):
                     raise DemoError("the password of the administrator was not accepted")
                 yield stack.enter_context(_client(browser, url, _ALL_SCOPES))
             else:
-                yield stack.enter_context(Client(url, token=_operators_token()))
+                yield stack.enter_context(Client(url, token=_operator_token()))
 
 
 @contextlib.contextmanager
 def _client(browser: Browser, url: str, scopes: Sequence[str]) -> Iterator[Client]:
-    """Yield a client with a token of its own, which is revoked afterwards."""
+    """Yield a client with its own token, which is revoked afterwards."""
     token = browser.make_token(_TOKEN_NAME, scopes)
     with Client(url, token=token) as client:
-        (mine,) = (one for one in client.tokens.list() if token.startswith(one.prefix))
+        (entry,) = (each for each in client.tokens.list() if token.startswith(each.prefix))
         try:
             yield client
         finally:
             with contextlib.suppress(SlipwayError):  # it also expires
-                client.tokens.revoke(mine.id)
+                client.tokens.revoke(entry.id)
 
 
-def _operators_token() -> str:
-    made = subprocess.run(
+def _operator_token() -> str:
+    done = subprocess.run(
         [sys.executable, "manage.py", "user_token", "--name", _TOKEN_NAME, "--days", "1"],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
     )
-    if made.returncode != 0:
-        raise DemoError(f"no token to invite people with: {made.stderr.strip()}")
-    return made.stdout.strip()
+    if done.returncode != 0:
+        raise DemoError(f"no administrator token to invite users: {done.stderr.strip()}")
+    return done.stdout.strip()
