@@ -191,6 +191,7 @@ def _max_replicas(least: int, most: int | None) -> int:
     if result < least:
         raise InvalidInput(
             f"max_replicas is {result}, which is less than min_replicas ({least}).",
+            code="max_below_min",
             field="max_replicas",
             next_step="Raise it, or lower min_replicas.",
         )
