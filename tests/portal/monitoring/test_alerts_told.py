@@ -119,7 +119,7 @@ def test_a_name_that_leads_inside_is_refused_and_rebinding_changes_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: next(_names(_INSIDE)))
-    with pytest.raises(WebhookRefused, match="inside"):
+    with pytest.raises(WebhookRefused, match="private network"):
         post("https://rebound.example.org/hook", b"{}", {})
     # Public when it is looked at, inside when it is asked again: it is not asked again.
     answers = _names("93.184.215.14", "127.0.0.1")

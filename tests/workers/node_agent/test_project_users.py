@@ -43,5 +43,5 @@ def test_users_allocated_before_keep_their_projects(storage: Path) -> None:
 
 def test_a_list_that_names_root_is_refused(storage: Path) -> None:
     (storage / ".users.json").write_text(json.dumps({"vision": 0}))
-    with pytest.raises(StartError, match="not root"):
+    with pytest.raises(StartError, match="must not be root"):
         ProjectUsers(storage, FIRST, 10).user_of("vision")

@@ -85,7 +85,7 @@ def _silent_listener() -> Iterator[int]:
 @pytest.mark.parametrize("make", [_http, _redis])
 def test_a_frozen_process_costs_a_second(make: Callable[[int], Probe]) -> None:
     with _silent_listener() as port:
-        assert asyncio.run(make(port)()) == f"port {port} does not answer"
+        assert asyncio.run(make(port)()) == f"port {port} does not respond"
 
 
 @pytest.mark.parametrize(
