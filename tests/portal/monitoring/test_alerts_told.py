@@ -137,7 +137,7 @@ def test_a_name_that_leads_inside_is_refused_and_rebinding_changes_nothing(
     assert request.extensions["sni_hostname"] == "rebound.example.org"
     mixed = [*next(_names("93.184.215.14")), *next(_names("127.0.0.1"))]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: mixed)
-    with pytest.raises(WebhookRefused, match="inside"):
+    with pytest.raises(WebhookRefused, match="private network"):
         post("https://rebound.example.org/hook", b"{}", {})
 
 
