@@ -32,4 +32,6 @@ def _search(
     ]
 
 
-PRESENTATION = Presentation(icon="broadcast", page_of=_page_of, found="endpoints", search=_search)
+PRESENTATION = Presentation(
+    icon="broadcast", page_of=_page_of, search_noun="endpoints", search=_search
+)

@@ -29,4 +29,6 @@ def _search(
     ]
 
 
-PRESENTATION = Presentation(icon="notebook", page_of=_page_of, found="notebooks", search=_search)
+PRESENTATION = Presentation(
+    icon="notebook", page_of=_page_of, search_noun="notebooks", search=_search
+)

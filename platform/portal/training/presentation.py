@@ -29,6 +29,6 @@ PRESENTATION = Presentation(
     icon="rocket",
     page_of=_page_of,
     resume_page="project_job_resume",
-    found="jobs",
+    search_noun="jobs",
     search=_search,
 )

@@ -55,11 +55,11 @@ class Presentation:
     `page_of` returns the page of a workload by its id, or None for the generic page of workloads.
     `resume_page` is the URL name that resumes a workload which a budget stopped, empty if none
     can be resumed; its arguments are the project's slug and the workload's id. `search` fills the
-    command palette, where `found` is the plural of what it finds.
+    command palette, where `search_noun` is the plural of what it finds.
     """
 
     icon: str = "cpu"
     page_of: Callable[[str], PageAddress | None] = _generic_page
     resume_page: str = ""
-    found: str = ""
+    search_noun: str = ""
     search: PaletteSearch = _no_hits

@@ -9,6 +9,7 @@ from portal.api.job_stream.authorization import StreamAuthorization
 from portal.api.job_stream.cursor import Bookmark
 from portal.api.job_stream.hub import JobStream, JobStreamHub
 from portal.api.job_stream.log_reader import LogReader, Mark, event, new_samples, progress_for
+from portal.core.errors import RateLimited
 from portal.training.models import Job
 from slipway.schemas.training import JobProgress
 
@@ -36,10 +37,13 @@ class StreamRequest:
 async def news_of(wish: StreamRequest) -> AsyncIterator[bytes]:
     """Stream server-sent events until the job has ended and all was sent, or access is lost."""
     hub = JobStreamHub.current()
-    with hub.joined(JobStream(wish.right, job_id=wish.job.pk)) as stream:
-        yield _HELLO
-        async for data in _JobEvents(wish, hub, stream).events():
-            yield data
+    try:
+        with hub.joined(JobStream(wish.right, job_id=wish.job.pk)) as stream:
+            yield _HELLO
+            async for data in _JobEvents(wish, hub, stream).events():
+                yield data
+    except RateLimited as error:  # another stream opened since the limit was checked
+        yield f"retry: {1000 * (error.retry_after_s or 10)}\n\n".encode()
 
 
 class _JobEvents:

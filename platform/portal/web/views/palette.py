@@ -90,12 +90,12 @@ def _workloads(
         return {}
     within = None if text else here
     return {
-        shown.found: [
+        shown.search_noun: [
             PaletteItem(hit.label, f"{hit.noun} of {hit.project.name}", shown.icon, url_of_hit(hit))
             for hit in shown.search(principal=principal, project=within, text=text, limit=EACH + 1)
         ]
         for shown in (kind.presentation for kind in registered_kinds().values())
-        if shown.found
+        if shown.search_noun
     }
 
 
