@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import httpx
 
-# A request has its 503 within two seconds; the rest is for a test machine that is busy.
-# The promise is two seconds. The suites share two cores with three processes, which adds to it.
+# The promise is two seconds. The suites share two cores with others, which may add one.
 WITHIN_S = 3.0
 
 
