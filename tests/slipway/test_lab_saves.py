@@ -23,9 +23,9 @@ def door(monkeypatch: pytest.MonkeyPatch) -> ApiAddress:
     monkeypatch.setenv("SLIPWAY_TOKEN", "slw_none")
     monkeypatch.setenv("SLIPWAY_PROJECT", "vision")
     monkeypatch.setenv("SLIPWAY_WORKLOAD", "wl_1")
-    found = api_address_from(os.environ)
-    assert found is not None
-    return found
+    address = api_address_from(os.environ)
+    assert address is not None
+    return address
 
 
 def test_the_queue_is_in_the_personal_folder(

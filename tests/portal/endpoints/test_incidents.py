@@ -42,12 +42,12 @@ def test_predictions_that_were_not_captured_are_told_everywhere(
     (incident,) = shown["incidents"]
     assert (incident["kind"], incident["predictions"]) == ("uncaptured", 603)
     assert incident["ended_at"] is None
-    said = "603 predictions were served by revision 1 but not captured since"
-    assert said in incident["message"]
+    message = "603 predictions were served by revision 1 but not captured since"
+    assert message in incident["message"]
     assert FULL in incident["message"]
     # One event for the whole span, however many reports there were.
     assert lab.story().count("not captured") == 1
-    assert said in lab.story()
+    assert message in lab.story()
     (minute,) = json_of(lab.api.get("projects/vision/endpoints/digits/traffic"))
     assert (minute["captured"], minute["uncaptured"]) == (97, 603)
     watched = json_of(lab.api.get("projects/vision/endpoints/digits/monitoring"))
@@ -55,7 +55,7 @@ def test_predictions_that_were_not_captured_are_told_everywhere(
     bob = browser_of(people.bob)
     for page in (ONE, f"{ONE}/monitoring"):
         text = _text(bob.get(page))
-        assert said in text
+        assert message in text
         assert "of 700 served" in text
     home = _text(browser_of(people.charlie).get("/"))
     assert "603 predictions were served but not captured, the last at" in home

@@ -91,9 +91,9 @@ def test_the_command_line_says_the_same(
     assert "Staging" in run("show", "digits", "1").stdout
     assert "Staging" in run("versions", "digits").stdout
     assert "stage Staging" in run("history", "digits").stdout
-    asked = json.loads(run("request", "digits", "1", "production", "--json").stdout)
-    assert "withdrawn" in run("decide", "digits", asked["id"], "withdraw").stdout
-    assert run("decide", "digits", asked["id"], "shrug").returncode == 2
+    request = json.loads(run("request", "digits", "1", "production", "--json").stdout)
+    assert "withdrawn" in run("decide", "digits", request["id"], "withdraw").stdout
+    assert run("decide", "digits", request["id"], "shrug").returncode == 2
     assert run("register", SOURCE, "digits", "--batching", "rows", "--quiet").returncode == 0
     assert "rows: Its author declared rows." in run("show", "digits", "2").stdout
     stated = json.loads(run("batching", "digits", "2", "off", "--json").stdout)

@@ -24,8 +24,8 @@ from portal.compute.services.node_registration import create_join_token
 from portal.workloads.scheduling import run_passes
 for line in sys.stdin:
     verb, name = line.split()
-    said = create_join_token(by=None, node=name).secret if verb == "join" else run_passes()
-    print("said", said, flush=True)
+    result = create_join_token(by=None, node=name).secret if verb == "join" else run_passes()
+    print("said", result, flush=True)
 """
 
 

@@ -223,8 +223,8 @@ def test_one_that_is_too_large_stays_and_the_job_says_so_once(
     workload, lease = running(bob)
     for sequence, step in enumerate((10, 20, 30), start=3):
         save(lease, sequence, step, step, size_bytes=3 * 1024**2)
-    told = [line for line in story_of(bob, workload) if "stays only on its node" in line]
-    (line,) = told
+    lines = [line for line in story_of(bob, workload) if "stays only on its node" in line]
+    (line,) = lines
     assert "step 10 has 3 MiB" in line
     assert "at most 1 MiB are copied" in line
     large = {"__0_0.distcp": bytes(3 * 1024**2)}

@@ -283,8 +283,8 @@ def test_a_project_shows_what_runs_in_it_what_it_costs_and_what_ended(
     run_job(make_job(people.vision, people.bob, name="wide", nodes=2))
     seen = text_of(browse(people.vera).get("/p/vision"))
     assert seen.index("wide Running on node lab-1") < seen.index("yesterday's")
-    said = seen[seen.index("Spend this month") :]
-    assert re.match(r"Spend this month (< )?\$[0-9.]+ , \$7\.20 an hour now", said), said[:60]
+    month = seen[seen.index("Spend this month") :]
+    assert re.match(r"Spend this month (< )?\$[0-9.]+ , \$7\.20 an hour now", month), month[:60]
 
 
 @pytest.mark.parametrize("page", ["/", "/p/vision"])

@@ -123,10 +123,10 @@ def test_samples_are_told_for_each_node(
         cpu_percent=87.6543,
         memory_bytes=5,
     )
-    told = browse(people.vera).get(f"/p/vision/workloads/{workload.pk}/samples").json()
-    assert [point[1:] for point in told["tasks"][0]["points"]] == [[87.7, 5, None]]
-    assert told["cpu_limit_percent"] == 100
-    assert told["is_over"] is False
+    usage = browse(people.vera).get(f"/p/vision/workloads/{workload.pk}/samples").json()
+    assert [point[1:] for point in usage["tasks"][0]["points"]] == [[87.7, 5, None]]
+    assert usage["cpu_limit_percent"] == 100
+    assert usage["is_over"] is False
 
 
 def test_samples_that_a_chart_does_not_draw_are_counted(

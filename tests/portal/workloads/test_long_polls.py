@@ -30,16 +30,16 @@ from portal.endpoints.services.gateways import admit_gateway
 for line in sys.stdin:
     verb, name = line.split()
     if verb == "gateway":
-        said = admit_gateway(name=name).secret
+        result = admit_gateway(name=name).secret
     elif verb == "serve":
         ServingVersion.objects.raise_version()
-        said = time.time()
+        result = time.time()
     elif verb == "token":
-        said = create_join_token(by=None, node=name).secret
+        result = create_join_token(by=None, node=name).secret
     else:
         Node.objects.wake(Node.objects.filter(name=name).values_list("pk", flat=True))
-        said = time.time()
-    print("said", said, flush=True)
+        result = time.time()
+    print("said", result, flush=True)
 """
 
 
