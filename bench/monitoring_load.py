@@ -94,7 +94,7 @@ def _analysis(running: RunningPortal, stack: ExitStack) -> list[Callable[[], Non
     process = stack.enter_context(analyst())
 
     def summarise() -> None:
-        process.ask(
+        process.request(
             "summarise", paths=paths, baselines={}, calibrations={}, labels=[], positive=None
         )
 

@@ -53,17 +53,17 @@ class SlipwayHub(JupyterHub):  # type: ignore[misc]
         limits = self.http_server.conn_params
         limits.header_timeout, limits.body_timeout = _HEAD_TIMEOUT_S, _BODY_TIMEOUT_S
         self.follower = Follower(
-            self.portal, self.hub_api, ProxyCallbacks(self._check_routes, self._ask_proxy)
+            self.portal, self.hub_api, ProxyCallbacks(self._check_routes, self._check_proxy)
         )
         self._following = [
             asyncio.create_task(self.follower.run()),
-            asyncio.create_task(self.follower.keep_routes()),
+            asyncio.create_task(self.follower.restore_routes()),
         ]
 
     async def _check_routes(self) -> None:
         await self.proxy.check_routes(self.users, self._service_map)
 
-    async def _ask_proxy(self) -> None:
+    async def _check_proxy(self) -> None:
         """Check that the proxy responds, or raise httpx.HTTPError."""
         headers = {"Authorization": f"token {self.proxy.auth_token}"}
         async with httpx.AsyncClient(headers=headers, timeout=_PROXY_PATIENCE_S) as http:

@@ -24,32 +24,32 @@ class Portal:
     async def servers(self, *, seen: int) -> HubServers | None:
         """Return all running servers once they differ from `seen`, or None after the long poll."""
         headers = {"If-None-Match": f'"{seen}"'}
-        body = await self._ask(
+        body = await self._request(
             "GET", f"/servers?wait_s={_HOLD_S}", headers=headers, timeout=_HOLD_S + TIMEOUT_S
         )
         return None if body is None else HubServers.model_validate(body)
 
     async def show(self, server: str) -> HubServer:
         """Return the state of a server."""
-        return HubServer.model_validate(await self._ask("GET", f"/servers/{quote(server)}"))
+        return HubServer.model_validate(await self._request("GET", f"/servers/{quote(server)}"))
 
     async def start(self, server: str) -> HubServer:
         """Start a server unless it is running, and return its state."""
         path = f"/servers/{quote(server)}/start"
-        return HubServer.model_validate(await self._ask("POST", path, {}))
+        return HubServer.model_validate(await self._request("POST", path, {}))
 
     async def routed(self, server: str, start: str) -> HubServer:
         """Report that browsers reach one start of a server, and return the server's state."""
         path = f"/servers/{quote(server)}/routed"
-        return HubServer.model_validate(await self._ask("POST", path, {"start": start}))
+        return HubServer.model_validate(await self._request("POST", path, {"start": start}))
 
-    async def trouble(self, server: str, start: str, why: str) -> HubServer:
+    async def report_trouble(self, server: str, start: str, why: str) -> HubServer:
         """Report why browsers do not reach one start of a server yet, and return its state."""
         path = f"/servers/{quote(server)}/trouble"
         body = {"start": start, "why": why}
-        return HubServer.model_validate(await self._ask("POST", path, body))
+        return HubServer.model_validate(await self._request("POST", path, body))
 
-    async def _ask(
+    async def _request(
         self,
         method: str,
         path: str,

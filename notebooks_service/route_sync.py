@@ -41,7 +41,7 @@ class HubApi:
         self._http = httpx.AsyncClient()
         self._headers = {"Authorization": f"token {token}", "Content-Type": "application/json"}
 
-    async def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+    async def request(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
         """Return the body of the response, or raise httpx.HTTPError."""
         answer = await self._http.request(
             method,
@@ -55,7 +55,7 @@ class HubApi:
 
     async def open_servers(self) -> dict[tuple[str, str], Opened]:
         """Return the servers that are running according to the Hub, by (user, server)."""
-        users = await self.ask("GET", "/users?state=active&limit=100000")
+        users = await self.request("GET", "/users?state=active&limit=100000")
         return {
             (user["name"], name): server
             for user in users
@@ -82,7 +82,7 @@ class Follower:
     def __init__(self, portal: Portal, hub: HubApi, doors: ProxyCallbacks) -> None:
         self._portal = portal
         self._hub = hub
-        self._doors = doors
+        self._callbacks = doors
         self._opening: dict[str, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
@@ -99,12 +99,12 @@ class Follower:
                 log.warning("cannot sync with the portal: %s", error)
                 await asyncio.sleep(_AGAIN_S)
 
-    async def keep_routes(self) -> None:
+    async def restore_routes(self) -> None:
         """Restore the proxy's routes after it was restarted."""
         while True:
             await asyncio.sleep(_ROUTES_EVERY_S)
             try:
-                await self._doors.check_routes()
+                await self._callbacks.check_routes()
             except Exception as error:  # noqa: BLE001 - the proxy is away: try again
                 log.debug("cannot check the proxy's routes: %s", error)
 
@@ -123,10 +123,10 @@ class Follower:
         ]
         done = all(await asyncio.gather(*closed))
         for key, hub_server in requested.items():
-            self._see_to(hub_server, opened.get(key))
+            self._ensure_route(hub_server, opened.get(key))
         return done
 
-    def _see_to(self, hub_server: HubServer, opened: Opened | None) -> None:
+    def _ensure_route(self, hub_server: HubServer, opened: Opened | None) -> None:
         """Open the route to a server in a separate task, so that no server waits for another."""
         if hub_server.state == NotebookState.READY and _is_open(hub_server, opened):
             return
@@ -147,43 +147,43 @@ class Follower:
                 requested = (
                     stands if stands.start != hub_server.start and stands.state in _OPEN else None
                 )
-                opened = await self._opened(hub_server) if requested is not None else None
+                opened = await self._open_route(hub_server) if requested is not None else None
             except PortalRefused as error:
                 log.warning("the route to %s is no longer needed: %s", hub_server.id, error)
                 return
             except (PortalUnreachable, RouteFailed, httpx.HTTPError) as error:
                 log.warning("the route to %s could not be opened: %s", hub_server.id, error)
-                requested, opened = await self._begin_anew(hub_server, _describe_error(error))
+                requested, opened = await self._report_and_retry(hub_server, _describe_error(error))
 
-    async def _begin_anew(
+    async def _report_and_retry(
         self, hub_server: HubServer, why: str
     ) -> tuple[HubServer | None, Opened | None]:
         """Report why, wait, poll again. Return the server if it needs a route, and the route."""
         while True:
             await asyncio.sleep(_AGAIN_S)
-            requested = await self._still_wanted(hub_server, why)
+            requested = await self._still_needs_route(hub_server, why)
             if requested is None:
                 return None, None
             try:
-                return requested, await self._opened(requested)
+                return requested, await self._open_route(requested)
             except httpx.HTTPError as error:
                 why = _describe_error(error)
 
-    async def _opened(self, hub_server: HubServer) -> Opened | None:
+    async def _open_route(self, hub_server: HubServer) -> Opened | None:
         return (await self._hub.open_servers()).get((hub_server.user, hub_name(hub_server.id)))
 
     async def _open_once(self, hub_server: HubServer, opened: Opened | None) -> None:
         user, name = quote(hub_server.user), quote(hub_name(hub_server.id))
         if opened is not None and not opened.get("pending"):
             await self._close(hub_server.user, hub_name(hub_server.id))
-        await self._make_user(user)
-        await self._hub.ask("POST", f"/users/{user}/servers/{name}")
+        await self._create_user(user)
+        await self._hub.request("POST", f"/users/{user}/servers/{name}")
         await self._wait_until_ready(hub_server)
 
-    async def _still_wanted(self, hub_server: HubServer, why: str) -> HubServer | None:
+    async def _still_needs_route(self, hub_server: HubServer, why: str) -> HubServer | None:
         """Report the obstacle to the portal, and return the server if it still needs a route."""
         try:
-            stands = await self._portal.trouble(hub_server.id, hub_server.start, why)
+            stands = await self._portal.report_trouble(hub_server.id, hub_server.start, why)
         except PortalUnreachable:
             return hub_server
         except PortalRefused:
@@ -193,28 +193,28 @@ class Follower:
     async def _wait_until_ready(self, hub_server: HubServer) -> None:
         looked_at = time.monotonic()
         while True:
-            values = await self._opened(hub_server)
+            values = await self._open_route(hub_server)
             if values is not None and values.get("ready"):
                 return
             if values is None or time.monotonic() - looked_at >= _PROXY_EVERY_S:
-                await self._look_at_proxy(hub_server)
+                await self._check_proxy(hub_server)
                 looked_at = time.monotonic()
             if values is None:
                 raise RouteFailed("the Hub could not open the route and is trying again")
             await asyncio.sleep(0.1)
 
-    async def _look_at_proxy(self, hub_server: HubServer) -> None:
+    async def _check_proxy(self, hub_server: HubServer) -> None:
         """Report if the Hub waits for the proxy. Raise GaveUp if the route is unwanted."""
         try:
-            await self._doors.ask_proxy()
+            await self._callbacks.ask_proxy()
         except httpx.HTTPError as error:
             log.warning("the proxy does not respond: %s", _describe_error(error))
-            if await self._still_wanted(hub_server, _NO_PROXY) is None:
+            if await self._still_needs_route(hub_server, _NO_PROXY) is None:
                 raise RouteFailed(_NO_PROXY) from error
 
-    async def _make_user(self, user: str) -> None:
+    async def _create_user(self, user: str) -> None:
         try:
-            await self._hub.ask("POST", f"/users/{user}")
+            await self._hub.request("POST", f"/users/{user}")
         except httpx.HTTPStatusError as error:
             if error.response.status_code != _CONFLICT:
                 raise
@@ -222,7 +222,7 @@ class Follower:
     async def _close(self, user: str, name: str) -> bool:
         path = f"/users/{quote(user)}/servers/{quote(name)}"
         try:
-            await self._hub.ask("DELETE", path)
+            await self._hub.request("DELETE", path)
         except httpx.HTTPError as error:
             log.warning("the route to %s could not be closed: %s", name, error)
             return False

@@ -249,7 +249,7 @@ class Connection:
             request.extensions["timeout"] = httpx.Timeout(timeout_s).as_dict()
         response = self._answer(request, stream=True)
         try:
-            yield Download(response, lambda error: self._no_answer(request, error))
+            yield Download(response, lambda error: self._connection_error(request, error))
         finally:
             response.close()
 
@@ -308,7 +308,7 @@ class Connection:
             except httpx.RequestError as error:
                 nothing_sent = isinstance(error, _NOTHING_SENT)
                 answer_lost = answer_lost or not nothing_sent
-                failure: SlipwayError = self._no_answer(request, error)
+                failure: SlipwayError = self._connection_error(request, error)
                 again = nothing_sent or request.method in _REPEATABLE
                 again = again and isinstance(error, httpx.TransportError)
             else:
@@ -353,7 +353,7 @@ class Connection:
             retry_after_s=asked_s,
         )
 
-    def _no_answer(self, request: httpx.Request, error: httpx.RequestError) -> SlipwayError:
+    def _connection_error(self, request: httpx.Request, error: httpx.RequestError) -> SlipwayError:
         if isinstance(error, httpx.TimeoutException):
             reason = "it did not answer in time"
         elif isinstance(error, httpx.ConnectError):

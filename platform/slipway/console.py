@@ -25,7 +25,7 @@ class LogLines:
         self._readers: dict[tuple[int, int], LineReader] = {}
         self._places: dict[tuple[int, int], int] = {}
 
-    def of(self, piece: LogPiece) -> list[str]:
+    def complete_lines(self, piece: LogPiece) -> list[str]:
         """Return the lines that `piece` completes, safe to write."""
         key = (piece.attempt, piece.rank)
         data = piece.data
@@ -36,12 +36,12 @@ class LogLines:
             lines.insert(0, f"[{missing:,} bytes of the log are gone]")
         return [self._line(piece.rank, line) for line in lines]
 
-    def rest(self) -> list[str]:
+    def flush(self) -> list[str]:
         """Return what was begun and not ended, when no more comes."""
         return [
             self._line(rank, line)
             for (_, rank), reader in self._readers.items()
-            for line in reader.rest()
+            for line in reader.flush()
         ]
 
     def _line(self, rank: int, line: str) -> str:
@@ -94,24 +94,24 @@ class Narrator:
     """Says each change of a job once."""
 
     def __init__(self, say: Say) -> None:
-        self._say = say
-        self._said = ""
+        self._print = say
+        self._last_line = ""
         self._has_stepped = False
 
-    def tell(self, progress: JobProgress) -> None:
+    def report(self, progress: JobProgress) -> None:
         """Print the changes in `progress`, if any."""
         line = headline(progress)
-        if line != self._said:
-            self._said = line
-            self._say(line)
+        if line != self._last_line:
+            self._last_line = line
+            self._print(line)
         if progress.first_step_after_s is not None and not self._has_stepped:
             self._has_stepped = True
-            self._say(f"first step after {duration(progress.first_step_after_s)}")
+            self._print(f"first step after {duration(progress.first_step_after_s)}")
 
-    def tell_trouble(self, error: SlipwayError, wait_s: float) -> None:
+    def report_reconnect(self, error: SlipwayError, wait_s: float) -> None:
         """Print that the connection is reopened, if that takes long enough to be noticed."""
         if wait_s >= 1:
-            self._say(f"{error.message} Trying again in {duration(wait_s)}.")
+            self._print(f"{error.message} Trying again in {duration(wait_s)}.")
 
 
 def watch(client: Client, job: JobOut, *, show: Say = print) -> JobOut:
@@ -124,9 +124,9 @@ def watch(client: Client, job: JobOut, *, show: Say = print) -> JobOut:
     colours = hasattr(sys.stdout, "isatty") and sys.stdout.isatty()
     lines = LogLines(ranks=job.workload.nodes * job.workload.procs, colours=colours)
     try:
-        for news in client.jobs.follow(job_id, project=project, trouble=narrator.tell_trouble):
+        for news in client.jobs.follow(job_id, project=project, trouble=narrator.report_reconnect):
             _show(news, narrator, lines, show)
-        for line in lines.rest():
+        for line in lines.flush():
             show(line)
     except KeyboardInterrupt:
         show(f"· The job goes on. Stop it: client.jobs.cancel({job_id!r}, project={project!r})")
@@ -135,7 +135,7 @@ def watch(client: Client, job: JobOut, *, show: Say = print) -> JobOut:
 
 def _show(news: News, narrator: Narrator, lines: LogLines, show: Say) -> None:
     if isinstance(news, JobProgress):
-        narrator.tell(news)
+        narrator.report(news)
     elif isinstance(news, LogPiece):
-        for line in lines.of(news):
+        for line in lines.complete_lines(news):
             show(line)

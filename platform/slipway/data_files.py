@@ -133,11 +133,11 @@ class Bundle:
         self._frames.append(head + content)
         self.content_bytes += len(content)
 
-    def let_go(self) -> None:
+    def clear(self) -> None:
         """Forget the pieces: a request that has been sent holds on to its body for some time."""
         self._frames.clear()
 
-    def has_room_for(self, size_bytes: int) -> bool:
+    def can_add(self, size_bytes: int) -> bool:
         """Return whether a piece of that size fits in."""
         fits = self.content_bytes + size_bytes <= BUNDLE_BYTES
         return fits and len(self._frames) < _MOST_IN_A_BUNDLE
@@ -155,7 +155,7 @@ def bundles(
                 continue
             requested.discard(sha256)
             content = _piece(file, index)
-            if not bundle.has_room_for(len(content)):
+            if not bundle.can_add(len(content)):
                 yield bundle
                 bundle = Bundle()
             bundle.add(content)

@@ -54,8 +54,8 @@ class Dataset:
     def __init__(self, client: Client, project: str, version: DatasetVersionOut) -> None:
         self._client = client
         self._project = project
-        self._found = version
-        self._told: set[str] = set()
+        self._version = version
+        self._reported: set[str] = set()
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
@@ -64,12 +64,12 @@ class Dataset:
     @property
     def name(self) -> str:
         """Its name."""
-        return self._found.dataset
+        return self._version.dataset
 
     @property
     def version(self) -> int:
         """The number of the version."""
-        return self._found.number or 0
+        return self._version.number or 0
 
     @property
     def reference(self) -> str:
@@ -79,7 +79,7 @@ class Dataset:
     @property
     def digest(self) -> str:
         """SHA-256 that names the content, 64 hex digits."""
-        return self._found.digest or ""
+        return self._version.digest or ""
 
     @property
     def path(self) -> Path:
@@ -89,7 +89,7 @@ class Dataset:
         """
         self.note_use()
         with self._lock:
-            return local_path(self._client, self._project, self._found)
+            return local_path(self._client, self._project, self._version)
 
     @cached_property
     def tables(self) -> Sequence[DataTableOut]:
@@ -103,7 +103,7 @@ class Dataset:
         there is none of that name, rows cannot be read, or pyarrow is not installed.
         """
         reading, described = self._reading(), self._table(table)
-        return reading.read_table(described, self._files_of(described), self._found.settings)
+        return reading.read_table(described, self._files_of(described), self._version.settings)
 
     def pandas(self, table: str | None = None) -> Any:
         """Return a table as a pandas.DataFrame. See `arrow`.
@@ -116,7 +116,7 @@ class Dataset:
     def batches(self, table: str | None = None) -> Iterator[Any]:
         """Yield a table in pyarrow.RecordBatches, for tables larger than the memory."""
         reading, described = self._reading(), self._table(table)
-        yield from reading.read_batches(described, self._files_of(described), self._found.settings)
+        yield from reading.read_batches(described, self._files_of(described), self._version.settings)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Yield the rows of the only table as dictionaries."""
@@ -141,9 +141,9 @@ class Dataset:
         if len(named) == 1:
             return named[0]
         names = ", ".join(table.name for table in self.tables) or "none"
-        if self._found.tables_left_out:
+        if self._version.tables_left_out:
             names += (
-                f". {self._found.tables_left_out:,} more are beyond the limit of tables; read "
+                f". {self._version.tables_left_out:,} more are beyond the limit of tables; read "
                 "their files under `.path`"
             )
         raise InvalidInput(
@@ -159,7 +159,7 @@ class Dataset:
         if table.files == 1:
             return [table.name]
         paths = (path.relative_to(self.path).as_posix() for path in self.path.rglob("*"))
-        plain_files = self._found.settings.plain_files
+        plain_files = self._version.settings.plain_files
         files = [path for path in paths if not is_plain(path, plain_files)]
         parts = [file for file in files if table_key(file) == table.name]
         if len(parts) < table.files:
@@ -175,9 +175,9 @@ class Dataset:
         """
         run = run_id or _active_run()
         here = job.current()
-        if not here.is_first or not (run or here.is_slipway) or run in self._told:
+        if not here.is_first or not (run or here.is_slipway) or run in self._reported:
             return
-        self._told.add(run)
+        self._reported.add(run)
         _attempt(
             "noted as read",
             lambda: self._client.datasets.note_use(
@@ -197,7 +197,7 @@ class Dataset:
             "digest": self.digest[:_MLFLOW_DIGEST],
             "source_type": "slipway",
             "source": json.dumps({"uri": f"slipway:{self._project}/{self.reference}"}),
-            "profile": json.dumps({"num_rows": self._found.rows, "num_files": self._found.files}),
+            "profile": json.dumps({"num_rows": self._version.rows, "num_files": self._version.files}),
         }
         tags = [{"key": "mlflow.data.context", "value": "training"}]
         _send_patiently(

@@ -91,7 +91,7 @@ class Endpoint:
         """URL of the endpoint."""
         if self._url is None:
             client = self._slipway()
-            self._url = client.endpoints.get(self.name, project=self._place(client)).url
+            self._url = client.endpoints.get(self.name, project=self._project_slug(client)).url
         return self._url
 
     def label(self, reference: str, value: str | float | bool, *, row: int = 0) -> LabelsOut:
@@ -106,7 +106,7 @@ class Endpoint:
     def label_all(self, labels: Sequence[Mapping[str, Any]]) -> LabelsOut:
         """Label many predictions: mappings of `prediction_id` or `own_id`, `value`, `row`."""
         client = self._slipway()
-        return client.endpoints.monitoring.label(self.name, labels, project=self._place(client))
+        return client.endpoints.monitoring.label(self.name, labels, project=self._project_slug(client))
 
     def predict(self, data: Any, *, own_id: str | None = None) -> Any:
         """Return the predictions for a data frame, an array, records, rows or columns.
@@ -120,7 +120,7 @@ class Endpoint:
         body = body_of(data)
         if own_id is not None:
             body["client_request_id"] = own_id
-        content = self._through_the_portal(body) if self._key is None else self._ask(body)
+        content = self._through_the_portal(body) if self._key is None else self._post(body)
         if not isinstance(content, dict) or "predictions" not in content:
             raise UnexpectedAnswer(
                 f"The answer of {self.name} holds no predictions.",
@@ -128,7 +128,7 @@ class Endpoint:
             )
         return convert_like_input(data, content["predictions"])
 
-    def _ask(self, body: dict[str, Any]) -> Any:
+    def _post(self, body: dict[str, Any]) -> Any:
         request = self._http.build_request(
             "POST",
             f"{self.url}/invocations",
@@ -142,7 +142,7 @@ class Endpoint:
             try:
                 answer = self._http.send(request)
             except httpx.RequestError as error:
-                failure = self._no_answer(error)
+                failure = self._connection_error(error)
                 again = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
             else:
                 if answer.is_success:
@@ -165,7 +165,7 @@ class Endpoint:
                 next_step="Check that the address is that of an endpoint of Slipway.",
             ) from None
 
-    def _no_answer(self, error: httpx.RequestError) -> SlipwayError:
+    def _connection_error(self, error: httpx.RequestError) -> SlipwayError:
         reason = (
             "it did not answer in time"
             if isinstance(error, httpx.TimeoutException)
@@ -181,7 +181,7 @@ class Endpoint:
         attempt = 0
         while True:
             attempt += 1
-            value = client.endpoints.try_out(self.name, body, project=self._place(client))
+            value = client.endpoints.try_out(self.name, body, project=self._project_slug(client))
             if value.status < 300:
                 return value.answer
             data = json.dumps(value.answer).encode()
@@ -195,7 +195,7 @@ class Endpoint:
             self._client = Client()
         return self._client
 
-    def _place(self, client: Client) -> str:
+    def _project_slug(self, client: Client) -> str:
         slug = self._project or default_project(client.url)
         if slug is None:
             raise InvalidInput(

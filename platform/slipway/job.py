@@ -105,21 +105,21 @@ def should_stop() -> bool:
     period of seconds. Until the first call SIGTERM keeps its former effect. Make that call from the
     main thread.
     """
-    return _stopping.is_asked()
+    return _stopping.is_requested()
 
 
 class _Reporter:
     """Reports steps through the task's socket, at most twenty a second."""
 
     def __init__(self) -> None:
-        self.forget()
+        self.reset()
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Reset the state, as a forked process must: it is another rank, or none."""
         self._lock = threading.Lock()
-        self._door: socket.socket | None = None
-        self._told_at = float("-inf")
-        self._untold: int | None = None
+        self._socket: socket.socket | None = None
+        self._sent_at = float("-inf")
+        self._unsent: int | None = None
         self._has_farewell = False
 
     def report(self, step: int) -> None:
@@ -129,53 +129,53 @@ class _Reporter:
             return
         with self._lock:
             now = time.monotonic()
-            if now - self._told_at < _BETWEEN_REPORTS_S:
-                self._untold = step
+            if now - self._sent_at < _BETWEEN_REPORTS_S:
+                self._unsent = step
                 if not self._has_farewell:
                     self._has_farewell = True
-                    atexit.register(self.tell_the_last)
+                    atexit.register(self.flush)
                 return
-            self._told_at = now
-            self._untold = None
+            self._sent_at = now
+            self._unsent = None
             self._send(path, step)
 
-    def tell_the_last(self) -> None:
+    def flush(self) -> None:
         """Report the last step, which came too soon after the one before, as the process ends."""
         path = os.environ.get(SOCKET_VARIABLE)
-        if path is not None and self._untold is not None:
-            self._send(path, self._untold)
-            self._untold = None
+        if path is not None and self._unsent is not None:
+            self._send(path, self._unsent)
+            self._unsent = None
 
     def _send(self, path: str, step: int) -> None:
         with contextlib.suppress(OSError, ValueError, TypeError):
-            if self._door is None:
-                self._door = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-                self._door.setblocking(False)
+            if self._socket is None:
+                self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+                self._socket.setblocking(False)
             message = {"step": int(step), "rank": _number("RANK", 0)}
-            self._door.sendto(json.dumps(message).encode(), path)
+            self._socket.sendto(json.dumps(message).encode(), path)
 
 
 class _Stopping:
     """Records SIGTERM from the first call on. An earlier handler is called too."""
 
     def __init__(self) -> None:
-        self._asked = False
+        self._requested = False
         self._listens = False
         self._before: _Handler | int | None = None
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Forget a stop request that was for the process this one was forked from."""
-        self._asked = False
+        self._requested = False
 
-    def is_asked(self) -> bool:
+    def is_requested(self) -> bool:
         """Return whether SIGTERM came. The first call in the main thread sets the handler."""
         if not self._listens and threading.current_thread() is threading.main_thread():
             self._before = signal.signal(signal.SIGTERM, self._on_signal)
             self._listens = True
-        return self._asked
+        return self._requested
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        self._asked = True
+        self._requested = True
         if callable(self._before):
             self._before(number, frame)
 
@@ -210,5 +210,5 @@ def _checkpoint_dir(values: Mapping[str, str]) -> Path | None:
 _reporter = _Reporter()
 _stopping = _Stopping()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_reporter.forget)
-    os.register_at_fork(after_in_child=_stopping.forget)
+    os.register_at_fork(after_in_child=_reporter.reset)
+    os.register_at_fork(after_in_child=_stopping.reset)

@@ -77,11 +77,11 @@ class Sender:
     """Sends queued saves, and brings what the portal restored, in a thread of its own."""
 
     def __init__(self, door: ApiAddress, *, workspace: Path, queue: SaveQueue) -> None:
-        self._door = door
+        self._api = door
         self._workspace = SharedFolder(workspace)
         self._skipped: dict[str, int] = {}
         self.queue = queue
-        self._bell = threading.Event()
+        self._wake = threading.Event()
         self._over = False
         self._thread = threading.Thread(target=self._run, name="slipway-saves", daemon=True)
 
@@ -95,27 +95,27 @@ class Sender:
             self.queue.put(path, content)
         except OSError:
             log.exception("a save of %s could not be queued", path)
-        self._bell.set()
+        self._wake.set()
 
     def stop(self, *, within_s: float) -> None:
         """Send queued saves within a time limit. The next server sends the rest."""
         self._over = True
-        self._bell.set()
+        self._wake.set()
         self._thread.join(within_s)
 
     def _run(self) -> None:
         pause = 1.0
         while True:
-            self._bell.clear()
+            self._wake.clear()
             try:
-                done = self.send_waiting() and (self._over or self.bring_restored())
+                done = self.send_waiting() and (self._over or self.download_restored())
             except Exception:
                 log.exception("saves could not be sent")
                 done = False
             if self._over:
                 return
             pause = _LOOK_EVERY_S if done else min(_LONGEST_PAUSE_S, pause * 2)
-            self._bell.wait(pause)
+            self._wake.wait(pause)
             pause = 1.0 if done else pause
 
     def send_waiting(self) -> bool:
@@ -125,26 +125,26 @@ class Sender:
                 path, content = self.queue.read(place)
             except FileNotFoundError:
                 continue  # another server of the same user has sent it
-            answer = self._door.ask(
+            answer = self._api.call(
                 "POST",
                 f"notebook-files?path={quote(path, safe='', errors='surrogateescape')}",
                 _fitting(content),
                 kind="application/octet-stream",
             )
-            if answer.fault and answer.may_pass:
+            if answer.error and answer.may_pass:
                 return False
-            if answer.fault:
-                log.warning("the save of %s was not taken in: %s", path, answer.fault)
+            if answer.error:
+                log.warning("the save of %s was not taken in: %s", path, answer.error)
             else:
                 document = json.loads(answer.content)
                 self._note(path, document["latest"]["number"], content)
             place.unlink(missing_ok=True)
         return True
 
-    def bring_restored(self) -> bool:
+    def download_restored(self) -> bool:
         """Write notebooks restored or branched in the portal. False if it does not answer."""
-        answer = self._door.ask("GET", "notebook-files?limit=200")
-        if answer.fault:
+        answer = self._api.call("GET", "notebook-files?limit=200")
+        if answer.error:
             return False
         known = self._read_known()
         for file in json.loads(answer.content)["items"]:
@@ -155,11 +155,11 @@ class Sender:
             try:
                 self._require_no_changes(path, note.get("sha256"))
                 where = f"notebook-files/{file['id']}/versions/{number}/content"
-                content = self._door.ask("GET", where)
+                content = self._api.call("GET", where)
                 if content.may_pass:
                     return False
-                if content.fault:
-                    raise OSError(content.fault)
+                if content.error:
+                    raise OSError(content.error)
                 self._workspace.write(path, content.content)
             except LocalChangesError:
                 continue

@@ -42,11 +42,11 @@ class _Follower:
     progress: JobProgress | None = None
     brought: int = 0
 
-    def take(self, event: ServerEvent) -> Iterator[News]:
+    def process(self, event: ServerEvent) -> Iterator[News]:
         """Yield the new part of an event, without repeats or gaps."""
         try:
             if event.name == "log":
-                yield from self._take_log(LogPiece.model_validate_json(event.data))
+                yield from self._process_log(LogPiece.model_validate_json(event.data))
             elif event.name == "state":
                 progress = JobProgress.model_validate_json(event.data)
                 if progress != self.progress:
@@ -60,7 +60,7 @@ class _Follower:
         # Updated last, so that an event that was not fully processed is requested again.
         self.last_id = event.id
 
-    def _take_log(self, piece: LogPiece) -> Iterator[LogPiece]:
+    def _process_log(self, piece: LogPiece) -> Iterator[LogPiece]:
         key = (piece.attempt, piece.rank)
         try:
             data = piece.data
@@ -138,7 +138,7 @@ def follow(
                 for event in read_events(body, last_id=follower.last_id):
                     if event.name == _ENDS:
                         return
-                    yield from follower.take(event)
+                    yield from follower.process(event)
         except _PASSING as caught:
             error = caught
         now = time.monotonic()

@@ -41,7 +41,7 @@ class Proofs:
         self._named: OrderedDict[str, list[Any]] = OrderedDict()
         self._waiting: OrderedDict[str, list[Any]] = OrderedDict()
 
-    def take(self, key: tuple[str, str], rows: Any) -> None:
+    def add_rows(self, key: tuple[str, str], rows: Any) -> None:
         """Hold a few rows of a dataset until a run names it."""
         self._rows[key] = _first_complete_rows(rows)
         _limit(self._rows)
@@ -58,7 +58,7 @@ class Proofs:
             item for item in waiting if not _record_predictions(client, item, rows)
         ]
 
-    def made(self, client: Any, model: Any) -> None:
+    def record_model(self, client: Any, model: Any) -> None:
         """Let a model predict rows that its run has named. `model` is MLflow's `ModelInfo`."""
         if not any(
             _record_predictions(client, model, rows) for rows in self._named.get(model.run_id, [])

@@ -81,7 +81,7 @@ def watch_inputs(*ours: str) -> None:
     def sampled(self: Any) -> Any:
         entity = to_entity(self)
         with _report_failure():
-            kept.take((entity.name, entity.digest), self)
+            kept.add((entity.name, entity.digest), self)
         return entity
 
     @functools.wraps(named)
@@ -100,7 +100,7 @@ def watch_inputs(*ours: str) -> None:
         model = log_model(*arguments, **more)
         with _report_failure("golden predictions were"):
             if import_module("mlflow").get_tracking_uri().startswith(ours):
-                kept.proofs.made(clients(), model)
+                kept.proofs.record_model(clients(), model)
         return model
 
     setattr(logged, _WATCHED, True)
@@ -120,14 +120,14 @@ class _Samples:
         self._done: dict[str, set[str]] = {}
         self.proofs = Proofs()
 
-    def take(self, key: tuple[str, str], source: Any) -> None:
+    def add(self, key: tuple[str, str], source: Any) -> None:
         rows, truth, predictions = _rows_of(source)
         if key in self._texts or rows is None or not len(rows):
             return
         sample = sample_of(rows, predictions, truth)
         self._texts[key] = json.dumps(sample, allow_nan=False, separators=(",", ":"))
         with _report_failure("golden predictions were"):
-            self.proofs.take(key, rows)
+            self.proofs.add_rows(key, rows)
         while len(self._texts) > _MOST_HELD:
             self._texts.popitem(last=False)
 

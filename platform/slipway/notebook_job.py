@@ -43,7 +43,7 @@ class Shipper:
     """Sends the output notebook now and then while it grows, in a thread of its own."""
 
     def __init__(self, door: ApiAddress | None, output: Path, *, name: str) -> None:
-        self._door = door
+        self._api = door
         self._output = output
         self._name = name
         self._over = threading.Event()
@@ -53,7 +53,7 @@ class Shipper:
 
     def start(self) -> None:
         """Begin."""
-        if self._door is not None:
+        if self._api is not None:
             self._thread.start()
 
     def _watch(self) -> None:
@@ -67,7 +67,7 @@ class Shipper:
     def finish(self, report: dict[str, Any] | None, *, tried_for_s: float) -> bool:
         """Send the final notebook, then the report. False if something was not accepted."""
         self._over.set()
-        if self._door is None:
+        if self._api is None:
             return True
         self._thread.join()
         try:
@@ -80,7 +80,7 @@ class Shipper:
             sys.stderr.write(f"[slipway] The output notebook is shortened: {self._shortened}.\n")
         if report is not None:
             body = json.dumps(report).encode()
-            fault = self._send(self._door, "report", body, "application/json", tried_for_s) or fault
+            fault = self._send(self._api, "report", body, "application/json", tried_for_s) or fault
         if fault:
             sys.stderr.write(f"[slipway] the result was not taken in: {fault}\n")
         return not fault
@@ -88,19 +88,19 @@ class Shipper:
     def _ship(self, *, tried_for_s: float) -> str:
         content = self._output.read_bytes()
         json.loads(content)
-        if self._door is None or content == self._sent:
+        if self._api is None or content == self._sent:
             return ""
         fitting = truncate_notebook(content, _LIMIT_BYTES)
         self._shortened = fitting.sentence
         kind = "application/octet-stream"
         what = f"output?path={quote(self._name, safe='')}"
-        fault = self._send(self._door, what, fitting.content, kind, tried_for_s)
+        fault = self._send(self._api, what, fitting.content, kind, tried_for_s)
         self._sent = b"" if fault else content
         return fault
 
     def _send(self, door: ApiAddress, what: str, body: bytes, kind: str, tried_for_s: float) -> str:
         where = f"notebook-runs/{quote(door.workload, safe='')}/{what}"
-        return door.send("PUT", where, body, kind=kind, tried_for_s=tried_for_s).fault
+        return door.send("PUT", where, body, kind=kind, tried_for_s=tried_for_s).error
 
 
 def main(arguments: Sequence[str]) -> int:

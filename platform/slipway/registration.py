@@ -117,7 +117,7 @@ class Model:
         self, name: str, *, project: str | None = None, client: Client | None = None
     ) -> None:
         self.name = name
-        self._given, self._client = project, client
+        self._project_name, self._client = project, client
 
     def __repr__(self) -> str:
         return f"<slipway.Model {self.name}>"
@@ -125,7 +125,7 @@ class Model:
     def versions(self) -> Sequence[ModelVersionOut]:
         """Return the versions, newest first."""
         with _client_context(self._client) as client:
-            return list(client.models.versions(self.name, project=_project(client, self._given)))
+            return list(client.models.versions(self.name, project=_project(client, self._project_name)))
 
     def version(self, number: int) -> "ModelVersion":
         """Return one version, to be evaluated or promoted."""
@@ -134,7 +134,7 @@ class Model:
     def latest(self) -> "ModelVersion":
         """Return the newest version, or raise InvalidInput when there is none."""
         with _client_context(self._client) as client:
-            project = _project(client, self._given)
+            project = _project(client, self._project_name)
             newest = client.models.get(self.name, project=project).latest_version
         if newest is None:
             raise InvalidInput(
@@ -163,7 +163,7 @@ class ModelVersion:
 
     def details(self) -> VersionDetail:
         """Return all that is known of it."""
-        with self._placed() as (client, project):
+        with self._client_and_project() as (client, project):
             return client.models.version(self.model.name, self.number, project=project)
 
     def evaluate(self, metrics: Mapping[str, float], *, dataset: str) -> Sequence[EvaluationOut]:
@@ -171,7 +171,7 @@ class ModelVersion:
 
         Gates count them only when a job of Slipway calls this.
         """
-        with self._placed() as (client, project):
+        with self._client_and_project() as (client, project):
             return [
                 client.models.evaluate(
                     self.model.name,
@@ -189,14 +189,14 @@ class ModelVersion:
 
         Endpoints follow with the next promotion.
         """
-        with self._placed() as (client, project):
+        with self._client_and_project() as (client, project):
             return client.models.set_batching(
                 self.model.name, self.number, project=project, mode=mode
             )
 
     def plan(self, target: str) -> PlanOut:
         """Return the changes of a promotion and the state of its gates."""
-        with self._placed() as (client, project):
+        with self._client_and_project() as (client, project):
             where = target_of(client, project, target)
             return client.models.plan(self.model.name, self.number, project=project, **where)
 
@@ -208,7 +208,7 @@ class ModelVersion:
         archive_replaced: bool | None = None,
     ) -> MoveOut:
         """Promote the version, or raise Conflict, with the next step, when a gate is closed."""
-        with self._placed() as (client, project):
+        with self._client_and_project() as (client, project):
             where = target_of(client, project, target)
             return client.models.promote(
                 self.model.name,
@@ -222,16 +222,16 @@ class ModelVersion:
 
     def request_approval(self, target: str, *, note: str | None = None) -> RequestOut:
         """Request the approval of a promotion by a maintainer."""
-        with self._placed() as (client, project):
+        with self._client_and_project() as (client, project):
             where = target_of(client, project, target)
             return client.models.request_approval(
                 self.model.name, self.number, project=project, note=note, **where
             )
 
     @contextmanager
-    def _placed(self) -> Iterator[tuple[Client, str]]:
+    def _client_and_project(self) -> Iterator[tuple[Client, str]]:
         with _client_context(self.model._client) as client:  # noqa: SLF001  (a class of this module)
-            yield client, _project(client, self.model._given)  # noqa: SLF001
+            yield client, _project(client, self.model._project_name)  # noqa: SLF001
 
 
 def target_of(client: Client, project: str, name: str) -> dict[str, str]:

@@ -70,7 +70,7 @@ class LineReader:
             self._begun = self._begun[_LONGEST_LINE:]
         return lines
 
-    def rest(self) -> list[str]:
+    def flush(self) -> list[str]:
         """Return the unfinished line at the end of the log."""
         text = _overwritten((self._begun + self._decoder.decode(b"", final=True)).rstrip("\r"))
         self._begun = ""

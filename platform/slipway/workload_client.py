@@ -22,7 +22,7 @@ class ApiResponse:
     """
 
     content: bytes = b""
-    fault: str = ""
+    error: str = ""
     may_pass: bool = False
 
 
@@ -35,7 +35,7 @@ class ApiAddress:
     project: str
     workload: str
 
-    def ask(
+    def call(
         self, method: str, where: str, body: bytes | None = None, *, kind: str = ""
     ) -> ApiResponse:
         """Send one request to a path below the project's. Never raises."""
@@ -52,11 +52,11 @@ class ApiAddress:
         except urllib.error.HTTPError as error:
             message = error.read(4000).decode("utf-8", "replace")
             return ApiResponse(
-                fault=f"{error.code} {_problem_detail(message)}".strip(),
+                error=f"{error.code} {_problem_detail(message)}".strip(),
                 may_pass=error.code in _AGAIN,
             )
         except (OSError, ValueError) as error:
-            return ApiResponse(fault=str(error) or type(error).__name__, may_pass=True)
+            return ApiResponse(error=str(error) or type(error).__name__, may_pass=True)
 
     def send(
         self, method: str, where: str, body: bytes, *, kind: str, tried_for_s: float
@@ -64,7 +64,7 @@ class ApiAddress:
         """Send something, trying again for so long while that may help."""
         until, pause = time.monotonic() + tried_for_s, 0.5
         while True:
-            answer = self.ask(method, where, body, kind=kind)
+            answer = self.call(method, where, body, kind=kind)
             if not answer.may_pass or time.monotonic() + pause > until:
                 return answer
             time.sleep(pause)

@@ -144,7 +144,7 @@ class Browser:
         if response.is_error or response.url.path == "/account/join":
             raise DemoError(f"the invitation of {name} was not accepted: {response.url}")
 
-    def make_token(self, name: str, scopes: Sequence[str]) -> str:
+    def create_token(self, name: str, scopes: Sequence[str]) -> str:
         """Create an API token on the Settings page, valid for a week, and return it."""
         response = self.send("/settings/tokens/new", name=name, scopes=scopes, expires_in_days="7")
         secret = _SECRET.search(response.text)

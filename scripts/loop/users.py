@@ -117,7 +117,7 @@ class UserSetup:
 @contextlib.contextmanager
 def _client(browser: Browser, url: str, scopes: Sequence[str]) -> Iterator[Client]:
     """Yield a client with its own token, which is revoked afterwards."""
-    token = browser.make_token(_TOKEN_NAME, scopes)
+    token = browser.create_token(_TOKEN_NAME, scopes)
     with Client(url, token=token) as client:
         (entry,) = (each for each in client.tokens.list() if token.startswith(each.prefix))
         try:

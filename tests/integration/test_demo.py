@@ -74,7 +74,7 @@ def signed_in(said: str, name: str) -> Iterator[Client]:
     assert place
     with Browser(place[1]) as browser:
         assert browser.sign_in(found[1], found[2])
-        token = browser.make_token("test", [scope for scope in Scope if scope is not Scope.ADMIN])
+        token = browser.create_token("test", [scope for scope in Scope if scope is not Scope.ADMIN])
     with Client(place[1], token=token) as client:
         yield client
 

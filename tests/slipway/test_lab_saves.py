@@ -161,8 +161,8 @@ def test_a_bad_path_is_skipped_and_the_others_come(
     portal.gone.add("gone.ipynb")
     with serve(portal.choose) as url:
         sender = sender_to(url, folders)
-        assert sender.bring_restored()
-        assert sender.bring_restored()
+        assert sender.download_restored()
+        assert sender.download_restored()
     assert json.loads((workspace / "good" / "ok.ipynb").read_text()) == NOTEBOOK
     assert everything(personal) == before
     assert (personal / "kept" / "sec.ipynb").read_text() == "as it was"
@@ -190,7 +190,7 @@ def test_a_folder_that_becomes_a_link_leads_nowhere(folders: tuple[Path, Path]) 
         assert b"swapping" in swapper.stdout.readline()
         portal = Portal([f"d/race-{number}.ipynb" for number in range(400)])
         with serve(portal.choose) as url:
-            sender_to(url, folders).bring_restored()
+            sender_to(url, folders).download_restored()
     finally:
         swapper.kill()
         swapper.communicate()

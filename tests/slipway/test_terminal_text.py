@@ -62,13 +62,13 @@ def test_lines_are_the_same_wherever_the_log_is_cut(data: bytes, cuts: list[int]
     reader = LineReader(Clock())
     lines = [line for start, end in pairwise(places) for line in reader.read(data[start:end])]
     wanted = data.decode(errors="replace").split("\n")
-    assert lines + reader.rest() == (wanted if wanted[-1] else wanted[:-1])
+    assert lines + reader.flush() == (wanted if wanted[-1] else wanted[:-1])
 
 
 def test_what_a_carriage_return_overwrites_is_left_out() -> None:
     reader = LineReader(Clock())
     assert reader.read(b"dos\r\n10%\r50%\r100%\nnext") == ["dos", "100%"]
-    assert reader.rest() == ["next"]
+    assert reader.flush() == ["next"]
 
 
 def test_a_progress_bar_is_shown_now_and_then() -> None:
@@ -91,11 +91,11 @@ def test_a_bar_that_ends_each_drawing_with_a_return_is_shown_too() -> None:
         shown += reader.read(f"{percent}%\r".encode())
     assert 4 <= len(shown) <= 5
     assert all(re.fullmatch(r"\d+%", line) for line in shown)
-    assert reader.rest() == ["99%"]
+    assert reader.flush() == ["99%"]
 
 
 def test_a_line_that_never_ends_does_not_fill_the_memory() -> None:
     reader = LineReader(Clock())
     lines = [line for _ in range(100) for line in reader.read(b"x" * 10_000)]
-    assert sum(map(len, lines)) + len("".join(reader.rest())) == 1_000_000
+    assert sum(map(len, lines)) + len("".join(reader.flush())) == 1_000_000
     assert max(map(len, lines)) <= 16_384

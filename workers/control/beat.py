@@ -32,7 +32,7 @@ class Beat:
         self._periods = periods
         self._noted = False
         self._leads = False
-        self._trouble = ""
+        self._problem = ""
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="beat", daemon=True)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="periodic")
@@ -50,21 +50,21 @@ class Beat:
 
     def check(self) -> Check:
         """Return healthy while the thread lives and the database responds, leader or not."""
-        if self._trouble:
-            return Check(False, self._trouble)
+        if self._problem:
+            return Check(False, self._problem)
         return Check(self._thread.is_alive(), "leads" if self._leads else "is on standby")
 
     def _run(self) -> None:
         while True:
             try:
                 self._tick()
-                self._trouble = ""
+                self._problem = ""
             except Exception as error:
                 # The next tick may succeed, whatever the error is. Ending the loop would be worse.
                 self._set_leads(leads=False)
-                if not self._trouble:
+                if not self._problem:
                     log.exception("beat_failed")
-                self._trouble = f"{type(error).__name__}: {error}"[:200]
+                self._problem = f"{type(error).__name__}: {error}"[:200]
             finally:
                 close_old_connections()
             if self._stopping.wait(_TICK_S):
@@ -76,7 +76,7 @@ class Beat:
         connection.close()
 
     def _tick(self) -> None:
-        self._set_leads(leads=self._office.hold())
+        self._set_leads(leads=self._office.acquire_or_renew())
         if not self._leads:
             return
         if not self._noted:

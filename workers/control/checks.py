@@ -38,18 +38,18 @@ class BrokerCheck:
             retry=Retry(NoBackoff(), 0),
         )
         self._lock = threading.Lock()
-        self._asked_at = 0.0
-        self._found = Check(False, "not checked yet")
+        self._checked_at = 0.0
+        self._result = Check(False, "not checked yet")
 
     def __call__(self) -> Check:
         """Ask, or repeat the last answer if it is fresh."""
         with self._lock:
-            if not self._asked_at or time.monotonic() - self._asked_at > _FRESH_S:
-                self._found = self._ask()
-                self._asked_at = time.monotonic()
-            return self._found
+            if not self._checked_at or time.monotonic() - self._checked_at > _FRESH_S:
+                self._result = self._ping()
+                self._checked_at = time.monotonic()
+            return self._result
 
-    def _ask(self) -> Check:
+    def _ping(self) -> Check:
         try:
             self._client.ping()
         except redis.RedisError as error:

@@ -56,14 +56,14 @@ class TaskWatch:
     def _watch(self) -> None:
         while True:
             time.sleep(_LOOK_EVERY_S)
-            self._show_life()
+            self._touch_alive_file()
             for name, began in list(self._running.values()):
                 lasted = time.monotonic() - began
                 if lasted > self._limit_s:
                     log.error("task_over_limit", task=name, seconds=round(lasted))
                     os._exit(OVER_LIMIT_STATUS)
 
-    def _show_life(self) -> None:
+    def _touch_alive_file(self) -> None:
         if self._alive_file:
             with suppress(OSError):
                 Path(self._alive_file).touch(mode=0o600)

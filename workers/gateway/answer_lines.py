@@ -25,7 +25,7 @@ def success(route: RevisionRoute, pending: Prediction, answer: ResponseFrame, na
     """Return a successful response of a revision, with all headers of its request format."""
     version = route.model_version.encode("ascii", "replace")
     lines = b"x-slipway-model-version: %b\r\n%b" % (version, named(name, pending))
-    if pending.ask.variant:
+    if pending.request_format.variant:
         lines += b"x-amzn-invoked-production-variant: %b\r\n" % route.id.encode()
     if answer.head_len:
         lines += b"inference-header-content-length: %d\r\n" % answer.head_len

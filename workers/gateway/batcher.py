@@ -29,14 +29,14 @@ class FrameBatcher:
         """Add a prediction to the present batch."""
         self._held.append(pending)
         if len(self._held) == 1:
-            self._loop.call_soon(self._look)
+            self._loop.call_soon(self._poll)
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         # The loop polls its sockets once between two calls.
         held = self._held
         if self._seen < len(held) and held[-1].since - held[0].since < LONGEST_S:
             self._seen = len(held)
-            self._loop.call_soon(self._look)
+            self._loop.call_soon(self._poll)
             return
         self._held, self._seen = [], 0
         self.last = len(held)

@@ -33,23 +33,23 @@ class BusyPoll:
         self.is_awake = False
         self.is_shipping = False
 
-    def asked(self, at: float) -> None:
+    def request_started(self, at: float) -> None:
         """Note a request to an endpoint that had none in progress."""
         self._is_worth_it = at - self.answered_at < LIMIT_S
         self._until = 0.0
 
-    def answered(self) -> None:
+    def requests_finished(self) -> None:
         """Note that an endpoint has no more requests in progress."""
         self.answered_at = now = time.monotonic()
         if self._is_worth_it and not self.is_shipping and self._is_idle():
             self._until = now + LIMIT_S
             if not self.is_awake:
                 self.is_awake = True
-                self._loop.call_soon(self._look)
+                self._loop.call_soon(self._poll)
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         # The loop polls its sockets once between two calls, without waiting.
         if time.monotonic() < self._until and not self.is_shipping:
-            self._loop.call_soon(self._look)
+            self._loop.call_soon(self._poll)
         else:
             self.is_awake = False

@@ -78,7 +78,7 @@ class CaptureLog:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
             self._fail(error, 0)
-        self._thread = threading.Thread(target=self._keep_synced, name="capture", daemon=True)
+        self._thread = threading.Thread(target=self._sync_loop, name="capture", daemon=True)
         self._thread.start()
 
     def append(self, context: bytes, entries: list[Entry]) -> bool:
@@ -132,7 +132,7 @@ class CaptureLog:
             self.seal()
         return True
 
-    def when_synced(self, then: Callable[[], None]) -> None:
+    def call_when_synced(self, then: Callable[[], None]) -> None:
         """Call `then` in the loop once everything that was appended is on the disk."""
         with self._lock:
             self._waiting.append(then)
@@ -210,7 +210,7 @@ class CaptureLog:
             except OSError:
                 self.seal()
 
-    def _keep_synced(self) -> None:
+    def _sync_loop(self) -> None:
         while not self._stopped:
             self._wake.wait(_SYNC_EVERY_S)
             self._wake.clear()

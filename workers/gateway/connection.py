@@ -29,7 +29,7 @@ class Clients:
     def __init__(
         self, keeper: Router, *, limit: int, held_bytes: int, head_within_s: float
     ) -> None:
-        self.keeper = keeper
+        self.router = keeper
         self.head_within_s = head_within_s
         self.limit = limit
         self.held_bytes_limit = held_bytes
@@ -71,7 +71,7 @@ class Connection(asyncio.Protocol):
         "_parts",
         "_rest",
         "_transport",
-        "_turning",
+        "_is_processing",
         "_usual",
     )
 
@@ -86,7 +86,7 @@ class Connection(asyncio.Protocol):
         self._need = 0
         self._held = 0
         self._busy = False
-        self._turning = False
+        self._is_processing = False
         self._usual: CachedRequestHead | None = None
         self._is_reading = True
         self._is_lingering = False
@@ -131,18 +131,18 @@ class Connection(asyncio.Protocol):
             return
         if self._entry is not None:
             try:
-                left = self._take_body(self._entry, data)
+                left = self._collect_body(self._entry, data)
             except BadRequest as error:
                 self._end(answers.problem(error.status, error.code, error.detail))
                 return
             if left:
-                self._take(left)
+                self._process(left)
             return
         if self._rest:
-            self._take(self._rest + data)
+            self._process(self._rest + data)
             return
         # Fast path: nearly always a complete request arrives at once, with a cached head.
-        usual, keeper = self._usual, self._clients.keeper
+        usual, keeper = self._usual, self._clients.router
         if (
             usual is not None
             and len(data) == usual.size
@@ -156,7 +156,7 @@ class Connection(asyncio.Protocol):
             if entry is not None and not entry.is_chunked and len(data) == end + 4 + entry.length:
                 self._serve(entry, data[end + 4 :])
                 return
-        self._take(data)
+        self._process(data)
 
     def pause_writing(self) -> None:
         """Pause a client that does not read its responses."""
@@ -168,7 +168,7 @@ class Connection(asyncio.Protocol):
         """Resume a client that reads again."""
         self._is_blocked = False
         if not self._busy:
-            self._go_on()
+            self._continue()
 
     def finish(self, data: bytes) -> None:
         """Write the response to the current request, then process the next."""
@@ -187,11 +187,11 @@ class Connection(asyncio.Protocol):
         if data.startswith(_ANSWERED_TOO_FAST):
             self._busy = True
             self._pause()
-            self._loop.call_later(_TARPIT_S, self._go_on)
-        elif self._is_blocked or self._turning:
+            self._loop.call_later(_TARPIT_S, self._continue)
+        elif self._is_blocked or self._is_processing:
             return
         elif self._rest:
-            self._go_on()
+            self._continue()
         elif not self._is_reading:
             self._resume()
 
@@ -229,12 +229,12 @@ class Connection(asyncio.Protocol):
 
     # From bytes to a request
 
-    def _take(self, data: bytes) -> None:
+    def _process(self, data: bytes) -> None:
         """Serve the complete requests in `data` one after the other, and buffer the rest."""
-        self._turning = True
+        self._is_processing = True
         try:
             while data and not self._busy and not self._is_blocked and not self._is_lingering:
-                left = self._take_one(data)
+                left = self._process_request(data)
                 if left is None:
                     return
                 data = left
@@ -242,11 +242,11 @@ class Connection(asyncio.Protocol):
         except BadRequest as error:
             self._end(answers.problem(error.status, error.code, error.detail))
         finally:
-            self._turning = False
+            self._is_processing = False
         if len(self._rest) > _MAX_AHEAD_BYTES:
             self._pause()
 
-    def _take_one(self, data: bytes) -> bytes | None:
+    def _process_request(self, data: bytes) -> bytes | None:
         """Serve the first request in `data` and return the rest, or None if it is incomplete."""
         end = data.find(b"\r\n\r\n")
         if end < 0 or end > MAX_HEAD_BYTES:
@@ -259,7 +259,7 @@ class Connection(asyncio.Protocol):
                 self._deadline = time.monotonic() + self._clients.head_within_s
             self._rest = data
             return None
-        entry = self._clients.keeper.open(data[:end])
+        entry = self._clients.router.open(data[:end])
         self._rest = b""
         begin = end + 4
         if not entry.is_chunked:
@@ -270,13 +270,13 @@ class Connection(asyncio.Protocol):
             if len(data) > whole:
                 self._serve(entry, data[begin:whole])
                 return data[whole:]
-        return self._begin_body(entry, data[begin:])
+        return self._start_body(entry, data[begin:])
 
-    def _begin_body(self, entry: RequestHead, data: bytes) -> bytes | None:
+    def _start_body(self, entry: RequestHead, data: bytes) -> bytes | None:
         refused = entry.refused
         if refused is None and entry.key is not None:
             refused = entry.key.endpoint.refusal()
-        if refused is None and not self._hold(entry.length):
+        if refused is None and not self._reserve_memory(entry.length):
             detail = "The gateway has reached its limit of large request bodies."
             refused = answers.problem(503, "overloaded", detail, retry_after_s=1)
         if refused is not None and (
@@ -294,9 +294,9 @@ class Connection(asyncio.Protocol):
             size = entry.key.endpoint.route.limits.max_body_bytes if entry.key else 0
             self._chunks = ChunkedBody(size)
         self._deadline = time.monotonic() + _BODY_GRACE_S + size / _SLOWEST_BYTES_PER_S
-        return self._take_body(entry, data) if data else None
+        return self._collect_body(entry, data) if data else None
 
-    def _take_body(self, entry: RequestHead, data: bytes) -> bytes | None:
+    def _collect_body(self, entry: RequestHead, data: bytes) -> bytes | None:
         """Collect a body, serve it once complete, and return the rest. Raise BadRequest."""
         if self._chunks is not None:
             feed = self._chunks.feed(data)
@@ -334,25 +334,25 @@ class Connection(asyncio.Protocol):
         self._entry = entry
         endpoint = key.endpoint
         now = time.monotonic()
-        refused = self._clients.keeper.refuse_now(key, now)
+        refused = self._clients.router.refuse_now(key, now)
         if refused is None and (endpoint.in_flight >= endpoint.admits or endpoint.is_paused):
             refused = endpoint.refusal()
         if refused is not None:
             self.finish(refused)
             return
         self._busy = True
-        endpoint.admit(Prediction(self, key.id, entry.ask, body, now))
+        endpoint.admit(Prediction(self, key.id, entry.request_format, body, now))
 
     # The socket
 
-    def _go_on(self) -> None:
+    def _continue(self) -> None:
         self._busy = False
         if self._transport is None:
             return
         rest = self._rest
         self._resume()
         if rest:
-            self._take(rest)
+            self._process(rest)
 
     def _end(self, data: bytes) -> None:
         """Answer and close. The rest of a body is read and discarded for a short time.
@@ -382,7 +382,7 @@ class Connection(asyncio.Protocol):
             self._is_reading = True
             self._transport.resume_reading()
 
-    def _hold(self, size: int) -> bool:
+    def _reserve_memory(self, size: int) -> bool:
         if self._clients.held_bytes + size > self._clients.held_bytes_limit:
             return False
         self._clients.held_bytes += size

@@ -38,7 +38,7 @@ class RevisionCount:
         """Count the responses of a batch, with their latencies and the sum of replica waits."""
         self.answered += len(took_us)
         self.queue_us += queue_us
-        self.took(took_us)
+        self.observe(took_us)
 
     def capture(self, count: int, *, is_kept: bool) -> None:
         """Count predictions that were to be captured."""
@@ -47,7 +47,7 @@ class RevisionCount:
         else:
             self.uncaptured += count
 
-    def took(self, took_us: list[int]) -> None:
+    def observe(self, took_us: list[int]) -> None:
         """Count the latency of each response."""
         self.latency_us += sum(took_us)
         # By buckets, not one by one: responses of one batch have similar latencies.
@@ -59,7 +59,7 @@ class RevisionCount:
             self.latency[place] += end - at
             at, place = end, place + 1
 
-    def told(self, revision_id: str) -> RevisionCounters:
+    def to_report(self, revision_id: str) -> RevisionCounters:
         """Return the counts in the schema of the report."""
         return RevisionCounters(
             revision_id=revision_id,
@@ -91,7 +91,7 @@ class EndpointCount:
     unavailable: int = 0
     timed_out: int = 0
 
-    def told(self, endpoint_id: str, revisions: list[RevisionCounters]) -> EndpointCounters:
+    def to_report(self, endpoint_id: str, revisions: list[RevisionCounters]) -> EndpointCounters:
         """Return the counts in the schema of the report."""
         return EndpointCounters(
             endpoint_id=endpoint_id,

@@ -61,9 +61,9 @@ class Gateway:
         self._loop = asyncio.get_running_loop()
         self._capture = CaptureLog(settings.capture_dir, limit_bytes=settings.capture_bytes)
         self._table = RoutingTable(self._capture)
-        self._keeper = Router(self._table)
+        self._router = Router(self._table)
         self._clients = Clients(
-            self._keeper,
+            self._router,
             limit=settings.max_connections,
             held_bytes=settings.held_bytes,
             head_within_s=settings.head_within_s,
@@ -84,7 +84,7 @@ class Gateway:
             self._apply(gateway_snapshot)
             log.info("serving snapshot %d from the disk", gateway_snapshot.version)
         listener = self._socket()
-        self._keeper.hosts = self._hosts(int(listener.getsockname()[1]))
+        self._router.hosts = self._hosts(int(listener.getsockname()[1]))
         server = await self._loop.create_server(
             lambda: Connection(self._clients), sock=listener, backlog=_BACKLOG
         )
@@ -95,10 +95,10 @@ class Gateway:
         tasks = [
             self._loop.create_task(work)
             for work in (
-                self._every(0.2, self._measure),
-                self._every(1.0, self._look_after),
-                self._every(2.0, self._report),
-                self._keep_shipping(),
+                self._run_every(0.2, self._measure),
+                self._run_every(1.0, self._maintain),
+                self._run_every(2.0, self._report),
+                self._run_shipper(),
             )
         ]
         gc.collect()
@@ -163,14 +163,14 @@ class Gateway:
 
     def _apply(self, snapshot: GatewaySnapshot) -> None:
         self._table.apply(snapshot)
-        self._keeper.forget()
+        self._router.forget()
 
     def _revoke(self, revoked: frozenset[str]) -> None:
         self._table.revoke(revoked)
-        self._keeper.forget()
+        self._router.forget()
         log.info("%d keys are revoked on this host", len(revoked))
 
-    async def _every(self, pause_s: float, act: Callable[[], None]) -> None:
+    async def _run_every(self, pause_s: float, act: Callable[[], None]) -> None:
         while True:
             await asyncio.sleep(pause_s)
             try:
@@ -183,7 +183,7 @@ class Gateway:
         for endpoint in self._table.by_id.values():
             endpoint.measure(now)
 
-    def _look_after(self) -> None:
+    def _maintain(self) -> None:
         now = time.monotonic()
         for endpoint in self._table.by_id.values():
             endpoint.expire(now)
@@ -195,10 +195,10 @@ class Gateway:
         self._sequence += 1
         endpoints, replicas = [], []
         for endpoint in self._table.by_id.values():
-            revisions = [item.count.told(item.route.id) for item in endpoint.revisions.values()]
-            endpoints.append(endpoint.count.told(endpoint.route.id, revisions))
+            revisions = [item.count.to_report(item.route.id) for item in endpoint.revisions.values()]
+            endpoints.append(endpoint.count.to_report(endpoint.route.id, revisions))
             for revision in endpoint.revisions.values():
-                replicas += [link.told() for link in revision.links.values()]
+                replicas += [link.to_report() for link in revision.links.values()]
         self._portal.send(
             GatewayReport(
                 gateway=self._settings.name,
@@ -217,7 +217,7 @@ class Gateway:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._clients.gone.wait(), _DRAIN_S)
 
-    async def _heed(self, shipper: asyncio.subprocess.Process) -> int:
+    async def _watch_shipper(self, shipper: asyncio.subprocess.Process) -> int:
         """Disable busy polling while the shipper works, and return the shipper's exit status."""
         busy_poll, value = self._table.busy_poll, shipper.stdout
         try:
@@ -227,7 +227,7 @@ class Gateway:
             busy_poll.is_shipping = False
         return await shipper.wait()
 
-    async def _keep_shipping(self) -> None:
+    async def _run_shipper(self) -> None:
         """Run the shipper as a separate process, to keep pyarrow and its work out of this one."""
         settings = self._settings
         while True:
@@ -239,7 +239,7 @@ class Gateway:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
             )
-            await _wait_or_kill(partial(self._heed, process), process.kill)
+            await _wait_or_kill(partial(self._watch_shipper, process), process.kill)
             log.warning("the shipper ended with %s and is being restarted", process.returncode)
             await asyncio.sleep(_SHIPPER_PAUSE_S)
 

@@ -17,7 +17,7 @@ class TokenBucket:
         self._left = float(rate.burst)
         self._at = time.monotonic()
 
-    def take(self, now: float) -> bool:
+    def acquire(self, now: float) -> bool:
         """Take a token. Returns False if there is none."""
         left = self._left + (now - self._at) * self._per_s
         self._at = now
@@ -29,7 +29,7 @@ class TokenBucket:
         self._left = left - 1.0
         return True
 
-    def give_back(self) -> None:
+    def refund(self) -> None:
         """Return an unused token."""
         self._left += 1.0
 

@@ -81,7 +81,7 @@ class Rules:
     def _values(self, value: Any, names: Sequence[str]) -> Any:
         if isinstance(value, dict):
             return {
-                name: cells if self._how(name) is None else self._cells(name, cells)
+                name: cells if self._action_of(name) is None else self._cells(name, cells)
                 for name, cells in value.items()
             }
         if not isinstance(value, list):
@@ -94,7 +94,7 @@ class Rules:
 
     def _tensor(self, tensor: dict[str, Any]) -> dict[str, Any]:
         name = str(tensor.get("name"))
-        if self._how(name) is not None:
+        if self._action_of(name) is not None:
             return tensor | {"data": self._cells(name, tensor.get("data"))}
         if any(_ELEMENT.match(column) for column in self.columns):
             raise _UnresolvedColumns
@@ -102,9 +102,9 @@ class Rules:
 
     def _record(self, row: dict[str, Any]) -> dict[str, Any]:
         return {
-            name: cell if self._how(name) is None else self._cell(name, cell)
+            name: cell if self._action_of(name) is None else self._cell(name, cell)
             for name, cell in row.items()
-            if self._how(name) != DROP
+            if self._action_of(name) != DROP
         }
 
     def _rows(self, rows: Any, names: Sequence[str]) -> Any:
@@ -114,14 +114,14 @@ class Rules:
 
     def _row(self, row: Any, names: Sequence[str]) -> Any:
         if not isinstance(row, list):
-            if len(names) == 1 and self._how(names[0]) is not None:
+            if len(names) == 1 and self._action_of(names[0]) is not None:
                 return self._cell(names[0], row)
             return row
         if any(isinstance(cell, list | dict) for cell in row):
             raise _UnresolvedColumns
         if names and len(names) == len(row):
             return [
-                cell if self._how(name) is None else self._cell(name, cell)
+                cell if self._action_of(name) is None else self._cell(name, cell)
                 for name, cell in zip(names, row, strict=True)
             ]
         result = list(row)
@@ -148,11 +148,11 @@ class Rules:
                 return _HIDDEN
             row = zip(lines[0], line, strict=True)
             writer.writerow(
-                "" if self._how(name) == DROP else self._cell(name, cell) for name, cell in row
+                "" if self._action_of(name) == DROP else self._cell(name, cell) for name, cell in row
             )
         return written.getvalue().encode()
 
-    def _how(self, name: str) -> str | None:
+    def _action_of(self, name: str) -> str | None:
         return self.columns.get(name)
 
     def _cells(self, name: str, cells: Any) -> Any:
@@ -161,7 +161,7 @@ class Rules:
         return self._cell(name, cells)
 
     def _cell(self, name: str, cell: Any) -> Any:
-        how = self._how(name)
+        how = self._action_of(name)
         if how is None or cell is None:
             return cell
         if how == DROP:

@@ -52,10 +52,10 @@ class LinkOwner(Protocol):
     def link_changed(self) -> None:
         """Handle a replica that became ready or unavailable."""
 
-    def answered(self, pairs: list[tuple[Prediction, ResponseFrame]]) -> None:
+    def handle_responses(self, pairs: list[tuple[Prediction, ResponseFrame]]) -> None:
         """Handle responses."""
 
-    def answered_plainly(
+    def handle_plain_responses(
         self, pendings: list[Prediction], bodies: list[bytes], queue_us: int
     ) -> None:
         """Handle successful JSON responses of requests with the same queueing time."""
@@ -85,7 +85,7 @@ class ReplicaConnection(asyncio.Protocol):
 
     def start(self) -> None:
         """Start connecting."""
-        self._task = asyncio.get_running_loop().create_task(self._keep_connected())
+        self._task = asyncio.get_running_loop().create_task(self._connect_loop())
 
     def close(self) -> None:
         """Send nothing new, and close once all responses have arrived, or after a minute."""
@@ -114,7 +114,7 @@ class ReplicaConnection(asyncio.Protocol):
             bodies = [
                 prediction_request.body
                 for prediction_request in pendings
-                if prediction_request.ask.is_plain
+                if prediction_request.request_format.is_plain
             ]
             if len(bodies) == len(pendings):
                 self._transport.write(pack_plain_requests(self._numbered(pendings), bodies))
@@ -125,7 +125,7 @@ class ReplicaConnection(asyncio.Protocol):
         for pending in pendings:
             number = (number + 1) & 0xFFFFFFFF
             waiting[number] = pending
-            ask = pending.ask
+            ask = pending.request_format
             requests.append((number, ask.contract, ask.head_len, pending.body))
         self._number = number
         if len(requests) <= MAX_COUNT:
@@ -152,7 +152,7 @@ class ReplicaConnection(asyncio.Protocol):
             late.append(number)
         return [self.waiting.pop(number) for number in late]
 
-    def told(self) -> ReplicaLink:
+    def to_report(self) -> ReplicaLink:
         """Return the state of this connection for the report."""
         return ReplicaLink(
             replica_id=self.route.id,
@@ -187,17 +187,17 @@ class ReplicaConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Process received frames."""
-        if self.welcome is not None and not self._frames.is_midway:
+        if self.welcome is not None and not self._frames.is_mid_frame:
             answer = single_answer(data)
             if answer is not None:
-                self._answered([answer])
+                self._deliver([answer])
                 return
         try:
             for received in self._frames.feed(data):
                 if received.kind == _PLAIN and self.welcome is not None:
-                    self._answered_plainly(*unpack_plain_answers(received))
+                    self._deliver_plain(*unpack_plain_answers(received))
                 elif received.kind == Kind.ANSWERS and self.welcome is not None:
-                    self._answered(unpack_answers(received))
+                    self._deliver(unpack_answers(received))
                 else:
                     self._handshake(received)
         except BrokenFrame as error:
@@ -206,7 +206,7 @@ class ReplicaConnection(asyncio.Protocol):
             if self._transport is not None:
                 self._transport.abort()
 
-    def _answered(self, answers: list[ResponseFrame]) -> None:
+    def _deliver(self, answers: list[ResponseFrame]) -> None:
         take = self.waiting.pop
         pairs = []
         for answer in answers:
@@ -214,11 +214,11 @@ class ReplicaConnection(asyncio.Protocol):
             if pending is not None:
                 pairs.append((pending, answer))
         if pairs:
-            self._owner.answered(pairs)
+            self._owner.handle_responses(pairs)
         if self.state == "draining":
             self._close_if_done()
 
-    def _answered_plainly(self, first: int, queue_us: int, bodies: list[bytes]) -> None:
+    def _deliver_plain(self, first: int, queue_us: int, bodies: list[bytes]) -> None:
         take = self.waiting.pop
         prediction_requests = [take(number, None) for number in range(first, first + len(bodies))]
         pendings = [
@@ -234,7 +234,7 @@ class ReplicaConnection(asyncio.Protocol):
                 if prediction_request is not None
             ]
         if pendings:
-            self._owner.answered_plainly(pendings, bodies, queue_us)
+            self._owner.handle_plain_responses(pendings, bodies, queue_us)
         if self.state == "draining":
             self._close_if_done()
 
@@ -276,9 +276,9 @@ class ReplicaConnection(asyncio.Protocol):
         elif self._is_closing and self._task is not None:
             self._task.cancel()
 
-    async def _keep_connected(self) -> None:
+    async def _connect_loop(self) -> None:
         pause_s = _FIRST_PAUSE_S
-        while self._wants_connection():
+        while self._should_connect():
             self._gone.clear()
             self.welcome = None
             try:
@@ -289,15 +289,15 @@ class ReplicaConnection(asyncio.Protocol):
                 handle = asyncio.get_running_loop().call_later(_PATIENCE_S, self._expect_welcome)
                 await self._gone.wait()
                 handle.cancel()
-                pause_s = _FIRST_PAUSE_S if self._was_welcomed() else pause_s
-            if self._wants_connection():
+                pause_s = _FIRST_PAUSE_S if self._is_welcomed() else pause_s
+            if self._should_connect():
                 await asyncio.sleep(pause_s)
                 pause_s = min(_LONGEST_PAUSE_S, pause_s * 2)
 
-    def _was_welcomed(self) -> bool:
+    def _is_welcomed(self) -> bool:
         return self.welcome is not None
 
-    def _wants_connection(self) -> bool:
+    def _should_connect(self) -> bool:
         return not self._is_closing
 
     async def _connect(self) -> None:

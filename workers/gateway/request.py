@@ -40,14 +40,14 @@ class Prediction:
     `is_fallback` requests went to a standby in place of the revisions with traffic.
     """
 
-    __slots__ = ("ask", "body", "caller", "is_fallback", "key_id", "shadow_of", "since", "tries")
+    __slots__ = ("request_format", "body", "caller", "is_fallback", "key_id", "shadow_of", "since", "tries")
 
     def __init__(
         self, caller: Caller | None, key_id: bytes, ask: RequestFormat, body: bytes, since: float
     ) -> None:
         self.caller = caller
         self.key_id = key_id
-        self.ask = ask
+        self.request_format = ask
         self.body = body
         self.since = since
         self.tries = 0
@@ -56,7 +56,7 @@ class Prediction:
 
     def copied(self, name: bytes, outputs: bytes, now: float) -> "Prediction":
         """Return a copy for the shadow, with the id and the outputs of this prediction."""
-        copy = Prediction(None, self.key_id, self.ask, self.body, now)
+        copy = Prediction(None, self.key_id, self.request_format, self.body, now)
         copy.shadow_of = (name, outputs)
         return copy
 
@@ -65,5 +65,5 @@ class Prediction:
         # Error details may repeat inputs, including hidden ones, so they are not stored.
         return entry(
             *(name, self.key_id, at_ns, int(took * 1e6), self.body, b""),
-            *(self.ask.head_len, 0, self.ask.contract, FALLBACK if self.is_fallback else 0, status),
+            *(self.request_format.head_len, 0, self.request_format.contract, FALLBACK if self.is_fallback else 0, status),
         )

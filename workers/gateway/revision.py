@@ -17,13 +17,13 @@ class RevisionOwner(Protocol):
 
     route: EndpointRoute
 
-    def choose_again(self) -> None:
+    def update_shares(self) -> None:
         """Recompute the traffic shares after replicas changed."""
 
-    def answered(self, revision: "Revision", pairs: list[tuple[Prediction, ResponseFrame]]) -> None:
+    def handle_responses(self, revision: "Revision", pairs: list[tuple[Prediction, ResponseFrame]]) -> None:
         """Handle responses."""
 
-    def answered_plainly(
+    def handle_plain_responses(
         self, revision: "Revision", pendings: list[Prediction], bodies: list[bytes], queue_us: int
     ) -> None:
         """Handle successful JSON responses of requests with the same queueing time."""
@@ -115,19 +115,19 @@ class Revision:
     def link_changed(self) -> None:
         """Update the ready replicas."""
         self.ready = [link for link in self.links.values() if link.state == "ready"]
-        self.endpoint.choose_again()
+        self.endpoint.update_shares()
 
-    def answered(self, pairs: list[tuple[Prediction, ResponseFrame]]) -> None:
+    def handle_responses(self, pairs: list[tuple[Prediction, ResponseFrame]]) -> None:
         """Forward responses to the endpoint."""
         self.count.in_flight -= len(pairs)
-        self.endpoint.answered(self, pairs)
+        self.endpoint.handle_responses(self, pairs)
 
-    def answered_plainly(
+    def handle_plain_responses(
         self, pendings: list[Prediction], bodies: list[bytes], queue_us: int
     ) -> None:
         """Forward successful JSON responses of requests with the same queueing time."""
         self.count.in_flight -= len(pendings)
-        self.endpoint.answered_plainly(self, pendings, bodies, queue_us)
+        self.endpoint.handle_plain_responses(self, pendings, bodies, queue_us)
 
     def lost(self, pendings: list[Prediction]) -> None:
         """Forward predictions of a lost replica, which are retried once or answered with 502."""

@@ -90,7 +90,7 @@ class RequestHead:
     """Facts about a request known from its head. `refused` is the response if it is rejected."""
 
     __slots__ = (
-        "ask",
+        "request_format",
         "contract",
         "expects",
         "head_len",
@@ -116,7 +116,7 @@ class RequestHead:
         self.contract: int = Contract.SCORING
         self.head_len = 0
         self.variant = False
-        self.ask = RequestFormat()
+        self.request_format = RequestFormat()
         self.usual: CachedRequestHead | None = None
 
 
@@ -163,7 +163,7 @@ class Router:
         self._check_host(head)
         entry = RequestHead(head)
         self._judge(entry, head)
-        entry.ask = RequestFormat(entry.contract, entry.head_len, entry.variant)
+        entry.request_format = RequestFormat(entry.contract, entry.head_len, entry.variant)
         if len(block) <= _LONGEST_MEMO_BYTES and b"AWS4" not in block:
             if len(self.known) >= _MEMO_ENTRIES:
                 self.known.clear()
@@ -180,12 +180,12 @@ class Router:
         if key.expires != math.inf and key.expires <= time.time():
             endpoint.count.unauthorized += 1
             return _UNAUTHORIZED
-        if key.bucket is not None and not key.bucket.take(now):
+        if key.bucket is not None and not key.bucket.acquire(now):
             endpoint.count.rate_limited += 1
             return _rate_limited("This key", key.bucket.wait_s())
-        if endpoint.bucket is not None and not endpoint.bucket.take(now):
+        if endpoint.bucket is not None and not endpoint.bucket.acquire(now):
             if key.bucket is not None:
-                key.bucket.give_back()
+                key.bucket.refund()
             endpoint.count.rate_limited += 1
             return _rate_limited("The endpoint", endpoint.bucket.wait_s())
         return None

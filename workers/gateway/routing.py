@@ -72,7 +72,7 @@ class Endpoint:
             else:
                 self.revisions[name] = Revision(self, revision)
         self._shadow = self.revisions.get(route.shadow.revision_id) if route.shadow else None
-        self.choose_again()
+        self.update_shares()
 
     def close(self) -> None:
         """Release all resources, once pending requests are answered."""
@@ -80,7 +80,7 @@ class Endpoint:
             revision.close()
         self._choices = []
 
-    def choose_again(self) -> None:
+    def update_shares(self) -> None:
         """Recompute the traffic shares after weights or replicas changed."""
         live = [revision for revision in self.revisions.values() if revision.ready]
         weighted = [revision for revision in live if revision.route.weight > 0]
@@ -132,7 +132,7 @@ class Endpoint:
         """Predict and respond. Requests admitted without a pause are sent as one batch."""
         self.in_flight += 1
         if self.in_flight == 1:
-            self._busy_poll.asked(pending.since)
+            self._busy_poll.request_started(pending.since)
         if self.in_flight == 1 and self._batcher.last == 1:
             # Nothing else is in progress, nor was it in the previous turn: nothing to batch with.
             # Without the second condition the first of many concurrent requests would always be
@@ -170,7 +170,7 @@ class Endpoint:
                 overdue = [pending for pending in late if pending.caller is not None]
                 self.count.timed_out += len(overdue)
                 if overdue:
-                    self._give_up(
+                    self._fail(
                         revision,
                         overdue,
                         504,
@@ -180,7 +180,7 @@ class Endpoint:
 
     # From the revisions
 
-    def answered(self, revision: Revision, pairs: list[tuple[Prediction, ResponseFrame]]) -> None:
+    def handle_responses(self, revision: Revision, pairs: list[tuple[Prediction, ResponseFrame]]) -> None:
         """Capture, then respond. All other work is done after the responses."""
         now, at_ns = time.monotonic(), time.time_ns()
         count, ok, shadow = revision.count, revision.ok, self._shadow
@@ -200,7 +200,7 @@ class Endpoint:
             _, status, content, head_len, queue_us, body = answer
             took = now - pending.since
             if status == 200:
-                us, ask = int(took * 1e6), pending.ask
+                us, ask = int(took * 1e6), pending.request_format
                 took_us.append(us)
                 queued_us += queue_us
                 key, sent, head, kind = pending.key_id, pending.body, ask.head_len, ask.contract
@@ -214,7 +214,7 @@ class Endpoint:
                     data = success(revision.route, pending, answer, name)
                 else:
                     data = b"%b%b\r\ncontent-length: %d\r\n\r\n%b" % (ok, name, len(body), body)
-                if shadow is not None and self._wants_shadow(shadow, revision):
+                if shadow is not None and self._should_shadow(shadow, revision):
                     shadows.append(pending.copied(name, body, now))
             else:
                 entries.append(pending.failed(name, at_ns, took, status))
@@ -229,7 +229,7 @@ class Endpoint:
             shadow.count.mirrored += len(shadows)
             shadow.send(shadows)
 
-    def answered_plainly(
+    def handle_plain_responses(
         self,
         revision: Revision,
         pendings: list[Prediction],
@@ -238,11 +238,11 @@ class Endpoint:
     ) -> None:
         """Do the same for successful JSON responses, on a fast path."""
         callers = [
-            pending.caller for pending in pendings if pending.caller and pending.ask.is_plain
+            pending.caller for pending in pendings if pending.caller and pending.request_format.is_plain
         ]
         if self._shadow or revision.has_fallback or len(callers) < len(pendings):
             frames = [new(ResponseFrame, (0, 200, _JSON, 0, queue_us, body)) for body in bodies]
-            self.answered(revision, list(zip(pendings, frames, strict=True)))
+            self.handle_responses(revision, list(zip(pendings, frames, strict=True)))
             return
         now, at_ns = time.monotonic(), time.time_ns()
         names = self._capture.ids.next_ids(len(pendings), at_ns // 1_000_000)
@@ -261,7 +261,7 @@ class Endpoint:
             b"".join((ok, name, ends.get(len(body)) or answers.end(len(body)), body))
             for name, body in zip(names, bodies, strict=True)
         ]
-        self._give(partial(deliver, callers, data, now), is_kept=is_kept)
+        self._deliver(partial(deliver, callers, data, now), is_kept=is_kept)
         revision.count.answer(took_us, queue_us * len(pendings))
 
     def lost(self, revision: Revision, pendings: list[Prediction]) -> None:
@@ -279,7 +279,7 @@ class Endpoint:
                 revision.count.failed += 1
                 given_up.append(pending)
         if given_up:
-            self._give_up(
+            self._fail(
                 revision,
                 given_up,
                 502,
@@ -291,7 +291,7 @@ class Endpoint:
         if again:
             self._dispatch(again)
 
-    def _give_up(
+    def _fail(
         self,
         revision: Revision,
         pendings: list[Prediction],
@@ -327,15 +327,15 @@ class Endpoint:
         is_kept = is_wanted and self._capture.append(revision.context, entries)
         if is_wanted:  # copies for a shadow do not count
             revision.count.capture(len(ready), is_kept=is_kept)
-        self._give(partial(write_all, ready), is_kept=is_kept)
+        self._deliver(partial(write_all, ready), is_kept=is_kept)
 
-    def _give(self, answer: Callable[[], None], *, is_kept: bool) -> None:
+    def _deliver(self, answer: Callable[[], None], *, is_kept: bool) -> None:
         if is_kept and self.route.capture == CaptureMode.STRICT:
-            self._capture.when_synced(answer)
+            self._capture.call_when_synced(answer)
             return
         answer()
         if not self.in_flight:
-            self._busy_poll.answered()
+            self._busy_poll.requests_finished()
 
     def _dispatch(self, pendings: list[Prediction]) -> None:
         choices = self._choices
@@ -348,7 +348,7 @@ class Endpoint:
             choices[0].send(pendings)
             return
         if not choices:
-            self._nobody(pendings)
+            self._reject_without_replica(pendings)
             return
         shares, total = self._shares, self._shares[-1]
         parts: list[list[Prediction]] = [[] for _ in choices]
@@ -358,7 +358,7 @@ class Endpoint:
             if part:
                 revision.send(part)
 
-    def _nobody(self, pendings: list[Prediction]) -> None:
+    def _reject_without_replica(self, pendings: list[Prediction]) -> None:
         self.in_flight -= len(pendings)
         self.count.unavailable += len(pendings)
         data = answers.problem(
@@ -379,11 +379,11 @@ class Endpoint:
             count.refused += 1
         else:
             count.failed += 1
-            count.took([int(took * 1e6)])
+            count.observe([int(took * 1e6)])
         content = TYPES[Content(answer.content)]
         return answers.answer(answer.status, answer.body, content, headers)
 
-    def _wants_shadow(self, shadow: Revision, revision: Revision) -> bool:
+    def _should_shadow(self, shadow: Revision, revision: Revision) -> bool:
         """Return whether the shadow gets a copy. A copy that is due but impossible is counted."""
         rule = self.route.shadow
         if rule is None or shadow is revision or random() * 100 >= rule.percent:  # noqa: S311
@@ -405,9 +405,9 @@ class Endpoint:
             count.shadow_failed += 1
             return None
         name, outputs = pending.shadow_of
-        count.took([int(took * 1e6)])
+        count.observe([int(took * 1e6)])
         count.differed += not agree(outputs, answer.body)
         return entry(
             *(name, pending.key_id, at_ns, int(took * 1e6), pending.body, answer.body),
-            *(pending.ask.head_len, answer.head_len, pending.ask.contract, SHADOW, 200),
+            *(pending.request_format.head_len, answer.head_len, pending.request_format.contract, SHADOW, 200),
         )

@@ -232,23 +232,23 @@ class ShipperThreads:
         hider: Redactor | None = None,
         tell: Callable[[bool], None] | None = None,
     ) -> None:
-        self._tell = tell
-        self._told = False
+        self._on_activity = tell
+        self._reported_active = False
         self._capture = capture
         self._predictions = predictions
         self._hider = hider
-        self._calm = ThreadPoolExecutor(1, "calm", use_idle_priority)
-        self._hurried = ThreadPoolExecutor(1, "hurried")
+        self._idle_executor = ThreadPoolExecutor(1, "calm", use_idle_priority)
+        self._urgent_executor = ThreadPoolExecutor(1, "hurried")
         self._under_way: dict[Path, Future[int]] = {}
-        self._calm_now: Future[int] | None = None
-        self._calm_attempts: dict[Path, Attempt] = {}
+        self._idle_future: Future[int] | None = None
+        self._idle_attempts: dict[Path, Attempt] = {}
         self._hurry_until = 0.0
 
-    def begin(self) -> None:
+    def start_due(self) -> None:
         """Start to ship all available segments, overdue ones with normal priority."""
         now = time.time()
-        for segment in self._found():
-            attempt = self._calm_attempts.get(segment)
+        for segment in self._segments():
+            attempt = self._idle_attempts.get(segment)
             if segment in self._under_way and attempt is None:
                 continue
             try:
@@ -258,18 +258,18 @@ class ShipperThreads:
             if age_s > _LATE_S:
                 self._hurry_until = now + _HURRY_FOR_S
             if attempt is not None:
-                if age_s > _LATE_S and attempt.give_up():
-                    del self._calm_attempts[segment]
-                    self._start(self._hurried, segment, _hurried_attempt(age_s))
+                if age_s > _LATE_S and attempt.abandon():
+                    del self._idle_attempts[segment]
+                    self._start(self._urgent_executor, segment, _hurried_attempt(age_s))
             elif now < self._hurry_until:
-                self._start(self._hurried, segment, _hurried_attempt(age_s))
-            elif self._calm_now is None or self._calm_now.done():
-                attempt = self._calm_attempts[segment] = Attempt(_CALM, yields=True)
-                self._calm_now = self._start(self._calm, segment, attempt)
+                self._start(self._urgent_executor, segment, _hurried_attempt(age_s))
+            elif self._idle_future is None or self._idle_future.done():
+                attempt = self._idle_attempts[segment] = Attempt(_CALM, yields=True)
+                self._idle_future = self._start(self._idle_executor, segment, attempt)
         is_at_work = bool(self._under_way)
-        if self._tell is not None and is_at_work != self._told:
-            self._told = is_at_work
-            self._tell(is_at_work)
+        if self._on_activity is not None and is_at_work != self._reported_active:
+            self._reported_active = is_at_work
+            self._on_activity(is_at_work)
 
     def wait(self, within_s: float) -> bool:
         """Wait up to `within_s` until a segment is shipped. Return False if none is in progress.
@@ -282,19 +282,19 @@ class ShipperThreads:
         done = [segment for segment, work in self._under_way.items() if work.done()]
         works = [self._under_way.pop(segment) for segment in done]
         for segment in done:
-            self._calm_attempts.pop(segment, None)
+            self._idle_attempts.pop(segment, None)
         for work in works:
             work.result()
         return True
 
     def finish(self) -> None:
         """Ship all remaining segments, without waiting for an idle processor. Raises OSError."""
-        for segment, attempt in self._calm_attempts.items():
-            if attempt.give_up():
+        for segment, attempt in self._idle_attempts.items():
+            if attempt.abandon():
                 del self._under_way[segment]
         while self._under_way:
             self.wait(_AFTER_FAILURE_S)
-        for segment in self._found():
+        for segment in self._segments():
             ship(segment, self._predictions, self._hider)
 
     def _start(self, pool: ThreadPoolExecutor, segment: Path, attempt: Attempt) -> "Future[int]":
@@ -302,7 +302,7 @@ class ShipperThreads:
         self._under_way[segment] = work
         return work
 
-    def _found(self) -> list[Path]:
+    def _segments(self) -> list[Path]:
         items = []
         with os.scandir(self._capture) as entries:
             for entry in entries:
@@ -406,7 +406,7 @@ def main() -> int:
             if is_last:
                 crew.finish()
                 return 0
-            crew.begin()
+            crew.start_due()
             if crew.wait(_LOOK_S):
                 pause_s = 0.0
             if time.monotonic() >= next_merge:

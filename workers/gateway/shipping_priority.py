@@ -44,23 +44,23 @@ class Attempt:
         self.mark = mark
         self.group_bytes = group_bytes
         self._yields = yields
-        self._rests = rests
+        self._is_yielding = rests
         self._working_since_s: float | None = None
         self._ending = threading.Lock()
-        self._is_given_up = False
+        self._is_abandoned = False
         self._has_ended = False
 
-    def give_up(self) -> bool:
+    def abandon(self) -> bool:
         """Abandon the attempt. Return False if it has ended or is ending."""
         if not self._ending.acquire(blocking=False):
             return False
-        self._is_given_up = not self._has_ended
+        self._is_abandoned = not self._has_ended
         self._ending.release()
-        return self._is_given_up
+        return self._is_abandoned
 
     def check(self) -> None:
         """Raise GivenUp once another thread has the segment."""
-        if self._is_given_up:
+        if self._is_abandoned:
             raise AttemptAbandoned
 
     def pause(self) -> None:
@@ -71,7 +71,7 @@ class Attempt:
             # A gateway that its replica wakes would wait for it. A thread that yields gets no
             # share for a second (observed on Linux 6.18, elsewhere it may change nothing).
             os.sched_yield()
-        if not self._rests:
+        if not self._is_yielding:
             return
         now = time.thread_time()
         if self._working_since_s is None:

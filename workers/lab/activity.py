@@ -40,11 +40,11 @@ class Watch:
     serverapp: Any
     _saved_at: float = 0.0
     _saves_expected_until: float = 0.0
-    _is_wanted: bool = False
-    _looked_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    _keep_requested: bool = False
+    _polled_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     _used: dict[int, tuple[float, int]] = field(default_factory=dict)
     _measured_at: float = field(default_factory=time.monotonic)
-    _saves_seen: float = 0.0
+    _saves_counted_at: float = 0.0
 
     def note_save(self) -> None:
         """A file was saved."""
@@ -55,9 +55,9 @@ class Watch:
         """Ignore the saves that the page is about to make by itself."""
         self._saves_expected_until = time.monotonic() + _EXPECTED_SAVES_S
 
-    def keep(self) -> None:
+    def keep_alive(self) -> None:
         """Somebody at the page wants the server to go on."""
-        self._is_wanted = True
+        self._keep_requested = True
 
     def busy(self) -> tuple[str, ...]:
         """Return what the busy kernels work on."""
@@ -68,13 +68,13 @@ class Watch:
             if getattr(kernels.get_kernel(kernel_id), "execution_state", "") == "busy"
         )
 
-    def look(self) -> Work:
+    def poll(self) -> Work:
         """Return what works, and forget what had happened until now."""
         busy = self.busy()
-        why = self._why(busy)
-        self._looked_at = datetime.now(UTC)
-        self._saves_seen = self._saved_at
-        self._is_wanted = False
+        why = self._activity_reason(busy)
+        self._polled_at = datetime.now(UTC)
+        self._saves_counted_at = self._saved_at
+        self._keep_requested = False
         files = tuple(sorted(set(self._paths().values())))
         return Work(
             busy=busy,
@@ -85,29 +85,29 @@ class Watch:
             open_files=files[:100],
         )
 
-    def _why(self, busy: tuple[str, ...]) -> str:
+    def _activity_reason(self, busy: tuple[str, ...]) -> str:
         background = self._background()
         if busy:
             more = f" and {len(busy) - 1} more" if len(busy) > 1 else ""
             return f"a kernel is busy: {busy[0]}{more}"[:200]
-        if self._is_wanted:
+        if self._keep_requested:
             return "kept running on request"
-        if self._saved_at > self._saves_seen:
+        if self._saved_at > self._saves_counted_at:
             return "a file was just saved"
         kernels = self.serverapp.kernel_manager
         ran = [
             kernels.get_kernel(kernel_id).last_activity for kernel_id in kernels.list_kernel_ids()
         ]
-        if any(at is not None and at > self._looked_at for at in ran):
+        if any(at is not None and at > self._polled_at for at in ran):
             return "a kernel was just active"
-        if any(at > self._looked_at for at in self._terminals()):
+        if any(at > self._polled_at for at in self._terminals()):
             return "a terminal is in use"
         return background
 
     def _terminals(self) -> list[datetime]:
         manager = self.serverapp.web_app.settings.get("terminal_manager")
         terminals = getattr(manager, "terminals", {}) if manager is not None else {}
-        return [getattr(item, "last_activity", self._looked_at) for item in terminals.values()]
+        return [getattr(item, "last_activity", self._polled_at) for item in terminals.values()]
 
     def _paths(self) -> dict[str, str]:
         """Return the file behind each kernel, as the sessions have it.

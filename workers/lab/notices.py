@@ -36,11 +36,11 @@ class StopHandler(APIHandler):
     @web.authenticated
     async def post(self) -> None:
         """Report to the portal that a user wants the server, and return its response."""
-        await self._reporter.keep()
+        await self._reporter.keep_alive()
         self._answer()
 
     def _answer(self) -> None:
-        self.finish(json.dumps(self._reporter.stop_told()))
+        self.finish(json.dumps(self._reporter.stop_notice()))
 
 
 @dataclass(frozen=True)

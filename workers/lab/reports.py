@@ -25,8 +25,8 @@ class Reporter:
         self._attempt = int(os.environ.get("SLIPWAY_ATTEMPT", "0"))
         # Also increases across a restart of the same attempt.
         self._sequence = int(time.time() * 1000)
-        self.orders: dict[str, Any] = {}
-        self._stop_told: str | None = None
+        self.instructions: dict[str, Any] = {}
+        self._announced_stop: str | None = None
 
     async def run(self) -> None:
         """Report until cancelled. Never raises."""
@@ -36,32 +36,32 @@ class Reporter:
             try:
                 now_busy = self._watch.busy()
                 is_due = not told_at or time.monotonic() - told_at >= _TELL_EVERY_S
-                if (is_due or now_busy != busy) and await self._tell(self._watch.look()):
+                if (is_due or now_busy != busy) and await self._send(self._watch.poll()):
                     told_at = time.monotonic()
                     busy = now_busy
             except Exception:
                 log.exception("the report could not be created")
             await asyncio.sleep(_LOOK_EVERY_S if told_at else 0.1)
 
-    async def keep(self) -> None:
+    async def keep_alive(self) -> None:
         """Report immediately that a user wants the server. Never raises."""
-        self._watch.keep()
-        await self._tell(self._watch.look())
+        self._watch.keep_alive()
+        await self._send(self._watch.poll())
 
-    def stop_told(self) -> dict[str, Any]:
+    def stop_notice(self) -> dict[str, Any]:
         """Return when this server will be stopped, as the portal stated last.
 
         Saves that the page makes on the first such notice do not count as activity.
         """
-        stops_at = self.orders.get("stops_at")
-        if stops_at != self._stop_told:
-            self._stop_told = stops_at
+        stops_at = self.instructions.get("stops_at")
+        if stops_at != self._announced_stop:
+            self._announced_stop = stops_at
             if stops_at:
                 self._watch.expect_saves()
-        values = {"stops_at": stops_at, "why": self.orders.get("why", "")}
-        return values | {"may_keep": bool(self.orders.get("may_keep"))}
+        values = {"stops_at": stops_at, "why": self.instructions.get("why", "")}
+        return values | {"may_keep": bool(self.instructions.get("may_keep"))}
 
-    async def _tell(self, work: Work) -> bool:
+    async def _send(self, work: Work) -> bool:
         self._sequence += 1
         body = {
             "attempt": self._attempt,
@@ -79,5 +79,5 @@ class Reporter:
         except PortalError as error:
             log.warning("the portal rejected the report: %s", error)
             return False
-        self.orders = answer.json()
+        self.instructions = answer.json()
         return True

@@ -199,7 +199,7 @@ class CgroupParent:
         folders: list[str] = []
         memory: str | None = None
         is_v2 = False
-        for controller, path, settings in self._wanted(name, limits):
+        for controller, path, settings in self._settings_of(name, limits):
             try:
                 path.mkdir(exist_ok=True)
                 for file, value in settings.items():
@@ -212,7 +212,7 @@ class CgroupParent:
                 memory, is_v2 = str(path), controller == ""
         return Cgroup(folders=tuple(folders), memory=memory, is_v2=is_v2)
 
-    def _wanted(
+    def _settings_of(
         self, name: str, limits: CgroupLimits
     ) -> Iterator[tuple[str, Path, dict[str, str]]]:
         # A task with the whole machine needs no quota, which saves the kernel a timer.

@@ -72,7 +72,7 @@ class DiskMeter:
     _linked: set[int] = field(default_factory=set)
     _device: int = 0
 
-    def own_steps(self, pids: Sequence[int] = ()) -> Iterator[None]:
+    def measure_own(self, pids: Sequence[int] = ()) -> Iterator[None]:
         """Measure what is the task's alone, and what these processes hold without a name."""
         self._device = os.stat(self.own[0]).st_dev  # noqa: PTH116
         for path in self.own:

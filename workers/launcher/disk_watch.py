@@ -87,7 +87,7 @@ class DiskWatch:
         self._meter: DiskMeter | None = None
         self._steps: Iterator[None] | None = None
         self._held_bytes = 0
-        self._begun_at_s = self._looked_at_s = self._resume_at_s = 0.0
+        self._begun_at_s = self._polled_at_s = self._resume_at_s = 0.0
         # A short task is never measured.
         self._ended_at_s = self._started_at_s
         self._written_bytes = 0
@@ -104,34 +104,34 @@ class DiskWatch:
 
     def wait_s(self) -> float:
         """Seconds until there is something to do."""
-        if not self._launch.disk_bytes or self.is_over:
+        if not self._launch.disk_bytes or self.is_exceeded:
             return _EVERY_S
-        due = self._looked_at_s + self._look_every_s()
+        due = self._polled_at_s + self._poll_interval_s()
         if self._steps is not None:
             due = min(due, self._resume_at_s)
         return max(0.0, due - uptime_s())
 
     @property
-    def is_over(self) -> bool:
+    def is_exceeded(self) -> bool:
         """Return whether the task must end."""
         return self.over_bytes is not None or self.too_deep
 
     def step(self) -> None:
         """Get on by a slice, if it is time."""
-        if not self._launch.disk_bytes or self.is_over:
+        if not self._launch.disk_bytes or self.is_exceeded:
             return
         now = uptime_s()
-        if now - self._looked_at_s >= self._look_every_s():
-            self._look(now)
+        if now - self._polled_at_s >= self._poll_interval_s():
+            self._poll(now)
         due = max(self._ended_at_s + self._every_s(), self._resume_at_s)
         if self._steps is None and now >= due:
             self._begin(now)
         if self._steps is not None and now >= self._resume_at_s:
             self._slice(self._steps, now)
 
-    def _look(self, now: float) -> None:
-        is_first = not self._looked_at_s
-        self._looked_at_s = now
+    def _poll(self, now: float) -> None:
+        is_first = not self._polled_at_s
+        self._polled_at_s = now
         with suppress(OSError):
             self._free = FreeSpace.of(self._launch.work_dir, self._launch.disk_reserve_bytes)
         if is_first:
@@ -141,7 +141,7 @@ class DiskWatch:
         elif self._short_since_s is None:
             self._short_since_s = now
 
-    def _look_every_s(self) -> float:
+    def _poll_interval_s(self) -> float:
         is_plenty = self._free.free_bytes > _PLENTY * self._launch.disk_reserve_bytes
         return _EVERY_S if is_plenty else _LOOK_EVERY_S
 
@@ -152,9 +152,9 @@ class DiskWatch:
             return _EVERY_S
         is_quiet = self._usage.written_bytes - self._written_bytes < _QUIET_BYTES
         left = self._launch.disk_bytes - self._held_bytes
-        return _QUIET_EVERY_S if is_quiet and self._may_have_grown() < left // 2 else _EVERY_S
+        return _QUIET_EVERY_S if is_quiet and self._possible_growth() < left // 2 else _EVERY_S
 
-    def _may_have_grown(self) -> int:
+    def _possible_growth(self) -> int:
         """Bytes by which the task may have grown since the last measurement began."""
         written = self._usage.written_bytes - self._written_bytes
         # Space can be reserved without writing to it.
@@ -164,7 +164,7 @@ class DiskWatch:
         left = self._launch.disk_bytes - self._held_bytes
         # The agent waits for one measurement of each task when the space becomes short.
         is_awaited = self._short_since_s is not None and self._begun_at_s < self._short_since_s
-        return is_awaited or self._may_have_grown() > left
+        return is_awaited or self._possible_growth() > left
 
     def _begin(self, now: float) -> None:
         launch = self._launch
@@ -180,7 +180,7 @@ class DiskWatch:
         self._steps = self._measure(self._meter)
 
     def _measure(self, meter: DiskMeter) -> Iterator[None]:
-        yield from meter.own_steps(living_descendants(os.getpid()))
+        yield from meter.measure_own(living_descendants(os.getpid()))
         most = meter.result.own_bytes + self._usage.written_bytes
         # Shared folders may be large, and matter to a task that has written much.
         if most > self._launch.disk_bytes or self._free.is_short:
@@ -200,12 +200,12 @@ class DiskWatch:
         spent_s = time.thread_time() - cpu_s
         share = _URGENT_SHARE if self._is_urgent() else _SHARE
         self._resume_at_s = now + spent_s / share
-        self._judge(done=done)
-        if done or self.is_over:
+        self._compare(done=done)
+        if done or self.is_exceeded:
             self._steps = None
             self._ended_at_s = uptime_s()
 
-    def _judge(self, *, done: bool) -> None:
+    def _compare(self, *, done: bool) -> None:
         """Compare, also before the end of a measurement: what was counted is held already."""
         assert self._meter is not None  # noqa: S101 - set with the steps
         result = self._meter.result
@@ -213,7 +213,7 @@ class DiskWatch:
         if held > self._launch.disk_bytes:
             self.over_bytes = held
         self.too_deep = result.too_deep
-        if done or self.is_over:
+        if done or self.is_exceeded:
             self._held_bytes = held
             DiskReport(
                 at_s=self._begun_at_s,

@@ -113,7 +113,7 @@ class Evidence:
     tails: dict[int, str] = field(default_factory=dict)
 
     @property
-    def has_peers_elsewhere(self) -> bool:
+    def has_other_tasks(self) -> bool:
         """True if other tasks of the gang run ranks too."""
         return self.world_size > len(self.endings)
 
@@ -174,7 +174,7 @@ def judge(evidence: Evidence) -> Verdict:
         return Verdict(OUT_OF_MEMORY, sentence, first)
     if first.signal is not None and first.failure is None:
         return _by_signal(first, evidence.disk_limit_bytes)
-    if evidence.has_peers_elsewhere and _has_lost_peers(first, evidence.tails):
+    if evidence.has_other_tasks and _has_lost_peers(first, evidence.tails):
         return _by_peers(first, evidence)
     return _by_exit(first, evidence)
 

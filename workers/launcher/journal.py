@@ -71,7 +71,7 @@ class Journal:
             *lines, _torn = file.read().split(b"\n")
         return _event_of(lines[-1]) if lines else None
 
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         """Return whether the end of the task is recorded."""
         event = self.last()
         return event is not None and event.get("kind") == ENDED

@@ -193,7 +193,7 @@ class StateFolder:
         except (KeyError, TypeError, ValueError):
             return None
 
-    def ask_to_stop(self, request: StopRequest) -> None:
+    def request_stop(self, request: StopRequest) -> None:
         """Write a stop request.
 
         A signal notifies the shim, or it reads the file within a second.

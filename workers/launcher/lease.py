@@ -37,7 +37,7 @@ class Lease:
         finally:
             os.close(descriptor)
 
-    def left_s(self) -> float | None:
+    def remaining_s(self) -> float | None:
         """Return the seconds until tasks must end, negative if overdue. None if never granted."""
         for _ in range(_READS):
             first, second = self._lines()

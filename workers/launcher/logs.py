@@ -31,7 +31,7 @@ class LogWriter:
         self._head_bytes = min(HEAD_BYTES, bound_bytes // 4)
         self._bound_bytes = bound_bytes
         self._descriptor: int | None = None
-        self._room = 0
+        self._space_left = 0
         self.offset = 0
         self.lost_bytes = 0
 
@@ -56,11 +56,11 @@ class LogWriter:
         rest = memoryview(data)
         try:
             while rest:
-                if self._descriptor is None or self._room <= 0:
+                if self._descriptor is None or self._space_left <= 0:
                     self._roll()
                 assert self._descriptor is not None  # noqa: S101 - _roll opened one or raised
-                count = os.write(self._descriptor, rest[: self._room])
-                self._room -= count
+                count = os.write(self._descriptor, rest[: self._space_left])
+                self._space_left -= count
                 self.offset += count
                 written += count
                 rest = rest[count:]
@@ -74,7 +74,7 @@ class LogWriter:
         path = self._folder / f"{self.offset:020d}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         self._descriptor = os.open(path, flags, 0o600)
-        self._room = self._segment_bytes
+        self._space_left = self._segment_bytes
         kept = self.offset
         starts = segment_starts(self._folder)
         held = sum(self._segment_bytes for _ in starts)

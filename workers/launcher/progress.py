@@ -27,7 +27,7 @@ class RankProgress:
         self._saved: dict[int, CheckpointSaved] = {}
         self._has_strategy = False
 
-    def hear(self, news: OptimizerStep | CheckpointSaved | Strategy) -> None:
+    def process(self, news: OptimizerStep | CheckpointSaved | Strategy) -> None:
         """Process a report of a rank."""
         if isinstance(news, OptimizerStep):
             first = self._step == 0
@@ -36,12 +36,12 @@ class RankProgress:
                 self._note_step({})
         elif isinstance(news, CheckpointSaved):
             self._wait(news)
-            self.look()
+            self.flush_due()
         elif not self._has_strategy:
             self._has_strategy = True
             self._note({"strategy": {"word": news.word, "reason": news.reason}})
 
-    def look(self) -> None:
+    def flush_due(self) -> None:
         """Record delayed checkpoints that are due. Called periodically."""
         if self._saved and uptime_s() - self._saved_at_s >= _CHECKPOINT_EVERY_S:
             self._note_checkpoints()

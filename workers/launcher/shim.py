@@ -71,13 +71,13 @@ class Shim:
         self._selector = selectors.DefaultSelector()
         self._bound: socket.socket | None = None
         self._store: object | None = None
-        self._beside: SidecarProcess | None = None
+        self._sidecar: SidecarProcess | None = None
         now = uptime_s()
         self._active_at_s = self._sampled_at_s = now
-        self._rang_at_s = 0.0
+        self._notified_at_s = 0.0
         self._progress = RankProgress(lambda fields: self._note("progress", **fields))
-        self._looked_at_s = 0.0
-        self._asked_to_end = False
+        self._polled_at_s = 0.0
+        self._stop_requested = False
         self._output_waits = False
         self._contact: TaskSocket | None = None
 
@@ -112,7 +112,7 @@ class Shim:
             self._confine()
         in_rank = self._start()
         if in_rank is not None:
-            self._let_go()
+            self._release_descriptors()
             return in_rank
         spare_us()
         self._disk.prepare()
@@ -121,7 +121,7 @@ class Shim:
         for rank in self._ranks:
             self._selector.register(rank.output, selectors.EVENT_READ, rank)
         while any(rank.running for rank in self._ranks):
-            self._turn(waking)
+            self._run_once(waking)
         self._finish()
         return None
 
@@ -129,12 +129,12 @@ class Shim:
 
     def _claim(self) -> bool:
         mark = ProcessMark.of(os.getpid())
-        if mark is None or self._journal.ended():
+        if mark is None or self._journal.has_ended():
             return False
         if not create_once(self._launch.folder.claim, json.dumps(asdict(mark))):
             return False
         # An agent that gives up on this shim writes the end first, and then checks for the claim.
-        return not self._journal.ended()
+        return not self._journal.has_ended()
 
     def _confine(self) -> None:
         """Confine the whole task to its own folders. Each rank restricts itself further."""
@@ -158,7 +158,7 @@ class Shim:
         # The platform's own programs have no ranks to connect.
         serves_store = warm and program.kind != "own"
         if serves_store and launch.meeting is None and launch.confined.level == "namespaces":
-            self._beside = SidecarProcess(self._serve_for_ever, 1)
+            self._sidecar = SidecarProcess(self._run_store_process, 1)
         sandbox = None
         listener = self._listener(program)
         if launch.confined.level == "namespaces":
@@ -189,10 +189,10 @@ class Shim:
         if sandbox is not None:
             sandbox.close()
         self._serve_store(meeting)
-        self._note("running", warm=warm, message=self._started_how(warm=warm))
+        self._note("running", warm=warm, message=self._start_message(warm=warm))
         return None
 
-    def _started_how(self, *, warm: bool) -> str:
+    def _start_message(self, *, warm: bool) -> str:
         ranks = f"{self._launch.procs} rank{'s' if self._launch.procs > 1 else ''}"
         if warm:
             return f"{ranks} forked from a warm process."
@@ -223,15 +223,15 @@ class Shim:
     def _serve_store(self, meeting: RendezvousAddress) -> None:
         if not meeting.agent_store or self._bound is None or self._host is None:
             return
-        if self._beside is not None:
-            self._beside.give(self._bound)
-            self._beside.close()
+        if self._sidecar is not None:
+            self._sidecar.give(self._bound)
+            self._sidecar.close()
         else:
             # After the last fork, because a fork would lose the store's threads.
             listening = self._bound.detach()
             self._store = self._host.serve(listening, meeting.address, meeting.port)
 
-    def _serve_for_ever(self, sockets: list[socket.socket]) -> None:
+    def _run_store_process(self, sockets: list[socket.socket]) -> None:
         """Run as the sidecar process: serve the store at the address that the ranks have."""
         assert self._host is not None  # noqa: S101 - only started with a host
         address, port = sockets[0].getsockname()[:2]
@@ -239,9 +239,9 @@ class Shim:
         while True:
             signal.pause()
 
-    def _let_go(self) -> None:
+    def _release_descriptors(self) -> None:
         """In a forked rank: no object may close, when it is collected, a number that is reused."""
-        held = (self._selector, self._contact, self._bound, self._beside)
+        held = (self._selector, self._contact, self._bound, self._sidecar)
         for thing in held:
             with suppress(OSError):
                 if isinstance(thing, TaskSocket):
@@ -251,30 +251,30 @@ class Shim:
 
     # The loop
 
-    def _turn(self, waking: int) -> None:
+    def _run_once(self, waking: int) -> None:
         for key, _ in self._selector.select(self._patience_s()):
             if key.data is None:
-                self._looked_at_s = 0.0
+                self._polled_at_s = 0.0
                 with suppress(BlockingIOError):
                     os.read(waking, 4096)
             elif isinstance(key.data, Rank):
                 self._drain(key.data)
             else:
-                self._hear(key.data)
+                self._process_messages(key.data)
         self._collect()
-        if uptime_s() - self._looked_at_s >= _LOOK_EVERY_S:
-            self._looked_at_s = uptime_s()
+        if uptime_s() - self._polled_at_s >= _LOOK_EVERY_S:
+            self._polled_at_s = uptime_s()
             self._obey()
             self._watch()
-            self._progress.look()
+            self._progress.flush_due()
         self._disk.step()
-        if self._disk.is_over:
+        if self._disk.is_exceeded:
             self._ending.over_disk(
                 exit_reasons.over_disk(self._disk.over_bytes, self._launch.disk_bytes)
             )
         if self._ending.is_due():
             self._ending.kill_tree()
-        self._ring_for_output()
+        self._notify_of_output()
 
     def _patience_s(self) -> float:
         waits = [_TICK_S, self._disk.wait_s()]
@@ -282,7 +282,7 @@ class Shim:
         if due is not None:
             waits.append(due)
         if self._output_waits:
-            waits.append(max(0.0, self._rang_at_s + _BELL_EVERY_S - uptime_s()))
+            waits.append(max(0.0, self._notified_at_s + _BELL_EVERY_S - uptime_s()))
         return min(waits)
 
     def _drain(self, rank: Rank) -> None:
@@ -292,11 +292,11 @@ class Shim:
         if not rank.output_open:
             self._selector.unregister(rank.output)
 
-    def _hear(self, contact: TaskSocket) -> None:
+    def _process_messages(self, contact: TaskSocket) -> None:
         for message in contact.receive():
             if not isinstance(message, Failure):
                 self._active_at_s = uptime_s()
-                self._progress.hear(message)
+                self._progress.process(message)
                 continue
             for rank in self._ranks:
                 if rank.rank == message.rank and rank.failure is None:
@@ -313,7 +313,7 @@ class Shim:
                     break
                 if self._contact is not None:
                     # Read its last messages while the kernel still knows the sender's pid.
-                    self._hear(self._contact)
+                    self._process_messages(self._contact)
                 pid, status, usage = os.wait4(ended.si_pid, os.WNOHANG)
             except ChildProcessError:
                 break
@@ -329,10 +329,10 @@ class Shim:
 
     def _obey(self) -> None:
         request = self._launch.folder.stop_request()
-        if request is None and self._asked_to_end:
+        if request is None and self._stop_requested:
             request = StopRequest(exit_reasons.SIGNAL, _TERM_GRACE_S)
         if request is not None:
-            self._asked_to_end = False
+            self._stop_requested = False
             self._ending.stop(
                 self._ranks,
                 reason=request.reason,
@@ -341,18 +341,18 @@ class Shim:
             )
 
     def _on_term(self, _number: int, _frame: FrameType | None) -> None:
-        self._asked_to_end = True
+        self._stop_requested = True
 
     def _watch(self) -> None:
         """The lease, the hang clock and the meter."""
         now = uptime_s()
-        left_s = None if self._launch.keep_on_fence else self._lease.left_s()
+        left_s = None if self._launch.keep_on_fence else self._lease.remaining_s()
         if left_s is not None and left_s <= 0 and self._ending.fenced_after_s is None:
             self._ending.fence(after_s=-left_s)
         limit_s = self._launch.hang_after_s
         idle_s = now - self._active_at_s
-        if limit_s is not None and idle_s >= limit_s and not self._ending.begun:
-            self._ending.hang(self._ranks, idle_s)
+        if limit_s is not None and idle_s >= limit_s and not self._ending.has_begun:
+            self._ending.end_hung(self._ranks, idle_s)
         enforced = self._launch.cgroup.memory is not None
         every_s = SAMPLE_EVERY_S if enforced else _TICK_S
         if now - self._sampled_at_s >= every_s:
@@ -362,19 +362,19 @@ class Shim:
             if not enforced and sample.memory_bytes > self._launch.memory_bytes:
                 self._ending.over_memory(sample.memory_bytes)
 
-    def _ring_for_output(self) -> None:
-        if self._output_waits and uptime_s() - self._rang_at_s >= _BELL_EVERY_S:
+    def _notify_of_output(self) -> None:
+        if self._output_waits and uptime_s() - self._notified_at_s >= _BELL_EVERY_S:
             self._output_waits = False
-            self._ring()
+            self._notify_agent()
 
-    def _ring(self) -> None:
-        self._rang_at_s = uptime_s()
+    def _notify_agent(self) -> None:
+        self._notified_at_s = uptime_s()
         if self._launch.bell_path:
             notify_agent(Path(self._launch.bell_path))
 
     def _note(self, kind: str, **fields: object) -> None:
         self._journal.append(kind, **fields)
-        self._ring()
+        self._notify_agent()
 
     # The end
 
@@ -390,7 +390,7 @@ class Shim:
                 pass
             rank.close()
         if self._contact is not None:
-            self._hear(self._contact)
+            self._process_messages(self._contact)
             self._contact.close()
         append_sample(self._launch.folder.usage, self._usage.sample())
         verdict = exit_reasons.judge(self._evidence())

@@ -40,46 +40,46 @@ class Shutdown:
         self.hung_for_s: float | None = None
 
     @property
-    def begun(self) -> bool:
+    def has_begun(self) -> bool:
         """True once the ranks are being ended."""
         return self._kill_at_s is not None
 
     def stop(self, ranks: list[Rank], *, reason: str, grace_s: float, message: str) -> None:
         """End on request: ask, then kill after the grace."""
-        if not self.begun:
+        if not self.has_begun:
             self.stop_reason, self.stop_message = reason, message
-        self._ask(ranks, grace_s)
+        self._terminate(ranks, grace_s)
 
     def failing(self, ranks: list[Rank], failed: Rank) -> None:
         """End because the script of a rank failed. That rank itself may still finish its exit."""
-        if not self.begun:
+        if not self.has_begun:
             self._failing = failed
-        self._ask([rank for rank in ranks if rank is not failed], _EXIT_PATIENCE_S)
+        self._terminate([rank for rank in ranks if rank is not failed], _EXIT_PATIENCE_S)
 
     def peer_failed(self, ranks: list[Rank]) -> None:
         """End because a rank is gone, but only after the rank that failed first has exited."""
         if self._failing is None or not self._failing.running:
-            self._ask(ranks, PEER_GRACE_S)
+            self._terminate(ranks, PEER_GRACE_S)
 
     def fence(self, after_s: float) -> None:
         """End at once: another node may already run this task."""
-        if not self.begun:
+        if not self.has_begun:
             self.fenced_after_s = after_s
         self._kill_at_s = 0.0
 
     def over_memory(self, used_bytes: int) -> None:
         """End at once: the task uses more than it was given, and no kernel limit stopped it."""
-        if not self.begun:
+        if not self.has_begun:
             self.memory_over_bytes = used_bytes
         self._kill_at_s = 0.0
 
     def over_disk(self, message: str) -> None:
         """End at once: the task holds more on the disk than it may, and goes on writing."""
-        if not self.begun:
+        if not self.has_begun:
             self.disk_over = message
         self._kill_at_s = 0.0
 
-    def hang(self, ranks: list[Rank], for_s: float) -> None:
+    def end_hung(self, ranks: list[Rank], for_s: float) -> None:
         """Make every rank write its stacks to its log, then end."""
         self.hung_for_s = for_s
         for rank in ranks:
@@ -87,7 +87,7 @@ class Shutdown:
                 send(rank.pid, STACK_SIGNAL)
         self._kill_at_s = uptime_s() + _STACK_PATIENCE_S
 
-    def _ask(self, ranks: list[Rank], grace_s: float) -> None:
+    def _terminate(self, ranks: list[Rank], grace_s: float) -> None:
         kill_at_s = uptime_s() + grace_s
         if self._kill_at_s is None:
             for rank in ranks:

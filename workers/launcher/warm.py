@@ -94,7 +94,7 @@ class Warm:
         )
         return store
 
-    def start_afresh(self, env: dict[str, str]) -> None:
+    def reset_after_fork(self, env: dict[str, str]) -> None:
         """In a rank: undo what a process shares with its siblings by being forked."""
         os.environ.clear()
         os.environ.update(env)
@@ -195,5 +195,5 @@ def main() -> None:
     value = serve(door, flavour)
     if value is not None:
         register_stack_signal()
-        flavour.start_afresh(value.env)
+        flavour.reset_after_fork(value.env)
         become(value.program)

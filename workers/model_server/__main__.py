@@ -91,7 +91,7 @@ def main() -> int:
     try:
         return uvloop.run(_serve(spec, reporter))
     except NotReady as error:
-        reporter.tell(ReplicaState.FAILED, str(error))
+        reporter.report(ReplicaState.FAILED, str(error))
         return _NOT_READY
     finally:
         reporter.close()
@@ -103,10 +103,10 @@ async def _serve(spec: ReplicaSpec, reporter: Reporter) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     began = time.perf_counter()
-    reporter.tell(ReplicaState.LOADING)
+    reporter.report(ReplicaState.LOADING)
     model = open_model(spec, fetch_files(spec))
     load_ms = (time.perf_counter() - began) * 1000
-    reporter.tell(ReplicaState.WARMING, load_ms=load_ms)
+    reporter.report(ReplicaState.WARMING, load_ms=load_ms)
     began = time.perf_counter()
     model, engine, batching = _prepare(spec, model)
     warm_ms = (time.perf_counter() - began) * 1000
@@ -118,7 +118,7 @@ async def _serve(spec: ReplicaSpec, reporter: Reporter) -> int:
         address = await server.listen()
     except OSError as error:
         raise NotReady(f"It cannot listen at {spec.listen}: {error.strerror}") from error
-    reporter.tell(
+    reporter.report(
         ReplicaState.READY,
         address=address,
         signature=model.signature,
@@ -128,7 +128,7 @@ async def _serve(spec: ReplicaSpec, reporter: Reporter) -> int:
         batching=batching,
     )
     await stop.wait()
-    reporter.tell(ReplicaState.DRAINING, address=address)
+    reporter.report(ReplicaState.DRAINING, address=address)
     await server.drain(within_s=_DRAIN_S)
     engine.close()
     return 0

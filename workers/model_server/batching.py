@@ -62,24 +62,24 @@ class _Subject(NamedTuple):
 class _Times:
     """The shortest time of a row predicted alone, and of a row in a full batch."""
 
-    alone_s: float | None = None
+    single_s: float | None = None
     merged_s: float | None = None
     rows: int | None = None
 
-    def saw_alone(self, seconds: float) -> None:
-        self.alone_s = min(seconds, self.alone_s or seconds)
+    def record_single(self, seconds: float) -> None:
+        self.single_s = min(seconds, self.single_s or seconds)
 
-    def saw_merged(self, seconds: float, rows: int) -> None:
+    def record_merged(self, seconds: float, rows: int) -> None:
         if rows >= (self.rows or 0):
             self.merged_s = min(seconds / rows, self.merged_s or seconds)
             self.rows = rows
 
     def fields(self) -> dict[str, Any]:
         """Return them as a report has them."""
-        if self.alone_s is None or self.merged_s is None:
+        if self.single_s is None or self.merged_s is None:
             return {}
         return {
-            "alone_us": self.alone_s * 1e6,
+            "alone_us": self.single_s * 1e6,
             "merged_us": self.merged_s * 1e6,
             "merged_rows": self.rows,
         }
@@ -163,7 +163,7 @@ class _Prover:
         rows = [(row, subject) for subject in golden for row in single_rows(subject.request)]
         if not rows:
             raise _Inconclusive(f"No golden rows are recorded. {_MORE_GOLDEN}")
-        self._golden = self._ask_golden(rows)
+        self._golden = self._predict_golden(rows)
         subjects = [*self._golden, *self._relatives([row for row, _ in rows], rows[0][1])]
         strangers = self._strangers([row for row, _ in rows])
         if len({subject.body for subject in subjects} | set(strangers)) < 2:
@@ -181,7 +181,7 @@ class _Prover:
         """Return whether the golden rows are answered differently now."""
         return any(self._differs(subject, self._answer(subject.body)) for subject in self._golden)
 
-    def _ask_golden(
+    def _predict_golden(
         self, rows: Sequence[tuple[dict[str, Any], GoldenPrediction]]
     ) -> list[_Subject]:
         subjects: list[_Subject] = []
@@ -198,9 +198,9 @@ class _Prover:
                     f"Predicted alone twice, golden row {number} differs: {difference}."
                 )
             subjects.append(subject)
-            if len(subjects) > 1 and len(subjects) * (self.times.alone_s or 0) > _ALONE_S / 2:
+            if len(subjects) > 1 and len(subjects) * (self.times.single_s or 0) > _ALONE_S / 2:
                 break
-        alone_s = self.times.alone_s or 0.0
+        alone_s = self.times.single_s or 0.0
         if alone_s * self.max_rows > _CALL_S:
             self.max_rows = max(2, int(_CALL_S / alone_s))
         return subjects
@@ -213,7 +213,7 @@ class _Prover:
         made = [blend(item, other) for item, other in zip(few, [*few[1:], few[0]], strict=True)]
         missing = [lacking for row in few[:2] for lacking in without_values(row)]
         for row in [*made, *missing[:_MOST_NULLED]]:
-            if self._is_late(share=0.3):
+            if self._is_past_share(share=0.3):
                 return
             body = orjson.dumps(row)
             alone = self._answer(body)
@@ -226,7 +226,7 @@ class _Prover:
         for row in rows[:_MOST_ROWS]:
             # Alternate numbers and texts, because a model may refuse unknown texts.
             for other in [*(scaled(row, factor) for factor in _FACTORS), lengthened(row)]:
-                if len(strangers) == _MOST_STRANGERS or self._is_late(share=0.4):
+                if len(strangers) == _MOST_STRANGERS or self._is_past_share(share=0.4):
                     return strangers
                 body = orjson.dumps(other)
                 if self._answer(body) is not None:
@@ -254,7 +254,7 @@ class _Prover:
         self, subjects: Sequence[_Subject], others: Sequence[_Subject | bytes], start: int
     ) -> list[_Subject | bytes]:
         """Return a full call of some subjects among others."""
-        chosen = self._some(subjects, start, max(1, self.max_rows * 2 // 3))
+        chosen = self._pick_subjects(subjects, start, max(1, self.max_rows * 2 // 3))
         while len(chosen) < self.max_rows:
             chosen.append(self._chance.choice(others))
         self._chance.shuffle(chosen)
@@ -268,13 +268,13 @@ class _Prover:
         padding: list[_Subject | bytes] = [others[at % len(others)]] * (self.max_rows - 1)
         return [subject, *padding] if at % 2 else [*padding, subject]
 
-    def _some(self, subjects: Sequence[_Subject], start: int, count: int) -> list[_Subject | bytes]:
+    def _pick_subjects(self, subjects: Sequence[_Subject], start: int, count: int) -> list[_Subject | bytes]:
         """Return so many subjects, others in each shuffle, and each once at most."""
         turned: list[_Subject | bytes] = [*subjects[start * count % len(subjects) :], *subjects]
         return turned[: min(count, len(subjects))]
 
     def _compare(self, company: Sequence["_Subject | bytes"]) -> None:
-        if self._is_late():
+        if self._is_past_share():
             raise _Inconclusive(
                 f"The proof would have taken longer than {_WITHIN_S:.0f} s. Declare `batching` "
                 "if you know that rows are independent."
@@ -298,7 +298,7 @@ class _Prover:
             began = time.perf_counter()
             self._engine.answer(request_frame)
             took_s = time.perf_counter() - began
-            self.times.saw_merged(took_s, len(request_frame))
+            self.times.record_merged(took_s, len(request_frame))
             if took_s > _CALL_S / 10:
                 break
         self._engine.set_batching(BatchingMode.REQUESTS, self.max_rows)
@@ -335,13 +335,13 @@ class _Prover:
         answer = self._engine.answer([_scoring_frame(body)])[0]
         if answer.status != 200:
             return None
-        self.times.saw_alone(time.perf_counter() - began)
+        self.times.record_single(time.perf_counter() - began)
         return orjson.loads(answer.body)["predictions"]
 
     def _differs(self, subject: _Subject, answer: Any) -> str:
         return first_difference(answer, subject.alone, subject.tolerance)
 
-    def _is_late(self, *, share: float = 1.0) -> bool:
+    def _is_past_share(self, *, share: float = 1.0) -> bool:
         return time.monotonic() > self._deadline - _WITHIN_S * (1 - share)
 
 

@@ -35,7 +35,7 @@ Reply = Callable[[list[ResponseFrame]], None]
 class QueuedRequest(NamedTuple):
     """A request, whom to answer, and when it came."""
 
-    asked: RequestFrame
+    frame: RequestFrame
     reply: Reply
     since: float
 
@@ -85,12 +85,12 @@ class Engine:
         With `is_all` nobody else can ask in this turn, so it need not end first.
         """
         now = time.monotonic()
-        if is_all and self._is_free and len(request_frame) <= self._most_in_turn:
-            reply(self._answers(request_frame, now))
+        if is_all and self._is_free and len(request_frame) <= self._max_per_turn:
+            reply(self._respond(request_frame, now))
             return
         self._queue += [QueuedRequest(item, reply, now) for item in request_frame]
         if is_all and not self._scheduled:
-            self._turn()
+            self._run_turn()
         else:
             self._schedule()
 
@@ -111,7 +111,7 @@ class Engine:
 
     def answer(self, request_frame: Sequence[RequestFrame]) -> list[ResponseFrame]:
         """Predict at once, for warming up and golden predictions."""
-        return self._answers(request_frame, time.monotonic())
+        return self._respond(request_frame, time.monotonic())
 
     def close(self) -> None:
         """Let the thread end."""
@@ -123,7 +123,7 @@ class Engine:
         return self._batching is BatchingMode.ROWS
 
     @property
-    def _most_in_turn(self) -> int:
+    def _max_per_turn(self) -> int:
         """The number of requests that are taken at once."""
         if self._batching is BatchingMode.OFF:
             return 1
@@ -136,13 +136,13 @@ class Engine:
         """True if a new request can be answered immediately, in the event loop."""
         return not (self._queue or self._busy) and self.forward_ms < INLINE_BELOW_MS
 
-    def _answers(self, request_frame: Sequence[RequestFrame], since: float) -> list[ResponseFrame]:
+    def _respond(self, request_frame: Sequence[RequestFrame], since: float) -> list[ResponseFrame]:
         """Answer requests that arrived together. Plain ones need no object each."""
         if len(request_frame) > 1 and not self._merges:
-            return [self._answers([item], since)[0] for item in request_frame]
+            return [self._respond([item], since)[0] for item in request_frame]
         predict_row = self._predict_row
         if len(request_frame) == 1 and predict_row is not None:
-            answer = self._only(predict_row, request_frame, since)
+            answer = self._respond_single(predict_row, request_frame, since)
             if answer is not None:
                 return answer
         quick = self._quick(_scoring(request_frame))
@@ -157,7 +157,7 @@ class Engine:
             for item, body in zip(request_frame, bodies, strict=True)
         ]
 
-    def _only(
+    def _respond_single(
         self,
         predict_row: Callable[[RequestFrame], Any],
         request_frame: Sequence[RequestFrame],
@@ -179,13 +179,13 @@ class Engine:
     def _schedule(self) -> None:
         if self._queue and not self._scheduled and not self._busy:
             self._scheduled = True
-            asyncio.get_running_loop().call_soon(self._turn)
+            asyncio.get_running_loop().call_soon(self._run_turn)
 
-    def _turn(self) -> None:
+    def _run_turn(self) -> None:
         self._scheduled = False
         if self._busy or not self._queue:
             return
-        most = self._most_in_turn
+        most = self._max_per_turn
         taken = self._queue[:most]
         del self._queue[:most]
         if self.forward_ms < INLINE_BELOW_MS:
@@ -203,10 +203,10 @@ class Engine:
         self._busy = False
         if self._batching is BatchingMode.OFF:
             _deliver(taken, done.result())
-            self._turn()
+            self._run_turn()
             return
         # Start the next batch before the responses of this one are written.
-        self._turn()
+        self._run_turn()
         _deliver(taken, done.result())
 
     # Runs in the thread when the model is slow
@@ -215,7 +215,7 @@ class Engine:
         """Answer each request, in the order of `taken`."""
         if len(taken) > 1 and not self._merges:
             return [self._work([waiting])[0] for waiting in taken]
-        quick = self._quick(_scoring([waiting.asked for waiting in taken]))
+        quick = self._quick(_scoring([waiting.frame for waiting in taken]))
         if quick is None:
             return self._work_slowly(taken)
         bodies, began = quick
@@ -233,7 +233,7 @@ class Engine:
         began = time.monotonic()
         for place, waiting in enumerate(taken):
             try:
-                batch = self._model.codec.read(waiting.asked)
+                batch = self._model.codec.read(waiting.frame)
             except BadInput as error:
                 answers[place] = _refused(waiting, error)
             else:
@@ -294,7 +294,7 @@ class Engine:
         except Exception as error:  # noqa: BLE001 (a model may raise anything)
             if len(part) > 1:
                 # One bad request must not fail the others, and some outputs cannot be cut.
-                self._can_join = self._can_join and not self._works_alone(batches[0])
+                self._can_join = self._can_join and not self._fails_only_joined(batches[0])
                 for item in part:
                     self._predict(taken, [item], answers, began)
                 return
@@ -308,14 +308,14 @@ class Engine:
                 answers[place] = _failed(waiting, error)
                 continue
             queue_us = int((began - waiting.since) * 1e6)
-            answers[place] = ResponseFrame(waiting.asked.number, 200, content, head, queue_us, body)
+            answers[place] = ResponseFrame(waiting.frame.number, 200, content, head, queue_us, body)
 
     def _learn(self, began: float) -> None:
         """Keep to how long a batch takes: it decides where the model runs."""
         took_ms = (time.monotonic() - began) * 1000
         self.forward_ms += _LEARNING_RATE * (took_ms - self.forward_ms)
 
-    def _works_alone(self, batch: Batch) -> bool:
+    def _fails_only_joined(self, batch: Batch) -> bool:
         """Return whether a request succeeds alone but fails when joined with itself."""
         doubled = [batch, batch]
         try:
@@ -361,7 +361,7 @@ def _deliver(taken: list[QueuedRequest], answers: list[ResponseFrame]) -> None:
 
 def _refused(waiting: QueuedRequest, error: BadInput) -> ResponseFrame:
     body = problem_body(400, "invalid_input", error.detail, error.next_step or None, error.faults)
-    return ResponseFrame(waiting.asked.number, 400, Content.PROBLEM, 0, 0, body)
+    return ResponseFrame(waiting.frame.number, 400, Content.PROBLEM, 0, 0, body)
 
 
 def _failed(waiting: QueuedRequest, error: Exception) -> ResponseFrame:
@@ -374,4 +374,4 @@ def _failed(waiting: QueuedRequest, error: Exception) -> ResponseFrame:
         f"The model failed on this input: {message}",
         "The model's code raised this error; check the logs of the replica.",
     )
-    return ResponseFrame(waiting.asked.number, 500, Content.PROBLEM, 0, 0, body)
+    return ResponseFrame(waiting.frame.number, 500, Content.PROBLEM, 0, 0, body)

@@ -22,15 +22,15 @@ class Reporter:
 
     def __init__(self, spec: ReplicaSpec) -> None:
         self._spec = spec
-        self._news: queue.SimpleQueue[ReplicaReport | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[ReplicaReport | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="reports", daemon=True)
         self._thread.start()
 
-    def tell(self, state: ReplicaState, reason: str = "", **details: Any) -> None:
+    def report(self, state: ReplicaState, reason: str = "", **details: Any) -> None:
         """Queue a report of a state change. Returns immediately."""
         spec = self._spec
         log.info("%s %s", state.value, reason)
-        self._news.put(
+        self._queue.put(
             ReplicaReport(
                 replica_id=spec.replica_id,
                 revision_id=spec.revision_id,
@@ -43,7 +43,7 @@ class Reporter:
 
     def close(self, *, within_s: float = 3.0) -> None:
         """Send what is not sent yet, for at most this long."""
-        self._news.put(None)
+        self._queue.put(None)
         self._thread.join(within_s)
 
     def _run(self) -> None:
@@ -54,7 +54,7 @@ class Reporter:
         pause_s: float | None = None
         while True:
             try:
-                report = self._news.get(timeout=pause_s)
+                report = self._queue.get(timeout=pause_s)
             except queue.Empty:
                 report = newest
             if report is None:

@@ -144,10 +144,10 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Process frames. Requests that arrived together are predicted together."""
-        if self._is_known and not self._frames.is_midway:
+        if self._is_known and not self._frames.is_mid_frame:
             item = single_request(data)
             if item is not None:
-                self._ask([item])
+                self._submit([item])
                 return
         request_frame: list[RequestFrame] = []
         try:
@@ -155,7 +155,7 @@ class Connection(asyncio.Protocol):
             for received in frames:
                 if self._is_known and received.kind == _PLAIN:
                     first, bodies = unpack_plain_requests(received)
-                    if len(frames) > 1 or not self._answered_plainly(first, bodies):
+                    if len(frames) > 1 or not self._answer_plain(first, bodies):
                         request_frame += [
                             new(RequestFrame, (first + at, _SCORING, 0, body))
                             for at, body in enumerate(bodies)
@@ -171,7 +171,7 @@ class Connection(asyncio.Protocol):
             self.close()
             return
         if request_frame:
-            self._ask(request_frame)
+            self._submit(request_frame)
 
     def send(self, data: bytes) -> None:
         """Write, unless the gateway has disconnected."""
@@ -183,7 +183,7 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
 
-    def _answered_plainly(self, first: int, bodies: list[bytes]) -> bool:
+    def _answer_plain(self, first: int, bodies: list[bytes]) -> bool:
         """Answer scoring requests immediately. Return False if they need the general path."""
         server = self._server
         # Other connections may have sent requests in this turn, too.
@@ -194,7 +194,7 @@ class Connection(asyncio.Protocol):
         self.send(pack_plain_answers(first, queue_us, answers))
         return True
 
-    def _ask(self, request_frame: list[RequestFrame]) -> None:
+    def _submit(self, request_frame: list[RequestFrame]) -> None:
         server = self._server
         server.engine.submit(request_frame, self._reply, is_all=len(server.connections) == 1)
 

@@ -125,7 +125,7 @@ class TensorCodec:
             key, value, params = read_scoring(request_frame.body)
             arrays = self._from_scoring(key, value)
         check_params(params, self._signature.params)
-        arrays = self._checked(arrays)
+        arrays = self._check_inputs(arrays)
         rows = {array.shape[0] if array.ndim else 0 for array in arrays.values()}
         if len(rows) != 1:
             raise BadInput(f"The inputs have different numbers of rows: {sorted(rows)}.")
@@ -139,7 +139,7 @@ class TensorCodec:
         names = batches[0].inputs
         return {name: np.concatenate([batch.inputs[name] for batch in batches]) for name in names}
 
-    def _checked(self, arrays: dict[str, Array]) -> dict[str, Array]:
+    def _check_inputs(self, arrays: dict[str, Array]) -> dict[str, Array]:
         if not self._inputs:
             return arrays
         checked = {}

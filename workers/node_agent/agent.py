@@ -65,7 +65,7 @@ class Agent:
         self._gpus = Gpus()
         self._portal = Portal(settings.url)
         self._table = AttemptTable(self._folders)
-        self._bell = Notifier()
+        self._notifier = Notifier()
         self._isolation = Isolation.measure(settings, self._folders)
         log.info("isolation of projects: %s. %s", self._isolation.level, self._isolation.detail)
         self._process = ProcessBackend(settings, self._folders, self._isolation)
@@ -73,7 +73,7 @@ class Agent:
         self._disk = DiskLimits.of(settings, self._folders.root)
         self._facts = node_facts(settings, self._gpus, self._backends, self._disk)
         self._lease = Lease(self._folders.shared)
-        self._shipper = LogShipper(self._portal, self._table, self._backends, self._bell)
+        self._shipper = LogShipper(self._portal, self._table, self._backends, self._notifier)
         self._builds = EnvironmentBuilds(self._portal, self._folders.root / "builds")
         self._default: PreparedEnvironment | None = None
         rooms = NodeServices(
@@ -84,7 +84,7 @@ class Agent:
             checkpoints=CheckpointStore(self._folders, self._portal),
             lease=self._lease,
             table=self._table,
-            bell=self._bell,
+            bell=self._notifier,
             address=self._facts.address,
             pass_env=settings.passed(),
         )
@@ -140,7 +140,7 @@ class Agent:
             self._folders,
         )
         guard = DiskGuard(self._folders.root, self._disk, self._table, self._process.builds)
-        reporter = Reporter(self._portal, self._table, self._bell)
+        reporter = Reporter(self._portal, self._table, self._notifier)
         sampler = Sampler(self._portal, self._table, self._gpus)
         parts: dict[str, Callable[[], Awaitable[None]]] = {
             "heartbeat": heart.run,
@@ -151,8 +151,8 @@ class Agent:
             "checkpoints": CheckpointUploader(self._portal, self._table, self._folders).run,
             "desired state": lambda: self._follow(heart),
             "sweeping": self._reconciler.sweep,
-            "tending": self._tend,
-            "default environment": self._keep_default_environment,
+            "tending": self._maintain,
+            "default environment": self._prepare_default_environment,
             "retention": lambda: prune_periodically(self._folders, self._table),
         }
         async with asyncio.TaskGroup() as group:
@@ -165,18 +165,18 @@ class Agent:
         write_atomically(self._folders.connected, f"{os.getpid()}\n")
         await self._reconciler.follow()
 
-    async def _tend(self) -> None:
+    async def _maintain(self) -> None:
         while True:
             if self._default is not None:
                 default = self._default
-                self._process.warm.keep(default.runtime, default.readable, self._reconciler.prewarm)
-            self._process.tend()
+                self._process.warm.keep_warm(default.runtime, default.readable, self._reconciler.prewarm)
+            self._process.maintain()
             with suppress(OSError):
                 # Sign of life for the supervisor. The file exists once the node is connected.
                 os.utime(self._folders.connected)
             await asyncio.sleep(_TEND_EVERY_S)
 
-    async def _keep_default_environment(self) -> None:
+    async def _prepare_default_environment(self) -> None:
         """Prepare the default environment before the first task needs it."""
         while self._process.name in self._backends:
             try:
@@ -194,7 +194,7 @@ class Agent:
         await asyncio.Event().wait()
 
     def _listen_to_shims(self, loop: asyncio.AbstractEventLoop) -> None:
-        path = self._folders.bell
+        path = self._folders.notification_socket
         path.unlink(missing_ok=True)
         bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         bell.bind(str(path))
@@ -203,17 +203,17 @@ class Agent:
             backend.notifies_as_other_user for backend in self._backends.values()
         )
         path.chmod(0o666 if notified_by_others else 0o600)
-        loop.add_reader(bell, self._on_bell, loop, bell)
+        loop.add_reader(bell, self._on_notification, loop, bell)
 
-    def _on_bell(self, loop: asyncio.AbstractEventLoop, bell: socket.socket) -> None:
+    def _on_notification(self, loop: asyncio.AbstractEventLoop, bell: socket.socket) -> None:
         with suppress(BlockingIOError):
             for _ in range(_MOST_RINGS):
                 bell.recv(64)
-        self._bell.ring()
-        self._table.ring()
+        self._notifier.ring()
+        self._table.notify()
         # Any process may notify at any rate: the agent reacts a hundred times a second at most.
         loop.remove_reader(bell)
-        loop.call_later(_DEAF_S, loop.add_reader, bell, self._on_bell, loop, bell)
+        loop.call_later(_DEAF_S, loop.add_reader, bell, self._on_notification, loop, bell)
 
 
 async def _run_forever(name: str, part: Callable[[], Awaitable[None]]) -> None:

@@ -154,7 +154,7 @@ class Attempt:
         # Set when the task has to end because the disk runs short.
         self.disk_stop: StopRequest | None = None
         self.unwritten_end: dict[str, Any] | None = None
-        self.news = Notifier()
+        self.notifier = Notifier()
 
     @property
     def key(self) -> TaskKey:
@@ -167,7 +167,7 @@ class Attempt:
         return handle_of(self.record.key)
 
     @property
-    def wanted(self) -> bool:
+    def is_desired(self) -> bool:
         """True if the portal lists the attempt, to run or to stop."""
         return self.desired is not None and not self.stale
 
@@ -200,7 +200,7 @@ class Attempt:
             now_ms = time.time_ns() // 1_000_000
             self.unwritten_end = {"kind": ENDED, "at_unix_ms": now_ms, **event}
 
-    def keep_cursors(self) -> None:
+    def save_cursors(self) -> None:
         """Write the cursors to disk, if the attempt still has a folder."""
         if self.folder.path.is_dir():
             self.cursors.write(self.folder.cursors)
@@ -228,7 +228,7 @@ class AttemptTable:
         """Remove an attempt that has nothing left on this node."""
         self._attempts.pop(attempt.handle, None)
 
-    def left_behind(self) -> list[Attempt]:
+    def load_leftover(self) -> list[Attempt]:
         """Return the attempts that an earlier agent left on disk, and remove incomplete ones."""
         attempts: list[Attempt] = []
         for path in sorted(self._folders.tasks.iterdir()):
@@ -259,7 +259,7 @@ class AttemptTable:
             for gpu in attempt.record.gpus
         }
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Notify all waiters of a possible change."""
         for attempt in self._attempts.values():
-            attempt.news.ring()
+            attempt.notifier.ring()

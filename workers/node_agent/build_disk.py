@@ -74,7 +74,7 @@ class BuildDisk:
         meter = DiskMeter(own=self._folders, most_levels=_MOST_LEVELS)
         with suppress(OSError):
             cpu_s = time.thread_time()
-            for _ in meter.own_steps([self._pid, *descendants(self._pid)]):
+            for _ in meter.measure_own([self._pid, *descendants(self._pid)]):
                 spent_s = time.thread_time() - cpu_s
                 if spent_s >= _SLICE_S:
                     time.sleep(spent_s / _SHARE)

@@ -55,7 +55,7 @@ class GrowingLog:
             self.write("")
             self._data += _encoded(text)
 
-    def rest(self) -> str:
+    def next_piece(self) -> str:
         """Return the next piece that the portal lacks, of whole characters."""
         piece = self._data[self.offset : self.offset + _PIECE_BYTES]
         return piece.decode("utf-8", "ignore")
@@ -70,7 +70,7 @@ class GrowingLog:
         return len(self._data)
 
     @property
-    def is_told(self) -> bool:
+    def is_sent(self) -> bool:
         """True if the portal has the whole log so far."""
         return self.offset >= self.size_bytes
 
@@ -100,7 +100,7 @@ class Build:
         self._prepared = prepared
         self._ended.set()
 
-    async def tell(self) -> None:
+    async def send_report(self) -> None:
         """Send the log while it grows, and the outcome with its last piece."""
         backoff = Backoff()
         while True:
@@ -115,14 +115,14 @@ class Build:
                 return
             backoff.reset()
             self._log.sent(answer)
-            if report.state != "building" and self._log.is_told:
+            if report.state != "building" and self._log.is_sent:
                 return
-            if self._log.is_told:
+            if self._log.is_sent:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._ended.wait(), _EVERY_S)
 
     def _report(self) -> EnvironmentReport:
-        text = self._log.rest()
+        text = self._log.next_piece()
         behind = self._log.offset + len(text.encode())
         final = self._ended.is_set() and behind >= self._log.size_bytes
         prepared = self._prepared if final else None
@@ -149,7 +149,7 @@ class EnvironmentBuilds:
         self._counts = counts
         self._locks: dict[tuple[str, str, str], asyncio.Lock] = {}
         self._specs: dict[tuple[str, str, str], EnvironmentSpec] = {}
-        self._telling: set[asyncio.Task[None]] = set()
+        self._report_tasks: set[asyncio.Task[None]] = set()
 
     async def ensure(
         self,
@@ -230,9 +230,9 @@ class EnvironmentBuilds:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_atomically(path, json.dumps({"builds": number}))
         build = Build(self._portal, project, digest, number, build_log)
-        telling = asyncio.create_task(build.tell())
-        self._telling.add(telling)
-        telling.add_done_callback(self._telling.discard)
+        telling = asyncio.create_task(build.send_report())
+        self._report_tasks.add(telling)
+        telling.add_done_callback(self._report_tasks.discard)
         return build
 
     def _count(self, project: str, digest: str) -> int:

@@ -88,7 +88,7 @@ class CheckpointUploader:
             return
         except StaleEpoch:
             attempt.stale = True
-            attempt.news.ring()
+            attempt.notifier.ring()
         except (PortalRefused, BadCheckpoint, OSError) as error:
             # Removed by its retention rule, most often: then there is a newer one.
             log.warning("the checkpoint of step %d was not copied: %s", step, error)

@@ -36,7 +36,7 @@ async def clear(data_dir: Path) -> int:
         return 0
     _wait_for_lock(folders)
     settings = AgentSettings(url="", data_dir=data_dir, token_file=None, name="", labels={})
-    left = [attempt for attempt in AttemptTable(folders).left_behind() if not _has_ended(attempt)]
+    left = [attempt for attempt in AttemptTable(folders).load_leftover() if not _has_ended(attempt)]
     backends: dict[str, Backend] = {
         name: BACKEND_CLASSES[name](settings, folders)
         for name in {attempt.record.backend for attempt in left}
@@ -61,7 +61,7 @@ def _wait_for_lock(folders: NodeFolders) -> None:
 
 
 def _has_ended(attempt: Attempt) -> bool:
-    return attempt.journal.ended() and not attempt.shim_is_alive()
+    return attempt.journal.has_ended() and not attempt.shim_is_alive()
 
 
 async def _end(attempt: Attempt, backends: dict[str, Backend]) -> None:

@@ -69,7 +69,7 @@ class _Task:
 
     def end_for_disk(self, message: str) -> None:
         self.attempt.disk_stop = StopRequest(DISK_FULL, 0.0, message)
-        self.attempt.news.ring()
+        self.attempt.notifier.ring()
 
 
 @dataclass
@@ -111,15 +111,15 @@ class DiskGuard:
         self._read_at_s = 0.0
         self._short_since_s: float | None = None
         self._ended_at_s = 0.0
-        self._said_at_s = -_SAY_EVERY_S
+        self._logged_at_s = -_SAY_EVERY_S
 
     async def run(self) -> None:
         """Check free space forever."""
         while True:
-            self.look()
+            self.check()
             await asyncio.sleep(_LOOK_EVERY_S)
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Check free space once, and end one task if it is short."""
         now = uptime_s()
         space = FreeSpace.of(str(self._folder), self._limits.reserve_bytes)
@@ -165,8 +165,8 @@ class DiskGuard:
             histories, self._limits, is_bytes=is_bytes, hidden_bytes=self._hidden_bytes(users)
         )
         if name is None:
-            if now - self._said_at_s >= _SAY_EVERY_S:
-                self._said_at_s = now
+            if now - self._logged_at_s >= _SAY_EVERY_S:
+                self._logged_at_s = now
                 log.warning(
                     "the disk has %s free, less than its reserve of %s, but no task is the cause",
                     *map(gibibytes, (space.free_bytes, self._limits.reserve_bytes)),

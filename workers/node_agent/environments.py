@@ -264,7 +264,7 @@ class VirtualEnvironments:
 
     async def _build(self, build: "_Build") -> None:
         base = await self._interpreter(build.python)
-        attempt, scratch = await asyncio.to_thread(self._make_attempt, build)
+        attempt, scratch = await asyncio.to_thread(self._create_attempt, build)
         site = Site(attempt, scratch, base, build.project)
         try:
             site = await self._with_indexes(site, build.requirements)
@@ -352,7 +352,7 @@ class VirtualEnvironments:
         finally:
             await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
 
-    def _make_attempt(self, build: "_Build") -> tuple[Path, Path]:
+    def _create_attempt(self, build: "_Build") -> tuple[Path, Path]:
         """Folders for a new attempt to build, in place of what earlier ones left unfinished."""
         home = build.home
         for old in home.glob("attempt-*"):

@@ -113,7 +113,7 @@ class NodeFolders:
             shutil.rmtree(self.sockets, ignore_errors=True)
 
     @property
-    def bell(self) -> Path:
+    def notification_socket(self) -> Path:
         """The socket by which shims wake the agent."""
         return self.sockets / "shared" / "bell"
 
@@ -159,12 +159,12 @@ class NodeFolders:
             # Contains only links to our code, which the users of projects have to read.
             folder.chmod(0o755)
         self.shared.mkdir(mode=0o755, exist_ok=True)
-        self.bell.parent.mkdir(mode=0o755, exist_ok=True)
+        self.notification_socket.parent.mkdir(mode=0o755, exist_ok=True)
         for name in READABLE_PACKAGES:
             _link(self.code / "workers" / name, launcher.parent / name)
         _link(self.sdk / "slipway", sdk)
 
-    def open_to_users(self) -> None:
+    def allow_traversal(self) -> None:
         """Let other users pass through our own folders to what is theirs, without listing any."""
         for folder in (self.root, self.tasks, self.persistent, self.cache, self.contacts):
             folder.chmod(0o711)

@@ -61,7 +61,7 @@ class HeartbeatSender:
         try:
             answer = await self._portal.heartbeat(self._heartbeat())
         except PortalUnreachable as error:
-            left_s = self._lease.left_s()
+            left_s = self._lease.remaining_s()
             log.warning("heartbeat failed (lease left: %s s): %s", _rounded(left_s), error)
             pause_s = self._backoff.pause_s()
             # Initially, the portal is most likely starting at the same time.
@@ -82,7 +82,7 @@ class HeartbeatSender:
         self._fence(answer)
         if not self.first.is_set():
             self.first.set()
-            self._table.ring()
+            self._table.notify()
         return answer.heartbeat_s
 
     def _heartbeat(self) -> Heartbeat:
@@ -103,7 +103,7 @@ class HeartbeatSender:
             if attempt is not None and not attempt.stale:
                 log.warning("%s was fenced by the portal", attempt.handle)
                 attempt.stale = True
-                attempt.news.ring()
+                attempt.notifier.ring()
 
 
 def _rounded(seconds: float | None) -> str:

@@ -64,7 +64,7 @@ class Site:
         return self.attempt / "lib" / f"python{self.base.version}" / "site-packages"
 
     @property
-    def wanted(self) -> Path:
+    def requirements_file(self) -> Path:
         """The requirements."""
         return self.scratch / "requirements.txt"
 
@@ -120,7 +120,7 @@ class Installer:
         resolve = [
             *self._uv("compile", str(site.base.executable), self._cache),
             *("--only-binary", ":all:", "--generate-hashes", "--no-header", "--no-annotate"),
-            *(*arguments_of_uv(site.pip), "-q", str(site.wanted), "-o", str(lock)),
+            *(*arguments_of_uv(site.pip), "-q", str(site.requirements_file), "-o", str(lock)),
         ]
         try:
             await self._steps.run(site.step(resolve, self._cache, network=True), build_log)
@@ -163,7 +163,7 @@ class Installer:
         resolve = [
             *self._uv("compile", str(site.python), cache),
             *("--generate-hashes", "--no-header", "--no-annotate"),
-            *(*arguments_of_uv(site.pip), "-q", str(site.wanted), "-o", str(lock)),
+            *(*arguments_of_uv(site.pip), "-q", str(site.requirements_file), "-o", str(lock)),
         ]
         # The build may write to the environment, because its interpreter runs the build.
         await self._steps.run(site.step(resolve, site.attempt, network=True), build_log)
@@ -181,7 +181,7 @@ class Installer:
             *(sys.executable, "-I", "-m", "pip", "--python", str(site.python), "install"),
             *("--no-input", "--disable-pip-version-check", "--no-warn-script-location"),
             *("--progress-bar", "off", "--root-user-action", "ignore", "--no-compile"),
-            *(*more, "-r", str(site.wanted)),
+            *(*more, "-r", str(site.requirements_file)),
         ]
         await self._steps.run(site.step(install, site.attempt, network=True), build_log)
 

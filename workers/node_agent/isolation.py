@@ -260,7 +260,7 @@ def _probe_users(folders: NodeFolders, users: ProjectUsers | None) -> str:
     """Check whether another user can work in our folders. Return why not, or ""."""
     if users is None:
         return "the agent is not root"
-    folders.open_to_users()
+    folders.allow_traversal()
     places = " && ".join(f"test -x '{path}'" for path in (folders.tasks, *_code_places(folders)))
     command = ["/bin/sh", "-c", f"{places} && test -x '{sys.executable}'"]
     reason = _outcome(command, user=users.probe_user)

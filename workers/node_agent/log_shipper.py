@@ -34,16 +34,16 @@ class LogShipper:
         self._portal = portal
         self._table = table
         self._backends = backends
-        self._bell = bell
+        self._notifier = bell
         self._backoff = Backoff(first_s=0.1, longest_s=5.0)
-        self._kept_at_s: dict[str, float] = {}
+        self._saved_at_s: dict[str, float] = {}
         # Finished attempts whose complete output the portal has.
         self.complete: set[str] = set()
 
     async def run(self) -> None:
         """Send forever. While the portal is unreachable, retry."""
         while True:
-            seen = self._bell.version
+            seen = self._notifier.version
             try:
                 more = await self.send()
             except PortalUnreachable as error:
@@ -52,7 +52,7 @@ class LogShipper:
                 continue
             self._backoff.reset()
             if not more:
-                await self._bell.after(seen, within_s=_LOOK_EVERY_S)
+                await self._notifier.after(seen, within_s=_LOOK_EVERY_S)
 
     async def send(self) -> bool:
         """Give every log a turn and return whether any has more. Raises PortalUnreachable."""
@@ -60,7 +60,7 @@ class LogShipper:
 
         async def turn(attempt: Attempt, rank: int) -> bool:
             async with room:
-                return await self._turn(attempt, rank)
+                return await self._send_pieces(attempt, rank)
 
         waiting = [attempt for attempt in self._table if attempt.handle not in self.complete]
         more = False
@@ -71,16 +71,16 @@ class LogShipper:
             for failure in results:
                 if isinstance(failure, BaseException):
                     raise failure
-            if any(results) or (finished and await self._has_more_to_end(attempt)):
+            if any(results) or (finished and await self._complete_logs(attempt)):
                 more = True
             elif finished or attempt.stale:
                 self.complete.add(attempt.handle)
-                self._kept_at_s.pop(attempt.handle, None)
-                attempt.keep_cursors()
-                attempt.news.ring()
+                self._saved_at_s.pop(attempt.handle, None)
+                attempt.save_cursors()
+                attempt.notifier.ring()
         return more
 
-    async def _has_more_to_end(self, attempt: Attempt) -> bool:
+    async def _complete_logs(self, attempt: Attempt) -> bool:
         """Report the logs of a finished attempt as complete.
 
         Return whether the portal lacks some.
@@ -95,7 +95,7 @@ class LogShipper:
                 )
             except StaleEpoch:
                 attempt.stale = True
-                attempt.news.ring()
+                attempt.notifier.ring()
                 return False
             except PortalRefused as error:
                 if error.status in (401, 403):
@@ -107,12 +107,12 @@ class LogShipper:
                 return True
         return False
 
-    def forget(self, attempt: Attempt) -> None:
+    def discard(self, attempt: Attempt) -> None:
         """The attempt is gone."""
         self.complete.discard(attempt.handle)
-        self._kept_at_s.pop(attempt.handle, None)
+        self._saved_at_s.pop(attempt.handle, None)
 
-    async def _turn(self, attempt: Attempt, rank: int) -> bool:
+    async def _send_pieces(self, attempt: Attempt, rank: int) -> bool:
         """Send a few pieces of one log and return whether it has more."""
         backend = self._backends.get(attempt.record.backend)
         cursor = attempt.cursors.log(rank)
@@ -137,13 +137,13 @@ class LogShipper:
                 left_out = chunk.offset - cursor.local
                 cursor.marker = f"\n[slipway] {left_out} bytes of output were left out\n"
                 cursor.resume = chunk.offset
-                attempt.keep_cursors()
+                attempt.save_cursors()
                 return True
         try:
             requested = await self._portal.put_log(attempt.key, rank, cursor.portal, data)
         except StaleEpoch:
             attempt.stale = True
-            attempt.news.ring()
+            attempt.notifier.ring()
             return False
         except PortalRefused as error:
             if error.status in (401, 403):
@@ -152,7 +152,7 @@ class LogShipper:
             cursor.refused = True
             return False
         self._advance(cursor, len(data), requested)
-        self._keep_sometimes(attempt)
+        self._save_cursors_sometimes(attempt)
         return True
 
     @staticmethod
@@ -166,8 +166,8 @@ class LogShipper:
         cursor.marker = ""
         cursor.portal = requested
 
-    def _keep_sometimes(self, attempt: Attempt) -> None:
+    def _save_cursors_sometimes(self, attempt: Attempt) -> None:
         now = uptime_s()
-        if now - self._kept_at_s.get(attempt.handle, 0.0) >= _KEEP_EVERY_S:
-            self._kept_at_s[attempt.handle] = now
-            attempt.keep_cursors()
+        if now - self._saved_at_s.get(attempt.handle, 0.0) >= _KEEP_EVERY_S:
+            self._saved_at_s[attempt.handle] = now
+            attempt.save_cursors()

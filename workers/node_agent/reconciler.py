@@ -27,7 +27,7 @@ class Reconciler:
         self, portal: Portal, rooms: NodeServices, shipper: LogShipper, gpus: Gpus
     ) -> None:
         self._portal = portal
-        self._rooms = rooms
+        self._services = rooms
         self._table = rooms.table
         self._shipper = shipper
         self._gpus = gpus
@@ -38,7 +38,7 @@ class Reconciler:
 
     def adopt(self) -> None:
         """Adopt the attempts of an earlier agent, before the first call to the portal."""
-        for attempt in self._table.left_behind():
+        for attempt in self._table.load_leftover():
             log.info("adopting %s", attempt.handle)
             self._table.add(attempt)
             self._run(attempt)
@@ -73,7 +73,7 @@ class Reconciler:
             attempt.known_to_portal = True
             if attempt.handle not in listed:
                 attempt.desired = None
-        self._table.ring()
+        self._table.notify()
 
     def _begin(self, task: DesiredTask) -> None:
         key = TaskKey(task_id=task.task_id, epoch=task.epoch)
@@ -84,8 +84,8 @@ class Reconciler:
         if newest > task.epoch:
             return  # an outdated list
         try:
-            gpus = self._take_gpus(task)
-            folder = self._rooms.folders.task(handle_of(key))
+            gpus = self._assign_gpus(task)
+            folder = self._services.folders.task(handle_of(key))
         except StartError as error:
             self._refuse(task, error)
             return
@@ -97,25 +97,25 @@ class Reconciler:
     def _refuse(self, task: DesiredTask, error: StartError) -> None:
         """Report an end for a task that cannot even have a folder."""
         record = TaskRecord.of(task, ())
-        attempt = Attempt(record, self._rooms.folders.refused(handle_of(record.key)))
+        attempt = Attempt(record, self._services.folders.refused(handle_of(record.key)))
         attempt.desired = task
         attempt.finished = True
         attempt.end(error.reason, str(error))
         self._shipper.complete.add(attempt.handle)
         self._table.add(attempt)
 
-    def _take_gpus(self, task: DesiredTask) -> tuple[str, ...]:
+    def _assign_gpus(self, task: DesiredTask) -> tuple[str, ...]:
         gpus = task.spec.resources.gpus if task.spec is not None else 0
         indices = task.spec.gpu_indices if task.spec is not None else []
         if indices:
-            return self._named_gpus(indices)
+            return self._gpus_at(indices)
         taken = self._table.gpus_in_use()
         free = [uuid for uuid in self._gpus.uuids if uuid not in taken]
         if len(free) < gpus:
             raise StartError(f"The task needs {gpus} GPUs and this node has {len(free)} free.")
         return tuple(free[:gpus])
 
-    def _named_gpus(self, indices: list[int]) -> tuple[str, ...]:
+    def _gpus_at(self, indices: list[int]) -> tuple[str, ...]:
         """Return the cards that the portal chose, by the indices reported to it."""
         here = self._gpus.uuids
         if any(not 0 <= index < len(here) for index in indices):
@@ -125,7 +125,7 @@ class Reconciler:
         return tuple(here[index] for index in indices)
 
     def _run(self, attempt: Attempt) -> None:
-        runner = asyncio.create_task(AttemptRunner(attempt, self._rooms).run())
+        runner = asyncio.create_task(AttemptRunner(attempt, self._services).run())
         self._runners.add(runner)
         runner.add_done_callback(self._runners.discard)
 
@@ -134,12 +134,12 @@ class Reconciler:
         while True:
             await asyncio.sleep(_SWEEP_EVERY_S)
             for attempt in self._table:
-                if attempt.finished and not attempt.wanted and self._is_told(attempt):
+                if attempt.finished and not attempt.is_desired and self._is_reported(attempt):
                     await clear_folder(attempt.folder.path)
                     self._table.discard(attempt)
-                    self._shipper.forget(attempt)
+                    self._shipper.discard(attempt)
 
-    def _is_told(self, attempt: Attempt) -> bool:
+    def _is_reported(self, attempt: Attempt) -> bool:
         if not attempt.known_to_portal:
             return False
         return attempt.reported and (attempt.stale or attempt.handle in self._shipper.complete)
@@ -150,7 +150,7 @@ class Reconciler:
         for attempt in self._table:
             if not attempt.finished:
                 attempt.stop_here = True
-        self._table.ring()
+        self._table.notify()
         deadline = asyncio.get_running_loop().time() + grace_s
         while self._runners and asyncio.get_running_loop().time() < deadline:
             await asyncio.wait(self._runners, timeout=0.2)

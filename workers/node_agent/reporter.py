@@ -31,13 +31,13 @@ class Reporter:
     def __init__(self, portal: Portal, table: AttemptTable, bell: Notifier) -> None:
         self._portal = portal
         self._table = table
-        self._bell = bell
+        self._notifier = bell
         self._backoff = Backoff(first_s=0.1, longest_s=5.0)
 
     async def run(self) -> None:
         """Send forever. While the portal is unreachable, retry."""
         while True:
-            seen = self._bell.version
+            seen = self._notifier.version
             try:
                 more = await self.send()
             except PortalUnreachable as error:
@@ -46,7 +46,7 @@ class Reporter:
                 continue
             self._backoff.reset()
             if not more:
-                await self._bell.after(seen, within_s=_LOOK_EVERY_S)
+                await self._notifier.after(seen, within_s=_LOOK_EVERY_S)
 
     async def send(self) -> bool:
         """Send one batch and return whether there may be more. Raises PortalUnreachable."""
@@ -71,8 +71,8 @@ class Reporter:
             attempt.cursors.sequence += len(entries)
             attempt.cursors.journal = entries[-1].end_offset
             attempt.unwritten_end = None
-            attempt.keep_cursors()
-            attempt.news.ring()
+            attempt.save_cursors()
+            attempt.notifier.ring()
         return True
 
     async def _deliver(self, batch: list[TaskReport]) -> None:
@@ -92,7 +92,7 @@ class Reporter:
             attempt = self._table.find(key)
             if attempt is not None:
                 attempt.stale = True
-                attempt.news.ring()
+                attempt.notifier.ring()
 
 
 def report_of(key: TaskKey, sequence: int, event: dict[str, Any]) -> TaskReport:

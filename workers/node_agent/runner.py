@@ -56,9 +56,9 @@ class AttemptRunner:
 
     def __init__(self, attempt: Attempt, rooms: NodeServices) -> None:
         self._attempt = attempt
-        self._rooms = rooms
-        self._asked_to_stop_at_s: float | None = None
-        self._asked: StopRequest | None = None
+        self._services = rooms
+        self._stop_requested_at_s: float | None = None
+        self._pending_stop: StopRequest | None = None
 
     async def run(self) -> None:
         """Run until nothing of the attempt still runs.
@@ -66,7 +66,7 @@ class AttemptRunner:
         Failures end the attempt and are not raised.
         """
         attempt = self._attempt
-        backend = self._rooms.backends.get(attempt.record.backend)
+        backend = self._services.backends.get(attempt.record.backend)
         try:
             if backend is None:
                 raise StartError(f"This node has no back end {attempt.record.backend!r}.")
@@ -83,19 +83,19 @@ class AttemptRunner:
             log.exception("the attempt %s failed in the agent", attempt.handle)
             attempt.end(ReasonCode.START_FAILED, f"The agent failed: {type(error).__name__}.")
         if backend is not None:
-            await self._clear(backend)
-        await self._give_back_disk()
+            await self._clean_up(backend)
+        await self._free_disk()
         attempt.finished = True
-        self._rooms.table.ring()
-        self._rooms.bell.ring()
+        self._services.table.notify()
+        self._services.bell.ring()
 
-    async def _clear(self, backend: Backend) -> None:
+    async def _clean_up(self, backend: Backend) -> None:
         try:
             await backend.remove(self._attempt.handle)
         except (OSError, StartError) as error:
             log.warning("%s could not be removed: %s", self._attempt.handle, error)
 
-    async def _give_back_disk(self) -> None:
+    async def _free_disk(self) -> None:
         """Delete what a task that filled the disk has left, before the portal forgets the task."""
         event = self._attempt.unwritten_end or self._attempt.journal.last()
         if event is not None and event.get("reason") == ReasonCode.DISK_FULL:
@@ -105,7 +105,7 @@ class AttemptRunner:
 
     async def _must_start(self, backend: Backend) -> bool:
         """Return whether nothing of it has been started yet, by this agent or an earlier one."""
-        if self._attempt.journal.ended():
+        if self._attempt.journal.has_ended():
             return False
         return (await backend.phase(self._attempt.handle)).never_started
 
@@ -114,7 +114,7 @@ class AttemptRunner:
     async def _start_unless_stopped(self, backend: Backend) -> None:
         """Prepare and start. A stop request cancels the preparations at any point."""
         starting = asyncio.create_task(self._prepare_and_start(backend))
-        news = self._attempt.news
+        news = self._attempt.notifier
         try:
             while not starting.done():
                 seen = news.version
@@ -139,17 +139,17 @@ class AttemptRunner:
         attempt.record.write(folder.record)
         attempt.journal.reserve()
         if attempt.journal.last() is None:
-            self._say("The node has accepted the task.")
-        await self._outlive_predecessors()
-        persistent = self._rooms.folders.persistent_of(spec.persistent_key)
+            self._record_progress("The node has accepted the task.")
+        await self._wait_for_predecessors()
+        persistent = self._services.folders.persistent_of(spec.persistent_key)
         persistent.parent.mkdir(mode=0o700, exist_ok=True)
         persistent.mkdir(mode=0o700, exist_ok=True)
         personal = None
         if spec.personal_key is not None:
-            personal = self._rooms.folders.persistent_of(spec.personal_key)
+            personal = self._services.folders.persistent_of(spec.personal_key)
             personal.parent.mkdir(mode=0o700, exist_ok=True)
             personal.mkdir(mode=0o700, exist_ok=True)
-        cache = self._rooms.folders.cache_of(spec.persistent_key)
+        cache = self._services.folders.cache_of(spec.persistent_key)
         if cache is not None:
             cache.mkdir(mode=0o700, exist_ok=True)
         prepared, *_ = await asyncio.gather(
@@ -165,12 +165,12 @@ class AttemptRunner:
             persistent=persistent,
             cache=cache,
             personal=personal,
-            address=self._rooms.address,
+            address=self._services.address,
             runtime=prepared.runtime,
             readable=prepared.readable,
             meeting=meeting,
             gpus=attempt.record.gpus,
-            environment=self._rooms.pass_env,
+            environment=self._services.pass_env,
         )
         await backend.start(order)
 
@@ -178,38 +178,38 @@ class AttemptRunner:
         """Wait for the portal and return the spec, or None if it no longer wants the attempt."""
         attempt = self._attempt
         while not attempt.known_to_portal and not attempt.stale:
-            await self._news(attempt.news.version)
+            await self._wait_for_change(attempt.notifier.version)
         if attempt.desired is None or attempt.stale:
             return None
         return attempt.desired.spec
 
-    def _say(self, message: str) -> None:
+    def _record_progress(self, message: str) -> None:
         self._attempt.journal.append("starting", message=message)
-        self._rooms.bell.ring()
+        self._services.bell.ring()
 
-    async def _outlive_predecessors(self) -> None:
+    async def _wait_for_predecessors(self) -> None:
         """Wait until no earlier attempt of this task runs here: never two writers."""
-        while self._rooms.table.predecessors(self._attempt):
-            await self._news(self._attempt.news.version)
+        while self._services.table.predecessors(self._attempt):
+            await self._wait_for_change(self._attempt.notifier.version)
 
     async def _environment(self, backend: Backend, spec: TaskSpec) -> PreparedEnvironment:
-        return await self._rooms.builds.ensure(
+        return await self._services.builds.ensure(
             backend,
             spec.environment,
             project=spec.persistent_key.partition("/")[0],
-            on_build=lambda: self._say("Preparing the environment."),
+            on_build=lambda: self._record_progress("Preparing the environment."),
         )
 
     async def _code(self, spec: TaskSpec) -> None:
         if spec.snapshot is None:
             return
-        snapshot = await self._rooms.snapshots.fetch(spec.snapshot)
+        snapshot = await self._services.snapshots.fetch(spec.snapshot)
         await asyncio.to_thread(copy_fresh, snapshot, self._attempt.folder.work)
 
     async def _checkpoint(self, spec: TaskSpec, persistent: Path) -> None:
         if spec.checkpoint is not None:
-            await self._rooms.checkpoints.ensure(
-                self._attempt.key, spec.checkpoint, persistent, self._say
+            await self._services.checkpoints.ensure(
+                self._attempt.key, spec.checkpoint, persistent, self._record_progress
             )
 
     async def _meeting_point(self, spec: TaskSpec) -> RendezvousAddress | None:
@@ -226,20 +226,20 @@ class AttemptRunner:
                     rendezvous.address, rendezvous.port, rendezvous.agent_store
                 )
             if not matches:
-                self._say("Waiting for the first task's address.")
+                self._record_progress("Waiting for the first task's address.")
                 matches = True
-            await self._news(attempt.news.version)
+            await self._wait_for_change(attempt.notifier.version)
 
     async def _wait_for_lease(self) -> None:
-        while (left_s := self._rooms.lease.left_s()) is None or left_s <= 0:
-            await self._news(self._attempt.news.version)
+        while (left_s := self._services.lease.remaining_s()) is None or left_s <= 0:
+            await self._wait_for_change(self._attempt.notifier.version)
 
     # Watch
 
     async def _watch(self, backend: Backend) -> None:
         attempt = self._attempt
         while True:
-            seen = attempt.news.version
+            seen = attempt.notifier.version
             observation = await backend.phase(attempt.handle)
             if observation.phase is Phase.ENDED:
                 return
@@ -248,18 +248,18 @@ class AttemptRunner:
                 self._end_lost(observation)
                 return
             await self._obey(backend)
-            await self._news(seen)
+            await self._wait_for_change(seen)
 
     async def _obey(self, backend: Backend) -> None:
         request = self._stop_request()
         if request is None:
             return
-        if self._asked is None or request.grace_s < self._asked.grace_s:
-            self._asked = request
-            self._asked_to_stop_at_s = uptime_s()
+        if self._pending_stop is None or request.grace_s < self._pending_stop.grace_s:
+            self._pending_stop = request
+            self._stop_requested_at_s = uptime_s()
             await backend.stop(self._attempt.handle, request)
-        assert self._asked_to_stop_at_s is not None  # noqa: S101 - set with _asked
-        if uptime_s() > self._asked_to_stop_at_s + self._asked.grace_s + _STOP_PATIENCE_S:
+        assert self._stop_requested_at_s is not None  # noqa: S101 - set with _asked
+        if uptime_s() > self._stop_requested_at_s + self._pending_stop.grace_s + _STOP_PATIENCE_S:
             log.warning("%s did not stop; killing it", self._attempt.handle)
             await backend.remove(self._attempt.handle)
 
@@ -286,12 +286,12 @@ class AttemptRunner:
         return any(
             other.record.task_id == self._attempt.record.task_id
             and other.record.epoch > self._attempt.record.epoch
-            for other in self._rooms.table
+            for other in self._services.table
         )
 
     def _end_lost(self, observation: Observation) -> None:
         attempt = self._attempt
-        request = self._asked or self._stop_request()
+        request = self._pending_stop or self._stop_request()
         if request is not None:
             attempt.end(ReasonCode(request.reason), request.message)
         elif observation.out_of_memory:
@@ -299,9 +299,9 @@ class AttemptRunner:
         else:
             attempt.end(ReasonCode.SIGNAL, observation.detail)
 
-    async def _news(self, seen: int) -> None:
+    async def _wait_for_change(self, seen: int) -> None:
         """Wait for a notification, or until a second has passed."""
-        await self._attempt.news.after(seen, within_s=_LOOK_EVERY_S)
+        await self._attempt.notifier.after(seen, within_s=_LOOK_EVERY_S)
 
 
 async def clear_folder(path: Path) -> None:

@@ -62,7 +62,7 @@ class WarmProcess:
     python: str
     flavour: str
     process: subprocess.Popen[bytes]
-    door: socket.socket
+    socket: socket.socket
     ready: asyncio.Task[int] = field(init=False)
     used_at_s: float = field(default_factory=uptime_s)
     pinned: bool = False
@@ -82,7 +82,7 @@ class WarmProcess:
     def close(self) -> None:
         """End the process. Tasks that were forked from it continue."""
         self.ready.cancel()
-        self.door.close()
+        self.socket.close()
         self.process.kill()
         self.process.wait()
 
@@ -131,7 +131,7 @@ class WarmPool:
         """Allow warm processes of this interpreter: it is the node's own."""
         self._trusted.add(python)
 
-    def keep(self, python: str, readable: tuple[str, ...], flavours: Sequence[str]) -> None:
+    def keep_warm(self, python: str, readable: tuple[str, ...], flavours: Sequence[str]) -> None:
         """Keep these flavours of the platform's own environment warm, from now on."""
         self._readable[python] = readable
         requested = {(python, flavour) for flavour in flavours if flavour in PLATFORM_PROGRAMS}
@@ -166,12 +166,12 @@ class WarmPool:
             if warm.state != "ready":
                 raise CannotFork(f"it is {warm.state} after {_READY_WITHIN_S:.0f} s")
             async with self._forking:
-                return await asyncio.wait_for(_request_fork(warm.door, launch), _FORK_WITHIN_S)
+                return await asyncio.wait_for(_request_fork(warm.socket, launch), _FORK_WITHIN_S)
         except (OSError, TimeoutError, ValueError, CannotFork) as error:
-            self._drop(key, f"{type(error).__name__}: {error}")
+            self._mark_failed(key, f"{type(error).__name__}: {error}")
             raise CannotFork(f"the warm process failed ({error})") from error
 
-    def tend(self) -> None:
+    def maintain(self) -> None:
         """Notice warm processes that died, start those that must stay warm or are now due."""
         for key in [key for key, due_s in self._due_at_s.items() if due_s <= uptime_s()]:
             del self._due_at_s[key]
@@ -183,7 +183,7 @@ class WarmPool:
         for key, warm in list(self._processes.items()):
             if warm.process.poll() is None:
                 continue
-            self._bury(key, warm)
+            self._discard(key, warm)
             if warm.pinned:
                 try:
                     self._get(key).pinned = True
@@ -209,16 +209,16 @@ class WarmPool:
         if warm is not None and warm.process.poll() is None:
             return warm
         if warm is not None:
-            self._bury(key, warm)
+            self._discard(key, warm)
         if self._recently_failed(key):
             raise CannotFork("the warm process has just failed")
-        self._make_room()
+        self._evict_idle()
         if memory_bytes() - memory_used_bytes() < _NEEDS_FREE_BYTES:
             raise CannotFork("the machine has too little free memory for a warm process")
         self._processes[key] = self._start(*key)
         return self._processes[key]
 
-    def _make_room(self) -> None:
+    def _evict_idle(self) -> None:
         while len(self._processes) >= max(self._limit, 0):
             idle = [key for key, warm in self._processes.items() if not warm.pinned]
             if not idle:
@@ -226,14 +226,14 @@ class WarmPool:
             oldest = min(idle, key=lambda key: self._processes[key].used_at_s)
             self._processes.pop(oldest).close()
 
-    def _bury(self, key: tuple[str, str], warm: WarmProcess) -> None:
+    def _discard(self, key: tuple[str, str], warm: WarmProcess) -> None:
         """Forget one that ended: another may come at once, unless it never got ready."""
         was_ready = warm.state == "ready"
-        self._drop(key, f"it exited with status {warm.process.returncode}")
+        self._mark_failed(key, f"it exited with status {warm.process.returncode}")
         if was_ready:
             del self._failed_at_s[key]
 
-    def _drop(self, key: tuple[str, str], why: str) -> None:
+    def _mark_failed(self, key: tuple[str, str], why: str) -> None:
         warm = self._processes.pop(key, None)
         self._failed_at_s[key] = uptime_s()
         if warm is not None:

@@ -143,7 +143,7 @@ class FrameReader:
         self._held = bytearray()
 
     @property
-    def is_midway(self) -> bool:
+    def is_mid_frame(self) -> bool:
         """True if the next bytes continue an incomplete frame."""
         return bool(self._held)
 

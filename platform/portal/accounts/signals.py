@@ -10,7 +10,7 @@ class AccountsChanged:
     """A change that pages may show. `topic` is a project, team or user id."""
 
     topic: str
-    what: str
+    change: str
 
 
 accounts_changed: DomainSignal[AccountsChanged] = DomainSignal("accounts_changed")

@@ -39,7 +39,7 @@ class Amount:
             max(0, self.gpus - other.gpus),
         )
 
-    def holds(self, other: "Amount") -> bool:
+    def covers(self, other: "Amount") -> bool:
         """Return True if `other` fits into this amount."""
         return (
             self.cpu_millis >= other.cpu_millis

@@ -310,7 +310,7 @@ class Env(BaseModel):
 
     @field_validator("internal_url", "gateway_public_url")
     @classmethod
-    def _whole_address(cls, value: str) -> str:
+    def _check_url(cls, value: str) -> str:
         if value:
             try:
                 authorities_of(value)
@@ -321,7 +321,7 @@ class Env(BaseModel):
     @field_validator("public_url")
     @classmethod
     def _without_path(cls, value: str) -> str:
-        value = cls._whole_address(value)
+        value = cls._check_url(value)
         parts = urlsplit(value)
         if parts.path or parts.query or parts.fragment:
             raise ValueError("must be http:// or https:// and a host, without a path")
@@ -329,7 +329,7 @@ class Env(BaseModel):
 
     @field_validator("allowed_hosts")
     @classmethod
-    def _known_hosts(cls, value: str, info: ValidationInfo) -> str:
+    def _check_hosts(cls, value: str, info: ValidationInfo) -> str:
         notebooks = urlsplit(info.data.get("notebooks_public_url") or "").hostname or ""
         for entry in filter(None, (part.strip() for part in value.split(","))):
             try:
@@ -362,28 +362,28 @@ class Env(BaseModel):
 
     @field_validator("database_url")
     @classmethod
-    def _known_database(cls, value: str) -> str:
+    def _check_database_url(cls, value: str) -> str:
         if value and not value.startswith(("postgresql://", "postgres://", "sqlite:///")):
             raise ValueError("must start with postgresql:// (or be empty for SQLite)")
         return value
 
     @field_validator("redis_url")
     @classmethod
-    def _known_redis(cls, value: str) -> str:
+    def _check_redis_url(cls, value: str) -> str:
         if value and not value.startswith(("redis://", "rediss://", "unix://")):
             raise ValueError("must start with redis://, rediss:// or unix://")
         return value
 
     @field_validator("storage_url")
     @classmethod
-    def _known_storage(cls, value: str) -> str:
+    def _check_storage_url(cls, value: str) -> str:
         if value and not value.startswith(("file:///", "s3://")):
             raise ValueError("must start with file:/// or s3://")
         return value
 
     @field_validator("email_url")
     @classmethod
-    def _known_mail(cls, value: str) -> str:
+    def _check_mail_url(cls, value: str) -> str:
         if value and not value.startswith(("smtp://", "smtps://")):
             raise ValueError("must start with smtp:// or smtps://")
         return value

@@ -23,7 +23,7 @@ class LeaderLock:
         self._holder = holder
         self._lease = timedelta(seconds=lease_s)
 
-    def hold(self) -> bool:
+    def acquire_or_renew(self) -> bool:
         """Acquire or renew the lock. Return True if held for the next `lease_s` seconds."""
         fresh = Now() + self._lease
         if self._row.filter(holder=self._holder, expires_at__gt=Now()).update(expires_at=fresh):

@@ -17,7 +17,7 @@ _NO_CODE = "0" * 64
 class TrainingJobs:
     """Implementation of `notebooks.ports.Jobs` by the app training."""
 
-    def take_in(self, *, project: Project, by: User, tar: Iterable[bytes]) -> str:
+    def store_code(self, *, project: Project, by: User, tar: Iterable[bytes]) -> str:
         """Store code and return its digest."""
         return ingest_snapshot(
             project=project, by=by, chunks=tar, promised=UploadDeclaration()

@@ -61,7 +61,7 @@ class _ArrivingBody:
         del self._waiting[:size]
         return taken
 
-    async def receive_what_follows(self) -> Event:
+    async def receive_after_body(self) -> Event:
         """Return the event after the body, by which Django learns that the client disconnected."""
         await self._ended.wait()
         event: Event = {"type": "http.disconnect"} if self._is_cut_off else await self._receive()
@@ -86,7 +86,7 @@ class UploadHandler(RequestHandler):
     async def handle(self, scope: Any, receive: Any, send: Any) -> None:
         """Handle one request."""
         if is_upload_scope(scope):
-            receive = _ArrivingBody(receive).receive_what_follows
+            receive = _ArrivingBody(receive).receive_after_body
         await super().handle(scope, receive, send)
 
     async def read_body(self, receive: Any) -> Any:

@@ -17,7 +17,7 @@ class PatientCache(DatabaseCache):
     def _base_set(self, mode: str, *args: Any, **kwargs: Any) -> bool:
         is_done: bool = super()._base_set(mode, *args, **kwargs)  # type: ignore[misc]
         patience = db_patience.current()
-        if not is_done and patience is not None and patience.is_over:
+        if not is_done and patience is not None and patience.is_exhausted:
             raise DatabaseUnavailable(
                 "the database did not respond within the request's time limit"
             )

@@ -63,16 +63,16 @@ class Patience:
         self.note_queued(queued_s)
 
     @property
-    def left_s(self) -> float:
+    def remaining_s(self) -> float:
         """The seconds that are left while nothing changes."""
         return self._stall_s
 
     @property
-    def is_over(self) -> bool:
+    def is_exhausted(self) -> bool:
         """Return whether nothing is left."""
         return self._stall_s <= _NOTHING_S or self._queue_s <= _NOTHING_S
 
-    def give_back(self, seconds: float) -> None:
+    def refund(self, seconds: float) -> None:
         """Refund stall time that was queueing, since those in front are served in turn."""
         self._stall_s += seconds
 
@@ -88,7 +88,7 @@ class Patience:
         self._queue_s -= seconds
         if not progress:
             self._stall_s -= seconds
-        if self.is_over:
+        if self.is_exhausted:
             _outage.is_on = _outage.is_on or self._stall_s <= _NOTHING_S
             raise DatabaseUnavailable(
                 "the database did not respond within the request's time limit"
@@ -108,7 +108,7 @@ class LockWait:
         """Account for a slice at whose end `seen` was observed. Raises DatabaseAway."""
         if seen is not None and seen != self._seen:
             self._seen = seen
-            self._patience.give_back(self._stalled_s)
+            self._patience.refund(self._stalled_s)
             self._stalled_s = 0.0
             self._patience.spend(seconds, progress=True)
             self._first_s = seconds

@@ -34,14 +34,14 @@ class _Ulids:
                 self._last += 1 + secrets.randbits(48)
             return self._last
 
-    def start_afresh(self) -> None:
+    def reset_after_fork(self) -> None:
         """Reset the last ULID and the lock, in a child process just forked."""
         self._lock = threading.Lock()
         self._last = 0
 
 
 _ulids = _Ulids()
-os.register_at_fork(after_in_child=_ulids.start_afresh)
+os.register_at_fork(after_in_child=_ulids.reset_after_fork)
 
 
 def new_id(prefix: str) -> str:

@@ -20,9 +20,9 @@ class IdField(_TextKey):
         self.prefix = prefix
         kwargs.update(primary_key=True, max_length=ID_MAX_LENGTH, editable=False)
         kwargs.pop("default", None)
-        super().__init__(default=self._make, **kwargs)
+        super().__init__(default=self._new_id, **kwargs)
 
-    def _make(self) -> str:
+    def _new_id(self) -> str:
         return new_id(self.prefix)
 
     def deconstruct(self) -> Any:

@@ -39,70 +39,70 @@ class ChangeListener:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._rings = 0
-        self._is_heard = False
+        self._notifications = 0
+        self._is_listening = False
         self._thread: threading.Thread | None = None
-        self._wanted_at = 0.0
+        self._waited_at = 0.0
 
-    def rings(self) -> int:
+    def notification_count(self) -> int:
         """Return the count of notifications. Read it before polling, and pass it to `wait`."""
         with self._changed:
-            return self._rings
+            return self._notifications
 
-    def rung(self) -> None:
+    def wake_waiters(self) -> None:
         """Wake up the waiting threads of this process."""
         with self._changed:
-            self._rings += 1
+            self._notifications += 1
             self._changed.notify_all()
 
     def wait(self, known: int) -> None:
         """Return after a notification later than `known`, or when the next poll is due."""
         with self._changed:
-            self._wanted_at = time.monotonic()
+            self._waited_at = time.monotonic()
             if self._thread is None:
                 self._thread = threading.Thread(target=self._listen, name="notify", daemon=True)
                 self._thread.start()
-            within_s = _LOOK_ALL_THE_SAME_S if self._is_heard else _LOOK_EVERY_S
-            self._changed.wait_for(lambda: self._rings != known, within_s)
+            within_s = _LOOK_ALL_THE_SAME_S if self._is_listening else _LOOK_EVERY_S
+            self._changed.wait_for(lambda: self._notifications != known, within_s)
 
     def _listen(self) -> None:
         database: Any = connection  # mypy knows only the interface common to all databases
         listen_once = self._listen_on_sqlite if database.vendor == "sqlite" else self._listen_once
-        while self._is_wanted():
+        while self._has_waiters():
             try:
                 listen_once(database)
             except (Error, database.Database.Error) as error:
                 log.warning("notification_failed", reason=str(error).strip()[:200])
                 time.sleep(_AFTER_TROUBLE_S)
             finally:
-                self._is_heard = False
+                self._is_listening = False
 
     def _listen_once(self, database: Any) -> None:
         parameters = database.get_connection_params() | {"application_name": "slipway bell"}
         with database.Database.connect(**parameters, autocommit=True) as heard:
             heard.execute(f"LISTEN {_CHANNEL}")
             heard.execute(f"NOTIFY {_CHANNEL}")
-            while self._is_wanted():
+            while self._has_waiters():
                 for _ in heard.notifies(timeout=_LOOK_ALL_THE_SAME_S, stop_after=1):
-                    self._is_heard = True
-                    self.rung()
+                    self._is_listening = True
+                    self.wake_waiters()
 
     def _listen_on_sqlite(self, database: Any) -> None:
         try:
             database.ensure_connection()
             count = None
-            while self._is_wanted():
+            while self._has_waiters():
                 row = database.connection.execute("PRAGMA data_version").fetchone()
                 if row != count:
-                    count, self._is_heard = row, True
-                    self.rung()
+                    count, self._is_listening = row, True
+                    self.wake_waiters()
                 time.sleep(_LOOK_EVERY_S)
         finally:
             database.close()
 
-    def _is_wanted(self) -> bool:
+    def _has_waiters(self) -> bool:
         with self._changed:
-            if time.monotonic() - self._wanted_at < _IDLE_S:
+            if time.monotonic() - self._waited_at < _IDLE_S:
                 return True
             self._thread = None
             return False

@@ -18,7 +18,7 @@ class DerivedModel:
 class Models(Protocol):
     """Knows which model versions came of runs and workloads."""
 
-    def made_of(
+    def derived_from(
         self, *, project_id: str, run_ids: Iterable[str], workload_ids: Iterable[str]
     ) -> Sequence[DerivedModel]:
         """Return the model versions of the project that came of any of them."""
@@ -27,7 +27,7 @@ class Models(Protocol):
 class NoModels:
     """The default while no other app provides models."""
 
-    def made_of(
+    def derived_from(
         self, *, project_id: str, run_ids: Iterable[str], workload_ids: Iterable[str]
     ) -> Sequence[DerivedModel]:
         """Return none."""

@@ -43,14 +43,14 @@ def scale(endpoint: Endpoint, timestamp: datetime) -> None:
     _move_cap(endpoint, load, bounds, timestamp)
     before = endpoint.wanted
     step = step_of(before, load, bounds, calm_since=endpoint.calm_since, timestamp=timestamp)
-    if (step.wanted, step.calm_since) == (before, endpoint.calm_since):
+    if (step.desired, step.calm_since) == (before, endpoint.calm_since):
         return
     here = Endpoint.objects.filter(pk=endpoint.pk, wanted=before)
-    changes = {"scaled_at": timestamp} if step.wanted != before else {}
-    if here.update(wanted=step.wanted, calm_since=step.calm_since, **changes):
-        endpoint.wanted, endpoint.calm_since = step.wanted, step.calm_since
-        if step.wanted != before:
-            message = f"From {before} to {step.wanted} replicas: {step.why}"
+    changes = {"scaled_at": timestamp} if step.desired != before else {}
+    if here.update(wanted=step.desired, calm_since=step.calm_since, **changes):
+        endpoint.wanted, endpoint.calm_since = step.desired, step.calm_since
+        if step.desired != before:
+            message = f"From {before} to {step.desired} replicas: {step.reason}"
             add_event(endpoint, "scaled", message)
 
 

@@ -28,7 +28,7 @@ class TrafficStep:
         """Duration of the step."""
         return timedelta(seconds=self.bake_s)
 
-    def words(self) -> str:
+    def describe(self) -> str:
         """Describe the step, as a part of a sentence."""
         if self.shadow_percent:
             return f"{self.shadow_percent:g} % of the predictions are mirrored to it"

@@ -84,7 +84,7 @@ class Evidence:
 class RolloutJudge(Protocol):
     """Judges the quality of predictions, which errors and latency do not show."""
 
-    def trouble_with(self, evidence: Evidence) -> str:
+    def rollback_reason(self, evidence: Evidence) -> str:
         """Return the reason to roll the revision back as a sentence, or "" if there is none.
 
         Called every few seconds inside a transaction, so it may only query the database.
@@ -130,7 +130,7 @@ class _NoModels:
 class _NoJudge:
     """Default while no app judges quality."""
 
-    def trouble_with(self, evidence: Evidence) -> str:
+    def rollback_reason(self, evidence: Evidence) -> str:
         """Return no reason."""
         return ""
 

@@ -41,8 +41,8 @@ class ScalingDecision:
     `calm_since` is the time since when fewer would be enough, None while they would not.
     """
 
-    wanted: int
-    why: str = ""
+    desired: int
+    reason: str = ""
     calm_since: datetime | None = None
 
 

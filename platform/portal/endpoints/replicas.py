@@ -206,7 +206,7 @@ def release_replica(endpoint: Endpoint, replica: Replica, why: str, timestamp: d
     """Release a replica: stop it at once before it is ready, and drain it afterwards."""
     if replica.status == ReplicaState.READY:
         move_replica(endpoint, replica, ReplicaState.DRAINING, reason=why, draining_since=timestamp)
-    elif replica.is_coming and move_replica(endpoint, replica, ReplicaState.STOPPING, reason=why):
+    elif replica.is_pending and move_replica(endpoint, replica, ReplicaState.STOPPING, reason=why):
         _stop(replica, why)
 
 

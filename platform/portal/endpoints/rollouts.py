@@ -79,7 +79,7 @@ def enter_step(endpoint: Endpoint, rollout: Rollout, index: int, timestamp: date
         set_traffic_weight(endpoint, previous, ALL - share)
         if share == ALL:
             move_revision(endpoint, previous, RevisionState.STANDBY, standby_since=timestamp)
-    add_event(endpoint, "traffic", f"Revision {revision.number}: {step.words()}.")
+    add_event(endpoint, "traffic", f"Revision {revision.number}: {step.describe()}.")
     if share and endpoint.status == EndpointState.CREATING:
         move_endpoint(endpoint, EndpointState.SERVING, message="It serves predictions.", reason="")
 
@@ -130,7 +130,7 @@ def _rollback_reason(endpoint: Endpoint, rollout: Rollout, timestamp: datetime) 
         Rules(**rules.model_dump()),
         LATENCY_BOUNDS_MS,
     )
-    return measured or judge().trouble_with(
+    return measured or judge().rollback_reason(
         Evidence(
             project_id=endpoint.project_id,
             endpoint_id=endpoint.pk,

@@ -45,7 +45,7 @@ def snapshot() -> GatewaySnapshot:
     replicas = _replicas()
     keys = _keys()
     shown_endpoints = list(endpoints.select_related("project").order_by("pk"))
-    hidden = hidings().hidden_of([endpoint.pk for endpoint in shown_endpoints])
+    hidden = hidings().hidden_columns([endpoint.pk for endpoint in shown_endpoints])
     return GatewaySnapshot(
         version=version,
         endpoints=[

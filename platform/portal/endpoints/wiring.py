@@ -57,7 +57,7 @@ register_kind(
         warm="serving",
         keeps_warm=_is_in_use,
         scopes=(),
-        surroundings=_surroundings,
+        environment=_surroundings,
         grouping=Grouping(
             noun="endpoint",
             group_of=endpoint_of,

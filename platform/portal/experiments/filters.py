@@ -126,9 +126,9 @@ def parse_filter(text: str) -> tuple[FilterCondition, ...]:
         )
     reader = _Reader(text)
     filter_conditions: list[FilterCondition] = []
-    while not reader.is_over():
+    while not reader.at_end():
         if filter_conditions:
-            reader.take_and()
+            reader.expect_and()
         if len(filter_conditions) == MAX_COMPARISONS:
             raise bad_filter(
                 f"there are more than {MAX_COMPARISONS} conditions",
@@ -145,10 +145,10 @@ def parse_field(text: str, *, name: str) -> RunField:
     `name` is the parameter it was given as.
     """
     reader = _Reader(text, name)
-    if reader.is_over():
+    if reader.at_end():
         raise bad_filter("a field is missing", 0, "For example metrics.loss.", field=name)
     run_field = reader.field()
-    if not reader.is_over():
+    if not reader.at_end():
         raise reader.wrong("nothing more is allowed here", "Give one field, such as metrics.loss.")
     return run_field
 
@@ -175,28 +175,28 @@ class _Reader:
             at = match.end()
         return tokens
 
-    def is_over(self) -> bool:
+    def at_end(self) -> bool:
         """Return True if no token is left."""
         return self._next >= len(self._tokens)
 
     @property
     def at(self) -> int:
         """Return the position of the next token, from 0."""
-        return len(self._text) if self.is_over() else self._tokens[self._next].at
+        return len(self._text) if self.at_end() else self._tokens[self._next].at
 
     def wrong(self, what: str, next_step: str) -> InvalidInput:
         """Return an error about the next token."""
         return bad_filter(what, self.at, next_step, field=self._name)
 
     def _peek(self) -> _Token:
-        return _Token("end", "", len(self._text)) if self.is_over() else self._tokens[self._next]
+        return _Token("end", "", len(self._text)) if self.at_end() else self._tokens[self._next]
 
-    def _take(self) -> _Token:
+    def _advance(self) -> _Token:
         token = self._peek()
         self._next += 1
         return token
 
-    def take_and(self) -> None:
+    def expect_and(self) -> None:
         """Read `and`."""
         word = self._peek().word
         if word == "or":
@@ -206,8 +206,8 @@ class _Reader:
             )
         if word != "and":
             raise self.wrong("expected `and` or the end", "Join conditions with `and`.")
-        self._take()
-        if self.is_over():
+        self._advance()
+        if self.at_end():
             raise self.wrong("a condition is missing", "Write one after `and`, or leave it out.")
 
     def comparison(self) -> FilterCondition:
@@ -215,9 +215,9 @@ class _Reader:
         field = self.field()
         word = self._peek().word
         if word == "is":
-            return self._nothing(field)
+            return self._null_condition(field)
         if word in ("in", "not"):
-            return self._listed(field)
+            return self._in_condition(field)
         operator = self._operator(field)
         return FilterCondition(field, operator, self._value(field))
 
@@ -228,7 +228,7 @@ class _Reader:
             raise self.wrong(
                 "expected a field", "For example metrics.loss, params.lr or tags.team."
             )
-        self._take()
+        self._advance()
         dotted = self._peek().text == "."
         if not dotted:
             return self._attribute(token, _unquoted(token))
@@ -240,7 +240,7 @@ class _Reader:
                 "Kinds are metrics, params, tags, attributes and datasets.",
                 field=self._name,
             )
-        self._take()
+        self._advance()
         key_token, key = self._key()
         if kind is FieldKind.ATTRIBUTE:
             return self._attribute(key_token, key)
@@ -257,22 +257,22 @@ class _Reader:
         """Read a key: quoted, or words and numbers joined by dots."""
         first = self._peek()
         if first.kind == "name":
-            self._take()
-            return first, self._checked(first, _unquoted(first))
+            self._advance()
+            return first, self._check_key(first, _unquoted(first))
         key, end = "", first.at
         while (token := self._peek()).at == end and (
             token.kind in ("word", "number") or token.text == "."
         ):
-            self._take()
+            self._advance()
             key += token.text
             end = token.at + len(token.text)
         if not key:
             raise self.wrong(
                 "expected a name", "Quote names with unusual characters: metrics.`my loss`."
             )
-        return first, self._checked(first, key)
+        return first, self._check_key(first, key)
 
-    def _checked(self, token: _Token, key: str) -> str:
+    def _check_key(self, token: _Token, key: str) -> str:
         if not key or len(key) > _MAX_KEY or "\0" in key:
             raise bad_filter(
                 f"a name has 1 to {_MAX_KEY} characters",
@@ -304,7 +304,7 @@ class _Reader:
                 f"{field} must be compared with {what}, by {', '.join(sorted(allowed))}",
                 f"For example {field} {like_this}.",
             )
-        self._take()
+        self._advance()
         return operator
 
     def _value(self, field: RunField) -> float | str:
@@ -315,7 +315,7 @@ class _Reader:
                     f"{field} must be compared with a number",
                     f"For example {field} > 0.5, without quotes.",
                 )
-            self._take()
+            self._advance()
             return float(token.text)
         return self._quoted(field)
 
@@ -331,34 +331,34 @@ class _Reader:
             )
         if "\0" in value:
             raise self.wrong("text contains a NUL character", "Leave it out.")
-        self._take()
+        self._advance()
         return value
 
-    def _listed(self, field: RunField) -> FilterCondition:
+    def _in_condition(self, field: RunField) -> FilterCondition:
         negated = self._peek().word == "not"
         if negated:
-            self._take()
+            self._advance()
         if self._peek().word != "in" or field.is_number:
             raise self.wrong(
                 "`in` only works on text fields",
                 f"For example {RunField(FieldKind.PARAM, 'lr')} in ('0.1', '0.2').",
             )
-        self._take()
+        self._advance()
         self._sign("(")
         values = [self._quoted(field)]
         while self._peek().text == ",":
-            self._take()
+            self._advance()
             values.append(self._quoted(field))
         if len(values) > MAX_LISTED:
             raise self.wrong(f"`in` takes at most {MAX_LISTED} values", "List fewer.")
         self._sign(")")
         return FilterCondition(field, "not in" if negated else "in", tuple(values))
 
-    def _nothing(self, field: RunField) -> FilterCondition:
-        self._take()
+    def _null_condition(self, field: RunField) -> FilterCondition:
+        self._advance()
         negated = self._peek().word == "not"
         if negated:
-            self._take()
+            self._advance()
         if self._peek().word != "null" or field.kind not in (
             FieldKind.METRIC,
             FieldKind.PARAM,
@@ -368,13 +368,13 @@ class _Reader:
                 "`is null` only works on metrics, parameters and tags",
                 "For example params.lr is null.",
             )
-        self._take()
+        self._advance()
         return FilterCondition(field, "is not null" if negated else "is null", None)
 
     def _sign(self, sign: str) -> None:
         if self._peek().text != sign:
             raise self.wrong(f"expected {sign}", "For example in ('a', 'b').")
-        self._take()
+        self._advance()
 
 
 def _unquoted(token: _Token) -> str:

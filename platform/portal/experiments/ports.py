@@ -204,16 +204,16 @@ class Tracker(Protocol):
 class Trash(Protocol):
     """Moves runs and experiments to the trash and restores them, scoped to one project."""
 
-    def put(self, project_id: str, run_ids: Sequence[str], *, at_ms: int) -> list[str]:
+    def add(self, project_id: str, run_ids: Sequence[str], *, at_ms: int) -> list[str]:
         """Move runs to the trash. Returns those that were not there. Unknown ones are left out."""
 
-    def take_back(self, project_id: str, run_ids: Sequence[str]) -> list[str]:
+    def restore(self, project_id: str, run_ids: Sequence[str]) -> list[str]:
         """Restore runs whose experiment is in use. Returns those that were restored."""
 
-    def put_experiment(self, project_id: str, experiment_id: int, *, at_ms: int) -> bool:
+    def add_experiment(self, project_id: str, experiment_id: int, *, at_ms: int) -> bool:
         """Move an experiment to the trash with its runs. Returns whether it was in use."""
 
-    def take_back_experiment(self, project_id: str, experiment_id: int, *, at_ms: int) -> bool:
+    def restore_experiment(self, project_id: str, experiment_id: int, *, at_ms: int) -> bool:
         """Restore an experiment and the runs deleted with it. Returns whether it was deleted."""
 
     def binned(
@@ -312,7 +312,7 @@ class ArtifactStore(Protocol):
     def remove(self, place: str) -> CleanupResult:
         """Remove a folder with its content. Returns what was removed."""
 
-    def weigh(self, place: str) -> int:
+    def folder_size(self, place: str) -> int:
         """Return the bytes of all files below a folder, 0 if there is none."""
 
     def changed_at(self, place: str) -> datetime | None:

@@ -35,7 +35,7 @@ class Analyst:
         self._process: subprocess.Popen[bytes] | None = None
         self._rest = b""
 
-    def ask(self, verb: str, **details: Any) -> Any:
+    def request(self, verb: str, **details: Any) -> Any:
         """Return the result of a request. Raises AnalysisFailed."""
         process = self._running()
         assert process.stdin is not None  # noqa: S101 - a pipe, see below

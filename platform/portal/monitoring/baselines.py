@@ -130,7 +130,7 @@ def _find_baseline(
     with tempfile.TemporaryDirectory(dir=analyst.folder) as folder:
         tensors = bool(record.signature) and not columns
         for sample in _samples(project, run, Path(folder)):
-            result = analyst.ask(
+            result = analyst.request(
                 "profile_sample", path=str(sample), columns=columns, tensors=tensors
             )
             if result is not None:
@@ -217,7 +217,7 @@ def _baseline_of_version(
                 names.append(path)
         table = version.tables.filter(name=group.name).first()
         try:
-            result: dict[str, Any] = analyst.ask(
+            result: dict[str, Any] = analyst.request(
                 "profile_table",
                 paths=paths,
                 names=names,
@@ -251,7 +251,7 @@ def record_first(
     analyst: Analyst, *, revision_id: str, paths: Sequence[str], enough: int
 ) -> BaselineRecord | None:
     """Create the baseline of a revision from its own first predictions, once there are enough."""
-    result = analyst.ask("profile_first", paths=list(paths), revision=revision_id, enough=enough)
+    result = analyst.request("profile_first", paths=list(paths), revision=revision_id, enough=enough)
     if result is None:
         return None
     words = (

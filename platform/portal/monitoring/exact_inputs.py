@@ -38,7 +38,7 @@ def restore_exact_integers(endpoint: Endpoint, rows: Sequence[Row]) -> list[Row]
         return list(rows)
     try:
         with analyst() as process:
-            sent = process.ask(
+            sent = process.request(
                 "sent_inputs",
                 raw=raw_files_of(endpoint.pk, {row.prediction_id for row in rounded}),
                 rows=[(row.prediction_id, row.row) for row in rounded],

@@ -97,16 +97,16 @@ class PredictionExport:
             if self._format == "csv":
                 names = {"details": [*_FACTS, *_ANSWERS], "inputs": inputs, "outputs": outputs}
                 with export_slot(process):
-                    header = process.ask("csv_header", **names).encode()
+                    header = process.request("csv_header", **names).encode()
                 yield header
             for rows in self._pages():
                 lines = [self._fact(row, numbers) for row in rows]
                 self._add_labels(lines)
                 release_connection()
-                yield from self._written(process, lines, details)
+                yield from self._write_lines(process, lines, details)
 
     def _counts(self) -> _Counts:
-        rows = self._where()
+        rows = self._row_conditions()
         everything = condition(self._endpoint, self._filters, status=ANY)
 
         def ask(chosen: Flat) -> _Counts:
@@ -115,20 +115,20 @@ class PredictionExport:
 
         return retry_if_replaced(self._endpoint, self._filters, ask)
 
-    def _where(self) -> ParquetConditions:
+    def _row_conditions(self) -> ParquetConditions:
         """Return the filters, without predictions that have a pending erasure."""
         where = condition(self._endpoint, self._filters, status=ANY)
         own = [erasure.reference for erasure in self._erasures if erasure.is_own]
         ids = [erasure.reference for erasure in self._erasures if not erasure.is_own]
-        return where.not_among("own_id", own).not_among("prediction_id", ids)
+        return where.not_in("own_id", own).not_in("prediction_id", ids)
 
     def _pages(self) -> Iterator[list[Row]]:
         """Yield the rows that match, newest first."""
         last: Row | None = None
         while True:
-            where, span = self._where(), self._filters
+            where, span = self._row_conditions(), self._filters
             if last is not None:
-                where.before(last["at"], last["prediction_id"], last["row"])
+                where.after_row(last["at"], last["prediction_id"], last["row"])
                 # Later hours need not be read again.
                 span = span.model_copy(update={"until": last["at"] + _MOMENT})
             rows = retry_if_replaced(self._endpoint, span, partial(_find, where))
@@ -162,7 +162,7 @@ class PredictionExport:
             if label is not None:
                 line["label"] = json.dumps(label, ensure_ascii=False)
 
-    def _written(
+    def _write_lines(
         self, process: Analyst, lines: Sequence[Row], details: dict[str, Any]
     ) -> Iterator[bytes]:
         """Yield some lines. After a failure, such as a lack of memory, retry with halves."""
@@ -173,7 +173,7 @@ class PredictionExport:
             try:
                 with export_slot(process), merge_lock():
                     raw = raw_files_of(self._endpoint.pk, {line["prediction_id"] for line in rest})
-                    done += process.ask(
+                    done += process.request(
                         "write_lines", rows=rest, raw=raw, target=str(target), **details
                     )
             except AnalysisFailed as error:
@@ -181,8 +181,8 @@ class PredictionExport:
                     log.warning("export_failed", endpoint=self._endpoint.pk, reason=str(error))
                     raise
                 middle = len(rest) // 2
-                yield from self._written(process, rest[:middle], details)
-                yield from self._written(process, rest[middle:], details)
+                yield from self._write_lines(process, rest[:middle], details)
+                yield from self._write_lines(process, rest[middle:], details)
                 return
             yield from pieces_of(target)
 

@@ -113,7 +113,7 @@ def _export_selection(analyst_process: Analyst, selection: Selection) -> _Select
     monitor = monitor_of(selection.endpoint)
     with tempfile.TemporaryDirectory(dir=analyst_process.folder) as folder, merge_lock():
         target = Path(folder) / "predictions.parquet"
-        value = analyst_process.ask(
+        value = analyst_process.request(
             "export",
             paths=ids.paths,
             raw=raw_files_of(selection.endpoint_id, ids.ids),
@@ -171,7 +171,7 @@ def _erase(analyst_process: Analyst, erasure: Erasure) -> None:
     if not erasure.is_own:
         at = hour_of_prediction(erasure.reference)
         hours = [hour for hour in hours if at is None or abs((hour.hour - at).days) <= 1]
-    value = analyst_process.ask("erase", paths=parts_of(hours), ids=ids, own_ids=own)
+    value = analyst_process.request("erase", paths=parts_of(hours), ids=ids, own_ids=own)
     ids = sorted({*ids, *value["ids"]})
     with merge_lock():
         raw = [
@@ -179,7 +179,7 @@ def _erase(analyst_process: Analyst, erasure: Erasure) -> None:
             for hour in hours
             for path in raw_hour(endpoint.pk, hour.hour).glob("*.parquet")
         ]
-        also = analyst_process.ask("erase", paths=raw, ids=ids, own_ids=[])
+        also = analyst_process.request("erase", paths=raw, ids=ids, own_ids=[])
     with transaction.atomic():
         Label.objects.filter(endpoint=endpoint, prediction_id__in=ids).delete()
         for model in (Label, EmptyLabel):

@@ -17,7 +17,7 @@ class MonitoringJudge:
     inputs do not: the previous revision would get the same ones.
     """
 
-    def trouble_with(self, evidence: Evidence) -> str:
+    def rollback_reason(self, evidence: Evidence) -> str:
         """Return the reason to roll the revision back as a sentence, or "" if there is none."""
         endpoint = Endpoint.objects.get(pk=evidence.endpoint_id)
         chosen = settings_of(endpoint)

@@ -48,7 +48,7 @@ def observe_outputs(
     monitor.refresh_from_db(fields=["settings", "basis"])
     stored = dict(monitor.basis or {})
     newest = max(revisions.values(), key=lambda revision: revision.number, default=None)
-    observed = analyst.ask(
+    observed = analyst.request(
         "observe",
         paths=parts_of([hour]),
         revision=newest.pk if newest is not None else "",

@@ -33,7 +33,7 @@ def settings_of(endpoint: Endpoint) -> MonitorSettings:
 class HiddenColumns:
     """Provides the columns that people chose to hide at capture."""
 
-    def hidden_of(self, endpoint_ids: Collection[str]) -> Mapping[str, Mapping[str, str]]:
+    def hidden_columns(self, endpoint_ids: Collection[str]) -> Mapping[str, Mapping[str, str]]:
         """Return the hidden columns by endpoint."""
         rows = Monitor.objects.exclude(settings={}).values_list("endpoint_id", "settings")
         requested = set(endpoint_ids)

@@ -150,7 +150,7 @@ def _ingest_hour(
     flat = flat_hour(endpoint_pass.endpoint.pk, hour)
     for start in range(0, len(fresh), _FILES_AT_ONCE):
         some = fresh[start : start + _FILES_AT_ONCE]
-        result = analyst_process.ask(
+        result = analyst_process.request(
             "digest",
             sources=[str(folder / name) for name in some],
             folder=str(flat),
@@ -180,7 +180,7 @@ def _find_own_ids(endpoint: Endpoint, analyst_process: Analyst) -> None:
     if not items:
         return
     hours = list(CapturedHour.objects.filter(endpoint=endpoint).order_by("hour"))
-    value = analyst_process.ask("own_ids", paths=parts_of(hours), requested=sorted(set(items)))
+    value = analyst_process.request("own_ids", paths=parts_of(hours), requested=sorted(set(items)))
     for own, prediction_id in value.items():
         hour = hour_of_prediction(prediction_id)
         labels = Label.objects.filter(endpoint=endpoint, is_own=True, reference=own)
@@ -220,7 +220,7 @@ def _summarize_hours(endpoint_pass: EndpointPass, analyst_process: Analyst) -> N
 
 
 def _sum_up_hour(endpoint_pass: EndpointPass, analyst_process: Analyst, row: CapturedHour) -> None:
-    result = analyst_process.ask(
+    result = analyst_process.request(
         "summarise",
         paths=parts_of([row]),
         baselines={key: base.features for key, base in endpoint_pass.baselines.items()},
@@ -303,7 +303,7 @@ def _cut(
     paths: list[str],
 ) -> None:
     chosen = endpoint_pass.settings
-    value = analyst_process.ask(
+    value = analyst_process.request(
         "windows",
         paths=paths,
         revision=revision_id,
@@ -345,7 +345,7 @@ def _close(endpoint: Endpoint, analyst_process: Analyst) -> None:
     for row in over.order_by("hour")[:_STALE_AT_ONCE]:
         folder = flat_hour(endpoint.pk, row.hour)
         name = f"{new_id('hour')}.parquet"
-        result = analyst_process.ask("close", folder=str(folder), parts=row.parts, name=name)
+        result = analyst_process.request("close", folder=str(folder), parts=row.parts, name=name)
         same = CapturedHour.objects.filter(pk=row.pk, parts=row.parts)
         if same.update(parts=result["parts"], is_closed=True):
             for old in set(row.parts) - set(result["parts"]):

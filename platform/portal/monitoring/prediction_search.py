@@ -121,7 +121,7 @@ def search(
     """
     where = condition(endpoint, filters, status=ANY)
     if cursor:
-        where.before(*_decode_position(cursor))
+        where.after_row(*_decode_position(cursor))
 
     def ask(chosen: Flat) -> list[dict[str, Any]]:
         return chosen.find(where, limit=limit + 1)
@@ -181,9 +181,9 @@ def condition(
     if filters.prediction_ids:
         where.among("prediction_id", filters.prediction_ids)
     if filters.since:
-        where.moment(">=", clamp_time(filters.since))
+        where.time(">=", clamp_time(filters.since))
     if filters.until:
-        where.moment("<", clamp_time(filters.until))
+        where.time("<", clamp_time(filters.until))
     for name, value in (
         ("model_version", filters.model_version),
         ("key_id", filters.caller),

@@ -82,7 +82,7 @@ class ReportQuery:
     slice: SelectionFilters | None = None
 
     @property
-    def words(self) -> str:
+    def slice_text(self) -> str:
         """The slice as the person entered it."""
         if self.slice is None or self.slice.feature is None:
             return ""
@@ -171,7 +171,7 @@ def view(report_query: ReportQuery) -> MonitoringOut:
         since=report_query.since,
         until=report_query.until,
         revision=revisions[named].number if named in revisions else None,
-        slice=report_query.words,
+        slice=report_query.slice_text,
         verdict=_overall_verdict(features, chosen),
         baseline=chosen.words if chosen is not None else "",
         predictions=sum(hour_point.predictions for hour_point in points),

@@ -44,7 +44,7 @@ class SelectionExport:
             self._erased = _erased_ids(selection)
             release_connection()
             with export_slot(self._process):
-                details = self._process.ask(
+                details = self._process.request(
                     "table_facts", source=str(self._source), erased=self._erased
                 )
         except AnalysisFailed as error:
@@ -68,7 +68,7 @@ class SelectionExport:
         target = Path(self._process.folder) / "lines"
         for group in range(self._groups):
             with export_slot(self._process):
-                self._process.ask(
+                self._process.request(
                     "write_table",
                     source=str(self._source),
                     group=group,

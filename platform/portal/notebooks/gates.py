@@ -74,7 +74,7 @@ class HubToken:
                 next_step="Create a new one with `manage.py hub_token`.",
             )
         if self.parameter:
-            server = Server.objects.with_all().filter(pk=path[self.parameter]).first()
+            server = Server.objects.with_related().filter(pk=path[self.parameter]).first()
             if server is None:
                 raise NotFound
             ServerRole.store(request, server)

@@ -25,7 +25,7 @@ class NotebookJobSpec:
 class Jobs(Protocol):
     """Stores code and runs it."""
 
-    def take_in(self, *, project: Project, by: User, tar: Iterable[bytes]) -> str:
+    def store_code(self, *, project: Project, by: User, tar: Iterable[bytes]) -> str:
         """Store code and return its digest. Call it outside a transaction."""
 
     def submit(self, *, project: Project, by: User, code: str, spec: NotebookJobSpec) -> Workload:

@@ -51,7 +51,7 @@ NOTEBOOK = Kind(
         Scope.WORKLOADS_READ,
         Scope.WORKLOADS_WRITE,
     ),
-    surroundings=_surroundings,
+    environment=_surroundings,
     budget=BudgetRule(warning_s=_WARNED_S, save=warn_of_budget),
     grouping=Grouping(noun="notebook"),
     presentation=PRESENTATION,

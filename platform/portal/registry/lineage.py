@@ -34,7 +34,7 @@ class _Graph:
         """Add an edge."""
         self._edges.setdefault((source, target), LineageEdge(source=source, target=target))
 
-    def take(self, nodes: Iterable[LineageNode], edges: Iterable[LineageEdge]) -> None:
+    def merge(self, nodes: Iterable[LineageNode], edges: Iterable[LineageEdge]) -> None:
         """Add nodes and edges that another app provides."""
         for node in nodes:
             self._nodes.setdefault(node.key, node)
@@ -98,7 +98,7 @@ def _add_version(graph: _Graph, version: VersionFacts, runs: dict[str, str]) -> 
         descendants = source(
             project_id=graph.project.pk, model=version.model, version=version.number, key=key
         )
-        graph.take(descendants.nodes, descendants.edges)
+        graph.merge(descendants.nodes, descendants.edges)
         graph.left_out += descendants.left_out
 
 

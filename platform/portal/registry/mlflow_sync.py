@@ -36,7 +36,7 @@ def find_synced_model(project: Project, name: str) -> ModelFacts:
     """Return a model from MLflow's tables after all of its moves are synced. Raises NotFound."""
     details = find_model(project.pk, name)
     line = line_of(details)
-    if line is None or not Move.objects.untold().filter(line=line).exists():
+    if line is None or not Move.objects.unsynced().filter(line=line).exists():
         return details
     sync_line(line.pk)
     return find_model(project.pk, name)
@@ -47,7 +47,7 @@ def sync_pending() -> int:
 
     A model that cannot be synced does not delay the others.
     """
-    waiting = Move.objects.untold().order_by("pk").values_list("line_id", flat=True)
+    waiting = Move.objects.unsynced().order_by("pk").values_list("line_id", flat=True)
     lines = list(dict.fromkeys(waiting[:1000]))[:_LINES_PER_SWEEP]
     result = 0
     for line_id in lines:
@@ -69,7 +69,7 @@ def sync_line(line_id: str) -> None:
         line = ModelLine.objects.select_for_update(no_key=True).filter(pk=line_id).first()
         if line is None:
             return
-        moves = list(Move.objects.untold().filter(line=line).order_by("sequence"))
+        moves = list(Move.objects.unsynced().filter(line=line).order_by("sequence"))
         name = _name_of(line)
         if name is not None and moves:
             with transaction.atomic(using=DATABASE):

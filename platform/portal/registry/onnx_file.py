@@ -74,7 +74,7 @@ class _Message:
             if wire == _LENGTH:
                 yield _Field(number, start=inside, end=at)
 
-    def one(self, within: _Field, number: int) -> _Field | None:
+    def last_field(self, within: _Field, number: int) -> _Field | None:
         """Return the last field of that number in a message, which is the one that counts."""
         fields = [
             field for field in self.fields(within.start, within.end) if field.number == number
@@ -111,7 +111,7 @@ def read_onnx(file: BinaryIO, size_bytes: int) -> dict[str, Any] | None:
     Raises BadModelFile for a file that is not ONNX.
     """
     message = _Message(file)
-    graph = message.one(_Field(0, start=0, end=size_bytes), 7)
+    graph = message.last_field(_Field(0, start=0, end=size_bytes), 7)
     if graph is None or graph.end == 0:
         raise BadModelFile("the file is not ONNX: it contains no graph")
     inputs: list[_Field] = []
@@ -119,7 +119,7 @@ def read_onnx(file: BinaryIO, size_bytes: int) -> dict[str, Any] | None:
     weights: set[str] = set()
     for field in message.fields(graph.start, graph.end):
         if field.number == 5:
-            weights.add(message.text(message.one(field, 8)))
+            weights.add(message.text(message.last_field(field, 8)))
         elif field.number in (11, 12):
             (inputs if field.number == 11 else outputs).append(field)
     if not outputs or len(inputs) + len(outputs) > 100 * _MAX_TENSORS:
@@ -138,11 +138,11 @@ def read_onnx(file: BinaryIO, size_bytes: int) -> dict[str, Any] | None:
 
 def _tensor(message: _Message, described: _Field) -> dict[str, Any]:
     """Describe a ValueInfoProto. The type is "" if it is not a tensor."""
-    name = message.text(message.one(described, 1))
-    kind = message.one(described, 2)
-    tensor = message.one(kind, 1) if kind is not None else None
-    element = message.one(tensor, 1) if tensor is not None else None
-    shape = message.one(tensor, 2) if tensor is not None else None
+    name = message.text(message.last_field(described, 1))
+    kind = message.last_field(described, 2)
+    tensor = message.last_field(kind, 1) if kind is not None else None
+    element = message.last_field(tensor, 1) if tensor is not None else None
+    shape = message.last_field(tensor, 2) if tensor is not None else None
     lengths = None
     if shape is not None:
         dims = [dim for dim in message.fields(shape.start, shape.end) if dim.number == 1]
@@ -157,5 +157,5 @@ def _tensor(message: _Message, described: _Field) -> dict[str, Any]:
 
 def _length(message: _Message, dim: _Field) -> int:
     """Return the length of an axis, -1 for any."""
-    field = message.one(dim, 1)
+    field = message.last_field(dim, 1)
     return field.value if field is not None and field.value < 2**31 else -1

@@ -11,7 +11,7 @@ from portal.registry.catalog import versions_from_runs
 class _Registered:
     """Registered models by their source runs."""
 
-    def made_of(
+    def derived_from(
         self, *, project_id: str, run_ids: Iterable[str], workload_ids: Iterable[str]
     ) -> Sequence[DerivedModel]:
         """Return the versions created from the runs, and from all runs of the jobs."""

@@ -28,7 +28,7 @@ class AdmissionQuote:
 class BudgetAdmission:
     """Admits workloads that fit every budget of project, team and person, and reserves the cost."""
 
-    def ask(self, request: AdmissionRequest) -> AdmissionGranted | AdmissionDeferred:
+    def decide(self, request: AdmissionRequest) -> AdmissionGranted | AdmissionDeferred:
         """Reserve in every budget, or raise Conflict with the reason and reserve in none.
 
         Database work alone, inside the caller's transaction. Asking again about the same workload
@@ -91,7 +91,7 @@ def _reserve(budget: Budget, request: AdmissionRequest, amount: int, timestamp: 
         Budget.objects.filter(pk=budget.pk).update(
             reserved_nano_usd=F("reserved_nano_usd") - before.left_nano_usd
         )
-    if not Budget.objects.set_aside(budget.pk, nano_usd=amount, window=window, timestamp=timestamp):
+    if not Budget.objects.reserve(budget.pk, nano_usd=amount, window=window, timestamp=timestamp):
         now = Budget.objects.filter(pk=budget.pk).select_related("project", "team", "person")
         current = now.first()
         if current is None:  # removed concurrently, so it limits nothing

@@ -35,7 +35,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 def focus_csv(scope: Scope, window: Window, timestamp: datetime) -> Iterator[bytes]:
     """Yield the CSV of a window: every line, then live cost not in the ledger yet (`x_IsLive`)."""
     lines = Line.objects.filter(
-        scope.of_sums(), begin_ms__gte=window.begin_ms, begin_ms__lt=window.end_ms
+        scope.sums_filter(), begin_ms__gte=window.begin_ms, begin_ms__lt=window.end_ms
     ).exclude(kind=KIND_CAPACITY)
     live = [
         ledger_entry

@@ -20,7 +20,7 @@ def forecast_of(
     today = timestamp.astimezone(UTC).date()
     oldest = today - timedelta(days=MOST_DAYS)
     sums = _days(scope, [oldest + timedelta(days=n) for n in range(MOST_DAYS)])
-    earlier = DayTotal.objects.filter(scope.of_sums(), day__lt=oldest)
+    earlier = DayTotal.objects.filter(scope.sums_filter(), day__lt=oldest)
     began = oldest if earlier.exists() else min(sums, default=today)
     if spent_nano_usd is None:
         spent_nano_usd = spent_in(scope, month=month_of(today), timestamp=timestamp)
@@ -36,11 +36,11 @@ def forecast_of(
 def _days(scope: Scope, days: Sequence[date]) -> dict[date, int]:
     """Return the cost of each of these days with any spend."""
     if scope.team or scope.person:
-        sums = DayTotal.objects.filter(scope.of_sums(), day__in=days).order_by().values_list("day")
+        sums = DayTotal.objects.filter(scope.sums_filter(), day__in=days).order_by().values_list("day")
         return dict(sums.annotate(all=Sum("nano_usd")))
     # The same sums, from a hundredth of the rows.
     splits = Split.objects.filter(
-        scope.of_sums(), part="kind", period__in=[day.isoformat() for day in days]
+        scope.sums_filter(), part="kind", period__in=[day.isoformat() for day in days]
     )
     value = splits.order_by().values_list("period").annotate(all=Sum("nano_usd"))
     return {date.fromisoformat(day): nano_usd for day, nano_usd in value}

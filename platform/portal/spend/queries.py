@@ -39,16 +39,16 @@ class Scope:
     team: str = ""
     person: str = ""
 
-    def of_sums(self) -> Q:
+    def sums_filter(self) -> Q:
         """Return the filter for a table of the ledger."""
         value = Q() if self.projects is None else Q(project__in=self.projects)
-        return value & self._of_others("team", "person")
+        return value & self._owner_filter("team", "person")
 
-    def of_leases(self) -> Q:
+    def leases_filter(self) -> Q:
         """Return the filter for leases whose projects are chosen already."""
-        return self._of_others("team_id", "workload__submitted_by_id")
+        return self._owner_filter("team_id", "workload__submitted_by_id")
 
-    def _of_others(self, team: str, person: str) -> Q:
+    def _owner_filter(self, team: str, person: str) -> Q:
         value = Q(**{team: self.team}) if self.team else Q()
         return value & Q(**{person: self.person}) if self.person else value
 
@@ -111,7 +111,7 @@ def compute_live_cost(scope: Scope, timestamp: datetime) -> LiveCost:
     now_ms = unix_ms(timestamp)
     projects = None if scope.projects is None else frozenset(scope.projects)
     ids = unsettled_ids(projects)
-    leases = list(unsettled_leases().filter(scope.of_leases(), pk__in=ids)) if ids else []
+    leases = list(unsettled_leases().filter(scope.leases_filter(), pk__in=ids)) if ids else []
     steps = price_steps({lease.tier_id for lease in leases}) if leases else {}
     rates = Rates.read()
     entries: list[LedgerEntry] = []
@@ -122,7 +122,7 @@ def compute_live_cost(scope: Scope, timestamp: datetime) -> LiveCost:
         if lease.ended_at is None:
             running.append(_running(lease, prices, now_ms))
     if not scope.person:
-        for holding in Holding.objects.filter(scope.of_sums(), is_settled=False):
+        for holding in Holding.objects.filter(scope.sums_filter(), is_settled=False):
             if holding.kind == KIND_CAPACITY:
                 continue
             due = unbilled_of_holding(holding, rates, now_ms)
@@ -159,7 +159,7 @@ def spent_in(scope: Scope, *, month: str, timestamp: datetime) -> int:
     """Return the cost of a month (`2026-11`) so far, or of all time for an empty one."""
 
     def read() -> int:
-        sums: QuerySet[Any] = MonthTotal.objects.filter(scope.of_sums())
+        sums: QuerySet[Any] = MonthTotal.objects.filter(scope.sums_filter())
         if month and not scope.team and not scope.person:
             sums = Split.objects.filter(_project_filter(scope), period=month, part="kind")
         elif month:

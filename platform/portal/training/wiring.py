@@ -55,8 +55,8 @@ JOB = Kind(
     moves_when_drained=True,
     stop_grace_s=30.0,
     warm="torch",
-    surroundings=_surroundings,
-    keep_report=accept_report,
+    environment=_surroundings,
+    handle_report=accept_report,
     copies=CheckpointCopies(limit_bytes=limit_bytes, newest=newest_copy),
     # Jobs of a name log to the experiment of that name; see `variables_of`.
     grouping=Grouping(noun="experiment"),

@@ -116,7 +116,7 @@ def revisions_of(standing: EndpointStatus) -> list[RevisionLine]:
             row=revision,
             state=StateLabel(*_REVISIONS[revision.status]),
             ready=standing.ready[revision.pk],
-            wanted=standing.wanted(revision) if revision.status in KEPT else 0,
+            wanted=standing.desired_replicas(revision) if revision.status in KEPT else 0,
             may_return=revision.status in (_V.STANDBY, _V.RETIRED) and standing.rollout is None,
         )
         for revision in standing.revisions
@@ -144,7 +144,7 @@ def rollout_of(rollout: Rollout) -> RolloutLine:
     return RolloutLine(
         row=rollout,
         plan=_PLANS.get(rollout.plan, rollout.plan),
-        sentence=_sentence(rollout, step.words()),
+        sentence=_sentence(rollout, step.describe()),
         steps=[
             (_share(item), _step_state(at, rollout.step, has_begun=has_begun))
             for at, item in enumerate(rollout.steps)

@@ -75,9 +75,9 @@ class Shell:
     def local(self) -> list[NavigationLink]:
         """The pages of the project or team the page belongs to."""
         if self.project is not None:
-            return self._within(IN_PROJECT, self.project)
+            return self._permitted_links(IN_PROJECT, self.project)
         if self.team is not None:
-            return self._within(IN_TEAM, self.team)
+            return self._permitted_links(IN_TEAM, self.team)
         return []
 
     @property
@@ -102,7 +102,7 @@ class Shell:
             return self.principal is not None and self.principal.user.is_administrator
         return True
 
-    def _within(self, entries: tuple[NavigationEntry, ...], group: Group) -> list[NavigationLink]:
+    def _permitted_links(self, entries: tuple[NavigationEntry, ...], group: Group) -> list[NavigationLink]:
         role = self.role or Role.VIEWER
         return [_link(entry, group.slug) for entry in entries if role.at_least(entry.role)]
 

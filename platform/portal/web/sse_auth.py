@@ -63,7 +63,7 @@ def authorized_listeners(listeners: Iterable[PageListener]) -> set[PageListener]
         if listener.session_key in sessions
         and listener.user_id in people
         and compare_digest(people[listener.user_id].get_session_auth_hash(), listener.proof)
-        and roles.let_in(listener)
+        and roles.allows(listener)
     }
 
 
@@ -95,7 +95,7 @@ class _Roles:
             )
         }
 
-    def let_in(self, listener: PageListener) -> bool:
+    def allows(self, listener: PageListener) -> bool:
         """Return whether the listener may still open the page."""
         if listener.team_id:
             return (listener.user_id, listener.team_id) in self.held

@@ -16,7 +16,7 @@ _last_sweep_s = [0.0]
 
 
 def _write(news: AccountsChanged) -> None:
-    _publish(news.topic, news.what)
+    _publish(news.topic, news.change)
 
 
 def _write_workload(news: WorkloadChanged) -> None:

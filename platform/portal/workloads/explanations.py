@@ -51,14 +51,14 @@ class Explainer:
         if state == WorkloadState.ADMITTED:
             return "Admitted: about to be queued."
         if state == WorkloadState.QUEUED:
-            return f"Waiting: {self._why_waiting(workload)}"
+            return f"Waiting: {self._waiting_reason(workload)}"
         if state == WorkloadState.STOPPING:
             return f"Stopping: {workload.reason_text}"
         if state in (WorkloadState.PLACED, WorkloadState.STARTING, WorkloadState.RUNNING):
-            return self._where(workload)
+            return self._location(workload)
         return workload.reason_text
 
-    def _where(self, workload: Workload) -> str:
+    def _location(self, workload: Workload) -> str:
         leases = list(Lease.objects.of_epoch(workload).open().select_related("node"))
         nodes = sorted({lease.node.name for lease in leases})
         verb = "Running" if workload.status == WorkloadState.RUNNING else "Starting"
@@ -75,14 +75,14 @@ class Explainer:
             return f"Running on {where}" + (f", at step {min(steps)}." if steps else ".")
         return f"Starting on {where}" + (f": {doing.rstrip('.')}." if doing else ".")
 
-    def _why_waiting(self, workload: Workload) -> str:
+    def _waiting_reason(self, workload: Workload) -> str:
         return (
             self._by_scheduler
             or self._by_network(workload)
             or self._by_quota(workload)
             or self._by_nodes(workload)
-            or self._by_room(workload)
-            or self._by_turn(workload)
+            or self._by_capacity(workload)
+            or self._by_queue_position(workload)
         )
 
     @cached_property
@@ -124,7 +124,7 @@ class Explainer:
         closed = [
             node
             for node in self._nodes
-            if node.suits(need) and node.most_for(need).holds(need.amount)
+            if node.suits(need) and node.max_amount_for(need).covers(need.amount)
         ]
         why_closeds = [_closed_reason(node) for node in closed[:_NAMED]]
         others = len(closed) - _NAMED
@@ -134,7 +134,7 @@ class Explainer:
             )
         return f"needs {amount_text(need.amount, need.gpu_model)}, but {'; '.join(why_closeds)}."
 
-    def _by_room(self, workload: Workload) -> str:
+    def _by_capacity(self, workload: Workload) -> str:
         """Say what is missing where, and who has it, if it does not fit now."""
         need = workload.need
         room = Capacity(self._sites)
@@ -185,7 +185,7 @@ class Explainer:
             f"to mix in {whose} settings."
         )
 
-    def _by_turn(self, workload: Workload) -> str:
+    def _by_queue_position(self, workload: Workload) -> str:
         position = position_of(workload)
         if position is None or position > 1:
             ahead = f"{MAX_POSITION} or more" if position is None else str(position - 1)
@@ -224,7 +224,7 @@ class Explainer:
         leases = Lease.objects.open().filter(node_id=site.node_id).select_related("workload")
         if lacking.gpus:
             leases = leases.filter(gpus__gt=0)
-        counter = Counter(self._named(lease.workload) for lease in leases.order_by("pk")[:200])
+        counter = Counter(self._label_of(lease.workload) for lease in leases.order_by("pk")[:200])
         phrases = [
             phrase if count == 1 or not phrase.startswith("another") else _several(phrase, count)
             for phrase, count in counter.items()
@@ -233,7 +233,7 @@ class Explainer:
             phrases = [*phrases[:_NAMED], f"{len(phrases) - _NAMED} more"]
         return _join_phrases(phrases)
 
-    def _named(self, workload: Workload) -> str:
+    def _label_of(self, workload: Workload) -> str:
         noun = kind_of(workload.kind).noun
         slug = self._visible.get(workload.project_id)
         return f"{slug}'s {noun} {workload.name}" if slug else f"another project's {noun}"

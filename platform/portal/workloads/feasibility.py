@@ -113,7 +113,7 @@ def infeasible_reason(nodes: list[Node], need: Need, tasks: int) -> str:
         if most_gpus < amount.gpus:
             has = f"the largest node has {most_gpus}" if most_gpus else "no node has any"
             return f"it needs {count_noun(amount.gpus, f'{model}GPU')}, but {has}."
-    total = sum(node.most_for(need).count_of(amount) for node in labelled)
+    total = sum(node.max_amount_for(need).count_of(amount) for node in labelled)
     if total >= tasks:
         return ""
     if total:

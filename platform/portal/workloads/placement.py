@@ -210,8 +210,8 @@ class Capacity:
         `avoid` holds the ids of nodes it must not be put on.
         """
         if tasks == 1 and not self._spare and not avoid:
-            return self._place_one(need, project)
-        is_short = self._is_gone_in_time(timestamp, lifetime)
+            return self._place_single(need, project)
+        is_short = self._ends_before_head(timestamp, lifetime)
         counts = [
             0 if site.node_id in avoid else self._count(i, need, project, is_short=is_short)
             for i, site in enumerate(self.sites)
@@ -223,9 +223,9 @@ class Capacity:
             for spot, count in zip(self.free, counts, strict=True)
         ]
         chosen = spread(counts, rank, tasks)
-        return [self._take(i, need, project, is_short=is_short) for i in chosen]
+        return [self._reserve(i, need, project, is_short=is_short) for i in chosen]
 
-    def _place_one(self, need: Need, project: str) -> list[NodeSlot]:
+    def _place_single(self, need: Need, project: str) -> list[NodeSlot]:
         """Reserve on about the tightest node that fits, without inspecting all of them.
 
         Nodes are in a heap for each need. What others took from one meanwhile is noticed when
@@ -245,7 +245,7 @@ class Capacity:
                 continue
             now = _tightness(self.free[i], need)
             if now == rank:
-                return [self._take(i, need, project, is_short=False)]
+                return [self._reserve(i, need, project, is_short=False)]
             heapreplace(heap, (now, i))
         return []
 
@@ -270,7 +270,7 @@ class Capacity:
             return True
         return claim.is_head and is_short
 
-    def keep_for(
+    def reserve_for(
         self, need: Need, tasks: int, ends: Iterable[ExpectedEnd], *, project: str
     ) -> bool:
         """Reserve for the first workload that does not fit now. Returns False if it never could.
@@ -282,10 +282,10 @@ class Capacity:
         chosen = self._when_known(later, need, tasks, ends, project)
         if not chosen:
             later = [spot.copy() for spot in self.free]
-            chosen = self._where_least_is_missing(need, tasks, project)
+            chosen = self._nodes_missing_least(need, tasks, project)
         for i in chosen:
             spare = self._spare.setdefault(i, later[i])
-            spare.take(need, self._gpus_for_head(i, spare, need))
+            spare.take(need, self._reserved_gpus(i, spare, need))
             if self.sites[i].shared_backends:
                 self._claims[i] = Claim(project, self.sites[i].is_shared(need), is_head=True)
         return bool(chosen)
@@ -317,7 +317,7 @@ class Capacity:
         """The moment by which the head can start at the latest, if that is known."""
         return self._head_starts
 
-    def _is_gone_in_time(self, timestamp: datetime, lifetime: timedelta | None) -> bool:
+    def _ends_before_head(self, timestamp: datetime, lifetime: timedelta | None) -> bool:
         if self._head_starts is None or lifetime is None:
             return False
         return timestamp + lifetime + _END_SLACK <= self._head_starts
@@ -341,7 +341,7 @@ class Capacity:
             [gpu for gpu in free.gpus if gpu in spare.gpus],
         )
 
-    def _take(self, i: int, need: Need, project: str, *, is_short: bool) -> NodeSlot:
+    def _reserve(self, i: int, need: Need, project: str, *, is_short: bool) -> NodeSlot:
         is_kept = i in self._spare and not is_short
         source = self._common(i) if is_kept else self.free[i]
         gpus = _gpus_of_model(source.gpus, need.gpu_model)[: need.amount.gpus]
@@ -389,7 +389,7 @@ class Capacity:
                 return spread(counts, [_tightness(spot, need) for spot in later], tasks)
         return []
 
-    def _where_least_is_missing(self, need: Need, tasks: int, project: str) -> list[int]:
+    def _nodes_missing_least(self, need: Need, tasks: int, project: str) -> list[int]:
         counts = [site.capacity.count_of(need) if site.suits(need) else 0 for site in self.sites]
         rank = [missing_part(spot, need) for spot in self.free]
         for i, (most, total) in enumerate(rank):
@@ -397,7 +397,7 @@ class Capacity:
                 rank[i] = max(most, 1.0), total + 1.0  # not available to this project
         return spread(counts, rank, tasks)
 
-    def _gpus_for_head(self, i: int, spare: FreeCapacity, need: Need) -> list[Gpu]:
+    def _reserved_gpus(self, i: int, spare: FreeCapacity, need: Need) -> list[Gpu]:
         """Choose the GPUs set aside, those first that nobody else could have now anyway."""
         fitting = _gpus_of_model(spare.gpus, need.gpu_model)
         free = self.free[i].gpus

@@ -40,20 +40,20 @@ class AdmissionGranted:
 class AdmissionDeferred:
     """The workload may queue later and is checked again. `why` is a sentence with the reason."""
 
-    why: str
+    reason: str
 
 
 class Admission(Protocol):
     """Decides whether a workload may queue. Refusing for good is raising a `SlipwayError`."""
 
-    def ask(self, request: AdmissionRequest) -> AdmissionGranted | AdmissionDeferred:
+    def decide(self, request: AdmissionRequest) -> AdmissionGranted | AdmissionDeferred:
         """Decide, inside the transaction that submits. Only database work is allowed."""
 
 
 class AdmitEverything:
     """The admission in force while no other app has registered one."""
 
-    def ask(self, request: AdmissionRequest) -> AdmissionGranted | AdmissionDeferred:
+    def decide(self, request: AdmissionRequest) -> AdmissionGranted | AdmissionDeferred:
         """Admit."""
         return AdmissionGranted()
 
@@ -192,8 +192,8 @@ class Kind:
         Scope.EXPERIMENTS_READ,
         Scope.EXPERIMENTS_WRITE,
     )
-    surroundings: TaskEnvironment = _no_environment
-    keep_report: ReportHandler = _ignore_report
+    environment: TaskEnvironment = _no_environment
+    handle_report: ReportHandler = _ignore_report
     copies: CheckpointCopies = field(default_factory=CheckpointCopies)
     budget: BudgetRule = field(default_factory=BudgetRule)
     grouping: Grouping | None = None

@@ -120,7 +120,7 @@ class QuotaUsage:
         self.full |= over
         return blocked
 
-    def take(self, total: Amount) -> None:
+    def add(self, total: Amount) -> None:
         """Count one workload more."""
         self.running += 1
         self.cpu_millis += total.cpu_millis
@@ -137,12 +137,12 @@ class ProjectQueue:
     """One project's queue, as read so far."""
 
     project_id: str
-    ledger: QuotaUsage
+    usage: QuotaUsage
     team: QuotaUsage | None
     waiting: list[Candidate]
     at: int = 0
     skipped: int = 0
-    is_whole: bool = False
+    is_loaded: bool = False
     chunk: int = _CHUNK
     key: float = 0.0
 
@@ -150,33 +150,33 @@ class ProjectQueue:
         """Return the next candidate, reading on when there is need and depth left."""
         if self.skipped >= _DEPTH:
             return None
-        if self.at >= len(self.waiting) and not self.is_whole:
-            self._read_on()
+        if self.at >= len(self.waiting) and not self.is_loaded:
+            self._load_more()
         return self.waiting[self.at] if self.at < len(self.waiting) else None
 
-    def _read_on(self) -> None:
+    def _load_more(self) -> None:
         begin = len(self.waiting)
         rows = Workload.objects.queued().filter(project_id=self.project_id)
         workloads = rows.values_list(*_COLUMNS)[begin : begin + self.chunk]
         self.waiting += map(_candidate, workloads)
-        self.is_whole = len(self.waiting) - begin < self.chunk
+        self.is_loaded = len(self.waiting) - begin < self.chunk
         self.chunk = min(self.chunk * 2, _MAX_CHUNK)
 
-    def pass_by(self) -> None:
+    def skip_first(self) -> None:
         """Leave the first where it is and look behind it."""
         self.at += 1
         self.skipped += 1
 
-    def take(self, total: Amount) -> None:
+    def pop_first(self, total: Amount) -> None:
         """Take the first out, and count it."""
         self.at += 1
-        self.ledger.take(total)
+        self.usage.add(total)
         if self.team is not None:
-            self.team.take(total)
+            self.team.add(total)
 
     def blocks(self, total: Amount) -> bool:
         """Return True if a limit of the project or of its team blocks this."""
-        if self.ledger.blocks(total):
+        if self.usage.blocks(total):
             return True
         return self.team is not None and self.team.blocks(total)
 
@@ -190,30 +190,30 @@ class Queue:
     def __init__(self, at_s: float, *, batch: int) -> None:
         """Read the queue for a pass that begins now and places at most `batch` workloads."""
         self._at_s = at_s
-        self.lines = _lines(batch)
+        self.queues = _lines(batch)
         self._team_keys: dict[str, float] = {}
-        for line in self.lines:
-            self._weigh(line)
+        for line in self.queues:
+            self._update_key(line)
 
-    def turn(self) -> ProjectQueue | None:
+    def next_queue(self) -> ProjectQueue | None:
         """Return the queue whose head is next, or None if nothing is left."""
-        while self.lines:
-            line = min(self.lines, key=self._order)
+        while self.queues:
+            line = min(self.queues, key=self._sort_key)
             if line.first() is not None:
                 return line
-            self.lines.remove(line)
+            self.queues.remove(line)
         return None
 
-    def took(self, line: ProjectQueue) -> None:
+    def reprioritize(self, line: ProjectQueue) -> None:
         """Weigh a line anew after something was taken from it."""
-        self._weigh(line)
+        self._update_key(line)
 
-    def _weigh(self, line: ProjectQueue) -> None:
-        line.key = line.ledger.key(self._at_s)
+    def _update_key(self, line: ProjectQueue) -> None:
+        line.key = line.usage.key(self._at_s)
         if line.team is not None:
             self._team_keys[line.team.share.pk] = line.team.key(self._at_s)
 
-    def _order(self, line: ProjectQueue) -> tuple[float, float, str]:
+    def _sort_key(self, line: ProjectQueue) -> tuple[float, float, str]:
         account = line.key if line.team is None else self._team_keys[line.team.share.pk]
         return account, line.key, line.project_id
 
@@ -237,10 +237,10 @@ def _lines(batch: int) -> list[ProjectQueue]:
     return [
         ProjectQueue(
             project_id=project_id,
-            ledger=QuotaUsage.of(share, limits.get(project_id)),
+            usage=QuotaUsage.of(share, limits.get(project_id)),
             team=ledgers.get(front[0].team_id) if front[0].team_id else None,
             waiting=front,
-            is_whole=len(front) < ahead,
+            is_loaded=len(front) < ahead,
         )
         for project_id, share in shares.items()
         if (front := fronts.get(project_id))

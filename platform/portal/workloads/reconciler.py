@@ -115,7 +115,7 @@ def retry_admission(timestamp: datetime) -> None:
 def _request_admission(workload: Workload, timestamp: datetime) -> None:
     try:
         with transaction.atomic():
-            answer = admission().ask(request_of(workload))
+            answer = admission().decide(request_of(workload))
     except SlipwayError as error:
         move(
             workload,
@@ -131,7 +131,7 @@ def _request_admission(workload: Workload, timestamp: datetime) -> None:
         return
     if isinstance(answer, AdmissionDeferred):
         Workload.objects.filter(pk=workload.pk, state=WorkloadState.SUBMITTED).update(
-            hold=shorten(answer.why, 300)
+            hold=shorten(answer.reason, 300)
         )
     else:
         enqueue(workload)

@@ -52,7 +52,7 @@ class PassResult:
 class _Pass:
     """The decisions of one pass."""
 
-    room: Capacity
+    capacity: Capacity
     decisions: list[Decision] = field(default_factory=list)
     examined: int = 0
     does_not_fit: set[tuple[object, ...]] = field(default_factory=set)
@@ -78,7 +78,7 @@ def run_pass() -> PassResult:
 def _run_locked() -> PassResult:
     _lock_scheduler()
     queue = Queue(clock.now().timestamp(), batch=BATCH)
-    if not queue.lines:
+    if not queue.queues:
         return PassResult(placed=0, examined=0, more=False)
     run = _Pass(Capacity(read_sites()))
     _decide(run, queue)
@@ -92,29 +92,29 @@ def _lock_scheduler() -> None:
 
 
 def _decide(run: _Pass, queue: Queue) -> None:
-    while not run.is_full and run.room.has_free():
-        line = queue.turn()
+    while not run.is_full and run.capacity.has_free():
+        line = queue.next_queue()
         first = line.first() if line else None
         if line is None or first is None:
             return
         run.examined += 1
         if line.blocks(first.total) or not _try(run, first):
-            line.pass_by()
+            line.skip_first()
         else:
-            line.take(first.total)
-            queue.took(line)
+            line.pop_first(first.total)
+            queue.reprioritize(line)
 
 
 def _try(run: _Pass, candidate: Candidate) -> bool:
     """Place a candidate if it fits. For the first that does not, the head, reserve capacity."""
     need, tasks, lifetime = candidate.need, candidate.tasks, candidate.lifetime
     project = candidate.project_id
-    shape = (need, tasks, lifetime, run.room.domain_of(project))
+    shape = (need, tasks, lifetime, run.capacity.domain_of(project))
     if shape in run.does_not_fit or is_gang_without_network(need, tasks):
         return False
     timestamp = clock.now()
     place = partial(
-        run.room.place, need, tasks, project=project, timestamp=timestamp, lifetime=lifetime
+        run.capacity.place, need, tasks, project=project, timestamp=timestamp, lifetime=lifetime
     )
     places: list[NodeSlot] = []
     if avoided := _nodes_of_failed_start(candidate):
@@ -125,9 +125,9 @@ def _try(run: _Pass, candidate: Candidate) -> bool:
         return True
     run.does_not_fit.add(shape)
     if not run.has_head:
-        run.has_head = run.room.keep_for(need, tasks, _expected_ends(), project=project)
+        run.has_head = run.capacity.reserve_for(need, tasks, _expected_ends(), project=project)
     if run.has_head:
-        run.room.claim_for(need, tasks, project=project)
+        run.capacity.claim_for(need, tasks, project=project)
     return False
 
 
@@ -143,7 +143,7 @@ def _nodes_of_failed_start(candidate: Candidate) -> frozenset[str]:
 
 def read_sites() -> list[Site]:
     """Return the nodes that take new work, with what is free on each."""
-    nodes = list(Node.objects.open_for_work(clock.now()).order_by("name"))
+    nodes = list(Node.objects.accepting_work(clock.now()).order_by("name"))
     taken: dict[str, set[int]] = {}
     if any(node.gpus for node in nodes):
         holding = Lease.objects.open().filter(gpus__gt=0, node__in=nodes)

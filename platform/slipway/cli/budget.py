@@ -56,7 +56,7 @@ def show(session: Session, budget: BudgetOut) -> None:
                 "Notifications": [alert.message for alert in budget.alerts],
             }
         )
-        session.output.left_out(budget.alerts_left_out, "alert")
+        session.output.note_omitted(budget.alerts_left_out, "alert")
 
 
 @command(app, "list")

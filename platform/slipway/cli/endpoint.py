@@ -87,7 +87,7 @@ def _show(session: Session, endpoint: EndpointOut) -> None:
         "Page": session.client.endpoints.page(endpoint.name, project=endpoint.project),
     }
     session.output.facts(details)
-    session.output.left_out(
+    session.output.note_omitted(
         endpoint.incidents_left_out, "incident of the last hour", "incidents of the last hour"
     )
     others = [
@@ -95,7 +95,7 @@ def _show(session: Session, endpoint: EndpointOut) -> None:
         for revision in endpoint.revisions
         if not revision.weight and revision.state in _PAST
     ]
-    session.output.left_out(len(others) + endpoint.revisions_left_out, "earlier revision")
+    session.output.note_omitted(len(others) + endpoint.revisions_left_out, "earlier revision")
 
 
 def _progress(rollout: RolloutOut) -> str:
@@ -428,9 +428,9 @@ def logs(
     lines = LogLines(ranks=1, colours=shows_colours())
     offset = 0
     for data in content:
-        screen.lines(lines.of(LogPiece.of(attempt=1, rank=0, offset=offset, data=data)))
+        screen.lines(lines.complete_lines(LogPiece.of(attempt=1, rank=0, offset=offset, data=data)))
         offset += len(data)
-    screen.lines(lines.rest())
+    screen.lines(lines.flush())
 
 
 @command(app, "predict")

@@ -82,7 +82,7 @@ def show(
         session.output.line(
             f"{left} of {len(monitoring.features)} features are left out; see --json."
         )
-    session.output.left_out(monitoring.features_left_out, "feature")
+    session.output.note_omitted(monitoring.features_left_out, "feature")
     if monitoring.quality.labels_left_out:
         session.output.note(
             f"{monitoring.quality.labels_left_out:,} older labels of the time range are not "

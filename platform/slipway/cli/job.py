@@ -214,8 +214,8 @@ def logs(
     attempt = attempt or max(1, value.workload.attempt)
     for number in ranks:
         for piece in _pieces(session, job, slug, number, attempt):
-            screen.lines(lines.of(piece))
-    screen.lines(lines.rest())
+            screen.lines(lines.complete_lines(piece))
+    screen.lines(lines.flush())
 
 
 def _pieces(

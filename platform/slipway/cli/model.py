@@ -72,7 +72,7 @@ def _show_version(session: Session, version: VersionDetail) -> None:
         "Created": version.created_at,
     }
     session.output.facts(details)
-    session.output.left_out(version.evaluations_left_out, "figure")
+    session.output.note_omitted(version.evaluations_left_out, "figure")
 
 
 def _show_move(session: Session, move: MoveOut) -> None:

@@ -320,7 +320,7 @@ def _print_report(session: Session, file: Path, report: Any, *, passed: bool) ->
                 session.output.line(f"    {label:>5} | {line}")
             if len(lines) > _LINES_SHOWN:
                 session.output.line(f"    {label:>5} | … {len(lines) - _LINES_SHOWN} more lines")
-    session.output.left_out(report.findings_left_out, "finding")
+    session.output.note_omitted(report.findings_left_out, "finding")
 
 
 def run(

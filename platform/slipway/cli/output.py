@@ -76,7 +76,7 @@ class Output:
         if not self.as_json and not self.quiet:
             sys.stderr.write(visible(text, multiline=True) + "\n")
 
-    def left_out(self, count: int, noun: str, plural: str | None = None) -> None:
+    def note_omitted(self, count: int, noun: str, plural: str | None = None) -> None:
         """Print how many items the list above omits, if any."""
         if count:
             self.note(f"{count:,} more {noun if count == 1 else plural or f'{noun}s'} not shown.")

@@ -127,7 +127,7 @@ def _table(session: Session, value: SpendOut, by: Split) -> None:
                 for stored in value.stored
             ],
         )
-        session.output.left_out(value.stored_left_out, "store")
+        session.output.note_omitted(value.stored_left_out, "store")
         return
     rows: list[tuple[str, str]]
     if by is Split.DAY:

@@ -44,7 +44,7 @@ class Screen(Protocol):
     def lines(self, lines: Sequence[str]) -> None:
         """Show sanitized log lines."""
 
-    def say(self, text: str) -> None:
+    def message(self, text: str) -> None:
         """Show a message about the job."""
 
     def progress(self, progress: JobProgress) -> None:
@@ -71,7 +71,7 @@ class PipeScreen:
         sys.stdout.write("".join(f"{line}\n" for line in lines))
         sys.stdout.flush()
 
-    def say(self, text: str) -> None:
+    def message(self, text: str) -> None:
         """Write a message."""
         self._output.note(text)
 
@@ -122,7 +122,7 @@ class LiveScreen:
         if lines:
             self.console.print(_Raw("\n".join([*lines, ""])), soft_wrap=True, end="")
 
-    def say(self, text: str) -> None:
+    def message(self, text: str) -> None:
         """Write a dim message between the log lines."""
         self.console.print(Text(f"· {visible(text)}", style="dim"), soft_wrap=True)
 
@@ -200,19 +200,19 @@ def _show(session: Session, job: JobOut, rank: int | None, attempt: int | None) 
     ranks = 1 if rank is not None else job.workload.nodes * job.workload.procs
     lines = LogLines(ranks=ranks, colours=colours)
     with screen:
-        narrator = Narrator(screen.say)
+        narrator = Narrator(screen.message)
         news = session.client.jobs.follow(
-            job_id, project=project, rank=rank, attempt=attempt, trouble=narrator.tell_trouble
+            job_id, project=project, rank=rank, attempt=attempt, trouble=narrator.report_reconnect
         )
         for item in news:
             if isinstance(item, LogPiece):
-                screen.lines(lines.of(item))
+                screen.lines(lines.complete_lines(item))
             elif isinstance(item, JobProgress):
                 screen.progress(item)
-                narrator.tell(item)
+                narrator.report(item)
             else:
                 screen.sample(item)
-        screen.lines(lines.rest())
+        screen.lines(lines.flush())
 
 
 def _screen(session: Session, job: JobOut) -> tuple[Screen, bool]:

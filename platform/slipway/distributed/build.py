@@ -152,9 +152,9 @@ class _Builder:
         self._plan = self._tensor_plan()
 
     def build(self) -> Engine:
-        return self._whole() if self._layout.pipeline == 1 else self._pipeline()
+        return self._whole_model_engine() if self._layout.pipeline == 1 else self._pipeline()
 
-    def _whole(self) -> WholeModelEngine:
+    def _whole_model_engine(self) -> WholeModelEngine:
         recipe = self._recipe
         module, inner = self._wrapped(recipe.model)
         return WholeModelEngine(

@@ -70,7 +70,7 @@ class Checkpoints:
                 next_step="Give every_steps a number of at least 1, or leave it out.",
             )
 
-    def place(self) -> Path | None:
+    def resolve_folder(self) -> Path | None:
         """Return the folder, if one is known."""
         if folder := self.folder or os.environ.get(FOLDER_VARIABLE):
             return Path(folder)
@@ -118,7 +118,7 @@ class Checkpointer:
         self.wait()
         staged = BlockingAsyncStager().stage(dict(snapshot.tensors))
         self._thread = threading.Thread(
-            target=self._write_or_keep_failure,
+            target=self._write_in_thread,
             args=(staged, snapshot.plain, manifest),
             name="checkpoint",
             # A daemon, so that a rank that fails exits even if the others of its group wait.
@@ -159,7 +159,7 @@ class Checkpointer:
                 logger.warning("Passing over checkpoint %s: %s", folder.name, faults[0])
         return None
 
-    def _write_or_keep_failure(
+    def _write_in_thread(
         self, tensors: Mapping[str, torch.Tensor], plain: Mapping[str, Any], manifest: Manifest
     ) -> None:
         try:
@@ -227,7 +227,7 @@ class Checkpointer:
                 metrics[step] = read_manifest(folder).metric
             except CheckpointError:
                 continue  # retained: newest() reports it, and a person may inspect it
-        kept = self._keep.kept(metrics)
+        kept = self._keep.steps_to_keep(metrics)
         _remove(self._folder / folder_name(step) for step in metrics if step not in kept)
         _remove(self._folder.glob("draft-*"))
         size_bytes = sum(file.size_bytes for file in manifest.files.values())
@@ -240,19 +240,19 @@ class Checkpointer:
         try:
             yield faults
         except Exception as error:  # noqa: BLE001 - check() reports it to all ranks
-            faults.mine = error
+            faults.own_error = error
 
 
 class _Faults:
     def __init__(self, group: dist.ProcessGroup) -> None:
-        self.mine: Exception | None = None
+        self.own_error: Exception | None = None
         self._group = group
 
     def check(self) -> None:
-        text = None if self.mine is None else f"{type(self.mine).__name__}: {self.mine}"
+        text = None if self.own_error is None else f"{type(self.own_error).__name__}: {self.own_error}"
         items = gather_json(text, self._group)
-        if self.mine is not None:
-            raise self.mine
+        if self.own_error is not None:
+            raise self.own_error
         for rank, fault in enumerate(items):
             if fault is not None:
                 raise CheckpointError(

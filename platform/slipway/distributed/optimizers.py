@@ -51,14 +51,14 @@ class Optimizers:
         self._names: dict[torch.Tensor, str] = {parameter: name for name, parameter in self._named}
         self.optimizers: list[Optimizer] = []
         self._schedules: list[LRScheduler] = []
-        for parameters in _kinds(parameter for _, parameter in self._mine()):
+        for parameters in _kinds(parameter for _, parameter in self._owned()):
             optimizer = factory(parameters)
             _check_covers(optimizer, parameters)
             self.optimizers.append(optimizer)
             if schedule is not None:
                 self._schedules.append(schedule(optimizer))
 
-    def _mine(self) -> Named:
+    def _owned(self) -> Named:
         return self._named
 
     def trained(self) -> list[nn.Parameter]:
@@ -102,7 +102,7 @@ class Optimizers:
 
     def parameters(self) -> dict[str, nn.Parameter]:
         """Return the parameters that this rank's optimizers change, by name."""
-        return dict(self._mine())
+        return dict(self._owned())
 
     def load(
         self,
@@ -151,7 +151,7 @@ class OwnedOptimizers(Optimizers):
         self._owners = deal([_local(parameter).numel() for _, parameter in trained], group.size())
         super().__init__(named, factory, schedule, clip)
 
-    def _mine(self) -> Named:
+    def _owned(self) -> Named:
         return [
             pair
             for pair, owner in zip(self._named, self._owners, strict=True)

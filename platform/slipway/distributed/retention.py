@@ -26,7 +26,7 @@ class Retention:
                 next_step="Keep at least the last one: Retention(last=1).",
             )
 
-    def kept(self, metrics: Mapping[int, float | None]) -> set[int]:
+    def steps_to_keep(self, metrics: Mapping[int, float | None]) -> set[int]:
         """Return the steps to keep among those saved, given the metric of each."""
         kept = set(sorted(metrics)[-self.last :])
         if self.every is not None:

@@ -20,7 +20,7 @@ class StopRequest:
     """
 
     def __init__(self) -> None:
-        self._asked = threading.Event()
+        self._requested = threading.Event()
         self._before: _Handler | int | None = None
         self._installed = False
         if threading.current_thread() is threading.main_thread():
@@ -28,13 +28,13 @@ class StopRequest:
             self._installed = True
 
     @property
-    def asked(self) -> bool:
+    def requested(self) -> bool:
         """True if this process was asked to stop."""
-        return self._asked.is_set()
+        return self._requested.is_set()
 
-    def ask(self) -> None:
+    def request(self) -> None:
         """Ask this process to stop after the current step."""
-        self._asked.set()
+        self._requested.set()
 
     def close(self) -> None:
         """Restore the previous signal handler."""
@@ -44,6 +44,6 @@ class StopRequest:
                 signal.signal(signal.SIGTERM, self._before)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        self.ask()
+        self.request()
         if callable(self._before):
             self._before(number, frame)

@@ -10,7 +10,7 @@ from slipway.distributed.tensor_plan import TensorPlan
 
 def split_layers(module: nn.Module, plan: TensorPlan, mesh: DeviceMesh) -> None:
     """Divide the layers of `module` that the plan names over the tensor axis, in place."""
-    part = plan.within({name for name, _ in module.named_modules()})
+    part = plan.restricted_to({name for name, _ in module.named_modules()})
     tensor_mesh = axis(mesh, TENSOR)
     if part.styles:
         parallelize_module(module, tensor_mesh, dict(part.styles))

@@ -60,7 +60,7 @@ class TensorPlan:
     styles: dict[str, ParallelStyle] = field(default_factory=dict)
     heads: list[tuple[str, str]] = field(default_factory=list)
 
-    def within(self, names: set[str]) -> "TensorPlan":
+    def restricted_to(self, names: set[str]) -> "TensorPlan":
         """Return the part of the plan about the submodules `names`."""
         return TensorPlan(
             styles={name: style for name, style in self.styles.items() if name in names},

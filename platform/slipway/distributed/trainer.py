@@ -87,7 +87,7 @@ class Trainer:
         self._announcer = Announcer(self.rank)
         self._announcer.strategy(self.strategy, reason)
         self._every_steps = checkpoints.every_steps
-        folder = checkpoints.place()
+        folder = checkpoints.resolve_folder()
         self._checkpointer = (
             None
             if folder is None
@@ -166,7 +166,7 @@ class Trainer:
         if self._feed.total is not None:
             weight = size_of(batch[0]) * self.share.count / self._feed.total
         try:
-            outcome = self._engine.step(batch, weight, self._stop_request.asked)
+            outcome = self._engine.step(batch, weight, self._stop_request.requested)
         except RuntimeError as error:
             if (lost := _peer_lost(error, self._job.timeout_s)) is None:
                 raise

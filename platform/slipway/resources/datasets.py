@@ -150,7 +150,7 @@ class Datasets:
                 self._connection.upload(
                     PiecesKept, *_path(project, dataset), "pieces", content=bundle
                 )
-                bundle.let_go()
+                bundle.clear()
                 sent_bytes += bundle.content_bytes
                 if progress is not None:
                     progress(files, sent_bytes)
@@ -165,7 +165,7 @@ class Datasets:
             "commit",
             body=CommitIn(allow_bad_rows=allow_bad_rows, settings=settings),
         )
-        return self._outcome(self._checked(committed, project, timeout_s), project)
+        return self._outcome(self._wait_until_checked(committed, project, timeout_s), project)
 
     def _missing(
         self, project: str, dataset: str, draft: str, files: Sequence[DataFileIn]
@@ -174,7 +174,7 @@ class Datasets:
         body = FilesIn(files=[*files])
         return self._connection.fetch(MissingPieces, "POST", *segments, body=body).missing
 
-    def _checked(
+    def _wait_until_checked(
         self, version: DatasetVersionOut, project: str, timeout_s: float
     ) -> DatasetVersionOut:
         """Wait until a version has been checked."""

@@ -66,7 +66,7 @@ class NotebookFiles:
         """Return one notebook, by its path or its id."""
         if not notebook.endswith(".ipynb"):
             return self._connection.fetch(NotebookFileOut, "GET", *_path(project, notebook))
-        return self._at(notebook, project=project, deleted=False)
+        return self._find_by_path(notebook, project=project, deleted=False)
 
     def delete(self, notebook: str, *, project: str) -> None:
         """Delete a notebook with its versions. `undelete` undoes it for three days.
@@ -78,11 +78,11 @@ class NotebookFiles:
     def undelete(self, notebook: str, *, project: str) -> NotebookFileOut:
         """Undo a deletion, by the path of the notebook or its id."""
         if notebook.endswith(".ipynb"):
-            notebook = self._at(notebook, project=project, deleted=True).id
+            notebook = self._find_by_path(notebook, project=project, deleted=True).id
         segments = (*_path(project, notebook), "undelete")
         return self._connection.fetch(NotebookFileOut, "POST", *segments)
 
-    def _at(self, path: str, *, project: str, deleted: bool) -> NotebookFileOut:
+    def _find_by_path(self, path: str, *, project: str, deleted: bool) -> NotebookFileOut:
         for file in self.list(project=project, search=path[-100:], deleted=deleted):
             if file.path == path:
                 return file

@@ -126,7 +126,7 @@ class WholeNumbers(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _take_whole_numbers(cls, data: Any) -> Any:
+    def _accept_whole_numbers(cls, data: Any) -> Any:
         if not isinstance(data, dict):
             return data
         names = _integer_fields(cls)

@@ -184,7 +184,7 @@ class Receiver:
         self._write(FILE_NAME, manifest)
         for name in sorted(contents.files):
             yield from self._file(name, contents.files[name])
-        yield from self._known(_END)
+        yield from self._expect(_END)
         self._is_whole = True
         yield 1
         raise BadCheckpoint("something follows its end")
@@ -195,11 +195,11 @@ class Receiver:
         if first != header(FILE_NAME, size):
             raise BadCheckpoint("it does not begin with its manifest")
         manifest = yield from _exactly(size)
-        yield from self._known(padding(size))
+        yield from self._expect(padding(size))
         return manifest
 
     def _file(self, name: str, details: FileFacts) -> Generator[int, bytes, None]:
-        yield from self._known(header(name, details.size_bytes))
+        yield from self._expect(header(name, details.size_bytes))
         digest = hashlib.sha256()
         left = details.size_bytes
         self._write(name, b"")
@@ -210,9 +210,9 @@ class Receiver:
             self._write(name, piece)
         if digest.hexdigest() != details.sha256:
             raise BadCheckpoint(f"{name} is not what its manifest says")
-        yield from self._known(padding(details.size_bytes))
+        yield from self._expect(padding(details.size_bytes))
 
-    def _known(self, expected: bytes) -> Generator[int, bytes, None]:
+    def _expect(self, expected: bytes) -> Generator[int, bytes, None]:
         if expected and (yield from _exactly(len(expected))) != expected:
             raise BadCheckpoint("it is not packed as checkpoints are")
 

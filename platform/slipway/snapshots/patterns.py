@@ -14,7 +14,7 @@ class Pattern:
 
     expression: re.Pattern[str]
     base: str
-    keeps: bool = False
+    is_negated: bool = False
     folders_only: bool = False
     anywhere: bool = False
 
@@ -41,7 +41,7 @@ def is_ignored(patterns: Sequence[Pattern], path: str, *, is_folder: bool) -> bo
     """Return whether the last pattern that matches `path` itself excludes it."""
     for pattern in reversed(patterns):
         if pattern.matches(path, is_folder=is_folder):
-            return not pattern.keeps
+            return not pattern.is_negated
     return False
 
 

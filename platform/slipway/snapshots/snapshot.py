@@ -74,13 +74,13 @@ class Snapshot:
         if path in self.paths:
             return path
         raise InvalidInput(
-            f"There is no script {visible(str(name))} {self._reason(name, path)}.",
+            f"There is no script {visible(str(name))} {self._missing_script_reason(name, path)}.",
             code="no_such_script",
             field="script",
             next_step="Name a file by its path from the folder of your code.",
         )
 
-    def _reason(self, name: str | Path, path: str | None) -> str:
+    def _missing_script_reason(self, name: str | Path, path: str | None) -> str:
         if path is None:
             return f"in the folder {visible(str(self.folder))}, which is what travels"
         if any(item.path == path for item in self.left_out):

@@ -88,7 +88,7 @@ class Column:
         else:
             array, bad = convert_exactly(values, self.type)
             if not self.is_settled:
-                array, bad = self._widened(values, array, bad)
+                array, bad = self._widen(values, array, bad)
         for row in bad:
             on_bad(
                 row,
@@ -129,7 +129,7 @@ class Column:
         is_missing = pc.is_in(texts, value_set=self._words_in_text)
         return pc.if_else(is_missing, pa.scalar(None, pa.string()), texts)
 
-    def _widened(self, values: Any, array: Any, bad: list[int]) -> tuple[Any, list[int]]:
+    def _widen(self, values: Any, array: Any, bad: list[int]) -> tuple[Any, list[int]]:
         """Widen a type of whole numbers where that loses nothing."""
         if not pa.types.is_integer(self.type):
             return array, bad

@@ -133,7 +133,7 @@ class CsvFile:
     def batches(self) -> Iterator[TextBatch]:
         """Yield the rows."""
         if self.skips_spaces:
-            yield from self._parsed(self._rest)
+            yield from self._parse_remaining(self._rest)
             return
         pending = self._rest
         while True:
@@ -141,7 +141,7 @@ class CsvFile:
             pending = pending + chunk if chunk else pending
             cut = self._plain_until(pending, is_end=not chunk)
             if cut is None:
-                yield from self._parsed(pending)
+                yield from self._parse_remaining(pending)
                 return
             block, pending = pending[:cut], pending[cut:]
             if block:
@@ -225,7 +225,7 @@ class CsvFile:
             return None
         return [column.combine_chunks() for column in table.combine_chunks().columns]
 
-    def _parsed(self, begin: bytes) -> Iterator[TextBatch]:
+    def _parse_remaining(self, begin: bytes) -> Iterator[TextBatch]:
         """Yield all remaining rows, by the parser of the standard library."""
         joined = io.BufferedReader(_ChainedFile(begin, self._chunks), CHUNK_BYTES)
         text = io.TextIOWrapper(joined, encoding="utf-8", errors="surrogateescape", newline="")

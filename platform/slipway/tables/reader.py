@@ -129,9 +129,9 @@ class TableReader:
     ) -> None:
         """Count and report a bad row."""
         self.bad_rows += 1
-        self._tell(path, message, line, column)
+        self._report(path, message, line, column)
 
-    def _tell(self, path: str, message: str, line: int | None, column: str | None) -> None:
+    def _report(self, path: str, message: str, line: int | None, column: str | None) -> None:
         self._on_problem(
             TableProblem(
                 path=path,
@@ -153,7 +153,7 @@ class TableReader:
         self.encoding = self.encoding or file.encoding
         self.separator = self.separator or file.separator
         self._notes += [note for note in file.notes if note not in self._notes]
-        self._begin(file.names, path)
+        self._create_columns(file.names, path)
         places = [file.names.index(name) for name in self._columns]
         for batch in file.batches():
             yield self._batch(path, batch.line_of, self._csv_arrays(batch, places))
@@ -204,7 +204,7 @@ class TableReader:
         yield from self._arrow(OrcFile(source), path)
 
     def _arrow(self, file: ParquetFile | OrcFile, path: str) -> Iterator[Any]:
-        self._begin(file.schema.names, path)
+        self._create_columns(file.schema.names, path)
         for name, column in self._columns.items():
             self._widen(column, file.schema.field(name).type, path)
         for first, batch in file.batches():
@@ -230,7 +230,7 @@ class TableReader:
             ),
         )
         self._notes += [note for note in file.notes if note not in self._notes]
-        self._begin(file.names, path)
+        self._create_columns(file.names, path)
         for batch in file.batches():
             yield self._batch(path, batch.lines.__getitem__, self._excel_arrays(batch, file.names))
         if not self._yielded:
@@ -260,7 +260,7 @@ class TableReader:
             column.type = wider
             self.is_stale = self.is_stale or self._yielded
 
-    def _begin(self, names: list[str], path: str) -> None:
+    def _create_columns(self, names: list[str], path: str) -> None:
         """Create the columns, or raise Unreadable if there are too many or they changed."""
         if len(names) > MAX_COLUMNS:
             raise _too_many(len(names))
@@ -339,9 +339,9 @@ class TableReader:
             self.bad_rows += 1
             for name, message in bad[row]:
                 if line_of is None:
-                    self._tell(path, f"Row {first_row + row}: {message}", None, name)
+                    self._report(path, f"Row {first_row + row}: {message}", None, name)
                 else:
-                    self._tell(path, message, line_of(row), name)
+                    self._report(path, message, line_of(row), name)
         arrays += self._partition_arrays(len(arrays[0]) if arrays else rows or 0)
         batch = pa.RecordBatch.from_arrays(arrays, schema=self.arrow_schema)
         self._line_of, self._places = line_of, None

@@ -19,40 +19,40 @@ def _expire() -> None:
 
 def test_the_first_to_ask_leads_and_keeps_the_office_by_renewing() -> None:
     one, two = LeaderLock("beat", "one"), LeaderLock("beat", "two")
-    assert one.hold()
-    assert not two.hold()
-    assert one.hold()
+    assert one.acquire_or_renew()
+    assert not two.acquire_or_renew()
+    assert one.acquire_or_renew()
     assert Leadership.objects.get().epoch == 1
 
 
 def test_a_leader_that_stops_renewing_is_followed_by_another() -> None:
     one, two = LeaderLock("beat", "one"), LeaderLock("beat", "two")
-    one.hold()
+    one.acquire_or_renew()
     _expire()
-    assert two.hold()
-    assert not one.hold()
+    assert two.acquire_or_renew()
+    assert not one.acquire_or_renew()
     assert Leadership.objects.get().epoch == 2
 
 
 def test_a_leader_that_overslept_and_was_not_followed_leads_again() -> None:
     one = LeaderLock("beat", "one")
-    one.hold()
+    one.acquire_or_renew()
     _expire()
-    assert one.hold()
+    assert one.acquire_or_renew()
     assert Leadership.objects.get().epoch == 2
 
 
 def test_who_resigns_is_followed_at_once_and_a_stranger_cannot_resign_for_it() -> None:
     one, two = LeaderLock("beat", "one"), LeaderLock("beat", "two")
-    one.hold()
+    one.acquire_or_renew()
     two.resign()
-    assert not two.hold()
+    assert not two.acquire_or_renew()
     one.resign()
-    assert two.hold()
+    assert two.acquire_or_renew()
 
 
 def test_the_lease_is_as_long_as_it_says() -> None:
-    LeaderLock("beat", "one", lease_s=60).hold()
+    LeaderLock("beat", "one", lease_s=60).acquire_or_renew()
     row = Leadership.objects.annotate(now=Now()).get()
     assert timedelta(seconds=59) < row.expires_at - row.now <= timedelta(seconds=60)
 

@@ -19,7 +19,7 @@ NOBODY = "No control worker has run for 3 minutes, so no work is scheduled, star
 
 def stop_scheduling(for_s: int) -> None:
     """Let the last control worker have ended a while ago."""
-    LeaderLock("beat", "control").hold()
+    LeaderLock("beat", "control").acquire_or_renew()
     Leadership.objects.update(expires_at=Now() - timedelta(seconds=for_s))
 
 

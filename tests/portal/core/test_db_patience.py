@@ -57,14 +57,14 @@ def test_a_stall_that_ends_is_given_back() -> None:
 def test_later_requests_of_an_outage_wait_for_a_moment_only() -> None:
     with pytest.raises(DatabaseUnavailable):
         Patience().spend(STALL_S, progress=False)
-    assert Patience().left_s < STALL_S / 2
+    assert Patience().remaining_s < STALL_S / 2
     record_response()
-    assert Patience().left_s == STALL_S
+    assert Patience().remaining_s == STALL_S
 
 
 def test_waiting_for_a_thread_counts_and_leaves_one_try() -> None:
-    assert Patience(queued_s=STALL_S / 2).left_s == pytest.approx(STALL_S / 2)
-    assert 0 < Patience(queued_s=60).left_s < STALL_S / 2
+    assert Patience(queued_s=STALL_S / 2).remaining_s == pytest.approx(STALL_S / 2)
+    assert 0 < Patience(queued_s=60).remaining_s < STALL_S / 2
 
 
 def test_patience_ends_with_its_request() -> None:

@@ -62,7 +62,7 @@ class Judge:
         self.says = ""
         self.asked: list[Evidence] = []
 
-    def trouble_with(self, evidence: Evidence) -> str:
+    def rollback_reason(self, evidence: Evidence) -> str:
         """Say it."""
         self.asked.append(evidence)
         return self.says
@@ -225,7 +225,7 @@ class Lab:
         for _ in range(4):
             self.start_replicas()
             for replica in Replica.objects.alive():
-                if replica.is_coming:
+                if replica.is_pending:
                     self.report(replica, "ready", address="127.0.0.1:9000")
             for workload in Workload.objects.filter(state="stopping"):
                 finish(workload, "user")

@@ -290,7 +290,7 @@ def test_what_analyses_steps_back_behind_what_predicts(traffic: Traffic) -> None
     own = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
 
     def ask(chosen: Flat) -> dict[str, int]:
-        chosen._ask("SELECT count(*) FROM range(3000000) WHERE sqrt(range) > 5", [])
+        chosen._query("SELECT count(*) FROM range(3000000) WHERE sqrt(range) > 5", [])
         there = {thread.name for thread in Path("/proc/self/task").iterdir()} - before
         return {thread: os.getpriority(os.PRIO_PROCESS, int(thread)) for thread in there}
 
@@ -301,7 +301,7 @@ def test_what_analyses_steps_back_behind_what_predicts(traffic: Traffic) -> None
     assert set(priorities.values()) == {max(10, own)}
     assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == own
     with analyst() as process:
-        process.ask("own_ids", paths=[], requested=[])
+        process.request("own_ids", paths=[], requested=[])
         pid = analysing_process(os.getpid())
         assert os.getpriority(os.PRIO_PROCESS, pid) == 19
         processors = os.sched_getaffinity(0)

@@ -163,7 +163,7 @@ def test_the_judge_takes_back_a_revision_whose_outputs_differ(traffic: Traffic) 
         previous_id=None,
         since=DriftWindow.objects.latest("ends_at").ends_at - timedelta(hours=1),
     )
-    assert judge().trouble_with(evidence) == ""
+    assert judge().rollback_reason(evidence) == ""
     for ago in _AGO[1:3]:
         inputs = traffic.random.normal(size=(1_000, 5)).tolist()
         requests = [
@@ -172,4 +172,4 @@ def test_the_judge_takes_back_a_revision_whose_outputs_differ(traffic: Traffic) 
         ]
         traffic.capture(requests, [{"predictions": [[0.9, 0.1]]}] * 1_000, ago=ago)
         traffic.look()
-    assert "Its outputs differ" in judge().trouble_with(evidence)
+    assert "Its outputs differ" in judge().rollback_reason(evidence)

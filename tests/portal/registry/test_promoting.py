@@ -119,9 +119,9 @@ def test_what_mlflow_was_not_told_is_told_by_whoever_looks_next_and_by_a_sweep(
     assert promote(crashing, 1, stage="Staging")[0] == 201
     # The second looked, and told of the first.
     assert RegisteredModelAlias.objects.get().version == 1
-    assert Move.objects.untold().count() == 1
+    assert Move.objects.unsynced().count() == 1
     sync_mlflow()
-    assert not Move.objects.untold().exists()
+    assert not Move.objects.unsynced().exists()
     assert ModelVersion.objects.get(version=1).current_stage == "Staging"
     assert promote(crashing, 2, alias="champion")[0] == 201
     assert RegisteredModelAlias.objects.get().version == 1
@@ -134,7 +134,7 @@ def test_what_mlflow_was_not_told_is_told_by_whoever_looks_next_and_by_a_sweep(
     ModelVersion.objects.filter(version=2).update(current_stage="Deleted_Internal")
     sync_mlflow()
     assert not RegisteredModelAlias.objects.exists()
-    assert not Move.objects.untold().exists()
+    assert not Move.objects.unsynced().exists()
     assert ModelVersion.objects.get(version=2).current_stage == "Deleted_Internal"
 
 

@@ -59,7 +59,7 @@ def test_a_start_that_waits_while_its_budget_is_removed_needs_no_room_in_it(
 ) -> None:
     tier = make_tier("small", nano_usd_per_hour=10**6)
     request = request_of(make_workload(people.vision, people.alice, tier, clock.now()))
-    other = Other(lambda: BudgetAdmission().ask(request))
+    other = Other(lambda: BudgetAdmission().decide(request))
     with transaction.atomic():
         remove_budget(budget=Budget.objects.get(pk=budget.pk), by=people.alice)
         other.start()

@@ -112,7 +112,7 @@ def test_a_machine_of_any_size_fits_two_small_tasks_and_one_large_one(
     tiers = {tier.slug: tier.amount for tier in Tier.objects.all()}
     assert node.capacity.count_of(tiers["cpu-small"]) >= 2
     assert node.capacity.count_of(tiers["cpu-large"]) == 1
-    assert all(node.capacity.holds(amount) for amount in tiers.values())
+    assert all(node.capacity.covers(amount) for amount in tiers.values())
     assert len({(amount.cpu_millis, amount.memory_bytes) for amount in tiers.values()}) == len(
         tiers
     )

@@ -184,7 +184,7 @@ def test_memory_that_ran_out_is_told_with_numbers_and_a_next_step(people: Person
 
 
 class _HoldEverything:
-    def ask(self, request: AdmissionRequest) -> AdmissionGranted | AdmissionDeferred:
+    def decide(self, request: AdmissionRequest) -> AdmissionGranted | AdmissionDeferred:
         return AdmissionDeferred(f"the budget is used up; {request.tasks} tasks cost more.")
 
 
@@ -200,7 +200,7 @@ def test_what_the_admission_holds_back_says_why(people: Personas) -> None:
 
 
 class _Open:
-    def ask(self, request: AdmissionRequest) -> AdmissionGranted | AdmissionDeferred:
+    def decide(self, request: AdmissionRequest) -> AdmissionGranted | AdmissionDeferred:
         return AdmissionGranted()
 
 

@@ -441,7 +441,7 @@ class _Gate:
         self.is_open = False
         self.refuses = False
 
-    def ask(self, request: AdmissionRequest) -> AdmissionGranted | AdmissionDeferred:
+    def decide(self, request: AdmissionRequest) -> AdmissionGranted | AdmissionDeferred:
         if self.refuses:
             raise Conflict("The budget is gone.", next_step="Raise it.")
         return AdmissionGranted() if self.is_open else AdmissionDeferred("the budget is used up")

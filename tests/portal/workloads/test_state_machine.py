@@ -364,7 +364,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         for node in Node.objects.all():
             taken = (node.used_cpu_millis, node.used_memory_bytes, node.used_gpus)
             assert taken == sums.get(node.pk, (0, 0, 0))
-            assert node.capacity.holds(node.capacity.minus(node.free))
+            assert node.capacity.covers(node.capacity.minus(node.free))
             assert node.used_cpu_millis <= node.cpu_millis
             assert node.used_gpus <= node.gpus
 

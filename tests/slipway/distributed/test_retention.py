@@ -22,7 +22,7 @@ _saved = st.dictionaries(
 def test_the_rule_keeps_what_it_promises_and_nothing_else(
     saved: dict[int, float | None], last: int, every: int | None, best: str | None
 ) -> None:
-    kept = Retention(last=last, every=every, best=best).kept(saved)  # type: ignore[arg-type]
+    kept = Retention(last=last, every=every, best=best).steps_to_keep(saved)  # type: ignore[arg-type]
     newest = set(sorted(saved)[-last:])
     assert newest <= kept <= saved.keys()
     regular = {step for step in saved if every and step % every == 0}

@@ -184,8 +184,8 @@ def test_a_wish_to_stop_reaches_every_worker(serve: Callable[..., Server]) -> No
     zero = {"w": torch.zeros(3, dtype=torch.float64)}
     one.push(zero, clock=1, weight=1.0, loss=0.0, stop=True)
     _push(two, 1, 1.0)
-    assert one.wants_stop
-    assert two.wants_stop
+    assert one.stop_requested
+    assert two.stop_requested
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,9 @@ async def _turns_until_asleep(poll: BusyPoll) -> int:
 def _kept_awake() -> BusyPoll:
     """Answer somebody who asked at once; it has to be in a loop."""
     poll = BusyPoll(lambda: True)
-    poll.answered()
-    poll.asked(poll.answered_at + LIMIT_S / 2)
-    poll.answered()
+    poll.requests_finished()
+    poll.request_started(poll.answered_at + LIMIT_S / 2)
+    poll.requests_finished()
     return poll
 
 
@@ -35,8 +35,8 @@ def test_who_asked_at_once_may_do_so_again_and_finds_the_loop_awake() -> None:
 def test_nobody_is_waited_for_who_has_not_come_soon_before() -> None:
     async def ask() -> None:
         poll = BusyPoll(lambda: True)
-        poll.asked(time.monotonic())
-        poll.answered()
+        poll.request_started(time.monotonic())
+        poll.requests_finished()
         assert not poll.is_awake
 
     asyncio.run(ask())
@@ -45,9 +45,9 @@ def test_nobody_is_waited_for_who_has_not_come_soon_before() -> None:
 def test_it_stays_awake_only_while_nobody_else_needs_the_processor() -> None:
     async def ask() -> None:
         poll = BusyPoll(lambda: False)
-        poll.answered()
-        poll.asked(poll.answered_at)
-        poll.answered()
+        poll.requests_finished()
+        poll.request_started(poll.answered_at)
+        poll.requests_finished()
         assert not poll.is_awake
 
     asyncio.run(ask())
@@ -58,12 +58,12 @@ def test_it_sleeps_between_predictions_while_the_shipper_works() -> None:
         poll = _kept_awake()
         poll.is_shipping = True
         assert await _turns_until_asleep(poll) <= 1
-        poll.asked(poll.answered_at)
-        poll.answered()
+        poll.request_started(poll.answered_at)
+        poll.requests_finished()
         assert not poll.is_awake
         poll.is_shipping = False
-        poll.asked(poll.answered_at)
-        poll.answered()
+        poll.request_started(poll.answered_at)
+        poll.requests_finished()
         assert poll.is_awake
 
     asyncio.run(ask())
@@ -73,7 +73,7 @@ def test_the_next_request_ends_it() -> None:
     async def ask() -> None:
         poll = _kept_awake()
         assert poll.is_awake
-        poll.asked(poll.answered_at)
+        poll.request_started(poll.answered_at)
         assert await _turns_until_asleep(poll) <= 2
 
     asyncio.run(ask())
@@ -83,8 +83,8 @@ def test_who_takes_longer_lets_the_loop_sleep() -> None:
     async def ask() -> None:
         poll = _kept_awake()
         await _turns_until_asleep(poll)
-        poll.asked(poll.answered_at + LIMIT_S * 1.01)
-        poll.answered()
+        poll.request_started(poll.answered_at + LIMIT_S * 1.01)
+        poll.requests_finished()
         assert not poll.is_awake
 
     asyncio.run(ask())

@@ -84,7 +84,7 @@ def _takes_the_same(data: bytes) -> None:
         return
     reader = FrameReader(LARGE_FRAME_BYTES)
     (received,) = reader.feed(data)
-    assert not reader.is_midway
+    assert not reader.is_mid_frame
     if request is not None:
         assert unpack_requests(received) == [request]
     if answer is not None:
@@ -160,7 +160,7 @@ def _read(segment: bytes, piece: int) -> list[list[Row]]:
     found: list[list[Row]] = [[], []]
     for part in [part for parts in pieces for part in parts]:
         names = [name.encode() for name in part.names.to_pylist()]
-        rows = zip(names, part.asked.to_pylist(), part.said.to_pylist(), strict=True)
+        rows = zip(names, part.requests.to_pylist(), part.responses.to_pylist(), strict=True)
         found[int(part.context["endpoint"])] += rows
     return [sorted(rows) for rows in found]
 

@@ -61,7 +61,7 @@ def _kept_by_the_calm_thread(folder: Path, root: Path) -> tuple[ShipperThreads, 
     slow = Slow(folder)
     crew = ShipperThreads(folder, root, slow)
     _segment(folder / "1.seg")
-    crew.begin()
+    crew.start_due()
     assert slow.has_asked.wait(60)
     return crew, slow
 
@@ -172,7 +172,7 @@ def test_what_was_given_up_half_way_leaves_nothing_behind(tmp_path: Path) -> Non
         """Where another thread takes over after the first rows were turned into columns."""
 
         def rules_of(self, endpoint_id: str) -> None:
-            assert attempt.give_up()
+            assert attempt.abandon()
 
     attempt = Attempt(".calm")
     segment, root = _segment(tmp_path / "1.seg"), tmp_path / "predictions"
@@ -187,7 +187,7 @@ def test_what_was_given_up_half_way_leaves_nothing_behind(tmp_path: Path) -> Non
 def test_what_has_ended_cannot_be_given_up(tmp_path: Path) -> None:
     attempt = Attempt(".calm")
     assert ship(_segment(tmp_path / "1.seg"), tmp_path / "predictions", None, attempt) == 3
-    assert not attempt.give_up()
+    assert not attempt.abandon()
 
 
 def test_what_a_killed_thread_left_behind_goes_with_the_next_try(tmp_path: Path) -> None:
@@ -205,11 +205,11 @@ def test_a_segment_the_calm_thread_does_not_get_done_is_shipped_by_the_other(
 ) -> None:
     root, segment = tmp_path / "predictions", tmp_path / "1.seg"
     crew, slow = _kept_by_the_calm_thread(tmp_path, root)
-    crew.begin()
+    crew.start_due()
     assert not _files(root), "it is not late yet"
     an_hour_ago = time.time() - 3600
     os.utime(segment, (an_hour_ago, an_hour_ago))
-    crew.begin()
+    crew.start_due()
     eventually(lambda: crew.wait(0.1) and not segment.exists(), what="it is shipped")
     (path,) = _shipped(root)
     assert pq.read_table(path)["prediction_id"].to_pylist() == ["prd_0", "prd_1", "prd_2"]
@@ -217,7 +217,7 @@ def test_a_segment_the_calm_thread_does_not_get_done_is_shipped_by_the_other(
     _segment(tmp_path / "2.seg")
 
     def both() -> bool:
-        crew.begin()
+        crew.start_due()
         crew.wait(0.1)
         return len(_shipped(root)) == 2
 

@@ -15,18 +15,18 @@ def at_rest() -> Watch:
 
 def test_a_save_is_work_unless_the_page_saves_because_it_heard_of_a_stop() -> None:
     watch = at_rest()
-    watch.look()
+    watch.poll()
     watch.note_save()
-    assert watch.look().why == "a file was just saved"
-    assert not watch.look().moved
+    assert watch.poll().why == "a file was just saved"
+    assert not watch.poll().moved
     watch.expect_saves()
     watch.note_save()
-    assert not watch.look().moved
+    assert not watch.poll().moved
 
 
 def test_a_wish_to_keep_the_server_counts_once() -> None:
     watch = at_rest()
-    watch.look()
-    watch.keep()
-    assert watch.look().why == "kept running on request"
-    assert not watch.look().moved
+    watch.poll()
+    watch.keep_alive()
+    assert watch.poll().why == "kept running on request"
+    assert not watch.poll().moved

@@ -39,7 +39,7 @@ def fill(path: Path, size: int = MIB) -> Path:
 
 def measure(folder: Path, *pids: int) -> Measurement:
     meter = DiskMeter(own=(str(folder),))
-    for _ in meter.own_steps(pids):
+    for _ in meter.measure_own(pids):
         pass
     return meter.result
 
@@ -92,7 +92,7 @@ def test_a_folder_that_vanishes_is_no_failure(folder: Path) -> None:
     for number in range(200):
         (folder / str(number)).mkdir()
     meter = DiskMeter(own=(str(folder),))
-    steps = meter.own_steps()
+    steps = meter.measure_own()
     next(steps)
     for number in range(200):
         (folder / str(number)).rmdir()
@@ -121,7 +121,7 @@ def test_of_shared_folders_what_changed_counts_up_to_what_was_written(folder: Pa
     while fill(folder / "shared" / "new", 2 * MIB).stat().st_ctime <= since_s:
         pass
     meter = DiskMeter((str(folder / "own"),), (str(folder / "shared"),), since_s)
-    for _ in (*meter.own_steps(), *meter.shared_steps()):
+    for _ in (*meter.measure_own(), *meter.shared_steps()):
         pass
     own = meter.result.own_bytes
     assert 2 * MIB <= meter.result.shared_bytes < 3 * MIB

@@ -34,7 +34,7 @@ def test_after_the_end_nothing_is_added(tmp_path: Path) -> None:
     assert not journal.append("ended", reason="signal")
     assert not journal.append("progress", step=9)
     assert events(journal) == ["ended"]
-    assert journal.ended()
+    assert journal.has_ended()
 
 
 @given(cut=st.integers(min_value=0, max_value=200))
@@ -57,7 +57,7 @@ def test_nothing_is_read_from_no_file(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "none")
     assert journal.read(0) == []
     assert journal.last() is None
-    assert not journal.ended()
+    assert not journal.has_ended()
 
 
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "journal.jsonl").symlink_to(tmp_path / "secret")
     journal = Journal(tmp_path / "journal.jsonl")
     assert journal.read(0) == []
-    assert not journal.ended()
+    assert not journal.has_ended()
     with pytest.raises(OSError, match="symbolic links"):
         journal.append("ended")
 

@@ -8,8 +8,8 @@ _MIB = 1024**2
 def whole(log: GrowingLog) -> str:
     """Return the log as the portal is sent it, piece by piece."""
     pieces = []
-    while not log.is_told:
-        pieces.append(log.rest())
+    while not log.is_sent:
+        pieces.append(log.next_piece())
         log.sent(log.offset + len(pieces[-1].encode()))
     return "".join(pieces)
 

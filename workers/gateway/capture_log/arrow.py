@@ -64,14 +64,14 @@ class Part:
     at_ns: np.ndarray[Any, Any]
     keys: pa.Array
     took_us: np.ndarray[Any, Any]
-    asked: pa.Array
-    said: pa.Array
+    requests: pa.Array
+    responses: pa.Array
     heads: np.ndarray[Any, Any] | None = None
     contracts: np.ndarray[Any, Any] | None = None
     flags: np.ndarray[Any, Any] | None = None
     status: np.ndarray[Any, Any] | None = None
 
-    def where(self, mask: np.ndarray[Any, Any]) -> "Part":
+    def select(self, mask: np.ndarray[Any, Any]) -> "Part":
         """Return the predictions that the mask selects."""
         chosen = pa.array(mask)
         values = {}
@@ -101,7 +101,7 @@ def by_hour(part: Part) -> Iterator[tuple[str, Part]]:
     is_one = hours.min() == hours.max()
     for hour in (hours[:1] if is_one else np.unique(hours)).tolist():
         name = f"{datetime.fromtimestamp(hour * 3600, UTC):%Y-%m-%dT%H}"
-        yield name, part if is_one else part.where(hours == hour)
+        yield name, part if is_one else part.select(hours == hour)
 
 
 def table_of(part: Part, hide: RedactBody | None = None) -> pa.Table:
@@ -161,7 +161,7 @@ def text_of(fixed: np.ndarray[Any, Any]) -> pa.Array:
 
 def _side(part: Part, number: int, hide: RedactBody | None) -> tuple[pa.Array, pa.Array]:
     """Return the texts and the bytes behind them of all inputs (0), or of all outputs (1)."""
-    bodies = part.said if number else part.asked
+    bodies = part.responses if number else part.requests
     heads = None if part.heads is None else part.heads[:, number]
     if hide is None and (heads is None or not heads.any()):
         return _readable(bodies), pa.nulls(len(bodies), pa.binary())

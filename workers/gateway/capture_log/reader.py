@@ -136,8 +136,8 @@ def _part(piece: bytes, context: dict[str, Any], blocks: _Blocks) -> Part:
         at_ns=records["at_ns"],
         keys=text_of(records["key"]).dictionary_encode(),
         took_us=records["took_us"],
-        asked=requested,
-        said=value,
+        requests=requested,
+        responses=value,
         heads=records["heads"],
         contracts=records["contract"],
         flags=records["flags"],
@@ -167,8 +167,8 @@ def _plain_part(piece: bytes, context: dict[str, Any], blocks: _Blocks) -> Part:
         at_ns=np.repeat(np.array(moments, np.uint64), blocks.counts),
         keys=_keys(keys, blocks.counts),
         took_us=took_us,
-        asked=_bodies(requested, asked_bytes),
-        said=_bodies(items, said_bytes),
+        requests=_bodies(requested, asked_bytes),
+        responses=_bodies(items, said_bytes),
     )
 
 

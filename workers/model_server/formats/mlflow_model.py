@@ -93,7 +93,7 @@ class MlflowCodec:
         """Return the parsed request. Raises BadInput."""
         if self._tensors is not None:
             batch = self._tensors.read(request_frame)
-            batch.inputs = self._named(batch.inputs)
+            batch.inputs = self._unwrap_single(batch.inputs)
             batch.params = self._checked_params(batch.params)
             return batch
         infer = None
@@ -122,7 +122,7 @@ class MlflowCodec:
             return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         return np.concatenate(parts)
 
-    def _named(self, arrays: dict[str, Any]) -> Any:
+    def _unwrap_single(self, arrays: dict[str, Any]) -> Any:
         return next(iter(arrays.values())) if len(self._signature.inputs) == 1 else arrays
 
     def _checked_params(self, params: dict[str, Any]) -> dict[str, Any]:

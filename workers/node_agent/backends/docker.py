@@ -99,12 +99,12 @@ class DockerBackend:
         try:
             if not await self._exists(handle):
                 # Only before the first start: afterwards user code may have changed the folders.
-                await asyncio.to_thread(self._give_folders, order)
+                await asyncio.to_thread(self._chown_folders, order)
                 network = await self._network(order.workload_id)
                 await self._create(handle, order, network)
             if (await self._container(handle))["State"]["Status"] == "created":
                 launch = self._launch(order).to_json().encode()
-                await self._engine.start_with_input(self._named(handle), launch)
+                await self._engine.start_with_input(self._container_name(handle), launch)
         except EngineError as error:
             raise StartError(f"The container could not be started: {error}.") from error
         return handle
@@ -118,10 +118,10 @@ class DockerBackend:
             raise
         return True
 
-    def _named(self, handle: str) -> str:
+    def _container_name(self, handle: str) -> str:
         return f"slipway-{self._settings.name}-{handle}"
 
-    def _give_folders(self, order: LaunchSpec) -> None:
+    def _chown_folders(self, order: LaunchSpec) -> None:
         """Make the task's folders writable for the user inside."""
         if os.getuid() == 0:
             user = self._user(order.project)
@@ -149,7 +149,7 @@ class DockerBackend:
     async def _create(self, handle: str, order: LaunchSpec, network: str) -> None:
         description = self._description(handle, order, network)
         try:
-            await self._engine.post("/containers/create", description, name=self._named(handle))
+            await self._engine.post("/containers/create", description, name=self._container_name(handle))
         except EngineError as error:
             if error.status != _CONFLICT:  # a concurrent call for the same handle was faster
                 raise
@@ -260,7 +260,7 @@ class DockerBackend:
         except EngineError as error:
             return self._without_container(error, folder)
         # Check the container before the journal, so that an end written in between is not missed.
-        if Journal(StateFolder(folder.state).journal).ended():
+        if Journal(StateFolder(folder.state).journal).has_ended():
             return Observation(Phase.ENDED)
         if state["Status"] == "created":
             return Observation(Phase.LOST, "It never started.", never_started=True)
@@ -277,7 +277,7 @@ class DockerBackend:
 
     def _without_container(self, error: EngineError, folder: TaskFolder) -> Observation:
         state = StateFolder(folder.state)
-        if Journal(state.journal).ended():
+        if Journal(state.journal).has_ended():
             return Observation(Phase.ENDED)
         if error.status != _NOT_FOUND:
             # The engine is temporarily unavailable, but its containers may be alive.
@@ -291,13 +291,13 @@ class DockerBackend:
         """Write the stop request to the task's folder and wake the shim."""
         state = StateFolder(self._folder(handle).state)
         with suppress(OSError):
-            state.ask_to_stop(request)
+            state.request_stop(request)
             if not os.getuid():
                 # The owner of the folder in the container must be able to read the file.
                 owner = state.path.stat()
                 os.chown(state.stop, owner.st_uid, owner.st_gid, follow_symlinks=False)
         with suppress(EngineError):
-            await self._engine.post(f"/containers/{self._named(handle)}/kill", signal="SIGTERM")
+            await self._engine.post(f"/containers/{self._container_name(handle)}/kill", signal="SIGTERM")
 
     async def remove(self, handle: str) -> None:
         """Kill and delete the container, and its network when it was the last one in it."""
@@ -306,7 +306,7 @@ class DockerBackend:
             container = await self._container(handle)
             networks = list(container["NetworkSettings"]["Networks"])
         with suppress(EngineError):
-            await self._engine.delete(f"/containers/{self._named(handle)}", force="1", v="1")
+            await self._engine.delete(f"/containers/{self._container_name(handle)}", force="1", v="1")
         for network in networks:
             if network.startswith("slipway-"):
                 with suppress(EngineError):  # still in use by another task of the workload
@@ -317,7 +317,7 @@ class DockerBackend:
         return read_chunk(StateFolder(self._folder(handle).state).logs(rank), offset, limit)
 
     async def _container(self, handle: str) -> dict[str, Any]:
-        engine: dict[str, Any] = await self._engine.get(f"/containers/{self._named(handle)}/json")
+        engine: dict[str, Any] = await self._engine.get(f"/containers/{self._container_name(handle)}/json")
         return engine
 
     def _folder(self, handle: str) -> TaskFolder:

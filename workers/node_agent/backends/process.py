@@ -216,7 +216,7 @@ class ProcessBackend:
             cache_dir=str(order.cache) if order.cache else "",
             personal_dir=str(order.personal) if order.personal else "",
             shared_dir=str(self._folders.shared),
-            bell_path=str(self._folders.bell),
+            bell_path=str(self._folders.notification_socket),
             contact_path=str(contact),
             address=order.address,
             memory_bytes=spec.resources.memory_bytes,
@@ -290,7 +290,7 @@ class ProcessBackend:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + within_s
         journal = Journal(state.journal)
-        while state.shim() is None and not journal.ended():
+        while state.shim() is None and not journal.has_ended():
             if loop.time() > deadline:
                 line = _last_line(state.shim_log)
                 raise StartError(
@@ -309,7 +309,7 @@ class ProcessBackend:
         # Check the process before the journal, so that an end written in between is not missed.
         mark = state.shim()
         alive = mark is not None and mark.is_alive()
-        if Journal(state.journal).ended():
+        if Journal(state.journal).has_ended():
             return Observation(Phase.ENDED)
         if alive:
             return Observation(Phase.RUNNING)
@@ -333,7 +333,7 @@ class ProcessBackend:
         if mark is None or not mark.is_alive():
             return
         with suppress(OSError):
-            state.ask_to_stop(request)
+            state.request_stop(request)
         _signal_exactly(mark, signal.SIGTERM)
 
     async def remove(self, handle: str) -> None:
@@ -379,9 +379,9 @@ class ProcessBackend:
         """The steps of builds that run now."""
         return self._environments.builds()
 
-    def tend(self) -> None:
+    def maintain(self) -> None:
         """Once a second: keep warm what should be, collect what ended, also what came to us."""
-        self.warm.tend()
+        self.warm.maintain()
         self._collect()
         self._strays.collect()
 

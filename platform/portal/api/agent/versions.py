@@ -54,7 +54,7 @@ class VersionWatch:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="versions", daemon=True)
                 self._thread.start()
-        listener.rung()
+        listener.wake_waiters()
         try:
             await waiter.changed.wait()
         finally:
@@ -67,7 +67,7 @@ class VersionWatch:
     def _run(self) -> None:
         idle_since = time.monotonic()
         while True:
-            known = listener.rings()
+            known = listener.notification_count()
             with self._lock:
                 hashes = list(self._waiting)
                 if hashes:

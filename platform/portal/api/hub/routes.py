@@ -45,7 +45,7 @@ def list_servers(
     response.headers["ETag"] = f'"{version}"'
     if request.headers.get("If-None-Match") == f'"{version}"':
         return Status(304, None)
-    alive = Server.objects.alive().with_all().order_by("pk")
+    alive = Server.objects.alive().with_related().order_by("pk")
     return Status(200, HubServers(version=version, servers=[hub_view(server) for server in alive]))
 
 
@@ -82,4 +82,4 @@ def report_lab(request: HttpRequest, server: str, payload: LabReport) -> LabOrde
 
 
 def _shown(server: Server) -> HubServer:
-    return hub_view(Server.objects.with_all().get(pk=server.pk))
+    return hub_view(Server.objects.with_related().get(pk=server.pk))

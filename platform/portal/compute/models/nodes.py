@@ -23,7 +23,7 @@ class NodeQuerySet(models.QuerySet["Node"]):
         """Nodes that belong to the installation, online or not."""
         return self.exclude(state=NodeState.REMOVED)
 
-    def open_for_work(self, timestamp: datetime) -> "NodeQuerySet":
+    def accepting_work(self, timestamp: datetime) -> "NodeQuerySet":
         """Return ready nodes with a recent heartbeat, which accept new work."""
         return self.filter(state=NodeState.READY, last_seen_at__gt=timestamp - QUIET)
 
@@ -186,7 +186,7 @@ class Node(Row):
         """Return how many GPUs of a model it has (of any, for an empty one)."""
         return sum(not model or gpu_model == model for gpu_model in self.gpu_models)
 
-    def most_for(self, need: Need) -> Amount:
+    def max_amount_for(self, need: Need) -> Amount:
         """Return the most it could ever allocate to tasks of this kind."""
         return Amount(self.cpu_millis, self.memory_bytes, self.gpus_of(need.gpu_model))
 

@@ -77,21 +77,21 @@ class Writer:
         self._list.close()
         size = self._noted.tell()
         self._noted.seek(0)
-        digest = self._put(MEMBERS, self._noted, size)
+        digest = self._add_member(MEMBERS, self._noted, size)
         self._noted.close()
         manifest |= {"format": FORMAT, "members": self.count, "members_sha256": digest}
         text = json.dumps(manifest, indent=1, sort_keys=True).encode()
-        self._put(MANIFEST, io.BytesIO(text), len(text))
+        self._add_member(MANIFEST, io.BytesIO(text), len(text))
 
     def _add(self, name: str, file: IO[bytes], size: int) -> None:
-        digest = self._put(name, file, size)
+        digest = self._add_member(name, file, size)
         self.count += 1
         self.size_bytes += size
         self._progress.add(size)
         noted = {"name": name, "size": size, "sha256": digest}
         self._list.write(json.dumps(noted, separators=(",", ":")).encode() + b"\n")
 
-    def _put(self, name: str, file: IO[bytes], size: int) -> str:
+    def _add_member(self, name: str, file: IO[bytes], size: int) -> str:
         entry = tarfile.TarInfo(name)
         entry.size, entry.mode = size, 0o600
         counted = _Hashed(file, size)

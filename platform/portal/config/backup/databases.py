@@ -176,7 +176,7 @@ class PostgresTables:
         }
         return _in_order(table_copies_by_name)
 
-    def _of(self, table: TableCopy) -> sql.Identifier:
+    def _identifier(self, table: TableCopy) -> sql.Identifier:
         return sql.Identifier(self._schema, table.name)
 
     def read(self, table: TableCopy) -> Iterator[Row]:
@@ -189,19 +189,19 @@ class PostgresTables:
         )
         with self._connection.cursor(name=f"backup_{table.name}"[:60]) as cursor:
             cursor.itersize = _BATCH
-            cursor.execute(sql.SQL("SELECT {} FROM {}").format(names, self._of(table)))
+            cursor.execute(sql.SQL("SELECT {} FROM {}").format(names, self._identifier(table)))
             for row in cursor:
                 yield [plain(value, is_json=flag) for value, flag in zip(row, flags, strict=True)]
 
     def empty(self, tables: Sequence[TableCopy]) -> None:
         """Remove all rows."""
         for table in reversed(tables):
-            self._connection.execute(sql.SQL("DELETE FROM {}").format(self._of(table)))
+            self._connection.execute(sql.SQL("DELETE FROM {}").format(self._identifier(table)))
 
     def write(self, table: TableCopy, columns: Sequence[str], rows: Iterable[Row]) -> None:
         """Insert rows of a backup. PostgreSQL parses each value by the type of its column."""
         names = sql.SQL(", ").join(map(sql.Identifier, columns))
-        statement = sql.SQL("COPY {} ({}) FROM STDIN").format(self._of(table), names)
+        statement = sql.SQL("COPY {} ({}) FROM STDIN").format(self._identifier(table), names)
         with self._connection.cursor() as cursor, cursor.copy(statement) as copy:
             for row in rows:
                 copy.write_row(list(map(_for_postgres, row)))
@@ -220,7 +220,7 @@ class PostgresTables:
             if row and row[0]:
                 self._connection.execute(
                     sql.SQL("SELECT setval(%s, COALESCE(MAX({}), 0) + 1, false) FROM {}").format(
-                        sql.Identifier(column), self._of(table)
+                        sql.Identifier(column), self._identifier(table)
                     ),
                     [row[0]],
                 )

@@ -94,7 +94,7 @@ class Console:
     def _to_terminal(self, name: str, text: str) -> None:
         if self._terminal is None:
             return
-        if not self._takes_more():
+        if not self._is_writable():
             self._unshown += 1
             return
         if self._unshown:
@@ -109,7 +109,7 @@ class Console:
         except (OSError, ValueError):
             self._terminal = None  # its reader is gone, the file continues
 
-    def _takes_more(self) -> bool:
+    def _is_writable(self) -> bool:
         """Return True if the terminal accepts a line now: a paused one must not block."""
         if self._descriptor is None:
             return True

@@ -101,17 +101,17 @@ class _Guard:
         )
         os.close(reading)
         for name, program in self._programs.items():
-            self._tell(f"!{name} {program}\n")
+            self._send(f"!{name} {program}\n")
         for group in self._groups:
-            self._tell(f"+{group}\n")
+            self._send(f"+{group}\n")
 
-    def _tell(self, line: str) -> None:
+    def _send(self, line: str) -> None:
         with contextlib.suppress(BrokenPipeError):  # it died; `revive` repeats the list
             os.write(self._pipe, line.encode())
 
     def announce(self, group: int) -> None:
         """Announce a group from the child between fork and exec, so that no group is unknown."""
-        self._tell(f"+{group}\n")
+        self._send(f"+{group}\n")
 
     def add(self, group: int) -> None:
         """Remember a group, for the next guard if this one is killed."""
@@ -120,12 +120,12 @@ class _Guard:
     def forget(self, group: int) -> None:
         """Remove a group that is gone."""
         self._groups.discard(group)
-        self._tell(f"-{group}\n")
+        self._send(f"-{group}\n")
 
-    def left_well(self, name: str) -> None:
+    def record_clean_exit(self, name: str) -> None:
         """Record that a process has ended for good and left nothing to clean up."""
         self._programs.pop(name, None)
-        self._tell(f"~{name}\n")
+        self._send(f"~{name}\n")
 
     def revive(self) -> bool:
         """Start another guard if this one has died. Return True if it did."""
@@ -165,7 +165,7 @@ class _ProcessRunner:
             code = await self._live_once()
             if self._stopping:
                 if code == 0:
-                    self._guard.left_well(self.spec.name)
+                    self._guard.record_clean_exit(self.spec.name)
                 return
             if self._ready_since is None:
                 for text in self._lines:
@@ -303,7 +303,7 @@ class Supervisor:
         self._cwd = cwd
         self._keep_open = keep_open
         self._keepers: list[_ProcessRunner] = []
-        self._stop_asked = asyncio.Event()
+        self._stop_requested = asyncio.Event()
 
     async def run(self, on_ready: Callable[[], None]) -> None:
         """Start everything, call `on_ready` once all are ready, return after a stop signal.
@@ -322,13 +322,13 @@ class Supervisor:
         try:
             await self._serve(on_ready)
         finally:
-            self._stop_asked.set()
+            self._stop_requested.set()
             await self._stop_all()
             loop.remove_signal_handler(signal.SIGCHLD)
             self._guard.dismiss()
 
     async def _serve(self, on_ready: Callable[[], None]) -> None:
-        stop = asyncio.create_task(self._stop_asked.wait())
+        stop = asyncio.create_task(self._stop_requested.wait())
         ready = asyncio.create_task(self._wait_until_ready())
         lives = [keeper.task for keeper in self._keepers]
         try:
@@ -380,17 +380,17 @@ class Supervisor:
     def _on_child(self) -> None:
         for keeper in self._keepers:
             keeper.notice_end()
-        if not self._stop_asked.is_set() and self._guard.revive():
+        if not self._stop_requested.is_set() and self._guard.revive():
             self._console.line(NAME, "the guard process died; another one replaced it")
 
     def _on_stop_signal(self, number: signal.Signals) -> None:
-        if self._stop_asked.is_set():
+        if self._stop_requested.is_set():
             self._console.line(NAME, "interrupted twice: killing all processes")
             for keeper in self._keepers:
                 keeper.kill()
             return
         self._console.line(NAME, f"stopping ({number.name}); again to stop at once")
-        self._stop_asked.set()
+        self._stop_requested.set()
 
     async def _stop_all(self) -> None:
         for group in (

@@ -92,7 +92,7 @@ def accept_pieces(*, project: Project, by: User, chunks: Iterable[bytes]) -> tup
     frames = _Frames(chunks)
     stored = receive_bytes(chunks=frames.contents(), limit_bytes=BUNDLE_BYTES)
     try:
-        kept = _fill(project, by, frames.found, stored)
+        kept = _fill(project, by, frames.arrived, stored)
     except BaseException:
         discard_bytes(stored)
         raise
@@ -285,24 +285,24 @@ class _Frames:
         self._chunks = iter(chunks)
         self._rest = b""
         self._read_bytes = 0
-        self.found: list[_ArrivedPiece] = []
+        self.arrived: list[_ArrivedPiece] = []
 
     def contents(self) -> Iterator[bytes]:
         """Yield the bytes of the pieces, one after the other."""
         at = 0
-        while header := self._take(_HEADER_BYTES, may_end=True):
+        while header := self._read(_HEADER_BYTES, may_end=True):
             sha256 = header[:_DIGEST_BYTES].hex()
             length = int.from_bytes(header[_DIGEST_BYTES:])
-            if not 0 < length <= PIECE_BYTES or len(self.found) >= _MOST_IN_A_BUNDLE:
+            if not 0 < length <= PIECE_BYTES or len(self.arrived) >= _MOST_IN_A_BUNDLE:
                 raise self._broken("A piece is longer than 16 MiB, or there are too many.")
-            content = self._take(length)
+            content = self._read(length)
             if hashlib.sha256(content).hexdigest() != sha256:
                 raise self._broken(f"The bytes of a piece do not match its digest {sha256}.")
-            self.found.append(_ArrivedPiece(sha256, length, at))
+            self.arrived.append(_ArrivedPiece(sha256, length, at))
             at += length
             yield content
 
-    def _take(self, size: int, *, may_end: bool = False) -> bytes:
+    def _read(self, size: int, *, may_end: bool = False) -> bytes:
         parts, missing = [], size
         while missing:
             if not self._rest:

@@ -75,7 +75,7 @@ def read_by(*, workload: Workload | None = None, run_id: str = "") -> QuerySet[V
 
 def with_models(rows: Sequence[DatasetUse], project_id: str) -> list[Use]:
     """Add the models that came of each reader."""
-    made = models().made_of(
+    made = models().derived_from(
         project_id=project_id,
         run_ids=sorted({row.run_id for row in rows if row.run_id}),
         workload_ids=sorted({row.workload_id for row in rows if row.workload_id}),

@@ -112,14 +112,14 @@ class ColumnProfile:
     def __init__(self, name: str, kind: Any, *, room: ProfileLimits) -> None:
         self.name = name
         self.type = kind
-        self._room = room.numbers
+        self._sample_limit = room.numbers
         self.count = self.missing = 0
         self._distinct = _Distinct(room.values)
         self._finite = self._infinite = 0
         self._mean = self._squares = 0.0
         self._min, self._max = math.inf, -math.inf
-        self._kept: list[Any] = []
-        self._kept_count = 0
+        self._sampled: list[Any] = []
+        self._sampled_count = 0
         self._stride = 1
         self._seen = 0
         self._exact: tuple[Any, Any] | None = None
@@ -163,19 +163,19 @@ class ColumnProfile:
         self._squares += variance * count + away * away * self._finite * count / both
         self._mean += away * count / both
         self._finite = both
-        self._keep(finite)
+        self._sample(finite)
 
-    def _keep(self, numbers: Any) -> None:
+    def _sample(self, numbers: Any) -> None:
         """Sample every n-th number. The stride doubles each time the buffer is full."""
         first = -self._seen % self._stride
         self._seen += len(numbers)
         some = numbers.take(pa.array(range(first, len(numbers), self._stride), pa.int64()))
-        self._kept.append(some)
-        self._kept_count += len(some)
-        while self._kept_count > self._room:
-            whole = pa.concat_arrays(self._kept)
-            self._kept = [whole.take(pa.array(range(0, len(whole), 2), pa.int64()))]
-            self._kept_count = len(self._kept[0])
+        self._sampled.append(some)
+        self._sampled_count += len(some)
+        while self._sampled_count > self._sample_limit:
+            whole = pa.concat_arrays(self._sampled)
+            self._sampled = [whole.take(pa.array(range(0, len(whole), 2), pa.int64()))]
+            self._sampled_count = len(self._sampled[0])
             self._stride *= 2
 
     def _add_times(self, values: Any) -> None:
@@ -219,7 +219,7 @@ class ColumnProfile:
     def _numbers(self) -> NumberStatistics | None:
         if not self._finite:
             return None
-        kept = pa.concat_arrays(self._kept)
+        kept = pa.concat_arrays(self._sampled)
         quantiles = pc.quantile(kept, q=list(QUANTILES)).to_pylist()
         return NumberStatistics(
             min=self._min,

@@ -74,6 +74,6 @@ class Replica(Row):
         return ReplicaState(self.state)
 
     @property
-    def is_coming(self) -> bool:
+    def is_pending(self) -> bool:
         """True if the replica has yet to become ready."""
         return self.status in COMING

@@ -46,7 +46,7 @@ class EndpointStatus:
         """Number of predictions that were to be captured."""
         return self.captured + self.uncaptured
 
-    def wanted(self, revision: Revision) -> int:
+    def desired_replicas(self, revision: Revision) -> int:
         """Return the desired number of replicas of a revision."""
         return desired_replicas(self.endpoint, revision)
 
@@ -104,7 +104,7 @@ def replica_page(endpoint: Endpoint, *, cursor: str | None, limit: int) -> Page[
 
 def pending_reason(replica: Replica, explainer: Explainer) -> str:
     """Return what a replica waits for before it is ready, or "" if it does not wait."""
-    if not replica.is_coming or replica.workload is None:
+    if not replica.is_pending or replica.workload is None:
         return ""
     if replica.status == ReplicaState.LOADING:
         return "Loading the model. It serves traffic once its golden predictions match."

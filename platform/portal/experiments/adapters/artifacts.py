@@ -81,7 +81,7 @@ class FsspecArtifacts:
                 return CleanupResult()
         return cleared
 
-    def weigh(self, place: str) -> int:
+    def folder_size(self, place: str) -> int:
         """Return the bytes of all files below a folder, 0 if there is none."""
         with _in_order():
             return sum(int(entry["size"] or 0) for entry in self._files(place))

@@ -12,7 +12,7 @@ def measure(*, project_id: str) -> int:
 
     Raises Unavailable, and remembers what it did before, when the store is out of order.
     """
-    size_bytes = artifact_store().weigh(f"workspaces/{project_id}")
+    size_bytes = artifact_store().folder_size(f"workspaces/{project_id}")
     StoredArtifacts.objects.update_or_create(
         project_id=project_id,
         defaults={"size_bytes": size_bytes, "measured_at": clock.now()},

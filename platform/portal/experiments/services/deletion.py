@@ -36,28 +36,28 @@ class DeletionResult:
 
 def delete_runs(*, project: Project, run_ids: Sequence[str]) -> list[str]:
     """Move runs to the trash. Returns those that were in use. `restore_runs` undoes it."""
-    result = run_trash().put(project.pk, run_ids, at_ms=_ms(clock.now()))
+    result = run_trash().add(project.pk, run_ids, at_ms=_ms(clock.now()))
     _record_and_notify(project, "run.delete", result)
     return result
 
 
 def restore_runs(*, project: Project, run_ids: Sequence[str]) -> list[str]:
     """Restore runs from the trash. Those whose experiment is in the trash stay there."""
-    result = run_trash().take_back(project.pk, run_ids)
+    result = run_trash().restore(project.pk, run_ids)
     _record_and_notify(project, "run.restore", result)
     return result
 
 
 def delete_experiment(*, project: Project, experiment_id: int) -> None:
     """Move an experiment to the trash with its runs. Raises NotFound."""
-    if not run_trash().put_experiment(project.pk, experiment_id, at_ms=_ms(clock.now())):
+    if not run_trash().add_experiment(project.pk, experiment_id, at_ms=_ms(clock.now())):
         raise NotFound
     _record_and_notify(project, "experiment.delete", [str(experiment_id)])
 
 
 def restore_experiment(*, project: Project, experiment_id: int) -> None:
     """Restore an experiment with the runs deleted with it. Raises NotFound."""
-    if not run_trash().take_back_experiment(project.pk, experiment_id, at_ms=_ms(clock.now())):
+    if not run_trash().restore_experiment(project.pk, experiment_id, at_ms=_ms(clock.now())):
         raise NotFound
     _record_and_notify(project, "experiment.restore", [str(experiment_id)])
 

@@ -54,13 +54,13 @@ class Flat:
             if missing:
                 # All files were written before these columns existed.
                 self.columns |= missing
-                self._from = self._widened(self._paths)
+                self._from = self._with_all_columns(self._paths)
 
     def _columns_of(self, paths: Sequence[str]) -> dict[str, str]:
-        rows = self._ask(f"DESCRIBE SELECT * FROM {_FILES}", [paths])  # noqa: S608
+        rows = self._query(f"DESCRIBE SELECT * FROM {_FILES}", [paths])  # noqa: S608
         return {row["column_name"]: row["column_type"] for row in rows}
 
-    def _widened(self, paths: Sequence[str]) -> str:
+    def _with_all_columns(self, paths: Sequence[str]) -> str:
         """Return these files as a table that has every column of all files."""
         there = self._columns_of(paths)
         more = "".join(
@@ -70,7 +70,7 @@ class Flat:
         )
         return f"(SELECT *{more} FROM {_FILES})"  # noqa: S608
 
-    def _ask(self, sql: str, values: list[Any]) -> list[Row]:
+    def _query(self, sql: str, values: list[Any]) -> list[Row]:
         duckdb = import_module("duckdb")
         try:
             cursor = self._connection.execute(sql, values)
@@ -81,12 +81,12 @@ class Flat:
         except duckdb.OutOfMemoryException as error:
             raise QueryTooLarge(shorten(str(error), 200)) from error
 
-    def _ask_some(self, sql: str, paths: Sequence[str], values: list[Any]) -> list[Row]:
+    def _query_some(self, sql: str, paths: Sequence[str], values: list[Any]) -> list[Row]:
         """Query some of the files, which may all lack a column that others have."""
         try:
-            return self._ask(sql, [paths, *values])
+            return self._query(sql, [paths, *values])
         except import_module("duckdb").BinderException:
-            return self._ask(sql.replace(self._from, self._widened(paths)), [paths, *values])
+            return self._query(sql.replace(self._from, self._with_all_columns(paths)), [paths, *values])
 
     def find(
         self, where: "ParquetConditions", *, limit: int, columns: Sequence[str] | None = None
@@ -101,7 +101,7 @@ class Flat:
         names = [column for column in columns or self.columns if column in self.columns]
         for paths in self._growing():
             if len(names) <= COLUMNS_AT_ONCE:
-                rows += self._newest(names, where, paths, limit - len(rows))
+                rows += self._find_newest(names, where, paths, limit - len(rows))
             else:
                 rows += self._newest_wide(names, where, paths, limit - len(rows))
             if len(rows) >= limit:
@@ -111,14 +111,14 @@ class Flat:
                 row["at"] = datetime.fromtimestamp(row["at"] / 1_000_000, tz=UTC)
         return rows
 
-    def _newest(
+    def _find_newest(
         self, names: Sequence[str], where: "ParquetConditions", paths: Sequence[str], limit: int
     ) -> list[Row]:
         sql = (
             f"SELECT {_select_list(names)} FROM {self._from} WHERE {where.text} "  # noqa: S608
             'ORDER BY epoch_us("at") DESC, prediction_id DESC, "row" LIMIT ?'
         )
-        return self._ask_some(sql, paths, [*where.values, limit])
+        return self._query_some(sql, paths, [*where.values, limit])
 
     def _newest_wide(
         self, names: Sequence[str], where: "ParquetConditions", paths: Sequence[str], limit: int
@@ -127,7 +127,7 @@ class Flat:
 
         With thousands of columns the buffers alone exceed the memory limit.
         """
-        keys = self._newest(["prediction_id", "row"], where, paths, limit)
+        keys = self._find_newest(["prediction_id", "row"], where, paths, limit)
         places = {(key["prediction_id"], key["row"]): at for at, key in enumerate(keys)}
         rows: list[Row] = [{} for _ in keys]
         for path in paths if keys else ():
@@ -139,7 +139,7 @@ class Flat:
                     ["prediction_id", "row", *chosen[start : start + COLUMNS_AT_ONCE]]
                 )
                 sql = f"SELECT {_select_list(list(some))} FROM {_FILES} WHERE {held.text}"  # noqa: S608
-                read = self._ask(sql, [[path], *held.values])
+                read = self._query(sql, [[path], *held.values])
                 if not read:
                     break  # the file contains none of them
                 for row in read:
@@ -165,7 +165,7 @@ class Flat:
         self.total = 0
         if self._paths and not where.is_impossible(self.columns):
             sql = f"SELECT count(*) AS n FROM {self._from} WHERE {where.text}"  # noqa: S608
-            self.total = int(self._ask(sql, [self._paths, *where.values])[0]["n"])
+            self.total = int(self._query(sql, [self._paths, *where.values])[0]["n"])
         return self.total
 
     def sample(self, where: "ParquetConditions", *, most: int, columns: Sequence[str]) -> int:
@@ -180,16 +180,16 @@ class Flat:
         self._share = cut / 65_536
         names = dict.fromkeys(["prediction_id", "at", "latency_us", *columns])
         shown = ", ".join(quoted(name) for name in names if name in self.columns)
-        self._ask(
+        self._query(
             f"CREATE OR REPLACE TEMP TABLE chosen AS SELECT {shown} FROM {self._from} "  # noqa: S608
             f"WHERE {where.text} AND draw < ?",
             [self._paths, *where.values, cut],
         )
-        return int(self._ask("SELECT count(*) AS n FROM chosen", [])[0]["n"])
+        return int(self._query("SELECT count(*) AS n FROM chosen", [])[0]["n"])
 
     def by_hour(self) -> list[Row]:
         """Return the number of predictions and the latencies of each hour in the sample."""
-        rows = self._ask(
+        rows = self._query(
             'SELECT epoch_us("at") // 3600000000 AS hour, count(DISTINCT prediction_id) AS n, '
             "quantile_cont(latency_us, 0.5) AS half, quantile_cont(latency_us, 0.95) AS slow "
             "FROM chosen GROUP BY 1 ORDER BY 1",
@@ -210,7 +210,7 @@ class Flat:
         if not self._paths or where.is_impossible(self.columns):
             return []
         number = "count(DISTINCT prediction_id) FILTER"
-        rows = self._ask(
+        rows = self._query(
             f'SELECT epoch_us("at") // 3600000000 AS hour, {number} ({FAILED} >= 500) AS failed, '  # noqa: S608
             f"{number} ({FAILED} < 500) AS refused FROM {self._from} WHERE {where.text} GROUP BY 1",
             [self._paths, *where.values],
@@ -227,14 +227,14 @@ class Flat:
             values += [edge, at]
         sql = f"SELECT {place} ELSE ? END AS place, count(*) AS n FROM chosen GROUP BY 1"  # noqa: S608
         counts = [0] * (len(edges) + 3)
-        for row in self._ask(sql, [*values, len(edges)]):
+        for row in self._query(sql, [*values, len(edges)]):
             counts[row["place"]] = row["n"]
         return counts
 
     def names(self, name: str) -> dict[str | None, int]:
         """Count the sampled values of a column."""
         column = quoted(name)
-        rows = self._ask(
+        rows = self._query(
             f"SELECT CAST({column} AS VARCHAR) AS name, count(*) AS n FROM chosen "  # noqa: S608
             "GROUP BY 1 ORDER BY 2 DESC LIMIT 2000",
             [],
@@ -294,7 +294,7 @@ class ParquetConditions:
         self.values.append(list(values))
         return self
 
-    def not_among(self, name: str, values: Sequence[str]) -> "ParquetConditions":
+    def not_in(self, name: str, values: Sequence[str]) -> "ParquetConditions":
         """Add that a column has none of some values."""
         if values:
             self._parts.append(f'"{name}" NOT IN (SELECT unnest(?::VARCHAR[]))')
@@ -310,13 +310,13 @@ class ParquetConditions:
         self.values.append([f"{prediction_id}/{row}" for prediction_id, row in rows])
         return self
 
-    def moment(self, operator: str, at: datetime) -> "ParquetConditions":
+    def time(self, operator: str, at: datetime) -> "ParquetConditions":
         """Add a condition on the time when the prediction was answered."""
         self._parts.append(f'epoch_us("at") {_OPERATORS[operator]} ?')
         self.values.append(_micros(at))
         return self
 
-    def before(self, at: datetime, prediction_id: str, row: int) -> "ParquetConditions":
+    def after_row(self, at: datetime, prediction_id: str, row: int) -> "ParquetConditions":
         """Add that rows come after this one in the order of `find`."""
         self._parts.append(
             '(epoch_us("at") < ? OR (epoch_us("at") = ? AND '

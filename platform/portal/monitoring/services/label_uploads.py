@@ -50,7 +50,7 @@ def _read(name: str, chunks: Iterable[bytes]) -> Rows:
             for chunk in chunks:
                 file.write(chunk)
         try:
-            answer = process.ask("read_labels", path=str(path), name=name)
+            answer = process.request("read_labels", path=str(path), name=name)
         except AnalysisFailed as error:
             raise _refusal(
                 f"{name} cannot be read: {error}.", "Upload a CSV, JSON lines or Parquet file."

@@ -43,7 +43,7 @@ class NotebookFileQuerySet(models.QuerySet["NotebookFile"]):
         """Notebooks that are not deleted."""
         return self.filter(deleted_at=None)
 
-    def can_be_taken_back(self) -> "NotebookFileQuerySet":
+    def restorable(self) -> "NotebookFileQuerySet":
         """Deleted ones whose deletion can be undone: of each path the last, if it is free."""
         newer = NotebookFile.objects.filter(
             Q(deleted_at=None) | Q(deleted_at__gt=OuterRef("deleted_at")),
@@ -151,7 +151,7 @@ class NotebookRunQuerySet(models.QuerySet["NotebookRun"]):
             *("version__file", "output__blob"),
         )
 
-    def settle(self, run_id: str, *, passed: bool, report: dict[str, object]) -> bool:
+    def record_result(self, run_id: str, *, passed: bool, report: dict[str, object]) -> bool:
         """Record the result of a verification. Returns False if it is recorded already."""
         open_ones = self.filter(pk=run_id, purpose="verify", passed__isnull=True)
         return bool(open_ones.update(passed=passed, report=report))

@@ -42,12 +42,12 @@ class HubVersion(models.Model):
 class HubQuerySet(models.QuerySet["Hub"]):
     """Queries of Hubs."""
 
-    def note_heard(self, token_hash: str, timestamp: datetime) -> None:
+    def record_request(self, token_hash: str, timestamp: datetime) -> None:
         """Record a request of a Hub. Once per `HEARD_EVERY` is enough."""
         long_ago = Q(heard_at=None) | Q(heard_at__lt=timestamp - HEARD_EVERY)
         self.filter(long_ago, token_hash=token_hash).update(heard_at=timestamp)
 
-    def last_heard(self) -> datetime | None:
+    def last_request_at(self) -> datetime | None:
         """Return when any Hub asked last."""
         last: datetime | None = self.aggregate(last=Max("heard_at"))["last"]
         return last

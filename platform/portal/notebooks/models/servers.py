@@ -23,9 +23,9 @@ class ServerQuerySet(models.QuerySet["Server"]):
 
     def of_project(self, project: Project) -> "ServerQuerySet":
         """Servers of one project, with what every answer about them needs."""
-        return self.filter(project=project).with_all()
+        return self.filter(project=project).with_related()
 
-    def with_all(self) -> "ServerQuerySet":
+    def with_related(self) -> "ServerQuerySet":
         """The same with what every answer about them needs."""
         servers = self.select_related(
             "project", "owner", "tier", "workload__tier", "workload__team"

@@ -51,7 +51,7 @@ def start_run(*, version: NotebookVersion, by: User, wish: NotebookRunRequest) -
     Raises InvalidInput for a tier, a requirement or parameters that cannot be, as a job's are.
     """
     project = version.file.project
-    code = jobs().take_in(project=project, by=by, tar=[_tar_of(version)])
+    code = jobs().store_code(project=project, by=by, tar=[_tar_of(version)])
     with transaction.atomic():
         workload = jobs().submit(project=project, by=by, code=code, spec=_job_spec(version, wish))
         run = NotebookRun.objects.create(
@@ -168,7 +168,7 @@ def record_check_report(*, run: NotebookRun, report: CheckReport) -> NotebookRun
             next_step="Start a new one.",
         )
     with transaction.atomic():
-        if NotebookRun.objects.settle(run.pk, passed=report.passed, report=values):
+        if NotebookRun.objects.record_result(run.pk, passed=report.passed, report=values):
             version = run.version
             audit.record(
                 "notebook.verified",

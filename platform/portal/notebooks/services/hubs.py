@@ -40,7 +40,7 @@ def admit_hub(*, name: str) -> AdmittedHub:
 
 def record_hub_request(*, secret: str) -> None:
     """The Hub with this token asks what there is to open."""
-    Hub.objects.note_heard(hash_of(secret), clock.now())
+    Hub.objects.record_request(hash_of(secret), clock.now())
 
 
 def note_trouble(*, server: Server, start: str, why: str) -> None:

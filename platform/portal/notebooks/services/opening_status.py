@@ -40,7 +40,7 @@ def _overdue_since(server: Server) -> datetime | None:
 
 
 def _cause(server: Server, since: datetime) -> str:
-    heard = Hub.objects.last_heard()
+    heard = Hub.objects.last_request_at()
     if heard is None:
         return "no Hub has ever connected to the portal"
     silent = clock.now() - heard

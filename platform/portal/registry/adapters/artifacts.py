@@ -28,7 +28,7 @@ class ArtifactFiles:
 
     def files(self, folder: str, *, limit: int) -> Sequence[ModelFolderFile]:
         """Return at most `limit` files below a folder, in order of paths."""
-        base = self._place(folder)
+        base = self._path(folder)
         try:
             value = self._system.find(base, detail=True)
         except Exception as error:
@@ -42,7 +42,7 @@ class ArtifactFiles:
 
     def has_files(self, place: str) -> bool:
         """Return whether this is a file, or a folder with one below it."""
-        base = self._place(place)
+        base = self._path(place)
         try:
             if self._system.info(base)["type"] != "directory":
                 return True
@@ -90,14 +90,14 @@ class ArtifactFiles:
             raise FilesUnreadable(_describe_error(error)) from error
 
     def _open(self, folder: str, path: str, **how: Any) -> Any:
-        place = self._place(folder, path)
+        place = self._path(folder, path)
         if self._system.protocol in ("file", ("file", "local")) and _contains_symlink(
             self._root, place
         ):
             raise FilesUnreadable("it is behind a symbolic link")
         return self._system.open(place, "rb", **how)
 
-    def _place(self, *parts: str) -> str:
+    def _path(self, *parts: str) -> str:
         names = [name for part in parts for name in part.split("/")]
         if not names or any(name in ("", ".", "..") or "\0" in name for name in names):
             raise FilesUnreadable("its name is not a valid file name")

@@ -17,7 +17,7 @@ from slipway.schemas.registry import RequestState
 class MoveQuerySet(models.QuerySet["Move"]):
     """Queries of moves."""
 
-    def untold(self) -> "MoveQuerySet":
+    def unsynced(self) -> "MoveQuerySet":
         """Moves that are not synced to MLflow's tables yet."""
         return self.filter(told_at__isnull=True)
 

@@ -80,7 +80,7 @@ def plan_promotion(*, project: Project, model: str, number: int, target: Target)
     rules = rules_of(project)
     _require_target(rules, target)
     # Read unsynced moves first: MLflow's tables may lag behind them.
-    untold = list(Move.objects.untold().filter(line=line).order_by("sequence"))
+    untold = list(Move.objects.unsynced().filter(line=line).order_by("sequence"))
     moved = _as_moved(find_model(project.pk, model), untold)
     version = find_version(project.pk, model, number)
     record = examine(ensure_record(project, moved, version), version, later=hash_version)

@@ -32,7 +32,7 @@ class BudgetQuerySet(models.QuerySet["Budget"]):
         value = Q(project=project) | Q(person=person)
         return self.filter(value | Q(team=team) if team else value)
 
-    def set_aside(self, budget_id: str, *, nano_usd: int, window: str, timestamp: datetime) -> bool:
+    def reserve(self, budget_id: str, *, nano_usd: int, window: str, timestamp: datetime) -> bool:
         """Reserve an amount. Return False when it does not fit any more.
 
         One guarded UPDATE, so that a budget is never overcommitted by concurrent requests.

@@ -211,19 +211,19 @@ class S3Store(FsspecStore):
         """Return an object's size. Raise BytesMissing."""
         with self.outages():
             try:
-                details = self._bucket.call("head_object", Key=self._place(key))
+                details = self._bucket.call("head_object", Key=self._object_key(key))
             except FileNotFoundError:
                 raise BytesMissing(key) from None
         return int(details["ContentLength"])
 
-    def _place(self, key: str) -> str:
+    def _object_key(self, key: str) -> str:
         return self._prefix + checked(key)
 
     def _range(self, key: str, start: int, end: int) -> bytes:
         """Return the bytes from `start` to before `end`. Empty behind the object's end."""
         with self.outages():
             try:
-                return self._bucket.range(self._place(key), start, end)
+                return self._bucket.range(self._object_key(key), start, end)
             except FileNotFoundError:
                 raise BytesMissing(key) from None
             except OSError as error:
@@ -238,7 +238,7 @@ class S3Store(FsspecStore):
         except BytesMissing:
             return 0
         with self.outages():
-            self._bucket.call("delete_object", Key=self._place(key))
+            self._bucket.call("delete_object", Key=self._object_key(key))
         return size_bytes
 
     def entries(self, *, digest_prefix: str) -> Iterator[StoredObject]:

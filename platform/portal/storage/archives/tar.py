@@ -44,7 +44,7 @@ class _Stream:
         self._source = source
         self._gauge = gauge
 
-    def up_to(self, size: int) -> bytes:
+    def read_up_to(self, size: int) -> bytes:
         """Return `size` bytes (at most PIECE_BYTES), fewer only at the end of the archive."""
         chunk = bytearray()
         while len(chunk) < size:
@@ -60,7 +60,7 @@ class _Stream:
 
     def exactly(self, size: int) -> bytes:
         """Return `size` bytes. Raise BrokenArchive when the archive ends before."""
-        exactly = self.up_to(size)
+        exactly = self.read_up_to(size)
         if len(exactly) < size:
             raise broken("it is truncated")
         return exactly
@@ -93,9 +93,9 @@ class _Extensions:
             key, equals, value = record[:-1].partition(b"=")
             if length != len(digits) + 1 + len(record) or not equals or record[-1:] != b"\n":
                 raise broken("an extension header is damaged")
-            self._take(_text(key), _text(value), is_global=is_global)
+            self._apply(_text(key), _text(value), is_global=is_global)
 
-    def _take(self, key: str, value: str, *, is_global: bool) -> None:
+    def _apply(self, key: str, value: str, *, is_global: bool) -> None:
         if key.startswith("GNU.sparse."):
             raise unsafe(self.name or value, "is a sparse file")
         if key == "hdrcharset" and value != _UTF8_CHARSET:
@@ -204,9 +204,9 @@ def _read_end(stream: _Stream) -> None:
     if stream.exactly(BLOCK) != _EMPTY:
         raise broken("a header is empty")
     left = _MOST_PADDING_BYTES
-    while padding := stream.up_to(min(left, PIECE_BYTES)):
+    while padding := stream.read_up_to(min(left, PIECE_BYTES)):
         if padding.strip(b"\0"):
             raise broken("there is data after its end")
         left -= len(padding)
-        if not left and stream.up_to(1):
+        if not left and stream.read_up_to(1):
             raise broken("its end is followed by too many zeros")

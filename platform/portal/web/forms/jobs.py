@@ -193,7 +193,7 @@ class NewJob(forms.Form):
             return data
         values_by_name = {name: value for name, value in data.items() if value not in (None, "")}
         try:
-            self.wanted = JobIn.model_validate(values_by_name | self._kept(data["snapshot"]))
+            self.wanted = JobIn.model_validate(values_by_name | self._inherited_settings(data["snapshot"]))
         except ValidationError as error:
             for fault in error.errors():
                 field = str(fault["loc"][0]) if fault["loc"] else ""
@@ -201,7 +201,7 @@ class NewJob(forms.Form):
                 self.add_error(field if field in self.fields else None, message)
         return data
 
-    def _kept(self, digest: str) -> dict[str, Any]:
+    def _inherited_settings(self, digest: str) -> dict[str, Any]:
         """Return the settings that a clone inherits although the form does not show them."""
         source = self.source
         if source is None:

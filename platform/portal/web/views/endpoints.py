@@ -127,7 +127,7 @@ def page_of(standing: EndpointStatus, viewer: User) -> dict[str, Any]:
         - len(living)
         - len(ended),
         "ready": sum(standing.ready.values()),
-        "changes": any(not line.is_over and line.row.is_coming for line in lines) or bool(rollout),
+        "changes": any(not line.is_over and line.row.is_pending for line in lines) or bool(rollout),
         "keys": shortlist(keys.filter(endpoint=endpoint).select_related("made_by"), KEYS_SHOWN),
         "now": clock.now(),
         "limits": LimitsIn.model_validate(endpoint.limits),

@@ -64,7 +64,7 @@ def project_notebook_files(request: HttpRequest, project: str) -> HttpResponse:
     context = {
         "listing": shown,
         "rows": [notebook_view(file, latest.get(file.pk)) for file in shown.page.items],
-        "deleted": shortlist(everything.can_be_taken_back().order_by("-deleted_at"), DELETED_SHOWN),
+        "deleted": shortlist(everything.restorable().order_by("-deleted_at"), DELETED_SHOWN),
         "may_write": may_write(request),
     }
     return render(request, "web/notebooks/files.html", context | WHERE)

@@ -81,7 +81,7 @@ def _spec(lease: Lease, workload: Workload, secrets: dict[str, str]) -> TaskSpec
     kind = kind_of(workload.kind)
     grace_s = kind.stop_grace_s if spec.stop_grace_s is None else spec.stop_grace_s
     is_alone = workload.nodes == 1
-    surroundings = kind.surroundings(workload_id=workload.pk, index=lease.index)
+    surroundings = kind.environment(workload_id=workload.pk, index=lease.index)
     return TaskSpec(
         backend=spec.backend,
         argv=list(spec.argv),

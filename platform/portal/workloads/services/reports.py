@@ -56,7 +56,7 @@ class Clock:
         now_ms = int(received.timestamp() * 1000)
         self._behind_ms = now_ms - sent_unix_ms if sent_unix_ms is not None else 0
 
-    def moment(self, at_unix_ms: int) -> datetime:
+    def to_portal_time(self, at_unix_ms: int) -> datetime:
         """Convert a node's time to ours, never later than when the report arrived."""
         now_ms = self._received.timestamp() * 1000
         least = now_ms - _LONGEST_PAST.total_seconds() * 1000
@@ -90,7 +90,7 @@ def _accept(node: Node, key: Key, reports: list[TaskReport], times: Clock) -> bo
 def _apply(workload: Workload, lease: Lease, report: TaskReport, times: Clock) -> None:
     if not lease.is_open:
         return
-    at = max(times.moment(report.at_unix_ms), lease.granted_at)
+    at = max(times.to_portal_time(report.at_unix_ms), lease.granted_at)
     if report.kind == "starting":
         _starting(workload, lease, report)
     elif report.kind == "running":
@@ -162,7 +162,7 @@ def _rendezvous(workload: Workload, lease: Lease, report: TaskReport) -> None:
 
 def _progress(workload: Workload, lease: Lease, report: TaskReport, at: datetime) -> None:
     if _is_current(workload, lease):
-        keep = kind_of(workload.kind).keep_report
+        keep = kind_of(workload.kind).handle_report
         line = keep(workload_id=workload.pk, attempt=lease.epoch, report=report, at=at)
         if line:
             _record_event(lease, report, "progress", line)

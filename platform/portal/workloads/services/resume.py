@@ -34,9 +34,9 @@ def resume_workload(*, workload: Workload, by: User) -> Workload:
                 code="not_resumable",
                 next_step="Clone it to run it again.",
             )
-        answer = admission().ask(request_of(current))
+        answer = admission().decide(request_of(current))
         if isinstance(answer, AdmissionDeferred):
-            raise Conflict(answer.why, code="held", next_step="Try again later.")
+            raise Conflict(answer.reason, code="held", next_step="Try again later.")
         move(
             current,
             WorkloadState.QUEUED,

@@ -28,7 +28,7 @@ def accept_samples(
         UsageSample(
             lease_id=leases[sample.task_id, sample.epoch],
             measured_ms=sample.at_unix_ms,
-            at=times.moment(sample.at_unix_ms),
+            at=times.to_portal_time(sample.at_unix_ms),
             cpu_percent=sample.cpu_percent,
             memory_bytes=sample.memory_bytes,
             gpu_percent=sample.gpu_percent,

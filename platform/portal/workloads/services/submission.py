@@ -91,8 +91,8 @@ def _submit(
     if workload_request.parent is not None:
         _require_parent(project, workload_request.parent)
     workload = _new(project, by, kind, name, workload_request)
-    answer = admission().ask(request_of(workload))
-    workload.hold = shorten(answer.why, 300) if isinstance(answer, AdmissionDeferred) else ""
+    answer = admission().decide(request_of(workload))
+    workload.hold = shorten(answer.reason, 300) if isinstance(answer, AdmissionDeferred) else ""
     workload.save(force_insert=True)
     Task.objects.bulk_create(
         Task(workload=workload, index=index) for index in range(workload_request.nodes)

@@ -50,14 +50,14 @@ class ParameterClient:
         return bool(self.flags & Flag.LEADER)
 
     @property
-    def wants_stop(self) -> bool:
+    def stop_requested(self) -> bool:
         """True if any worker was asked to stop."""
         return bool(self.flags & Flag.STOP)
 
     def pull(self) -> Mapping[str, torch.Tensor]:
         """Return the current parameters. The next call overwrites them."""
-        self._tell(Frame(Operation.PULL, worker=self._worker))
-        return self._take()[0]
+        self._broadcast(Frame(Operation.PULL, worker=self._worker))
+        return self._receive_parameters()[0]
 
     def push(
         self,
@@ -82,11 +82,11 @@ class ParameterClient:
                 loss=loss,
             )
             self._send(server, frame, memoryview(packed.buffer))
-        return self._take()
+        return self._receive_parameters()
 
     def state(self) -> tuple[dict[str, torch.Tensor], list[Plain]]:
         """Return the optimizer state of all servers: tensors by name, and each one's numbers."""
-        self._tell(Frame(Operation.STATE, worker=self._worker))
+        self._broadcast(Frame(Operation.STATE, worker=self._worker))
         tensors: dict[str, torch.Tensor] = {}
         plain: list[Plain] = []
         for server in range(len(self._sockets)):
@@ -103,7 +103,7 @@ class ParameterClient:
 
     def leave(self) -> None:
         """Ask not to be waited for until the next push."""
-        self._tell(Frame(Operation.LEAVE, worker=self._worker))
+        self._broadcast(Frame(Operation.LEAVE, worker=self._worker))
 
     def close(self) -> None:
         """Disconnect from the servers that are still there."""
@@ -116,7 +116,7 @@ class ParameterClient:
                 connection.close()
         self._sockets = []
 
-    def _tell(self, frame: Frame) -> None:
+    def _broadcast(self, frame: Frame) -> None:
         for server in range(len(self._sockets)):
             self._send(server, frame, b"")
 
@@ -126,7 +126,7 @@ class ParameterClient:
         except OSError as error:
             raise self._lost(server, error) from error
 
-    def _take(self) -> tuple[Mapping[str, torch.Tensor], float]:
+    def _receive_parameters(self) -> tuple[Mapping[str, torch.Tensor], float]:
         parameters: dict[str, torch.Tensor] = {}
         loss = 0.0
         for server, packed in enumerate(self._parameters):

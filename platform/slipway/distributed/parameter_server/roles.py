@@ -59,7 +59,7 @@ class WorkerEngine:
         self._device = device
         self._parameters = {n: p for n, p in module.named_parameters() if p.requires_grad}
         self._clock = 0
-        self._take(client.pull())
+        self._load_parameters(client.pull())
 
     @property
     def saves(self) -> bool:
@@ -87,10 +87,10 @@ class WorkerEngine:
             loss=total,
             stop=stop,
         )
-        self._take(parameters)
+        self._load_parameters(parameters)
         for parameter in self._parameters.values():
             parameter.grad = None
-        return Outcome(loss=torch.tensor(mean, dtype=torch.float64), stop=self._client.wants_stop)
+        return Outcome(loss=torch.tensor(mean, dtype=torch.float64), stop=self._client.stop_requested)
 
     def measure(self, batch: Batch, function: LossFunction | None) -> torch.Tensor | None:
         """Return the mean of a function over a batch, by the weights this worker has."""
@@ -107,7 +107,7 @@ class WorkerEngine:
         """Return the whole model on the CPU on rank 0, nothing elsewhere."""
         if dist.get_rank() != 0:
             return {}
-        self._take(self._client.pull())
+        self._load_parameters(self._client.pull())
         return {n: v.to("cpu", copy=True) for n, v in model_state(self._module).items()}
 
     def snapshot(self) -> EngineState:
@@ -115,7 +115,7 @@ class WorkerEngine:
 
         All of one step when synchronous. Otherwise each server's as it is when asked.
         """
-        self._take(self._client.pull())
+        self._load_parameters(self._client.pull())
         tensors, numbers = self._client.state()
         tensors |= {f"model.{name}": v for name, v in model_state(self._module).items()}
         plain: Plain = {
@@ -135,13 +135,13 @@ class WorkerEngine:
             }
         )
         dist.barrier()  # the servers have read their parts
-        self._take(self._client.pull())
+        self._load_parameters(self._client.pull())
 
     def close(self) -> None:
         """Disconnect from the servers."""
         self._client.close()
 
-    def _take(self, parameters: Mapping[str, torch.Tensor]) -> None:
+    def _load_parameters(self, parameters: Mapping[str, torch.Tensor]) -> None:
         with torch.no_grad():
             for name, parameter in self._parameters.items():
                 parameter.copy_(parameters[name])
@@ -160,8 +160,8 @@ class ServerEngine:
 
     def serve(self) -> bool:
         """Return once all workers are done. The result is true if one of them was asked to stop."""
-        self._shard.wait_until_alone()
-        return self._shard.wants_stop()
+        self._shard.wait_for_workers_to_leave()
+        return self._shard.stop_requested()
 
     def step(self, batch: Batch, weight: float, stop: bool) -> Outcome:
         """A server has no model to train."""

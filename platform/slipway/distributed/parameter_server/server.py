@@ -102,7 +102,7 @@ class Server:
         except OSError as error:
             logger.info("The connection to worker %d ended: %s", worker, error)
         finally:
-            self._shard.gone(worker, said_bye=said_bye)
+            self._shard.remove_worker(worker, said_bye=said_bye)
 
     def _answer(self, connection: socket.socket, frame: Frame, gradient: PackedShard) -> bool:
         """Execute the request of a frame, and return whether it was the last."""

@@ -101,7 +101,7 @@ class Shard:
             self._heard_at[worker] = time.monotonic()
             self._silent.discard(worker)
             if self._servers.consistency is Consistency.SYNCHRONOUS:
-                self._push_to_round(frame, gradient)
+                self._add_to_round(frame, gradient)
                 return self._answer(worker, self._loss)
             self._apply({worker: _PushedGradient(frame.weight, frame.loss, gradient)})
             if self._servers.consistency is Consistency.STALE_SYNCHRONOUS:
@@ -111,15 +111,15 @@ class Shard:
     def leave(self, worker: int) -> None:
         """Stop counting a worker until it pushes again."""
         with self._changed:
-            self._forget(worker)
+            self._drop_worker(worker)
 
-    def gone(self, worker: int, *, said_bye: bool) -> None:
+    def remove_worker(self, worker: int, *, said_bye: bool) -> None:
         """Note that a worker will not come back."""
         with self._changed:
             if not said_bye:
                 logger.warning("Worker %d was lost; the others go on without it.", worker)
             self._gone.add(worker)
-            self._forget(worker)
+            self._drop_worker(worker)
 
     def state(self) -> tuple[bytes, bytes]:
         """Return the state of the optimizer: its description and its bytes."""
@@ -137,12 +137,12 @@ class Shard:
             restore_into(self._parameters, self._optimizers, stored)
             self._version += 1
 
-    def wants_stop(self) -> bool:
+    def stop_requested(self) -> bool:
         """True if any worker was asked to stop."""
         with self._changed:
             return self._stop
 
-    def wait_until_alone(self) -> None:
+    def wait_for_workers_to_leave(self) -> None:
         """Return when all workers are gone, or those that are not have long been silent.
 
         One that has left the loop is waited for as long as it lives: it may evaluate for hours.
@@ -157,9 +157,9 @@ class Shard:
                         logger.warning("Worker %d is silent; not waiting for it.", worker)
                         self._unseen.discard(worker)
                         self._gone.add(worker)
-                        self._forget(worker)
+                        self._drop_worker(worker)
 
-    def _push_to_round(self, frame: Frame, gradient: PackedShard) -> None:
+    def _add_to_round(self, frame: Frame, gradient: PackedShard) -> None:
         if frame.version != self._version:
             return  # of an earlier round: the worker was dropped and came back
         self._pending[frame.worker] = _PushedGradient(frame.weight, frame.loss, gradient)
@@ -202,23 +202,23 @@ class Shard:
             if left > 0:
                 self._changed.wait(timeout=left)
                 continue
-            for silent in self._those_waited_for(worker):
+            for silent in self._stragglers(worker):
                 logger.warning(
                     "Worker %d has been silent for %.0f s; the others go on without it.",
                     silent,
                     self._patience_s,
                 )
                 self._silent.add(silent)
-                self._forget(silent)
+                self._drop_worker(silent)
             until = time.monotonic() + self._patience_s
 
-    def _those_waited_for(self, worker: int) -> list[int]:
+    def _stragglers(self, worker: int) -> list[int]:
         if self._servers.consistency is Consistency.SYNCHRONOUS:
             return [other for other in self._clocks if other not in self._pending]
         slowest = min(self._clocks.values())
         return [n for n, clock in self._clocks.items() if clock == slowest and n != worker]
 
-    def _forget(self, worker: int) -> None:
+    def _drop_worker(self, worker: int) -> None:
         self._clocks.pop(worker, None)
         self._pending.pop(worker, None)
         self._finish_round()

@@ -25,7 +25,7 @@ class Command(BaseCommand):
 
     def handle(self, *_args: Any, **options: Any) -> None:
         """Print the token."""
-        user = self._person(options["user"])
+        user = self._find_user(options["user"])
         scopes = [scope for scope in Scope if scope != Scope.ADMIN or user.is_administrator]
         try:
             with origin_context(Origin(label="manage.py user_token")):
@@ -40,7 +40,7 @@ class Command(BaseCommand):
         self.stdout.write(made.secret)
 
     @staticmethod
-    def _person(email: str | None) -> User:
+    def _find_user(email: str | None) -> User:
         known = User.objects.filter(is_active=True)
         if email is None:
             user = known.filter(is_administrator=True).order_by("pk").first()

@@ -36,7 +36,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
         pool.open()
         patience = db_patience.current()
         while True:
-            connection = self._taken(pool, patience)
+            connection = self._acquire(pool, patience)
             if not _has_pending_input(connection):
                 connection.watch = self._watch(conn_params)
                 return connection
@@ -44,7 +44,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
             connection.close()
             pool.putconn(connection)
 
-    def _taken(self, pool: Any, patience: Patience | None) -> Any:
+    def _acquire(self, pool: Any, patience: Patience | None) -> Any:
         if patience is None:
             return pool.getconn()
         while True:

@@ -52,7 +52,7 @@ class PatientConnection(psycopg.Connection[Any]):
         if patience is None or began is None or not is_open:
             super().commit()
             return
-        within_s = max(patience.left_s - _MARGIN_S, _LEAST_S) + time.monotonic() - began
+        within_s = max(patience.remaining_s - _MARGIN_S, _LEAST_S) + time.monotonic() - began
         try:
             # `now()` is when the transaction began, by the same clock.
             self.execute(

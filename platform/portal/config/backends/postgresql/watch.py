@@ -53,7 +53,7 @@ class Watch:
             count, holders = connection.execute(_BLOCKERS, {"pid": pid}).fetchone()
             return State(is_known=True, is_blocked=count > 0, holders=tuple(holders or ()))
 
-        return self._ask(ask, within_s) or State(is_known=False)
+        return self._submit(ask, within_s) or State(is_known=False)
 
     def cancel(self, pid: int, *, within_s: float) -> bool:
         """Cancel the statement of a process. Return False when the server does not answer."""
@@ -62,9 +62,9 @@ class Watch:
             connection.execute("SELECT pg_cancel_backend(%s)", [pid])
             return True
 
-        return self._ask(ask, within_s) or False
+        return self._submit(ask, within_s) or False
 
-    def _ask(self, question: Callable[[Any], Result], within_s: float) -> Result | None:
+    def _submit(self, question: Callable[[Any], Result], within_s: float) -> Result | None:
         future: Future[Result] = Future()
         with self._lock:
             self._questions.put((question, future))

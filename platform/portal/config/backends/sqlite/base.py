@@ -31,7 +31,7 @@ class _Wait:
         self._began = self._slice_began = time.monotonic()
         self._others = LockWait(patience) if patience else None
 
-    def go_on(self, connection: sqlite3.Connection | None, error: Exception) -> None:
+    def spend_slice(self, connection: sqlite3.Connection | None, error: Exception) -> None:
         """Account for a slice in which the lock was not free. Raise when it was the last one."""
         now = time.monotonic()
         waited_s, self._slice_began = now - self._slice_began, now
@@ -64,7 +64,7 @@ class _Cursor(base.SQLiteCursorWrapper):
                 if self.connection.in_transaction or not _is_busy(error):
                     raise
                 wait = wait or _Wait()
-                wait.go_on(self.connection, error)
+                wait.spend_slice(self.connection, error)
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
@@ -123,4 +123,4 @@ def _patiently(connect: Callable[[], Result]) -> Result:
             if not _is_busy(error):
                 raise
             wait = wait or _Wait()
-            wait.go_on(None, error)
+            wait.spend_slice(None, error)

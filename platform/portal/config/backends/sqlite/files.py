@@ -39,7 +39,7 @@ class _Files:
             self._note_lost(path, is_replaced=True)
             raise DatabaseMissing(Path(path).name, is_replaced=True)
         if path in self._lost:
-            self._note_back(path)
+            self._log_recovery(path)
 
     def _note_lost(self, path: str, *, is_replaced: bool) -> None:
         with self._lock:
@@ -53,7 +53,7 @@ class _Files:
                 next_step="Stop Slipway and put the file back, or restore a backup.",
             )
 
-    def _note_back(self, path: str) -> None:
+    def _log_recovery(self, path: str) -> None:
         with self._lock:
             is_news = path in self._lost
             self._lost.discard(path)

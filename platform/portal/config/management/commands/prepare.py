@@ -116,15 +116,15 @@ class Command(BaseCommand):
         began = time.monotonic()
         migrations = steps.migrate()
         if migrations:
-            self._say(f"database: {migrations} migrations applied", began)
+            self._print_step(f"database: {migrations} migrations applied", began)
         began = time.monotonic()
         if prepare_tracking(env().database_url, env().data_dir):
-            self._say("MLflow's tables are up to date", began)
+            self._print_step("MLflow's tables are up to date", began)
         if for_up:
             check_may_open(env())
         began = time.monotonic()
         if steps.collect_static():
-            self._say("static files collected and compressed", began)
+            self._print_step("static files collected and compressed", began)
         if not administrator_exists():
             self._create_administrator(ask=ask)
         if for_up and env().embedded_node:
@@ -180,14 +180,14 @@ class Command(BaseCommand):
         )
         notebooks.write_credentials(settings, made)
 
-    def _say(self, what: str, began: float) -> None:
+    def _print_step(self, what: str, began: float) -> None:
         self.stdout.write(f"slipway: {what} ({time.monotonic() - began:.1f} s)")
 
     def _create_administrator(self, *, ask: bool) -> None:
         if ask:
             self.stdout.write("slipway: create the first administrator.")
-        email = self._ask_email() if ask else _DEFAULT_EMAIL
-        typed = self._ask_password(email) if ask else ""
+        email = self._prompt_email() if ask else _DEFAULT_EMAIL
+        typed = self._prompt_password(email) if ask else ""
         password = typed or secrets.token_urlsafe(15)
 
         def hand_over() -> None:
@@ -200,7 +200,7 @@ class Command(BaseCommand):
 
         create_first_administrator(email=email, password=password, before_commit=hand_over)
 
-    def _ask_email(self) -> str:
+    def _prompt_email(self) -> str:
         while True:
             email = self._input(f"  e-mail [{_DEFAULT_EMAIL}]: ").strip() or _DEFAULT_EMAIL
             try:
@@ -210,7 +210,7 @@ class Command(BaseCommand):
             else:
                 return email
 
-    def _ask_password(self, email: str) -> str:
+    def _prompt_password(self, email: str) -> str:
         """Return the password typed twice, or "" to generate one."""
         while True:
             password = getpass.getpass("  password (Enter to generate one): ")

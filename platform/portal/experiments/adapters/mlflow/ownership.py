@@ -53,7 +53,7 @@ class DefaultExperiments:
                 self._known[project_id] = known
         return known
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Clear the cache, because another database is in force."""
         self._known.clear()
 

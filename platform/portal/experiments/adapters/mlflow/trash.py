@@ -14,7 +14,7 @@ _OF_RUNS = ("metrics", "latest_metrics", "params", "tags")
 class SqlTrash:
     """Writes MLflow's tables. See `portal.experiments.ports.Trash` for the methods."""
 
-    def put(self, project_id: str, run_ids: Sequence[str], *, at_ms: int) -> list[str]:
+    def add(self, project_id: str, run_ids: Sequence[str], *, at_ms: int) -> list[str]:
         """Move runs to the trash. Returns those that were not there."""
         if not run_ids:
             return []
@@ -28,7 +28,7 @@ class SqlTrash:
                 )
         return result
 
-    def take_back(self, project_id: str, run_ids: Sequence[str]) -> list[str]:
+    def restore(self, project_id: str, run_ids: Sequence[str]) -> list[str]:
         """Restore runs whose experiment is in use. Returns those that were restored."""
         if not run_ids:
             return []
@@ -44,7 +44,7 @@ class SqlTrash:
                 )
         return result
 
-    def put_experiment(self, project_id: str, experiment_id: int, *, at_ms: int) -> bool:
+    def add_experiment(self, project_id: str, experiment_id: int, *, at_ms: int) -> bool:
         """Move an experiment to the trash with its runs. Returns whether it was in use."""
         with transaction.atomic(using=DATABASE):
             if not _move_experiment(project_id, experiment_id, "active", "deleted", at_ms):
@@ -56,7 +56,7 @@ class SqlTrash:
             )
             return True
 
-    def take_back_experiment(self, project_id: str, experiment_id: int, *, at_ms: int) -> bool:
+    def restore_experiment(self, project_id: str, experiment_id: int, *, at_ms: int) -> bool:
         """Restore an experiment and the runs deleted with it. Returns whether it was deleted."""
         with transaction.atomic(using=DATABASE):
             went = rows(
