@@ -69,7 +69,7 @@ class ProxyCallbacks:
     """Callbacks for the Hub's proxy: restore its routes, and check that it responds."""
 
     check_routes: Callable[[], Awaitable[None]]
-    ask_proxy: Callable[[], Awaitable[None]]
+    check_proxy: Callable[[], Awaitable[None]]
 
 
 class RouteFailed(Exception):
@@ -206,7 +206,7 @@ class Follower:
     async def _check_proxy(self, hub_server: HubServer) -> None:
         """Report if the Hub waits for the proxy. Raise GaveUp if the route is unwanted."""
         try:
-            await self._callbacks.ask_proxy()
+            await self._callbacks.check_proxy()
         except httpx.HTTPError as error:
             log.warning("the proxy does not respond: %s", _describe_error(error))
             if await self._still_needs_route(hub_server, _NO_PROXY) is None:

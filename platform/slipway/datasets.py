@@ -116,7 +116,9 @@ class Dataset:
     def batches(self, table: str | None = None) -> Iterator[Any]:
         """Yield a table in pyarrow.RecordBatches, for tables larger than the memory."""
         reading, described = self._reading(), self._table(table)
-        yield from reading.read_batches(described, self._files_of(described), self._version.settings)
+        yield from reading.read_batches(
+            described, self._files_of(described), self._version.settings
+        )
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Yield the rows of the only table as dictionaries."""
@@ -197,7 +199,9 @@ class Dataset:
             "digest": self.digest[:_MLFLOW_DIGEST],
             "source_type": "slipway",
             "source": json.dumps({"uri": f"slipway:{self._project}/{self.reference}"}),
-            "profile": json.dumps({"num_rows": self._version.rows, "num_files": self._version.files}),
+            "profile": json.dumps(
+                {"num_rows": self._version.rows, "num_files": self._version.files}
+            ),
         }
         tags = [{"key": "mlflow.data.context", "value": "training"}]
         _send_patiently(

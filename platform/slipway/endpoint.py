@@ -106,7 +106,9 @@ class Endpoint:
     def label_all(self, labels: Sequence[Mapping[str, Any]]) -> LabelsOut:
         """Label many predictions: mappings of `prediction_id` or `own_id`, `value`, `row`."""
         client = self._slipway()
-        return client.endpoints.monitoring.label(self.name, labels, project=self._project_slug(client))
+        return client.endpoints.monitoring.label(
+            self.name, labels, project=self._project_slug(client)
+        )
 
     def predict(self, data: Any, *, own_id: str | None = None) -> Any:
         """Return the predictions for a data frame, an array, records, rows or columns.

@@ -125,7 +125,9 @@ class Model:
     def versions(self) -> Sequence[ModelVersionOut]:
         """Return the versions, newest first."""
         with _client_context(self._client) as client:
-            return list(client.models.versions(self.name, project=_project(client, self._project_name)))
+            return list(
+                client.models.versions(self.name, project=_project(client, self._project_name))
+            )
 
     def version(self, number: int) -> "ModelVersion":
         """Return one version, to be evaluated or promoted."""

@@ -18,7 +18,7 @@ _AGAIN = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 class ApiResponse:
     """Response of the portal.
 
-    `fault` is empty if the request succeeded. `may_pass` is true if a later attempt might succeed.
+    `error` is empty if the request succeeded. `may_pass` is true if a later attempt might succeed.
     """
 
     content: bytes = b""

@@ -65,13 +65,13 @@ class Connection(asyncio.Protocol):
         "_held",
         "_is_blocked",
         "_is_lingering",
+        "_is_processing",
         "_is_reading",
         "_loop",
         "_need",
         "_parts",
         "_rest",
         "_transport",
-        "_is_processing",
         "_usual",
     )
 

@@ -163,11 +163,11 @@ class Gateway:
 
     def _apply(self, snapshot: GatewaySnapshot) -> None:
         self._table.apply(snapshot)
-        self._router.forget()
+        self._router.clear_cache()
 
     def _revoke(self, revoked: frozenset[str]) -> None:
         self._table.revoke(revoked)
-        self._router.forget()
+        self._router.clear_cache()
         log.info("%d keys are revoked on this host", len(revoked))
 
     async def _run_every(self, pause_s: float, act: Callable[[], None]) -> None:
@@ -195,7 +195,9 @@ class Gateway:
         self._sequence += 1
         endpoints, replicas = [], []
         for endpoint in self._table.by_id.values():
-            revisions = [item.count.to_report(item.route.id) for item in endpoint.revisions.values()]
+            revisions = [
+                item.count.to_report(item.route.id) for item in endpoint.revisions.values()
+            ]
             endpoints.append(endpoint.count.to_report(endpoint.route.id, revisions))
             for revision in endpoint.revisions.values():
                 replicas += [link.to_report() for link in revision.links.values()]

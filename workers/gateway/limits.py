@@ -8,19 +8,19 @@ from slipway.schemas.serving import Rate
 class TokenBucket:
     """Token bucket of a rate per second, with at most `burst` tokens. Starts full."""
 
-    __slots__ = ("_at", "_burst", "_left", "_per_s", "rate")
+    __slots__ = ("_burst", "_left", "_per_s", "_refilled_at", "rate")
 
     def __init__(self, rate: Rate) -> None:
         self.rate = rate
         self._per_s = rate.per_s
         self._burst = float(rate.burst)
         self._left = float(rate.burst)
-        self._at = time.monotonic()
+        self._refilled_at = time.monotonic()
 
     def acquire(self, now: float) -> bool:
         """Take a token. Returns False if there is none."""
-        left = self._left + (now - self._at) * self._per_s
-        self._at = now
+        left = self._left + (now - self._refilled_at) * self._per_s
+        self._refilled_at = now
         if left > self._burst:
             left = self._burst
         if left < 1.0:

@@ -148,7 +148,8 @@ class Rules:
                 return _HIDDEN
             row = zip(lines[0], line, strict=True)
             writer.writerow(
-                "" if self._action_of(name) == DROP else self._cell(name, cell) for name, cell in row
+                "" if self._action_of(name) == DROP else self._cell(name, cell)
+                for name, cell in row
             )
         return written.getvalue().encode()
 

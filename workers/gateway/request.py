@@ -40,7 +40,16 @@ class Prediction:
     `is_fallback` requests went to a standby in place of the revisions with traffic.
     """
 
-    __slots__ = ("request_format", "body", "caller", "is_fallback", "key_id", "shadow_of", "since", "tries")
+    __slots__ = (
+        "body",
+        "caller",
+        "is_fallback",
+        "key_id",
+        "request_format",
+        "shadow_of",
+        "since",
+        "tries",
+    )
 
     def __init__(
         self, caller: Caller | None, key_id: bytes, ask: RequestFormat, body: bytes, since: float
@@ -65,5 +74,11 @@ class Prediction:
         # Error details may repeat inputs, including hidden ones, so they are not stored.
         return entry(
             *(name, self.key_id, at_ns, int(took * 1e6), self.body, b""),
-            *(self.request_format.head_len, 0, self.request_format.contract, FALLBACK if self.is_fallback else 0, status),
+            *(
+                self.request_format.head_len,
+                0,
+                self.request_format.contract,
+                FALLBACK if self.is_fallback else 0,
+                status,
+            ),
         )

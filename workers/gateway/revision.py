@@ -20,7 +20,9 @@ class RevisionOwner(Protocol):
     def update_shares(self) -> None:
         """Recompute the traffic shares after replicas changed."""
 
-    def handle_responses(self, revision: "Revision", pairs: list[tuple[Prediction, ResponseFrame]]) -> None:
+    def handle_responses(
+        self, revision: "Revision", pairs: list[tuple[Prediction, ResponseFrame]]
+    ) -> None:
         """Handle responses."""
 
     def handle_plain_responses(

@@ -90,7 +90,6 @@ class RequestHead:
     """Facts about a request known from its head. `refused` is the response if it is rejected."""
 
     __slots__ = (
-        "request_format",
         "contract",
         "expects",
         "head_len",
@@ -99,6 +98,7 @@ class RequestHead:
         "key",
         "length",
         "refused",
+        "request_format",
         "tell",
         "usual",
         "variant",
@@ -149,7 +149,7 @@ class Router:
         # Version of the cached heads, incremented when the table changes.
         self.generation = 0
 
-    def forget(self) -> None:
+    def clear_cache(self) -> None:
         """Clear the cached heads, because the routing table changed."""
         self.generation += 1
         self.known.clear()
@@ -162,7 +162,7 @@ class Router:
         head = read_head(block)
         self._check_host(head)
         entry = RequestHead(head)
-        self._judge(entry, head)
+        self._resolve(entry, head)
         entry.request_format = RequestFormat(entry.contract, entry.head_len, entry.variant)
         if len(block) <= _LONGEST_MEMO_BYTES and b"AWS4" not in block:
             if len(self.known) >= _MEMO_ENTRIES:
@@ -200,7 +200,7 @@ class Router:
         except HostRefused as refusal:
             raise BadRequest(refusal.status, refusal.code, refusal.detail) from None
 
-    def _judge(self, entry: RequestHead, head: Head) -> None:
+    def _resolve(self, entry: RequestHead, head: Head) -> None:
         matches = [(door, match) for door in DOORS if (match := door.path.fullmatch(head.path))]
         if not matches:
             entry.refused = answers.NOT_FOUND
@@ -216,7 +216,7 @@ class Router:
         if door.tell_all is not None:
             entry.tell = partial(door.tell_all, self.table)
             return
-        key = self._let_in(entry, head, door, match)
+        key = self._authorize(entry, head, door, match)
         if key is None:
             return
         entry.key = key
@@ -227,7 +227,7 @@ class Router:
         else:
             entry.tell = partial(door.tell, key.endpoint)
 
-    def _let_in(
+    def _authorize(
         self, entry: RequestHead, head: Head, door: RoutePattern, match: re.Match[bytes]
     ) -> Key | None:
         key = self.table.key(_credential(head))

@@ -180,7 +180,9 @@ class Endpoint:
 
     # From the revisions
 
-    def handle_responses(self, revision: Revision, pairs: list[tuple[Prediction, ResponseFrame]]) -> None:
+    def handle_responses(
+        self, revision: Revision, pairs: list[tuple[Prediction, ResponseFrame]]
+    ) -> None:
         """Capture, then respond. All other work is done after the responses."""
         now, at_ns = time.monotonic(), time.time_ns()
         count, ok, shadow = revision.count, revision.ok, self._shadow
@@ -238,7 +240,9 @@ class Endpoint:
     ) -> None:
         """Do the same for successful JSON responses, on a fast path."""
         callers = [
-            pending.caller for pending in pendings if pending.caller and pending.request_format.is_plain
+            pending.caller
+            for pending in pendings
+            if pending.caller and pending.request_format.is_plain
         ]
         if self._shadow or revision.has_fallback or len(callers) < len(pendings):
             frames = [new(ResponseFrame, (0, 200, _JSON, 0, queue_us, body)) for body in bodies]
@@ -409,5 +413,11 @@ class Endpoint:
         count.differed += not agree(outputs, answer.body)
         return entry(
             *(name, pending.key_id, at_ns, int(took * 1e6), pending.body, answer.body),
-            *(pending.request_format.head_len, answer.head_len, pending.request_format.contract, SHADOW, 200),
+            *(
+                pending.request_format.head_len,
+                answer.head_len,
+                pending.request_format.contract,
+                SHADOW,
+                200,
+            ),
         )

@@ -110,14 +110,14 @@ class SnapshotClient:
                 self._poll(client, settings.portal_url)
                 self._send_report(client, settings.portal_url)
             except (PortalError, OSError) as error:
-                self._away(f"{error}")
+                self._mark_disconnected(f"{error}")
                 continue
             # A held request has waited already. Without holding, poll once a second.
             if self._etag != before or time.monotonic() - began >= _HOLD_S / 2:
                 next_poll = 0.0
         client.close()
 
-    def _away(self, problem: str) -> None:
+    def _mark_disconnected(self, problem: str) -> None:
         if self.is_connected:
             log.warning("the portal is unavailable; continuing to serve: %s", problem)
         self.is_connected, self.problem = False, problem
@@ -138,12 +138,14 @@ class SnapshotClient:
             self.is_connected, self.problem = True, ""
             return
         if len(answer.content) > _LARGEST_BYTES:
-            self._away("the portal's snapshot is larger than any can be")
+            self._mark_disconnected("the portal's snapshot is larger than any can be")
             return
         try:
             snapshot = GatewaySnapshot.model_validate_json(answer.content)
         except pydantic.ValidationError as error:
-            self._away(f"the portal's snapshot is malformed: {error.error_count()} errors")
+            self._mark_disconnected(
+                f"the portal's snapshot is malformed: {error.error_count()} errors"
+            )
             return
         try:
             write_atomically(self._settings.snapshot_path, answer.text)

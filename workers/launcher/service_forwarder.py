@@ -100,7 +100,7 @@ class Forwarder:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind((forward.address, forward.service.port))
             listener.listen(_BACKLOG)
-            self._process.give(listener)
+            self._process.send_socket(listener)
         self._process.close()
 
     def _forward(self, listeners: list[socket.socket]) -> None:

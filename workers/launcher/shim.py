@@ -106,7 +106,7 @@ class Shim:
         confined = self._launch.confined
         self._contact = TaskSocket(Path(self._launch.contact_path))
         if confined.uid is not None and confined.gid is not None:
-            self._contact.give_to(confined.uid, confined.gid)
+            self._contact.grant_access(confined.uid, confined.gid)
         spare_us = offer_to_oom_killer()
         if confined.level == "shared":
             self._confine()
@@ -224,7 +224,7 @@ class Shim:
         if not meeting.agent_store or self._bound is None or self._host is None:
             return
         if self._sidecar is not None:
-            self._sidecar.give(self._bound)
+            self._sidecar.send_socket(self._bound)
             self._sidecar.close()
         else:
             # After the last fork, because a fork would lose the store's threads.
@@ -245,7 +245,7 @@ class Shim:
         for thing in held:
             with suppress(OSError):
                 if isinstance(thing, TaskSocket):
-                    thing.let_go()
+                    thing.release()
                 elif thing is not None:
                     thing.close()
 

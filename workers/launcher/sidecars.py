@@ -23,23 +23,23 @@ class SidecarProcess:
     """A process that waits for `count` sockets and then runs `work` with them, forever."""
 
     def __init__(self, work: Callable[[list[socket.socket]], None], count: int) -> None:
-        self._ours, theirs = socket.socketpair()
+        self._socket, theirs = socket.socketpair()
         creator = os.getpid()
         self.pid = os.fork()
         if self.pid == 0:
-            self._ours.close()
+            self._socket.close()
             _run(work, theirs, count, creator)
         theirs.close()
 
-    def give(self, listener: socket.socket) -> None:
+    def send_socket(self, listener: socket.socket) -> None:
         """Hand over the next socket, and close it here. Raises OSError."""
         with listener:
             rights = array.array("i", [listener.fileno()]).tobytes()
-            self._ours.sendmsg([b"s"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+            self._socket.sendmsg([b"s"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
 
     def close(self) -> None:
         """Close the connection to the process, which continues to run."""
-        self._ours.close()
+        self._socket.close()
 
 
 def _run(

@@ -90,7 +90,7 @@ class TaskSocket:
         path.chmod(0o600)
         self._members: dict[int, float] = {}
 
-    def give_to(self, uid: int, gid: int) -> None:
+    def grant_access(self, uid: int, gid: int) -> None:
         """Give write access to the user of the ranks only (and root)."""
         os.chown(self.path, uid, gid, follow_symlinks=False)
 
@@ -125,7 +125,7 @@ class TaskSocket:
                 }
         return is_member
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Close this copy of the socket, which stays open in other processes."""
         self._socket.close()
 

@@ -268,7 +268,9 @@ class _Prover:
         padding: list[_Subject | bytes] = [others[at % len(others)]] * (self.max_rows - 1)
         return [subject, *padding] if at % 2 else [*padding, subject]
 
-    def _pick_subjects(self, subjects: Sequence[_Subject], start: int, count: int) -> list[_Subject | bytes]:
+    def _pick_subjects(
+        self, subjects: Sequence[_Subject], start: int, count: int
+    ) -> list[_Subject | bytes]:
         """Return so many subjects, others in each shuffle, and each once at most."""
         turned: list[_Subject | bytes] = [*subjects[start * count % len(subjects) :], *subjects]
         return turned[: min(count, len(subjects))]

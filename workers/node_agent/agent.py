@@ -84,7 +84,7 @@ class Agent:
             checkpoints=CheckpointStore(self._folders, self._portal),
             lease=self._lease,
             table=self._table,
-            bell=self._notifier,
+            notifier=self._notifier,
             address=self._facts.address,
             pass_env=settings.passed(),
         )
@@ -169,7 +169,9 @@ class Agent:
         while True:
             if self._default is not None:
                 default = self._default
-                self._process.warm.keep_warm(default.runtime, default.readable, self._reconciler.prewarm)
+                self._process.warm.keep_warm(
+                    default.runtime, default.readable, self._reconciler.prewarm
+                )
             self._process.maintain()
             with suppress(OSError):
                 # Sign of life for the supervisor. The file exists once the node is connected.
@@ -209,7 +211,7 @@ class Agent:
         with suppress(BlockingIOError):
             for _ in range(_MOST_RINGS):
                 bell.recv(64)
-        self._notifier.ring()
+        self._notifier.notify()
         self._table.notify()
         # Any process may notify at any rate: the agent reacts a hundred times a second at most.
         loop.remove_reader(bell)

@@ -262,4 +262,4 @@ class AttemptTable:
     def notify(self) -> None:
         """Notify all waiters of a possible change."""
         for attempt in self._attempts.values():
-            attempt.notifier.ring()
+            attempt.notifier.notify()

@@ -48,21 +48,23 @@ class CheckpointUploader:
         self._backoff = Backoff(first_s=0.5, longest_s=30.0)
         self._thread = ThreadPoolExecutor(1, "checkpoints", initializer=_lower_priority)
         # By attempt: the step up to which there is nothing to send.
-        self._settled: dict[str, int] = {}
+        self._settled_steps: dict[str, int] = {}
 
     async def run(self) -> None:
         """Copy for ever."""
         while True:
             attempts = list(self._table)
             known = {attempt.handle for attempt in attempts}
-            self._settled = {name: step for name, step in self._settled.items() if name in known}
+            self._settled_steps = {
+                name: step for name, step in self._settled_steps.items() if name in known
+            }
             for attempt in attempts:
-                step = await self._step_to_send(attempt)
+                step = await self._next_step(attempt)
                 if step is not None:
                     await self._copy(attempt, step)
             await asyncio.sleep(_LOOK_EVERY_S)
 
-    async def _step_to_send(self, attempt: Attempt) -> int | None:
+    async def _next_step(self, attempt: Attempt) -> int | None:
         if not attempt.record.copy_limit_bytes or attempt.stale:
             return None
         try:
@@ -70,13 +72,13 @@ class CheckpointUploader:
         except StartError:
             return None
         newest = next(iter(await self._in_thread(steps_in, persistent)), None)
-        return newest if newest is not None and newest > self._settled_of(attempt) else None
+        return newest if newest is not None and newest > self._settled_step(attempt) else None
 
-    def _settled_of(self, attempt: Attempt) -> int:
+    def _settled_step(self, attempt: Attempt) -> int:
         """The step up to which the portal has, or does not want, what is here."""
         spec = attempt.desired.spec if attempt.desired is not None else None
         stored = spec.checkpoint.step if spec is not None and spec.checkpoint is not None else -1
-        return max(stored, self._settled.get(attempt.handle, -1))
+        return max(stored, self._settled_steps.get(attempt.handle, -1))
 
     async def _copy(self, attempt: Attempt, step: int) -> None:
         begun_s = time.monotonic()
@@ -88,14 +90,14 @@ class CheckpointUploader:
             return
         except StaleEpoch:
             attempt.stale = True
-            attempt.notifier.ring()
+            attempt.notifier.notify()
         except (PortalRefused, BadCheckpoint, OSError) as error:
             # Removed by its retention rule, most often: then there is a newer one.
             log.warning("the checkpoint of step %d was not copied: %s", step, error)
         else:
             log.info("the checkpoint of step %d of %s is in the store", step, attempt.handle)
         self._backoff.reset()
-        self._settled[attempt.handle] = step
+        self._settled_steps[attempt.handle] = step
         await asyncio.sleep(min(_LONGEST_REST_S, time.monotonic() - begun_s))
 
     async def _send(self, attempt: Attempt, step: int) -> None:

@@ -93,7 +93,7 @@ class CheckpointStore:
     ) -> None:
         async with self._portal.checkpoint(key, stored_checkpoint.step) as blocks:
             async for block in blocks:
-                await asyncio.to_thread(arrival.take, block)
+                await asyncio.to_thread(arrival.feed, block)
         await asyncio.to_thread(arrival.finish)
 
 
@@ -120,7 +120,7 @@ class _CheckpointDownload:
         self._files = 0
         self.size_bytes = 0
 
-    def take(self, block: bytes) -> None:
+    def feed(self, block: bytes) -> None:
         """Process a block. Raises BadCheckpoint, OSError."""
         if not self.size_bytes:
             self._draft.mkdir(mode=0o700)

@@ -69,7 +69,7 @@ class _Task:
 
     def end_for_disk(self, message: str) -> None:
         self.attempt.disk_stop = StopRequest(DISK_FULL, 0.0, message)
-        self.attempt.notifier.ring()
+        self.attempt.notifier.notify()
 
 
 @dataclass

@@ -103,7 +103,7 @@ class HeartbeatSender:
             if attempt is not None and not attempt.stale:
                 log.warning("%s was fenced by the portal", attempt.handle)
                 attempt.stale = True
-                attempt.notifier.ring()
+                attempt.notifier.notify()
 
 
 def _rounded(seconds: float | None) -> str:

@@ -52,7 +52,7 @@ class LogShipper:
                 continue
             self._backoff.reset()
             if not more:
-                await self._notifier.after(seen, within_s=_LOOK_EVERY_S)
+                await self._notifier.wait(seen, within_s=_LOOK_EVERY_S)
 
     async def send(self) -> bool:
         """Give every log a turn and return whether any has more. Raises PortalUnreachable."""
@@ -77,7 +77,7 @@ class LogShipper:
                 self.complete.add(attempt.handle)
                 self._saved_at_s.pop(attempt.handle, None)
                 attempt.save_cursors()
-                attempt.notifier.ring()
+                attempt.notifier.notify()
         return more
 
     async def _complete_logs(self, attempt: Attempt) -> bool:
@@ -95,7 +95,7 @@ class LogShipper:
                 )
             except StaleEpoch:
                 attempt.stale = True
-                attempt.notifier.ring()
+                attempt.notifier.notify()
                 return False
             except PortalRefused as error:
                 if error.status in (401, 403):
@@ -143,7 +143,7 @@ class LogShipper:
             requested = await self._portal.put_log(attempt.key, rank, cursor.portal, data)
         except StaleEpoch:
             attempt.stale = True
-            attempt.notifier.ring()
+            attempt.notifier.notify()
             return False
         except PortalRefused as error:
             if error.status in (401, 403):

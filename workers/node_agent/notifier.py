@@ -9,16 +9,16 @@ class Notifier:
 
     def __init__(self) -> None:
         self.version = 0
-        self._rung = asyncio.Event()
+        self._event = asyncio.Event()
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Wake all waiters."""
         self.version += 1
-        rung, self._rung = self._rung, asyncio.Event()
+        rung, self._event = self._event, asyncio.Event()
         rung.set()
 
-    async def after(self, version: int, *, within_s: float) -> None:
+    async def wait(self, version: int, *, within_s: float) -> None:
         """Wait for a notification since `version`, at most `within_s`."""
         if self.version == version:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._rung.wait(), within_s)
+                await asyncio.wait_for(self._event.wait(), within_s)

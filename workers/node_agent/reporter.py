@@ -46,7 +46,7 @@ class Reporter:
                 continue
             self._backoff.reset()
             if not more:
-                await self._notifier.after(seen, within_s=_LOOK_EVERY_S)
+                await self._notifier.wait(seen, within_s=_LOOK_EVERY_S)
 
     async def send(self) -> bool:
         """Send one batch and return whether there may be more. Raises PortalUnreachable."""
@@ -72,7 +72,7 @@ class Reporter:
             attempt.cursors.journal = entries[-1].end_offset
             attempt.unwritten_end = None
             attempt.save_cursors()
-            attempt.notifier.ring()
+            attempt.notifier.notify()
         return True
 
     async def _deliver(self, batch: list[TaskReport]) -> None:
@@ -92,7 +92,7 @@ class Reporter:
             attempt = self._table.find(key)
             if attempt is not None:
                 attempt.stale = True
-                attempt.notifier.ring()
+                attempt.notifier.notify()
 
 
 def report_of(key: TaskKey, sequence: int, event: dict[str, Any]) -> TaskReport:

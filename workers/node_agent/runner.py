@@ -46,7 +46,7 @@ class NodeServices:
     checkpoints: CheckpointStore
     lease: Lease
     table: AttemptTable
-    bell: Notifier
+    notifier: Notifier
     address: str
     pass_env: dict[str, str]
 
@@ -87,7 +87,7 @@ class AttemptRunner:
         await self._free_disk()
         attempt.finished = True
         self._services.table.notify()
-        self._services.bell.ring()
+        self._services.notifier.notify()
 
     async def _clean_up(self, backend: Backend) -> None:
         try:
@@ -120,7 +120,7 @@ class AttemptRunner:
                 seen = news.version
                 if self._stop_request() is not None:
                     starting.cancel()
-                rung = asyncio.create_task(news.after(seen, within_s=_LOOK_EVERY_S))
+                rung = asyncio.create_task(news.wait(seen, within_s=_LOOK_EVERY_S))
                 await asyncio.wait({starting, rung}, return_when=asyncio.FIRST_COMPLETED)
                 rung.cancel()
             if not starting.cancelled():
@@ -185,7 +185,7 @@ class AttemptRunner:
 
     def _record_progress(self, message: str) -> None:
         self._attempt.journal.append("starting", message=message)
-        self._services.bell.ring()
+        self._services.notifier.notify()
 
     async def _wait_for_predecessors(self) -> None:
         """Wait until no earlier attempt of this task runs here: never two writers."""
@@ -258,7 +258,7 @@ class AttemptRunner:
             self._pending_stop = request
             self._stop_requested_at_s = uptime_s()
             await backend.stop(self._attempt.handle, request)
-        assert self._stop_requested_at_s is not None  # noqa: S101 - set with _asked
+        assert self._stop_requested_at_s is not None  # noqa: S101 - set with _pending_stop
         if uptime_s() > self._stop_requested_at_s + self._pending_stop.grace_s + _STOP_PATIENCE_S:
             log.warning("%s did not stop; killing it", self._attempt.handle)
             await backend.remove(self._attempt.handle)
@@ -301,7 +301,7 @@ class AttemptRunner:
 
     async def _wait_for_change(self, seen: int) -> None:
         """Wait for a notification, or until a second has passed."""
-        await self._attempt.notifier.after(seen, within_s=_LOOK_EVERY_S)
+        await self._attempt.notifier.wait(seen, within_s=_LOOK_EVERY_S)
 
 
 async def clear_folder(path: Path) -> None:

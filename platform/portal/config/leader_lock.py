@@ -1,8 +1,8 @@
 """One leader among many processes, by a row with an expiry and guarded UPDATEs.
 
 Time is the database's, so clocks of machines need not agree. A leader that stops renewing (killed,
-frozen, cut off) is replaced by another after the lease. When it resumes, its next `hold` returns
-False.
+frozen, cut off) is replaced by another after the lease. When it resumes, its next
+`acquire_or_renew` returns False.
 """
 
 from datetime import timedelta

@@ -100,14 +100,14 @@ class LockWait:
 
     def __init__(self, patience: Patience) -> None:
         self._patience = patience
-        self._seen: object = None
+        self._observed: object = None
         self._stalled_s = 0.0
         self._first_s = 0.0
 
     def spend(self, seconds: float, seen: object) -> None:
         """Account for a slice at whose end `seen` was observed. Raises DatabaseAway."""
-        if seen is not None and seen != self._seen:
-            self._seen = seen
+        if seen is not None and seen != self._observed:
+            self._observed = seen
             self._patience.refund(self._stalled_s)
             self._stalled_s = 0.0
             self._patience.spend(seconds, progress=True)

@@ -62,7 +62,7 @@ class CheckLease:
         self._until = until
         self._renewed_at = time.monotonic()
 
-    def go_on(self) -> None:
+    def renew(self) -> None:
         """Renew the lease. It is cheap, so call it often. Raises TurnLost."""
         if time.monotonic() - self._renewed_at < _RENEWED_AFTER_S:
             return
@@ -196,7 +196,7 @@ def _walk(turn: CheckLease) -> tuple[str, str, int, int]:
     folders: set[str] = set()
     collision = ""
     for file in entries_by_file(version):
-        turn.go_on()
+        turn.renew()
         first = file[0]
         measure.update(f"{first.key} {first.digest} {first.size_bytes}\n".encode())
         files += 1
@@ -241,7 +241,7 @@ def _examine(turn: CheckLease) -> _CheckFindings:
             table.note = "Not read: the other tables used all the time available for a version."
             continue
         try:
-            result = read_table(version, group, budget_s=left_s, go_on=turn.go_on)
+            result = read_table(version, group, budget_s=left_s, go_on=turn.renew)
         except TableUnreadable as error:
             log.warning("table_not_read", version=version.pk, table=group.name, why=str(error))
             table.note, table.bad_rows = f"Not read: {error}", 1
@@ -294,7 +294,7 @@ def _require_plain_files(turn: CheckLease, check_findings: _CheckFindings) -> No
     unmatched = _settings(turn.version).plain_files
     if unmatched:
         for path in turn.version.entries.files().values_list("path", flat=True).iterator():
-            turn.go_on()
+            turn.renew()
             unmatched = [pattern for pattern in unmatched if not matches_pattern(path, pattern)]
     for pattern in unmatched:
         check_findings.bad_rows += 1

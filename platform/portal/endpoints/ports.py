@@ -94,14 +94,14 @@ class RolloutJudge(Protocol):
 class HiddenColumnsProvider(Protocol):
     """Provides the columns of captured predictions that are dropped or hashed."""
 
-    def hidden_of(self, endpoint_ids: Collection[str]) -> Mapping[str, Mapping[str, str]]:
+    def hidden_columns(self, endpoint_ids: Collection[str]) -> Mapping[str, Mapping[str, str]]:
         """Return the hidden columns by endpoint: `drop` or `hash` by name."""
 
 
 class _NoHiddenColumns:
     """Default while no app registers hidden columns."""
 
-    def hidden_of(self, endpoint_ids: Collection[str]) -> Mapping[str, Mapping[str, str]]:
+    def hidden_columns(self, endpoint_ids: Collection[str]) -> Mapping[str, Mapping[str, str]]:
         """Return nothing."""
         return {}
 

@@ -251,7 +251,9 @@ def record_first(
     analyst: Analyst, *, revision_id: str, paths: Sequence[str], enough: int
 ) -> BaselineRecord | None:
     """Create the baseline of a revision from its own first predictions, once there are enough."""
-    result = analyst.request("profile_first", paths=list(paths), revision=revision_id, enough=enough)
+    result = analyst.request(
+        "profile_first", paths=list(paths), revision=revision_id, enough=enough
+    )
     if result is None:
         return None
     words = (

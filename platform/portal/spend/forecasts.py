@@ -36,7 +36,9 @@ def forecast_of(
 def _days(scope: Scope, days: Sequence[date]) -> dict[date, int]:
     """Return the cost of each of these days with any spend."""
     if scope.team or scope.person:
-        sums = DayTotal.objects.filter(scope.sums_filter(), day__in=days).order_by().values_list("day")
+        sums = (
+            DayTotal.objects.filter(scope.sums_filter(), day__in=days).order_by().values_list("day")
+        )
         return dict(sums.annotate(all=Sum("nano_usd")))
     # The same sums, from a hundredth of the rows.
     splits = Split.objects.filter(

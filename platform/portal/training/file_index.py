@@ -49,7 +49,7 @@ def names_in(pieces: Iterator[bytes]) -> list[str]:
             parts = parts_of(member.name, _LIMITS)
             if not parts:
                 continue
-            places.take(member.name, parts, is_folder=member.is_folder)
+            places.reserve(member.name, parts, is_folder=member.is_folder)
             if not member.is_folder:
                 names.append("/".join(parts))
     except SlipwayError as error:

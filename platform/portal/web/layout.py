@@ -102,7 +102,9 @@ class Shell:
             return self.principal is not None and self.principal.user.is_administrator
         return True
 
-    def _permitted_links(self, entries: tuple[NavigationEntry, ...], group: Group) -> list[NavigationLink]:
+    def _permitted_links(
+        self, entries: tuple[NavigationEntry, ...], group: Group
+    ) -> list[NavigationLink]:
         role = self.role or Role.VIEWER
         return [_link(entry, group.slug) for entry in entries if role.at_least(entry.role)]
 

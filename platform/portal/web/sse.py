@@ -108,10 +108,10 @@ class PageHub(EventHub[PageStream]):
             for stream in self.streams:
                 if topic in stream.topics:
                     stream.queue(f"live:{what}")
-        self._settle(now_s, crowded=len(rows) == MOST_ROWS)
+        self._expire_seen(now_s, crowded=len(rows) == MOST_ROWS)
         return kinds
 
-    def _settle(self, now_s: float, *, crowded: bool) -> None:
+    def _expire_seen(self, now_s: float, *, crowded: bool) -> None:
         """Forget numbers below which no row can appear any more, sooner when there are many."""
         old = [number for number, at in self._seen.items() if now_s - at > SETTLE_S]
         if crowded:

@@ -45,7 +45,7 @@ class FreeCapacity:
             count = min(count, len(_gpus_of_model(self.gpus, need.gpu_model)) // amount.gpus)
         return count
 
-    def take(self, need: Need, gpus: Sequence[Gpu]) -> None:
+    def subtract(self, need: Need, gpus: Sequence[Gpu]) -> None:
         """Subtract what a task needs, and these GPUs, never below zero."""
         self.cpu_millis = max(0, self.cpu_millis - need.amount.cpu_millis)
         self.memory_bytes = max(0, self.memory_bytes - need.amount.memory_bytes)
@@ -177,7 +177,7 @@ def spread(counts: Sequence[int], rank: Sequence[tuple[float, ...]], tasks: int)
 class Capacity:
     """Free capacity of a pass, and the part reserved for the head of the queue.
 
-    `keep_for` reserves: then a workload gets reserved capacity only if it surely ends before
+    `reserve_for` reserves: then a workload gets reserved capacity only if it surely ends before
     the head can start, or if what it takes is not what the head lacks.
     """
 
@@ -285,7 +285,7 @@ class Capacity:
             chosen = self._nodes_missing_least(need, tasks, project)
         for i in chosen:
             spare = self._spare.setdefault(i, later[i])
-            spare.take(need, self._reserved_gpus(i, spare, need))
+            spare.subtract(need, self._reserved_gpus(i, spare, need))
             if self.sites[i].shared_backends:
                 self._claims[i] = Claim(project, self.sites[i].is_shared(need), is_head=True)
         return bool(chosen)
@@ -345,9 +345,9 @@ class Capacity:
         is_kept = i in self._spare and not is_short
         source = self._common(i) if is_kept else self.free[i]
         gpus = _gpus_of_model(source.gpus, need.gpu_model)[: need.amount.gpus]
-        self.free[i].take(need, gpus)
+        self.free[i].subtract(need, gpus)
         if is_kept:
-            self._spare[i].take(need, gpus)
+            self._spare[i].subtract(need, gpus)
         if self.sites[i].shared_backends:
             self._tenancies[i].add(project, is_shared=self.sites[i].is_shared(need))
         return NodeSlot(self.sites[i].node_id, tuple(index for index, _ in gpus))

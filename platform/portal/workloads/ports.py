@@ -38,7 +38,7 @@ class AdmissionGranted:
 
 @dataclass(frozen=True)
 class AdmissionDeferred:
-    """The workload may queue later and is checked again. `why` is a sentence with the reason."""
+    """The workload may queue later and is checked again. `reason` is a sentence with the reason."""
 
     reason: str
 

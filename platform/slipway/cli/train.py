@@ -204,10 +204,10 @@ def create_snapshot(
         folder, script=script, include=include or (), limit_bytes=max_mb * _MEGABYTE
     )
     for item in snapshot.left_out[:_NAMED]:
-        session.output.note(f"Left out: {item.path} {item.why}.")
+        session.output.note(f"Left out: {item.path} {item.reason}.")
     if len(snapshot.left_out) > _NAMED:
         session.output.note(f"Left out: {len(snapshot.left_out) - _NAMED} more files.")
-    if any("secret" in item.why for item in snapshot.left_out):
+    if any("secret" in item.reason for item in snapshot.left_out):
         session.output.note("Include a file anyway with --include FILE.")
     if snapshot.note:
         session.output.note(snapshot.note)

@@ -249,7 +249,9 @@ class _Faults:
         self._group = group
 
     def check(self) -> None:
-        text = None if self.own_error is None else f"{type(self.own_error).__name__}: {self.own_error}"
+        text = (
+            None if self.own_error is None else f"{type(self.own_error).__name__}: {self.own_error}"
+        )
         items = gather_json(text, self._group)
         if self.own_error is not None:
             raise self.own_error

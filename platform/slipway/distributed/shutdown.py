@@ -16,7 +16,7 @@ class StopRequest:
     """Records SIGTERM, which Slipway, Slurm, Kubernetes and torchrun send before they kill.
 
     A handler that the script had set is called as well. Outside the main thread signals cannot be
-    caught. A stop can then only be requested by `ask()`.
+    caught. A stop can then only be requested by `request()`.
     """
 
     def __init__(self) -> None:

@@ -54,7 +54,7 @@ class ExcludedFile:
     """A file that does not travel though nobody asked to ignore it, and why."""
 
     path: str
-    why: str
+    reason: str
 
 
 @dataclass

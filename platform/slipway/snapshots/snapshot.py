@@ -84,7 +84,7 @@ class Snapshot:
         if path is None:
             return f"in the folder {visible(str(self.folder))}, which is what travels"
         if any(item.path == path for item in self.left_out):
-            return f"in the snapshot: {next(i.why for i in self.left_out if i.path == path)}"
+            return f"in the snapshot: {next(i.reason for i in self.left_out if i.path == path)}"
         if (self.folder / name).is_file():
             return "in the snapshot: it is ignored (.gitignore, .slipwayignore)"
         return f"in {visible(str(self.folder))}"

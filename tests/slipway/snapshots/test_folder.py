@@ -80,7 +80,7 @@ def test_a_link_that_stays_inside_becomes_what_it_leads_to(tmp_path: Path) -> No
     (tmp_path / "sneaky.txt").symlink_to("x.env")
     with take_snapshot(tmp_path) as snapshot:
         found = unpacked(snapshot)
-        reasons = {item.path: item.why for item in snapshot.left_out}
+        reasons = {item.path: item.reason for item in snapshot.left_out}
     assert found["current.yaml"] == b"a"
     assert found["src/conf/b.yaml"] == b"b"
     assert set(found) == {

@@ -149,7 +149,9 @@ class DockerBackend:
     async def _create(self, handle: str, order: LaunchSpec, network: str) -> None:
         description = self._description(handle, order, network)
         try:
-            await self._engine.post("/containers/create", description, name=self._container_name(handle))
+            await self._engine.post(
+                "/containers/create", description, name=self._container_name(handle)
+            )
         except EngineError as error:
             if error.status != _CONFLICT:  # a concurrent call for the same handle was faster
                 raise
@@ -297,7 +299,9 @@ class DockerBackend:
                 owner = state.path.stat()
                 os.chown(state.stop, owner.st_uid, owner.st_gid, follow_symlinks=False)
         with suppress(EngineError):
-            await self._engine.post(f"/containers/{self._container_name(handle)}/kill", signal="SIGTERM")
+            await self._engine.post(
+                f"/containers/{self._container_name(handle)}/kill", signal="SIGTERM"
+            )
 
     async def remove(self, handle: str) -> None:
         """Kill and delete the container, and its network when it was the last one in it."""
@@ -306,7 +310,9 @@ class DockerBackend:
             container = await self._container(handle)
             networks = list(container["NetworkSettings"]["Networks"])
         with suppress(EngineError):
-            await self._engine.delete(f"/containers/{self._container_name(handle)}", force="1", v="1")
+            await self._engine.delete(
+                f"/containers/{self._container_name(handle)}", force="1", v="1"
+            )
         for network in networks:
             if network.startswith("slipway-"):
                 with suppress(EngineError):  # still in use by another task of the workload
@@ -317,7 +323,9 @@ class DockerBackend:
         return read_chunk(StateFolder(self._folder(handle).state).logs(rank), offset, limit)
 
     async def _container(self, handle: str) -> dict[str, Any]:
-        engine: dict[str, Any] = await self._engine.get(f"/containers/{self._container_name(handle)}/json")
+        engine: dict[str, Any] = await self._engine.get(
+            f"/containers/{self._container_name(handle)}/json"
+        )
         return engine
 
     def _folder(self, handle: str) -> TaskFolder:

@@ -98,7 +98,7 @@ class ImageStore:
                 ):
                     build_log.write(text)
             finally:
-                await self._forget_stages(build)
+                await self._prune_stages(build)
         except EngineError as error:
             raise _failed(str(error)) from error
         return tag
@@ -112,7 +112,7 @@ class ImageStore:
             raise
         return True
 
-    async def _forget_stages(self, build: str) -> None:
+    async def _prune_stages(self, build: str) -> None:
         """Remove the layers that held the way to the index, and the passwords in its address."""
         chosen = {"dangling": ["true"], "label": [f"{_BUILD_LABEL}={build}"]}
         try:

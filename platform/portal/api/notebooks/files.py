@@ -112,9 +112,9 @@ def list_notebooks(
 ) -> PageOf[NotebookFileOut]:
     """List the project's notebooks, newest first, each with its newest version."""
     files_queryset = NotebookFile.objects.of_project(gated_project(request))
-    files = (
-        files_queryset.restorable() if query.deleted else files_queryset.current()
-    ).matching(query.q)
+    files = (files_queryset.restorable() if query.deleted else files_queryset.current()).matching(
+        query.q
+    )
     return page_of(paginate(files, cursor=query.cursor, limit=query.limit), notebook_out)
 
 

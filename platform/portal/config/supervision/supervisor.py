@@ -145,7 +145,7 @@ class _ProcessRunner:
     def __init__(self, spec: ProcessSpec, console: Console, guard_: _Guard, cwd: Path) -> None:
         self.spec = spec
         self.is_ready = asyncio.Event()
-        self.why_not_ready = "it has not been checked yet"
+        self.unready_reason = "it has not been checked yet"
         self.task = asyncio.create_task(self._run())
         self._console = console
         self._guard = guard_
@@ -162,7 +162,7 @@ class _ProcessRunner:
         attempts = 0
         while True:
             attempts += 1
-            code = await self._live_once()
+            code = await self._run_once()
             if self._stopping:
                 if code == 0:
                     self._guard.record_clean_exit(self.spec.name)
@@ -176,10 +176,10 @@ class _ProcessRunner:
             ready_for = time.monotonic() - self._ready_since if self._ready_since else 0.0
             delay = self._backoff.delay_after(ready_for)
             when = f"in {delay:g} s" if delay else "now"
-            self._say(f"{self.spec.name} {reason_of(code)}; starting it again {when}")
+            self._print(f"{self.spec.name} {reason_of(code)}; starting it again {when}")
             await asyncio.sleep(delay)
 
-    async def _live_once(self) -> int:
+    async def _run_once(self) -> int:
         """Start the process, wait for its end, clean up what it started. Return its exit code."""
         self._ended.clear()
         self._ready_since = None
@@ -224,7 +224,9 @@ class _ProcessRunner:
         await self._probe_until_silent()
         if self._stopping:
             return
-        self._say(f"{self.spec.name} did not respond for {self.spec.silent_for_s:g} s; killing it")
+        self._print(
+            f"{self.spec.name} did not respond for {self.spec.silent_for_s:g} s; killing it"
+        )
         signal_group(child, signal.SIGKILL)
 
     async def _probe_until_silent(self) -> None:
@@ -241,12 +243,12 @@ class _ProcessRunner:
     async def _probe_until_ready(self) -> None:
         begun = time.monotonic()
         while reason := await self.spec.ready():
-            self.why_not_ready = reason
+            self.unready_reason = reason
             await asyncio.sleep(_PROBE_EVERY_S)
         self._ready_since = time.monotonic()
         again = " again" if self._was_ready_once else ""
         self._was_ready_once = True
-        self._say(f"{self.spec.name} ready{again} after {self._ready_since - begun:.1f} s")
+        self._print(f"{self.spec.name} ready{again} after {self._ready_since - begun:.1f} s")
         self.is_ready.set()
 
     def notice_end(self) -> None:
@@ -263,7 +265,9 @@ class _ProcessRunner:
         signal_group(self._child, signal.SIGTERM)
         _, pending = await asyncio.wait([self.task], timeout=self.spec.stop_grace_s)
         if pending:
-            self._say(f"{self.spec.name} did not stop in {self.spec.stop_grace_s:g} s; killing it")
+            self._print(
+                f"{self.spec.name} did not stop in {self.spec.stop_grace_s:g} s; killing it"
+            )
             self.kill()
             await asyncio.wait([self.task])
 
@@ -279,7 +283,7 @@ class _ProcessRunner:
         chatter = self._ready_since is None or self._stopping
         self._console.line(self.spec.name, text, only_file=chatter)
 
-    def _say(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         self._console.line(NAME, text)
 
 
@@ -352,7 +356,7 @@ class Supervisor:
                         await keeper.is_ready.wait()
         except TimeoutError:
             reasons = "; ".join(
-                f"{keeper.spec.name}: {keeper.why_not_ready}"
+                f"{keeper.spec.name}: {keeper.unready_reason}"
                 for keeper in self._keepers
                 if not (keeper.is_ready.is_set() or keeper.spec.optional)
             )
@@ -374,7 +378,7 @@ class Supervisor:
         for keeper in late:
             if not keeper.is_ready.is_set():
                 self._console.line(
-                    NAME, f"{keeper.spec.name} is not ready: {keeper.why_not_ready}; continuing"
+                    NAME, f"{keeper.spec.name} is not ready: {keeper.unready_reason}; continuing"
                 )
 
     def _on_child(self) -> None:

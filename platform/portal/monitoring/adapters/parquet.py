@@ -86,7 +86,9 @@ class Flat:
         try:
             return self._query(sql, [paths, *values])
         except import_module("duckdb").BinderException:
-            return self._query(sql.replace(self._from, self._with_all_columns(paths)), [paths, *values])
+            return self._query(
+                sql.replace(self._from, self._with_all_columns(paths)), [paths, *values]
+            )
 
     def find(
         self, where: "ParquetConditions", *, limit: int, columns: Sequence[str] | None = None

@@ -53,25 +53,25 @@ class PathIndex:
 
     def __init__(self, limits: ArchiveLimits) -> None:
         self._limits = limits
-        self._taken: dict[str, tuple[str, bool]] = {}
+        self._paths: dict[str, tuple[str, bool]] = {}
 
-    def take(self, name: str, parts: Parts, *, is_folder: bool) -> None:
+    def reserve(self, name: str, parts: Parts, *, is_folder: bool) -> None:
         """Reserve the paths of a member and of the folders above it.
 
         Raises UnsafeArchive when one is taken, TooLarge when there are too many.
         """
         for depth in range(1, len(parts)):
-            self._take(name, "/".join(parts[:depth]), is_folder=True)
-        self._take(name, "/".join(parts), is_folder=is_folder)
+            self._reserve(name, "/".join(parts[:depth]), is_folder=True)
+        self._reserve(name, "/".join(parts), is_folder=is_folder)
 
-    def _take(self, name: str, path: str, *, is_folder: bool) -> None:
+    def _reserve(self, name: str, path: str, *, is_folder: bool) -> None:
         composed = unicodedata.normalize("NFC", path)
         key = unicodedata.normalize("NFC", composed.casefold())
-        known = self._taken.get(key)
+        known = self._paths.get(key)
         if known is None:
-            if len(self._taken) >= self._limits.members:
+            if len(self._paths) >= self._limits.members:
                 raise too_large(f"contains more than {self._limits.members} files and folders")
-            self._taken[key] = (path, is_folder)
+            self._paths[key] = (path, is_folder)
             return
         known_path, known_is_folder = known
         if known_path != path:

@@ -63,7 +63,7 @@ def _walk(folder: int, above: Parts, places: PathIndex, limits: ArchiveLimits) -
         if not stat.S_ISDIR(kind) and not stat.S_ISREG(kind):
             raise unsafe(path, "is neither a file nor a folder")
         parts_of(path, limits)
-        places.take(path, parts, is_folder=stat.S_ISDIR(kind))
+        places.reserve(path, parts, is_folder=stat.S_ISDIR(kind))
         if stat.S_ISDIR(kind):
             descriptor = os.open(name, _FOLDER_FLAGS, dir_fd=folder)
             try:

@@ -59,7 +59,7 @@ def unpack(source: BinaryIO, *, into: Path, limits: ArchiveLimits = _DEFAULTS) -
         for member in _members(source, limits):
             parts = parts_of(member.name, limits)
             if parts:
-                places.take(member.name, parts, is_folder=member.is_folder)
+                places.reserve(member.name, parts, is_folder=member.is_folder)
             elif not member.is_folder:
                 raise broken("a file in it has no name")
             if member.is_folder:

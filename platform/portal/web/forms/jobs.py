@@ -193,7 +193,9 @@ class NewJob(forms.Form):
             return data
         values_by_name = {name: value for name, value in data.items() if value not in (None, "")}
         try:
-            self.wanted = JobIn.model_validate(values_by_name | self._inherited_settings(data["snapshot"]))
+            self.wanted = JobIn.model_validate(
+                values_by_name | self._inherited_settings(data["snapshot"])
+            )
         except ValidationError as error:
             for fault in error.errors():
                 field = str(fault["loc"][0]) if fault["loc"] else ""

@@ -90,7 +90,9 @@ class WorkerEngine:
         self._load_parameters(parameters)
         for parameter in self._parameters.values():
             parameter.grad = None
-        return Outcome(loss=torch.tensor(mean, dtype=torch.float64), stop=self._client.stop_requested)
+        return Outcome(
+            loss=torch.tensor(mean, dtype=torch.float64), stop=self._client.stop_requested
+        )
 
     def measure(self, batch: Batch, function: LossFunction | None) -> torch.Tensor | None:
         """Return the mean of a function over a batch, by the weights this worker has."""

@@ -33,7 +33,7 @@ class _Interval:
     high: tuple[int, int, float] | None = None
     odd: dict[str, tuple[int, int, float]] = field(default_factory=dict)
 
-    def take(self, step: int, timestamp: int, value: float) -> None:
+    def add(self, step: int, timestamp: int, value: float) -> None:
         """Process one more point."""
         if not math.isfinite(value):
             self.odd.setdefault(str(value), (step, timestamp, value))
@@ -43,7 +43,7 @@ class _Interval:
         if self.high is None or value > self.high[2]:
             self.high = (step, timestamp, value)
 
-    def kept(self) -> Iterator[tuple[int, int, float]]:
+    def retained_points(self) -> Iterator[tuple[int, int, float]]:
         """Return the retained points."""
         if self.low is not None:
             yield self.low
@@ -127,10 +127,10 @@ def _thinned(run_id: str, key: str, extent: _Extent, most_points: int, axis: Axi
                 stretch = kept.get(place)
                 if stretch is None:
                     stretch = kept[place] = _Interval()
-                stretch.take(row[0], row[1], value)
+                stretch.add(row[0], row[1], value)
                 last = (row[0], row[1], value)
                 first = first or last
-    points = {point for stretch in kept.values() for point in stretch.kept()}
+    points = {point for stretch in kept.values() for point in stretch.retained_points()}
     ends = {point for point in (first, last) if point is not None}
     return [Point(*point) for point in sorted(points | ends, key=lambda point: point[:2])]
 
