@@ -19,10 +19,10 @@ import django
 django.setup()
 from portal.monitoring.analyst import analyst
 from tests.portal.monitoring.analysis import analysing_process
-with analyst() as asked:
-    sample = Path(asked.folder) / "sample.json"
+with analyst() as process:
+    sample = Path(process.folder) / "sample.json"
     sample.write_text(json.dumps({"inputs": [[1.0], [2.0]], "rows": 2}))
-    asked.ask("profile_sample", path=str(sample), columns=[])
+    process.request("profile_sample", path=str(sample), columns=[])
     print(analysing_process(os.getpid()), flush=True)
     time.sleep(600)
 """

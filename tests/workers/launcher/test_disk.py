@@ -20,7 +20,7 @@ import os, sys
 sys.path.insert(0, sys.argv[1])
 from workers.launcher.disk import DiskMeter
 meter = DiskMeter(own=(sys.argv[2],))
-for _ in meter.own_steps():
+for _ in meter.measure_own():
     pass
 print(meter.result.own_bytes)
 """
