@@ -101,9 +101,9 @@ class Endpoint:
         to be signed in, as the portal receives the label.
         """
         name = "prediction_id" if _PREDICTION.match(reference) else "own_id"
-        return self.label_all([{name: reference, "row": row, "value": value}])
+        return self.label_many([{name: reference, "row": row, "value": value}])
 
-    def label_all(self, labels: Sequence[Mapping[str, Any]]) -> LabelsOut:
+    def label_many(self, labels: Sequence[Mapping[str, Any]]) -> LabelsOut:
         """Label many predictions: mappings of `prediction_id` or `own_id`, `value`, `row`."""
         client = self._slipway()
         return client.endpoints.monitoring.label(

@@ -25,7 +25,7 @@ from slipway.sanitize import visible
 
 # Not at run time: a rank of a job raises these errors where pydantic may not be installed.
 if TYPE_CHECKING:
-    from slipway.schemas.problem import FieldFault, Problem
+    from slipway.schemas.problem import FieldError, Problem
 
 
 class SlipwayError(Exception):
@@ -47,7 +47,7 @@ class SlipwayError(Exception):
         code: str | None = None,
         status: int | None = None,
         field: str | None = None,
-        errors: "Sequence[FieldFault]" = (),
+        errors: "Sequence[FieldError]" = (),
         next_step: str | None = None,
         request_id: str | None = None,
         retry_after_s: int | None = None,

@@ -10,7 +10,7 @@ from math import isinf, isnan
 from typing import Any
 
 from slipway.errors import InvalidInput
-from slipway.schemas.problem import FieldFault
+from slipway.schemas.problem import FieldError
 
 # A mapping with only one of these keys already is a body of `/invocations`.
 FORMS = ("inputs", "instances", "dataframe_split", "dataframe_records")
@@ -23,7 +23,7 @@ def body_of(data: Any) -> dict[str, Any]:
     A missing number becomes null. Raises InvalidInput, which names the column and what was
     expected, for what JSON cannot carry.
     """
-    faults: list[FieldFault] = []
+    faults: list[FieldError] = []
     if is_frame(data):
         columns = [str(name) for name in data.columns]
         rows = data.to_numpy(dtype=object).tolist()
@@ -73,7 +73,7 @@ def _is_records(data: Any) -> bool:
     return _is_rows(data) and bool(data) and all(isinstance(row, Mapping) for row in data)
 
 
-def _json_value(value: Any, place: str, faults: list[FieldFault]) -> Any:
+def _json_value(value: Any, place: str, faults: list[FieldError]) -> Any:
     """Return a value as JSON carries it. Unsupported values are added to `faults`."""
     if value is None or isinstance(value, bool | int | str):
         return value
@@ -98,15 +98,15 @@ def _json_value(value: Any, place: str, faults: list[FieldFault]) -> Any:
     return None
 
 
-def _finite(value: float, place: str, faults: list[FieldFault]) -> float | None:
+def _finite(value: float, place: str, faults: list[FieldError]) -> float | None:
     if isinf(value):
         _fault(faults, place, "a finite number or null was expected, not an infinity")
     return None if isnan(value) or isinf(value) else value
 
 
-def _fault(faults: list[FieldFault], place: str, message: str) -> None:
+def _fault(faults: list[FieldError], place: str, message: str) -> None:
     if len(faults) < _MOST_FAULTS:
-        faults.append(FieldFault(field=place.lstrip("."), message=message))
+        faults.append(FieldError(field=place.lstrip("."), message=message))
 
 
 def convert_like_input(data: Any, predictions: Any) -> Any:

@@ -6,7 +6,7 @@ import pytest
 
 from slipway import errors
 from slipway.errors import SlipwayError, error_for
-from slipway.schemas.problem import FieldFault, Problem
+from slipway.schemas.problem import FieldError, Problem
 
 
 def problem(status: int = 422, **changes: object) -> Problem:
@@ -72,7 +72,7 @@ def test_a_status_without_a_problem_is_told_apart_from_the_portals(
 
 
 def test_printed_it_tells_the_fields_the_next_step_and_the_request_id() -> None:
-    fault = FieldFault(field="name", message="is empty")
+    fault = FieldError(field="name", message="is empty")
     error = error_for(422, problem(errors=[fault]), request_id="sent")
     assert str(error).splitlines() == [
         "The name is empty.",
@@ -84,7 +84,7 @@ def test_printed_it_tells_the_fields_the_next_step_and_the_request_id() -> None:
 
 def test_nothing_a_server_says_can_drive_a_terminal() -> None:
     nasty = "\x1b[2J\x1b]0;owned\x07 \u202egnp.exe \x9b31m"
-    fault = FieldFault(field=nasty, message=nasty)
+    fault = FieldError(field=nasty, message=nasty)
     told = problem(detail=nasty, code=nasty, next_step=nasty, request_id=nasty, errors=[fault])
     shown = str(error_for(422, told, request_id="sent"))
     assert "\\x1b[2J" in shown

@@ -24,7 +24,7 @@ from slipway.schemas.agent import (
     Heartbeat,
     HeartbeatAnswer,
     Join,
-    Joined,
+    JoinResponse,
     Rendezvous,
     Reports,
     ReportsAnswer,
@@ -366,7 +366,7 @@ class _Handler(BaseHTTPRequestHandler):
                 )
         raise Problem(404, "not_found")
 
-    def _join(self, join: Join) -> Joined:
+    def _join(self, join: Join) -> JoinResponse:
         with self.state.changed:
             if join.join_token not in self.state.join_tokens:
                 raise Problem(401, "join_token_refused", "The join token is used or unknown.")
@@ -374,7 +374,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self.state.join_tokens.discard(join.join_token)
             token = f"sln_{join.name}"
             self.state.nodes[token] = join.name
-        return Joined(node_id=f"nod_{join.name}", node_token=token)
+        return JoinResponse(node_id=f"nod_{join.name}", node_token=token)
 
     def _heartbeat(self, heartbeat: Heartbeat) -> HeartbeatAnswer:
         self.state.heartbeats.append(heartbeat)

@@ -6,7 +6,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from slipway.schemas.problem import FieldFault
+from slipway.schemas.problem import FieldError
 from slipway.schemas.serving import Datatype, FieldSpec
 from workers.model_server.errors import BadInput
 
@@ -37,7 +37,7 @@ def datatype_of(array: Array) -> Datatype:
 
 def input_error(name: str, message: str) -> BadInput:
     """Return the error for one input."""
-    return BadInput(f"Input {name!r} {message}.", [FieldFault(field=name, message=message)])
+    return BadInput(f"Input {name!r} {message}.", [FieldError(field=name, message=message)])
 
 
 def array_of(name: str, values: Any, datatype: str) -> Array:

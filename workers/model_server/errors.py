@@ -7,7 +7,7 @@ ModelServerError
 
 from collections.abc import Sequence
 
-from slipway.schemas.problem import FieldFault
+from slipway.schemas.problem import FieldError
 
 
 class ModelServerError(Exception):
@@ -17,7 +17,7 @@ class ModelServerError(Exception):
 class BadInput(ModelServerError):
     """The request does not fit the model. `faults` names each input and what was expected."""
 
-    def __init__(self, detail: str, faults: Sequence[FieldFault] = (), next_step: str = "") -> None:
+    def __init__(self, detail: str, faults: Sequence[FieldError] = (), next_step: str = "") -> None:
         super().__init__(detail)
         self.detail = detail
         self.faults = tuple(faults)

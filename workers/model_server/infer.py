@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from slipway.schemas.problem import FieldFault
+from slipway.schemas.problem import FieldError
 from slipway.schemas.serving import Datatype
 from workers.model_server.arrays import DTYPES, Array, array_of, datatype_of, input_error
 from workers.model_server.codecs import InferOptions
@@ -60,7 +60,7 @@ def _object(value: Any, name: str) -> dict[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise BadInput(f"`{name}` is not an object.", [FieldFault(field=name, message="object")])
+        raise BadInput(f"`{name}` is not an object.", [FieldError(field=name, message="object")])
     return value
 
 

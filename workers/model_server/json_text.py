@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import orjson
 
-from slipway.schemas.problem import FieldFault
+from slipway.schemas.problem import FieldError
 from slipway.schemas.serving import FieldSpec
 from workers.model_server.arrays import fits
 from workers.model_server.errors import BadInput
@@ -74,14 +74,14 @@ def check_params(params: dict[str, Any], specs: list[FieldSpec], names: Iterable
         if name not in known:
             raise BadInput(
                 f"Unknown param {name!r}.",
-                [FieldFault(field=f"params.{name}", message="unknown")],
+                [FieldError(field=f"params.{name}", message="unknown")],
                 f"Known params: {', '.join([*known, *names]) or 'none'}.",
             )
         spec = known[name]
         if not all(fits(item, spec.datatype) for item in _items(value)):
             message = f"is {str(value)[:60]!r}; {spec.datatype.value} was expected"
             raise BadInput(
-                f"Param {name!r} {message}.", [FieldFault(field=f"params.{name}", message=message)]
+                f"Param {name!r} {message}.", [FieldError(field=f"params.{name}", message=message)]
             )
 
 

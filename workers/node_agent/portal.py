@@ -14,7 +14,7 @@ from slipway.schemas.agent import (
     Heartbeat,
     HeartbeatAnswer,
     Join,
-    Joined,
+    JoinResponse,
     LogAnswer,
     Reports,
     ReportsAnswer,
@@ -45,9 +45,9 @@ class Portal:
         """Close the connections."""
         await self._client.close()
 
-    async def join(self, join: Join) -> Joined:
+    async def join(self, join: Join) -> JoinResponse:
         """Become a node with a one-time token."""
-        return parsed(Joined, await self._post("join", join))
+        return parsed(JoinResponse, await self._post("join", join))
 
     async def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatAnswer:
         """Renew the leases of this node."""

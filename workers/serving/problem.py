@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import orjson
 
-from slipway.schemas.problem import FieldFault
+from slipway.schemas.problem import FieldError
 
 _MLFLOW_CODES: Final = {
     400: "BAD_REQUEST",
@@ -27,7 +27,7 @@ def problem_body(
     code: str,
     detail: str,
     next_step: str | None = None,
-    errors: Sequence[FieldFault] = (),
+    errors: Sequence[FieldError] = (),
 ) -> bytes:
     """Return the body of an error answer."""
     body: dict[str, Any] = {

@@ -8,8 +8,8 @@ from portal.core.enqueue import background_task
 # Task → how often it runs even if it is not enqueued.
 PERIODIC = {
     "accounts.deliver_due_mail": timedelta(seconds=5),
-    "accounts.forget_old_mail": timedelta(hours=6),
-    "accounts.forget_expired": timedelta(hours=1),
+    "accounts.delete_old_mail": timedelta(hours=6),
+    "accounts.delete_expired": timedelta(hours=1),
 }
 
 
@@ -19,13 +19,13 @@ def deliver_due_mail() -> None:
     outbox.deliver_due()
 
 
-@background_task("accounts.forget_old_mail")
+@background_task("accounts.delete_old_mail")
 def forget_old_mail() -> None:
     """Delete mails sent long ago."""
     outbox.delete_old_mail()
 
 
-@background_task("accounts.forget_expired")
+@background_task("accounts.delete_expired")
 def forget_expired() -> None:
     """Delete expired sessions, sign-on tokens and invitations."""
     housekeeping.forget_expired_sessions()

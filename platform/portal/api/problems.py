@@ -17,7 +17,7 @@ from portal.core.errors import InvalidInput, NotFound, SlipwayError
 from portal.core.middleware import request_id_of
 from portal.core.text import json_bytes
 from portal.core.validation_messages import describe_validation_error
-from slipway.schemas.problem import FieldFault, Problem
+from slipway.schemas.problem import FieldError, Problem
 
 log = structlog.get_logger(__name__)
 CONTENT_TYPE = "application/problem+json"
@@ -42,7 +42,7 @@ def problem_response(request: HttpRequest, problem: Problem, **headers: str) -> 
     return response
 
 
-def problem_of(error: SlipwayError, faults: Iterable[FieldFault] = ()) -> Problem:
+def problem_of(error: SlipwayError, faults: Iterable[FieldError] = ()) -> Problem:
     """Describe a domain error as a problem."""
     return Problem(
         type=f"urn:slipway:problem:{error.code}",
@@ -80,18 +80,18 @@ def plain_problem(request: HttpRequest, status: int, detail: str | None = None) 
     return problem_response(request, problem)
 
 
-def _fault(entry: dict[str, Any]) -> FieldFault:
+def _fault(entry: dict[str, Any]) -> FieldError:
     places = [str(part) for part in entry.get("loc", ())]
     # ("body", "payload", "name") → "name". The name of the argument is internal.
     shown = places[2:] if places[:1] == ["body"] else places[1:]
-    return FieldFault(
+    return FieldError(
         field=".".join(shown) or ".".join(places), message=describe_validation_error(entry)
     )
 
 
 def _validation(request: HttpRequest, error: ValidationError) -> HttpResponse:
     faults = [_fault(entry) for entry in error.errors]
-    first = faults[0] if faults else FieldFault(field="body", message="is not valid")
+    first = faults[0] if faults else FieldError(field="body", message="is not valid")
     invalid = InvalidInput(
         f"{first.field}: {first.message}",
         field=first.field,

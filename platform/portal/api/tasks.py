@@ -5,10 +5,10 @@ from datetime import timedelta
 from portal.api import idempotency
 from portal.core.enqueue import background_task
 
-PERIODIC = {"api.forget_answers": timedelta(hours=1)}
+PERIODIC = {"api.delete_stored_responses": timedelta(hours=1)}
 
 
-@background_task("api.forget_answers")
+@background_task("api.delete_stored_responses")
 def forget_answers() -> None:
     """Delete stored responses whose Idempotency-Key has expired."""
     idempotency.sweep_expired()

@@ -18,7 +18,9 @@ from kombu.exceptions import OperationalError
 from prometheus_client import Counter
 
 log = structlog.get_logger(__name__)
-LOST = Counter("slipway_doorbells_lost_total", "Rings the broker did not take.", ["task"])
+LOST = Counter(
+    "slipway_enqueue_failures_total", "Messages that the broker did not accept.", ["task"]
+)
 
 _REST_S = 5.0
 # Concurrent messages. One that gets no turn soon is dropped rather than delayed.

@@ -153,7 +153,7 @@ class EventHub(ABC, Generic[S]):
         """Wait until the hub polls, or has failed to."""
         await self._started.wait()
 
-    async def ask(self, query: Callable[[], Result]) -> Result:
+    async def query(self, query: Callable[[], Result]) -> Result:
         """Run a query in the hub's thread for the database."""
         return await self._database.run(query)
 
@@ -186,7 +186,7 @@ class EventHub(ABC, Generic[S]):
     async def _cut_unauthorized(self) -> None:
         streams = list(self.streams)
         listeners = {stream.listener for stream in streams}
-        allowed = await self.ask(lambda: self.allowed(listeners))
+        allowed = await self.query(lambda: self.allowed(listeners))
         for stream in streams:
             if stream.listener not in allowed:
                 stream.end(cut=True)

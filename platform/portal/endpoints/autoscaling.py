@@ -41,14 +41,14 @@ def scale(endpoint: Endpoint, timestamp: datetime) -> None:
         endpoint.target_queue_ms,
     )
     _move_cap(endpoint, load, bounds, timestamp)
-    before = endpoint.wanted
+    before = endpoint.desired_replicas
     step = step_of(before, load, bounds, calm_since=endpoint.calm_since, timestamp=timestamp)
     if (step.desired, step.calm_since) == (before, endpoint.calm_since):
         return
-    here = Endpoint.objects.filter(pk=endpoint.pk, wanted=before)
+    here = Endpoint.objects.filter(pk=endpoint.pk, desired_replicas=before)
     changes = {"scaled_at": timestamp} if step.desired != before else {}
-    if here.update(wanted=step.desired, calm_since=step.calm_since, **changes):
-        endpoint.wanted, endpoint.calm_since = step.desired, step.calm_since
+    if here.update(desired_replicas=step.desired, calm_since=step.calm_since, **changes):
+        endpoint.desired_replicas, endpoint.calm_since = step.desired, step.calm_since
         if step.desired != before:
             message = f"From {before} to {step.desired} replicas: {step.reason}"
             add_event(endpoint, "scaled", message)
@@ -57,7 +57,7 @@ def scale(endpoint: Endpoint, timestamp: datetime) -> None:
 def _move_cap(endpoint: Endpoint, load: Load, bounds: Bounds, timestamp: datetime) -> None:
     """Add an event when the load starts or stops needing more replicas than `max_replicas`."""
     before = endpoint.cap
-    cap = cap_of(before, endpoint.wanted, load, bounds, timestamp=timestamp)
+    cap = cap_of(before, endpoint.desired_replicas, load, bounds, timestamp=timestamp)
     if cap == before:
         return
     here = Endpoint.objects.filter(pk=endpoint.pk, capped_needs=before.needs)

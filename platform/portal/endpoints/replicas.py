@@ -48,7 +48,7 @@ def desired_replicas(endpoint: Endpoint, revision: Revision) -> int:
     """Return the desired number of replicas of a revision."""
     if endpoint.status not in (EndpointState.CREATING, EndpointState.SERVING):
         return 0
-    return endpoint.wanted if revision.status in KEPT else 0
+    return endpoint.desired_replicas if revision.status in KEPT else 0
 
 
 def follow_workloads(endpoint: Endpoint, timestamp: datetime) -> None:

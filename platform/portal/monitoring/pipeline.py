@@ -98,7 +98,7 @@ def process_endpoint(endpoint: Endpoint, analyst_process: Analyst) -> bool:
     except (AnalysisFailed, OSError) as error:
         fault = shorten(f"Predictions could not be analysed: {error}.", 500)
         log.warning("endpoint_not_analysed", endpoint=endpoint.pk, reason=fault)
-    Monitor.objects.filter(pk=monitor.pk).update(looked_at=clock.now(), fault=fault)
+    Monitor.objects.filter(pk=monitor.pk).update(processed_at=clock.now(), fault=fault)
     alerting.update_alerts(endpoint)
     return not fault
 

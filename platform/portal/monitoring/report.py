@@ -177,7 +177,7 @@ def view(report_query: ReportQuery) -> MonitoringOut:
         predictions=sum(hour_point.predictions for hour_point in points),
         failed=sum(hour_point.failed or 0 for hour_point in points),
         refused=sum(hour_point.refused or 0 for hour_point in points),
-        turned_away=sum(hour_point.turned_away or 0 for hour_point in points),
+        rejected=sum(hour_point.rejected or 0 for hour_point in points),
         unauthorized=sum(hour_point.unauthorized or 0 for hour_point in points),
         error_rate=error_rate_of(points, None if sliced else minutes),
         rows=sliced.rows if sliced is not None else sum(hour.rows for hour in hours),
@@ -200,7 +200,7 @@ def view(report_query: ReportQuery) -> MonitoringOut:
         settings=settings,
         task=task_out(basis),
         empty_labels=EmptyLabel.objects.filter(endpoint=endpoint).count(),
-        looked_at=monitor.looked_at,
+        processed_at=monitor.processed_at,
         fault=monitor.fault,
     )
 

@@ -10,32 +10,32 @@ from portal.monitoring.retention import delete_expired
 
 # Task → interval at which it also runs without being enqueued.
 PERIODIC = {
-    "monitoring.look": timedelta(seconds=10),
-    "monitoring.tell": timedelta(seconds=5),
-    "monitoring.carry_out": timedelta(seconds=10),
-    "monitoring.forget_old": timedelta(hours=1),
+    "monitoring.process_predictions": timedelta(seconds=10),
+    "monitoring.deliver_alerts": timedelta(seconds=5),
+    "monitoring.run_exports_and_erasures": timedelta(seconds=10),
+    "monitoring.delete_expired_predictions": timedelta(hours=1),
 }
 
 
-@background_task("monitoring.look")
+@background_task("monitoring.process_predictions")
 def process_predictions() -> None:
     """Process new predictions of every endpoint."""
     process_all()
 
 
-@background_task("monitoring.tell")
+@background_task("monitoring.deliver_alerts")
 def deliver_alerts() -> None:
     """Send pending alert notifications."""
     deliver_pending()
 
 
-@background_task("monitoring.carry_out")
+@background_task("monitoring.run_exports_and_erasures")
 def run_exports_and_erasures() -> None:
     """Export selections to dataset versions and run erasures."""
     run_pending()
 
 
-@background_task("monitoring.forget_old")
+@background_task("monitoring.delete_expired_predictions")
 def delete_expired_predictions() -> None:
     """Delete captured predictions beyond their retention time."""
     delete_expired()

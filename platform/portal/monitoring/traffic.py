@@ -12,7 +12,7 @@ from portal.endpoints.models import Endpoint, Revision, TrafficMinute
 from portal.monitoring.models import HourSummary
 from slipway.schemas.monitoring import HourPoint
 
-_ERRORS = ("failed", "refused", "turned_away", "unauthorized")
+_ERRORS = ("failed", "refused", "rejected", "unauthorized")
 
 
 def minutes_of(

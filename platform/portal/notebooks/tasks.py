@@ -10,12 +10,12 @@ from portal.notebooks.workload_sync import sync_all
 
 # Task → how often it runs even if nothing enqueues it.
 PERIODIC = {
-    "notebooks.look_after_servers": timedelta(seconds=5),
+    "notebooks.maintain_servers": timedelta(seconds=5),
     "notebooks.free_deleted_files": timedelta(hours=1),
 }
 
 
-@background_task("notebooks.look_after_servers")
+@background_task("notebooks.maintain_servers")
 def maintain_servers() -> None:
     """Sync with workloads, warn idle servers, stop warned ones, and apply schedules."""
     sync_all()

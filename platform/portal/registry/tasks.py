@@ -10,8 +10,8 @@ from portal.registry.model_inspection import hash_files, records_without_digests
 from portal.registry.models import VersionRecord
 
 PERIODIC = {
-    "registry.hash_waiting": timedelta(minutes=1),
-    "registry.tell_mlflow": timedelta(seconds=10),
+    "registry.hash_pending": timedelta(minutes=1),
+    "registry.sync_mlflow": timedelta(seconds=10),
 }
 
 
@@ -28,14 +28,14 @@ def hash_version(record_id: str) -> None:
     hash_files(record, version)
 
 
-@background_task("registry.hash_waiting")
+@background_task("registry.hash_pending")
 def hash_pending() -> None:
     """Compute digests whose task was lost."""
     for record in records_without_digests():
         hash_version(record.pk)
 
 
-@background_task("registry.tell_mlflow")
+@background_task("registry.sync_mlflow")
 def sync_mlflow() -> None:
     """Sync moves to MLflow's tables that a crash left unsynced."""
     sync_pending()

@@ -18,7 +18,7 @@ from portal.spend.windows import MONTH, window_of
 from portal.workloads.models import Workload
 from portal.workloads.ports import AdmissionRequest, groupings
 from slipway.schemas.spend import (
-    BudgetLeft,
+    BudgetRemainder,
     DayOut,
     ExpectedCost,
     ForecastOut,
@@ -229,7 +229,7 @@ def with_cost(quote: Quote, request: AdmissionRequest) -> Quote:
     """Add the expected cost of a start and the answers of its budgets to a quote."""
     admission_quote = quoted(request)
     budgets = [
-        BudgetLeft(
+        BudgetRemainder(
             budget=budget.pk,
             name=budget.scope_name,
             limit_nano_usd=budget.limit_nano_usd,

@@ -11,7 +11,7 @@ from portal.spend.meter import meter as meter_due
 PERIODIC = {
     "spend.meter": timedelta(seconds=10),
     "spend.watch_budgets": timedelta(seconds=3),
-    "spend.hold": timedelta(minutes=1),
+    "spend.update_holdings": timedelta(minutes=1),
 }
 
 
@@ -27,7 +27,7 @@ def watch_budgets() -> None:
     watch_all()
 
 
-@background_task("spend.hold")
+@background_task("spend.update_holdings")
 def update_holdings() -> None:
     """Sync holdings with the nodes and the stored bytes."""
     sync_holdings()

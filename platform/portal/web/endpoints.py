@@ -83,14 +83,14 @@ def state_reason(endpoint: Endpoint, replicas: Sequence["ReplicaLine"] = ()) -> 
     waiting = [
         replica for replica in replicas if replica.row.status == _P.STARTING and not replica.node
     ]
-    if waiting and endpoint.wanted:
+    if waiting and endpoint.desired_replicas:
         ready = sum(replica.row.status == _P.READY for replica in replicas)
         verb = "is" if ready == 1 else "are"
-        message = f"{ready} of {endpoint.wanted} replicas {verb} ready."
-        if ready >= endpoint.wanted:  # so it is the next revision that has no capacity
+        message = f"{ready} of {endpoint.desired_replicas} replicas {verb} ready."
+        if ready >= endpoint.desired_replicas:  # so it is the next revision that has no capacity
             message = f"Revision {waiting[-1].row.revision.number} is not serving yet."
         return f"{message} {waiting[-1].why}"
-    return endpoint.reason or endpoint.short_of_replicas or _WHY.get(endpoint.status, "")
+    return endpoint.reason or endpoint.missing_replicas_reason or _WHY.get(endpoint.status, "")
 
 
 def url_of(endpoint: Endpoint) -> str:

@@ -85,10 +85,10 @@ async def _events(hub: PageHub, place: LogPosition) -> AsyncIterator[bytes]:
     """Yield events until the log is complete, or none if there is nothing to send."""
     loop = asyncio.get_running_loop()
     moved_s = spoke_s = loop.time()
-    standing, asked_s = await hub.ask(lambda: log_status(place)), loop.time()
+    standing, asked_s = await hub.query(lambda: log_status(place)), loop.time()
     while True:
         if loop.time() - asked_s >= ASK_S:
-            standing, asked_s = await hub.ask(lambda: log_status(place)), loop.time()
+            standing, asked_s = await hub.query(lambda: log_status(place)), loop.time()
         log_place = standing.log
         look = await hub.read(lambda log=log_place: poll_log(place, log))  # type: ignore[misc]
         if look.gap:

@@ -201,7 +201,7 @@ def charts_of(shown: MonitoringOut, feature: FeatureOut | None) -> dict[str, str
         "errors": {
             "at": hours,
             "failed": [hour_point.failed for hour_point in shown.hours],
-            "turned_away": [hour_point.turned_away for hour_point in shown.hours],
+            "rejected": [hour_point.rejected for hour_point in shown.hours],
         },
         "quality": {
             "at": [hour_point.name[5:16].replace("T", " ") for hour_point in shown.quality_by_hour],

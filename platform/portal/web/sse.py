@@ -82,11 +82,11 @@ class PageHub(EventHub[PageStream]):
     async def begin(self) -> None:
         """Start behind the newest event."""
         self._seen = {}
-        self.settled = await self.ask(newest_id)
+        self.settled = await self.query(newest_id)
 
     async def poll(self) -> bool:
         """Deliver new events."""
-        return bool(self._deliver(await self.ask(self._new_rows)) & ABOUT_RIGHTS)
+        return bool(self._deliver(await self.query(self._new_rows)) & ABOUT_RIGHTS)
 
     def allowed(self, listeners: Collection[Listener]) -> Collection[Listener]:
         """Return the listeners whose pages would still open."""
@@ -128,7 +128,7 @@ async def event_stream(listener: PageListener, since: int) -> AsyncIterator[byte
         with hub.joined(PageStream.of(listener)) as stream:
             await hub.started()
             yield f"retry: {RETRY_MS}\nid: {hub.settled}\n\n".encode()
-            for what in await hub.ask(lambda: _missed_events(listener, since)):
+            for what in await hub.query(lambda: _missed_events(listener, since)):
                 stream.queue(what)
             while not stream.is_ended:
                 yield await _next(stream, hub)

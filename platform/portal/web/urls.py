@@ -129,7 +129,9 @@ urlpatterns = [
         experiments.project_experiment_restore,
         name="project_experiment_restore",
     ),
-    path("p/<slug:project>/bin/empty", experiments.project_bin_empty, name="project_bin_empty"),
+    path(
+        "p/<slug:project>/trash/empty", experiments.project_trash_empty, name="project_trash_empty"
+    ),
     path("p/<slug:project>/compare", runs.project_compare, name="project_compare"),
     path("p/<slug:project>/runs", experiments.project_runs, name="project_runs"),
     path("p/<slug:project>/runs/columns", experiments.project_columns, name="project_columns"),

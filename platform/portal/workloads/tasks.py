@@ -9,8 +9,8 @@ from portal.workloads.scheduling import run_passes
 
 # Task → how often it runs even if nothing enqueues it.
 PERIODIC = {
-    "workloads.look_after": timedelta(seconds=2),
-    "workloads.forget_samples": timedelta(hours=1),
+    "workloads.reconcile": timedelta(seconds=2),
+    "workloads.delete_usage_samples": timedelta(hours=1),
 }
 
 
@@ -20,14 +20,14 @@ def schedule() -> None:
     run_passes()
 
 
-@background_task("workloads.look_after")
+@background_task("workloads.reconcile")
 def reconcile_and_schedule() -> None:
     """Run the reconciler (expired leases, deadlines, holds), then schedule."""
     reconcile()
     run_passes()
 
 
-@background_task("workloads.forget_samples")
+@background_task("workloads.delete_usage_samples")
 def delete_usage_samples() -> None:
     """Delete samples of use from weeks ago."""
     forget_old_samples()

@@ -72,9 +72,9 @@ def _show(session: Session, endpoint: EndpointOut) -> None:
         ],
         "Rollout": _progress(rollout) if rollout else None,
         "Next step": rollout.next_step_at if rollout else None,
-        "Replicas": f"{endpoint.replicas_ready} of {endpoint.replicas_wanted} ready "
+        "Replicas": f"{endpoint.replicas_ready} of {endpoint.desired_replicas} ready "
         f"(between {endpoint.min_replicas} and {endpoint.max_replicas})",
-        "Missing replicas": endpoint.short_of_replicas or None,
+        "Missing replicas": endpoint.missing_replicas_reason or None,
         "Without a replica": _FALLBACKS.get(endpoint.fallback, endpoint.fallback),
         "Captured": (
             f"{endpoint.captured:,} of {endpoint.captured + endpoint.uncaptured:,} answered"
@@ -176,7 +176,7 @@ def list_endpoints(
             ", ".join(
                 f"{r.model} {r.version}: {r.weight} %" for r in endpoint.revisions if r.weight
             ),
-            f"{endpoint.replicas_ready}/{endpoint.replicas_wanted}",
+            f"{endpoint.replicas_ready}/{endpoint.desired_replicas}",
             dollars(endpoint.nano_usd_per_hour),
             endpoint.created_at,
         ),

@@ -109,7 +109,7 @@ def _facts(monitoring: MonitoringOut) -> dict[str, Any]:
         or None,
         "Empty labels": monitoring.empty_labels or None,
         "Alerts": "; ".join(alert.reason for alert in firing) or "none",
-        "Evaluated at": monitoring.looked_at,
+        "Evaluated at": monitoring.processed_at,
         "Last error": monitoring.fault or None,
     }
 

@@ -17,9 +17,9 @@ from slipway.distributed.errors import (
     EXIT_STOPPED,
     CheckpointError,
     DistributedError,
-    NotPossible,
     PeerLost,
     StrategyError,
+    StrategyNotPossible,
 )
 from slipway.distributed.prepare import prepare
 from slipway.distributed.retention import Retention
@@ -33,12 +33,12 @@ __all__ = [
     "Choice",
     "DistributedError",
     "Facts",
-    "NotPossible",
     "PeerLost",
     "Retention",
     "Share",
     "Strategy",
     "StrategyError",
+    "StrategyNotPossible",
     "Trainer",
     "choose_strategy",
     "parse_strategy",

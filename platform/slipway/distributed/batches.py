@@ -13,7 +13,7 @@ from typing import Any, cast
 import torch
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from slipway.distributed.errors import NotPossible
+from slipway.distributed.errors import StrategyNotPossible
 
 logger = logging.getLogger(__name__)
 
@@ -156,17 +156,17 @@ class Feed:
     def _check(self, order: SampleOrder) -> None:
         size, count = order.batch_size, self.share.count
         if size < 1 or order.samples < size:
-            raise NotPossible(
+            raise StrategyNotPossible(
                 f"A batch of {size} cannot be drawn from {order.samples} samples.",
                 next_step=f"Choose a batch_size from 1 to {order.samples}.",
             )
         if size < count:
-            raise NotPossible(
+            raise StrategyNotPossible(
                 f"A batch of {size} samples cannot be shared by {count} ranks: some get none.",
                 next_step=f"Choose a batch_size of at least {count}, or start fewer ranks.",
             )
         if size % self.batch_multiple:
-            raise NotPossible(
+            raise StrategyNotPossible(
                 f"A batch of {size} samples cannot be cut into {self.batch_multiple} equal parts "
                 f"({count} shares x {self.batch_multiple // count} micro-batches), which a "
                 "pipeline needs.",
@@ -271,18 +271,21 @@ def _fetch(
 
 
 def samples_in(dataset: "Dataset[Any] | Sequence[torch.Tensor]") -> int:
-    """Return how many samples a dataset holds, or raise NotPossible when it cannot be indexed."""
+    """Return the number of samples of a dataset.
+
+    Raises StrategyNotPossible when it cannot be indexed.
+    """
     if isinstance(dataset, tuple | list) and dataset and isinstance(dataset[0], torch.Tensor):
         sizes = {len(tensor) for tensor in dataset}
         if len(sizes) != 1 or len(dataset) < 2:
-            raise NotPossible(
+            raise StrategyNotPossible(
                 f"The tensors of the dataset hold {sorted(sizes)} samples; one number is needed, "
                 "and at least inputs and a target.",
                 next_step="Pass (inputs, target) with the same number of rows.",
             )
         return sizes.pop()
     if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
-        raise NotPossible(
+        raise StrategyNotPossible(
             f"{type(dataset).__name__} has no length or no index, so its samples cannot be shared "
             "among ranks in one order.",
             next_step="Pass a map-style Dataset or a tuple of tensors; with a stream, cut it "

@@ -15,7 +15,7 @@ from slipway.distributed.batches import Share
 from slipway.distributed.clipping import GradientClip
 from slipway.distributed.cuts import cut
 from slipway.distributed.engine import Engine, LossFunction, Vote
-from slipway.distributed.errors import NotPossible
+from slipway.distributed.errors import StrategyNotPossible
 from slipway.distributed.mesh import (
     PIPELINE,
     REPLICAS,
@@ -96,32 +96,32 @@ def build_engine(recipe: Recipe, job: TrainingTarget) -> Engine:
 
 def _check(recipe: Recipe, job: TrainingTarget) -> None:
     if any(tensor.is_meta for tensor in recipe.model.parameters()):
-        raise NotPossible(
+        raise StrategyNotPossible(
             "The model has weights on the meta device, which have no values to start from.",
             next_step="Build the model on the CPU; ranks keep only their part of it.",
         )
     if recipe.microbatches is not None and recipe.microbatches < 1:
-        raise NotPossible(
+        raise StrategyNotPossible(
             f"A share cannot be computed in {recipe.microbatches} micro-batches.",
             next_step="Give microbatches a number of at least 1, or leave it out.",
         )
     if recipe.clip_norm is not None and not recipe.clip_norm > 0:
-        raise NotPossible(
+        raise StrategyNotPossible(
             f"Gradients cannot be clipped to a norm of {recipe.clip_norm}.",
             next_step="Give clip_norm a number above 0, or leave it out.",
         )
     if recipe.clip_norm is not None and job.layout.servers > 1:
-        raise NotPossible(
+        raise StrategyNotPossible(
             "Several parameter servers do not know the norm of the whole gradient.",
             next_step="Leave clip_norm out, or use one server.",
         )
     if recipe.split_points is not None and "pipeline" not in str(job.strategy):
-        raise NotPossible(
+        raise StrategyNotPossible(
             f"split_points cut a pipeline, but the strategy is {job.strategy}.",
             next_step="Leave split_points out, or choose a pipeline.",
         )
     if recipe.tensor_plan is not None and "tensor" not in str(job.strategy):
-        raise NotPossible(
+        raise StrategyNotPossible(
             f"tensor_plan splits layers, but the strategy is {job.strategy}.",
             next_step="Leave tensor_plan out, or choose tensor.",
         )

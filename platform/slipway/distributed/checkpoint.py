@@ -27,7 +27,7 @@ from torch.distributed.checkpoint.staging import BlockingAsyncStager
 from torch.distributed.checkpoint.state_dict_saver import save as save_tensors
 
 from slipway.distributed.engine import EngineState
-from slipway.distributed.errors import CheckpointError, NotPossible
+from slipway.distributed.errors import CheckpointError, StrategyNotPossible
 from slipway.distributed.exchange import from_first, gather_json
 from slipway.distributed.manifest import (
     Manifest,
@@ -65,7 +65,7 @@ class Checkpoints:
 
     def __post_init__(self) -> None:
         if self.every_steps is not None and self.every_steps < 1:
-            raise NotPossible(
+            raise StrategyNotPossible(
                 f"A checkpoint every {self.every_steps} steps makes no sense.",
                 next_step="Give every_steps a number of at least 1, or leave it out.",
             )

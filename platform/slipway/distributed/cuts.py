@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from slipway.distributed.errors import NotPossible
+from slipway.distributed.errors import StrategyNotPossible
 
 _NEXT_STEP = (
     "Make the model an nn.Sequential of its stages, or a module whose forward() passes one tensor "
@@ -47,10 +47,10 @@ class _Tracer(fx.Tracer):
 def cut(model: nn.Module, stages: int, split_points: Sequence[str] | None) -> list[nn.Module]:
     """Return `stages` modules that, called one after the other, are the model.
 
-    `split_points` names the submodules that begin a stage (the first excepted). Without it the
-    cuts are placed so that the stage with the most weights has as few as possible. The stages
-    share the model's parameters and keep their names. Raises NotPossible when the model cannot be
-    cut there, or not into so many stages.
+    `split_points` names the submodules that begin a stage (the first excepted). Without it the cuts
+    are placed so that the stage with the most weights has as few as possible. The stages share the
+    model's parameters and keep their names. Raises StrategyNotPossible when the model cannot be cut
+    there, or not into so many stages.
     """
     graph = _follow(model, split_points or ())
     cut_segments = _pieces(graph, model)
@@ -72,7 +72,7 @@ def cut(model: nn.Module, stages: int, split_points: Sequence[str] | None) -> li
 def _follow(model: nn.Module, split_points: Sequence[str]) -> fx.Graph:
     for name in split_points:
         if name not in dict(model.named_modules()):
-            raise NotPossible(
+            raise StrategyNotPossible(
                 f'split_points names "{name}", which is no part of the model.',
                 next_step="Use the names that model.named_modules() gives, such as blocks.2.",
             )
@@ -84,7 +84,7 @@ def _follow(model: nn.Module, split_points: Sequence[str]) -> fx.Graph:
     try:
         graph = _Tracer(frozenset(opened)).trace(model, concrete_args=defaults or None)
     except Exception as error:
-        raise NotPossible(
+        raise StrategyNotPossible(
             f"The forward() of {type(model).__name__} cannot be followed to cut it into stages: "
             f"{error}",
             next_step=_NEXT_STEP,
@@ -152,7 +152,7 @@ def _balance(pieces: list[CutSegment], stages: int) -> list[list[CutSegment]]:
     """Divide the pieces into runs, the heaviest as light as possible, each with weights."""
     if sum(1 for piece in pieces if piece.weights) < stages:
         names = ", ".join(piece.name for piece in pieces if piece.weights) or "none"
-        raise NotPossible(
+        raise StrategyNotPossible(
             f"The model can be cut into {sum(1 for p in pieces if p.weights)} stages with weights "
             f"({names}), not into {stages}.",
             next_step=f"Use fewer stages. {_NEXT_STEP}",
@@ -176,7 +176,7 @@ def _balance(pieces: list[CutSegment], stages: int) -> list[list[CutSegment]]:
             best[start] = min(options, default=None)
     chosen = best[0]
     if chosen is None:
-        raise NotPossible(
+        raise StrategyNotPossible(
             f"No {stages} stages with weights can be made of the model's {count} pieces.",
             next_step=f"Use fewer stages. {_NEXT_STEP}",
         )
@@ -188,7 +188,7 @@ def _split_at(
     pieces: list[CutSegment], names: Sequence[str], stages: int
 ) -> list[list[CutSegment]]:
     if len(names) != stages - 1:
-        raise NotPossible(
+        raise StrategyNotPossible(
             f"{stages} stages need {stages - 1} split_points; {len(names)} are given.",
             next_step="Name the submodule that begins each stage after the first.",
         )
@@ -201,7 +201,7 @@ def _split_at(
         groups[-1].append(piece)
     if waiting:
         possible = ", ".join(piece.name for piece in pieces[1:]) or "nowhere"
-        raise NotPossible(
+        raise StrategyNotPossible(
             f'The model cannot be cut before "{waiting[0]}": more than one value flows there, or '
             "the split_points are not in the order of forward().",
             next_step=f"It can be cut before: {possible}.",
@@ -243,7 +243,7 @@ def _check_untied(stages: list[nn.Module]) -> None:
     for number, stage in enumerate(stages):
         for name, parameter in stage.named_parameters():
             if owner.setdefault(parameter, number) != number:
-                raise NotPossible(
+                raise StrategyNotPossible(
                     f'"{name}" is used in stages {owner[parameter]} and {number}: tied weights '
                     "cannot lie on two ranks of a pipeline.",
                     next_step="Give split_points that keep the tied modules in one stage, untie "
@@ -255,5 +255,5 @@ def possible_stages(model: nn.Module) -> int:
     """Return the largest number of stages with weights, or 1 if the model cannot be cut."""
     try:
         return max(1, sum(1 for piece in _pieces(_follow(model, ()), model) if piece.weights))
-    except NotPossible:
+    except StrategyNotPossible:
         return 1

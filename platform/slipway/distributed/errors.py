@@ -2,7 +2,7 @@
 
 SlipwayError
 └── DistributedError
-    ├── NotPossible       the strategy, the model and the batch do not fit together
+    ├── StrategyNotPossible       the strategy, the model and the batch do not fit together
     ├── PeerLost          another rank died, froze or cannot be reached
     └── CheckpointError   a checkpoint could not be written or read
 
@@ -18,9 +18,9 @@ __all__ = [
     "EXIT_STOPPED",
     "CheckpointError",
     "DistributedError",
-    "NotPossible",
     "PeerLost",
     "StrategyError",
+    "StrategyNotPossible",
 ]
 
 # EX_TEMPFAIL of sysexits(3): stopped on request after a checkpoint; start again to continue.
@@ -34,7 +34,7 @@ class DistributedError(SlipwayError):
     default_code: ClassVar[str] = "distributed"
 
 
-class NotPossible(DistributedError):
+class StrategyNotPossible(DistributedError):
     """The strategy, the model and the batch do not fit together."""
 
     title = "The strategy does not fit"

@@ -10,7 +10,7 @@ from torch import nn
 
 from slipway.distributed.choice import Facts
 from slipway.distributed.cuts import possible_stages
-from slipway.distributed.errors import NotPossible
+from slipway.distributed.errors import StrategyNotPossible
 from slipway.distributed.optimizers import OptimizerFactory
 from slipway.distributed.ranks import Ranks
 from slipway.distributed.sharding import repeated_blocks
@@ -109,7 +109,7 @@ def _tensor_size(model: nn.Module, per_machine: int) -> int:
     while size * 2 <= per_machine:
         try:
             find_plan(model, size * 2)
-        except NotPossible:
+        except StrategyNotPossible:
             break
         size *= 2
     return size

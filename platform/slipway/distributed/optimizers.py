@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from slipway.distributed.clipping import GradientClip
-from slipway.distributed.errors import NotPossible
+from slipway.distributed.errors import StrategyNotPossible
 
 OptimizerFactory = Callable[[list[nn.Parameter]], Optimizer]
 ScheduleFactory = Callable[[Optimizer], LRScheduler]
@@ -44,7 +44,7 @@ class Optimizers:
         self._clip = clip
         self._named = [(name, parameter) for name, parameter in named if parameter.requires_grad]
         if not self._named:
-            raise NotPossible(
+            raise StrategyNotPossible(
                 "Nothing can be trained here: no parameter requires a gradient.",
                 next_step="Unfreeze a parameter, or use fewer pipeline stages.",
             )
@@ -236,7 +236,7 @@ def _kinds(parameters: Iterable[nn.Parameter]) -> list[list[nn.Parameter]]:
 def _check_covers(optimizer: Optimizer, parameters: Sequence[nn.Parameter]) -> None:
     held = set(chain.from_iterable(group["params"] for group in optimizer.param_groups))
     if held != set(parameters):
-        raise NotPossible(
+        raise StrategyNotPossible(
             f"The optimizer changes {len(held)} parameters, but was given {len(parameters)}.",
             next_step="Build the optimizer from the list the factory receives, such as "
             "lambda parameters: torch.optim.AdamW(parameters, lr=1e-3).",

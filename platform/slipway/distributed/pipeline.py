@@ -34,7 +34,7 @@ from slipway.distributed.engine import (
     restore_into,
     snapshot_of,
 )
-from slipway.distributed.errors import NotPossible
+from slipway.distributed.errors import StrategyNotPossible
 from slipway.distributed.mesh import PIPELINE, axis
 from slipway.distributed.optimizers import Optimizers, average_gradients
 from slipway.schemas.strategy import Layout, Schedule
@@ -152,13 +152,13 @@ class PipelineEngine:
         """Send a share through the pipeline, and return the mean loss on the last stage."""
         inputs, target = to_device(batch, self._device)
         if isinstance(inputs, Mapping):
-            raise NotPossible(
+            raise StrategyNotPossible(
                 "A pipeline takes the inputs of a model by position, not by name.",
                 next_step="Yield (inputs, target) with a tensor or a tuple of tensors as inputs.",
             )
         size = size_of(inputs)
         if self._share_size not in (None, size):
-            raise NotPossible(
+            raise StrategyNotPossible(
                 f"The stages of this pipeline have agreed on shares of {self._share_size} samples, "
                 f"not {size}.",
                 next_step="Evaluate with the batch_size of training.",

@@ -66,8 +66,8 @@ def prepare(
     defaults to this rank's GPU, else the CPU. A rank silent for `timeout_s` seconds is given up,
     by default SLIPWAY_COLLECTIVE_TIMEOUT_S, then 120.
 
-    Raises StrategyError for a word that is none or does not fit the number of ranks, NotPossible
-    when model and strategy do not fit.
+    Raises StrategyError for a word that is none or does not fit the number of ranks,
+    StrategyNotPossible when model and strategy do not fit.
     """
     recipe = Recipe(
         model=model,

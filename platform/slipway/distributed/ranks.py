@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore
 
-from slipway.distributed.errors import NotPossible
+from slipway.distributed.errors import StrategyNotPossible
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class Ranks:
 def read_ranks(environment: Mapping[str, str] | None = None) -> Ranks:
     """Return the place of this process: in the group it already joined, else by the environment.
 
-    Raises NotPossible when the variables contradict each other or are no numbers.
+    Raises StrategyNotPossible when the variables contradict each other or are no numbers.
     """
     environment = os.environ if environment is None else environment
     if dist.is_initialized():
@@ -57,14 +57,14 @@ def read_ranks(environment: Mapping[str, str] | None = None) -> Ranks:
     rank = _integer(environment, "RANK", 0)
     world_size = _integer(environment, "WORLD_SIZE", 1)
     if not 0 <= rank < world_size:
-        raise NotPossible(
+        raise StrategyNotPossible(
             f"RANK={rank} is not a rank of WORLD_SIZE={world_size}.",
             next_step="Start the script with slipway train or torchrun, which set both.",
         )
     if world_size > 1:
         for name in ("MASTER_ADDR", "MASTER_PORT"):
             if not environment.get(name):
-                raise NotPossible(
+                raise StrategyNotPossible(
                     f"WORLD_SIZE is {world_size}, but {name} does not say where ranks meet.",
                     next_step="Start the script with slipway train or torchrun, which set it.",
                 )
@@ -81,7 +81,7 @@ def _integer(environment: Mapping[str, str], name: str, default: int) -> int:
     try:
         return int(text)
     except ValueError:
-        raise NotPossible(
+        raise StrategyNotPossible(
             f'{name}="{text}" is not a number.',
             next_step="Start the script with slipway train or torchrun, which set it.",
         ) from None
@@ -96,7 +96,7 @@ def choose_device(ranks: Ranks, device: str | torch.device | None) -> torch.devi
         return chosen
     number, count = (chosen.index or ranks.local_rank), torch.cuda.device_count()
     if number >= count:
-        raise NotPossible(
+        raise StrategyNotPossible(
             f"Rank {ranks.rank} wants GPU {number} of its machine, which shows {count}.",
             next_step="Start one process a GPU, or ask for a tier with more GPUs.",
         )
@@ -111,12 +111,12 @@ def timeout_from(environment: Mapping[str, str], given_s: float | None) -> float
         try:
             given_s = float(text)
         except ValueError:
-            raise NotPossible(
+            raise StrategyNotPossible(
                 f'{TIMEOUT_VARIABLE}="{text}" is not a number of seconds.',
                 next_step="Set it to a number such as 120, or leave it out.",
             ) from None
     if not 0 < given_s < 7 * 86_400:
-        raise NotPossible(
+        raise StrategyNotPossible(
             f"A time limit of {given_s:g} s for peers makes no sense.",
             next_step="Give between a second and a week; 120 is the default.",
         )
@@ -131,7 +131,7 @@ def join_group(ranks: Ranks, device: torch.device, *, timeout_s: float) -> bool:
     """
     if dist.is_initialized():
         if "gloo" not in str(dist.get_backend_config()):
-            raise NotPossible(
+            raise StrategyNotPossible(
                 "The process group of the script cannot send from the CPU: its backend is "
                 f"{dist.get_backend_config()}.",
                 next_step="Leave init_process_group() out, or call it with cpu:gloo,cuda:nccl.",

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from slipway.distributed.errors import NotPossible
+from slipway.distributed.errors import StrategyNotPossible
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Retention:
 
     def __post_init__(self) -> None:
         if self.last < 1 or (self.every is not None and self.every < 1):
-            raise NotPossible(
+            raise StrategyNotPossible(
                 f"Retention(last={self.last}, every={self.every}) would keep nothing to resume.",
                 next_step="Keep at least the last one: Retention(last=1).",
             )

@@ -17,7 +17,7 @@ import torch
 from torch import fx, nn
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel
 
-from slipway.distributed.errors import NotPossible
+from slipway.distributed.errors import StrategyNotPossible
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ def expand_plan(model: nn.Module, plan: Mapping[str, ParallelStyle]) -> TensorPl
     for pattern, style in plan.items():
         matched = fnmatch.filter(names, pattern)
         if not matched:
-            raise NotPossible(
+            raise StrategyNotPossible(
                 f'tensor_plan names "{pattern}", which matches no part of the model.',
                 next_step="Use the names that model.named_modules() gives; * stands for any part.",
             )
@@ -86,7 +86,7 @@ def expand_plan(model: nn.Module, plan: Mapping[str, ParallelStyle]) -> TensorPl
 def find_plan(model: nn.Module, size: int) -> TensorPlan:
     """Return a plan to split what can safely be split over `size` ranks.
 
-    Raises NotPossible when that is nothing.
+    Raises StrategyNotPossible when that is nothing.
     """
     plan = TensorPlan()
     proven: dict[object, bool] = {}
@@ -105,7 +105,7 @@ def find_plan(model: nn.Module, size: int) -> TensorPlan:
                 plan.styles |= {prefix + column: ColwiseParallel() for column in columns}
                 plan.styles[prefix + row] = RowwiseParallel()
     if not plan.styles:
-        raise NotPossible(
+        raise StrategyNotPossible(
             f"No layer of {type(model).__name__} can safely be split over {size} ranks: there is "
             "no pair of nn.Linear layers with element-wise functions between them and a width "
             f"divisible by {size}, and no attention with separate projections.",

@@ -29,8 +29,8 @@ from slipway.distributed.errors import (
     EXIT_STOPPED,
     CheckpointError,
     DistributedError,
-    NotPossible,
     PeerLost,
+    StrategyNotPossible,
 )
 from slipway.distributed.manifest import Manifest
 from slipway.distributed.mesh import mesh_position
@@ -161,7 +161,7 @@ class Trainer:
         rank is gone.
         """
         if self._closed:
-            raise NotPossible("The trainer is closed.", next_step="Call prepare() again.")
+            raise StrategyNotPossible("The trainer is closed.", next_step="Call prepare() again.")
         weight = 1.0
         if self._feed.total is not None:
             weight = size_of(batch[0]) * self.share.count / self._feed.total

@@ -24,7 +24,7 @@ from slipway.schemas.datasets import (
     DraftIn,
     FilesIn,
     MissingPieces,
-    PiecesKept,
+    PiecesStored,
     PreviewOut,
     UseIn,
     UseOut,
@@ -148,7 +148,7 @@ class Datasets:
             named = [value for _file, value in batch]
             for bundle in bundles(batch, self._missing(project, dataset, draft.id, named)):
                 self._connection.upload(
-                    PiecesKept, *_path(project, dataset), "pieces", content=bundle
+                    PiecesStored, *_path(project, dataset), "pieces", content=bundle
                 )
                 bundle.clear()
                 sent_bytes += bundle.content_bytes

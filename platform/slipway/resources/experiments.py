@@ -10,7 +10,7 @@ class Experiments:
     """The experiments of a project. `experiment` is the number of one.
 
     GET projects/{project}/experiments · DELETE …/{experiment} · POST …/{experiment}/restore ·
-    POST projects/{project}/bin/empty
+    POST projects/{project}/trash/empty
     """
 
     def __init__(self, connection: Connection) -> None:

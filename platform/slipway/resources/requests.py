@@ -6,7 +6,7 @@ from pydantic import ValidationError
 
 from slipway.errors import InvalidInput
 from slipway.schemas.base import RequestSchema
-from slipway.schemas.problem import FieldFault
+from slipway.schemas.problem import FieldError
 
 Body = TypeVar("Body", bound=RequestSchema)
 
@@ -21,7 +21,7 @@ def build(schema: type[Body], /, **fields: Any) -> Body:
         return schema.model_validate(given)
     except ValidationError as error:
         faults = [
-            FieldFault(
+            FieldError(
                 field=".".join(map(str, fault["loc"])) or "request",
                 message=fault["msg"].removeprefix("Value error, "),
             )

@@ -6,7 +6,7 @@ Every message may be repeated: desired state is level-triggered, reports are ide
 (task, epoch, sequence), log bytes by their offset. Messages of a stale epoch are answered 409 with
 code `stale_epoch` and the agent must kill the tasks of that epoch.
 
-POST join                                   Join → Joined (with a one-time join token in the body)
+POST join                                   Join → JoinResponse (one-time join token in the body)
 POST heartbeat                              Heartbeat → HeartbeatAnswer, every `heartbeat_s`
 GET  desired?seen=VERSION&wait_s=20         Desired; held until `version` > seen, at most wait_s
 POST reports                                Reports → ReportsAnswer
@@ -87,7 +87,7 @@ class Join(RequestSchema):
     facts: NodeFacts
 
 
-class Joined(AnswerSchema):
+class JoinResponse(AnswerSchema):
     """The node token of a new node, which only this response contains."""
 
     node_id: str
@@ -233,7 +233,7 @@ class SavedCheckpoint(AnswerSchema):
     kept: list[Count] = Field(default=[], max_length=1000)
 
 
-class TakenStrategy(AnswerSchema):
+class ChosenStrategy(AnswerSchema):
     """The distribution strategy, as a word of `slipway.schemas.strategy`, and its reason."""
 
     word: Annotated[Line, Field(max_length=200)]
@@ -259,7 +259,7 @@ class TaskReport(RequestSchema):
     rendezvous: Rendezvous | None = None
     step: Count | None = None
     checkpoint: SavedCheckpoint | None = None
-    strategy: TakenStrategy | None = None
+    strategy: ChosenStrategy | None = None
     warm: Truth | None = None
     reason: ReasonCode | None = None
     exit_code: Status | None = None

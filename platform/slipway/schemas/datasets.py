@@ -8,7 +8,7 @@ GET    {dataset}                        DatasetOut
 PATCH  {dataset}                        DatasetEdit → DatasetOut
 DELETE {dataset}                        204; can be undone for three days
 POST   {dataset}/restore                → DatasetOut
-POST   {dataset}/pieces                 frames of pieces (application/octet-stream) → PiecesKept
+POST   {dataset}/pieces                 frames of pieces (application/octet-stream) → PiecesStored
 GET    {dataset}/versions               PageOf[VersionOut]: those that are ready, newest first
 POST   {dataset}/versions               DraftIn → VersionOut (201): a draft nobody else sees
 GET    {dataset}/versions/{version}     VersionOut; a number, `latest`, or the id of a draft
@@ -210,7 +210,7 @@ class MissingPieces(AnswerSchema):
     missing: list[str]
 
 
-class PiecesKept(AnswerSchema):
+class PiecesStored(AnswerSchema):
     """Number of uploaded pieces that were stored. The others were not requested."""
 
     kept: int

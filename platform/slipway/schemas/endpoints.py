@@ -170,7 +170,7 @@ class RevisionOut(AnswerSchema):
     reason: str = ""
     weight: int
     replicas_ready: int
-    replicas_wanted: int
+    desired_replicas: int
     answered: int
     failed: int
     answered_as_standby: int = 0
@@ -236,10 +236,10 @@ class IncidentOut(AnswerSchema):
 class EndpointOut(AnswerSchema):
     """An endpoint. `url` is its address at the gateway, `rollout` the current rollout.
 
-    `short_of_replicas` explains that the load needs more replicas than the maximum. Monitoring has
-    `captured` of `captured` + `uncaptured` predictions. `incidents` are the newest of the last
-    hour, and `incidents_left_out` counts the others. `revisions` are the newest and the warm ones,
-    and `revisions_left_out` counts the others.
+    `missing_replicas_reason` explains that the load needs more replicas than the maximum.
+    Monitoring has `captured` of `captured` + `uncaptured` predictions. `incidents` are the newest
+    of the last hour, and `incidents_left_out` counts the others. `revisions` are the newest and the
+    warm ones, and `revisions_left_out` counts the others.
     """
 
     id: str
@@ -251,9 +251,9 @@ class EndpointOut(AnswerSchema):
     tier: str
     min_replicas: int
     max_replicas: int
-    replicas_wanted: int
+    desired_replicas: int
     replicas_ready: int
-    short_of_replicas: str = ""
+    missing_replicas_reason: str = ""
     target_concurrency: int
     target_queue_ms: float
     warm_minutes: int
@@ -327,7 +327,7 @@ class TrafficPoint(AnswerSchema):
     answered: int = 0
     refused: int = 0
     failed: int = 0
-    turned_away: int = 0
+    rejected: int = 0
     unauthorized: int = 0
     fallback: int = 0
     captured: int = 0

@@ -249,7 +249,7 @@ class FeatureOut(AnswerSchema):
 class HourPoint(AnswerSchema):
     """One hour of an endpoint. `failed` counts model errors (5xx), `refused` client errors (4xx).
 
-    A slice counts only captured inputs that match. `turned_away` (limits, overload, no replica) and
+    A slice counts only captured inputs that match. `rejected` (limits, overload, no replica) and
     `unauthorized` requests reached no revision, and belong to the endpoint as a whole.
     """
 
@@ -259,7 +259,7 @@ class HourPoint(AnswerSchema):
     p95_ms: float | None = None
     failed: int | None = None
     refused: int | None = None
-    turned_away: int | None = None
+    rejected: int | None = None
     unauthorized: int | None = None
 
 
@@ -317,7 +317,7 @@ class MonitoringOut(AnswerSchema):
     predictions: int
     failed: int = 0
     refused: int = 0
-    turned_away: int = 0
+    rejected: int = 0
     unauthorized: int = 0
     error_rate: float | None = None
     captured: int = 0
@@ -340,7 +340,7 @@ class MonitoringOut(AnswerSchema):
     settings: MonitorSettings
     task: ModelTaskOut = ModelTaskOut()
     empty_labels: int = 0
-    looked_at: datetime | None = None
+    processed_at: datetime | None = None
     fault: str = ""
 
 

@@ -19,11 +19,11 @@ GET    servers                    HubServers; If-None-Match and ?wait_s= hold th
 GET    servers/{server}           HubServer
 POST   servers/{server}/start     → HubServer
 POST   servers/{server}/routed    HubNote → HubServer: browsers reach it from now on
-POST   servers/{server}/trouble   HubTrouble → HubServer: why browsers do not reach it yet
+POST   servers/{server}/trouble   RouteProblem → HubServer: why browsers do not reach it yet
 
 With the token of its own workload:
 
-POST   labs/{server}/reports      LabReport → LabOrders
+POST   labs/{server}/reports      LabReport → LabInstructions
 """
 
 from datetime import datetime
@@ -195,7 +195,7 @@ class HubNote(RequestSchema):
     start: Annotated[str, Field(pattern=r"^[a-z0-9_]{1,40}\.[0-9]{1,10}$")]
 
 
-class HubTrouble(HubNote):
+class RouteProblem(HubNote):
     """The reason why the Hub could not open the route to a server yet. It retries."""
 
     why: Annotated[Line, Field(min_length=1, max_length=300)]
@@ -220,7 +220,7 @@ class LabReport(RequestSchema):
     open_files: list[Annotated[Line, Field(max_length=500)]] = Field(default=[], max_length=100)
 
 
-class LabOrders(AnswerSchema):
+class LabInstructions(AnswerSchema):
     """Instructions for a lab: when and why it will be stopped, and which files to open again.
 
     `may_keep` says that activity, or a request to keep it, cancels the stop.

@@ -3,7 +3,7 @@
 from slipway.schemas.base import AnswerSchema
 
 
-class FieldFault(AnswerSchema):
+class FieldError(AnswerSchema):
     """One invalid field and what was expected."""
 
     field: str
@@ -21,4 +21,4 @@ class Problem(AnswerSchema):
     field: str | None = None
     next_step: str | None = None
     request_id: str | None = None
-    errors: list[FieldFault] = []
+    errors: list[FieldError] = []

@@ -133,7 +133,7 @@ class ExpectedCost(AnswerSchema):
     runs: int
 
 
-class BudgetLeft(AnswerSchema):
+class BudgetRemainder(AnswerSchema):
     """Remaining amount of an applicable budget."""
 
     budget: str

@@ -54,7 +54,7 @@ from slipway.schemas.base import (
     Whole,
 )
 from slipway.schemas.datasets import DatasetReference
-from slipway.schemas.spend import BudgetLeft, ExpectedCost
+from slipway.schemas.spend import BudgetRemainder, ExpectedCost
 from slipway.schemas.workloads import WorkloadOut
 
 MAX_DIFF_CHARACTERS = 1_000_000
@@ -166,7 +166,7 @@ class Quote(AnswerSchema):
     would_wait: bool
     explanation: str
     expected: ExpectedCost | None = None
-    budgets: list[BudgetLeft] = []
+    budgets: list[BudgetRemainder] = []
     set_aside_nano_usd: int = 0
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from slipway.errors import InvalidInput, TooLarge
 from slipway.sanitize import visible
 from slipway.schemas.names import path_error
-from slipway.schemas.problem import FieldFault
+from slipway.schemas.problem import FieldError
 
 DEFAULT_LIMIT_BYTES = 200 * 1000**2
 HARD_LIMIT_BYTES = 500 * 1000**2  # a server accepts 500 MiB including the archive's headers
@@ -47,7 +47,7 @@ def check_size(sizes: Mapping[str, int], *, limit_bytes: int) -> None:
         "Nothing was sent. The largest files:",
         code="snapshot_too_large",
         field="folder",
-        errors=[FieldFault(field=visible(path), message=size_text(size)) for path, size in largest],
+        errors=[FieldError(field=visible(path), message=size_text(size)) for path, size in largest],
         next_step=f"{_IGNORE}, for example: echo '{example}' >> .slipwayignore; {more}",
     )
 
@@ -61,7 +61,7 @@ def too_many(folders: Counter[str]) -> TooLarge:
         code="snapshot_too_large",
         field="folder",
         errors=[
-            FieldFault(field=visible(folder) or ".", message=f"{count:,} files")
+            FieldError(field=visible(folder) or ".", message=f"{count:,} files")
             for folder, count in fullest
         ],
         next_step=f"{_IGNORE}, or run the command in the folder of your code.",
@@ -103,7 +103,7 @@ def leads_out(links: Sequence[tuple[str, str]]) -> InvalidInput:
         code="link_leads_out",
         field="folder",
         errors=[
-            FieldFault(field=visible(path), message=f"links to {visible(target)}")
+            FieldError(field=visible(path), message=f"links to {visible(target)}")
             for path, target in links[:_NAMED]
         ],
         next_step=f"{_IGNORE}, for example: echo '{example}' >> .slipwayignore; or copy what is "

@@ -110,7 +110,7 @@ class Watched:
             for own_id, part in zip(own_ids, parts, strict=True)
             for row, label in enumerate(part.tolist())
         ]
-        self.endpoint.label_all(labels)
+        self.endpoint.label_many(labels)
 
     def until(self, what: str, look: Any) -> None:
         """Wait until what the API shows is so."""

@@ -98,7 +98,7 @@ def test_the_portal_lists_reads_and_destroys_them_there(
         assert read.content == content
         deleted = api.post(f"/projects/{project}/runs/delete", json={"runs": [run]})
         assert deleted.is_success, deleted.text
-        freed = api.post(f"/projects/{project}/bin/empty")
+        freed = api.post(f"/projects/{project}/trash/empty")
         assert freed.is_success, freed.text
         assert freed.json()["size_bytes"] == len(content)
     assert not [name for name in kept_files(bucket) if run in name]

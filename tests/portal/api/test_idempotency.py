@@ -164,7 +164,7 @@ def test_every_post_operation_has_a_body_in_the_matrix() -> None:
         "/jobs/{job}/resume",
         "/nodes/{node}/uncordon",
     )
-    bodiless += ("/bin/empty", "/endpoints/{endpoint}/resume")
+    bodiless += ("/trash/empty", "/endpoints/{endpoint}/resume")
     bodiless += ("/servers/{server}/start", "/notebooks/servers/{server}/stop")
     bodiless += ("/notebooks/servers/{server}/key", "/undelete")
     bodiless += ("/gateway/v1/reports", "/replicas/{replica}/reports")  # told by machines

@@ -218,7 +218,7 @@ def test_load_brings_replicas_and_calm_takes_them_away(lab: Lab, gateway: Gatewa
         with lab.later(minutes=minutes):
             gateway.did(endpoint_id, revision_id, answered=10, in_flight=1)
             lab.settle()
-    assert lab.show()["replicas_wanted"] == 2
+    assert lab.show()["desired_replicas"] == 2
     assert "From 3 to 2 replicas: For 2 minutes 2 would have been enough" in lab.story()
 
 
@@ -296,7 +296,7 @@ def test_reports_count_once_however_often_they_come(lab: Lab, gateway: GatewayCl
     points = json_of(lab.api.get("projects/vision/endpoints/digits/traffic"))
     assert sum(point["answered"] for point in points) == 90
     assert sum(point["failed"] for point in points) == 10
-    assert sum(point["turned_away"] for point in points) == 3
+    assert sum(point["rejected"] for point in points) == 3
     assert sum(point["unauthorized"] for point in points) == 2
     assert 3 < points[0]["p99_ms"] <= 5
     assert lab.revision(1)["answered"] == 90

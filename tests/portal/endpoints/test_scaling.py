@@ -24,10 +24,10 @@ def test_a_load_beyond_the_bound_is_told_once_and_ends_after_a_calm_time(
 ) -> None:
     lab.serving(max_replicas=2, target_concurrency=10)
     bob, vera = browser_of(people.bob), browser_of(people.vera)
-    assert lab.show()["short_of_replicas"] == ""
+    assert lab.show()["missing_replicas_reason"] == ""
     _report(lab, gateway, in_flight=45)
     lab.settle()
-    said = lab.show()["short_of_replicas"]
+    said = lab.show()["missing_replicas_reason"]
     assert said == (
         "The load needs 5 replicas, but max_replicas is 2. 45 requests are in flight; the "
         "target is 10 for each replica. Requests queue, and some may be rejected. Raise "
@@ -43,12 +43,12 @@ def test_a_load_beyond_the_bound_is_told_once_and_ends_after_a_calm_time(
         _report(lab, gateway, in_flight=in_flight)
     assert _told("capped") == [said]
     _report(lab, gateway, in_flight=61)
-    assert "The load needs 7 replicas" in lab.show()["short_of_replicas"]
+    assert "The load needs 7 replicas" in lab.show()["missing_replicas_reason"]
     _report(lab, gateway, in_flight=5)
-    assert lab.show()["short_of_replicas"]
+    assert lab.show()["missing_replicas_reason"]
     with lab.later(minutes=2.1):
         _report(lab, gateway, in_flight=5)
-        assert lab.show()["short_of_replicas"] == ""
+        assert lab.show()["missing_replicas_reason"] == ""
         assert _told("uncapped") == ["The load needs no more than max_replicas (2) again."]
         _report(lab, gateway, in_flight=45)
         assert len(_told("capped")) == 2
@@ -57,24 +57,24 @@ def test_a_load_beyond_the_bound_is_told_once_and_ends_after_a_calm_time(
 def test_a_higher_bound_takes_the_sentence_away_at_once(lab: Lab, gateway: GatewayClient) -> None:
     lab.serving(max_replicas=1, target_concurrency=10)
     _report(lab, gateway, in_flight=25)
-    assert "Raise max_replicas to 3" in lab.show()["short_of_replicas"]
+    assert "Raise max_replicas to 3" in lab.show()["missing_replicas_reason"]
     changed = lab.api.patch("projects/vision/endpoints/digits", {"max_replicas": 2})
     assert changed.status_code == 200, changed.content
-    assert "but max_replicas is 2" in lab.show()["short_of_replicas"]
+    assert "but max_replicas is 2" in lab.show()["missing_replicas_reason"]
     lab.api.patch("projects/vision/endpoints/digits", {"max_replicas": 3})
     _report(lab, gateway, in_flight=25)
-    assert lab.show()["short_of_replicas"] == ""
-    assert lab.show()["replicas_wanted"] == 3
+    assert lab.show()["missing_replicas_reason"] == ""
+    assert lab.show()["desired_replicas"] == 3
 
 
 def test_a_pause_takes_it_away_too(lab: Lab, gateway: GatewayClient) -> None:
     lab.serving(target_concurrency=10)
     _report(lab, gateway, in_flight=25)
-    assert lab.show()["short_of_replicas"]
+    assert lab.show()["missing_replicas_reason"]
     lab.do("pause")
-    assert lab.show()["short_of_replicas"] == ""
+    assert lab.show()["missing_replicas_reason"] == ""
     lab.do("resume")
-    assert lab.show()["short_of_replicas"] == ""
+    assert lab.show()["missing_replicas_reason"] == ""
 
 
 def test_waiting_requests_bring_one_replica_at_a_time(lab: Lab, gateway: GatewayClient) -> None:
@@ -83,10 +83,11 @@ def test_waiting_requests_bring_one_replica_at_a_time(lab: Lab, gateway: Gateway
         _report(lab, gateway, in_flight=4, queue_ms_sum=900 * times)
     found = lab.show()
     # The one that starts will take some of it: until then nobody knows whether that is enough.
-    assert (found["replicas_wanted"], found["short_of_replicas"]) == (2, "")
+    assert (found["desired_replicas"], found["missing_replicas_reason"]) == (2, "")
     assert "From 1 to 2 replicas: Requests waited 90 ms on average" in lab.story()
     lab.settle()
     _report(lab, gateway, in_flight=4, queue_ms_sum=900 * 5)
     assert (
-        "Requests waited 90 ms on average; the target is 50 ms" in lab.show()["short_of_replicas"]
+        "Requests waited 90 ms on average; the target is 50 ms"
+        in lab.show()["missing_replicas_reason"]
     )

@@ -106,8 +106,8 @@ def test_what_is_deleted_can_be_taken_back_and_then_destroyed_with_its_bytes(
     assert [it["name"] for it in listed] == ["first"]
     assert json_of(bob.post("projects/vision/runs/restore", body)) == {"runs": [run.pk]}
     bob.post("projects/vision/runs/delete", body)
-    assert bob.post("projects/vision/bin/empty").status_code == 403
-    freed = json_of(Api.of(people.mia).post("projects/vision/bin/empty"))
+    assert bob.post("projects/vision/trash/empty").status_code == 403
+    freed = json_of(Api.of(people.mia).post("projects/vision/trash/empty"))
     assert freed == {"runs": 1, "files": 1, "size_bytes": 1000}
     assert bob.get(f"projects/vision/runs/{run.pk}").status_code == 404
     assert not Metric.objects.filter(run_id=run.pk).exists()
@@ -125,7 +125,7 @@ def test_bytes_that_no_run_knows_are_freed_but_not_young_ones(
         file.write_bytes(b"12345")
         stamp = file.stat().st_mtime - age_s
         os.utime(file, (stamp, stamp))
-    freed = json_of(Api.of(people.alice).post("projects/vision/bin/empty"))
+    freed = json_of(Api.of(people.alice).post("projects/vision/trash/empty"))
     assert freed == {"runs": 0, "files": 1, "size_bytes": 5}
     assert sorted(path.name for path in root.iterdir()) == sorted(["b" * 32, run_named("first").pk])
 
@@ -139,7 +139,7 @@ def test_artifacts_count_as_stored_until_they_are_destroyed(
     measure_artifacts()
     assert stored_bytes()["artifacts"] == {people.vision.pk: 1005, people.other.pk: 6}
     Api.of(people.bob).post("projects/vision/runs/delete", {"runs": [run_named("first").pk]})
-    Api.of(people.mia).post("projects/vision/bin/empty")
+    Api.of(people.mia).post("projects/vision/trash/empty")
     assert stored_bytes()["artifacts"][people.vision.pk] == 5
 
 

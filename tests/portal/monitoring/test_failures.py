@@ -252,12 +252,12 @@ def test_what_no_model_saw_is_shown_by_hour_and_on_the_page(
     turned = {"shed": 3, "rate_limited": 2, "unauthorized": 4}
     gateway.report(endpoints=[{"endpoint_id": traffic.endpoint_id} | turned])
     shown = traffic.shown()
-    assert (shown["turned_away"], shown["unauthorized"], shown["failed"]) == (5, 4, 0)
-    assert sum(hour["turned_away"] for hour in shown["hours"]) == 5
+    assert (shown["rejected"], shown["unauthorized"], shown["failed"]) == (5, 4, 0)
+    assert sum(hour["rejected"] for hour in shown["hours"]) == 5
     # They reached no revision, and nobody knows of what slice they were.
-    assert traffic.shown(revision=1)["turned_away"] == 0
+    assert traffic.shown(revision=1)["rejected"] == 0
     sliced = traffic.shown(feature="a", operator=">", value="0")
-    assert {hour["turned_away"] for hour in sliced["hours"]} == {None}
+    assert {hour["rejected"] for hour in sliced["hours"]} == {None}
     bob = Client(headers={"Accept": "text/html"})
     bob.force_login(people.bob)
     page = bob.get("/p/vision/endpoints/digits/monitoring").content.decode()

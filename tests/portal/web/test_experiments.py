@@ -182,8 +182,8 @@ def test_emptying_the_bin_says_what_it_freed(
     mia, run = browse(people.mia), run_named("first")
     write(tmp_path, run, "weights.bin", b"x" * 2048)
     mia.post("/p/vision/runs/delete", {"run": [run.pk]})
-    assert "You cannot undo this" in text_of(mia.get("/p/vision/bin/empty"))
-    page = mia.post("/p/vision/bin/empty", follow=True)
+    assert "You cannot undo this" in text_of(mia.get("/p/vision/trash/empty"))
+    page = mia.post("/p/vision/trash/empty", follow=True)
     assert "1 run deleted, 1 file and 2,048 bytes freed" in text_of(page)
 
 

@@ -28,7 +28,7 @@ ENDPOINT: dict[str, Any] = {
     "url": "https://endpoints.example.org/digits",
     "min_replicas": 1,
     "max_replicas": 1,
-    "replicas_wanted": 1,
+    "desired_replicas": 1,
     "replicas_ready": 1,
     "target_concurrency": 1,
     "warm_minutes": 1,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
-from slipway.distributed import NotPossible, Share
+from slipway.distributed import Share, StrategyNotPossible
 from slipway.distributed.batches import Feed, SampleOrder, pieces, samples_in
 
 pytestmark = pytest.mark.ranks
@@ -120,7 +120,7 @@ class _Stream(IterableDataset[int]):
     ],
 )
 def test_a_dataset_that_cannot_be_shared_is_told_why(dataset: object, message: str) -> None:
-    with pytest.raises(NotPossible) as caught:
+    with pytest.raises(StrategyNotPossible) as caught:
         samples_in(dataset)  # type: ignore[arg-type]
     assert message in caught.value.message
 
@@ -138,7 +138,7 @@ def test_a_batch_size_that_does_not_fit_says_which_would(
     size: int, ranks: int, multiple: int, message: str
 ) -> None:
     feed = Feed(Share(0, ranks), batch_multiple=multiple)
-    with pytest.raises(NotPossible) as caught:
+    with pytest.raises(StrategyNotPossible) as caught:
         _seen(feed, 24, size, epochs=1)
     assert message in caught.value.message
     assert "batch_size" in str(caught.value.next_step)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from slipway.distributed import NotPossible
+from slipway.distributed import StrategyNotPossible
 from slipway.distributed.cuts import cut, possible_stages
 from tests.slipway.distributed.models import make_encoder, make_model
 
@@ -123,7 +123,7 @@ class _Deciding(nn.Module):
 def test_what_cannot_be_cut_is_told_why(
     model: nn.Module, stages: int, points: list[str] | None, message: str
 ) -> None:
-    with pytest.raises(NotPossible) as caught:
+    with pytest.raises(StrategyNotPossible) as caught:
         cut(model, stages, points)
     assert message in caught.value.message
     assert caught.value.next_step

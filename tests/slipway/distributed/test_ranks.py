@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from slipway.distributed import NotPossible
+from slipway.distributed import StrategyNotPossible
 from slipway.distributed.optimizers import deal
 from slipway.distributed.ranks import Ranks, choose_device, read_ranks, timeout_from
 from slipway.distributed.shutdown import StopRequest
@@ -40,7 +40,7 @@ def test_the_variables_of_torchrun_say_where_a_process_stands() -> None:
     ],
 )
 def test_variables_that_make_no_sense_are_named(variables: dict[str, str], message: str) -> None:
-    with pytest.raises(NotPossible) as caught:
+    with pytest.raises(StrategyNotPossible) as caught:
         read_ranks(variables)
     assert message in caught.value.message
     assert "slipway train or torchrun" in str(caught.value.next_step)
@@ -51,7 +51,7 @@ def test_a_silent_peer_is_given_up_after_two_minutes_unless_said_otherwise() -> 
     assert timeout_from({"SLIPWAY_COLLECTIVE_TIMEOUT_S": "30"}, None) == 30
     assert timeout_from({"SLIPWAY_COLLECTIVE_TIMEOUT_S": "30"}, 5) == 5
     for wrong in ("soon", "-1", "nan", "1e9"):
-        with pytest.raises(NotPossible):
+        with pytest.raises(StrategyNotPossible):
             timeout_from({"SLIPWAY_COLLECTIVE_TIMEOUT_S": wrong}, None)
 
 
@@ -59,7 +59,7 @@ def test_a_machine_without_gpus_computes_on_the_cpu() -> None:
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
     assert choose_device(Ranks(), None) == torch.device("cpu")
-    with pytest.raises(NotPossible, match="which shows 0"):
+    with pytest.raises(StrategyNotPossible, match="which shows 0"):
         choose_device(Ranks(), "cuda")
 
 

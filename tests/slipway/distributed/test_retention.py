@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipway.distributed import NotPossible, Retention
+from slipway.distributed import Retention, StrategyNotPossible
 
 pytestmark = pytest.mark.ranks
 
@@ -37,5 +37,5 @@ def test_the_rule_keeps_what_it_promises_and_nothing_else(
 
 @pytest.mark.parametrize("rule", [{"last": 0}, {"every": 0}])
 def test_a_rule_that_keeps_nothing_is_refused(rule: dict[str, int]) -> None:
-    with pytest.raises(NotPossible, match="nothing to resume"):
+    with pytest.raises(StrategyNotPossible, match="nothing to resume"):
         Retention(**rule)  # type: ignore[arg-type]

@@ -25,7 +25,7 @@ def test_the_public_names_are_these() -> None:
         "Choice",
         "DistributedError",
         "Facts",
-        "NotPossible",
+        "StrategyNotPossible",
         "PeerLost",
         "Retention",
         "Share",
@@ -72,7 +72,7 @@ def test_prepare_and_the_trainer_take_these() -> None:
 
 
 def test_errors_are_errors_of_the_sdk_with_a_next_step() -> None:
-    for error in (dist.NotPossible, dist.PeerLost, dist.CheckpointError):
+    for error in (dist.StrategyNotPossible, dist.PeerLost, dist.CheckpointError):
         assert issubclass(error, dist.DistributedError)
         assert issubclass(error, SlipwayError)
 

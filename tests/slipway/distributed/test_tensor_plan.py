@@ -6,7 +6,7 @@ from torch import nn
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
 from torch.nn import functional
 
-from slipway.distributed import NotPossible
+from slipway.distributed import StrategyNotPossible
 from slipway.distributed.tensor_plan import expand_plan, find_plan
 from tests.slipway.distributed.models import make_encoder, make_model
 
@@ -93,12 +93,12 @@ class _Fused(nn.Module):
 
 @pytest.mark.parametrize("model", [_Softmax(), _Peeking(), _Fused(), nn.Linear(4, 4)])
 def test_what_would_be_wrong_in_parts_is_not_split(model: nn.Module) -> None:
-    with pytest.raises(NotPossible, match="safely be split"):
+    with pytest.raises(StrategyNotPossible, match="safely be split"):
         find_plan(model, 2)
 
 
 def test_widths_and_heads_that_do_not_divide_are_not_split() -> None:
-    with pytest.raises(NotPossible, match="divisible by 3"):
+    with pytest.raises(StrategyNotPossible, match="divisible by 3"):
         find_plan(make_model(), 3)
     # Two heads cannot be divided by four, eight and sixteen outputs can.
     kinds = _kinds(dict(find_plan(make_model(), 4).styles))
@@ -112,5 +112,5 @@ def test_a_given_plan_may_use_patterns() -> None:
     )
     assert sorted(plan.styles)[:2] == ["blocks.0.down", "blocks.0.up"]
     assert len(plan.styles) == 8
-    with pytest.raises(NotPossible, match=r"blocks\.x"):
+    with pytest.raises(StrategyNotPossible, match=r"blocks\.x"):
         expand_plan(make_model(), {"blocks.x": ColwiseParallel()})

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 from mlflow.types.schema import AnyType, Array, DataType, Map, Object, Schema
 
-from slipway.schemas.problem import FieldFault
+from slipway.schemas.problem import FieldError
 from slipway.schemas.serving import Datatype
 from workers.model_server.errors import BadInput, quote_value
 
@@ -91,7 +91,7 @@ class ColumnReader:
 
     def read(self, sent: Columns, index: Sequence[Any] | None = None) -> pd.DataFrame:
         """Return a table. Raises BadInput that names each invalid column."""
-        faults: list[FieldFault] = []
+        faults: list[FieldError] = []
         values: dict[str, Any] = {}
         for column, name in self._pairs(sent):
             if name not in sent:
@@ -100,12 +100,12 @@ class ColumnReader:
                     message = (
                         f"is missing; {_expected(column.type)} was expected, there is: {there}"
                     )
-                    faults.append(FieldFault(field=column.name, message=message))
+                    faults.append(FieldError(field=column.name, message=message))
                 continue
             try:
                 values[name] = series_of(column, sent[name])
             except _BadRow as error:
-                faults.append(FieldFault(field=column.name, message=error.message))
+                faults.append(FieldError(field=column.name, message=error.message))
         if faults:
             raise _refusal(faults)
         rows = max(map(len, sent.values()), default=0)
@@ -161,7 +161,7 @@ class _BadRow(Exception):
         self.message = message
 
 
-def _refusal(faults: Sequence[FieldFault]) -> BadInput:
+def _refusal(faults: Sequence[FieldError]) -> BadInput:
     sentences = [f"column {fault.field!r} {fault.message}" for fault in faults[:_MOST_SHOWN]]
     more = len(faults) - len(sentences)
     rest = f"; and {more} more columns" if more else ""

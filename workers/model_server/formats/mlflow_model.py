@@ -18,7 +18,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.pyfunc.scoring_server import infer_and_parse_data, parse_csv_input
 from mlflow.types.schema import Array, ColSpec, DataType, ParamSpec, TensorSpec
 
-from slipway.schemas.problem import FieldFault
+from slipway.schemas.problem import FieldError
 from slipway.schemas.serving import Datatype, FieldSpec, Signature
 from workers.model_server.arrays import DTYPES, datatype_of
 from workers.model_server.codecs import Batch
@@ -137,7 +137,7 @@ class MlflowCodec:
                 at = f" at {error.at}" if error.at else ""
                 message = f"is {quote_value(error.value)}{at}; {error.expected} was expected"
                 message += f": {error.reason}" if error.reason else ""
-                fault = FieldFault(field=f"params.{name}", message=message)
+                fault = FieldError(field=f"params.{name}", message=message)
                 raise BadInput(f"Param {name!r} {message}.", [fault]) from None
         return checked_params
 

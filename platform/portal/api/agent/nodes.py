@@ -10,7 +10,7 @@ from portal.compute.services.node_registration import join_node
 from portal.core.policy import Public
 from portal.workloads.services.desired import desired_for
 from portal.workloads.services.heartbeats import heartbeat
-from slipway.schemas.agent import DesiredState, Heartbeat, HeartbeatAnswer, Join, Joined
+from slipway.schemas.agent import DesiredState, Heartbeat, HeartbeatAnswer, Join, JoinResponse
 
 router = Router(tags=["Nodes"])
 
@@ -25,12 +25,12 @@ class DesiredQuery(BaseModel):
 @router.post(
     "/join",
     auth=agent_gate(Public("the one-time join token in the body is the proof")),
-    response={201: Joined},
+    response={201: JoinResponse},
 )
-def register_node(request: HttpRequest, payload: Join) -> Status[Joined]:
+def register_node(request: HttpRequest, payload: Join) -> Status[JoinResponse]:
     """Join this installation as a node."""
     made = join_node(secret=payload.join_token, name=payload.name, details=payload.facts)
-    return Status(201, Joined(node_id=made.node.pk, node_token=made.secret))
+    return Status(201, JoinResponse(node_id=made.node.pk, node_token=made.secret))
 
 
 @router.post("/heartbeat", auth=agent_gate(NodeToken()), response=HeartbeatAnswer)

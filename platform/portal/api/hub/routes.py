@@ -20,9 +20,9 @@ from slipway.schemas.notebook_servers import (
     HubNote,
     HubServer,
     HubServers,
-    HubTrouble,
-    LabOrders,
+    LabInstructions,
     LabReport,
+    RouteProblem,
 )
 
 router = Router(tags=["Notebooks"])
@@ -69,14 +69,14 @@ def report_route(request: HttpRequest, server: str, payload: HubNote) -> HubServ
 
 
 @router.post("/servers/{server}/trouble", auth=_OF_ONE, response=HubServer)
-def report_failure(request: HttpRequest, server: str, payload: HubTrouble) -> HubServer:
+def report_failure(request: HttpRequest, server: str, payload: RouteProblem) -> HubServer:
     """Record why browsers do not reach one start of a server yet."""
     note_trouble(server=gated_server(request), start=payload.start, why=payload.why)
     return _shown(gated_server(request))
 
 
-@router.post("/labs/{server}/reports", auth=agent_gate(LabToken()), response=LabOrders)
-def report_lab(request: HttpRequest, server: str, payload: LabReport) -> LabOrders:
+@router.post("/labs/{server}/reports", auth=agent_gate(LabToken()), response=LabInstructions)
+def report_lab(request: HttpRequest, server: str, payload: LabReport) -> LabInstructions:
     """Accept the report of a server, and return its instructions."""
     return accept_lab_report(server=gated_server(request), report=payload)
 

@@ -39,7 +39,7 @@ class JobStreamHub(EventHub[JobStream]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._asked: dict[Hashable, asyncio.Future[Any]] = {}
+        self._running: dict[Hashable, asyncio.Future[Any]] = {}
 
     async def begin(self) -> None:
         """Nothing to prepare: each poll reads everything."""
@@ -47,7 +47,7 @@ class JobStreamHub(EventHub[JobStream]):
     async def poll(self) -> bool:
         """Read the state of all followed jobs and wake every stream."""
         job_ids = {stream.job_id for stream in self.streams}
-        marks = await self.ask(lambda: marks_of(job_ids))
+        marks = await self.query(lambda: marks_of(job_ids))
         for stream in self.streams:
             stream.mark = marks.get(stream.job_id, stream.mark)
             stream.notify()
@@ -57,11 +57,11 @@ class JobStreamHub(EventHub[JobStream]):
         """Return the listeners that the gate of the route would still let in."""
         return still_allowed(cast("Collection[StreamAuthorization]", listeners))
 
-    async def ask_once(self, key: Hashable, query: Callable[[], Result]) -> Result:
+    async def query_once(self, key: Hashable, query: Callable[[], Result]) -> Result:
         """Run a query once for all streams that ask the same at the same time."""
-        task = self._asked.get(key)
+        task = self._running.get(key)
         if task is None:
-            task = self._asked[key] = asyncio.ensure_future(self.ask(query))
-            task.add_done_callback(lambda _: self._asked.pop(key, None))
+            task = self._running[key] = asyncio.ensure_future(self.query(query))
+            task.add_done_callback(lambda _: self._running.pop(key, None))
         result: Result = await asyncio.shield(task)  # a stream that ends cancels nobody's query
         return result

@@ -93,7 +93,7 @@ class _JobEvents:
             return []
         job, viewer = self._wish.job, self._wish.viewer
         key = ("progress", job.pk, viewer.pk)
-        progress = await self._hub.ask_once(key, lambda: progress_for(job, viewer))
+        progress = await self._hub.query_once(key, lambda: progress_for(job, viewer))
         self._mark, self._progress_at_s = mark, now
         if progress == self._progress:
             return []
@@ -106,12 +106,12 @@ class _JobEvents:
             return []
         self._samples_at_s = now
         job = self._wish.job
-        return await self._hub.ask(lambda: new_samples(job, self._bookmark))
+        return await self._hub.query(lambda: new_samples(job, self._bookmark))
 
     async def _logs(self) -> list[bytes]:
         if not self._wish.logs:
             return []
         if self._looked_at != self._mark or self._is_final:
             self._looked_at = self._mark
-            await self._hub.ask(self._log.look)
+            await self._hub.query(self._log.look)
         return await self._hub.read(self._log.read)

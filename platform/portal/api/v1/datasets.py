@@ -42,7 +42,7 @@ from slipway.schemas.datasets import (
     DraftIn,
     FilesIn,
     MissingPieces,
-    PiecesKept,
+    PiecesStored,
     UploadProgress,
 )
 
@@ -137,10 +137,10 @@ def restore_dataset(request: HttpRequest, project: str, dataset: str) -> Dataset
 @router.post(
     "/projects/{project}/datasets/{dataset}/pieces",
     auth=gate(_WRITE_DATASET),
-    response=PiecesKept,
+    response=PiecesStored,
     openapi_extra=_OCTETS,
 )
-def upload_dataset_pieces(request: HttpRequest, project: str, dataset: str) -> PiecesKept:
+def upload_dataset_pieces(request: HttpRequest, project: str, dataset: str) -> PiecesStored:
     """Upload pieces that drafts of the project miss, as frames, at most 32 MiB.
 
     A frame is the 32 bytes of a piece's SHA-256, its length as 8 bytes (big endian), its bytes.
@@ -148,7 +148,7 @@ def upload_dataset_pieces(request: HttpRequest, project: str, dataset: str) -> P
     project_row, user = gated_dataset(request).project, require_principal(request).user
     release_connection()
     kept, size_bytes = accept_pieces(project=project_row, by=user, chunks=body_of(request))
-    return PiecesKept(kept=kept, size_bytes=size_bytes)
+    return PiecesStored(kept=kept, size_bytes=size_bytes)
 
 
 @router.get(

@@ -63,7 +63,7 @@ def restore_experiment(request: HttpRequest, project: str, experiment: int) -> E
     return experiment_out(_shown(project_row.pk, experiment))
 
 
-@router.post("/projects/{project}/bin/empty", auth=gate(_DESTROY), response=TrashEmptied)
+@router.post("/projects/{project}/trash/empty", auth=gate(_DESTROY), response=TrashEmptied)
 def empty_trash(request: HttpRequest, project: str) -> TrashEmptied:
     """Permanently delete the runs in the trash and orphaned artifacts. Returns what was freed."""
     freed = deletion.empty_trash(project=gated_project(request))

@@ -47,12 +47,12 @@ class EndpointQuerySet(models.QuerySet["Endpoint"]):
 class Endpoint(Row):
     """A name under which predictions are served.
 
-    `wanted` is the desired number of replicas of each live revision, which the autoscaler moves
-    between `min_replicas` and `max_replicas`. A replaced revision stays warm for `warm_minutes`,
-    and answers while no other can if `fallback` is `standby`. `rules` are the rollback rules of
-    rollouts, `limits` the limits that gateways enforce. `reason` explains the state in a sentence.
-    The three columns `capped_` are one value, `cap`: the load needs more replicas than
-    `max_replicas`.
+    `desired_replicas` is the desired number of replicas of each live revision, which the autoscaler
+    moves between `min_replicas` and `max_replicas`. A replaced revision stays warm for
+    `warm_minutes`, and answers while no other can if `fallback` is `standby`. `rules` are the
+    rollback rules of rollouts, `limits` the limits that gateways enforce. `reason` explains the
+    state in a sentence. The three columns `capped_` are one value, `cap`: the load needs more
+    replicas than `max_replicas`.
     """
 
     id = IdField("ep")
@@ -68,7 +68,7 @@ class Endpoint(Row):
     target_queue_ms = models.FloatField(default=100.0)
     warm_minutes = models.PositiveSmallIntegerField(default=15)
     fallback = models.CharField(max_length=8, default="standby")
-    wanted = models.PositiveSmallIntegerField(default=1)
+    desired_replicas = models.PositiveSmallIntegerField(default=1)
     calm_since = models.DateTimeField(null=True, blank=True)
     scaled_at = models.DateTimeField(null=True, blank=True)
     capped_needs = models.PositiveIntegerField(default=0)
@@ -117,7 +117,7 @@ class Endpoint(Row):
         self.capped_eased_at = cap.eased_at
 
     @property
-    def short_of_replicas(self) -> str:
+    def missing_replicas_reason(self) -> str:
         """Sentence about the cap, with the next step, or "" while the replicas are enough."""
         return self.cap.sentence(self.max_replicas)
 

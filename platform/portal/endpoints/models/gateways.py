@@ -76,7 +76,7 @@ class TrafficMinute(models.Model):
     answered = models.BigIntegerField(default=0)
     refused = models.BigIntegerField(default=0)
     failed = models.BigIntegerField(default=0)
-    turned_away = models.BigIntegerField(default=0)
+    rejected = models.BigIntegerField(default=0)
     unauthorized = models.BigIntegerField(default=0)
     fallback = models.BigIntegerField(default=0)
     captured = models.BigIntegerField(default=0)

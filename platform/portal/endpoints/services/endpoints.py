@@ -40,7 +40,7 @@ def create_endpoint(*, project: Project, by: User, spec: EndpointIn) -> Endpoint
                 tier=tier,
                 min_replicas=spec.min_replicas,
                 max_replicas=most,
-                wanted=spec.min_replicas,
+                desired_replicas=spec.min_replicas,
                 target_concurrency=spec.target_concurrency,
                 target_queue_ms=spec.target_queue_ms,
                 warm_minutes=spec.warm_minutes,
@@ -80,8 +80,8 @@ def change_endpoint(*, endpoint: Endpoint, by: User, change: EndpointChange) -> 
         old, new = audit.difference(before, fields)
         if not new:
             return current
-        requested = min(max(current.wanted, least), most)
-        Endpoint.objects.filter(pk=current.pk).update(**fields, wanted=requested)
+        requested = min(max(current.desired_replicas, least), most)
+        Endpoint.objects.filter(pk=current.pk).update(**fields, desired_replicas=requested)
         add_event(
             current,
             "changed",

@@ -233,7 +233,7 @@ def _add_counters(
 def _own(counters: EndpointCounters) -> dict[str, int]:
     return {
         "unauthorized": counters.unauthorized,
-        "turned_away": counters.rate_limited
+        "rejected": counters.rate_limited
         + counters.too_large
         + counters.shed
         + counters.unavailable
@@ -290,7 +290,7 @@ def _add_traffic(
 def _add_rejected(endpoint_id: str, minute: datetime, grown: dict[str, int]) -> None:
     if any(grown.values()):
         row = _minute(endpoint_id, "", minute)
-        row.turned_away += grown["turned_away"]
+        row.rejected += grown["rejected"]
         row.unauthorized += grown["unauthorized"]
         row.save()
 

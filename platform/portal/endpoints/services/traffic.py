@@ -21,7 +21,7 @@ class Minute:
     answered: int = 0
     refused: int = 0
     failed: int = 0
-    turned_away: int = 0
+    rejected: int = 0
     unauthorized: int = 0
     fallback: int = 0
     captured: int = 0
@@ -65,7 +65,7 @@ def sum_of(at: datetime, rows: Iterable[TrafficMinute]) -> Minute:
         minute.answered += row.answered
         minute.refused += row.refused
         minute.failed += row.failed
-        minute.turned_away += row.turned_away
+        minute.rejected += row.rejected
         minute.unauthorized += row.unauthorized
         minute.fallback += row.fallback
         minute.captured += row.captured

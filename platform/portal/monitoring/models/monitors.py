@@ -27,7 +27,7 @@ class Monitor(Row):
     unreadable = models.BigIntegerField(default=0)
     shortened = models.BigIntegerField(default=0)
     basis = models.JSONField(default=dict)
-    looked_at = models.DateTimeField(null=True, blank=True)
+    processed_at = models.DateTimeField(null=True, blank=True)
     fault = models.CharField(max_length=500, blank=True)
 
 

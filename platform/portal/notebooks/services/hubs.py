@@ -17,7 +17,7 @@ from portal.notebooks.server_warnings import is_idle_warning
 from portal.notebooks.urls import start_of
 from portal.workloads.lifecycle import ACTIVE
 from portal.workloads.models import Workload
-from slipway.schemas.notebook_servers import LabOrders, LabReport, NotebookState
+from slipway.schemas.notebook_servers import LabInstructions, LabReport, NotebookState
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def note_routed(*, server: Server, start: str) -> None:
         )
 
 
-def accept_lab_report(*, server: Server, report: LabReport) -> LabOrders:
+def accept_lab_report(*, server: Server, report: LabReport) -> LabInstructions:
     """Accept a server's report of its state. Returns the response to it.
 
     Idempotent: a report that was heard before, or of an earlier placement, changes nothing.
@@ -83,7 +83,7 @@ def accept_lab_report(*, server: Server, report: LabReport) -> LabOrders:
         if report.attempt == workload.epoch and _is_new(current, report):
             _apply_report(current, workload, report)
     current.refresh_from_db()
-    return LabOrders(
+    return LabInstructions(
         stops_at=current.stops_at,
         why=current.stops_why,
         may_keep=is_idle_warning(current.stops_why),

@@ -4,7 +4,7 @@ from datetime import datetime
 
 from portal.training.models import Checkpoint, Job
 from portal.training.services.checkpoint_copies import oversize_note
-from slipway.schemas.agent import SavedCheckpoint, TakenStrategy, TaskReport
+from slipway.schemas.agent import ChosenStrategy, SavedCheckpoint, TaskReport
 
 MAX_CHECKPOINTS = 1000
 
@@ -42,7 +42,7 @@ def _record_checkpoint(job: Job, attempt: int, saved: SavedCheckpoint, at: datet
     return line
 
 
-def _record_strategy(job: Job, taken: TakenStrategy) -> str:
+def _record_strategy(job: Job, taken: ChosenStrategy) -> str:
     """Record the training strategy if it changed. Returns a line for the history, or "" (none)."""
     if (job.strategy_taken, job.strategy_reason) == (taken.word, taken.reason):
         return ""

@@ -52,10 +52,10 @@ def add_schema_errors(form: forms.Form, error: ValidationError, names: dict[str,
 
 
 class SchemaForm(forms.Form):
-    """A form whose clean data are one request of the API, in `wanted`."""
+    """A form whose clean data are one request of the API, in `payload`."""
 
     names: dict[str, str] = {}
-    wanted: Any = None
+    payload: Any = None
 
     def facts(self, data: dict[str, Any]) -> RequestSchema:
         """Return the request, or raise pydantic's ValidationError."""
@@ -66,7 +66,7 @@ class SchemaForm(forms.Form):
         data = super().clean() or {}
         if not self.errors:
             try:
-                self.wanted = self.facts(data)
+                self.payload = self.facts(data)
             except ValidationError as error:
                 add_schema_errors(self, error, self.names)
         return data

@@ -37,7 +37,7 @@ _TEXT = {"autocomplete": "off", "spellcheck": "false"}
 
 
 class NewJob(forms.Form):
-    """New job: script, hardware, number of tasks. `wanted` has all of it once the form is valid.
+    """New job: script, hardware, number of tasks. `payload` has all of it once the form is valid.
 
     Code is a snapshot taken before: an upload is turned into one by the view, so that a form that
     is refused still has it.
@@ -155,7 +155,7 @@ class NewJob(forms.Form):
     ) -> None:
         super().__init__(data, **kwargs)
         self.source = source
-        self.wanted: JobIn | None = None
+        self.payload: JobIn | None = None
         self.code = _code_of(project, str(self["snapshot"].value() or ""))
 
     @property
@@ -193,7 +193,7 @@ class NewJob(forms.Form):
             return data
         values_by_name = {name: value for name, value in data.items() if value not in (None, "")}
         try:
-            self.wanted = JobIn.model_validate(
+            self.payload = JobIn.model_validate(
                 values_by_name | self._inherited_settings(data["snapshot"])
             )
         except ValidationError as error:

@@ -170,7 +170,7 @@ class Gates(forms.Form):
         widget=forms.NumberInput(attrs={"step": "any"}),
     )
 
-    wanted: TargetGates | None = None
+    payload: TargetGates | None = None
 
     def clean(self) -> dict[str, Any]:
         """Build the gates. Validation errors of the schema are shown next to their fields."""
@@ -196,7 +196,7 @@ class Gates(forms.Form):
                 }
             )
         try:
-            self.wanted = TargetGates.model_validate(
+            self.payload = TargetGates.model_validate(
                 {"kind": TargetKind(data["kind"]), "name": data["name"], "gates": gates}
             )
         except ValidationError as error:

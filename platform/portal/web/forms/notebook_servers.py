@@ -69,7 +69,7 @@ class ServerTimes(forms.Form):
 
 
 class EditServer(ServerTimes):
-    """Editable settings of a server. `wanted` has all of them once the form is valid.
+    """Editable settings of a server. `payload` has all of them once the form is valid.
 
     `tiers` are the slugs and names to choose from. Of one that runs, the hardware and the longest
     time can be read alone.
@@ -90,7 +90,7 @@ class EditServer(ServerTimes):
         self, *args: Any, tiers: list[tuple[str, str]], is_at_rest: bool, **kwargs: Any
     ) -> None:
         super().__init__(*args, **kwargs)
-        self.wanted: ServerEdit | None = None
+        self.payload: ServerEdit | None = None
         tier = self.fields["tier"]
         assert isinstance(tier, forms.ChoiceField)  # noqa: S101  (declared above)
         tier.choices = tiers
@@ -105,7 +105,7 @@ class EditServer(ServerTimes):
         if self.errors:
             return data
         try:
-            self.wanted = ServerEdit.model_validate(
+            self.payload = ServerEdit.model_validate(
                 {"daily_start": "", "daily_stop": "", "max_hours": 0} | self.facts()
             )
         except ValidationError as error:
@@ -114,7 +114,7 @@ class EditServer(ServerTimes):
 
 
 class LaunchServer(ServerTimes):
-    """New server: hardware and stop rules. `wanted` has all of it once the form is valid."""
+    """New server: hardware and stop rules. `payload` has all of it once the form is valid."""
 
     name = forms.CharField(
         max_length=48,
@@ -148,7 +148,7 @@ class LaunchServer(ServerTimes):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.wanted: ServerIn | None = None
+        self.payload: ServerIn | None = None
 
     def clean_tags(self) -> dict[str, str]:
         """Read name=value, separated by spaces."""
@@ -166,7 +166,7 @@ class LaunchServer(ServerTimes):
         if self.errors:
             return data
         try:
-            self.wanted = ServerIn.model_validate(self.facts())
+            self.payload = ServerIn.model_validate(self.facts())
         except ValidationError as error:
             self.refuse(error)
         return data

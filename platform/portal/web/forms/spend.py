@@ -63,7 +63,7 @@ class SetBudget(forms.Form):
     counts_exempt = forms.BooleanField(label="Stop endpoints too", required=False)
 
     def clean(self) -> dict[str, Any]:
-        """Build the request for the service, as `wanted`."""
+        """Build the request for the service, as `payload`."""
         data = super().clean() or {}
         if bool(data.get("group")) == bool(data.get("person")):
             self.add_error("group", "Enter a project, a team or a person.")
@@ -72,7 +72,7 @@ class SetBudget(forms.Form):
         slug = data["group"].strip()
         is_team = not Project.objects.filter(slug=slug).exists() and Team.objects.filter(slug=slug)
         try:
-            data["wanted"] = BudgetIn(
+            data["payload"] = BudgetIn(
                 project=slug if slug and not is_team else None,
                 team=slug if is_team else None,
                 person=data["person"] or None,

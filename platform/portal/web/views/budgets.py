@@ -46,7 +46,7 @@ def budgets(request: HttpRequest) -> HttpResponse:
     principal = require_principal(request)
     form = SetBudget(sent(request), initial={"group": request.GET.get("group", "")[:48]})
     done = submit_form(
-        request, form, lambda data: set_budget(by=principal.user, spec=data["wanted"])
+        request, form, lambda data: set_budget(by=principal.user, spec=data["payload"])
     )
     if done:
         messages.success(request, f"Budget of {done.result.scope_name} set.")

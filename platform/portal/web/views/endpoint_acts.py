@@ -59,7 +59,7 @@ def project_endpoint_promote(request: HttpRequest, project: str, endpoint: str) 
     if current is None:
         form.offer_all_at_once()
     done = submit_form(
-        request, form, lambda _: promote(endpoint=endpoint_row, by=by, spec=form.wanted)
+        request, form, lambda _: promote(endpoint=endpoint_row, by=by, spec=form.payload)
     )
     if done:
         number = done.result.revision.number
@@ -76,7 +76,7 @@ def project_endpoint_promote(request: HttpRequest, project: str, endpoint: str) 
         "rollout": standing.rollout,
         "models": [item.name for item in list_models(endpoint_row.project_id, limit=100).items],
         "now_an_hour": standing.nano_usd_per_hour,
-        "then_an_hour": standing.nano_usd_per_hour + rate * endpoint_row.wanted,
+        "then_an_hour": standing.nano_usd_per_hour + rate * endpoint_row.desired_replicas,
     }
     status = status_of(form)
     return render(request, "web/endpoints/promote.html", context | WHERE, status=status)
@@ -179,7 +179,7 @@ def project_endpoint_change(request: HttpRequest, project: str, endpoint: str) -
     endpoint_row, by = gated_endpoint(request), require_principal(request).user
     form = ChangedEndpoint(sent(request), initial=_form_initial(endpoint_row))
     done = submit_form(
-        request, form, lambda _: change_endpoint(endpoint=endpoint_row, by=by, change=form.wanted)
+        request, form, lambda _: change_endpoint(endpoint=endpoint_row, by=by, change=form.payload)
     )
     if done:
         messages.success(request, "The change takes effect within seconds.")
@@ -217,7 +217,7 @@ def project_endpoint_try(request: HttpRequest, project: str, endpoint: str) -> H
     endpoint_row, by = gated_endpoint(request), require_principal(request).user
     form = Trial(sent(request))
     done = submit_form(
-        request, form, lambda _: try_out(endpoint=endpoint_row, by=by, body=form.wanted.request)
+        request, form, lambda _: try_out(endpoint=endpoint_row, by=by, body=form.payload.request)
     )
     context: dict[str, object] = {"endpoint": endpoint_row, "trial": form}
     if done:

@@ -26,7 +26,7 @@ def project_endpoint_key_new(request: HttpRequest, project: str, endpoint: str) 
     endpoint_row, by = gated_endpoint(request), require_principal(request).user
     form = NewKeyForm(sent(request))
     done = submit_form(
-        request, form, lambda _: create_key(endpoint=endpoint_row, by=by, spec=form.wanted)
+        request, form, lambda _: create_key(endpoint=endpoint_row, by=by, spec=form.payload)
     )
     context = {"endpoint": endpoint_row, "key_form": form, "url": url_of(endpoint_row)}
     if done:

@@ -38,7 +38,7 @@ def project_endpoint_new(request: HttpRequest, project: str) -> HttpResponse:
     done = None
     if not asks_price:
         done = submit_form(
-            request, form, lambda _: create_endpoint(project=project_row, by=by, spec=form.wanted)
+            request, form, lambda _: create_endpoint(project=project_row, by=by, spec=form.payload)
         )
     if done:
         made = done.result

@@ -132,7 +132,7 @@ def page_of(standing: EndpointStatus, viewer: User) -> dict[str, Any]:
         "now": clock.now(),
         "limits": LimitsIn.model_validate(endpoint.limits),
         "rules": RollbackRules.model_validate(endpoint.rules),
-        "warm_price": endpoint.tier.nano_usd_per_hour * endpoint.wanted,
+        "warm_price": endpoint.tier.nano_usd_per_hour * endpoint.desired_replicas,
         "story": shortlist(EndpointEvent.objects.filter(endpoint=endpoint), STORY_LINES),
     }
 
@@ -156,7 +156,7 @@ def project_endpoint_traffic(request: HttpRequest, project: str, endpoint: str) 
         {
             "at": round(minute.at.timestamp() * 1000),
             "rps": minute.rps,
-            "bad": (minute.failed + minute.turned_away) / 60,
+            "bad": (minute.failed + minute.rejected) / 60,
             "p50": minute.percentile_ms(50),
             "p95": minute.percentile_ms(95),
             "p99": minute.percentile_ms(99),

@@ -205,7 +205,7 @@ def project_experiment_restore(request: HttpRequest, project: str, experiment: i
 
 @guarded_by(_DESTROY)
 @require_http_methods(["GET", "HEAD", "POST"])
-def project_bin_empty(request: HttpRequest, project: str) -> HttpResponse:
+def project_trash_empty(request: HttpRequest, project: str) -> HttpResponse:
     """Ask, then destroy what is in the trash, and say what that freed."""
     project_row = gated_project(request)
     back = f"{reverse('project_runs', args=[project_row.slug])}?stage=deleted"

@@ -104,8 +104,8 @@ def _with_code(
 
 
 def _submit(project: Project, by: Any, form: NewJob) -> Job:
-    assert form.wanted is not None  # noqa: S101  (the form is valid)
-    return submit_job(project=project, by=by, requested=form.wanted, cloned_from=form.source)
+    assert form.payload is not None  # noqa: S101  (the form is valid)
+    return submit_job(project=project, by=by, requested=form.payload, cloned_from=form.source)
 
 
 @guarded_by(_RUN)

@@ -78,7 +78,7 @@ def _changed_rules(form: ProjectStages | Gates, rules: ProjectRules) -> RulesIn:
         stages: list[str] = form.cleaned_data["stages"]
         kept = [item for item in declared if item.kind.value == "alias" or item.name in stages]
         return _rules("stages", stages, kept, rules.revision)
-    value = form.wanted
+    value = form.payload
     assert value is not None  # noqa: S101  (the form is valid)
     place = (value.kind, value.name.lower())
     before = [item for item in declared if (item.kind, item.name.lower()) == place]

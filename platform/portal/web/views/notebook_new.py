@@ -64,8 +64,8 @@ def _fresh(project: Project, by: User, offered: list[Tier]) -> dict[str, Any]:
 
 
 def _launch(project: Project, by: User, form: LaunchServer) -> Server:
-    assert form.wanted is not None  # noqa: S101  (the form is valid)
-    return launch_server(project=project, by=by, spec=form.wanted)
+    assert form.payload is not None  # noqa: S101  (the form is valid)
+    return launch_server(project=project, by=by, spec=form.payload)
 
 
 @guarded_by(_RUN)

@@ -147,8 +147,8 @@ def _tiers_for(server: Server) -> list[tuple[str, str]]:
 
 
 def _edited(server: Server, form: EditServer) -> Server:
-    assert form.wanted is not None  # noqa: S101  (the form is valid)
-    return edit_server(server=server, spec=form.wanted)
+    assert form.payload is not None  # noqa: S101  (the form is valid)
+    return edit_server(server=server, spec=form.payload)
 
 
 @guarded_by(_OWN)

@@ -23,7 +23,7 @@ from slipway.distributed.engine import (
     evaluating,
     model_state,
 )
-from slipway.distributed.errors import NotPossible, PeerLost
+from slipway.distributed.errors import PeerLost, StrategyNotPossible
 from slipway.distributed.exchange import from_first, gather_json
 from slipway.distributed.optimizers import OptimizerFactory, Plain, ScheduleFactory
 from slipway.distributed.parameter_server.client import ParameterClient
@@ -167,7 +167,7 @@ class ServerEngine:
 
     def step(self, batch: Batch, weight: float, stop: bool) -> Outcome:
         """A server has no model to train."""
-        raise NotPossible(
+        raise StrategyNotPossible(
             "This rank is a parameter server, which computes no gradients.",
             next_step="Take batches from trainer.shard(...): it gives servers none and returns "
             "when the workers are done.",
@@ -213,7 +213,7 @@ def start_role(
     trained = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
     described = describe(trained)
     if len(described) < layout.servers:
-        raise NotPossible(
+        raise StrategyNotPossible(
             f"{layout.servers} servers cannot share {len(described)} parameters: some hold none.",
             next_step=f"Use at most {max(1, len(described))} servers.",
         )

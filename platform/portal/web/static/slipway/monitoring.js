@@ -37,7 +37,7 @@ function frame(colours, categories, lines, type) {
 const OPTIONS = {
   "chart-volume": (it, colours) => frame(colours, it.at, [["predictions", it.predictions]], "bar"),
   "chart-latency": (it, colours) => frame(colours, it.at, [["p50", it.half], ["p95", it.slow]], "line"),
-  "chart-errors": (it, colours) => frame(colours, it.at, [["failed", it.failed], ["rejected", it.turned_away]], "bar"),
+  "chart-errors": (it, colours) => frame(colours, it.at, [["failed", it.failed], ["rejected", it.rejected]], "bar"),
   "chart-quality": (it, colours) => frame(colours, it.at, [["measured", it.measured], ["estimate", it.estimate]], "line"),
   "chart-feature": (it, colours) => frame(colours, it.bins, [["baseline", it.base], ["predictions", it.window]], "bar"),
 };
