@@ -10,6 +10,8 @@ from portal.experiments.filters import FieldKind, FilterCondition, RunField
 from portal.storage.ports import CleanupResult
 
 Axis = Literal["step", "time"]
+# A part of an axis, both ends included: steps, or milliseconds since 1970.
+Span = tuple[int, int]
 
 
 class Stage(StrEnum):
@@ -197,8 +199,12 @@ class Tracker(Protocol):
         *,
         most_points: int,
         axis: Axis = "step",
+        span: Span | None = None,
     ) -> Sequence[Curve]:
-        """Return the curves there are, each of at most about `most_points`."""
+        """Return the curves there are, each of at most about `most_points`.
+
+        `span` limits them to a part of the axis, both ends included.
+        """
 
 
 class Trash(Protocol):

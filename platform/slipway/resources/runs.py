@@ -74,12 +74,23 @@ class Runs:
         project: str,
         points: int = 1_000,
         axis: Axis = "step",
+        start: int | None = None,
+        end: int | None = None,
     ) -> Sequence[CurveOut]:
         """Return metrics over time, each of about `points` points at most.
 
         Of longer curves the lowest and highest points of each stretch along `axis` are kept.
+        `start` and `end` limit them to a part of the axis, both included: steps, or milliseconds
+        since 1970 when `axis` is "time".
         """
-        query: Query = {"run": [*runs], "key": [*keys], "points": points, "axis": axis}
+        query: Query = {
+            "run": [*runs],
+            "key": [*keys],
+            "points": points,
+            "axis": axis,
+            "start": start,
+            "end": end,
+        }
         return self._connection.fetch_list(
             CurveOut, "projects", project, "runs", "curves", query=query
         )

@@ -20,7 +20,7 @@ from portal.core.streams import ByteStream
 from portal.experiments.factories import tracker
 from portal.experiments.filters import MAX_LENGTH
 from portal.experiments.gates import TrackedRunRole, gated_run
-from portal.experiments.ports import Stage
+from portal.experiments.ports import Span, Stage
 from portal.experiments.services import deletion
 from portal.experiments.services.artifacts import artifact_of, artifacts_of, read_artifact
 from portal.experiments.services.queries import MOST_COLUMNS, compare, search_of
@@ -55,6 +55,8 @@ _BYTES = {
     }
 }
 _MOST_POINTS = 20_000
+_MOST_AXIS = 2**63 - 1
+AxisValue = Annotated[int, Field(ge=-_MOST_AXIS, le=_MOST_AXIS)]
 Key = Annotated[Line, Field(min_length=1, max_length=250)]
 Path = Annotated[Line, Field(max_length=1000)]
 
@@ -80,11 +82,25 @@ class CompareQuery(BaseModel):
 
 
 class CurvesQuery(CompareQuery):
-    """Metrics of runs, with at most `points` each, thinned out along `axis`."""
+    """Metrics of runs, with at most `points` each, thinned out along `axis`.
+
+    `start` and `end` limit them to a part of the axis, both included: steps, or milliseconds since
+    1970 when `axis` is `time`.
+    """
 
     key: list[Key] = Field(default_factory=list, max_length=MOST_KEYS)
     points: int = Field(default=1_000, ge=10, le=_MOST_POINTS)
     axis: Axis = "step"
+    start: AxisValue | None = None
+    end: AxisValue | None = None
+
+    @property
+    def span(self) -> Span | None:
+        """The requested part of the axis."""
+        if self.start is None and self.end is None:
+            return None
+        first = -_MOST_AXIS if self.start is None else self.start
+        return first, _MOST_AXIS if self.end is None else self.end
 
 
 class FolderQuery(BaseModel):
@@ -136,6 +152,7 @@ def get_metric_curves(
         query.key,
         most_points=query.points,
         axis=query.axis,
+        span=query.span,
     )
     return [curve_out(curve) for curve in curves]
 

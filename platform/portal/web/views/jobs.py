@@ -12,11 +12,13 @@ from portal.accounts.principal import require_principal
 from portal.compute.models import Environment, Tier
 from portal.core.policy import guarded_by
 from portal.datasets.services.uses import read_by
+from portal.experiments.ports import RunDetail
 from portal.experiments.services.job_runs import run_of
 from portal.notebooks.models import NotebookRun
 from portal.training.models import Checkpoint, Job
 from portal.training.services.jobs import cancel_job, resume_job
 from portal.web.confirmation import Confirmation, show_confirmation
+from portal.web.curves import Curves, curves_of
 from portal.web.forms.submission import one_click
 from portal.web.jobs import GROUPS, JobStatus, job_of, job_status, job_statuses, jobs_of
 from portal.web.list_query import listing, search_parameter
@@ -32,7 +34,7 @@ FILTERS = ("q", "state", "who", "tier")
 READ_SHOWN = 200
 CHECKPOINTS = 20
 CLONES = 10
-MOST_CHARTS = 12
+_MOST_CHARTS = 12
 _SEE = ProjectRole(Role.VIEWER, Scope.WORKLOADS_READ)
 _RUN = ProjectRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)
 _WHERE = {"room": "projects", "section": "jobs"}
@@ -76,10 +78,19 @@ def project_job(request: HttpRequest, project: str, job: str) -> HttpResponse:
         context |= {
             "run": run,
             "notebook_run": NotebookRun.objects.of_project(project_row).filter(pk=job).first(),
-            "charted": [it.key for it in run.metrics][:MOST_CHARTS] if run else [],
-            "uncharted": max(0, len(run.metrics) - MOST_CHARTS) if run else 0,
+            "curves": _curves_of(project, run) if run else None,
         }
     return render(request, "web/jobs/job.html", context | _WHERE)
+
+
+def _curves_of(project_slug: str, run: RunDetail) -> Curves:
+    return curves_of(
+        project_slug,
+        [run.facts],
+        [it.key for it in run.metrics],
+        charts=_MOST_CHARTS,
+        live=run.facts.status == "RUNNING",
+    )
 
 
 def page_of(standing: JobStatus) -> dict[str, Any]:

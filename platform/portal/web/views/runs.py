@@ -15,14 +15,15 @@ from portal.experiments.ports import RunDetail
 from portal.experiments.services.job_runs import JOB_TAG
 from portal.experiments.services.queries import compare
 from portal.training.models import Job
+from portal.web.curves import curves_of
 from portal.web.run_files import artifacts_context
 from portal.web.runs import datetime_from_ms, number, row_of
 from portal.web.views.experiments import RUN_ID_CHARACTERS
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.experiments import MOST_COMPARED
 
-MOST_CHARTS = 24
 MOST_METRICS_COMPARED = 30
+_CHARTS_COMPARED = 4
 NOTE = "mlflow.note.content"
 _SEE = ProjectRole(Role.VIEWER, Scope.EXPERIMENTS_READ)
 _WHERE = {"room": "projects", "section": "experiments"}
@@ -42,8 +43,12 @@ def project_run(request: HttpRequest, project: str, run: str) -> HttpResponse:
         "note": shown.facts.tags.get(NOTE, ""),
         "tags": {k: v for k, v in shown.facts.tags.items() if k != NOTE},
         "latest": [(it, number(it.value)) for it in shown.metrics],
-        "charted": [it.key for it in shown.metrics][:MOST_CHARTS],
-        "uncharted": max(0, len(shown.metrics) - MOST_CHARTS),
+        "curves": curves_of(
+            project,
+            [shown.facts],
+            [it.key for it in shown.metrics],
+            live=shown.facts.status == "RUNNING",
+        ),
         "job": _job_of(shown, project_row.pk),
         "may_change": gated_role(request).at_least(Role.CONTRIBUTOR),
     }
@@ -78,6 +83,13 @@ def project_compare(request: HttpRequest, project: str) -> HttpResponse:
     ]
     context = {
         "comparison": run_comparison,
+        "curves": curves_of(
+            project,
+            run_comparison.runs,
+            list(run_comparison.metrics),
+            charts=_CHARTS_COMPARED,
+            groups=run_comparison.differing,
+        ),
         "rows": rows,
         "metrics": metrics,
         "hidden_runs": len(chosen) - len(requested),

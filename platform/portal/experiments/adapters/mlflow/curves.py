@@ -3,12 +3,13 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from django.db import connections
 
 from portal.experiments.adapters.mlflow.sql import LARGEST, marks, rows
 from portal.experiments.models.tables import DATABASE
-from portal.experiments.ports import Axis, Curve, Point
+from portal.experiments.ports import Axis, Curve, Point, Span
 
 _ROWS = 5_000
 
@@ -52,18 +53,45 @@ class _Interval:
         yield from self.odd.values()
 
 
+@dataclass(frozen=True)
+class _Axis:
+    """The column that curves run along, and the part of it that is asked for."""
+
+    column: Literal["step", "timestamp"]
+    span: Span | None
+
+    @property
+    def condition(self) -> str:
+        """The SQL that limits points to the span."""
+        return f" AND {self.column} BETWEEN %s AND %s" if self.span else ""
+
+    @property
+    def parameters(self) -> list[int]:
+        """The values of the condition."""
+        return list(self.span or ())
+
+
 def curves_of(
-    run_ids: Sequence[str], keys: Sequence[str], *, most_points: int, axis: Axis
+    run_ids: Sequence[str],
+    keys: Sequence[str],
+    *,
+    most_points: int,
+    axis: Axis,
+    span: Span | None = None,
 ) -> list[Curve]:
-    """Return the curves there are of these runs and keys, in their order."""
+    """Return the curves there are of these runs and keys, in their order.
+
+    With a span (both ends included, in steps or in ms since 1970 by `axis`) only its points count.
+    """
     if not run_ids or not keys:
         return []
-    extents = _extents(run_ids, keys, axis)
+    along = _Axis("step" if axis == "step" else "timestamp", span)
+    extents = _extents(run_ids, keys, along)
     values: dict[tuple[str, str], list[Point]] = {}
     small = [pair for pair, extent in extents.items() if extent.points <= most_points]
     if small:
         values |= _complete_curves(
-            sorted({run for run, _ in small}), sorted({key for _, key in small})
+            sorted({run for run, _ in small}), sorted({key for _, key in small}), along
         )
     curves = []
     for run_id in run_ids:
@@ -74,51 +102,52 @@ def curves_of(
             if extent.points <= most_points:
                 points = values.get((run_id, key), [])
             else:
-                points = _thinned(run_id, key, extent, most_points, axis)
+                points = _thinned(run_id, key, extent, most_points, along)
             curves.append(Curve(run_id, key, extent.points, points))
     return curves
 
 
 def _extents(
-    run_ids: Sequence[str], keys: Sequence[str], axis: Axis
+    run_ids: Sequence[str], keys: Sequence[str], along: _Axis
 ) -> dict[tuple[str, str], _Extent]:
-    column = "step" if axis == "step" else "timestamp"
+    column = along.column
     listed = rows(
         f"SELECT run_uuid, key, count(*), min({column}), max({column}) FROM metrics "
-        f"WHERE run_uuid IN ({marks(run_ids)}) AND key IN ({marks(keys)}) GROUP BY run_uuid, key",
-        [*run_ids, *keys],
+        f"WHERE run_uuid IN ({marks(run_ids)}) AND key IN ({marks(keys)}){along.condition} "
+        "GROUP BY run_uuid, key",
+        [*run_ids, *keys, *along.parameters],
     )
     return {(run, key): _Extent(count, low, high) for run, key, count, low, high in listed}
 
 
 def _complete_curves(
-    run_ids: Sequence[str], keys: Sequence[str]
+    run_ids: Sequence[str], keys: Sequence[str], along: _Axis
 ) -> dict[tuple[str, str], list[Point]]:
     """Return all points of curves that are short enough for that."""
     whole: dict[tuple[str, str], list[Point]] = {}
     listed = rows(
         "SELECT run_uuid, key, step, timestamp, value, is_nan FROM metrics "
-        f"WHERE run_uuid IN ({marks(run_ids)}) AND key IN ({marks(keys)}) "
+        f"WHERE run_uuid IN ({marks(run_ids)}) AND key IN ({marks(keys)}){along.condition} "
         "ORDER BY run_uuid, key, step, timestamp",
-        [*run_ids, *keys],
+        [*run_ids, *keys, *along.parameters],
     )
     for run, key, step, timestamp, value, is_nan in listed:
         whole.setdefault((run, key), []).append(Point(step, timestamp, _number(value, is_nan)))
     return whole
 
 
-def _thinned(run_id: str, key: str, extent: _Extent, most_points: int, axis: Axis) -> list[Point]:
+def _thinned(run_id: str, key: str, extent: _Extent, most_points: int, along: _Axis) -> list[Point]:
     """Return the lowest and highest points of each stretch, reading in constant memory."""
     stretches = max(1, most_points // 2)
     width = max(1, extent.last - extent.first + 1)
     kept: dict[int, _Interval] = {}
     first = last = None
-    at = 0 if axis == "step" else 1
+    at = 0 if along.column == "step" else 1
     with connections[DATABASE].cursor() as cursor:
         cursor.execute(
             "SELECT step, timestamp, value, is_nan FROM metrics "
-            "WHERE run_uuid = %s AND key = %s ORDER BY step, timestamp",
-            [run_id, key],
+            f"WHERE run_uuid = %s AND key = %s{along.condition} ORDER BY step, timestamp",
+            [run_id, key, *along.parameters],
         )
         while listed := cursor.fetchmany(_ROWS):
             for row in listed:

@@ -37,6 +37,7 @@ from portal.experiments.ports import (
     RunGroup,
     RunPage,
     RunSearch,
+    Span,
     Stage,
 )
 
@@ -159,11 +160,17 @@ class SqlTracker:
         *,
         most_points: int,
         axis: Axis = "step",
+        span: Span | None = None,
     ) -> Sequence[Curve]:
-        """Return the curves there are, each of at most about `most_points`."""
+        """Return the curves there are, each of at most about `most_points`.
+
+        `span` limits them to a part of the axis, both ends included.
+        """
         owned = {row[0] for row in _project_runs(project_id, run_ids)}
         ids = [run_id for run_id in dict.fromkeys(run_ids) if run_id in owned]
-        return curves_of(ids, list(dict.fromkeys(keys)), most_points=most_points, axis=axis)
+        return curves_of(
+            ids, list(dict.fromkeys(keys)), most_points=most_points, axis=axis, span=span
+        )
 
 
 def _project_runs(project_id: str, run_ids: Sequence[str]) -> list[Row]:

@@ -1,5 +1,5 @@
 // Runs side by side: parallel coordinates of what differs, and any two values against each other.
-import { chartOf, colour, palette } from "./curves.js";
+import { chartOf, colour, dash, palette } from "./charts.js";
 
 const MOST_AXES = 12;
 const section = document.getElementById("relations");
@@ -48,7 +48,7 @@ function drawParallel(all, colours) {
       lineStyle: { width: 1.5, opacity: 0.6 },
       data: found.runs.map((_, at) => ({
         value: shown.map((column) => column.values[at] ?? "-"),
-        lineStyle: { color: colour(colours, at) },
+        lineStyle: { color: colour(colours, at), type: dash(at) },
       })),
     }],
   }, true);
@@ -104,7 +104,7 @@ function draw() {
 
 if (section) {
   const query = new URLSearchParams();
-  for (const run of document.getElementById("curves").dataset.runs.split(",")) query.append("run", run);
+  for (const run of JSON.parse(document.getElementById("curves-runs").textContent)) query.append("run", run.id);
   fetch(`${section.dataset.compare}?${query}`, { headers: { Accept: "application/json" } })
     .then((answer) => (answer.ok ? answer.json() : null))
     .then((facts) => {

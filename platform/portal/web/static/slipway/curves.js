@@ -1,107 +1,154 @@
-// Curves of metrics, live: fetched thinned out, smoothed and drawn here.
+// Curves of metrics of one run or several: followed live, smoothed, zoomed, grouped. The address of
+// the page carries all settings, so that a link shows what its sender saw.
+import { chartOf, dropChart, palette, resizeCharts, write } from "./charts.js";
+import { drawLegend } from "./curves_legend.js";
+import { groupSeries, runSeries, undrawn } from "./curves_series.js";
+import { zoomable } from "./curves_zoom.js";
+
 const EVERY_MS = 2000;
 const POINTS = 600;
-const MOST_MARKS = 20;
-const section = document.getElementById("curves");
-const charts = new Map();
+const FEWER_POINTS = 120;
+const CROWD = 20;
+const MOST_CHARTS = 24;
+const MOST_IN_TOOLTIP = 15;
+const EPOCH = "epoch";
+const AXES = ["step", "epoch", "since", "time"];
 const ODD = { NaN: NaN, Infinity: Infinity, "-Infinity": -Infinity };
+
+const section = document.getElementById("curves");
+const json = (id) => JSON.parse(document.getElementById(id)?.textContent ?? "[]");
+const runs = json("curves-runs").map((run, at) => ({ ...run, at, name: run.name || run.id }));
+const byId = new Map(runs.map((run) => [run.id, run]));
+const offered = json("curves-metrics");
+const settings = fromAddress();
+let overview = [];
+let detail = [];
+let epochs = new Map();
 let timer = 0;
-let shown = [];
 
-export function palette(root) {
-  const probe = document.createElement("span");
-  root.append(probe);
-  const read = (name) => {
-    probe.style.color = `var(${name})`;
-    return getComputedStyle(probe).color;
-  };
-  const found = {
-    text: read("--tblr-secondary"),
-    line: read("--tblr-border-color"),
-    surface: read("--tblr-bg-surface"),
-    body: read("--tblr-body-color"),
-    bad: read("--slip-bad"),
-    series: ["--slip-chart-1", "--slip-chart-2", "--slip-chart-3", "--slip-chart-4"].map(read),
-  };
-  probe.remove();
-  return found;
-}
-
-export function chartOf(element) {
-  if (!charts.has(element)) charts.set(element, window.echarts.init(element, null, { renderer: "canvas" }));
-  return charts.get(element);
-}
-
-export function colour(colours, at) {
-  return at < colours.series.length ? colours.series[at] : `hsl(${Math.round(at * 137.5) % 360} 55% 50%)`;
-}
-
-// A moving mean in which each point weighs `weight` less than the one after it, without a bias
-// towards the first.
-export function smoothed(values, weight) {
-  let mean = 0;
-  let mass = 0;
-  return values.map(([x, y]) => {
-    mean = mean * weight + (1 - weight) * y;
-    mass = mass * weight + (1 - weight);
-    return [x, mean / mass];
-  });
-}
-
-const write = (value) => (typeof value === "number" ? Number(value.toPrecision(6)).toString() : String(value));
 const control = (name) => section.querySelector(`[data-${name}]`);
-const axis = () => control("axis").value;
+const figures = () => [...section.querySelectorAll("figure[data-key]")];
 
-function place(point, first) {
-  if (axis() === "step") return point.step;
-  return axis() === "time" ? point.at_ms : (point.at_ms - first) / 1000;
+function fromAddress() {
+  const query = new URLSearchParams(location.search);
+  const smooth = Number(query.get("smooth"));
+  const zoom = (query.get("zoom") ?? "").split("~").map(Number);
+  return {
+    metrics: query.getAll("metric").filter((key) => offered.includes(key)).slice(0, MOST_CHARTS),
+    x: AXES.includes(query.get("x")) ? query.get("x") : "step",
+    smooth: smooth > 0 && smooth < 1 ? smooth : 0,
+    log: query.get("ylog") === "1",
+    xlog: query.get("xlog") === "1",
+    group: query.get("by") ?? "",
+    base: query.get("base") ?? "",
+    hide: new Set(query.getAll("hide")),
+    pin: new Set(query.getAll("pin")),
+    zoom: zoom.length === 2 && zoom.every(Number.isFinite) ? zoom : null,
+  };
 }
 
-function lines(curve, name, at, colours, count) {
-  const first = curve.points[0]?.at_ms ?? 0;
-  const points = curve.points.map((point) => [place(point, first), point.value]);
-  const finite = points.filter(([, value]) => typeof value === "number");
-  const odd = points.filter(([, value]) => typeof value !== "number");
-  const weight = Number(control("smoothing").value);
-  const hue = colour(colours, at);
-  const common = { type: "line", name, color: hue, showSymbol: finite.length < 2, symbolSize: 6, sampling: undefined };
-  const drawn = [{
-    ...common,
-    data: finite,
-    lineStyle: { width: weight ? 1 : 2, opacity: weight ? 0.3 : count > 20 ? 0.6 : 1 },
-    silent: weight > 0,
-    // What is no number has no height: it is marked where it happened.
-    markLine: odd.length ? {
-      symbol: "none", silent: true, lineStyle: { color: colours.bad, type: "dashed" },
-      label: { formatter: (mark) => mark.name, color: colours.bad },
-      data: odd.slice(0, MOST_MARKS).map(([x, value]) => ({ xAxis: x, name: value })),
-    } : undefined,
-  }];
-  if (weight) drawn.push({ ...common, data: smoothed(finite, weight), lineStyle: { width: 2 } });
-  return drawn;
+function toAddress() {
+  const query = new URLSearchParams(location.search);
+  for (const name of ["metric", "x", "smooth", "ylog", "xlog", "by", "base", "hide", "pin", "zoom"]) query.delete(name);
+  settings.metrics.forEach((key) => query.append("metric", key));
+  if (settings.x !== "step") query.set("x", settings.x);
+  if (settings.smooth) query.set("smooth", String(settings.smooth));
+  if (settings.log) query.set("ylog", "1");
+  if (settings.xlog) query.set("xlog", "1");
+  if (settings.group) query.set("by", settings.group);
+  if (settings.base) query.set("base", settings.base);
+  settings.hide.forEach((id) => query.append("hide", id));
+  settings.pin.forEach((id) => query.append("pin", id));
+  if (settings.zoom) query.set("zoom", settings.zoom.map(write).join("~"));
+  const text = query.toString();
+  history.replaceState(history.state, "", text ? `?${text}` : location.pathname);
 }
 
-function options(curves, colours) {
-  const names = (section.dataset.names ?? "").split("\n");
-  const runs = section.dataset.runs.split(",");
-  const series = curves.flatMap((curve) => {
-    const at = runs.indexOf(curve.run);
-    return lines(curve, names[at] || curve.run.slice(0, 8), at, colours, curves.length);
-  });
-  const isTime = axis() === "time";
+// The runs in groups of one value of a parameter, or null where they are not grouped.
+function groupsOf(visible) {
+  if (!settings.group) return null;
+  const groups = new Map();
+  for (const run of visible) {
+    const value = run.params?.[settings.group];
+    const label = `${settings.group} ${value === undefined ? "not set" : value}`;
+    if (!groups.has(label)) groups.set(label, []);
+    groups.get(label).push(run);
+  }
+  return groups;
+}
+
+// The points of the zoomed part, and one beyond each edge, so that lines go on there.
+function effective(curve) {
+  const zoomed = settings.zoom && detail.find((other) => other.run === curve.run && other.key === curve.key);
+  if (!zoomed) return curve;
+  const place = settings.x === "time" ? (point) => point.at_ms : (point) => point.step;
+  const before = curve.points.filter((point) => place(point) < settings.zoom[0]).at(-1);
+  const after = curve.points.find((point) => place(point) > settings.zoom[1]);
+  return { ...zoomed, points: [before, ...zoomed.points, after].filter(Boolean) };
+}
+
+function seriesOf(key, colours) {
+  const visible = runs.filter((run) => !settings.hide.has(run.id));
+  const curves = overview.filter((curve) => curve.key === key && byId.has(curve.run)).map(effective);
+  const groups = groupsOf(visible);
+  if (groups) {
+    return [...groups].flatMap(([label, members], at) => {
+      const ids = new Set(members.map((run) => run.id));
+      return groupSeries(label, at, curves.filter((curve) => ids.has(curve.run)), settings, (id) => epochs.get(id), colours);
+    });
+  }
+  const drawn = curves.filter((curve) => !settings.hide.has(curve.run));
+  return drawn.flatMap((curve) => runSeries(curve, byId.get(curve.run), settings, epochs.get(curve.run), colours, drawn.length > CROWD));
+}
+
+// What the pointer is at: the place on the axis, then all values there, the highest first.
+function readout(entries) {
+  const box = document.createElement("div");
+  const head = document.createElement("div");
+  const x = entries[0]?.axisValue;
+  head.textContent = settings.x === "time" ? new Date(x).toLocaleString() : `${settings.x === "since" ? "Seconds" : settings.x} ${write(x)}`;
+  head.className = "curves-readout-head";
+  box.append(head);
+  const ending = settings.group ? ":mean" : settings.smooth ? ":smooth" : ":raw";
+  const lines = entries.filter((entry) => entry.seriesId.endsWith(ending)).sort((a, b) => b.value[1] - a.value[1]);
+  const base = lines.find((entry) => entry.seriesId === `${settings.base}${ending}`)?.value[1];
+  for (const entry of lines.slice(0, MOST_IN_TOOLTIP)) {
+    const line = document.createElement("div");
+    line.className = "curves-readout-line";
+    const dot = document.createElement("span");
+    dot.className = "curves-dot";
+    dot.style.background = entry.color;
+    const name = document.createElement("span");
+    name.textContent = entry.seriesName;
+    name.className = "curves-readout-name";
+    const value = document.createElement("strong");
+    const difference = entry.value[1] - base;
+    value.textContent = write(entry.value[1]) + (base === undefined || entry.seriesId === `${settings.base}${ending}` ? "" : ` (${difference < 0 ? "−" : "+"}${write(Math.abs(difference))})`);
+    line.append(dot, name, value);
+    box.append(line);
+  }
+  if (lines.length > MOST_IN_TOOLTIP) box.append(`${lines.length - MOST_IN_TOOLTIP} lower values`);
+  return box;
+}
+
+function options(key, colours) {
+  const isTime = settings.x === "time";
+  const since = settings.x === "since" ? "{value} s" : null;
   return {
     animation: false,
     textStyle: { color: colours.text, fontFamily: "Inter Variable, sans-serif" },
     grid: { left: 8, right: 26, top: 16, bottom: 4, containLabel: true },
     xAxis: {
-      type: isTime ? "time" : "value",
+      type: isTime ? "time" : settings.xlog ? "log" : "value",
       scale: true,
+      min: settings.zoom?.[0],
+      max: settings.zoom?.[1],
       axisLine: { lineStyle: { color: colours.line } },
       splitLine: { show: false },
-      axisLabel: { color: colours.text, hideOverlap: true, formatter: isTime ? { hour: "{HH}:{mm}", minute: "{HH}:{mm}", second: "{HH}:{mm}:{ss}" } : axis() === "since" ? "{value} s" : null },
+      axisLabel: { color: colours.text, hideOverlap: true, showMinLabel: !settings.zoom, showMaxLabel: !settings.zoom, formatter: isTime ? { hour: "{HH}:{mm}", minute: "{HH}:{mm}", second: "{HH}:{mm}:{ss}" } : since },
     },
     yAxis: {
-      type: control("log").checked ? "log" : "value",
+      type: settings.log ? "log" : "value",
       scale: true,
       splitNumber: 4,
       splitLine: { lineStyle: { color: colours.line } },
@@ -109,103 +156,245 @@ function options(curves, colours) {
     },
     tooltip: {
       trigger: "axis",
-      renderMode: "richText",
       backgroundColor: colours.surface,
       borderColor: colours.line,
       textStyle: { color: colours.body },
-      valueFormatter: write,
+      formatter: readout,
       confine: true,
     },
-    series,
+    axisPointer: { snap: true, lineStyle: { color: colours.text } },
+    series: seriesOf(key, colours),
   };
 }
 
-// Sentences about what is in the curves of a chart and not drawn.
-function undrawn(curves) {
-  const count = (number) => number.toLocaleString("en");
-  const points = curves.flatMap((curve) => curve.points);
-  const total = curves.reduce((sum, curve) => sum + curve.total, 0);
-  const marks = curves.map((curve) => curve.points.filter((point) => typeof point.value !== "number").length);
-  const unmarked = marks.reduce((sum, number) => sum + Math.max(0, number - MOST_MARKS), 0);
-  const low = points.filter((point) => typeof point.value === "number" && point.value <= 0).length;
-  const words = [];
-  if (points.length < total) words.push(`${count(points.length)} of ${count(total)} points shown: the minimum and maximum of each interval.`);
-  if (unmarked) words.push(`${count(unmarked)} NaN or infinite points are not shown.`);
-  if (low && control("log").checked) words.push(`${count(low)} values of 0 or less are not shown on the log scale.`);
-  return words.join(" ");
-}
-
-function noteUndrawn(figure, words) {
+function noteUndrawn(figure, sentences) {
   let note = figure.querySelector("[data-left-out]");
   if (!note) {
-    if (!words) return;
+    if (!sentences) return;
     note = document.createElement("p");
     note.className = "text-secondary small mb-0";
     note.dataset.leftOut = "";
     figure.append(note);
   }
-  note.textContent = words;
-  note.hidden = !words;
+  note.textContent = sentences;
+  note.hidden = !sentences;
+}
+
+// The numbers behind a chart, for those who do not see it.
+function fillTable(figure, curves) {
+  const rows = curves.map((curve) => {
+    const numbers = curve.points.map((point) => point.value).filter((value) => typeof value === "number");
+    const cells = [byId.get(curve.run).name, curve.total, ...(numbers.length ? [numbers[0], numbers.at(-1), Math.min(...numbers), Math.max(...numbers)] : ["", "", "", ""])];
+    const row = document.createElement("tr");
+    cells.forEach((cell, at) => {
+      const box = document.createElement(at ? "td" : "th");
+      if (!at) box.scope = "row";
+      box.textContent = typeof cell === "number" ? write(cell) : cell;
+      if (at) box.className = "cell-number";
+      row.append(box);
+    });
+    return row;
+  });
+  figure.querySelector("[data-values]").replaceChildren(...rows);
 }
 
 function draw() {
   if (!window.echarts) return;
   const colours = palette(section);
-  for (const figure of section.querySelectorAll("figure[data-key]")) {
-    const mine = shown.filter((curve) => curve.key === figure.dataset.key);
-    const element = figure.querySelector(".chart");
-    chartOf(element).setOption(options(mine, colours), true);
-    const last = mine.length === 1 ? mine[0].points.at(-1)?.value : undefined;
-    const total = mine.reduce((sum, curve) => sum + curve.total, 0);
-    const said = last === undefined ? "" : ` ${write(last in ODD ? String(last) : last)}`;
-    figure.querySelector("[data-said]").textContent = said;
-    element.setAttribute("aria-label", `${figure.dataset.key}, ${total} points;${said || ` ${mine.length} curves`}`);
-    element.dataset.total = String(total);
-    noteUndrawn(figure, undrawn(mine));
+  const legend = control("legend");
+  if (legend) {
+    const groups = groupsOf(runs);
+    [...(groups ?? [])].forEach(([, members], at) => members.forEach((run) => { run.colourAt = at; }));
+    if (!groups) runs.forEach((run) => { run.colourAt = run.at; });
+    drawLegend(legend, runs, settings, colours, changed);
   }
+  for (const figure of figures()) {
+    const key = figure.dataset.key;
+    const curves = overview.filter((curve) => curve.key === key && byId.has(curve.run) && !settings.hide.has(curve.run)).map(effective);
+    const element = figure.querySelector(".chart");
+    chartOf(element).setOption(options(key, colours), true);
+    const last = curves.length === 1 ? curves[0].points.at(-1)?.value : undefined;
+    const total = curves.reduce((sum, curve) => sum + curve.total, 0);
+    const value = last === undefined ? "" : ` ${write(last in ODD ? String(last) : last)}`;
+    figure.querySelector("[data-value]").textContent = value;
+    element.setAttribute("aria-label", `${key}, ${total} points;${value || ` ${curves.length} curves`}`);
+    element.dataset.total = String(total);
+    const without = settings.x === "epoch" ? curves.filter((curve) => !epochs.get(curve.run)?.length).length : 0;
+    const lacking = without ? `${without} run${without === 1 ? "" : "s"} without a metric “epoch” cannot be drawn. ` : "";
+    noteUndrawn(figure, lacking + undrawn(curves, settings));
+    fillTable(figure, curves);
+  }
+  control("zoom-reset").hidden = !settings.zoom;
+}
+
+async function fetchCurves(keys, span) {
+  const points = runs.length > CROWD ? FEWER_POINTS : POINTS;
+  const query = new URLSearchParams({ points: String(points), axis: settings.x === "time" || settings.x === "since" ? "time" : "step" });
+  for (const run of runs) query.append("run", run.id);
+  for (const key of keys) query.append("key", key);
+  if (span) {
+    query.set("start", String(Math.floor(span[0])));
+    query.set("end", String(Math.ceil(span[1])));
+  }
+  const answer = await fetch(`${section.dataset.curves}?${query}`, { headers: { Accept: "application/json" } });
+  return answer.ok ? answer.json() : null;
 }
 
 async function refresh() {
-  const keys = [...section.querySelectorAll("figure[data-key]")].map((figure) => figure.dataset.key);
-  if (!keys.length) return;
-  const runs = section.dataset.runs.split(",");
-  const query = new URLSearchParams({ points: String(runs.length > 20 ? 120 : POINTS), axis: axis() === "step" ? "step" : "time" });
-  for (const run of runs) query.append("run", run);
-  for (const key of keys) query.append("key", key);
+  const keys = figures().map((figure) => figure.dataset.key);
+  if (!keys.length || !runs.length) return;
   try {
-    const answer = await fetch(`${section.dataset.curves}?${query}`, { headers: { Accept: "application/json" } });
-    if (!answer.ok) return;
-    shown = await answer.json();
+    const all = await fetchCurves(settings.x === "epoch" ? [...new Set([...keys, EPOCH])] : keys);
+    if (!all) return;
+    const zoomed = settings.zoom && (settings.x === "step" || settings.x === "time") ? await fetchCurves(keys, settings.zoom) : [];
+    overview = all;
+    detail = zoomed ?? [];
+    epochs = new Map(all.filter((curve) => curve.key === EPOCH).map((curve) => [curve.run, curve.points.filter((point) => typeof point.value === "number").map((point) => [point.step, point.value])]));
     draw();
   } catch {
     // The next time may do better; the page says elsewhere that the portal does not answer.
   }
 }
 
-// New metrics of a run that goes on get charts of their own.
-function follow() {
-  const status = document.getElementById("run-figures")?.dataset.status;
-  if (status && status !== "RUNNING") {
-    clearInterval(timer);
-    refresh();
-    return;
+function changed() {
+  toAddress();
+  draw();
+}
+
+function changedData() {
+  toAddress();
+  refresh();
+}
+
+const zoom = {
+  range() {
+    const figure = figures()[0];
+    if (!figure) return null;
+    const scale = chartOf(figure.querySelector(".chart")).getModel().getComponent("xAxis", 0).axis.scale.getExtent();
+    return settings.zoom ?? (settings.xlog ? scale.map((edge) => 10 ** edge) : scale);
+  },
+  set(range) {
+    settings.zoom = range && range[1] > range[0] ? range : null;
+    changedData();
+  },
+  by(factor) {
+    const range = this.range();
+    if (!range) return;
+    const [middle, half] = [(range[0] + range[1]) / 2, ((range[1] - range[0]) / 2) * factor];
+    this.set([middle - half, middle + half]);
+  },
+};
+
+// Charts of the selected metrics, in their order.
+function arrange() {
+  const box = section.querySelector("[data-charts]");
+  const shown = new Map(figures().map((figure) => [figure.dataset.key, figure]));
+  for (const [key, figure] of shown) {
+    if (settings.metrics.includes(key)) continue;
+    dropChart(figure.querySelector(".chart"));
+    figure.remove();
   }
-  if (!document.hidden) refresh();
+  for (const key of settings.metrics) {
+    let figure = shown.get(key);
+    if (!figure) {
+      figure = document.getElementById("curves-figure").content.firstElementChild.cloneNode(true);
+      figure.dataset.key = key;
+      figure.querySelector("[data-title]").textContent = key;
+      zoomable(figure.querySelector(".chart"), zoom);
+    }
+    box.append(figure);
+  }
+}
+
+function listMetrics() {
+  const list = control("metrics");
+  if (!list) return;
+  list.replaceChildren(...offered.map((key) => {
+    const item = document.createElement("li");
+    const label = document.createElement("label");
+    label.className = "form-check";
+    const box = document.createElement("input");
+    box.type = "checkbox";
+    box.className = "form-check-input";
+    box.checked = settings.metrics.includes(key);
+    box.addEventListener("change", () => {
+      settings.metrics = box.checked ? [...settings.metrics, key].slice(-MOST_CHARTS) : settings.metrics.filter((other) => other !== key);
+      listMetrics();
+      arrange();
+      changedData();
+    });
+    const name = document.createElement("span");
+    name.className = "form-check-label";
+    name.textContent = key;
+    label.append(box, name);
+    item.append(label);
+    return item;
+  }));
+}
+
+// Metrics that a run has logged since the page was opened get charts of their own.
+async function addMetrics() {
+  const answer = await fetch(section.dataset.run, { headers: { Accept: "application/json" } });
+  if (!answer.ok) return;
+  const added = Object.keys((await answer.json()).metrics).filter((key) => !offered.includes(key));
+  if (!added.length) return;
+  offered.push(...added);
+  settings.metrics = [...settings.metrics, ...added].slice(0, MOST_CHARTS);
+  section.hidden = false;
+  document.getElementById("no-metrics")?.remove();
+  listMetrics();
+  arrange();
+}
+
+// New values of a run that is active are fetched until it ends.
+async function follow() {
+  const status = document.getElementById("run-figures")?.dataset.status;
+  const ended = status && status !== "RUNNING";
+  if (ended) clearInterval(timer);
+  if (document.hidden && !ended) return;
+  await addMetrics().catch(() => {}); // the next time may do better
+  refresh();
+}
+
+function bind() {
+  const set = (name, property, read, act) => {
+    const input = control(name);
+    if (!input) return;
+    if (input.type === "checkbox") input.checked = settings[property];
+    else input.value = String(settings[property]);
+    if (input.type === "range") {
+      input.addEventListener("input", () => {
+        settings[property] = read(input);
+        draw();
+      });
+    }
+    input.addEventListener("change", () => {
+      settings[property] = read(input);
+      act();
+    });
+  };
+  const rescale = () => {
+    settings.zoom = null; // the ends of the old axis mean nothing on the new one
+    changedData();
+  };
+  set("smoothing", "smooth", (input) => Number(input.value), changed);
+  set("log", "log", (input) => input.checked, changed);
+  set("log-x", "xlog", (input) => input.checked, changed);
+  set("axis", "x", (input) => input.value, rescale);
+  set("group", "group", (input) => input.value, changed);
+  control("zoom-in").addEventListener("click", () => zoom.by(0.5));
+  control("zoom-out").addEventListener("click", () => zoom.by(2));
+  control("zoom-reset").addEventListener("click", () => zoom.set(null));
 }
 
 if (section) {
+  if (!settings.metrics.length) settings.metrics = figures().map((figure) => figure.dataset.key);
+  figures().forEach((figure) => zoomable(figure.querySelector(".chart"), zoom));
+  bind();
+  listMetrics();
+  arrange();
   refresh();
   if (section.dataset.live === "yes") timer = setInterval(follow, EVERY_MS);
-  control("smoothing").addEventListener("input", draw);
-  control("log").addEventListener("change", draw);
-  control("axis").addEventListener("change", refresh);
-  const choice = section.querySelector("[data-key-choice]");
-  choice?.addEventListener("change", () => {
-    const figure = section.querySelector("figure[data-key]");
-    figure.dataset.key = choice.value;
-    figure.querySelector("[data-title]").textContent = choice.value;
-    refresh();
-  });
   new MutationObserver(draw).observe(document.documentElement, { attributeFilter: ["data-bs-theme"] });
-  new ResizeObserver(() => charts.forEach((chart) => chart.resize())).observe(section);
+  new ResizeObserver(resizeCharts).observe(section);
 }
