@@ -25,6 +25,11 @@ class Curves:
     groups: Sequence[str] = ()
     live: bool = False
 
+    @property
+    def uncharted(self) -> int:
+        """Number of metrics without a chart, unless the address names others."""
+        return len(self.metrics) - len(self.charted)
+
 
 def curves_of(
     project_slug: str,

@@ -84,6 +84,23 @@ def test_curves_come_thinned_out_and_spelled(people: Personas, digits: Experimen
     }
 
 
+def test_a_part_of_a_curve_has_all_its_points(people: Personas, digits: Experiment) -> None:
+    run = run_named("first")
+    log_curve(run, "acc", [float(step) for step in range(500)])
+    path = f"projects/vision/runs/curves?run={run.pk}&key=acc&points=20"
+    api, started = Api.of(people.vera), run.start_time or 0
+    (curve,) = json_of(api.get(f"{path}&start=100&end=109"))
+    assert curve["total"] == 10
+    assert [point["step"] for point in curve["points"]] == list(range(100, 110))
+    times = f"&axis=time&start={started + 490_000}"
+    (curve,) = json_of(api.get(path + times))
+    assert [point["step"] for point in curve["points"]] == list(range(490, 500))
+    (curve,) = json_of(api.get(f"{path}&end=99"))
+    assert curve["total"] == 100
+    assert len(curve["points"]) <= 25
+    assert json_of(api.get(f"{path}&start=600")) == []
+
+
 def test_runs_are_compared_by_what_differs(people: Personas, digits: Experiment) -> None:
     ids = [run_named(name).pk for name in ("second", "first", "foreign")]
     query = urlencode([("run", run_id) for run_id in [*ids, NOBODY]])

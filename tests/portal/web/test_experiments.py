@@ -211,6 +211,18 @@ def test_runs_are_compared_by_what_differs(
     assert "1 of the selected runs is missing: deleted, or not in this project." in words
 
 
+def test_selected_runs_are_compared_under_an_address_without_a_token(
+    people: Personas, browse: Browse, digits: Experiment
+) -> None:
+    ids = [run_named(name).pk for name in ("first", "second")]
+    answer = browse(people.vera).post("/p/vision/compare", {"run": ids, "stage": "active"})
+    assert answer.status_code == 302
+    assert answer["Location"] == f"/p/vision/compare?run={ids[0]}&run={ids[1]}"
+    page = browse(people.vera).get("/p/vision/runs")
+    form = html_of(page).partition('id="runs-form"')
+    assert form[0].rpartition("<form")[2].strip().startswith('method="post"')
+
+
 NOTEBOOK = {
     "cells": [
         {"cell_type": "markdown", "source": ["# Digits"]},
@@ -300,7 +312,7 @@ def test_metrics_without_a_chart_are_counted(
 ) -> None:
     run = make_run(digits, "many", metrics={f"m{number:02}": 1.0 for number in range(26)})
     page = text_of(browse(people.vera).get(f"/p/vision/runs/{run.pk}"))
-    assert "2 more metrics without a chart: show all" in page
+    assert "2 more metrics without a chart: select them under Metrics." in page
 
 
 def test_artifacts_are_previewed_without_trusting_them(

@@ -1,11 +1,13 @@
 """One run, and several side by side."""
 
 from typing import Any
+from urllib.parse import urlencode
 
 from csp.decorators import csp_update
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
-from django.views.decorators.http import require_safe
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods, require_safe
 
 from portal.accounts.gates import ProjectRole, gated_project, gated_role
 from portal.core.policy import guarded_by
@@ -65,9 +67,16 @@ def _job_of(run: RunDetail, project_id: str) -> Job | None:
 
 
 @guarded_by(_SEE)
-@require_safe
+@require_http_methods(["GET", "HEAD", "POST"])
 def project_compare(request: HttpRequest, project: str) -> HttpResponse:
-    """Show runs side by side: what differs, their curves, how values hang together."""
+    """Show runs side by side: charts, relations between values, what differs.
+
+    The list of runs posts the selected ones, so that its token stays out of the address that the
+    answer leads to.
+    """
+    if request.method == "POST":
+        selected = urlencode([("run", run_id) for run_id in request.POST.getlist("run")])
+        return redirect(f"{reverse('project_compare', args=[project])}?{selected}")
     chosen = list(dict.fromkeys(request.GET.getlist("run")))
     requested = chosen[:MOST_COMPARED]
     run_ids = [run_id for run_id in requested if len(run_id) == RUN_ID_CHARACTERS]
