@@ -22,7 +22,7 @@ from portal.web.confirmation import Confirmation, show_confirmation
 from portal.web.forms.hardware import offer_tiers
 from portal.web.forms.notebook_servers import EditServer
 from portal.web.forms.submission import one_click, sent, status_of, submit_form
-from portal.web.list_query import listing, search_parameter
+from portal.web.list_query import Select, listing, search_parameter
 from portal.web.notebook_servers import (
     GROUPS,
     ServerStatus,
@@ -59,14 +59,18 @@ def project_notebooks(request: HttpRequest, project: str) -> HttpResponse:
         servers = servers.filter(owner=viewer)
     if request.GET.get("state") in GROUPS:
         servers = servers.filter(state__in=GROUPS[request.GET["state"]][1])
-    shown = listing(request, servers, filters=("q", "who", "state"))
+    selects = (
+        Select("state", "State", [(key, label) for key, (label, _) in GROUPS.items()]),
+        Select("who", "Owner", [("me", "Mine")], default="Everybody's"),
+    )
+    shown = listing(request, servers, selects=selects)
     rows = server_statuses(shown.page.items, viewer)
     context = {
         "listing": shown,
+        "region": "notebooks",
         "rows": rows,
         "any_active": any(row.is_active for row in rows),
         "rate": sum(row.rate for row in rows),
-        "groups": [(key, label) for key, (label, _) in GROUPS.items()],
         "may_run": gated_role(request).at_least(Role.CONTRIBUTOR),
     }
     return render(request, "web/notebooks/list.html", context | _WHERE)
