@@ -18,7 +18,7 @@ from portal.workloads.models import Workload
 from slipway.schemas.strategy import parse_strategy
 from tests.personas import Personas
 from tests.portal.web.conftest import Browse
-from tests.portal.web.labs import SCRIPT, make_job, take_code, use_store
+from tests.portal.web.labs import SCRIPT, make_job, run_job, take_code, use_store
 from tests.portal.web.reading import fault_of, form_of, html_of, text_of
 from tests.portal.workloads.machines import Machine, make_machine, make_tier
 
@@ -259,7 +259,16 @@ def test_tiers_are_offered_with_price_and_what_is_free_now(
 ) -> None:
     page = text_of(browse(people.bob).get(NEW))
     assert "small 1 CPU and 1 GiB $3.60 /h 2 free now" in page
-    assert "$9.00 /h none free now" in page
+    assert "$9.00 /h none free now no ready node fits it" in page
+
+
+def test_a_tier_in_use_says_why_a_job_would_wait(people: Personas, browse: Browse) -> None:
+    make_tier("both", cpus=2, nano_usd_per_hour=1_000_000)
+    job = make_job(people.vision, people.bob, tier="both")
+    run_job(job)
+    page = text_of(browse(people.bob).get(NEW))
+    assert "none free now waits for running work to end" in page
+    assert "$9.00 /h none free now no ready node fits it" in page
 
 
 def test_a_clone_is_the_same_form_filled_in_and_keeps_its_origin(

@@ -103,12 +103,17 @@ def test_its_owner_changes_the_hardware_once_it_is_stopped(
     one = f"{LIST}/servers/{server.pk}"
     bob = browse(people.bob)
     wish = {"tier": "large", "max_hours": "5", "idle_minutes": "45"}
-    assert "Stop the server to change this." in text_of(bob.get(f"{one}/edit"))
+    running = text_of(bob.get(f"{one}/edit"))
+    assert "Stop the server to change this." in running
+    assert 'type="radio" name="tier" value="small" checked disabled' in running
     assert bob.post(f"{one}/edit", wish).status_code == 302
     server.refresh_from_db()
     assert (server.tier.slug, server.max_lifetime_s) == ("small", None)
     assert bob.post(f"{one}/stop").status_code == 302
-    assert "$0.72 an hour" in text_of(bob.get(f"{one}/edit"))
+    page = text_of(bob.get(f"{one}/edit"))
+    assert "$0.72<span" in page, "the price of an hour"
+    assert "4 free now" in page
+    assert 'type="radio" name="tier" value="large">' in page
     assert bob.post(f"{one}/edit", wish | {"tier": "nowhere"}).status_code == 422
     assert bob.post(f"{one}/edit", wish).status_code == 302
     server.refresh_from_db()

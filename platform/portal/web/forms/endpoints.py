@@ -6,6 +6,7 @@ from django import forms
 from pydantic import ValidationError
 
 from portal.core.validation_messages import validation_predicate
+from portal.web.forms.hardware import TierField
 from slipway.schemas.base import RequestSchema
 from slipway.schemas.endpoints import (
     EndpointChange,
@@ -87,7 +88,7 @@ class NewEndpoint(SchemaForm):
         help_text="A number, an alias or a stage. Empty: the latest version.",
         widget=forms.TextInput(attrs={**_TEXT, "placeholder": "Production"}),
     )
-    tier = forms.CharField(max_length=48, error_messages={"required": "Choose a tier."})
+    tier = TierField()
     min_replicas = forms.IntegerField(
         label="Minimum replicas", min_value=1, max_value=1000, initial=1
     )

@@ -11,6 +11,7 @@ from portal.accounts.models import Project
 from portal.core.errors import SlipwayError
 from portal.core.validation_messages import validation_predicate
 from portal.training.models import Job, Snapshot
+from portal.web.forms.hardware import TierField
 from portal.web.forms.submission import error_text
 from portal.web.shortlist import Shortlist, shortlist
 from portal.workloads.specs import RunSpec
@@ -67,7 +68,7 @@ class NewJob(forms.Form):
         ),
         widget=forms.Textarea(attrs={**_TEXT, "rows": 3, "placeholder": "lr=0.1"}),
     )
-    tier = forms.CharField(max_length=48, error_messages={"required": "Choose a tier."})
+    tier = TierField()
     nodes = forms.IntegerField(
         label="Nodes",
         min_value=1,

@@ -6,6 +6,7 @@ from django import forms
 from pydantic import ValidationError
 
 from portal.core.validation_messages import validation_predicate
+from portal.web.forms.hardware import TierField
 from slipway.schemas.notebook_servers import WORKDAYS, ServerEdit, ServerIn, Weekday
 
 _TEXT = {"autocomplete": "off", "spellcheck": "false"}
@@ -71,11 +72,10 @@ class ServerTimes(forms.Form):
 class EditServer(ServerTimes):
     """Editable settings of a server. `payload` has all of them once the form is valid.
 
-    `tiers` are the slugs and names to choose from. Of one that runs, the hardware and the longest
-    time can be read alone.
+    Of one that runs, the hardware and the longest time can be read alone.
     """
 
-    tier = forms.ChoiceField(label="Tier", required=False)
+    tier = TierField(required=False)
     max_hours = forms.FloatField(
         label="Maximum lifetime, in hours",
         required=False,
@@ -86,14 +86,9 @@ class EditServer(ServerTimes):
     )
     field_order = ("tier", "idle_minutes", "max_hours", "daily_start", "daily_stop", "days")
 
-    def __init__(
-        self, *args: Any, tiers: list[tuple[str, str]], is_at_rest: bool, **kwargs: Any
-    ) -> None:
+    def __init__(self, *args: Any, is_at_rest: bool, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.payload: ServerEdit | None = None
-        tier = self.fields["tier"]
-        assert isinstance(tier, forms.ChoiceField)  # noqa: S101  (declared above)
-        tier.choices = tiers
         if not is_at_rest:
             for name in ("tier", "max_hours"):
                 self.fields[name].disabled = True
@@ -121,7 +116,7 @@ class LaunchServer(ServerTimes):
         help_text="Lower-case letters, digits and hyphens; unique among your servers.",
         widget=forms.TextInput(attrs=_TEXT),
     )
-    tier = forms.CharField(max_length=48, error_messages={"required": "Choose a tier."})
+    tier = TierField()
     max_hours = forms.FloatField(
         label="Maximum lifetime, in hours",
         required=False,

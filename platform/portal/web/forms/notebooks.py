@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from portal.core.validation_messages import validation_predicate
 from portal.notebooks.models import NotebookVersion
 from portal.notebooks.services.files_runs import NotebookRunRequest
+from portal.web.forms.hardware import TierField
 from portal.web.forms.jobs import pairs
 from slipway.schemas.notebook_files import RunIn
 
@@ -28,7 +29,7 @@ class NewBranch(forms.Form):
 class RunNotebook(forms.Form):
     """A notebook as a job. `wish` is the request once the form is valid."""
 
-    tier = forms.CharField(max_length=48, error_messages={"required": "Choose a tier."})
+    tier = TierField()
     params = forms.CharField(
         label="Parameters",
         required=False,

@@ -14,10 +14,11 @@ from portal.accounts.models.audit import AuditQuerySet
 from portal.accounts.principal import require_principal
 from portal.core.policy import guarded_by
 from portal.web.audit_messages import KINDS, VERBS
-from portal.web.list_query import day, listing, search_parameter
+from portal.web.list_query import SETTINGS_LAYOUT, Select, day, listing, search_parameter
 from slipway.schemas.accounts import Role, Scope
 
-FILTERS = ("actor", "verb", "target_kind", "since", "until")
+_TEXTS = ("actor", "verb", "target_kind")
+_DATES = ("since", "until")
 
 
 @guarded_by(SignedIn(Scope.AUDIT_READ))
@@ -26,8 +27,13 @@ def audit(request: HttpRequest) -> HttpResponse:
     """List the changes that the person may see. Administrators see all."""
     user = require_principal(request).user
     events = AuditEvent.objects.visible_to(user)
-    where = {"room": "account", "section": "audit", "everything": user.is_administrator}
-    return _page(request, events, "web/audit/mine.html", where)
+    where = {
+        "room": "account",
+        "section": "audit",
+        "layout": SETTINGS_LAYOUT,
+        "everything": user.is_administrator,
+    }
+    return _page(request, events, where)
 
 
 @guarded_by(ProjectRole(Role.MAINTAINER, Scope.AUDIT_READ))
@@ -36,7 +42,7 @@ def project_audit(request: HttpRequest, project: str) -> HttpResponse:
     """The changes in one project."""
     events = AuditEvent.objects.filter(project_id=gated_project(request).pk)
     where = {"room": "projects", "section": "audit", "group": gated_project(request)}
-    return _page(request, events, "web/audit/group.html", where, project=project)
+    return _page(request, events, where, project=project)
 
 
 @guarded_by(TeamRole(Role.MAINTAINER, Scope.AUDIT_READ))
@@ -45,30 +51,34 @@ def team_audit(request: HttpRequest, team: str) -> HttpResponse:
     """The changes in one team and its projects."""
     events = AuditEvent.objects.filter(team_id=gated_team(request).pk)
     where = {"room": "teams", "section": "audit", "group": gated_team(request)}
-    return _page(request, events, "web/audit/group.html", where, team=team)
+    return _page(request, events, where, team=team)
 
 
 def _page(
     request: HttpRequest,
     events: AuditQuerySet,
-    template: str,
     where: dict[str, Any],
     **confined: str,
 ) -> HttpResponse:
     since, until = day(request, "since"), day(request, "until", end=True)
-    texts = {name: search_parameter(request, name) for name in FILTERS[:3]}
+    texts = {name: search_parameter(request, name) for name in _TEXTS}
     events_queryset = events.matching(since=since, until=until, **texts)
     dates = {"since": since and since.isoformat(), "until": until and until.isoformat()}
     values_by_name = {name: value for name, value in (texts | confined | dates).items() if value}
     export = reverse("api:export_audit_events")
+    selects = (
+        Select("verb", "Action", [(verb, _verb_label(verb)) for verb in VERBS], "Any action"),
+        Select("target_kind", "Object", list(KINDS.items()), "Any object"),
+    )
+    shown = listing(request, events_queryset, filters=("actor", *_DATES), selects=selects)
     context = {
-        "listing": listing(request, events_queryset, filters=FILTERS),
-        "kinds": KINDS,
-        "verbs": [(verb, _verb_label(verb)) for verb in VERBS],
+        "listing": shown,
+        "region": "audit",
+        "rows": shown.page.items,
         "csv_url": f"{export}?{urlencode({**values_by_name, 'format': 'csv'})}",
         "jsonl_url": f"{export}?{urlencode({**values_by_name, 'format': 'jsonl'})}",
     }
-    return render(request, template, context | where)
+    return render(request, "web/audit/list.html", context | where)
 
 
 def _verb_label(verb: str) -> str:

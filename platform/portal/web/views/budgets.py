@@ -58,6 +58,8 @@ def budgets(request: HttpRequest) -> HttpResponse:
     owned = Membership.objects.filter(user=principal.user, role=Role.OWNER, project__isnull=False)
     context = {
         "listing": shown,
+        "region": "budgets",
+        "rows": shown.page.items,
         "form": form,
         "groups": Project.objects.live()
         .filter(pk__in=owned.values("project"))

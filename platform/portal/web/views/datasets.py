@@ -57,8 +57,11 @@ def project_datasets(request: HttpRequest, project: str) -> HttpResponse:
     """List the datasets, newest first unless asked otherwise."""
     everything = Dataset.objects.of_project(gated_project(request))
     datasets = everything.current().matching(search_parameter(request, "q")).with_totals()
+    shown = listing(request, datasets, sorts={"name": "name"})
     context = {
-        "listing": listing(request, datasets, sorts={"name": "name"}),
+        "listing": shown,
+        "region": "datasets",
+        "rows": shown.page.items,
         "deleted": shortlist(everything.can_be_restored(), DELETED_SHOWN),
         "may_write": _may_write(request),
         **_WHERE,

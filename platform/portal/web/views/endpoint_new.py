@@ -15,6 +15,7 @@ from portal.core.policy import guarded_by
 from portal.endpoints.services.endpoints import create_endpoint
 from portal.registry.catalog import list_models
 from portal.web.forms.endpoints import NewEndpoint
+from portal.web.forms.hardware import offer_tiers
 from portal.web.forms.submission import sent, status_of, submit_form
 from portal.web.list_query import search_parameter
 from portal.web.views.endpoints import WHERE
@@ -44,10 +45,9 @@ def project_endpoint_new(request: HttpRequest, project: str) -> HttpResponse:
         made = done.result
         messages.success(request, f"Creating {made.name}.")
         return redirect("project_endpoint", project_row.slug, made.name)
-    room = Capacity(read_sites())
+    offer_tiers(form, project_row, offered)
     context = {
         "form": form,
-        "tiers": [(tier, free_task_slots(room, project_row, tier)) for tier in offered],
         "models": [item.name for item in list_models(project_row.pk, limit=100).items],
         **_priced(project_row, form),
     }

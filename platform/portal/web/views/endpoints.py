@@ -39,7 +39,7 @@ from portal.web.endpoints import (
     url_of,
 )
 from portal.web.forms.endpoints import NewKeyForm, Trial
-from portal.web.list_query import listing, search_parameter
+from portal.web.list_query import Select, listing, search_parameter
 from portal.web.shortlist import shortlist
 from portal.web.workloads import log_section
 from portal.workloads.explanations import Explainer
@@ -65,15 +65,16 @@ def project_endpoints(request: HttpRequest, project: str) -> HttpResponse:
     state = request.GET.get("state", "")
     known = state if state in dict(STATES) else ""
     endpoints = endpoints_queryset.matching(text=search_parameter(request, "q"), state=known)
-    shown = listing(request, endpoints, sorts={"name": "name"}, filters=("q", "state"))
+    states = Select("state", "State", [(key, label.capitalize()) for key, label in STATES])
+    shown = listing(request, endpoints, sorts={"name": "name"}, selects=(states,))
     rows = [
         (it, state_label(it.endpoint), state_reason(it.endpoint))
         for it in summaries_of(shown.page.items)
     ]
     context = {
         "listing": shown,
+        "region": "endpoints",
         "rows": rows,
-        "states": STATES,
         "may_run": gated_role(request).at_least(Role.CONTRIBUTOR),
     }
     return render(request, "web/endpoints/list.html", context | WHERE)

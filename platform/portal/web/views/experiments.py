@@ -26,7 +26,7 @@ from portal.experiments.services.deletion import (
 )
 from portal.web.confirmation import Confirmation, show_confirmation
 from portal.web.forms.submission import one_click
-from portal.web.list_query import search_parameter
+from portal.web.list_query import listing_of, search_parameter
 from portal.web.runs import datetime_from_ms, group_query, number, view_of
 from portal.web.urls_for import address_of
 from slipway.schemas.accounts import Role, Scope
@@ -55,9 +55,10 @@ def project_experiments(request: HttpRequest, project: str) -> HttpResponse:
     ]
     context = {
         "mlflow_is_away": not is_mlflow_reachable(),
+        "listing": listing_of(request, experiments),
+        "region": "experiments",
         "rows": rows,
         "stage": stage,
-        "searched": search_parameter(request, "q"),
         "runs_in_all": sum(it.runs for it in experiments),
         "may_change": gated_role(request).at_least(Role.CONTRIBUTOR),
         "may_destroy": gated_role(request).at_least(Role.MAINTAINER),

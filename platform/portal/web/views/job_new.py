@@ -19,13 +19,12 @@ from portal.spend.presenters import with_cost
 from portal.training.models import Job
 from portal.training.services.jobs import admission_request, quote_job, submit_job
 from portal.training.services.uploads import ingest_upload
+from portal.web.forms.hardware import offer_tiers
 from portal.web.forms.jobs import STRATEGIES, NewJob, clone_initial, fresh
 from portal.web.forms.submission import error_text, sent, status_of, submit_form
 from portal.web.jobs import job_of
 from portal.web.list_query import search_parameter
 from portal.web.urls_for import address_of
-from portal.workloads.placement import Capacity
-from portal.workloads.scheduling import free_task_slots, read_sites
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.training import JobIn, Quote
 
@@ -53,11 +52,10 @@ def project_job_new(request: HttpRequest, project: str) -> HttpResponse:
     if done:
         messages.success(request, f"{done.result.workload.name} submitted.")
         return redirect(address_of(project_row, "job", done.result.workload_id))
-    room = Capacity(read_sites())
+    offer_tiers(form, project_row, offered)
     context = {
         "form": form,
         "source": source,
-        "tiers": [(tier, free_task_slots(room, project_row, tier)) for tier in offered],
         "strategies": STRATEGIES.items(),
         **_priced(project_row, by, form),
     }

@@ -21,7 +21,7 @@ from portal.web.confirmation import Confirmation, show_confirmation
 from portal.web.curves import Curves, curves_of
 from portal.web.forms.submission import one_click
 from portal.web.jobs import GROUPS, JobStatus, job_of, job_status, job_statuses, jobs_of
-from portal.web.list_query import listing, search_parameter
+from portal.web.list_query import Select, listing, search_parameter
 from portal.web.logs import tail_of
 from portal.web.shortlist import shortlist
 from portal.web.urls_for import address_of
@@ -30,7 +30,6 @@ from portal.workloads.services.resume import is_resumable
 from slipway.schemas.accounts import Role, Scope
 
 SORTS = {"name": "workload__name", "tier": "workload__tier__slug"}
-FILTERS = ("q", "state", "who", "tier")
 READ_SHOWN = 200
 CHECKPOINTS = 20
 CLONES = 10
@@ -52,14 +51,19 @@ def project_jobs(request: HttpRequest, project: str) -> HttpResponse:
         jobs = jobs.filter(workload__submitted_by=viewer)
     if request.GET.get("state") in GROUPS:
         jobs = jobs.filter(workload__state__in=GROUPS[request.GET["state"]][1])
-    shown = listing(request, jobs, sorts=SORTS, filters=FILTERS)
+    slugs = Tier.objects.order_by("slug").values_list("slug", flat=True)
+    selects = (
+        Select("state", "State", [(key, label) for key, (label, _) in GROUPS.items()]),
+        Select("who", "Submitted by", [("me", "Me")], default="Everybody"),
+        Select("tier", "Tier", [(slug, slug) for slug in slugs]),
+    )
+    shown = listing(request, jobs, sorts=SORTS, selects=selects)
     rows = job_statuses(shown.page.items, viewer, explains_first=True)
     context = {
         "listing": shown,
+        "region": "jobs",
         "rows": rows,
         "any_active": any(not row.is_over for row in rows),
-        "groups": [(key, label) for key, (label, _) in GROUPS.items()],
-        "tiers": Tier.objects.order_by("slug").values_list("slug", flat=True),
         "may_run": gated_role(request).at_least(Role.CONTRIBUTOR),
     }
     return render(request, "web/jobs/list.html", context | _WHERE)

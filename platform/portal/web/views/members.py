@@ -18,7 +18,7 @@ from portal.core.policy import guarded_by
 from portal.web.confirmation import Confirmation, show_confirmation
 from portal.web.forms.groups import Invite, MemberRoleForm
 from portal.web.forms.submission import one_click, status_of, submit_form
-from portal.web.list_query import listing, search_parameter
+from portal.web.list_query import Select, listing, search_parameter
 from portal.web.shortlist import shortlist
 from portal.web.urls_for import address_of, gated_group
 from slipway.schemas.accounts import Role, Scope
@@ -116,11 +116,15 @@ def _page(
     memberships = memberships.select_related("user", "team").matching(
         search_parameter(request, "q")
     )
+    roles = Select("role", "Role", [(each.value, each.value) for each in Role], default="Any role")
+    shown = listing(request, memberships, sorts=SORTS, selects=(roles,), limit=ROWS)
     context: dict[str, Any] = {
         "group": group,
         "is_project": is_project,
         "noun": "project" if is_project else "team",
-        "listing": listing(request, memberships, sorts=SORTS, filters=("q", "role"), limit=ROWS),
+        "listing": shown,
+        "region": "members",
+        "rows": shown.page.items,
         "role": role,
         "roles": list(Role),
         "me": require_principal(request).user,

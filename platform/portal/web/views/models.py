@@ -25,7 +25,7 @@ from portal.registry.services.promotions import stage_of
 from portal.registry.services.registration import change_model, register_version
 from portal.web.forms.models import ModelCard, RegisterModel
 from portal.web.forms.submission import sent, status_of, submit_form
-from portal.web.list_query import search_parameter
+from portal.web.list_query import listing_of, search_parameter
 from portal.web.shortlist import shortlist
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.registry import ModelChange, TargetGates, VersionIn
@@ -46,12 +46,11 @@ def project_models(request: HttpRequest, project: str) -> HttpResponse:
     page = list_models(project_row.pk, text=search_parameter(request, "q"), cursor=cursor)
     rules = rules_of(project_row)
     context = {
+        "listing": listing_of(request, page.items, next_cursor=page.next_cursor),
+        "region": "models",
         "rows": [
             (item, _stage_versions(item), datetime_from_ms(item.updated_ms)) for item in page.items
         ],
-        "next_cursor": page.next_cursor,
-        "first": cursor is None,
-        "searched": search_parameter(request, "q"),
         "stages": rules.stages,
         "gates": [TargetGates.model_validate(written) for written in rules.gates],
         "may_write": gated_role(request).at_least(Role.CONTRIBUTOR),

@@ -28,7 +28,7 @@ from portal.core.policy import guarded_by
 from portal.web.confirmation import Confirmation, show_confirmation
 from portal.web.forms.compute import JoinMachine, Reason
 from portal.web.forms.submission import one_click, sent, status_of, submit_form
-from portal.web.list_query import listing, search_parameter
+from portal.web.list_query import SETTINGS_LAYOUT, listing, search_parameter
 from portal.web.shortlist import Shortlist, shortlist
 from portal.web.urls_for import url_of_workload
 from portal.workloads.models import Lease
@@ -106,7 +106,9 @@ def _list(
     shown = listing(request, nodes_queryset, sorts=SORTS)
     context: dict[str, Any] = {
         "listing": shown,
-        "machines": [_machine(node) for node in shown.page.items],
+        "region": "nodes",
+        "layout": SETTINGS_LAYOUT,
+        "rows": [_machine(node) for node in shown.page.items],
         "form": form,
         "made": made,
         "command": _command(made) if made else "",

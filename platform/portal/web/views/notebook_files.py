@@ -63,6 +63,7 @@ def project_notebook_files(request: HttpRequest, project: str) -> HttpResponse:
     latest = {notebook_version.file_id: notebook_version for notebook_version in newest}
     context = {
         "listing": shown,
+        "region": "notebooks",
         "rows": [notebook_view(file, latest.get(file.pk)) for file in shown.page.items],
         "deleted": shortlist(everything.restorable().order_by("-deleted_at"), DELETED_SHOWN),
         "may_write": may_write(request),

@@ -16,11 +16,10 @@ from portal.notebooks.models import Server
 from portal.notebooks.services.quotes import admission_request, quote_server
 from portal.notebooks.services.servers import launch_server
 from portal.spend.presenters import with_cost
+from portal.web.forms.hardware import offer_tiers
 from portal.web.forms.notebook_servers import LaunchServer
 from portal.web.forms.submission import error_text, sent, status_of, submit_form
 from portal.web.urls_for import address_of
-from portal.workloads.placement import Capacity
-from portal.workloads.scheduling import free_task_slots, read_sites
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.notebook_servers import ServerIn
 
@@ -43,10 +42,9 @@ def project_notebook_new(request: HttpRequest, project: str) -> HttpResponse:
         done := submit_form(request, form, lambda _: _launch(project_row, by, form))
     ):
         return redirect(f"{address_of(project_row, 'notebook', done.result.pk)}?open=1")
-    room = Capacity(read_sites())
+    offer_tiers(form, project_row, offered)
     context = {
         "form": form,
-        "tiers": [(tier, free_task_slots(room, project_row, tier)) for tier in offered],
         **_priced(project_row, by, form),
     }
     status = 200 if asks_price else status_of(form)

@@ -17,14 +17,13 @@ from portal.notebooks.models import NotebookVersion
 from portal.notebooks.previews import preview_of
 from portal.notebooks.services.files_runs import NotebookRunRequest, quote_run, start_run
 from portal.storage.services import open_file
+from portal.web.forms.hardware import offer_tiers
 from portal.web.forms.notebooks import RunNotebook
 from portal.web.forms.submission import error_text, one_click, sent, status_of, submit_form
 from portal.web.list_query import search_parameter
 from portal.web.notebook_files import numbered_version, run_views
 from portal.web.urls_for import address_of
 from portal.web.views.notebook_files import MOST_PREVIEWED_BYTES, WHERE, as_file, page_of
-from portal.workloads.placement import Capacity
-from portal.workloads.scheduling import free_task_slots, read_sites
 from slipway.schemas.accounts import Role, Scope
 
 _RUN = NotebookRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)
@@ -71,12 +70,11 @@ def project_notebook_run(request: HttpRequest, project: str, notebook: str) -> H
     if done:
         messages.success(request, f"{file.path} is running as a job; you can close the browser.")
         return redirect(address_of(file.project, "job", done.result.pk))
-    room = Capacity(read_sites())
+    offer_tiers(form, file.project, offered)
     context = {
         "form": form,
         "notebook": file,
         "version": version,
-        "tiers": [(tier, free_task_slots(room, file.project, tier)) for tier in offered],
         **_priced(version, by, form),
     }
     status = 200 if asks_price else status_of(form)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from django.contrib import messages
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
@@ -19,9 +19,10 @@ from portal.notebooks.services.server_edits import edit_server
 from portal.notebooks.services.servers import delete_server, start_server, stop_server
 from portal.notebooks.urls import url_of
 from portal.web.confirmation import Confirmation, show_confirmation
+from portal.web.forms.hardware import offer_tiers
 from portal.web.forms.notebook_servers import EditServer
 from portal.web.forms.submission import one_click, sent, status_of, submit_form
-from portal.web.list_query import listing, search_parameter
+from portal.web.list_query import Select, listing, search_parameter
 from portal.web.notebook_servers import (
     GROUPS,
     ServerStatus,
@@ -34,7 +35,6 @@ from portal.web.urls_for import address_of
 from portal.web.workloads import log_section
 from portal.workloads.models import WorkloadEvent
 from slipway.schemas.accounts import Role, Scope
-from slipway.schemas.money import dollars
 from slipway.schemas.notebook_servers import NotebookState
 
 STORY_LINES = 100
@@ -59,14 +59,18 @@ def project_notebooks(request: HttpRequest, project: str) -> HttpResponse:
         servers = servers.filter(owner=viewer)
     if request.GET.get("state") in GROUPS:
         servers = servers.filter(state__in=GROUPS[request.GET["state"]][1])
-    shown = listing(request, servers, filters=("q", "who", "state"))
+    selects = (
+        Select("state", "State", [(key, label) for key, (label, _) in GROUPS.items()]),
+        Select("who", "Owner", [("me", "Mine")], default="Everybody's"),
+    )
+    shown = listing(request, servers, selects=selects)
     rows = server_statuses(shown.page.items, viewer)
     context = {
         "listing": shown,
+        "region": "notebooks",
         "rows": rows,
         "any_active": any(row.is_active for row in rows),
         "rate": sum(row.rate for row in rows),
-        "groups": [(key, label) for key, (label, _) in GROUPS.items()],
         "may_run": gated_role(request).at_least(Role.CONTRIBUTOR),
     }
     return render(request, "web/notebooks/list.html", context | _WHERE)
@@ -116,12 +120,12 @@ def project_notebook_edit(request: HttpRequest, project: str, server: str) -> Ht
     form = EditServer(
         sent(request),
         initial=_times_of(server_row),
-        tiers=_tiers_for(server_row),
         is_at_rest=server_row.status in AT_REST,
     )
     if submit_form(request, form, lambda _: _edited(server_row, form)):
         messages.success(request, f"{server_row.name} updated.")
         return redirect(address_of(server_row.project, "notebook", server_row.pk))
+    offer_tiers(form, server_row.project, _tiers_for(server_row))
     context = {"form": form, "server": server_row}
     return render(request, "web/notebooks/edit.html", context | _WHERE, status=status_of(form))
 
@@ -137,13 +141,10 @@ def _times_of(server: Server) -> dict[str, Any]:
     }
 
 
-def _tiers_for(server: Server) -> list[tuple[str, str]]:
-    """Return what is offered, with its price, and what it has, offered still or not."""
+def _tiers_for(server: Server) -> QuerySet[Tier]:
+    """Return the tiers on offer and that of the server, on offer or not."""
     offered = Q(is_active=True) | Q(pk=server.tier_id)
-    tiers = Tier.objects.filter(offered).order_by("nano_usd_per_hour", "slug")
-    return [
-        (tier.slug, f"{tier.name}, {dollars(tier.nano_usd_per_hour)} an hour") for tier in tiers
-    ]
+    return Tier.objects.filter(offered).order_by("nano_usd_per_hour", "slug")
 
 
 def _edited(server: Server, form: EditServer) -> Server:

@@ -15,7 +15,7 @@ from portal.core.policy import guarded_by
 from portal.web.confirmation import Confirmation, show_confirmation
 from portal.web.forms.settings import HandOverForm
 from portal.web.forms.submission import one_click, sent, submit_form
-from portal.web.list_query import listing, search_parameter
+from portal.web.list_query import SETTINGS_LAYOUT, Select, listing, search_parameter
 
 SORTS = {"name": "name", "email": "email"}
 # Changes made by the buttons of the page: `is_active`, `is_administrator`.
@@ -36,8 +36,17 @@ def people(request: HttpRequest) -> HttpResponse:
         users = users.filter(is_active=False)
     elif state == "administrators":
         users = users.filter(is_administrator=True)
-    shown = listing(request, users, sorts=SORTS, filters=("q", "state"))
-    context = {"listing": shown, "room": "account", "section": "people"}
+    options = [("administrators", "Administrators"), ("suspended", "Suspended")]
+    states = Select("state", "State", options, default="Everybody")
+    shown = listing(request, users, sorts=SORTS, selects=(states,))
+    context = {
+        "listing": shown,
+        "region": "people",
+        "rows": shown.page.items,
+        "layout": SETTINGS_LAYOUT,
+        "room": "account",
+        "section": "people",
+    }
     return render(request, "web/settings/people.html", context)
 
 

@@ -29,7 +29,7 @@ from portal.web.confirmation import Confirmation, show_confirmation
 from portal.web.forms.groups import ChooseNetwork, ConfirmSlug, EditProject, NewProject
 from portal.web.forms.submission import sent, status_of, submit_form
 from portal.web.jobs import jobs_of
-from portal.web.list_query import listing, search_parameter
+from portal.web.list_query import Select, listing, search_parameter
 from portal.web.urls_for import address_of
 from slipway.schemas.accounts import Role, Scope
 
@@ -49,10 +49,12 @@ def projects(request: HttpRequest) -> HttpResponse:
     projects_queryset = (
         projects_queryset.archived_of(principal.user) if archived else projects_queryset.live()
     )
-    shown = listing(request, projects_queryset, sorts=SORTS, filters=("q", "state"))
+    options = [("archived", "Archived, owned by you")]
+    states = Select("state", "State", options, default="Active", narrows=True)
+    shown = listing(request, projects_queryset, sorts=SORTS, selects=(states,))
     roles = roles_in(principal.user, shown.page.items)
     rows = [(project, roles.get(project.pk)) for project in shown.page.items]
-    context = {"listing": shown, "rows": rows, "archived": archived, "room": "projects"}
+    context = {"listing": shown, "region": "projects", "rows": rows, "room": "projects"}
     return render(request, "web/projects/list.html", context)
 
 

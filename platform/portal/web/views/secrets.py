@@ -34,6 +34,8 @@ def project_secrets(request: HttpRequest, project: str) -> HttpResponse:
     )
     context = {
         "listing": shown,
+        "region": "secrets",
+        "rows": shown.page.items,
         "may_write": gated_role(request).at_least(Role.MAINTAINER),
         "room": "projects",
         "section": "secrets",

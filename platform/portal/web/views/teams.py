@@ -30,7 +30,8 @@ def teams(request: HttpRequest) -> HttpResponse:
     shown = listing(request, teams_queryset, sorts=SORTS)
     roles = team_roles_of(user)
     rows = [(team, roles.get(team.pk)) for team in shown.page.items]
-    return render(request, "web/teams/list.html", {"listing": shown, "rows": rows, "room": "teams"})
+    context = {"listing": shown, "region": "teams", "rows": rows, "room": "teams"}
+    return render(request, "web/teams/list.html", context)
 
 
 @guarded_by(SignedIn(Scope.PROJECTS_WRITE))

@@ -20,7 +20,7 @@ from portal.spend.services.prices import effect_of_price
 from portal.web.confirmation import Confirmation, show_confirmation
 from portal.web.forms.compute import ChangePrice, NewTier, SetQuota
 from portal.web.forms.submission import sent, status_of, submit_form
-from portal.web.list_query import listing, search_parameter
+from portal.web.list_query import SETTINGS_LAYOUT, Select, listing, search_parameter
 from portal.web.shortlist import shortlist
 from portal.workloads.models import Share, Workload
 from portal.workloads.placement import Capacity
@@ -31,6 +31,9 @@ PRICES_SHOWN = 100
 _NANO = 1_000_000_000
 _TIERS = {"room": "account", "section": "tiers"}
 _QUOTAS = {"room": "account", "section": "quotas"}
+_STATES = Select(
+    "state", "State", [("all", "All, including withdrawn")], default="Active", narrows=True
+)
 
 
 @guarded_by(Administrator())
@@ -42,10 +45,11 @@ def tiers(request: HttpRequest) -> HttpResponse:
     if request.GET.get("state") != "all":
         value = value.filter(is_active=True)
     value = value.filter(name__icontains=text) if text else value
-    shown = listing(request, value, sorts=SORTS, filters=("q", "state"))
+    shown = listing(request, value, sorts=SORTS, selects=(_STATES,))
     room = Capacity(read_sites())
     rows = [(tier, room.count_of(tier.need)) for tier in shown.page.items]
-    return render(request, "web/tiers/list.html", {"listing": shown, "rows": rows} | _TIERS)
+    context = {"listing": shown, "region": "tiers", "rows": rows, "layout": SETTINGS_LAYOUT}
+    return render(request, "web/tiers/list.html", context | _TIERS)
 
 
 @guarded_by(Administrator())
@@ -160,7 +164,14 @@ def quotas(request: HttpRequest) -> HttpResponse:
     shares = {(share.project_id, share.team_id): share for share in _shares(keys)}
     rows = [(quota, shares.get(key)) for quota, key in zip(shown.page.items, keys, strict=True)]
     groups = Project.objects.live().order_by("slug").values_list("slug", flat=True)
-    context = {"listing": shown, "rows": rows, "form": form, "groups": groups}
+    context = {
+        "listing": shown,
+        "region": "quotas",
+        "layout": SETTINGS_LAYOUT,
+        "rows": rows,
+        "form": form,
+        "groups": groups,
+    }
     return render(request, "web/tiers/quotas.html", context | _QUOTAS, status=status_of(form))
 
 

@@ -15,7 +15,7 @@ from portal.core.policy import guarded_by
 from portal.web.confirmation import Confirmation, show_confirmation
 from portal.web.forms.settings import NewTokenForm, token_form_initial
 from portal.web.forms.submission import sent, status_of, submit_form
-from portal.web.list_query import listing, search_parameter
+from portal.web.list_query import SETTINGS_LAYOUT, Select, listing, search_parameter
 from slipway.schemas.accounts import Scope
 
 
@@ -28,8 +28,18 @@ def tokens(request: HttpRequest) -> HttpResponse:
     if request.GET.get("state") != "all":
         api_tokens = api_tokens.usable()
     api_tokens = api_tokens.filter(name__icontains=text) if text else api_tokens
-    shown = listing(request, api_tokens, sorts={"name": "name"}, filters=("q", "state"))
-    context = {"listing": shown, "now": clock.now(), "room": "account", "section": "tokens"}
+    options = [("all", "All, including revoked and expired")]
+    states = Select("state", "State", options, default="Active", narrows=True)
+    shown = listing(request, api_tokens, sorts={"name": "name"}, selects=(states,))
+    context = {
+        "listing": shown,
+        "region": "tokens",
+        "rows": shown.page.items,
+        "layout": SETTINGS_LAYOUT,
+        "now": clock.now(),
+        "room": "account",
+        "section": "tokens",
+    }
     return render(request, "web/settings/tokens.html", context)
 
 
