@@ -28,6 +28,7 @@ from slipway.resources.teams import Teams
 from slipway.resources.tiers import Tiers
 from slipway.resources.tokens import Tokens
 from slipway.resources.users import Users
+from slipway.resources.workloads import Workloads
 from slipway.retries import Retries
 from slipway.schemas.accounts import WhoAmI
 
@@ -83,6 +84,7 @@ class Client:
         self.notebooks = Notebooks(self._connection)
         self.spend = Spend(self._connection)
         self.budgets = Budgets(self._connection)
+        self.workloads = Workloads(self._connection)
 
     def __repr__(self) -> str:
         return f"<slipway.Client {self.url} token=***>"

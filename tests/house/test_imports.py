@@ -24,8 +24,8 @@ _LOADERS = frozenset(
 )
 # The places that may load a module by name, and why.
 LOADERS_ALLOWED = {
-    "platform/portal/core/apps.py": "a room's wiring is loaded once all models are there",
-    "platform/portal/config/schedule.py": "a room's tasks are found like its wiring",
+    "platform/portal/config/apps.py": "an app's wiring is imported once all models are loaded",
+    "platform/portal/config/schedule.py": "an app's tasks are imported like its wiring",
     "platform/portal/config/commands.py": "the supervisor runs for months and needs no Django",
     "platform/portal/monitoring/adapters/parquet.py": "the portal starts without DuckDB",
     "bench/drift.py": "the peer has an environment of its own",

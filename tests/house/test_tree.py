@@ -196,7 +196,7 @@ def test_every_module_of_the_product_says_what_it_is_for() -> None:
         name
         for name, module in modules().items()
         if name.startswith(SOURCE_ROOTS)
-        and not name.endswith(("/__init__.py", "/apps.py"))
+        and not name.endswith("/__init__.py")
         and ast.get_docstring(module) is None
     ]
     assert not silent

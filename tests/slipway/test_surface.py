@@ -62,6 +62,7 @@ def test_a_client_is_made_of_these_parts() -> None:
         "url",
         "users",
         "whoami",
+        "workloads",
     ]
     parameters = inspect.signature(slipway.Client).parameters
     assert list(parameters) == ["url", "token", "timeout_s", "retries", "transport"]

@@ -2,7 +2,7 @@
 
 A lower app declares `project_changed = DomainSignal[ProjectChanged]()` and calls
 `project_changed.send_on_commit(...)` inside its transaction. A higher app connects in
-`AppConfig.ready`. Receivers run after the commit, in the process that committed. One that raises
+its `wiring.py`. Receivers run after the commit, in the process that committed. One that raises
 is logged and does not stop the others, because the fact is already in the database.
 """
 

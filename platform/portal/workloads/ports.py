@@ -1,12 +1,15 @@
 """Extension points for other apps: admission of workloads, and the kinds of workload."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Protocol
 
+from portal.accounts.models import Project
+from portal.accounts.principal import Principal
 from portal.core.errors import InvalidInput
-from portal.workloads.presentation import Presentation
+from portal.workloads.models import Workload
+from portal.workloads.presentation import PageAddress, Presentation, SearchHit
 from portal.workloads.retries import RetryRule
 from slipway.schemas.accounts import Scope
 from slipway.schemas.agent import StoredCheckpoint, TaskReport
@@ -199,6 +202,28 @@ class Kind:
     grouping: Grouping | None = None
     presentation: Presentation = field(default_factory=Presentation)
     has_run: bool = False
+
+    def page_of(self, workload_id: str) -> PageAddress:
+        """Return the page of a workload of this kind: its own, or the generic one."""
+        own = self.presentation.page_of(workload_id)
+        return own or PageAddress("project_workload", (workload_id,))
+
+    def search(
+        self, *, principal: Principal, project: Project | None, text: str, limit: int
+    ) -> Sequence[SearchHit]:
+        """Return lines of the command palette, as `PaletteSearch` describes."""
+        own = self.presentation.search
+        if own is not None:
+            return own(principal=principal, project=project, text=text, limit=limit)
+        workloads = Workload.objects.filter(kind=self.name, name__icontains=text)
+        workloads = workloads.filter(project__in=principal.projects().live())
+        if project is not None:
+            workloads = workloads.filter(project=project)
+        newest = workloads.select_related("project").order_by("-pk")[:limit]
+        return [
+            SearchHit(workload.name, self.noun, workload.project, self.page_of(workload.pk))
+            for workload in newest
+        ]
 
 
 class _Registry:

@@ -42,24 +42,19 @@ def _generic_page(workload_id: str) -> PageAddress | None:
     return None
 
 
-def _no_hits(
-    *, principal: Principal, project: Project | None, text: str, limit: int
-) -> Sequence[SearchHit]:
-    return ()
-
-
 @dataclass(frozen=True)
 class Presentation:
     """Presentation of a kind on pages.
 
     `page_of` returns the page of a workload by its id, or None for the generic page of workloads.
     `resume_page` is the URL name that resumes a workload which a budget stopped, empty if none
-    can be resumed; its arguments are the project's slug and the workload's id. `search` fills the
-    command palette, where `search_noun` is the plural of what it finds.
+    can be resumed; its arguments are the project's slug and the workload's id. `search_noun` is the
+    plural of what the command palette finds, empty for a kind that it does not search. Without
+    `search` it finds workloads by their names.
     """
 
     icon: str = "cpu"
     page_of: Callable[[str], PageAddress | None] = _generic_page
     resume_page: str = ""
     search_noun: str = ""
-    search: PaletteSearch = _no_hits
+    search: PaletteSearch | None = None

@@ -51,6 +51,11 @@ BACKENDS: Final = {
 DEFAULT_BACKEND: Final = "process"
 
 
+def label_of(name: str) -> str:
+    """Return the label of a back end: its name if it is no longer in the table."""
+    return BACKENDS[name].label if name in BACKENDS else name
+
+
 def _known(name: str) -> str:
     if name not in BACKENDS:
         raise ValueError(f"must be {' or '.join(BACKENDS)}")

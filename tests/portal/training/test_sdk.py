@@ -96,6 +96,29 @@ def test_a_job_is_quoted_submitted_cancelled_and_cloned(
     lab.report(task, 3, "ended", reason="completed")
     done = alice.jobs.wait(path, project=project, timeout_s=20)
     assert (done.workload.state, done.step, done.resumable_step) == ("succeeded", 6, 5)
+    shown = alice.workloads.get(path, project=project)
+    assert (shown.kind, shown.state, len(shown.logs)) == ("job", "succeeded", 1)
+    assert b"".join(alice.workloads.log(path, project=project)) == content
+    assert b"".join(alice.workloads.log(path, project=project, offset=4_999_990)) == content[-10:]
+    assert [use.cpu_percent for use in alice.workloads.samples(path, project=project)] == [12.5]
+    listed = alice.workloads.list(project=project, kind="job", search=shown.name)
+    assert [workload.id for workload in listed] == [path, job.workload.id]
+    assert not list(alice.workloads.list(project=project, kind="notebook"))
+
+
+def test_a_workload_of_any_kind_is_stopped_with_a_message(
+    alice: slipway.Client, lab: Lab, project: str, code: Path
+) -> None:
+    with take_snapshot(code, script="train.py") as snapshot:
+        alice.snapshots.upload(snapshot, project=project)
+        body = job_body(script="train.py", snapshot=snapshot.digest, tier=lab.tier)
+        job = alice.jobs.submit_body(body, project=project).workload.id
+    stopped = alice.workloads.stop(job, project=project, message="Not needed.")
+    assert stopped.state == WorkloadState.STOPPED
+    events = list(alice.workloads.events(job, project=project))
+    assert [event.kind for event in events] == ["stopped", "queued", "admitted", "submitted"]
+    assert "Not needed." in events[0].message
+    assert alice.workloads.page(job, project=project).endswith(f"/p/{project}/workloads/{job}")
 
 
 def test_the_command_line_submits_and_shows(

@@ -9,6 +9,7 @@ from pytest_django import Settings
 from portal.compute.models import Tier
 from portal.workloads.models import Workload
 from portal.workloads.ports import Kind, register_kind
+from portal.workloads.presentation import Presentation
 from tests.personas import Personas
 from tests.portal.web.conftest import Browse
 from tests.portal.web.labs import print_lines, run_job, use_store
@@ -21,7 +22,8 @@ PAGES = ("", "/stop", "/log", "/log/find?q=x", "/log/follow", "/log/download", "
 @pytest.fixture(autouse=True)
 def _kinds() -> Iterator[None]:
     with stand_in_kinds():
-        register_kind(Kind("greeting", "greeting"))
+        shown = Presentation(search_noun="greetings")
+        register_kind(Kind("greeting", "greeting", presentation=shown))
         yield
 
 
@@ -49,6 +51,18 @@ def test_a_kind_without_a_page_of_its_own_has_the_generic_one(
     refreshed = text_of(bob.get(address, headers={"HX-Request": "true"}))
     assert "good morning" not in refreshed
     assert bob.get(f"{address}/log").json()["text"] == "good morning\n"
+
+
+def test_the_palette_finds_it_without_a_search_of_its_kind(
+    people: Personas, browse: Browse, tier: Tier
+) -> None:
+    workload = submit(people.vision, people.bob, tier, kind="greeting", name="good-morning")
+    submit(people.vision, people.bob, tier, name="good-job")
+    page = html_of(browse(people.bob).get("/palette?q=good"))
+    assert page.count(f'data-url="/p/vision/workloads/{workload.pk}"') == 1
+    assert "greeting of Vision" in page
+    assert "good-morning" in html_of(browse(people.bob).get("/palette?project=vision"))
+    assert "good-morning" not in html_of(browse(people.charlie).get("/palette?q=good"))
 
 
 def test_a_contributor_stops_it_and_a_viewer_does_not(

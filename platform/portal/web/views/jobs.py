@@ -28,6 +28,7 @@ from portal.web.urls_for import address_of
 from portal.web.workloads import workload_page
 from portal.workloads.services.resume import is_resumable
 from slipway.schemas.accounts import Role, Scope
+from slipway.schemas.backends import DEFAULT_BACKEND, label_of
 
 SORTS = {"name": "workload__name", "tier": "workload__tier__slug"}
 READ_SHOWN = 200
@@ -102,6 +103,7 @@ def page_of(standing: JobStatus) -> dict[str, Any]:
     job, workload = standing.job, standing.workload
     return workload_page(standing) | {
         "job": job,
+        "backend": "" if workload.backend == DEFAULT_BACKEND else label_of(workload.backend),
         "story_command": f"slipway job events {workload.pk} --project {workload.project.slug}",
         "environment": Environment.objects.filter(digest=workload.environment).first(),
         "checkpoints": shortlist(Checkpoint.objects.filter(job=job).order_by("-step"), CHECKPOINTS),

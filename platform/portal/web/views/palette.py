@@ -92,10 +92,10 @@ def _workloads(
     return {
         shown.search_noun: [
             PaletteItem(hit.label, f"{hit.noun} of {hit.project.name}", shown.icon, url_of_hit(hit))
-            for hit in shown.search(principal=principal, project=within, text=text, limit=EACH + 1)
+            for hit in kind.search(principal=principal, project=within, text=text, limit=EACH + 1)
         ]
-        for shown in (kind.presentation for kind in registered_kinds().values())
-        if shown.search_noun
+        for kind in registered_kinds().values()
+        if (shown := kind.presentation).search_noun
     }
 
 

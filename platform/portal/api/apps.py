@@ -1,7 +1,0 @@
-from portal.core.apps import App
-
-
-class ApiConfig(App):
-    default = True
-    name = "portal.api"
-    label = "api"

@@ -1,7 +1,0 @@
-from portal.core.apps import App
-
-
-class ComputeConfig(App):
-    default = True
-    name = "portal.compute"
-    label = "compute"

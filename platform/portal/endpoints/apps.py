@@ -1,7 +1,0 @@
-from portal.core.apps import App
-
-
-class EndpointsConfig(App):
-    default = True
-    name = "portal.endpoints"
-    label = "endpoints"

@@ -1,7 +1,0 @@
-from portal.core.apps import App
-
-
-class NotebooksConfig(App):
-    default = True
-    name = "portal.notebooks"
-    label = "notebooks"

@@ -1,7 +1,0 @@
-from portal.core.apps import App
-
-
-class SpendConfig(App):
-    default = True
-    name = "portal.spend"
-    label = "spend"

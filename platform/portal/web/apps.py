@@ -1,7 +1,0 @@
-from portal.core.apps import App
-
-
-class WebConfig(App):
-    default = True
-    name = "portal.web"
-    label = "web"

@@ -1,7 +1,0 @@
-from portal.core.apps import App
-
-
-class WorkloadsConfig(App):
-    default = True
-    name = "portal.workloads"
-    label = "workloads"
