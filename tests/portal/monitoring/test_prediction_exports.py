@@ -159,6 +159,7 @@ def test_clients_that_do_not_read_keep_nobody_from_an_export(traffic: Traffic) -
         assert not list(answer.streaming_content)
 
 
+@pytest.mark.slow
 def test_large_bodies_are_written_in_parts(traffic: Traffic) -> None:
     """A part ends after 64 MiB, wherever that is."""
     text = "x" * 700_000
