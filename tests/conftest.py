@@ -4,6 +4,7 @@ import asyncio
 import gc
 import shutil
 import signal
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -23,6 +24,9 @@ from tests import file_times, reruns
 from tests.folders import PREFIX
 from tests.personas import Api, Personas, make_personas
 from tests.prepared import fill_in_memory, template_of_the_run
+
+# jsonschema works without this grammar, which each process of the tests would build for seconds.
+sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -29,15 +29,21 @@ pytestmark = [
 ]
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[PostgresServer]:
-    with postgres_server(tmp_path) as server:
+# Each test ends with a database that is back, so all of them share one, and one Slipway.
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("away")
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path) -> Iterator[PostgresServer]:
+    with postgres_server(folder) as server:
         yield server
 
 
-@pytest.fixture
-def slipway(server: PostgresServer, tmp_path: Path) -> Iterator[Live]:
-    place = Installation(tmp_path, server.url)
+@pytest.fixture(scope="module")
+def slipway(server: PostgresServer, folder: Path) -> Iterator[Live]:
+    place = Installation(folder, server.url)
     live = Live(place)
     try:
         live.start()

@@ -3,6 +3,7 @@
 import os
 import shutil
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 from tests.faults.live import Live
 from tests.faults.requests_at_once import WITHIN_S, check_unavailable, create_projects, send
-from tests.processes import wait_for
+from tests.processes import installation, wait_for
 
 pytestmark = [
     pytest.mark.postgres,
@@ -26,6 +27,15 @@ def _database(live: Live) -> Path:
     return live.place.data_dir / "slipway.sqlite3"
 
 
+@pytest.fixture(scope="module")
+def unharmed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    """Yield a Slipway whose database stays where it is."""
+    with installation(tmp_path_factory.mktemp("unharmed")) as place:
+        slipway = Live(place)
+        slipway.start()
+        yield slipway
+
+
 def _move(path: Path, to: Path) -> None:
     for suffix in _SUFFIXES:
         source = Path(f"{path}{suffix}")
@@ -37,7 +47,8 @@ def _passes(api: httpx.Client) -> bool:
     return api.get("/projects").status_code == 200
 
 
-def test_requests_get_their_503_while_another_process_holds_the_lock(live: Live) -> None:
+def test_requests_get_their_503_while_another_process_holds_the_lock(unharmed: Live) -> None:
+    live = unharmed
     with live.api() as api, httpx.Client(base_url=live.url, timeout=30) as browser:
         with closing(sqlite3.connect(_database(live), isolation_level=None)) as other:
             other.execute("BEGIN EXCLUSIVE")
@@ -57,8 +68,8 @@ def test_requests_get_their_503_while_another_process_holds_the_lock(live: Live)
         assert live.sql("SELECT count(*) FROM accounts_project WHERE name LIKE 'Locked %'") == 1
 
 
-def test_requests_queue_for_a_lock_that_others_hold_only_for_a_moment(live: Live) -> None:
-    with live.api() as api:
+def test_requests_queue_for_a_lock_that_others_hold_only_for_a_moment(unharmed: Live) -> None:
+    with unharmed.api() as api:
         replies = create_projects(api, 40, "Queued")
         assert [reply.status for reply in replies] == [201] * 40, replies
 

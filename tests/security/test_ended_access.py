@@ -27,6 +27,7 @@ from tests.matrix.world import values_for
 from tests.personas import json_of
 from tests.portal.accounts.browser import Browser
 from tests.routes import Route, routes
+from tests.turns import asked_all
 
 _SHUT = frozenset({"401", "403", "404", "405", TO_SIGN_IN})
 _GUARDED = SignedIn | Administrator | TeamRole | ProjectRole | WorkloadRole | EndpointRole
@@ -87,6 +88,11 @@ def _is_in(cast: Cast, actor: Actor) -> bool:
     return bool(answer.status_code == 200 and json_of(answer)["user"]["id"])
 
 
+def _routes(end: str) -> tuple[Route, ...]:
+    """Return every second route: of two endings, each route is asked after one."""
+    return routes() if asked_all() else routes()[list(_ENDS).index(end) % 2 :: 2]
+
+
 @pytest.mark.parametrize("end", _ENDS)
 def test_what_has_ended_opens_no_route(cast: Cast, end: str) -> None:
     # A job of somebody who only changed the password, or whose token expired, works on.
@@ -94,7 +100,7 @@ def test_what_has_ended_opens_no_route(cast: Cast, end: str) -> None:
     assert all(_is_in(cast, actor) for actor in actors), "they worked a moment ago"
     _ENDS[end](cast.world.people.alice)
     passed, asked = [], 0
-    for route in routes():
+    for route in _routes(end):
         values = values_for(route, cast.world.own)
         for verb in _asked(route):
             for actor in actors:
@@ -107,5 +113,5 @@ def test_what_has_ended_opens_no_route(cast: Cast, end: str) -> None:
                 asked += 1
                 if cell not in _SHUT:
                     passed.append(f"{verb} {route.template}: {cell} with {actor}")
-    assert asked > 300
+    assert asked > 150
     assert not passed

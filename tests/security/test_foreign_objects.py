@@ -5,8 +5,10 @@ work behind it, tells the two apart.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import product
 from typing import Any
 
@@ -23,12 +25,11 @@ from tests.matrix.actors import Cast
 from tests.matrix.world import NATURAL_KEYS, parameter_at
 from tests.personas import Api, Personas, json_of
 from tests.routes import VERBS, Route, routes
-from tests.turns import in_turns
+from tests.turns import asked_all
 
 _CHANGING_HEADERS = frozenset({"X-Request-Id", "Date", "Set-Cookie", "Content-Length"})
 # 405 where a page takes forms alone; 409 is the agents' word for a task that is not theirs.
 _REFUSALS = (401, 403, 404, 405, 409)
-_ONE_IN = 3
 # A page masks its anti-forgery token anew each time it is drawn.
 _ANTI_FORGERY = re.compile(r'(?<=name="csrfmiddlewaretoken" value=")[^"]+')
 _LITERAL = re.compile(r"'(?:[^']|'')*'|\b\d+\b|\bs\d+_x\d+\b")
@@ -152,9 +153,30 @@ def _questions(route: Route, verb: str) -> Sequence[tuple[str, dict[str, str]]]:
     there.
     """
     first, *others = _pairs(route)
-    if route.template.startswith("/api/agent/"):
+    if asked_all() or route.template.startswith("/api/agent/"):
         return [first, *others]
-    return [first, *in_turns(others, f"{verb} {route.template}", one_in=_ONE_IN)]
+    return [first, *_turns()[verb, route.template]]
+
+
+@cache
+def _turns() -> dict[tuple[str, str], list[tuple[str, dict[str, str]]]]:
+    """Return the other questions that the gate asks an operation: those asked least so far.
+
+    Every second operation has one, and each has as many as it takes to ask them all, where few
+    operations have so many parameters.
+    """
+    operations = [case.values for case in _cases()]
+    alike = Counter(len(route.parameters) for route, _ in operations)
+    counts: Counter[tuple[str, ...]] = Counter()
+    turns = {}
+    for at, (route, verb) in enumerate(operations):
+        _, *others = _pairs(route)
+        enough = -(-len(others) // alike[len(route.parameters)])
+        at_once = at % 2 if enough == 1 else enough
+        others.sort(key=lambda pair: counts[(pair[0], *pair[1].values())])
+        turns[verb, route.template] = others[:at_once]
+        counts.update((column, *sides.values()) for column, sides in others[:at_once])
+    return turns
 
 
 @pytest.mark.parametrize(("route", "verb"), _cases())

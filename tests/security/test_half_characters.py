@@ -19,6 +19,7 @@ from tests.portal.experiments.test_runs_api import write
 from tests.portal.experiments.world import make_experiment, make_run
 from tests.portal.notebooks.notebooks import code, notebook, send, words
 from tests.routes import Route, routes
+from tests.turns import asked_all, in_turns
 
 HALF = "\ud83d"
 ESCAPED = b"\\ud83d"
@@ -160,20 +161,22 @@ def test_no_operation_breaks_on_half_a_character_in_its_body(
     headers = {"Authorization": f"Bearer {actor.token}"}
     sent = [json.dumps(one).encode() for one in _spoiled(orjson.loads(orjson.dumps(body or {})))]
     sent.append(b'{"' + ESCAPED + b'": 1, "' + ESCAPED + b'": 2}')
-    for content in sent:
+    for content in in_turns(sent, f"{verb} {route.template}", one_in=4):
         answer = client.generic(
             verb, path, content, content_type="application/json", headers=headers
         )
         assert answer.status_code < 500, (content, answer.content)
 
 
-@pytest.mark.parametrize(
-    "key", [HALF, [HALF, HALF], [0, HALF, HALF], [1, 1.0, HALF], ["2030-01-01", HALF, 1]]
-)
-def test_no_list_breaks_on_half_a_character_in_its_cursor(cast: Cast, key: Any) -> None:
-    cursor = encode_cursor(json.dumps(key))
+_KEYS: list[Any] = [HALF, [HALF, HALF], [0, HALF, HALF], [1, 1.0, HALF], ["2030-01-01", HALF, 1]]
+
+
+@pytest.mark.parametrize("at", range(len(_KEYS)))
+def test_no_list_breaks_on_half_a_character_in_its_cursor(cast: Cast, at: int) -> None:
+    """In the gate, each list gets every second key."""
+    cursor = encode_cursor(json.dumps(_KEYS[at]))
     client = Client(raise_request_exception=False)
-    for route in routes():
+    for route in routes() if asked_all() else routes()[at % 2 :: 2]:
         actor = cast.actor("own", route, "GET")
         if not route.is_api or route.operation("GET") is None or actor.token is None:
             continue

@@ -71,7 +71,7 @@ _NOT_CHANGES = re.compile(
 )
 
 
-_ONE_IN = 3
+_ONE_IN = 6
 
 
 def _changes() -> list[Any]:

@@ -2,6 +2,7 @@
 
 import os
 import pty
+import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from subprocess import Popen
 
 import pytest
 
+from tests.prepared import copy_tables
 from tests.processes import ROOT, Installation, installation
 
 _TYPED = "correct horse battery"
@@ -17,6 +19,14 @@ _TYPED = "correct horse battery"
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Installation]:
+    """An installation that has its tables, as making them takes ten seconds of a processor."""
+    with installation(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def empty_place(tmp_path: Path) -> Iterator[Installation]:
+    """An installation without tables."""
     with installation(tmp_path, empty=True) as made:
         yield made
 
@@ -65,8 +75,10 @@ class Terminal:
         return bool(data)
 
 
-def test_at_a_terminal_the_password_is_asked_checked_and_never_shown(place: Installation) -> None:
-    terminal = Terminal(place)
+def test_at_a_terminal_the_password_is_asked_checked_and_never_shown(
+    empty_place: Installation,
+) -> None:
+    terminal = Terminal(empty_place)
     terminal.answer("e-mail [admin@localhost]:", "not an address")
     terminal.answer("e-mail [admin@localhost]:", "ada@example.org")
     terminal.answer("password (Enter to generate one):", "short")
@@ -122,7 +134,7 @@ def test_a_database_that_does_not_answer_is_one_clear_line(place: Installation) 
 
 
 def test_a_database_file_that_is_damaged_is_one_clear_line(place: Installation) -> None:
-    place.data_dir.mkdir()
+    place.data_dir.mkdir(exist_ok=True)
     (place.data_dir / "slipway.sqlite3").write_bytes(b"this is no database" * 1000)
     done = place.manage("prepare", "--no-input", DATABASE_URL="")
     assert done.returncode == 2
@@ -130,30 +142,52 @@ def test_a_database_file_that_is_damaged_is_one_clear_line(place: Installation) 
     assert done.stderr.count("\n") == 1
 
 
-def _prepared(place: Installation) -> Installation:
-    done = place.manage("prepare", "--no-input", DATABASE_URL="")
-    assert done.returncode == 0, done.stderr
-    return place
+@pytest.fixture(scope="module")
+def prepared_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The data folder of a prepared installation on SQLite, to copy."""
+    with installation(tmp_path_factory.mktemp("prepared")) as made:
+        copy_tables(made.data_dir)
+        done = made.manage("prepare", "--no-input", DATABASE_URL="")
+        assert done.returncode == 0, done.stderr
+        yield made.data_dir
 
 
-@pytest.mark.parametrize("name", ["slipway.sqlite3", "mlflow.db"])
-def test_a_database_that_is_missing_is_not_begun_anew(place: Installation, name: str) -> None:
-    file = _prepared(place).data_dir / name
+@pytest.fixture
+def prepared(prepared_folder: Path, place: Installation) -> Path:
+    """The data folder of an installation of the test's own that was prepared."""
+    shutil.copytree(prepared_folder, place.data_dir, dirs_exist_ok=True)
+    return place.data_dir
+
+
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [
+        ("slipway.sqlite3", "up"),
+        ("mlflow.db", "prepare"),
+        pytest.param("slipway.sqlite3", "prepare", marks=pytest.mark.slow),
+        pytest.param("mlflow.db", "up", marks=pytest.mark.slow),
+    ],
+)
+def test_a_database_that_is_missing_is_not_begun_anew(
+    place: Installation, prepared: Path, name: str, command: str
+) -> None:
+    file = prepared / name
     file.rename(file.with_suffix(".away"))
-    for command in (("prepare", "--no-input"), ("up", "--no-input")):
-        done = place.manage(*command, DATABASE_URL="")
-        assert done.returncode == 2, done.stdout
-        assert str(file) in done.stderr
-        assert "is missing, although" in done.stderr
-        assert "manage.py restore FILE" in done.stderr
-        assert done.stderr.count("\n") == 1
-        assert not file.exists()
+    done = place.manage(command, "--no-input", DATABASE_URL="")
+    assert done.returncode == 2, done.stdout
+    assert str(file) in done.stderr
+    assert "is missing, although" in done.stderr
+    assert "manage.py restore FILE" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not file.exists()
     file.with_suffix(".away").rename(file)
     assert place.manage("prepare", "--no-input", DATABASE_URL="").returncode == 0
 
 
-def test_a_missing_database_is_begun_anew_where_that_is_asked_for(place: Installation) -> None:
-    file = _prepared(place).data_dir / "slipway.sqlite3"
+def test_a_missing_database_is_begun_anew_where_that_is_asked_for(
+    place: Installation, prepared: Path
+) -> None:
+    file = prepared / "slipway.sqlite3"
     file.unlink()
     done = place.manage("prepare", "--no-input", "--new-database", DATABASE_URL="")
     assert done.returncode == 0, done.stderr
@@ -161,8 +195,8 @@ def test_a_missing_database_is_begun_anew_where_that_is_asked_for(place: Install
     assert file.exists()
 
 
-def test_other_commands_create_no_database(place: Installation) -> None:
-    file = _prepared(place).data_dir / "slipway.sqlite3"
+def test_other_commands_create_no_database(place: Installation, prepared: Path) -> None:
+    file = prepared / "slipway.sqlite3"
     file.unlink()
     done = place.manage("migrate", DATABASE_URL="")
     assert done.returncode != 0

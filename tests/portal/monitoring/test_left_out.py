@@ -13,8 +13,6 @@ from tests.personas import Personas, json_of
 from tests.portal.endpoints.pages import browser_of
 from tests.portal.monitoring.captured import Traffic
 
-pytestmark = pytest.mark.postgres
-
 
 def _batches(traffic: Traffic, count: int, rows: int) -> list[str]:
     """Capture requests of several rows."""
@@ -23,6 +21,7 @@ def _batches(traffic: Traffic, count: int, rows: int) -> list[str]:
     return traffic.capture([request] * count, [response] * count)
 
 
+@pytest.mark.postgres
 def test_labels_of_late_rows_of_large_requests_are_measured(
     traffic: Traffic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -39,6 +38,7 @@ def test_labels_of_late_rows_of_large_requests_are_measured(
     assert (quality["labelled"], quality["labels_left_out"]) == (2, 0)
 
 
+@pytest.mark.postgres
 def test_a_slice_says_how_many_labels_are_not_measured(
     traffic: Traffic, people: Personas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -55,6 +55,7 @@ def test_a_slice_says_how_many_labels_are_not_measured(
     assert "2 older labels" in browser_of(people.bob).get(page).content.decode()
 
 
+@pytest.mark.postgres
 def test_classes_and_cells_that_are_left_out_are_counted(
     traffic: Traffic, people: Personas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -76,6 +77,7 @@ def test_classes_and_cells_that_are_left_out_are_counted(
     assert "confusion matrix is not shown" in page
 
 
+@pytest.mark.postgres
 def test_features_and_windows_that_are_left_out_are_counted(
     traffic: Traffic, people: Personas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,6 +100,7 @@ def test_features_and_windows_that_are_left_out_are_counted(
     assert "1 more window not shown here." in page
 
 
+@pytest.mark.postgres
 def test_alerts_that_are_left_out_are_counted(
     traffic: Traffic, people: Personas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,6 +123,7 @@ def test_alerts_that_are_left_out_are_counted(
     assert words in page
 
 
+@pytest.mark.postgres
 def test_an_id_that_is_too_long_is_not_another_id(traffic: Traffic) -> None:
     request = {"inputs": {"a": [1.0]}, "client_request_id": "x" * 200 + "-1"}
     traffic.capture([request], [{"predictions": [1.0]}])

@@ -23,7 +23,6 @@ from tests.personas import Personas, make_token
 from tests.portal.endpoints.pages import browser_of
 from tests.portal.monitoring.captured import Traffic
 
-pytestmark = pytest.mark.postgres
 _INPUTS = {"id": "INT64", "zip": "BYTES", "amount": "FP64", "note": "BYTES", "at": "BYTES"}
 
 
@@ -52,6 +51,7 @@ def _csv(traffic: Traffic, **query: Any) -> list[str]:
     return content.decode().split("\r\n")
 
 
+@pytest.mark.postgres
 def test_csv_has_the_text_of_each_value_and_tells_empty_from_missing(traffic: Traffic) -> None:
     _declare(traffic)
     body = (
@@ -130,6 +130,7 @@ def test_many_predictions_come_in_parts_once_each_and_newest_first(
     assert [one["prediction_id"] for one in chosen] == [one["prediction_id"] for one in listed]
 
 
+@pytest.mark.postgres
 def test_predictions_to_be_erased_are_left_out_and_counted(traffic: Traffic) -> None:
     bodies = [
         {"dataframe_records": [{"a": at}], "client_request_id": f"order-{at}"} for at in range(5)
@@ -158,6 +159,7 @@ def test_clients_that_do_not_read_keep_nobody_from_an_export(traffic: Traffic) -
         assert not list(answer.streaming_content)
 
 
+@pytest.mark.slow
 def test_large_bodies_are_written_in_parts(traffic: Traffic) -> None:
     """A part ends after 64 MiB, wherever that is."""
     text = "x" * 700_000
@@ -176,6 +178,7 @@ def test_large_bodies_are_written_in_parts(traffic: Traffic) -> None:
     assert all(line["inputs"]["t"] == text for line in lines)
 
 
+@pytest.mark.postgres
 def test_a_selection_is_exported_with_its_types_and_without_erased_rows(
     traffic: Traffic, people: Personas
 ) -> None:

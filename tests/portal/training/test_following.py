@@ -167,11 +167,8 @@ def test_who_comes_back_gets_what_follows_and_nothing_twice(
     assert whole == {(1, 0): content, (1, 1): b"one\n" * 100_000}
 
 
-@pytest.mark.parametrize(
-    "nonsense", ["", "x", "9" * 40, "1.2.3", "0.0.1-0--5", "\xff", "0" * 40_000]
-)
 def test_a_bookmark_that_is_none_begins_at_the_beginning(
-    alice: slipway.Client, lab: Lab, job: JobOut, nonsense: str
+    alice: slipway.Client, lab: Lab, job: JobOut
 ) -> None:
     task = lab.place(job)
     lab.report(task, 1, "running")
@@ -179,18 +176,19 @@ def test_a_bookmark_that_is_none_begins_at_the_beginning(
     lab.log(task, 0, b"", rank=1, end=True)
     lab.report(task, 2, "ended", reason="completed")
     with httpx.Client(base_url=lab.portal.url, timeout=20) as http:
-        answer = http.get(
-            f"/api/v1/projects/{job.workload.project}/jobs/{job.workload.id}/follow",
-            headers=[
-                (b"Authorization", f"Bearer {lab.portal.tokens['alice']}".encode()),
-                (b"Last-Event-ID", nonsense.encode("latin1")),
-            ],
-        )
-    if len(nonsense) > 30_000:
-        assert answer.status_code in (200, 400, 431)
-        return
-    events = list(read_events([answer.content]))
-    assert [event.name for event in events] == ["state", "log", "end"]
+        for nonsense in ("", "x", "9" * 40, "1.2.3", "0.0.1-0--5", "\xff", "0" * 40_000):
+            answer = http.get(
+                f"/api/v1/projects/{job.workload.project}/jobs/{job.workload.id}/follow",
+                headers=[
+                    (b"Authorization", f"Bearer {lab.portal.tokens['alice']}".encode()),
+                    (b"Last-Event-ID", nonsense.encode("latin1")),
+                ],
+            )
+            if len(nonsense) > 30_000:
+                assert answer.status_code in (200, 400, 431)
+                continue
+            events = list(read_events([answer.content]))
+            assert [event.name for event in events] == ["state", "log", "end"], nonsense
 
 
 def test_one_rank_or_no_log_at_all_can_be_followed(

@@ -86,7 +86,10 @@ if __name__ == "__main__":
 """
 
 
-@pytest.fixture(params=LEVELS)
+# The two that shut tasks in most are in the gate.
+@pytest.fixture(
+    params=[*LEVELS[:2], *(pytest.param(level, marks=pytest.mark.slow) for level in LEVELS[2:])]
+)
 def machine(request: pytest.FixtureRequest) -> Iterator[Machine]:
     if request.param == "users" and os.getuid():
         pytest.skip("only root can run tasks as users of projects")

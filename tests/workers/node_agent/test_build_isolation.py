@@ -82,9 +82,10 @@ def test_a_configuration_that_a_build_wrote_opens_no_folder(
             '(attempt / "shortcut").symlink_to(data.parent / "keys")\n',
             "'shortcut' is a link out of the environment",
         ),
-        (
+        pytest.param(
             'import sys\n(attempt / "lib" / "base").symlink_to(sys.base_prefix + "/lib")\n',
             "'lib/base' is a link out of the environment",
+            marks=pytest.mark.slow,
         ),
         (
             'os.mknod(attempt / "raised"); os.chmod(attempt / "raised", 0o6755)',
@@ -112,7 +113,7 @@ for number in range(1 << 16):
 """
 
 
-@pytest.mark.parametrize("folder", ["None", "attempt"])
+@pytest.mark.parametrize("folder", [pytest.param("None", marks=pytest.mark.slow), "attempt"])
 def test_a_build_that_fills_the_disk_is_ended(
     portal: FakePortal, make_machine: Callable[..., Machine], tmp_path: Path, folder: str
 ) -> None:
@@ -222,7 +223,10 @@ def test_an_address_on_this_machine_is_no_requirement(portal: FakePortal, node: 
         assert "is not on the public network" in end.message
 
 
-@pytest.mark.parametrize("action", ["change", "add", "remove"])
+@pytest.mark.parametrize(
+    "action",
+    ["change", *(pytest.param(action, marks=pytest.mark.slow) for action in ("add", "remove"))],
+)
 def test_a_changed_environment_is_refused_and_built_anew(
     portal: FakePortal, make_machine: Callable[..., Machine], tmp_path: Path, action: str
 ) -> None:

@@ -3,6 +3,7 @@
 import os
 import stat
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -89,21 +90,25 @@ def test_more_gpus_than_there_are_is_refused(portal: FakePortal, machine: Machin
     assert "needs 9 GPUs" in end.message
 
 
-@pytest.mark.parametrize("name", ["../escape", "a/b", "", ".hidden"])
-def test_task_ids_that_are_no_folders_are_refused(
-    portal: FakePortal, machine: Machine, name: str
-) -> None:
-    key = portal.state.want(name, make_spec("true"))
-    end = eventually(lambda: portal.state.end_of(key))
-    assert end.reason == "start_failed"
+def test_task_ids_that_are_no_folders_are_refused(portal: FakePortal, machine: Machine) -> None:
+    names = ("../escape", "a/b", "", ".hidden")
+    keys = {name: portal.state.want(name, make_spec("true")) for name in names}
+    for name, key in keys.items():
+        end = eventually(partial(portal.state.end_of, key), what=f"an end of {name!r}")
+        assert end.reason == "start_failed", name
 
 
-@pytest.mark.parametrize("name", ["../escape", "a/../b", "a/b/c", "/a", "", "x" * 300, ".hidden"])
 def test_persistent_keys_that_are_no_folders_are_refused(
-    portal: FakePortal, machine: Machine, name: str
+    portal: FakePortal, machine: Machine
 ) -> None:
-    key = portal.state.want("t1", make_spec("true", persistent_key=name))
-    assert eventually(lambda: portal.state.end_of(key)).reason == "start_failed"
+    names = ("../escape", "a/../b", "a/b/c", "/a", "", "x" * 300, ".hidden")
+    keys = {
+        name: portal.state.want(f"t{at}", make_spec("true", persistent_key=name))
+        for at, name in enumerate(names)
+    }
+    for name, key in keys.items():
+        end = eventually(partial(portal.state.end_of, key), what=f"an end of {name!r}")
+        assert end.reason == "start_failed", name
 
 
 def test_a_back_end_the_node_does_not_have_is_refused(portal: FakePortal, machine: Machine) -> None:

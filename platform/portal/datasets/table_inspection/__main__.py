@@ -14,6 +14,7 @@ from typing import IO
 
 import pyarrow as pa
 
+import portal.core.without_pandas  # noqa: F401  (pyarrow imports pandas at its first use)
 from portal.datasets.table_inspection.table import TableProfile
 from slipway.schemas.tables import ReadSettings, TableSchema
 from slipway.tables import TableReader

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import orjson
 
+import portal.core.without_pandas  # noqa: F401  (before the modules that use pyarrow)
 from portal.monitoring.analysis import (
     compaction,
     export,
