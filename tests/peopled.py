@@ -57,10 +57,11 @@ def template_with(people: tuple[str, ...]) -> Template | None:
     run = folder_of_the_run()
     if run is None:
         return None
-    digest = hashlib.sha256(repr(people).encode()).hexdigest()[:8]
-    folder = run / f"people-{digest}"
     server = os.environ.get("DATABASE_URL", "")
     on_server = server.startswith("postgres")
+    # A bench uses SQLite and PostgreSQL in one run: each needs a template of its own.
+    digest = hashlib.sha256(repr((people, server)).encode()).hexdigest()[:8]
+    folder = run / f"people-{digest}"
     database = f"slipway_{run.name[-8:]}_{digest}".replace("-", "_").lower() if on_server else ""
     folder.mkdir(parents=True, exist_ok=True)
     with file_lock(folder / "lock"):
