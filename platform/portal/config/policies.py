@@ -13,7 +13,7 @@ from portal.accounts.gates import SignedIn
 from portal.api.problems import error_response
 from portal.core.errors import Forbidden, NotFound, SlipwayError, Unauthenticated
 from portal.core.policy import PerOperation, Policy, Public
-from portal.web.views.failures import error_page
+from portal.web.base.error_pages import error_page
 from slipway.schemas.base import forbidden_character
 
 log = structlog.get_logger(__name__)

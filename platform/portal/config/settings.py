@@ -87,7 +87,7 @@ MIDDLEWARE = [
     "allauth.usersessions.middleware.UserSessionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "portal.accounts.middleware.PrincipalMiddleware",
-    "portal.web.middleware.PageMiddleware",
+    "portal.web.base.middleware.PageMiddleware",
     "portal.api.middleware.RateLimitMiddleware",
     "portal.api.middleware.IdempotencyMiddleware",
     "portal.config.policies.PolicyMiddleware",
@@ -99,7 +99,7 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 TEMPLATES: list[dict[str, Any]] = [
     {
-        "BACKEND": "portal.web.engine.EncodableTemplates",
+        "BACKEND": "portal.web.base.engine.EncodableTemplates",
         "NAME": "django",
         # Our templates override those of the libraries.
         "DIRS": [ROOT / "platform/portal/web/templates"],
@@ -109,13 +109,13 @@ TEMPLATES: list[dict[str, Any]] = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
-                "portal.web.context.shell",
+                "portal.web.base.context.shell",
             ],
             "builtins": ["portal.web.templatetags.slipway"],
         },
     }
 ]
-FORM_RENDERER = "portal.web.forms.renderer.Renderer"
+FORM_RENDERER = "portal.web.base.form_renderer.Renderer"
 
 DATABASES = {
     "default": database_from(ENV.database_url, DATA_DIR),
@@ -160,7 +160,7 @@ CSRF_COOKIE_NAME = f"{_cookies}csrf"
 CSRF_COOKIE_HTTPONLY = True
 CSRF_COOKIE_SAMESITE = "Lax"
 CSRF_USE_SESSIONS = False
-CSRF_FAILURE_VIEW = "portal.web.views.failures.csrf_failed"
+CSRF_FAILURE_VIEW = "portal.web.base.error_pages.csrf_failed"
 LOGIN_URL = "account_login"
 LOGIN_REDIRECT_URL = "home"
 
@@ -168,11 +168,11 @@ ACCOUNT_ADAPTER = "portal.accounts.authentication.AccountAdapter"
 ACCOUNT_LOGIN_METHODS = {"email"}
 ACCOUNT_SIGNUP_FIELDS = ["email*", "password1*"]  # a password can be shown while it is typed
 ACCOUNT_FORMS = {
-    "login": "portal.web.forms.account.SignIn",
-    "signup": "portal.web.forms.account.Join",
-    "change_password": "portal.web.forms.account.ChangePassword",
-    "reset_password": "portal.web.forms.account.ResetRequestForm",
-    "reset_password_from_key": "portal.web.forms.account.NewPasswordForm",
+    "login": "portal.web.account.forms.account.SignIn",
+    "signup": "portal.web.account.forms.account.Join",
+    "change_password": "portal.web.account.forms.account.ChangePassword",
+    "reset_password": "portal.web.account.forms.account.ResetRequestForm",
+    "reset_password_from_key": "portal.web.account.forms.account.NewPasswordForm",
 }
 ACCOUNT_USER_MODEL_USERNAME_FIELD = None
 ACCOUNT_EMAIL_VERIFICATION = "none"  # an invitation, bound to the address, is the proof
@@ -250,7 +250,7 @@ STATIC_URL = "/static/"
 STATIC_ROOT = STATIC_FOLDER
 STATICFILES_FINDERS = [
     "django.contrib.staticfiles.finders.AppDirectoriesFinder",
-    "portal.web.npm.NpmFinder",
+    "portal.web.base.npm.NpmFinder",
 ]
 STORAGES: dict[str, dict[str, Any]] = {
     "default": {"BACKEND": "django.core.files.storage.InMemoryStorage"},

@@ -9,7 +9,7 @@ from portal.api.gateway.root import gateway_api
 from portal.api.health import healthz, metrics, readyz
 from portal.api.hub.root import hub_api
 from portal.api.root import api
-from portal.web.views.account import join
+from portal.web.account.views.joining import join
 
 _account = [
     path("login", account.login, name="account_login"),
@@ -57,5 +57,5 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("", include("portal.web.urls")),
 ]
 
-handler404 = "portal.web.views.failures.not_found"
-handler500 = "portal.web.views.failures.server_error"
+handler404 = "portal.web.base.error_pages.not_found"
+handler500 = "portal.web.base.error_pages.server_error"

@@ -7,7 +7,7 @@ from portal.accounts.signals import AccountsChanged, accounts_changed
 from portal.compute.signals import NodeChanged, node_changed
 from portal.experiments.signals import RunsChanged, runs_changed
 from portal.web.models import LiveEvent
-from portal.web.sse_auth import INSTALLATION
+from portal.web.streams.auth import INSTALLATION
 from portal.workloads.signals import WorkloadChanged, workload_changed
 
 _SWEEP_EVERY_S = 60.0

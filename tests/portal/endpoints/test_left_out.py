@@ -5,8 +5,8 @@ import pytest
 from portal.api.v1 import endpoint_serializers
 from portal.endpoints.models import Replica
 from portal.endpoints.services import queries
-from portal.web.views import endpoints as endpoint_pages
-from portal.web.views import monitoring as monitoring_pages
+from portal.web.endpoints.views import pages as endpoint_pages
+from portal.web.monitoring.views import pages as monitoring_pages
 from tests.personas import Api, Personas, json_of
 from tests.portal.endpoints.pages import ONE, browser_of, text_of
 from tests.portal.endpoints.serving import GatewayClient, Lab

@@ -6,7 +6,7 @@ import pytest
 from django.test import Client
 
 from portal.experiments.models import ModelVersion
-from portal.web.views import jobs
+from portal.web.jobs.views import pages as jobs
 from portal.workloads.tokens import token_of
 from tests.personas import Api, Personas, json_of, whole_list
 from tests.portal.datasets.pushing import AT, push

@@ -10,7 +10,7 @@ from portal.experiments.models import Input
 from portal.registry import catalog
 from portal.registry import lineage as registry_lineage
 from portal.registry.models import PromotionRequest
-from portal.web.views import model_versions
+from portal.web.registry.views import versions as model_versions
 from tests.personas import Api, Personas, json_of, whole_list
 from tests.portal.endpoints.pages import browser_of
 from tests.portal.registry.store import FILES, Store

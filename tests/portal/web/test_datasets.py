@@ -9,7 +9,7 @@ from pytest_django import Settings
 
 from portal.core import clock
 from portal.datasets.version_checks import check_waiting
-from portal.web.views import datasets
+from portal.web.datasets import views as datasets
 from tests.personas import Api, Personas, json_of
 from tests.portal.datasets.pushing import begin, fill, push
 from tests.portal.web.reading import text_of

@@ -7,7 +7,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from portal.web.navigation import IN_PROJECT, IN_SETTINGS, IN_TEAM, RAIL
+from portal.web.base.navigation import IN_PROJECT, IN_SETTINGS, IN_TEAM, RAIL
 from tests.personas import Personas
 from tests.portal.web.conftest import Browse
 from tests.portal.web.reading import html_of, text_of

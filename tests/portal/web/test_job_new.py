@@ -13,7 +13,7 @@ from pytest_django import Settings
 
 from portal.storage.backend import blob_store
 from portal.training.models import Job, Snapshot
-from portal.web.forms.jobs import STRATEGIES
+from portal.web.jobs.forms import STRATEGIES
 from portal.workloads.models import Workload
 from slipway.schemas.strategy import parse_strategy
 from tests.personas import Personas

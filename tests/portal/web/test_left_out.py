@@ -16,9 +16,17 @@ from portal.core import clock
 from portal.datasets.models import Dataset
 from portal.spend.models import Budget
 from portal.training.models import Checkpoint, Job
-from portal.web import activity, environment_builds, workloads
-from portal.web.forms import jobs as job_forms
-from portal.web.views import datasets, home, jobs, members, nodes, profile, spend, tiers
+from portal.web.account.views import profile
+from portal.web.compute.views import nodes, tiers
+from portal.web.datasets import views as datasets
+from portal.web.home import activity
+from portal.web.home import views as home
+from portal.web.jobs import forms as job_forms
+from portal.web.jobs.views import pages as jobs
+from portal.web.projects.views import members
+from portal.web.spend.views import spend
+from portal.web.workloads import environment_builds
+from portal.web.workloads import presenters as workloads
 from portal.workloads.models import Workload
 from portal.workloads.scheduling import run_passes
 from slipway.schemas.accounts import Role

@@ -18,9 +18,10 @@ from portal.accounts.services.projects import archive_project, change_project
 from portal.accounts.services.teams import create_team
 from portal.core import clock
 from portal.core.errors import SlipwayError
-from portal.web import sse, wiring
+from portal.web import wiring
 from portal.web.models import KEPT, LiveEvent
-from portal.web.sse_auth import PageListener, authorized_listeners, listener_of
+from portal.web.streams import sse
+from portal.web.streams.auth import PageListener, authorized_listeners, listener_of
 from slipway.schemas.accounts import Role, Scope
 from tests.personas import Personas
 

@@ -9,7 +9,7 @@ from pytest_django import Settings
 from portal.notebooks.models import NotebookRun
 from portal.training.models import Job
 from portal.training.wiring import JOB
-from portal.web import notebook_files
+from portal.web.notebooks.presenters import files as notebook_files
 from portal.workloads.ports import register_kind
 from portal.workloads.tokens import token_of
 from tests.personas import Api, Personas, json_of

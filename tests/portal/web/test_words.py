@@ -12,11 +12,11 @@ from django.conf import settings
 from portal.accounts.models import AuditEvent, Project
 from portal.api.mlflow.routes import ROUTES
 from portal.endpoints.models import Endpoint
-from portal.web import icons
-from portal.web.audit_messages import KINDS, VERBS, describe_event
-from portal.web.browsers import browser_of
-from portal.web.dates import exact, lasting, relative_time
-from portal.web.endpoints import snippets_of
+from portal.web.account.browsers import browser_of
+from portal.web.audit.messages import KINDS, VERBS, describe_event
+from portal.web.base import icons
+from portal.web.base.dates import exact, lasting, relative_time
+from portal.web.endpoints.presenters import snippets_of
 from portal.web.templatetags.slipway import facts
 from slipway.schemas.registry import Verdict
 
@@ -77,7 +77,7 @@ def test_the_browser_keeps_moments_true_with_the_same_steps() -> None:
     script = Path(
         settings.SLIPWAY_ROOT, "platform/portal/web/static/slipway/moments.js"
     ).read_text()
-    python = Path(settings.SLIPWAY_ROOT, "platform/portal/web/dates.py").read_text()
+    python = Path(settings.SLIPWAY_ROOT, "platform/portal/web/base/dates.py").read_text()
     steps = re.compile(r'"(second|minute|hour|day|month)"')
     assert steps.findall(script) == steps.findall(python)
 

@@ -7,10 +7,10 @@ import pytest
 from pytest_django import Settings
 
 from portal.core.clock import frozen
-from portal.web import logs
-from portal.web.log_stream import LogPoll, LogPosition, log_status, poll_log
-from portal.web.logs import plain
-from portal.web.views import workload_logs
+from portal.web.workloads import logs
+from portal.web.workloads.log_stream import LogPoll, LogPosition, log_status, poll_log
+from portal.web.workloads.logs import plain
+from portal.web.workloads.views import logs as workload_logs
 from portal.workloads.models import UsageSample, Workload
 from tests.personas import Personas
 from tests.portal.web.conftest import Browse

@@ -17,12 +17,12 @@ from portal.accounts.models import AuditEvent, User
 from portal.accounts.models.tenancy import Group
 from portal.compute.resources import Amount, amount_text, memory_text
 from portal.core import clock
-from portal.web.audit_messages import describe_event
-from portal.web.dates import exact, lasting, relative_time
-from portal.web.icons import svg
-from portal.web.jobs import JobStatus
-from portal.web.list_query import NEWEST
-from portal.web.urls_for import address_of
+from portal.web.audit.messages import describe_event
+from portal.web.base.dates import exact, lasting, relative_time
+from portal.web.base.icons import svg
+from portal.web.base.list_query import NEWEST
+from portal.web.base.urls_for import address_of
+from portal.web.jobs.presenters import JobStatus
 from slipway.schemas.money import dollars, is_tiny, short_dollars
 
 register = template.Library()

@@ -1,0 +1,1 @@
+"""Forms: accounts: sign-in, own settings, people."""

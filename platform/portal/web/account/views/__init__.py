@@ -1,0 +1,1 @@
+"""Views: accounts: sign-in, own settings, people."""

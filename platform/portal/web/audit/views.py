@@ -1,0 +1,87 @@
+"""The audit log: everything one may see, one project's, one team's."""
+
+from typing import Any
+from urllib.parse import urlencode
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.views.decorators.http import require_safe
+
+from portal.accounts.gates import ProjectRole, SignedIn, TeamRole, gated_project, gated_team
+from portal.accounts.models import AuditEvent
+from portal.accounts.models.audit import AuditQuerySet
+from portal.accounts.principal import require_principal
+from portal.core.policy import guarded_by
+from portal.web.audit.messages import KINDS, VERBS
+from portal.web.base.list_query import SETTINGS_LAYOUT, Select, day, listing, search_parameter
+from slipway.schemas.accounts import Role, Scope
+
+_TEXTS = ("actor", "verb", "target_kind")
+_DATES = ("since", "until")
+
+
+@guarded_by(SignedIn(Scope.AUDIT_READ))
+@require_safe
+def audit(request: HttpRequest) -> HttpResponse:
+    """List the changes that the person may see. Administrators see all."""
+    user = require_principal(request).user
+    events = AuditEvent.objects.visible_to(user)
+    where = {
+        "room": "account",
+        "section": "audit",
+        "layout": SETTINGS_LAYOUT,
+        "everything": user.is_administrator,
+    }
+    return _page(request, events, where)
+
+
+@guarded_by(ProjectRole(Role.MAINTAINER, Scope.AUDIT_READ))
+@require_safe
+def project_audit(request: HttpRequest, project: str) -> HttpResponse:
+    """The changes in one project."""
+    events = AuditEvent.objects.filter(project_id=gated_project(request).pk)
+    where = {"room": "projects", "section": "audit", "group": gated_project(request)}
+    return _page(request, events, where, project=project)
+
+
+@guarded_by(TeamRole(Role.MAINTAINER, Scope.AUDIT_READ))
+@require_safe
+def team_audit(request: HttpRequest, team: str) -> HttpResponse:
+    """The changes in one team and its projects."""
+    events = AuditEvent.objects.filter(team_id=gated_team(request).pk)
+    where = {"room": "teams", "section": "audit", "group": gated_team(request)}
+    return _page(request, events, where, team=team)
+
+
+def _page(
+    request: HttpRequest,
+    events: AuditQuerySet,
+    where: dict[str, Any],
+    **confined: str,
+) -> HttpResponse:
+    since, until = day(request, "since"), day(request, "until", end=True)
+    texts = {name: search_parameter(request, name) for name in _TEXTS}
+    events_queryset = events.matching(since=since, until=until, **texts)
+    dates = {"since": since and since.isoformat(), "until": until and until.isoformat()}
+    values_by_name = {name: value for name, value in (texts | confined | dates).items() if value}
+    export = reverse("api:export_audit_events")
+    selects = (
+        Select("verb", "Action", [(verb, _verb_label(verb)) for verb in VERBS], "Any action"),
+        Select("target_kind", "Object", list(KINDS.items()), "Any object"),
+    )
+    shown = listing(request, events_queryset, filters=("actor", *_DATES), selects=selects)
+    context = {
+        "listing": shown,
+        "region": "audit",
+        "rows": shown.page.items,
+        "csv_url": f"{export}?{urlencode({**values_by_name, 'format': 'csv'})}",
+        "jsonl_url": f"{export}?{urlencode({**values_by_name, 'format': 'jsonl'})}",
+    }
+    return render(request, "web/audit/list.html", context | where)
+
+
+def _verb_label(verb: str) -> str:
+    """Write what was done for people to choose: `endpoint_key.revoke` as `Endpoint key: revoke`."""
+    kind, _, done = verb.replace("_", " ").partition(".")
+    return f"{kind.capitalize()}: {done.replace('.', ' ')}"

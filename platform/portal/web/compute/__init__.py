@@ -1,0 +1,1 @@
+"""Pages of nodes, tiers and quotas."""

@@ -1,0 +1,21 @@
+"""URLs: nodes, tiers and quotas."""
+
+from django.urls import path
+
+from portal.web.compute.views import nodes, tiers
+
+urlpatterns = [
+    path("settings/nodes", nodes.nodes, name="nodes"),
+    path("settings/nodes/join", nodes.node_join, name="node_join"),
+    path("settings/nodes/<slug:node>", nodes.node, name="node"),
+    path("settings/nodes/<slug:node>/change", nodes.node_change, name="node_change"),
+    path("settings/nodes/<slug:node>/mix", nodes.node_mix, name="node_mix"),
+    path("settings/nodes/<slug:node>/drain", nodes.node_drain, name="node_drain"),
+    path("settings/nodes/<slug:node>/remove", nodes.node_remove, name="node_remove"),
+    path("settings/tiers", tiers.tiers, name="tiers"),
+    path("settings/tiers/new", tiers.tier_new, name="tier_new"),
+    path("settings/tiers/<slug:tier>", tiers.tier, name="tier"),
+    path("settings/tiers/<slug:tier>/offer", tiers.tier_offer, name="tier_offer"),
+    path("settings/tiers/<slug:tier>/retire", tiers.tier_retire, name="tier_retire"),
+    path("settings/quotas", tiers.quotas, name="quotas"),
+]

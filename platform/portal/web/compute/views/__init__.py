@@ -1,0 +1,1 @@
+"""Views: nodes, tiers and quotas."""

@@ -1,0 +1,89 @@
+"""URLs: endpoints."""
+
+from django.urls import path
+
+from portal.web.endpoints.views import actions, creation, keys, pages
+
+urlpatterns = [
+    path("p/<slug:project>/endpoints", pages.project_endpoints, name="project_endpoints"),
+    path(
+        "p/<slug:project>/new-endpoint",
+        creation.project_endpoint_new,
+        name="project_endpoint_new",
+    ),
+    path(
+        "p/<slug:project>/new-endpoint/quote",
+        creation.project_endpoint_quote,
+        name="project_endpoint_quote",
+    ),
+    path(
+        "p/<slug:project>/endpoints/<slug:endpoint>",
+        pages.project_endpoint,
+        name="project_endpoint",
+    ),
+    path(
+        "p/<slug:project>/endpoints/<slug:endpoint>/traffic",
+        pages.project_endpoint_traffic,
+        name="project_endpoint_traffic",
+    ),
+    path(
+        "p/<slug:project>/endpoints/<slug:endpoint>/openapi",
+        pages.project_endpoint_openapi,
+        name="project_endpoint_openapi",
+    ),
+    path(
+        "p/<slug:project>/endpoints/<slug:endpoint>/replicas/<slug:replica>",
+        pages.project_endpoint_replica,
+        name="project_endpoint_replica",
+    ),
+    path(
+        "p/<slug:project>/endpoints/<slug:endpoint>/promote",
+        actions.project_endpoint_promote,
+        name="project_endpoint_promote",
+    ),
+    path(
+        "p/<slug:project>/endpoints/<slug:endpoint>/revisions/<int:number>/promote",
+        actions.project_endpoint_return,
+        name="project_endpoint_return",
+    ),
+    path(
+        "p/<slug:project>/endpoints/<slug:endpoint>/rollback",
+        actions.project_endpoint_rollback,
+        name="project_endpoint_rollback",
+    ),
+    path(
+        "p/<slug:project>/endpoints/<slug:endpoint>/pause",
+        actions.project_endpoint_pause,
+        name="project_endpoint_pause",
+    ),
+    path(
+        "p/<slug:project>/endpoints/<slug:endpoint>/resume",
+        actions.project_endpoint_resume,
+        name="project_endpoint_resume",
+    ),
+    path(
+        "p/<slug:project>/endpoints/<slug:endpoint>/delete",
+        actions.project_endpoint_delete,
+        name="project_endpoint_delete",
+    ),
+    path(
+        "p/<slug:project>/endpoints/<slug:endpoint>/change",
+        actions.project_endpoint_change,
+        name="project_endpoint_change",
+    ),
+    path(
+        "p/<slug:project>/endpoints/<slug:endpoint>/try",
+        actions.project_endpoint_try,
+        name="project_endpoint_try",
+    ),
+    path(
+        "p/<slug:project>/endpoints/<slug:endpoint>/keys",
+        keys.project_endpoint_key_new,
+        name="project_endpoint_key_new",
+    ),
+    path(
+        "p/<slug:project>/endpoints/<slug:endpoint>/keys/<slug:key>/revoke",
+        keys.project_endpoint_key_revoke,
+        name="project_endpoint_key_revoke",
+    ),
+]

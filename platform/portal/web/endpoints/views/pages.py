@@ -1,0 +1,195 @@
+"""Endpoints of a project: the list, one endpoint, its replicas, what it did."""
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from portal.accounts.gates import ProjectRole, gated_project, gated_role
+from portal.accounts.models import User
+from portal.accounts.principal import require_principal
+from portal.core import clock
+from portal.core.errors import Conflict
+from portal.core.policy import guarded_by
+from portal.endpoints.gates import EndpointRole, gated_endpoint
+from portal.endpoints.incidents import recent_incidents
+from portal.endpoints.models import Endpoint, EndpointEvent, EndpointKey, Replica
+from portal.endpoints.services.queries import (
+    EndpointStatus,
+    endpoint_status,
+    nodes_of,
+    replicas_of,
+    rollouts_of,
+    summaries_of,
+)
+from portal.endpoints.services.traffic import traffic_of
+from portal.endpoints.services.trial_request import described
+from portal.web.base.list_query import Select, listing, search_parameter
+from portal.web.base.shortlist import shortlist
+from portal.web.endpoints.forms import NewKeyForm, Trial
+from portal.web.endpoints.presenters import (
+    STATES,
+    current_of,
+    example_for,
+    replica_line,
+    replica_of,
+    revisions_of,
+    rollout_of,
+    snippets_of,
+    state_label,
+    state_reason,
+    url_of,
+)
+from portal.web.workloads.presenters import log_section
+from portal.workloads.explanations import Explainer
+from slipway.schemas.accounts import Role, Scope
+from slipway.schemas.endpoints import LimitsIn, RollbackRules
+
+SEE = EndpointRole(Role.VIEWER, Scope.WORKLOADS_READ)
+CHANGE = EndpointRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)
+WHERE = {"room": "projects", "section": "endpoints"}
+STORY_LINES = 50
+INCIDENTS_SHOWN = 20
+KEYS_SHOWN = 100
+ENDED_SHOWN = 10
+CHART_MINUTES = 60
+_OK = 200
+
+
+@guarded_by(ProjectRole(Role.VIEWER, Scope.WORKLOADS_READ))
+@require_safe
+def project_endpoints(request: HttpRequest, project: str) -> HttpResponse:
+    """List the endpoints, newest first: what each serves, its traffic now, what an hour costs."""
+    endpoints_queryset = Endpoint.objects.of_project(gated_project(request))
+    state = request.GET.get("state", "")
+    known = state if state in dict(STATES) else ""
+    endpoints = endpoints_queryset.matching(text=search_parameter(request, "q"), state=known)
+    states = Select("state", "State", [(key, label.capitalize()) for key, label in STATES])
+    shown = listing(request, endpoints, sorts={"name": "name"}, selects=(states,))
+    rows = [
+        (it, state_label(it.endpoint), state_reason(it.endpoint))
+        for it in summaries_of(shown.page.items)
+    ]
+    context = {
+        "listing": shown,
+        "region": "endpoints",
+        "rows": rows,
+        "may_run": gated_role(request).at_least(Role.CONTRIBUTOR),
+    }
+    return render(request, "web/endpoints/list.html", context | WHERE)
+
+
+@guarded_by(SEE)
+@require_safe
+def project_endpoint(request: HttpRequest, project: str, endpoint: str) -> HttpResponse:
+    """Show one endpoint: status and reason, revisions, replicas, keys, limits, examples."""
+    endpoint_row = gated_endpoint(request)
+    standing = endpoint_status(endpoint_row)
+    context = page_of(standing, require_principal(request).user) | {
+        "may_run": gated_role(request).at_least(Role.CONTRIBUTOR)
+    }
+    if request.headers.get("HX-Request") != "true":  # refreshes need none of this
+        example = example_for(current_of(standing))
+        context |= {
+            "trial": Trial(initial={"request": example}),
+            "key_form": NewKeyForm(),
+            "snippets": snippets_of(endpoint_row, example),
+        }
+    return render(request, "web/endpoints/endpoint.html", context | WHERE)
+
+
+def page_of(standing: EndpointStatus, viewer: User) -> dict[str, Any]:
+    """Collect what the page of an endpoint shows beside its ways in."""
+    endpoint = standing.endpoint
+    replicas = replicas_of(endpoint)
+    nodes = nodes_of(replicas)
+    explainer = Explainer(viewer)
+    lines = [replica_line(replica, nodes, explainer) for replica in replicas]
+    living = [line for line in lines if not line.is_over]
+    ended = [line for line in lines if line.is_over][:ENDED_SHOWN]
+    keys = EndpointKey.objects.shown()
+    rollout = standing.rollout
+    last = None if rollout else rollouts_of(endpoint).first()
+    return {
+        "endpoint": endpoint,
+        "state": state_label(endpoint),
+        "why": state_reason(endpoint, lines),
+        "url": url_of(endpoint),
+        "standing": standing,
+        "incidents": shortlist(recent_incidents(endpoint), INCIDENTS_SHOWN),
+        "current": current_of(standing),
+        "revisions": revisions_of(standing),
+        "rollout": rollout_of(rollout) if rollout else None,
+        "last_rollout": rollout_of(last) if last else None,
+        "may_go_back": _can_roll_back(standing),
+        "replicas": [*living, *ended],
+        "replicas_left_out": Replica.objects.filter(endpoint=endpoint).count()
+        - len(living)
+        - len(ended),
+        "ready": sum(standing.ready.values()),
+        "changes": any(not line.is_over and line.row.is_pending for line in lines) or bool(rollout),
+        "keys": shortlist(keys.filter(endpoint=endpoint).select_related("made_by"), KEYS_SHOWN),
+        "now": clock.now(),
+        "limits": LimitsIn.model_validate(endpoint.limits),
+        "rules": RollbackRules.model_validate(endpoint.rules),
+        "warm_price": endpoint.tier.nano_usd_per_hour * endpoint.desired_replicas,
+        "story": shortlist(EndpointEvent.objects.filter(endpoint=endpoint), STORY_LINES),
+    }
+
+
+def _can_roll_back(standing: EndpointStatus) -> bool:
+    """Return whether there is a revision to roll back to."""
+    if standing.endpoint.state != "serving":
+        return False
+    if standing.rollout is not None:
+        return standing.rollout.previous is not None
+    done = rollouts_of(standing.endpoint).filter(state="done", previous__isnull=False)
+    return done.exclude(previous__state="failed").exists()
+
+
+@guarded_by(SEE)
+@require_safe
+def project_endpoint_traffic(request: HttpRequest, project: str, endpoint: str) -> HttpResponse:
+    """Answer with the last hour by the minute, for the charts of the page."""
+    minutes = traffic_of(endpoint=gated_endpoint(request), minutes=CHART_MINUTES)
+    points = [
+        {
+            "at": round(minute.at.timestamp() * 1000),
+            "rps": minute.rps,
+            "bad": (minute.failed + minute.rejected) / 60,
+            "p50": minute.percentile_ms(50),
+            "p95": minute.percentile_ms(95),
+            "p99": minute.percentile_ms(99),
+        }
+        for minute in minutes
+    ]
+    return JsonResponse({"points": points})
+
+
+@guarded_by(SEE)
+@require_safe
+def project_endpoint_replica(
+    request: HttpRequest, project: str, endpoint: str, replica: str
+) -> HttpResponse:
+    """Show one replica: its status, cost and log."""
+    replica_row = replica_of(gated_endpoint(request), replica)
+    explainer = Explainer(require_principal(request).user)
+    line = replica_line(replica_row, nodes_of([replica_row]), explainer)
+    log = log_section(replica_row.workload, request) if replica_row.workload else {}
+    context = {"endpoint": replica_row.endpoint, "it": line} | log
+    return render(request, "web/endpoints/replica.html", context | WHERE)
+
+
+@guarded_by(SEE)
+@require_safe
+def project_endpoint_openapi(request: HttpRequest, project: str, endpoint: str) -> HttpResponse:
+    """Answer with the OpenAPI description that the gateway makes from the model's signature."""
+    answered = described(endpoint=gated_endpoint(request), by=require_principal(request).user)
+    if answered.status != _OK or not isinstance(answered.body, dict):
+        raise Conflict(
+            "The gateway cannot describe this endpoint at the moment.",
+            code="gateway_away",
+            next_step="Try again when the endpoint is serving.",
+        )
+    return JsonResponse(answered.body, json_dumps_params={"indent": 2})

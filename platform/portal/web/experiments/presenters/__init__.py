@@ -1,0 +1,1 @@
+"""Presenters: experiments and runs."""

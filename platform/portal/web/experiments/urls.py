@@ -1,0 +1,55 @@
+"""URLs: experiments and runs."""
+
+from django.urls import path
+
+from portal.web.experiments.views import experiments, files, runs
+
+urlpatterns = [
+    path(
+        "p/<slug:project>/experiments",
+        experiments.project_experiments,
+        name="project_experiments",
+    ),
+    path(
+        "p/<slug:project>/experiments/<int:experiment>",
+        experiments.project_experiment,
+        name="project_experiment",
+    ),
+    path(
+        "p/<slug:project>/experiments/<int:experiment>/delete",
+        experiments.project_experiment_delete,
+        name="project_experiment_delete",
+    ),
+    path(
+        "p/<slug:project>/experiments/<int:experiment>/restore",
+        experiments.project_experiment_restore,
+        name="project_experiment_restore",
+    ),
+    path(
+        "p/<slug:project>/trash/empty", experiments.project_trash_empty, name="project_trash_empty"
+    ),
+    path("p/<slug:project>/compare", runs.project_compare, name="project_compare"),
+    path("p/<slug:project>/runs", experiments.project_runs, name="project_runs"),
+    path("p/<slug:project>/runs/columns", experiments.project_columns, name="project_columns"),
+    path(
+        "p/<slug:project>/runs/delete",
+        experiments.project_runs_delete,
+        name="project_runs_delete",
+    ),
+    path(
+        "p/<slug:project>/runs/restore",
+        experiments.project_runs_restore,
+        name="project_runs_restore",
+    ),
+    path("p/<slug:project>/runs/<slug:run>", runs.project_run, name="project_run"),
+    path(
+        "p/<slug:project>/runs/<slug:run>/file",
+        files.project_run_file,
+        name="project_run_file",
+    ),
+    path(
+        "p/<slug:project>/runs/<slug:run>/download",
+        files.project_run_download,
+        name="project_run_download",
+    ),
+]

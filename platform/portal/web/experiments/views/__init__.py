@@ -1,0 +1,1 @@
+"""Views: experiments and runs."""

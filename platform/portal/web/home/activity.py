@@ -1,0 +1,42 @@
+"""Running workloads and serving endpoints of some projects, for Home and the project overview."""
+
+from typing import Any
+
+from django.db.models import QuerySet, Sum
+
+from portal.accounts.models import Project, User
+from portal.endpoints.models import Endpoint
+from portal.endpoints.services.queries import summaries_of
+from portal.training.models import JobQuerySet
+from portal.web.base.shortlist import Shortlist, shortlist
+from portal.web.endpoints.presenters import state_label, state_reason
+from portal.web.jobs.presenters import JobStatus, job_statuses
+from portal.workloads.models import Lease, Workload
+
+_SHOWN = 8
+
+
+def activity_of(user: User, jobs: JobQuerySet, projects: QuerySet[Project]) -> dict[str, Any]:
+    """Return jobs, endpoints with their traffic, and what an hour of all costs, in nano-USD."""
+    standings = _standings(user, jobs)
+    endpoints = Endpoint.objects.of_projects(projects).order_by("-pk")
+    shown = shortlist(endpoints, _SHOWN)
+    held = Lease.objects.open().filter(project__in=projects)
+    return {
+        "jobs": standings,
+        "any_active": any(not job.is_over for job in standings),
+        "endpoints": shown.replaced_by(
+            (it, state_label(it.endpoint), state_reason(it.endpoint)) for it in summaries_of(shown)
+        ),
+        "burn_rate": int(held.aggregate(rate=Sum("nano_usd_per_hour"))["rate"] or 0),
+    }
+
+
+def _standings(user: User, jobs_row: JobQuerySet) -> Shortlist[JobStatus]:
+    """Return running and waiting jobs, then the latest ended ones, which are not counted."""
+    unfinished = jobs_row.filter(workload__in=Workload.objects.unfinished()).order_by("-pk")
+    jobs = shortlist(unfinished, _SHOWN)
+    if len(jobs) < _SHOWN:
+        over = jobs_row.exclude(workload__in=Workload.objects.unfinished()).order_by("-pk")
+        jobs += over[: _SHOWN - len(jobs)]
+    return jobs.replaced_by(job_statuses(jobs, user))

@@ -1,0 +1,14 @@
+"""URLs: Home."""
+
+from django.urls import path
+
+from portal.web.home import views
+
+urlpatterns = [
+    path("", views.home, name="home"),
+    path(
+        "invitations/mine/<slug:invitation>/accept",
+        views.invitation_accept_own,
+        name="invitation_accept_own",
+    ),
+]

@@ -1,0 +1,93 @@
+"""Home: what one has, what happened, what to do next."""
+
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_POST, require_safe
+
+from portal.accounts.gates import SignedIn
+from portal.accounts.models import ApiToken, AuditEvent, Invitation, Project, User
+from portal.accounts.models.tenancy import roles_in
+from portal.accounts.principal import Principal, require_principal
+from portal.accounts.services.invitations import accept_without_link
+from portal.core.policy import guarded_by
+from portal.core.problems import current_problems
+from portal.web.base.shortlist import Shortlist, shortlist
+from portal.web.base.urls_for import address_of
+from portal.web.home.activity import activity_of
+from portal.web.jobs.presenters import visible_jobs
+from slipway.schemas.accounts import Role, Scope
+
+PROJECTS_SHOWN = 6
+INVITATIONS_SHOWN = 20
+CHANGES_SHOWN = 8
+JOBS_SHOWN = 8
+ENDPOINTS_SHOWN = 8
+
+
+@guarded_by(SignedIn())
+@require_safe
+def home(request: HttpRequest) -> HttpResponse:
+    """Show what the person has and can start."""
+    return render(request, "web/home.html", home_of(require_principal(request)))
+
+
+def home_of(principal: Principal) -> dict[str, Any]:
+    """Collect what Home shows."""
+    user = principal.user
+    projects = list(
+        principal.projects().live().select_related("team").order_by("-pk")[: PROJECTS_SHOWN + 1]
+    )
+    roles = roles_in(user, projects)
+    recent = AuditEvent.objects.visible_to(user).exclude(target_kind="user")
+    steps = _first_steps(user, has_project=bool(projects))
+    return {
+        **activity_of(user, visible_jobs(principal), principal.projects().live()),
+        "projects": [(project, roles.get(project.pk)) for project in projects[:PROJECTS_SHOWN]],
+        "more_projects": len(projects) > PROJECTS_SHOWN,
+        "recent": recent.order_by("-pk")[:CHANGES_SHOWN],
+        "invitations": _invitations_of(user),
+        "problems": current_problems(),
+        "steps": steps,
+        "all_done": all(steps.values()),
+        "first_project": projects[0] if projects else None,
+        "work_in": _first_writable_project(projects, roles),
+        "room": "home",
+    }
+
+
+def _first_writable_project(projects: list[Project], roles: dict[str, Role]) -> Project | None:
+    """The newest project in which the person may start something."""
+    held = ((project, roles.get(project.pk)) for project in projects)
+    return next(
+        (project_row for project_row, role in held if role and role.at_least(Role.CONTRIBUTOR)),
+        None,
+    )
+
+
+def _invitations_of(user: User) -> Shortlist[Invitation]:
+    invitations = Invitation.objects.open().filter(email=user.email)
+    rows = invitations.select_related("project", "team", "invited_by").order_by("-pk")
+    return shortlist(rows, INVITATIONS_SHOWN)
+
+
+def _first_steps(user: User, *, has_project: bool) -> dict[str, bool]:
+    tokens = ApiToken.objects.filter(user=user)
+    return {
+        "project": has_project,
+        "colleague": Invitation.objects.filter(invited_by=user).exists(),
+        "token": tokens.exists(),
+        "call": tokens.filter(last_used_at__isnull=False).exists(),
+    }
+
+
+@guarded_by(SignedIn(Scope.PROJECTS_WRITE))
+@require_POST
+def invitation_accept_own(request: HttpRequest, invitation: str) -> HttpResponse:
+    """Accept an invitation made for one's own address, without its link."""
+    user = require_principal(request).user
+    accepted = accept_without_link(invitation_id=invitation, by=user)
+    messages.success(request, f"Welcome to {accepted.group.name}.")
+    return redirect(address_of(accepted.group))

@@ -1,0 +1,276 @@
+"""The form of a new job, which is also that of a clone."""
+
+import shlex
+from typing import Any
+
+from django import forms
+from django.http import QueryDict
+from pydantic import ValidationError
+
+from portal.accounts.models import Project
+from portal.core.errors import SlipwayError
+from portal.core.validation_messages import validation_predicate
+from portal.training.models import Job, Snapshot
+from portal.web.base.form_submission import error_text
+from portal.web.base.hardware import TierField
+from portal.web.base.shortlist import Shortlist, shortlist
+from portal.workloads.specs import RunSpec
+from slipway.schemas.backends import BACKENDS, DEFAULT_BACKEND
+from slipway.schemas.training import JobIn
+
+RECENT_CODE = 20
+MAX_NODES, MAX_PROCS, MAX_ATTEMPTS = 1024, 256, 20
+# Strategies, each with its description for users.
+STRATEGIES = {
+    "auto": "Slipway chooses by model size and hardware, and explains the choice.",
+    "ddp": "Every rank holds the whole model and a share of each batch. Start here.",
+    "zero1": "Like ddp with a sharded optimizer state: saves memory at no cost in speed.",
+    "zero2": "Gradients are sharded too: saves more memory, with a little more communication.",
+    "zero3": "The model itself is sharded (FSDP): for models that do not fit on one GPU.",
+    "zero3+offload": (
+        "Like zero3 with weights offloaded to host memory: fits larger models, runs slower."
+    ),
+    "pipeline=2": "Layers are split into stages, one after the other: for deep models.",
+    "tensor=2": "Each layer is split across ranks of one machine: for wide layers.",
+    "ps=1:async": "A parameter server; workers never wait for each other.",
+}
+_TEXT = {"autocomplete": "off", "spellcheck": "false"}
+
+
+class NewJob(forms.Form):
+    """New job: script, hardware, number of tasks. `payload` has all of it once the form is valid.
+
+    Code is a snapshot taken before: an upload is turned into one by the view, so that a form that
+    is refused still has it.
+    """
+
+    snapshot = forms.CharField(label="Code", required=False, max_length=64)
+    script = forms.CharField(
+        max_length=500,
+        help_text="The path of the script inside the code.",
+        widget=forms.TextInput(attrs={**_TEXT, "list": "scripts", "placeholder": "train.py"}),
+    )
+    args = forms.CharField(
+        label="Arguments",
+        required=False,
+        max_length=20_000,
+        help_text="As you would type them after the script in a terminal.",
+        widget=forms.TextInput(attrs={**_TEXT, "placeholder": "--epochs 10"}),
+    )
+    params = forms.CharField(
+        label="Parameters",
+        required=False,
+        max_length=65_536,
+        strip=False,
+        help_text=(
+            "One name=value per line. The script receives them as --name=value, and you can "
+            "compare runs by them."
+        ),
+        widget=forms.Textarea(attrs={**_TEXT, "rows": 3, "placeholder": "lr=0.1"}),
+    )
+    tier = TierField()
+    nodes = forms.IntegerField(
+        label="Nodes",
+        min_value=1,
+        max_value=MAX_NODES,
+        help_text="Each node provides one place of the tier.",
+    )
+    procs = forms.IntegerField(
+        label="Processes per node", min_value=1, max_value=MAX_PROCS, help_text="One for each GPU."
+    )
+    strategy = forms.CharField(
+        required=False,
+        max_length=200,
+        help_text=(
+            "How ranks share the training. Leave it empty for scripts that handle this "
+            "themselves (torchrun, Lightning, accelerate)."
+        ),
+        widget=forms.TextInput(attrs={**_TEXT, "list": "strategies", "placeholder": "none"}),
+    )
+    backend = forms.ChoiceField(
+        label="Runs in",
+        choices=[(info.name, info.label) for info in BACKENDS.values()],
+        required=False,
+        help_text="A container isolates more and starts more slowly; its node needs Docker.",
+        widget=forms.Select,
+    )
+    datasets = forms.CharField(
+        required=False,
+        max_length=1500,
+        help_text=(
+            "Dataset versions to read, such as digits:3; in the script "
+            'slipway.dataset("digits"). Separate several with spaces.'
+        ),
+        widget=forms.TextInput(attrs={**_TEXT, "placeholder": "digits:3"}),
+    )
+    requirements = forms.CharField(
+        required=False,
+        max_length=65_536,
+        help_text=(
+            "The text of a requirements.txt. Empty: the environment of the installation. Each "
+            "set of requirements is built once and cached."
+        ),
+        widget=forms.Textarea(
+            attrs={**_TEXT, "rows": 4, "placeholder": "torch==2.13.0\nscikit-learn"}
+        ),
+    )
+    max_attempts = forms.IntegerField(
+        label="Attempts",
+        min_value=1,
+        max_value=MAX_ATTEMPTS,
+        help_text=(
+            "Maximum number of failures. Lost nodes and preemptions do not count; errors in the "
+            "script are not retried."
+        ),
+    )
+    max_hours = forms.FloatField(
+        label="Maximum lifetime, in hours",
+        required=False,
+        min_value=0.01,
+        max_value=8760,
+        help_text="Empty: no limit.",
+        widget=forms.NumberInput(attrs={"step": "any"}),
+    )
+    priority = forms.IntegerField(
+        min_value=-100, max_value=100, help_text="Higher priorities go first within this project."
+    )
+    name = forms.CharField(
+        required=False,
+        max_length=100,
+        help_text="Empty: the name of the script.",
+        widget=forms.TextInput(attrs=_TEXT),
+    )
+
+    tags = forms.CharField(
+        required=False,
+        max_length=1200,
+        help_text=(
+            "Such as team=vision paper=icml; used to break down spend. Separate several with "
+            "spaces."
+        ),
+        widget=forms.TextInput(attrs={**_TEXT, "placeholder": "team=vision"}),
+    )
+
+    def __init__(
+        self, data: QueryDict | None, *, project: Project, source: Job | None, **kwargs: Any
+    ) -> None:
+        super().__init__(data, **kwargs)
+        self.source = source
+        self.payload: JobIn | None = None
+        self.code = _code_of(project, str(self["snapshot"].value() or ""))
+
+    @property
+    def scripts(self) -> list[str]:
+        """The scripts of the chosen code, to be suggested."""
+        chosen = self["snapshot"].value()
+        return next((list(code.scripts) for code in self.code if code.digest == chosen), [])
+
+    def clean_args(self) -> list[str]:
+        """Split as a shell does."""
+        try:
+            return shlex.split(self.cleaned_data["args"])
+        except ValueError as error:
+            raise forms.ValidationError(f"A quotation mark is left open ({error}).") from error
+
+    def clean_datasets(self) -> list[str]:
+        """Read the references, separated by spaces or commas."""
+        return str(self.cleaned_data["datasets"]).replace(",", " ").split()
+
+    def clean_tags(self) -> dict[str, str]:
+        """Read name=value, separated by spaces."""
+        return pairs(str(self.cleaned_data["tags"]).split())
+
+    def clean_params(self) -> dict[str, str]:
+        """Read a line each."""
+        lines = self.cleaned_data["params"].splitlines()
+        return pairs([line for line in lines if line.strip()])
+
+    def clean(self) -> dict[str, Any]:
+        """Build the request. Validation errors of the schema are shown next to their fields."""
+        data = super().clean() or {}
+        if not data.get("snapshot") and "code" not in self.errors:
+            self.add_error("snapshot", "Choose a file or a folder, or the code of an earlier job.")
+        if self.errors:
+            return data
+        values_by_name = {name: value for name, value in data.items() if value not in (None, "")}
+        try:
+            self.payload = JobIn.model_validate(
+                values_by_name | self._inherited_settings(data["snapshot"])
+            )
+        except ValidationError as error:
+            for fault in error.errors():
+                field = str(fault["loc"][0]) if fault["loc"] else ""
+                message = f"This {validation_predicate(fault)}."
+                self.add_error(field if field in self.fields else None, message)
+        return data
+
+    def _inherited_settings(self, digest: str) -> dict[str, Any]:
+        """Return the settings that a clone inherits although the form does not show them."""
+        source = self.source
+        if source is None:
+            return {}
+        spec = RunSpec.model_validate(source.workload.spec)
+        hang = spec.hang_after_s and max(1, round(spec.hang_after_s / 60))
+        git = source.git if digest == source.snapshot.digest else None
+        return {"hang_after_minutes": hang, "git": git}
+
+    def refuse_code(self, error: SlipwayError) -> None:
+        """Show the error of an upload next to the choice of code."""
+        self.add_error("snapshot", error_text(error))
+
+
+def pairs(texts: list[str]) -> dict[str, str]:
+    """Parse name=value of each text, or raise ValidationError."""
+    result: dict[str, str] = {}
+    for text in texts:
+        name, separator, value = text.partition("=")
+        if not separator:
+            raise forms.ValidationError(f"“{text[:40]}” must have the form name=value.")
+        result[name.strip()] = value.strip()
+    return result
+
+
+def _code_of(project: Project, chosen: str) -> Shortlist[Snapshot]:
+    """Return the newest code of the project, and the chosen one wherever it is."""
+    snapshots = Snapshot.objects.filter(project=project).defer("marks").select_related("created_by")
+    newest = shortlist(snapshots.order_by("-pk"), RECENT_CODE)
+    if chosen and all(code.digest != chosen for code in newest):
+        older = snapshots.filter(digest=chosen)[:1]
+        newest += older
+        newest.left_out -= len(older)
+    return newest
+
+
+def fresh(tier: str) -> dict[str, Any]:
+    """Return the initial values of an empty form."""
+    return {
+        "tier": tier,
+        "nodes": 1,
+        "procs": 1,
+        "max_attempts": 3,
+        "priority": 0,
+        "backend": DEFAULT_BACKEND,
+    }
+
+
+def clone_initial(job: Job) -> dict[str, Any]:
+    """Return the initial values for a clone: the job as it was submitted."""
+    workload = job.workload
+    return {
+        "snapshot": job.snapshot.digest,
+        "script": job.script,
+        "args": shlex.join(job.args),
+        "params": "\n".join(f"{name}={value}" for name, value in job.params.items()),
+        "tier": workload.tier.slug,
+        "nodes": workload.nodes,
+        "procs": workload.procs,
+        "strategy": job.strategy,
+        "backend": workload.backend,
+        "requirements": job.requirements,
+        "datasets": " ".join(job.datasets),
+        "max_attempts": workload.max_attempts,
+        "max_hours": workload.max_lifetime_s and workload.max_lifetime_s / 3600,
+        "priority": workload.priority,
+        "name": workload.name,
+        "tags": " ".join(f"{name}={value}" for name, value in workload.tags.items()),
+    }

@@ -1,0 +1,1 @@
+"""Pages of notebook servers, files and runs."""

@@ -1,0 +1,1 @@
+"""Forms: notebook servers, files and runs."""

@@ -1,0 +1,1 @@
+"""Presenters: notebook servers, files and runs."""

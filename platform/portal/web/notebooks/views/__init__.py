@@ -1,0 +1,1 @@
+"""Views: notebook servers, files and runs."""

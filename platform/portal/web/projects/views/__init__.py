@@ -1,0 +1,1 @@
+"""Views: projects and teams."""

@@ -1,0 +1,163 @@
+"""Presenters of workloads of any kind: labels of states, duration, cost, and the page of one."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Self
+
+from django.http import HttpRequest
+
+from portal.core import clock
+from portal.web.base.dates import lasting
+from portal.web.base.shortlist import Shortlist, shortlist
+from portal.web.workloads.environment_builds import builds_of
+from portal.web.workloads.logs import tail_of
+from portal.workloads.costs import cost_of_parts, unix_ms, workload_cost, workload_price
+from portal.workloads.lifecycle import ENDS, WAITING
+from portal.workloads.models import Lease, Workload, WorkloadEvent
+from slipway.schemas.workloads import WorkloadState
+
+STORY_LINES = 200
+PARTS = 50
+_S = WorkloadState
+_WORDS = {
+    _S.SUBMITTED: ("held", "warn"),
+    _S.ADMITTED: ("waiting", "warn"),
+    _S.QUEUED: ("waiting", "warn"),
+    _S.PLACED: ("starting", "strong"),
+    _S.STARTING: ("starting", "strong"),
+    _S.RUNNING: ("running", "strong"),
+    _S.STOPPING: ("stopping", "warn"),
+    _S.SUCCEEDED: ("succeeded", "ok"),
+    _S.FAILED: ("failed", "bad"),
+    _S.STOPPED: ("stopped", ""),
+    _S.LOST: ("lost", "bad"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkloadStatus:
+    """Status of a workload: its state in one word, an explanation, duration and cost so far.
+
+    `began` is when it started to run, or when it was submitted if it has not started. `until` is
+    None while the duration still grows. Money in nano-USD. `rate` is the present cost per hour.
+    """
+
+    workload: Workload
+    word: str
+    tone: str
+    why: str
+    began: datetime
+    until: datetime | None
+    cost: int
+    rate: int
+    step: int | None
+
+    @classmethod
+    def of(cls, workload: Workload, why: str, **more: Any) -> Self:
+        """Return the status of a workload, with its leases and `more` fields of a subclass."""
+        word, tone = _WORDS[workload.status]
+        runs = any(lease.is_open for lease in workload.leases.all())
+        waits = workload.status in WAITING
+        return cls(
+            workload=workload,
+            word=word,
+            tone=tone,
+            why=why,
+            began=workload.waits_since if waits else workload.started_at or workload.created_at,
+            until=workload.ended_at,
+            cost=workload_cost(workload, until_ms=unix_ms(clock.now())),
+            rate=workload_price(workload) if runs else 0,
+            step=step_of(present_leases(workload)),
+            **more,
+        )
+
+    @property
+    def is_over(self) -> bool:
+        """True if the workload has ended."""
+        return self.workload.status in ENDS
+
+    @property
+    def is_active(self) -> bool:
+        """True if the workload holds hardware now."""
+        return not self.is_over and self.workload.status not in WAITING
+
+    @property
+    def is_waiting(self) -> bool:
+        """True if the workload waits in the queue."""
+        return self.workload.status in WAITING
+
+    @property
+    def lasted(self) -> timedelta:
+        """Duration of the run, or of the wait so far."""
+        return (self.until or clock.now()) - self.began
+
+
+def present_leases(workload: Workload) -> list[Lease]:
+    """Return the leases of the latest attempt."""
+    return [lease for lease in workload.leases.all() if lease.epoch == workload.epoch]
+
+
+def step_of(leases: Sequence[Lease]) -> int | None:
+    """Return the step that every task has reached, None if none was reported."""
+    return min((lease.step for lease in leases if lease.step is not None), default=None)
+
+
+def workload_page(status: WorkloadStatus) -> dict[str, Any]:
+    """Collect what the page of a workload of any kind shows beside its log."""
+    workload = status.workload
+    leases = sorted(workload.leases.all(), key=lambda lease: (-lease.epoch, lease.index))
+    places = [lease for lease in leases if lease.epoch == workload.epoch]
+    events = WorkloadEvent.objects.filter(workload=workload).order_by("-pk")
+    return {
+        "it": status,
+        "workload": workload,
+        "story": shortlist(events, STORY_LINES),
+        "places": places,
+        "builds": builds_of(workload, places),
+        "attempts": sorted({lease.epoch for lease in leases}, reverse=True),
+        "ranks": range(workload.nodes * workload.procs),
+        "took": _times_of(workload, leases),
+        "parts": _parts_of(workload),
+        "cost_with_parts": _cost_with_parts(status),
+    }
+
+
+def _parts_of(workload: Workload) -> Shortlist[WorkloadStatus]:
+    """Return the newest parts of a workload."""
+    parts = Workload.objects.parts_of(workload).select_related("tier").order_by("-pk")
+    rows = parts.prefetch_related("leases__node", "tier__prices")
+    shown = shortlist(rows, PARTS)
+    return shown.replaced_by(WorkloadStatus.of(part, part.reason_text) for part in shown)
+
+
+def _cost_with_parts(status: WorkloadStatus) -> int:
+    return status.cost + cost_of_parts(status.workload, until_ms=unix_ms(clock.now()))
+
+
+def log_section(workload: Workload, request: HttpRequest) -> dict[str, Any]:
+    """Collect what the log section of a page shows, for a workload with its leases."""
+    epochs = {lease.epoch for lease in workload.leases.all()}
+    return tail_of(workload, request) | {
+        "workload": workload,
+        "attempts": sorted(epochs, reverse=True),
+        "ranks": range(workload.nodes * workload.procs),
+    }
+
+
+def _times_of(workload: Workload, leases: list[Lease]) -> list[tuple[str, str]]:
+    """Return the duration of each phase up to the first step."""
+    came = workload.created_at
+    first = min((lease.first_step_at for lease in leases if lease.first_step_at), default=None)
+    placed = min((lease.granted_at for lease in leases), default=None)
+    begun = min((lease.started_at for lease in leases if lease.started_at), default=None)
+    steps = [("Placed", placed), ("Running", begun), ("First training step", first)]
+    return [
+        (label, _precise((timestamp - came).total_seconds()))
+        for label, timestamp in steps
+        if timestamp
+    ]
+
+
+def _precise(seconds: float) -> str:
+    return f"{max(0.0, seconds):.2f} s" if seconds < 10 else lasting(seconds)

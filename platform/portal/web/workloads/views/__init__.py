@@ -1,0 +1,1 @@
+"""Views: workloads of any kind."""
