@@ -100,7 +100,7 @@ def test_each_program_that_tasks_start_can_be_read_by_them() -> None:
 
 def _owners() -> dict[str, str]:
     """Return the folder of the app that registers each kind."""
-    owners = {}
+    owners: dict[str, str] = {}
     for path, tree in modules().items():
         if not (path.startswith(f"{_PORTAL}/") and path.endswith("/wiring.py")):
             continue
