@@ -17,7 +17,7 @@ class Confirmation:
     effects: tuple[str, ...]
     button: str
     back: str
-    room: str
+    area: str
     section: str = ""
 
 
@@ -31,7 +31,7 @@ def show_confirmation(
     context = {
         "question": question,
         "form": form,
-        "room": question.room,
+        "area": question.area,
         "section": question.section,
     }
     status = status_of(form) if form is not None else 200

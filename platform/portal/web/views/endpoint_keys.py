@@ -59,7 +59,7 @@ def project_endpoint_key_revoke(
         ),
         button="Revoke the key",
         back=back,
-        room="projects",
+        area="projects",
         section="endpoints",
     )
     return show_confirmation(request, question)

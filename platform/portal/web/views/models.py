@@ -33,7 +33,7 @@ from slipway.schemas.serving import BatchingMode
 
 _SEE = ProjectRole(Role.VIEWER, Scope.EXPERIMENTS_READ)
 _WRITE = ProjectRole(Role.CONTRIBUTOR, Scope.EXPERIMENTS_WRITE)
-WHERE = {"room": "projects", "section": "models"}
+WHERE = {"area": "projects", "section": "models"}
 MOVES_SHOWN = 20
 
 

@@ -44,7 +44,7 @@ _SEE = ProjectRole(Role.VIEWER, Scope.WORKLOADS_READ)
 _SEE_ONE = ServerRole(Role.VIEWER, Scope.WORKLOADS_READ)
 _OWN = ServerOwner(Scope.WORKLOADS_WRITE)
 _STOP = ServerOwner(Scope.WORKLOADS_WRITE, or_role=Role.MAINTAINER)
-_WHERE = {"room": "projects", "section": "notebooks"}
+_WHERE = {"area": "projects", "section": "notebooks"}
 
 
 @guarded_by(_SEE)
@@ -186,7 +186,7 @@ def project_notebook_stop(request: HttpRequest, project: str, server: str) -> Ht
             ),
             button="Stop the server",
             back=back,
-            room="projects",
+            area="projects",
             section="notebooks",
         ),
     )
@@ -212,7 +212,7 @@ def project_notebook_delete(request: HttpRequest, project: str, server: str) -> 
             ),
             button="Delete the server",
             back=address_of(server_row.project, "notebook", server_row.pk),
-            room="projects",
+            area="projects",
             section="notebooks",
         ),
     )

@@ -25,7 +25,7 @@ MOST_CHARTS = 24
 MOST_METRICS_COMPARED = 30
 NOTE = "mlflow.note.content"
 _SEE = ProjectRole(Role.VIEWER, Scope.EXPERIMENTS_READ)
-_WHERE = {"room": "projects", "section": "experiments"}
+_WHERE = {"area": "projects", "section": "experiments"}
 
 
 @guarded_by(TrackedRunRole(Role.VIEWER, Scope.EXPERIMENTS_READ))
