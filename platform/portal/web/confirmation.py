@@ -35,4 +35,4 @@ def show_confirmation(
         "section": question.section,
     }
     status = status_of(form) if form is not None else 200
-    return render(request, "web/ask.html", context, status=status)
+    return render(request, "web/confirmation.html", context, status=status)

@@ -17,7 +17,7 @@ from portal.workloads.lifecycle import ENDS, WAITING
 from portal.workloads.models import Lease, Workload, WorkloadEvent
 from slipway.schemas.workloads import WorkloadState
 
-STORY_LINES = 200
+EVENTS_SHOWN = 200
 PARTS = 50
 _S = WorkloadState
 _WORDS = {
@@ -40,7 +40,8 @@ class WorkloadStatus:
     """Status of a workload: its state in one word, an explanation, duration and cost so far.
 
     `started_at` is when it started to run, or when it was submitted if it has not started.
-    `until` is None while the duration still grows. Money in nano-USD. `rate` is the present cost per hour.
+    `until` is None while the duration still grows. Money in nano-USD. `rate` is the present cost
+    per hour.
     """
 
     workload: Workload
@@ -114,7 +115,7 @@ def workload_page(status: WorkloadStatus) -> dict[str, Any]:
     return {
         "it": status,
         "workload": workload,
-        "story": shortlist(events, STORY_LINES),
+        "events": shortlist(events, EVENTS_SHOWN),
         "places": places,
         "builds": builds_of(workload, places),
         "attempts": sorted({lease.epoch for lease in leases}, reverse=True),

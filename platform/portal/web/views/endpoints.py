@@ -49,7 +49,7 @@ from slipway.schemas.endpoints import LimitsIn, RollbackRules
 SEE = EndpointRole(Role.VIEWER, Scope.WORKLOADS_READ)
 CHANGE = EndpointRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)
 WHERE = {"area": "projects", "section": "endpoints"}
-STORY_LINES = 50
+EVENTS_SHOWN = 50
 INCIDENTS_SHOWN = 20
 KEYS_SHOWN = 100
 ENDED_SHOWN = 10
@@ -135,7 +135,7 @@ def page_of(standing: EndpointStatus, viewer: User) -> dict[str, Any]:
         "limits": LimitsIn.model_validate(endpoint.limits),
         "rules": RollbackRules.model_validate(endpoint.rules),
         "warm_price": endpoint.tier.nano_usd_per_hour * endpoint.wanted,
-        "story": shortlist(EndpointEvent.objects.filter(endpoint=endpoint), STORY_LINES),
+        "events": shortlist(EndpointEvent.objects.filter(endpoint=endpoint), EVENTS_SHOWN),
     }
 
 

@@ -91,7 +91,7 @@ def page_of(standing: JobStatus) -> dict[str, Any]:
     job, workload = standing.job, standing.workload
     return workload_page(standing) | {
         "job": job,
-        "story_command": f"slipway job events {workload.pk} --project {workload.project.slug}",
+        "events_command": f"slipway job events {workload.pk} --project {workload.project.slug}",
         "environment": Environment.objects.filter(digest=workload.environment).first(),
         "checkpoints": shortlist(Checkpoint.objects.filter(job=job).order_by("-step"), CHECKPOINTS),
         "is_resumable": is_resumable(workload),

@@ -329,4 +329,4 @@ def _watching(
         **_WHERE,
     }
     status = max(status_of(watching), status_of(channel))
-    return render(request, "web/monitoring/watching.html", context, status=status)
+    return render(request, "web/monitoring/alerts.html", context, status=status)

@@ -37,7 +37,7 @@ from portal.workloads.models import WorkloadEvent
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.notebook_servers import NotebookState
 
-STORY_LINES = 100
+EVENTS_SHOWN = 100
 _S_A_MINUTE = 60
 _S_AN_HOUR = 3600
 _SEE = ProjectRole(Role.VIEWER, Scope.WORKLOADS_READ)
@@ -90,12 +90,12 @@ def project_notebook(request: HttpRequest, project: str, server: str) -> HttpRes
 
 def _page(request: HttpRequest, standing: ServerStatus) -> dict[str, Any]:
     server = standing.server
-    story = WorkloadEvent.objects.filter(workload=server.workload_id).order_by("-pk")
+    events = WorkloadEvent.objects.filter(workload=server.workload_id).order_by("-pk")
     maintains = gated_role(request).at_least(Role.MAINTAINER)
     return {
         "it": standing,
         "server": server,
-        "story": shortlist(story, STORY_LINES),
+        "events": shortlist(events, EVENTS_SHOWN),
         "may_stop": standing.is_mine or maintains,
         "opens": standing.is_mine and request.GET.get("open") == "1",
     }

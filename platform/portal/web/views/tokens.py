@@ -57,7 +57,7 @@ def token_new(request: HttpRequest) -> HttpResponse:
     done = submit_form(request, form, lambda data: create_token(by=principal, **data))
     context = {"form": form, "area": "account", "section": "tokens"}
     if done:
-        return render(request, "web/settings/token_made.html", context | {"made": done.result})
+        return render(request, "web/settings/token_created.html", context | {"made": done.result})
     return render(request, "web/settings/token_new.html", context, status=status_of(form))
 
 

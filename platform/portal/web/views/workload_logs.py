@@ -86,7 +86,7 @@ def project_workload_find(request: HttpRequest, project: str, workload: str) -> 
         "rank": rank,
         "area": "projects",
     }
-    return render(request, "web/workloads/found.html", context)
+    return render(request, "web/workloads/log_matches.html", context)
 
 
 @guarded_by(_SEE)
