@@ -133,11 +133,11 @@ class RunGroup:
 
 @dataclass(frozen=True)
 class FieldListing:
-    """Fields found in `looked_at` runs of those wanted. Those runs are all when `is_whole`."""
+    """Fields in `searched_runs` of the matching runs. `is_complete` if those are all runs."""
 
     fields: Sequence[RunField]
-    looked_at: int
-    is_whole: bool
+    searched_runs: int
+    is_complete: bool
 
 
 @dataclass(frozen=True)

@@ -173,7 +173,7 @@ def _canary(bob: Window, version: int) -> None:
     weight(page, 1, 50)
     weight(page, 2, 100, 60_000)
     weight(page, 1, 0)
-    expect(page.locator("#endpoint-story")).to_contain_text(
+    expect(page.locator("#endpoint-events")).to_contain_text(
         "Revision 2 is rolled out", timeout=60_000
     )
 

@@ -147,7 +147,7 @@ def test_fields_are_those_of_the_projects_own_runs(runs: Project) -> None:
         *("metrics.loss", "metrics.other"),
         *("params.lr", "params.opt", "tags.team"),
     ]
-    assert known.is_whole
+    assert known.is_complete
 
 
 def test_experiments_carry_their_counts(runs: Project) -> None:

@@ -22,7 +22,7 @@ from tests.portal.workloads.machines import after, finish, leases_of, make_machi
 def looked_at(place: LogPosition) -> tuple[bool, LogPoll]:
     """Look once, as a stream does; answers whether the job is over, too."""
     standing = log_status(place)
-    return standing.is_over, poll_log(place, standing.log)
+    return standing.has_ended, poll_log(place, standing.log)
 
 
 @pytest.fixture
@@ -126,7 +126,7 @@ def test_samples_are_told_for_each_node(
     usage = browse(people.vera).get(f"/p/vision/workloads/{workload.pk}/samples").json()
     assert [point[1:] for point in usage["tasks"][0]["points"]] == [[87.7, 5, None]]
     assert usage["cpu_limit_percent"] == 100
-    assert usage["is_over"] is False
+    assert usage["has_ended"] is False
 
 
 def test_samples_that_a_chart_does_not_draw_are_counted(
@@ -157,8 +157,8 @@ def test_a_stream_goes_on_from_a_byte_and_knows_when_the_log_is_complete(
     assert not look.piece.is_complete
     finish(workload)
     with frozen(after(3600)):
-        is_over, look = looked_at(LogPosition(workload.pk, 1, 0, 8))
-    assert is_over
+        has_ended, look = looked_at(LogPosition(workload.pk, 1, 0, 8))
+    assert has_ended
     assert look.piece is not None
     assert (look.piece.text, look.piece.is_complete) == ("", True)
 

@@ -42,7 +42,7 @@ class EndpointStatus:
     revisions_left_out: int = 0
 
     @property
-    def to_capture(self) -> int:
+    def capture_total(self) -> int:
         """Number of predictions that were to be captured."""
         return self.captured + self.uncaptured
 

@@ -40,7 +40,7 @@ class PromotionPlan:
     sequence: int
 
     @property
-    def is_there(self) -> bool:
+    def is_at_target(self) -> bool:
         """True if the version is at the target already."""
         if self.target.kind is TargetKind.STAGE:
             return self.stage_now == self.target.name
@@ -49,13 +49,13 @@ class PromotionPlan:
     @property
     def may_promote(self) -> bool:
         """True if the version is not at the target yet and all gates passed."""
-        return not self.is_there and all(gate.passed for gate in self.gates)
+        return not self.is_at_target and all(gate.passed for gate in self.gates)
 
     @property
     def sentence(self) -> str:
         """Describe the change."""
         name = f"version {self.version.number} of {self.model.name}"
-        if self.is_there:
+        if self.is_at_target:
             return f"{name[0].upper()}{name[1:]} is already at the {self.target}."
         instead = f", replacing version {self.replaces}" if self.replaces else ""
         if self.target.kind is TargetKind.STAGE:
@@ -183,7 +183,7 @@ def promote(
     plan = plan_promotion(project=project, model=model, number=number, target=target)
     if sequence is not None and sequence != plan.sequence:
         raise _promotion_conflict(model)
-    if plan.is_there:
+    if plan.is_at_target:
         raise Conflict(plan.sentence, code="already_there", next_step="Nothing to do.")
     closed = [gate for gate in plan.gates if not gate.passed]
     if closed and override_reason is None:

@@ -20,7 +20,7 @@ def request_approval(
 ) -> PromotionRequest:
     """Request the approval of a promotion. Raises Conflict if it was requested already."""
     plan = plan_promotion(project=project, model=model, number=number, target=target)
-    if plan.is_there:
+    if plan.is_at_target:
         raise Conflict(plan.sentence, code="already_there", next_step="Nothing to do.")
     try:
         with transaction.atomic():

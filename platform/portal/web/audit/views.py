@@ -28,7 +28,7 @@ def audit(request: HttpRequest) -> HttpResponse:
     user = require_principal(request).user
     events = AuditEvent.objects.visible_to(user)
     where = {
-        "room": "account",
+        "area": "account",
         "section": "audit",
         "layout": SETTINGS_LAYOUT,
         "everything": user.is_administrator,
@@ -41,7 +41,7 @@ def audit(request: HttpRequest) -> HttpResponse:
 def project_audit(request: HttpRequest, project: str) -> HttpResponse:
     """The changes in one project."""
     events = AuditEvent.objects.filter(project_id=gated_project(request).pk)
-    where = {"room": "projects", "section": "audit", "group": gated_project(request)}
+    where = {"area": "projects", "section": "audit", "group": gated_project(request)}
     return _page(request, events, where, project=project)
 
 
@@ -50,7 +50,7 @@ def project_audit(request: HttpRequest, project: str) -> HttpResponse:
 def team_audit(request: HttpRequest, team: str) -> HttpResponse:
     """The changes in one team and its projects."""
     events = AuditEvent.objects.filter(team_id=gated_team(request).pk)
-    where = {"room": "teams", "section": "audit", "group": gated_team(request)}
+    where = {"area": "teams", "section": "audit", "group": gated_team(request)}
     return _page(request, events, where, team=team)
 
 

@@ -17,7 +17,7 @@ class Confirmation:
     effects: tuple[str, ...]
     button: str
     back: str
-    room: str
+    area: str
     section: str = ""
 
 
@@ -31,8 +31,8 @@ def show_confirmation(
     context = {
         "question": question,
         "form": form,
-        "room": question.room,
+        "area": question.area,
         "section": question.section,
     }
     status = status_of(form) if form is not None else 200
-    return render(request, "web/ask.html", context, status=status)
+    return render(request, "web/confirmation.html", context, status=status)

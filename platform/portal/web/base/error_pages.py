@@ -75,7 +75,7 @@ def server_error(request: HttpRequest) -> HttpResponse:
     if request.headers.get("HX-Request") == "true":
         return error_page(request, error)
     context = {"error": error, "request_id": request_id_of(request)}
-    response = HttpResponse(render_to_string("web/broken.html", context), status=error.status)
+    response = HttpResponse(render_to_string("web/server_error.html", context), status=error.status)
     response.problem = error  # type: ignore[attr-defined]  # the API has its own format
     if error.retry_after_s is not None:
         response.headers["Retry-After"] = str(error.retry_after_s)

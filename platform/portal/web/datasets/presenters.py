@@ -94,7 +94,7 @@ class TablePreview:
     columns: list[str]
     rows: list[list[str | None]]
     first: int
-    kept: int
+    row_count: int
     earlier: int | None
     later: int | None
     columns_left_out: int
@@ -106,17 +106,19 @@ def previewed(version: Version, table: str, rows: str) -> TablePreview | None:
     row = (tables.filter(name=table).first() if table else None) or tables.first()
     if row is None:
         return None
-    kept = len(row.preview)
-    first = min(int(rows), kept) if rows.isascii() and rows.isdecimal() and len(rows) < 6 else 0
+    row_count = len(row.preview)
+    first = (
+        min(int(rows), row_count) if rows.isascii() and rows.isdecimal() and len(rows) < 6 else 0
+    )
     width = len(row.preview[0]) if row.preview else COLUMNS_SHOWN
     return TablePreview(
         table=row.name,
         columns=[column["name"] for column in row.statistics["columns"]][:width],
         rows=row.preview[first : first + ROWS],
         first=first,
-        kept=kept,
+        row_count=row_count,
         earlier=max(0, first - ROWS) if first else None,
-        later=first + ROWS if first + ROWS < kept else None,
+        later=first + ROWS if first + ROWS < row_count else None,
         columns_left_out=max(0, len(row.statistics["columns"]) - width),
     )
 

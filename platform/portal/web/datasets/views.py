@@ -44,7 +44,7 @@ DELETED_SHOWN = 20
 DRAFTS_SHOWN = 10
 _SEE = ProjectRole(Role.VIEWER, Scope.FILES_READ)
 _WRITE = ProjectRole(Role.CONTRIBUTOR, Scope.FILES_WRITE)
-_WHERE = {"room": "projects", "section": "datasets"}
+_WHERE = {"area": "projects", "section": "datasets"}
 
 
 def _may_write(request: HttpRequest) -> bool:

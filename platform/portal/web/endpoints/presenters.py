@@ -68,7 +68,7 @@ _PLANS = {
 class StateLabel:
     """A state in one word, and the colour it is shown in."""
 
-    word: str
+    label: str
     tone: str
     is_active: bool = False
 
@@ -89,7 +89,7 @@ def state_reason(endpoint: Endpoint, replicas: Sequence["ReplicaLine"] = ()) -> 
         message = f"{ready} of {endpoint.desired_replicas} replicas {verb} ready."
         if ready >= endpoint.desired_replicas:  # so it is the next revision that has no capacity
             message = f"Revision {waiting[-1].row.revision.number} is not serving yet."
-        return f"{message} {waiting[-1].why}"
+        return f"{message} {waiting[-1].reason}"
     return endpoint.reason or endpoint.missing_replicas_reason or _WHY.get(endpoint.status, "")
 
 
@@ -105,7 +105,7 @@ class RevisionLine:
     row: Revision
     state: StateLabel
     ready: int
-    wanted: int
+    desired: int
     may_return: bool
 
 
@@ -116,7 +116,7 @@ def revisions_of(standing: EndpointStatus) -> list[RevisionLine]:
             row=revision,
             state=StateLabel(*_REVISIONS[revision.status]),
             ready=standing.ready[revision.pk],
-            wanted=standing.desired_replicas(revision) if revision.status in KEPT else 0,
+            desired=standing.desired_replicas(revision) if revision.status in KEPT else 0,
             may_return=revision.status in (_V.STANDBY, _V.RETIRED) and standing.rollout is None,
         )
         for revision in standing.revisions
@@ -179,19 +179,19 @@ class ReplicaLine:
 
     row: Replica
     state: StateLabel
-    why: str
+    reason: str
     node: str
     cost: int
     rate: int
 
     @property
-    def took_s(self) -> float | None:
+    def startup_s(self) -> float | None:
         """Seconds until the replica was ready. None while it is not."""
         ready = self.row.ready_at
         return None if ready is None else (ready - self.row.created_at).total_seconds()
 
     @property
-    def is_over(self) -> bool:
+    def has_ended(self) -> bool:
         """True if the replica has stopped or failed."""
         return self.row.status in (_P.STOPPED, _P.FAILED)
 
@@ -203,7 +203,7 @@ def replica_line(replica: Replica, nodes: dict[str, str], explainer: Explainer) 
     return ReplicaLine(
         row=replica,
         state=StateLabel(*_REPLICAS[replica.status]),
-        why=replica.reason or pending_reason(replica, explainer),
+        reason=replica.reason or pending_reason(replica, explainer),
         node=nodes.get(replica.workload_id or "", ""),
         cost=workload_cost(workload, until_ms=unix_ms(clock.now())) if workload else 0,
         rate=workload_price(workload) if workload and not ends and workload.leases.all() else 0,

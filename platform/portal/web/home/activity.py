@@ -24,7 +24,7 @@ def activity_of(user: User, jobs: JobQuerySet, projects: QuerySet[Project]) -> d
     held = Lease.objects.open().filter(project__in=projects)
     return {
         "jobs": standings,
-        "any_active": any(not job.is_over for job in standings),
+        "any_active": any(not job.has_ended for job in standings),
         "endpoints": shown.replaced_by(
             (it, state_label(it.endpoint), state_reason(it.endpoint)) for it in summaries_of(shown)
         ),

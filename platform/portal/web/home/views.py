@@ -54,7 +54,7 @@ def home_of(principal: Principal) -> dict[str, Any]:
         "all_done": all(steps.values()),
         "first_project": projects[0] if projects else None,
         "work_in": _first_writable_project(projects, roles),
-        "room": "home",
+        "area": "home",
     }
 
 

@@ -84,7 +84,7 @@ Cells = list[tuple[str, str]]
 class VerdictTag:
     """A verdict as a tag."""
 
-    word: str
+    label: str
     tone: str
     is_active: bool = False
 
@@ -143,10 +143,10 @@ def alerts_of(alerts: Sequence[AlertOut]) -> list[tuple[AlertOut, str]]:
 
 @dataclass(frozen=True)
 class PredictionListRow:
-    """A row of a prediction as a list shows it: `said` is what matters most of its outputs."""
+    """A row of a prediction in a list. `main_outputs` are the outputs that matter most."""
 
     row: PredictionRow
-    said: Cells
+    main_outputs: Cells
     inputs: Cells
     outputs: Cells
 

@@ -55,7 +55,7 @@ def palette(request: HttpRequest) -> HttpResponse:
         "each": EACH,
         "query": text,
     }
-    return render(request, "web/parts/found.html", context)
+    return render(request, "web/parts/search_results.html", context)
 
 
 def _matches(label: str, text: str) -> bool:

@@ -255,7 +255,7 @@ def figure(value: float) -> str:
 @register.simple_tag
 def counted(standing: JobStatus) -> SafeString:
     """Show how long a job runs or waits. The browser updates it until the job ends."""
-    goes_on = format_html(' data-counts-from="{}"', standing.began.isoformat())
+    goes_on = format_html(' data-counts-from="{}"', standing.started_at.isoformat())
     return format_html(
         '<span class="counted"{}>{}</span>',
         "" if standing.until else goes_on,

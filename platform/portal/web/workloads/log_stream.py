@@ -49,7 +49,7 @@ class LogStatus:
 
     log: LogLocation | None
     newest: int
-    is_over: bool
+    has_ended: bool
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ async def _events(hub: PageHub, place: LogPosition) -> AsyncIterator[bytes]:
             asked_s = 0.0
             yield _format_event("attempt", {"attempt": place.attempt})
             continue
-        if standing.is_over and is_told:
+        if standing.has_ended and is_told:
             yield _format_event("complete", {})
             return
         if loop.time() - spoke_s >= HEARTBEAT_S:

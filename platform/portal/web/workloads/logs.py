@@ -109,7 +109,7 @@ class Matches:
     size_bytes: int
 
     @property
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         """True if the log was searched to its end."""
         return self.searched_bytes >= self.size_bytes
 

@@ -17,7 +17,7 @@ from portal.workloads.lifecycle import ENDS, WAITING
 from portal.workloads.models import Lease, Workload, WorkloadEvent
 from slipway.schemas.workloads import WorkloadState
 
-STORY_LINES = 200
+EVENTS_SHOWN = 200
 PARTS = 50
 _S = WorkloadState
 _WORDS = {
@@ -39,32 +39,35 @@ _WORDS = {
 class WorkloadStatus:
     """Status of a workload: its state in one word, an explanation, duration and cost so far.
 
-    `began` is when it started to run, or when it was submitted if it has not started. `until` is
-    None while the duration still grows. Money in nano-USD. `rate` is the present cost per hour.
+    `started_at` is when it started to run, or when it was submitted if it has not started.
+    `until` is None while the duration still grows. Money in nano-USD. `rate` is the present cost
+    per hour.
     """
 
     workload: Workload
-    word: str
+    label: str
     tone: str
-    why: str
-    began: datetime
+    reason: str
+    started_at: datetime
     until: datetime | None
     cost: int
     rate: int
     step: int | None
 
     @classmethod
-    def of(cls, workload: Workload, why: str, **more: Any) -> Self:
+    def of(cls, workload: Workload, reason: str, **more: Any) -> Self:
         """Return the status of a workload, with its leases and `more` fields of a subclass."""
-        word, tone = _WORDS[workload.status]
+        label, tone = _WORDS[workload.status]
         runs = any(lease.is_open for lease in workload.leases.all())
         waits = workload.status in WAITING
         return cls(
             workload=workload,
-            word=word,
+            label=label,
             tone=tone,
-            why=why,
-            began=workload.waits_since if waits else workload.started_at or workload.created_at,
+            reason=reason,
+            started_at=workload.waits_since
+            if waits
+            else workload.started_at or workload.created_at,
             until=workload.ended_at,
             cost=workload_cost(workload, until_ms=unix_ms(clock.now())),
             rate=workload_price(workload) if runs else 0,
@@ -73,14 +76,14 @@ class WorkloadStatus:
         )
 
     @property
-    def is_over(self) -> bool:
+    def has_ended(self) -> bool:
         """True if the workload has ended."""
         return self.workload.status in ENDS
 
     @property
     def is_active(self) -> bool:
         """True if the workload holds hardware now."""
-        return not self.is_over and self.workload.status not in WAITING
+        return not self.has_ended and self.workload.status not in WAITING
 
     @property
     def is_waiting(self) -> bool:
@@ -90,7 +93,7 @@ class WorkloadStatus:
     @property
     def lasted(self) -> timedelta:
         """Duration of the run, or of the wait so far."""
-        return (self.until or clock.now()) - self.began
+        return (self.until or clock.now()) - self.started_at
 
 
 def present_leases(workload: Workload) -> list[Lease]:
@@ -112,7 +115,7 @@ def workload_page(status: WorkloadStatus) -> dict[str, Any]:
     return {
         "it": status,
         "workload": workload,
-        "story": shortlist(events, STORY_LINES),
+        "events": shortlist(events, EVENTS_SHOWN),
         "places": places,
         "builds": builds_of(workload, places),
         "attempts": sorted({lease.epoch for lease in leases}, reverse=True),

@@ -105,7 +105,7 @@ class SqlTracker:
 
         Looks at the newest runs and at the oldest, never at all of many.
         """
-        run_ids, is_whole = _sampled(run_search)
+        run_ids, is_complete = _sampled(run_search)
         counted: dict[RunField, int] = {}
         for kind in _LOGGED if run_ids else ():
             listed = rows(
@@ -115,10 +115,10 @@ class SqlTracker:
                 run_ids,
             )
             counted |= {RunField(kind, key): count for key, count in listed}
-            is_whole = is_whole and sum(count for _, count in listed) < _SAMPLED_ROWS
+            is_complete = is_complete and sum(count for _, count in listed) < _SAMPLED_ROWS
         order = {kind: number for number, kind in enumerate(_LOGGED)}
         run_fields = sorted(counted, key=lambda it: (order[it.kind], -counted[it], it.key))
-        return FieldListing(run_fields, len(run_ids), is_whole)
+        return FieldListing(run_fields, len(run_ids), is_complete)
 
     def run(self, project_id: str, run_id: str) -> RunDetail | None:
         """Return one run, in use or in the trash."""

@@ -44,7 +44,7 @@ def people(request: HttpRequest) -> HttpResponse:
         "region": "people",
         "rows": shown.page.items,
         "layout": SETTINGS_LAYOUT,
-        "room": "account",
+        "area": "account",
         "section": "people",
     }
     return render(request, "web/settings/people.html", context)
@@ -60,7 +60,7 @@ def person(request: HttpRequest, person: str) -> HttpResponse:
         "membership_count": Membership.objects.filter(user=user).count(),
         "token_count": ApiToken.objects.usable().filter(user=user).count(),
         "is_self": user.pk == require_principal(request).user_id,
-        "room": "account",
+        "area": "account",
         "section": "people",
     }
     return render(request, "web/settings/person.html", context)
@@ -91,7 +91,7 @@ def person_suspend(request: HttpRequest, person: str) -> HttpResponse:
         ),
         button=f"Suspend {user}",
         back=reverse("person", args=[person]),
-        room="account",
+        area="account",
         section="people",
     )
     return show_confirmation(request, question, form)

@@ -43,7 +43,7 @@ def profile(request: HttpRequest) -> HttpResponse:
         "user": user,
         "project_count": require_principal(request).projects().live().count(),
         "team_count": memberships.filter(team__isnull=False).count(),
-        "room": "account",
+        "area": "account",
         "section": "profile",
     }
     return render(request, "web/settings/profile.html", context, status=status_of(form))
@@ -69,7 +69,7 @@ def sessions(request: HttpRequest) -> HttpResponse:
     context = {
         "rows": rows,
         "left_out": newest.left_out,
-        "room": "account",
+        "area": "account",
         "section": "sessions",
     }
     return render(request, "web/settings/sessions.html", context)

@@ -37,7 +37,7 @@ def tokens(request: HttpRequest) -> HttpResponse:
         "rows": shown.page.items,
         "layout": SETTINGS_LAYOUT,
         "now": clock.now(),
-        "room": "account",
+        "area": "account",
         "section": "tokens",
     }
     return render(request, "web/settings/tokens.html", context)
@@ -55,9 +55,9 @@ def token_new(request: HttpRequest) -> HttpResponse:
         initial=token_form_initial(request.GET.dict()),
     )
     done = submit_form(request, form, lambda data: create_token(by=principal, **data))
-    context = {"form": form, "room": "account", "section": "tokens"}
+    context = {"form": form, "area": "account", "section": "tokens"}
     if done:
-        return render(request, "web/settings/token_made.html", context | {"made": done.result})
+        return render(request, "web/settings/token_created.html", context | {"made": done.result})
     return render(request, "web/settings/token_new.html", context, status=status_of(form))
 
 
@@ -81,7 +81,7 @@ def token_revoke(request: HttpRequest, token: str) -> HttpResponse:
         ),
         button="Revoke the token",
         back="/settings/tokens",
-        room="account",
+        area="account",
         section="tokens",
     )
     return show_confirmation(request, question)

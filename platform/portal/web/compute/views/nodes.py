@@ -36,7 +36,7 @@ from portal.workloads.ports import kind_of
 
 SORTS = {"name": "name"}
 RUNNING_SHOWN = 200
-_WHERE = {"room": "account", "section": "nodes"}
+_WHERE = {"area": "account", "section": "nodes"}
 _TONES = {"ready": "ok", "cordoned": "warn", "draining": "warn", "lost": "bad", "silent": "warn"}
 
 
@@ -50,8 +50,8 @@ class Machine:
     node: Node
     state: str
     tone: str
-    cpu_taken: int
-    memory_taken: int
+    cpu_used: int
+    memory_used: int
     cpu_busy: int | None
     memory_busy: int | None
     levels: tuple["Level", ...]
@@ -76,7 +76,7 @@ class NodeTask:
     """Task on a node. `url` and the name are empty for projects without the person."""
 
     lease: Lease
-    words: str
+    label: str
     url: str
 
 
@@ -130,8 +130,8 @@ def _machine(node: Node) -> Machine:
         node=node,
         state=state,
         tone=_TONES.get(state, ""),
-        cpu_taken=_percent(node.used_cpu_millis, node.cpu_millis),
-        memory_taken=_percent(node.used_memory_bytes, node.memory_bytes),
+        cpu_used=_percent(node.used_cpu_millis, node.cpu_millis),
+        memory_used=_percent(node.used_memory_bytes, node.memory_bytes),
         cpu_busy=None if node.cpu_percent is None else min(100, round(node.cpu_percent)),
         memory_busy=None if used is None else _percent(used, node.memory_bytes),
         levels=tuple(_level(node, isolation) for isolation in node.isolation_levels),

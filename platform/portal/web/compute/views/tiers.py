@@ -29,8 +29,8 @@ from portal.workloads.scheduling import read_sites
 SORTS = {"name": "name"}
 PRICES_SHOWN = 100
 _NANO = 1_000_000_000
-_TIERS = {"room": "account", "section": "tiers"}
-_QUOTAS = {"room": "account", "section": "quotas"}
+_TIERS = {"area": "account", "section": "tiers"}
+_QUOTAS = {"area": "account", "section": "quotas"}
 _STATES = Select(
     "state", "State", [("all", "All, including withdrawn")], default="Active", narrows=True
 )

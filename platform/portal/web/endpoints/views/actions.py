@@ -129,7 +129,7 @@ def project_endpoint_pause(request: HttpRequest, project: str, endpoint: str) ->
         ),
         button="Pause the endpoint",
         back=_endpoint_url(endpoint_row),
-        room="projects",
+        area="projects",
         section="endpoints",
     )
     return show_confirmation(request, question, form)
@@ -166,7 +166,7 @@ def project_endpoint_delete(request: HttpRequest, project: str, endpoint: str) -
         effects=effects,
         button="Delete the endpoint",
         back=_endpoint_url(endpoint_row),
-        room="projects",
+        area="projects",
         section="endpoints",
     )
     return show_confirmation(request, question)

@@ -31,7 +31,7 @@ def project_endpoint_key_new(request: HttpRequest, project: str, endpoint: str) 
     context = {"endpoint": endpoint_row, "key_form": form, "url": url_of(endpoint_row)}
     if done:
         context |= {"made": done.result}
-        return render(request, "web/endpoints/key_made.html", context | WHERE)
+        return render(request, "web/endpoints/key_created.html", context | WHERE)
     status = status_of(form)
     return render(request, "web/endpoints/key_new.html", context | WHERE, status=status)
 
@@ -59,7 +59,7 @@ def project_endpoint_key_revoke(
         ),
         button="Revoke the key",
         back=back,
-        room="projects",
+        area="projects",
         section="endpoints",
     )
     return show_confirmation(request, question)

@@ -48,8 +48,8 @@ from slipway.schemas.endpoints import LimitsIn, RollbackRules
 
 SEE = EndpointRole(Role.VIEWER, Scope.WORKLOADS_READ)
 CHANGE = EndpointRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)
-WHERE = {"room": "projects", "section": "endpoints"}
-STORY_LINES = 50
+WHERE = {"area": "projects", "section": "endpoints"}
+EVENTS_SHOWN = 50
 INCIDENTS_SHOWN = 20
 KEYS_SHOWN = 100
 ENDED_SHOWN = 10
@@ -106,8 +106,8 @@ def page_of(standing: EndpointStatus, viewer: User) -> dict[str, Any]:
     nodes = nodes_of(replicas)
     explainer = Explainer(viewer)
     lines = [replica_line(replica, nodes, explainer) for replica in replicas]
-    living = [line for line in lines if not line.is_over]
-    ended = [line for line in lines if line.is_over][:ENDED_SHOWN]
+    living = [line for line in lines if not line.has_ended]
+    ended = [line for line in lines if line.has_ended][:ENDED_SHOWN]
     keys = EndpointKey.objects.shown()
     rollout = standing.rollout
     last = None if rollout else rollouts_of(endpoint).first()
@@ -128,13 +128,14 @@ def page_of(standing: EndpointStatus, viewer: User) -> dict[str, Any]:
         - len(living)
         - len(ended),
         "ready": sum(standing.ready.values()),
-        "changes": any(not line.is_over and line.row.is_pending for line in lines) or bool(rollout),
+        "changes": any(not line.has_ended and line.row.is_pending for line in lines)
+        or bool(rollout),
         "keys": shortlist(keys.filter(endpoint=endpoint).select_related("made_by"), KEYS_SHOWN),
         "now": clock.now(),
         "limits": LimitsIn.model_validate(endpoint.limits),
         "rules": RollbackRules.model_validate(endpoint.rules),
         "warm_price": endpoint.tier.nano_usd_per_hour * endpoint.desired_replicas,
-        "story": shortlist(EndpointEvent.objects.filter(endpoint=endpoint), STORY_LINES),
+        "events": shortlist(EndpointEvent.objects.filter(endpoint=endpoint), EVENTS_SHOWN),
     }
 
 

@@ -68,7 +68,7 @@ class FilePreview:
     head: list[tuple[str, str]] = field(default_factory=list)
     lines: list[list[str | None]] = field(default_factory=list)
     cells: list[dict[str, Any]] = field(default_factory=list)
-    why: str = ""
+    reason: str = ""
 
 
 def artifacts_context(request: HttpRequest, project: Project, run: RunDetail) -> dict[str, Any]:
@@ -107,12 +107,12 @@ def preview_of(
     if ending == _PARQUET:
         return _parquet(preview, project, run)
     if ending not in {*_TABLES, *_TEXTS, "ipynb"} and artifact.name != "MLmodel":
-        preview.why = "No preview for this file type; download it."
+        preview.reason = "No preview for this file type; download it."
         return preview
     if ending == "ipynb":
         limit = 4 * PREVIEW_BYTES
         if artifact.size_bytes > limit:
-            preview.why = "This notebook is too large to show here; download it."
+            preview.reason = "This notebook is too large to show here; download it."
             return preview
         return _notebook(preview, _bytes(project, run, artifact, limit))
     content = _bytes(project, run, artifact, PREVIEW_BYTES).decode(errors="replace")
@@ -186,7 +186,7 @@ def _parquet(preview: FilePreview, project: Project, run: RunDetail) -> FilePrev
     """Render the first rows of a Parquet file with its columns. Another process reads it."""
     artifact = preview.artifact
     if artifact.size_bytes > MOST_PARQUET_BYTES:
-        preview.why = "This table is too large to show here; download it."
+        preview.reason = "This table is too large to show here; download it."
         return preview
     pieces = read_artifact(
         project_id=project.pk, run=run, artifact=artifact, length=artifact.size_bytes
@@ -194,10 +194,10 @@ def _parquet(preview: FilePreview, project: Project, run: RunDetail) -> FilePrev
     try:
         values = preview_parquet(pieces, name=artifact.name, size_bytes=artifact.size_bytes)
     except TableUnreadable as error:
-        preview.why = f"{error} Download it to see it."
+        preview.reason = f"{error} Download it to see it."
         return preview
     if values["problems"]:
-        preview.why = f"{values['problems'][0]['message']} Download it to see it."
+        preview.reason = f"{values['problems'][0]['message']} Download it to see it."
         return preview
     columns, rows = values["statistics"]["columns"], values["preview"]
     preview.kind = "table"
@@ -218,7 +218,7 @@ def _notebook(preview: FilePreview, content: bytes) -> FilePreview:
         cells = json.loads(content)["cells"]
         preview.cells = [_notebook_cell(cell) for cell in cells[:MOST_CELLS]]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        preview.why = "This notebook cannot be read; download it."
+        preview.reason = "This notebook cannot be read; download it."
         return preview
     preview.kind, preview.left_out = "notebook", _omission_note(cells=len(cells) - MOST_CELLS)
     return preview

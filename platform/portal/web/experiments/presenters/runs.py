@@ -38,9 +38,9 @@ class RunRow:
     """One run in a list. `cells` are (text, whether it is a number) in the order of headings."""
 
     run: RunFacts
-    word: str
+    label: str
     tone: str
-    began: datetime | None
+    started_at: datetime | None
     lasted_s: float | None
     cells: Sequence[tuple[str, bool]]
 
@@ -152,9 +152,9 @@ def row_of(run: RunFacts, columns: Sequence[RunField]) -> RunRow:
         lasted = max(0, run.ended_ms - run.started_ms) / 1000
     return RunRow(
         run=run,
-        word=status_label(run.status),
+        label=status_label(run.status),
         tone=_TONES.get(run.status, ""),
-        began=datetime_from_ms(run.started_ms),
+        started_at=datetime_from_ms(run.started_ms),
         lasted_s=lasted,
         cells=[_cell(run, column) for column in columns],
     )

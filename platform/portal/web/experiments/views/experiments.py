@@ -38,7 +38,7 @@ _UNDO = "undo_runs"
 _SEE = ProjectRole(Role.VIEWER, Scope.EXPERIMENTS_READ)
 _CHANGE = ProjectRole(Role.CONTRIBUTOR, Scope.EXPERIMENTS_WRITE)
 _DESTROY = ProjectRole(Role.MAINTAINER, Scope.EXPERIMENTS_WRITE)
-_WHERE = {"room": "projects", "section": "experiments"}
+_WHERE = {"area": "projects", "section": "experiments"}
 
 
 @guarded_by(_SEE)
@@ -185,7 +185,7 @@ def project_experiment_delete(request: HttpRequest, project: str, experiment: in
         ),
         button="Move to trash",
         back=reverse("project_experiment", args=[project_row.slug, experiment]),
-        room="projects",
+        area="projects",
         section="experiments",
     )
     return show_confirmation(request, question)
@@ -232,7 +232,7 @@ def project_trash_empty(request: HttpRequest, project: str) -> HttpResponse:
         ),
         button="Empty the trash",
         back=back,
-        room="projects",
+        area="projects",
         section="experiments",
     )
     return show_confirmation(request, question)

@@ -28,7 +28,7 @@ MOST_METRICS_COMPARED = 30
 _CHARTS_COMPARED = 4
 NOTE = "mlflow.note.content"
 _SEE = ProjectRole(Role.VIEWER, Scope.EXPERIMENTS_READ)
-_WHERE = {"room": "projects", "section": "experiments"}
+_WHERE = {"area": "projects", "section": "experiments"}
 
 
 @guarded_by(TrackedRunRole(Role.VIEWER, Scope.EXPERIMENTS_READ))

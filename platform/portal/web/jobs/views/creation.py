@@ -34,7 +34,7 @@ _NO_CODE = "0" * 64
 _PRICED = (*("name", "script", "tier", "nodes", "procs", "strategy", "backend", "max_hours"),)
 _CHUNK_BYTES = 1024 * 1024
 _RUN = ProjectRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)
-_WHERE = {"room": "projects", "section": "jobs"}
+_WHERE = {"area": "projects", "section": "jobs"}
 
 
 @guarded_by(_RUN)

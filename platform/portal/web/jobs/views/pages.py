@@ -37,7 +37,7 @@ CLONES = 10
 _MOST_CHARTS = 12
 _SEE = ProjectRole(Role.VIEWER, Scope.WORKLOADS_READ)
 _RUN = ProjectRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)
-_WHERE = {"room": "projects", "section": "jobs"}
+_WHERE = {"area": "projects", "section": "jobs"}
 
 
 @guarded_by(_SEE)
@@ -64,7 +64,7 @@ def project_jobs(request: HttpRequest, project: str) -> HttpResponse:
         "listing": shown,
         "region": "jobs",
         "rows": rows,
-        "any_active": any(not row.is_over for row in rows),
+        "any_active": any(not row.has_ended for row in rows),
         "may_run": gated_role(request).at_least(Role.CONTRIBUTOR),
     }
     return render(request, "web/jobs/list.html", context | _WHERE)
@@ -104,7 +104,7 @@ def page_of(standing: JobStatus) -> dict[str, Any]:
     return workload_page(standing) | {
         "job": job,
         "backend": "" if workload.backend == DEFAULT_BACKEND else label_of(workload.backend),
-        "story_command": f"slipway job events {workload.pk} --project {workload.project.slug}",
+        "events_command": f"slipway job events {workload.pk} --project {workload.project.slug}",
         "environment": Environment.objects.filter(digest=workload.environment).first(),
         "checkpoints": shortlist(Checkpoint.objects.filter(job=job).order_by("-step"), CHECKPOINTS),
         "is_resumable": is_resumable(workload),
@@ -172,13 +172,13 @@ def _cancel_confirmation(standing: JobStatus, back: str) -> Confirmation:
                 "retained."
             ),
         ]
-    if standing.is_over:
+    if standing.has_ended:
         effects = [f"{name} has already ended, so this has no effect."]
     return Confirmation(
         title=f"Cancel {name}?",
         effects=(*effects, "To run it again, use Clone."),
         button="Cancel the job",
         back=back,
-        room="projects",
+        area="projects",
         section="jobs",
     )

@@ -45,5 +45,5 @@ def project_endpoint_labels(request: HttpRequest, project: str, endpoint: str) -
         text = f"Labels: {', '.join(parts)}. Quality is measured within a minute."
         messages.success(request, text)
         return redirect("project_endpoint_monitoring", project, endpoint)
-    context = {"endpoint": endpoint_row, "form": form, "room": "projects", "section": "endpoints"}
+    context = {"endpoint": endpoint_row, "form": form, "area": "projects", "section": "endpoints"}
     return render(request, "web/monitoring/labels.html", context, status=status_of(form))

@@ -63,7 +63,7 @@ STATUSES = ("answered", "failed")
 OPERATORS = ("=", "!=", "<", "<=", ">", ">=")
 _SEE = EndpointRole(Role.VIEWER, Scope.WORKLOADS_READ)
 _CHANGE = EndpointRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)
-_WHERE = {"room": "projects", "section": "endpoints"}
+_WHERE = {"area": "projects", "section": "endpoints"}
 _SELECTIONS = 5
 _ROWS = 50
 _FEATURES = 25
@@ -101,7 +101,7 @@ def project_endpoint_monitoring(request: HttpRequest, project: str, endpoint: st
         "endpoint": endpoint_row,
         "shown": shown,
         "incidents": shortlist(recent_incidents(endpoint_row), _INCIDENTS),
-        "to_capture": shown.captured + shown.uncaptured,
+        "capture_total": shown.captured + shown.uncaptured,
         "verdict": tag_of(shown.verdict),
         "words": describe_verdict(shown.verdict),
         "features": features[: len(features) if search_parameter(request, "all") else _FEATURES],
@@ -329,4 +329,4 @@ def _watching(
         **_WHERE,
     }
     status = max(status_of(watching), status_of(channel))
-    return render(request, "web/monitoring/watching.html", context, status=status)
+    return render(request, "web/monitoring/alerts.html", context, status=status)

@@ -34,7 +34,7 @@ class NotebookFileView:
     file: NotebookFile
     latest: NotebookVersion
     badge: Reproducible
-    words: str
+    badge_label: str
     tone: str
 
 
@@ -43,22 +43,22 @@ class NotebookRunView:
     """A verification or a run: the status of its job and its findings."""
 
     run: NotebookRun
-    it: JobStatus
+    status: JobStatus
     findings: Sequence[dict[str, Any]]
 
     @property
     def progress(self) -> str:
         """At which cell it is."""
-        if self.it.is_over or not self.it.step or self.run.version is None:
+        if self.status.has_ended or not self.status.step or self.run.version is None:
             return ""
-        return f"cell {self.it.step} of {self.run.version.cells}"
+        return f"cell {self.status.step} of {self.run.version.cells}"
 
 
 def notebook_view(file: NotebookFile, latest: NotebookVersion | None = None) -> NotebookFileView:
     """Describe a notebook of `NotebookFileQuerySet.of_project`."""
     badge = reproducible(file)
-    words, tone = BADGES[badge.badge]
-    return NotebookFileView(file, latest or version_of(file, None), badge, words, tone)
+    label, tone = BADGES[badge.badge]
+    return NotebookFileView(file, latest or version_of(file, None), badge, label, tone)
 
 
 def run_views(project: Project, runs: Sequence[NotebookRun], viewer: User) -> list[NotebookRunView]:

@@ -36,7 +36,7 @@ _STEPS = ("Waiting for hardware", "Starting JupyterLab", "Opening the route", "R
 class StartStep:
     """One step of a start: `done`, `now` or `later`."""
 
-    words: str
+    label: str
     state: str
 
 
@@ -45,11 +45,11 @@ class ServerStatus:
     """Status of a server. Money in nano-USD. `rate` is the present cost per hour."""
 
     server: Server
-    word: str
+    label: str
     tone: str
-    why: str
+    reason: str
     next_step: str
-    began: datetime
+    started_at: datetime
     until: datetime | None
     cost: int
     rate: int
@@ -57,14 +57,14 @@ class ServerStatus:
     is_mine: bool
 
     @property
-    def is_over(self) -> bool:
+    def has_ended(self) -> bool:
         """True if the server is not running."""
         return self.server.status not in ALIVE
 
     @property
     def is_active(self) -> bool:
         """True if the server holds hardware, or is about to."""
-        return not self.is_over
+        return not self.has_ended
 
     @property
     def is_ready(self) -> bool:
@@ -74,7 +74,7 @@ class ServerStatus:
     @property
     def lasted(self) -> timedelta:
         """Duration of the run, or of the wait so far."""
-        return (self.until or clock.now()) - self.began
+        return (self.until or clock.now()) - self.started_at
 
     @property
     def idle_minutes(self) -> int:
@@ -82,7 +82,7 @@ class ServerStatus:
         return round(idle_limit_s(self.server) / 60)
 
     @property
-    def stops_sooner(self) -> bool:
+    def has_shorter_timeout(self) -> bool:
         """True if the idle timeout is shorter than requested, because the server is expensive."""
         return idle_limit_s(self.server) < self.server.idle_after_s
 
@@ -98,7 +98,7 @@ class ServerStatus:
         elif workload is not None and workload.status not in WAITING:
             at = 1
         states = ["done" if n < at else "now" if n == at else "later" for n in range(len(_STEPS))]
-        return [StartStep(words, state) for words, state in zip(_STEPS, states, strict=True)]
+        return [StartStep(label, state) for label, state in zip(_STEPS, states, strict=True)]
 
 
 def servers_of(project: Project) -> ServerQuerySet:
@@ -118,17 +118,17 @@ def server_statuses(servers: Sequence[Server], viewer: User) -> list[ServerStatu
 
 
 def _build_status(server: Server, viewer: User, explainer: Explainer) -> ServerStatus:
-    word, tone = _WORDS[server.status]
+    label, tone = _WORDS[server.status]
     workload = server.workload
     leases = list(workload.leases.all()) if workload is not None else []
     price = price_of(server)
     return ServerStatus(
         server=server,
-        word=word,
+        label=label,
         tone=tone,
-        why=explanation_of(server, explainer),
+        reason=explanation_of(server, explainer),
         next_step="" if server.status is _S.READY else next_step_of(server),
-        began=(workload.started_at or workload.created_at) if workload else server.created_at,
+        started_at=(workload.started_at or workload.created_at) if workload else server.created_at,
         until=workload.ended_at if workload else server.created_at,
         cost=cost_of(server),
         rate=price if any(lease.is_open for lease in leases) else 0,

@@ -26,7 +26,7 @@ from slipway.schemas.notebook_servers import ServerIn
 # Fields that determine the price.
 _PRICED = ("name", "tier", "max_hours")
 _RUN = ProjectRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)
-_WHERE = {"room": "projects", "section": "notebooks"}
+_WHERE = {"area": "projects", "section": "notebooks"}
 _IDLE_MINUTES = 60
 
 

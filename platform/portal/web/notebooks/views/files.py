@@ -37,7 +37,7 @@ MOST_PREVIEWED_BYTES = 8 * 1024**2
 _TOO_LARGE = "It is too large to show. Download it."
 _SEE = NotebookRole(Role.VIEWER, Scope.FILES_READ)
 _CHANGE = NotebookRole(Role.CONTRIBUTOR, Scope.FILES_WRITE)
-WHERE = {"room": "projects", "section": "notebook_files"}
+WHERE = {"area": "projects", "section": "notebook_files"}
 
 
 def may_write(request: HttpRequest) -> bool:
@@ -85,7 +85,7 @@ def project_notebook_file(request: HttpRequest, project: str, notebook: str) -> 
         "notebook": notebook_view(file),
         "listing": listing(request, versions, filters=()),
         "runs": runs,
-        "any_active": any(not shown_run.it.is_over for shown_run in runs),
+        "any_active": any(not shown_run.status.has_ended for shown_run in runs),
         "told": next((shown_run for shown_run in runs if shown_run.run.report), None),
         "may_write": may_write(request),
     }

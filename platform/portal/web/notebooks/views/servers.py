@@ -37,14 +37,14 @@ from portal.workloads.models import WorkloadEvent
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.notebook_servers import NotebookState
 
-STORY_LINES = 100
+EVENTS_SHOWN = 100
 _S_A_MINUTE = 60
 _S_AN_HOUR = 3600
 _SEE = ProjectRole(Role.VIEWER, Scope.WORKLOADS_READ)
 _SEE_ONE = ServerRole(Role.VIEWER, Scope.WORKLOADS_READ)
 _OWN = ServerOwner(Scope.WORKLOADS_WRITE)
 _STOP = ServerOwner(Scope.WORKLOADS_WRITE, or_role=Role.MAINTAINER)
-_WHERE = {"room": "projects", "section": "notebooks"}
+_WHERE = {"area": "projects", "section": "notebooks"}
 
 
 @guarded_by(_SEE)
@@ -90,12 +90,12 @@ def project_notebook(request: HttpRequest, project: str, server: str) -> HttpRes
 
 def _page(request: HttpRequest, standing: ServerStatus) -> dict[str, Any]:
     server = standing.server
-    story = WorkloadEvent.objects.filter(workload=server.workload_id).order_by("-pk")
+    events = WorkloadEvent.objects.filter(workload=server.workload_id).order_by("-pk")
     maintains = gated_role(request).at_least(Role.MAINTAINER)
     return {
         "it": standing,
         "server": server,
-        "story": shortlist(story, STORY_LINES),
+        "events": shortlist(events, EVENTS_SHOWN),
         "may_stop": standing.is_mine or maintains,
         "opens": standing.is_mine and request.GET.get("open") == "1",
     }
@@ -186,7 +186,7 @@ def project_notebook_stop(request: HttpRequest, project: str, server: str) -> Ht
             ),
             button="Stop the server",
             back=back,
-            room="projects",
+            area="projects",
             section="notebooks",
         ),
     )
@@ -212,7 +212,7 @@ def project_notebook_delete(request: HttpRequest, project: str, server: str) -> 
             ),
             button="Delete the server",
             back=address_of(server_row.project, "notebook", server_row.pk),
-            room="projects",
+            area="projects",
             section="notebooks",
         ),
     )

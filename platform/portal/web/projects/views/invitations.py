@@ -22,7 +22,7 @@ def invitation(request: HttpRequest, secret: str) -> HttpResponse:
     try:
         invitation_row = find_open(secret)
     except NotFound:
-        return render(request, "web/invitation_gone.html", status=404)
+        return render(request, "web/invitation_invalid.html", status=404)
     principal = principal_of(request)
     request.session[SESSION_INVITATION] = secret
     context = {

@@ -130,7 +130,7 @@ def _page(
         "me": require_principal(request).user,
         "may_change": role.at_least(Role.MAINTAINER),
         "made": made,
-        "room": "projects" if is_project else "teams",
+        "area": "projects" if is_project else "teams",
         "section": "members",
     }
     if role.at_least(Role.MAINTAINER):
@@ -215,6 +215,6 @@ def _removal_confirmation(group: Group, user: User, me: User) -> Confirmation:
         effects=tuple(effects),
         button="Leave" if leaving else f"Remove {user}",
         back=address_of(group, "members"),
-        room="projects" if isinstance(group, Project) else "teams",
+        area="projects" if isinstance(group, Project) else "teams",
         section="members",
     )

@@ -54,7 +54,7 @@ def projects(request: HttpRequest) -> HttpResponse:
     shown = listing(request, projects_queryset, sorts=SORTS, selects=(states,))
     roles = roles_in(principal.user, shown.page.items)
     rows = [(project, roles.get(project.pk)) for project in shown.page.items]
-    context = {"listing": shown, "region": "projects", "rows": rows, "room": "projects"}
+    context = {"listing": shown, "region": "projects", "rows": rows, "area": "projects"}
     return render(request, "web/projects/list.html", context)
 
 
@@ -68,7 +68,7 @@ def project_new(request: HttpRequest) -> HttpResponse:
     if done:
         messages.success(request, f"{done.result.name} is ready. Invite the people you work with.")
         return redirect(address_of(done.result))
-    context = {"form": form, "room": "projects"}
+    context = {"form": form, "area": "projects"}
     return render(request, "web/projects/new.html", context, status=status_of(form))
 
 
@@ -96,7 +96,7 @@ def overview_of(request: HttpRequest) -> dict[str, Any]:
         **activity_of(user, jobs_of(project_row), Project.objects.filter(pk=project_row.pk)),
         "may_work": gated_role(request).at_least(Role.CONTRIBUTOR),
         "may_invite": gated_role(request).at_least(Role.MAINTAINER),
-        "room": "projects",
+        "area": "projects",
         "section": "overview",
     }
 
@@ -129,7 +129,7 @@ def project_settings(request: HttpRequest, project: str) -> HttpResponse:
         "form": form,
         "network_form": network,
         "is_owner": gated_role(request) == Role.OWNER,
-        "room": "projects",
+        "area": "projects",
         "section": "settings",
     }
     return render(request, "web/projects/settings.html", context, status=status_of(form))
@@ -188,7 +188,7 @@ def _archive_confirmation(project: Project) -> Confirmation:
         effects=tuple(effects),
         button="Archive the project",
         back=address_of(project, "settings"),
-        room="projects",
+        area="projects",
         section="settings",
     )
 

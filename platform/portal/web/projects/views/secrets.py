@@ -37,7 +37,7 @@ def project_secrets(request: HttpRequest, project: str) -> HttpResponse:
         "region": "secrets",
         "rows": shown.page.items,
         "may_write": gated_role(request).at_least(Role.MAINTAINER),
-        "room": "projects",
+        "area": "projects",
         "section": "secrets",
     }
     return render(request, "web/secrets/list.html", context)
@@ -54,7 +54,7 @@ def project_secret_write(request: HttpRequest, project: str) -> HttpResponse:
     if done:
         messages.success(request, f"{done.result.name} saved.")
         return redirect(address_of(project_row, "secrets"))
-    context = {"form": form, "room": "projects", "section": "secrets"}
+    context = {"form": form, "area": "projects", "section": "secrets"}
     return render(request, "web/secrets/write.html", context, status=status_of(form))
 
 
@@ -77,7 +77,7 @@ def project_secret_delete(request: HttpRequest, project: str, name: str) -> Http
         ),
         button="Delete the secret",
         back=address_of(project_row, "secrets"),
-        room="projects",
+        area="projects",
         section="secrets",
     )
     return show_confirmation(request, question)

@@ -30,7 +30,7 @@ def teams(request: HttpRequest) -> HttpResponse:
     shown = listing(request, teams_queryset, sorts=SORTS)
     roles = team_roles_of(user)
     rows = [(team, roles.get(team.pk)) for team in shown.page.items]
-    context = {"listing": shown, "region": "teams", "rows": rows, "room": "teams"}
+    context = {"listing": shown, "region": "teams", "rows": rows, "area": "teams"}
     return render(request, "web/teams/list.html", context)
 
 
@@ -44,7 +44,7 @@ def team_new(request: HttpRequest) -> HttpResponse:
     if done:
         messages.success(request, f"{done.result.name} is ready. Invite its members.")
         return redirect(address_of(done.result, "members"))
-    context = {"form": form, "room": "teams"}
+    context = {"form": form, "area": "teams"}
     return render(request, "web/teams/new.html", context, status=status_of(form))
 
 
@@ -62,7 +62,7 @@ def team(request: HttpRequest, team: str) -> HttpResponse:
         "members": members.select_related("user").order_by("pk")[:FACES],
         "member_count": members.count(),
         "may_add": gated_role(request).at_least(Role.MAINTAINER),
-        "room": "teams",
+        "area": "teams",
         "section": "overview",
     }
     return render(request, "web/teams/overview.html", context)
@@ -77,5 +77,5 @@ def team_settings(request: HttpRequest, team: str) -> HttpResponse:
     if submit_form(request, form, lambda data: rename_team(team=team_row, name=data["name"])):
         messages.success(request, "Saved.")
         return redirect(address_of(team_row, "settings"))
-    context = {"team": team_row, "form": form, "room": "teams", "section": "settings"}
+    context = {"team": team_row, "form": form, "area": "teams", "section": "settings"}
     return render(request, "web/teams/settings.html", context, status=status_of(form))

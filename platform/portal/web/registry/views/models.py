@@ -33,7 +33,7 @@ from slipway.schemas.serving import BatchingMode
 
 _SEE = ProjectRole(Role.VIEWER, Scope.EXPERIMENTS_READ)
 _WRITE = ProjectRole(Role.CONTRIBUTOR, Scope.EXPERIMENTS_WRITE)
-WHERE = {"room": "projects", "section": "models"}
+WHERE = {"area": "projects", "section": "models"}
 MOVES_SHOWN = 20
 
 
@@ -85,8 +85,7 @@ def project_model(request: HttpRequest, project: str, model: str) -> HttpRespons
             (item, records.get(item.number), stage_of(records.get(item.number), rules), timestamp)
             for item, timestamp in ((v, datetime_from_ms(v.created_ms)) for v in page.items)
         ],
-        "next_cursor": page.next_cursor,
-        "first": cursor is None,
+        "listing": listing_of(request, page.items, next_cursor=page.next_cursor),
         "moves": moves,
         "may_write": gated_role(request).at_least(Role.CONTRIBUTOR),
     }

@@ -36,7 +36,7 @@ from slipway.schemas.workloads import ReasonCode, WorkloadState
 
 ALERTS_SHOWN = 50
 STOPPED_SHOWN = 50
-_WHERE = {"room": "spend"}
+_WHERE = {"area": "spend"}
 
 
 @guarded_by(SignedIn(Scope.PROJECTS_WRITE))

@@ -34,7 +34,7 @@ from slipway.schemas.spend import GroupCostOut, ShareOut, SpendOut
 
 _MINE = SignedIn(Scope.WORKLOADS_READ)
 _PROJECT = ProjectRole(Role.VIEWER, Scope.WORKLOADS_READ)
-_WHERE = {"room": "spend"}
+_WHERE = {"area": "spend"}
 _BUDGETS_AT_HOME = 3
 _BUDGETS_SHOWN = 50
 _SHARES_SHOWN = 15
@@ -68,7 +68,7 @@ def project_spend(request: HttpRequest, project: str) -> HttpResponse:
     context = _page(request, shown) | {
         "budgets": list(budgets.filter(person=None).select_related("project", "team", "person")),
         "is_project": True,
-        "room": "projects",
+        "area": "projects",
         "section": "spend",
     }
     return render(request, "web/spend/spend.html", context)

@@ -94,7 +94,7 @@ function draw(facts) {
     element.setAttribute("aria-label", `${chart.name} over time; last ${words}`);
     said.push(`${chart.name} ${words}`);
   }
-  now.textContent = facts.is_over ? "" : said.join(" · ");
+  now.textContent = facts.has_ended ? "" : said.join(" · ");
   leftOut.hidden = !facts.left_out;
   leftOut.textContent = `${facts.left_out.toLocaleString("en")} earlier samples of this attempt are not shown. The API lists all.`;
 }
@@ -105,7 +105,7 @@ async function refresh() {
     if (!answer.ok) return;
     newest = await answer.json();
     draw(newest);
-    if (newest.is_over) clearInterval(timer);
+    if (newest.has_ended) clearInterval(timer);
   } catch {
     // The next time may do better; the page says elsewhere that the portal does not answer.
   }

@@ -84,9 +84,9 @@ def project_workload_find(request: HttpRequest, project: str, workload: str) -> 
         "found": matches,
         "attempt": attempt,
         "rank": rank,
-        "room": "projects",
+        "area": "projects",
     }
-    return render(request, "web/workloads/found.html", context)
+    return render(request, "web/workloads/log_matches.html", context)
 
 
 @guarded_by(_SEE)
@@ -128,7 +128,7 @@ def project_workload_samples(request: HttpRequest, project: str, workload: str) 
         "tasks": [{"index": index, "points": points} for index, points in sorted(lines.items())],
         "cpu_limit_percent": workload_row.cpu_millis / 10,
         "memory_limit_bytes": workload_row.memory_bytes,
-        "is_over": workload_row.status.is_final,
+        "has_ended": workload_row.status.is_final,
         "left_out": samples.count() - len(newest) if len(newest) == SAMPLES else 0,
     }
     return _fresh(JsonResponse(details))

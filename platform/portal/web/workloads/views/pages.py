@@ -23,7 +23,7 @@ from slipway.schemas.accounts import Role, Scope
 
 _SEE = WorkloadRole(Role.VIEWER, Scope.WORKLOADS_READ)
 _STOP = WorkloadRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)
-_WHERE = {"room": "projects"}
+_WHERE = {"area": "projects"}
 
 
 def _own_page(workload: Workload) -> str:
@@ -69,6 +69,6 @@ def project_workload_stop(request: HttpRequest, project: str, workload: str) -> 
             effects=("Its tasks are asked to end. Log, events and cost stay.",),
             button=f"Stop the {noun}",
             back=back,
-            room="projects",
+            area="projects",
         ),
     )
