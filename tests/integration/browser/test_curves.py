@@ -149,3 +149,29 @@ def test_zooming_in_fetches_the_points_of_that_part(
     expect(chart).not_to_have_attribute("data-total", "15000", timeout=PATIENCE_MS)
     page.context.close()
     assert window.faults == []
+
+
+def test_the_list_of_runs_has_charts_that_follow_its_filter(
+    lab: RunningPortal, run_ids: list[str], chromium: Browser, axe: str
+) -> None:
+    context = chromium.new_context(viewport={"width": 1280, "height": 860})
+    window = Window(context.new_page(), address_of(lab))
+    window.go("/account/login").sign_in("alice").is_at("/")
+    page = window.go("/p/curves/runs").page
+    chart = page.locator('figure[data-key="loss"] .chart')
+    expect(chart).to_have_attribute("data-total", str(RUNS * STEPS), timeout=PATIENCE_MS)
+    expect(page.locator("[data-run-swatch] svg")).to_have_count(RUNS)
+    assert barriers(window, axe) == []
+    page.get_by_label("Choose all runs on this page").check()
+    window.says(f"{RUNS} runs selected")
+    page.locator("[data-axis]").select_option("epoch")
+    page.locator("#filter").fill("params.lr = '0.1'")
+    expect(chart).to_have_attribute("data-total", str(RUNS // 2 * STEPS), timeout=PATIENCE_MS)
+    assert "x=epoch" in page.url
+    page.get_by_text("Charts of these runs").click()
+    expect(chart).to_be_hidden()
+    page.reload()
+    expect(page.get_by_text("Charts of these runs")).to_be_visible()
+    expect(chart).to_be_hidden()
+    page.context.close()
+    assert window.faults == []

@@ -15,6 +15,7 @@ from portal.compute.resources import memory_text
 from portal.core.errors import InvalidInput, NotFound
 from portal.core.policy import guarded_by
 from portal.experiments.factories import is_mlflow_reachable, tracker
+from portal.experiments.filters import FieldKind
 from portal.experiments.ports import ExperimentFacts, RunSearch, Stage
 from portal.experiments.services.deletion import (
     KEPT_DAYS,
@@ -28,11 +29,19 @@ from portal.web.base.confirmation import Confirmation, show_confirmation
 from portal.web.base.form_submission import one_click
 from portal.web.base.list_query import listing_of, search_parameter
 from portal.web.base.urls_for import address_of
-from portal.web.experiments.presenters.runs import datetime_from_ms, group_query, number, view_of
+from portal.web.experiments.presenters.curves import Curves, curves_of
+from portal.web.experiments.presenters.runs import (
+    View,
+    datetime_from_ms,
+    group_query,
+    number,
+    view_of,
+)
 from slipway.schemas.accounts import Role, Scope
 
 MOST_RUNS = 200
 RUN_ID_CHARACTERS = 32
+_CHARTS_LISTED = 2
 _MIB = 1024**2
 _UNDO = "undo_runs"
 _SEE = ProjectRole(Role.VIEWER, Scope.EXPERIMENTS_READ)
@@ -91,6 +100,7 @@ def _runs_page(request: HttpRequest, experiment: ExperimentFacts | None) -> Http
         "mlflow_is_away": not is_mlflow_reachable(),
         "experiment": experiment,
         "view": view,
+        "curves": _curves_of(project.slug, view),
         "groups": [
             (
                 group,
@@ -107,6 +117,24 @@ def _runs_page(request: HttpRequest, experiment: ExperimentFacts | None) -> Http
         "kept_days": KEPT_DAYS,
     }
     return render(request, "web/experiments/runs.html", context | _WHERE)
+
+
+def _curves_of(project_slug: str, view: View) -> Curves | None:
+    """Return the charts of the listed runs, unless they are grouped or in the trash."""
+    if view.group or not view.rows or view.stage is Stage.DELETED:
+        return None
+    keys = {
+        kind: [column.key for column in view.columns if column.kind is kind]
+        for kind in (FieldKind.METRIC, FieldKind.PARAM)
+    }
+    return curves_of(
+        project_slug,
+        [row.run for row in view.rows],
+        keys[FieldKind.METRIC],
+        charts=_CHARTS_LISTED,
+        groups=keys[FieldKind.PARAM],
+        live=view.any_running,
+    )
 
 
 def _mean_cells(means: dict[str, float], view: Any) -> list[str]:

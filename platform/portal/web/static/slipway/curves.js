@@ -1,25 +1,28 @@
 // Curves of metrics of one run or several: followed live, smoothed, zoomed, grouped. The address of
 // the page carries all settings, so that a link shows what its sender saw.
-import { chartOf, dropChart, palette, resizeCharts, write } from "./charts.js";
+import { chartOf, dropChart, palette, resizeCharts, swatch, write } from "./charts.js";
 import { drawLegend } from "./curves_legend.js";
 import { groupSeries, runSeries, undrawn } from "./curves_series.js";
 import { zoomable } from "./curves_zoom.js";
 
 const EVERY_MS = 2000;
+const EVERY_LISTED_MS = 10_000;
 const POINTS = 600;
 const FEWER_POINTS = 120;
 const CROWD = 20;
 const MOST_CHARTS = 24;
+const CHARTS_LISTED = 2;
 const MOST_IN_TOOLTIP = 15;
 const EPOCH = "epoch";
 const AXES = ["step", "epoch", "since", "time"];
+const SETTINGS = ["metric", "x", "smooth", "ylog", "xlog", "by", "base", "hide", "pin", "zoom"];
 const ODD = { NaN: NaN, Infinity: Infinity, "-Infinity": -Infinity };
 
 const section = document.getElementById("curves");
 const json = (id) => JSON.parse(document.getElementById(id)?.textContent ?? "[]");
-const runs = json("curves-runs").map((run, at) => ({ ...run, at, name: run.name || run.id }));
-const byId = new Map(runs.map((run) => [run.id, run]));
-const offered = json("curves-metrics");
+let runs = readRuns();
+let byId = new Map(runs.map((run) => [run.id, run]));
+let offered = json("curves-metrics");
 const settings = fromAddress();
 let overview = [];
 let detail = [];
@@ -28,6 +31,10 @@ let timer = 0;
 
 const control = (name) => section.querySelector(`[data-${name}]`);
 const figures = () => [...section.querySelectorAll("figure[data-key]")];
+
+function readRuns() {
+  return json("curves-runs").map((run, at) => ({ ...run, at, name: run.name || run.id }));
+}
 
 function fromAddress() {
   const query = new URLSearchParams(location.search);
@@ -49,7 +56,7 @@ function fromAddress() {
 
 function toAddress() {
   const query = new URLSearchParams(location.search);
-  for (const name of ["metric", "x", "smooth", "ylog", "xlog", "by", "base", "hide", "pin", "zoom"]) query.delete(name);
+  SETTINGS.forEach((name) => query.delete(name));
   settings.metrics.forEach((key) => query.append("metric", key));
   if (settings.x !== "step") query.set("x", settings.x);
   if (settings.smooth) query.set("smooth", String(settings.smooth));
@@ -60,8 +67,21 @@ function toAddress() {
   settings.hide.forEach((id) => query.append("hide", id));
   settings.pin.forEach((id) => query.append("pin", id));
   if (settings.zoom) query.set("zoom", settings.zoom.map(write).join("~"));
+  const list = document.querySelector("[data-runs-charts]");
+  query.delete("charts");
+  if (list && !list.open) query.set("charts", "0");
+  fillForm(query);
   const text = query.toString();
   history.replaceState(history.state, "", text ? `?${text}` : location.pathname);
+}
+
+// A list keeps the settings of its charts when its filters change.
+function fillForm(query) {
+  document.querySelector("[data-curves-fields]")?.replaceChildren(...[...query].filter(([name]) => name === "charts" || SETTINGS.includes(name)).map(([name, value]) => {
+    const field = document.createElement("input");
+    [field.type, field.name, field.value] = ["hidden", name, value];
+    return field;
+  }));
 }
 
 // The runs in groups of one value of a parameter, or null where they are not grouped.
@@ -208,6 +228,10 @@ function draw() {
     if (!groups) runs.forEach((run) => { run.colourAt = run.at; });
     drawLegend(legend, runs, settings, colours, changed);
   }
+  for (const place of document.querySelectorAll("[data-run-swatch]")) {
+    const run = byId.get(place.dataset.runSwatch);
+    place.replaceChildren(...(run ? [swatch(colours, run.colourAt ?? run.at)] : []));
+  }
   for (const figure of figures()) {
     const key = figure.dataset.key;
     const curves = overview.filter((curve) => curve.key === key && byId.has(curve.run) && !settings.hide.has(curve.run)).map(effective);
@@ -352,7 +376,26 @@ async function follow() {
   const ended = status && status !== "RUNNING";
   if (ended) clearInterval(timer);
   if (document.hidden && !ended) return;
-  await addMetrics().catch(() => {}); // the next time may do better
+  if (section.dataset.run) await addMetrics().catch(() => {}); // the next time may do better
+  refresh();
+}
+
+// The runs of a list after its rows were replaced.
+function replaceRuns() {
+  const before = JSON.stringify([runs.map((run) => run.id), offered]);
+  runs = readRuns();
+  byId = new Map(runs.map((run) => [run.id, run]));
+  offered = json("curves-metrics");
+  if (before === JSON.stringify([runs.map((run) => run.id), offered])) {
+    draw();
+    return;
+  }
+  const known = settings.metrics.filter((key) => offered.includes(key));
+  settings.metrics = known.length ? known : offered.slice(0, CHARTS_LISTED);
+  overview = [];
+  detail = [];
+  listMetrics();
+  arrange();
   refresh();
 }
 
@@ -388,13 +431,17 @@ function bind() {
 }
 
 if (section) {
+  fillForm(new URLSearchParams(location.search));
   if (!settings.metrics.length) settings.metrics = figures().map((figure) => figure.dataset.key);
   figures().forEach((figure) => zoomable(figure.querySelector(".chart"), zoom));
   bind();
   listMetrics();
   arrange();
   refresh();
-  if (section.dataset.live === "yes") timer = setInterval(follow, EVERY_MS);
+  if (section.dataset.live === "yes") timer = setInterval(follow, runs.length > 1 ? EVERY_LISTED_MS : EVERY_MS);
+  const list = document.getElementById("runs-rows");
+  if (list) new MutationObserver((records) => records.some((record) => [...record.addedNodes].some((node) => node.id === "runs-rows")) && replaceRuns()).observe(list.parentElement, { childList: true });
+  document.querySelector("[data-runs-charts]")?.addEventListener("toggle", toAddress);
   new MutationObserver(draw).observe(document.documentElement, { attributeFilter: ["data-bs-theme"] });
   new ResizeObserver(resizeCharts).observe(section);
 }

@@ -8,7 +8,14 @@ function count(form) {
 
 document.addEventListener("change", (event) => {
   const form = event.target.closest("[data-runs-form]");
-  if (form) count(form);
+  if (!form) return;
+  const boxes = [...form.querySelectorAll('input[name="run"]')];
+  const all = form.querySelector("[data-choose-all]");
+  if (event.target === all) boxes.forEach((box) => { box.checked = all.checked; });
+  const checked = boxes.filter((box) => box.checked).length;
+  all.checked = checked === boxes.length;
+  all.indeterminate = checked > 0 && checked < boxes.length;
+  count(form);
 });
 
 document.addEventListener("input", (event) => {
