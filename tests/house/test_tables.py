@@ -13,14 +13,14 @@ from workers.launcher.platform_programs import (
     PLATFORM_PROGRAMS,
     READABLE_PACKAGES,
 )
-from workers.node_agent.backends.registry import BACKEND_CLASSES
+from workers.node_agent.backends.registry import IMPLEMENTATIONS, backend_class
 
 _PROGRAMS = list(PLATFORM_PROGRAMS.values())
 
 
 def test_each_back_end_has_an_implementation_of_its_name() -> None:
-    assert list(BACKEND_CLASSES) == list(BACKENDS)
-    assert all(BACKEND_CLASSES[name].name == name for name in BACKENDS)
+    assert list(IMPLEMENTATIONS) == list(BACKENDS)
+    assert all(backend_class(name).name == name for name in BACKENDS)
     assert DEFAULT_BACKEND in BACKENDS
 
 

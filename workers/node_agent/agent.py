@@ -18,7 +18,7 @@ from workers.launcher.lease import Lease
 from workers.node_agent.attempts import AttemptTable
 from workers.node_agent.backends.base import Backend, PreparedEnvironment
 from workers.node_agent.backends.process import ProcessBackend
-from workers.node_agent.backends.registry import BACKEND_CLASSES
+from workers.node_agent.backends.registry import backend_class, obstacle
 from workers.node_agent.builds import EnvironmentBuilds
 from workers.node_agent.checkpoint_uploader import CheckpointUploader
 from workers.node_agent.checkpoints import CheckpointStore
@@ -92,14 +92,22 @@ class Agent:
 
     def _find_backends(self) -> dict[str, Backend]:
         backends: dict[str, Backend] = {}
+        obstacles = []
         for name in self._settings.backends:
+            if reason := obstacle(name, self._settings):
+                obstacles.append(reason)
+                continue
             backend: Backend = self._process
             if name != self._process.name:
-                backend = BACKEND_CLASSES[name](self._settings, self._folders, self._isolation)
+                backend = backend_class(name)(self._settings, self._folders, self._isolation)
             if backend.is_available():
                 backends[name] = backend
         if not backends:
-            raise AgentError("None of the requested back ends is available on this machine.")
+            raise AgentError(
+                " ".join(
+                    ("None of the requested back ends is available on this machine.", *obstacles)
+                )
+            )
         return backends
 
     async def run(self) -> None:

@@ -15,7 +15,7 @@ from typing import Final
 from slipway.schemas.workloads import ReasonCode
 from workers.node_agent.attempts import Attempt, AttemptTable
 from workers.node_agent.backends.base import Backend, Phase
-from workers.node_agent.backends.registry import BACKEND_CLASSES
+from workers.node_agent.backends.registry import IMPLEMENTATIONS, backend_class
 from workers.node_agent.errors import AgentError
 from workers.node_agent.folders import NodeFolders
 from workers.node_agent.settings import AgentSettings
@@ -38,9 +38,9 @@ async def clear(data_dir: Path) -> int:
     settings = AgentSettings(url="", data_dir=data_dir, token_file=None, name="", labels={})
     left = [attempt for attempt in AttemptTable(folders).load_leftover() if not _has_ended(attempt)]
     backends: dict[str, Backend] = {
-        name: BACKEND_CLASSES[name](settings, folders)
+        name: backend_class(name)(settings, folders)
         for name in {attempt.record.backend for attempt in left}
-        if name in BACKEND_CLASSES
+        if name in IMPLEMENTATIONS
     }
     await asyncio.gather(*(_end(attempt, backends) for attempt in left))
     return len(left)

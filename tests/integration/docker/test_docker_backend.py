@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -256,6 +257,41 @@ def test_an_image_of_one_project_is_not_used_by_another(
         # The stage that knew how to reach the index is gone.
         assert engine.run("images", "-q", "--filter", "label=slipway.build") == ""
         assert engine.run("images", "-aq", "--filter", "label=slipway.build") == ""
+
+    asyncio.run(check())
+
+
+def test_a_cancelled_build_ends_in_the_engine_as_well(bench: Bench, engine: Engine) -> None:
+    digest = secrets.token_hex(32)
+    requirements = "iniconfig==2.1.0\n"
+    spec = EnvironmentSpec(digest=digest, requirements=requirements, python="3.11")
+
+    async def check() -> None:
+        running = asyncio.Event()
+
+        class Log:
+            def write(self, text: str) -> None:
+                if "Running in" in text:
+                    running.set()
+
+        build = asyncio.create_task(bench.backend.prepare(spec, Log(), "alpha"))
+        await asyncio.wait_for(running.wait(), 60)
+        build.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(build, 60)
+
+    asyncio.run(check())
+    eventually(lambda: not engine.run("ps", "-q", "--filter", "label=slipway.build"), within_s=60)
+    assert f"slipway-environment:{digest[:48]}" not in engine.run(
+        "images", "--format", "{{.Repository}}:{{.Tag}}"
+    )
+
+
+def test_an_image_that_does_not_exist_is_reported(bench: Bench) -> None:
+    async def check() -> None:
+        order = replace(await bench.order(WAITING), runtime="slipway-environment:absent")
+        with pytest.raises(StartError, match="No such image: slipway-environment:absent"):
+            await bench.backend.start(order)
 
     asyncio.run(check())
 

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import os
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -71,7 +72,12 @@ class DockerBackend:
 
     def is_available(self) -> bool:
         """Return whether a Docker engine responds."""
-        return self._engine.answers()
+        try:
+            self._engine.probe()
+        except EngineError as error:
+            log.warning("this node offers no containers: %s", error)
+            return False
+        return True
 
     def isolation_facts(self) -> IsolationFacts:
         """Return what Docker grants every container."""
@@ -140,7 +146,9 @@ class DockerBackend:
         """A network of the workload's own: its tasks here reach each other, others do not."""
         name = f"slipway-{checked_name(workload_id, 'workload id')}"
         try:
-            await self._engine.post("/networks/create", {"Name": name, "CheckDuplicate": True})
+            await self._engine.call(
+                lambda docker: docker.create_network(name, check_duplicate=True)
+            )
         except EngineError as error:
             if error.status != _CONFLICT:
                 raise
@@ -149,8 +157,8 @@ class DockerBackend:
     async def _create(self, handle: str, order: LaunchSpec, network: str) -> None:
         description = self._description(handle, order, network)
         try:
-            await self._engine.post(
-                "/containers/create", description, name=self._container_name(handle)
+            await self._engine.call(
+                lambda docker: docker.create_container_from_config(description, self._container_name(handle))
             )
         except EngineError as error:
             if error.status != _CONFLICT:  # a concurrent call for the same handle was faster
@@ -299,9 +307,7 @@ class DockerBackend:
                 owner = state.path.stat()
                 os.chown(state.stop, owner.st_uid, owner.st_gid, follow_symlinks=False)
         with suppress(EngineError):
-            await self._engine.post(
-                f"/containers/{self._container_name(handle)}/kill", signal="SIGTERM"
-            )
+            await self._engine.call(lambda docker: docker.kill(self._container_name(handle), "SIGTERM"))
 
     async def remove(self, handle: str) -> None:
         """Kill and delete the container, and its network when it was the last one in it."""
@@ -310,26 +316,31 @@ class DockerBackend:
             container = await self._container(handle)
             networks = list(container["NetworkSettings"]["Networks"])
         with suppress(EngineError):
-            await self._engine.delete(
-                f"/containers/{self._container_name(handle)}", force="1", v="1"
+            name = self._container_name(handle)
+            await self._engine.call(
+                lambda docker: docker.remove_container(name, v=True, force=True)
             )
         for network in networks:
             if network.startswith("slipway-"):
                 with suppress(EngineError):  # still in use by another task of the workload
-                    await self._engine.delete(f"/networks/{network}")
+                    await self._engine.call(partial(_remove_network, network))
 
     async def logs(self, handle: str, rank: int, offset: int, limit: int) -> Chunk:
         """Read from the segments the shim writes."""
         return read_chunk(StateFolder(self._folder(handle).state).logs(rank), offset, limit)
 
     async def _container(self, handle: str) -> dict[str, Any]:
-        engine: dict[str, Any] = await self._engine.get(
-            f"/containers/{self._container_name(handle)}/json"
+        container: dict[str, Any] = await self._engine.call(
+            lambda docker: docker.inspect_container(self._container_name(handle))
         )
-        return engine
+        return container
 
     def _folder(self, handle: str) -> TaskFolder:
         return self._folders.task(handle)
+
+
+def _remove_network(name: str, docker: Any) -> None:
+    docker.remove_network(name)
 
 
 def _mount(source: Path, target: str, *, read_only: bool = False) -> dict[str, Any]:

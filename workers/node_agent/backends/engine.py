@@ -1,25 +1,76 @@
-"""The few calls of the Docker Engine's HTTP interface that the back end `docker` needs."""
+"""The Docker Engine, driven by the `docker` package from asyncio, with errors in plain sentences.
+
+The package blocks, so calls run in threads. They are not those of the event loop: an engine that
+hangs would delay everything else that the agent does in threads.
+"""
 
 import asyncio
-import json
+import io
+import os
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-import httpx
+import docker
+import requests
+import urllib3
+from docker.credentials.errors import StoreError
+from docker.errors import APIError, DockerException, StreamParseError
+from docker.utils import version_lt
 
-_VERSION: Final = "v1.41"
+_Result = TypeVar("_Result")
+# Docker 20.10. Older engines ignore `CgroupnsMode`, so containers would see the machine's groups.
+_MIN_API: Final = "1.41"
 _PATIENCE_S: Final = 30.0
-_HEAD_LIMIT_BYTES: Final = 64 * 1024
+_PROBE_S: Final = 2.0
+_MAX_CALLS: Final = 32
+_MAX_BUILDS: Final = 16
+_TIMEOUTS: Final = (TimeoutError, requests.Timeout, urllib3.exceptions.TimeoutError)
 
 
 class EngineError(Exception):
-    """The engine refused, or is not there. The message is its own."""
+    """The engine refused, or is not there. `status` is that of HTTP, or 0 without a response."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
         self.status = status
+
+
+class _Client(docker.APIClient):
+    """The client of the package, with a timeout for `attach_socket` and a way to end a stream."""
+
+    def __init__(self, path: Path, *, timeout_s: float, version: str = "auto") -> None:
+        self._response: requests.Response | None = None
+        self._aborted = False
+        super().__init__(f"unix://{path.absolute()}", version, timeout_s, max_pool_size=_MAX_CALLS)
+
+    def request(self, *args: Any, **options: Any) -> requests.Response:
+        options.setdefault("timeout", self.timeout)
+        # No proxies and no passwords from ~/.netrc: the engine is on this machine.
+        self.trust_env = False
+        response: requests.Response = super().request(*args, **options)
+        self._response = response
+        if options.get("stream"):
+            # The timeout is for the response to begin: a build may be silent for minutes.
+            self._disable_socket_timeout(self._get_raw_response_socket(response))
+        if self._aborted:
+            self.abort()
+        return response
+
+    def abort(self) -> None:
+        """End the stream of the last response, which another thread reads."""
+        self._aborted = True
+        if self._response is not None:
+            with suppress(OSError, ValueError):  # it has ended already
+                self._response.raw.shutdown()
+
+    def close(self) -> None:
+        if self._response is not None:
+            self._response.close()
+        super().close()
 
 
 class Engine:
@@ -28,114 +79,144 @@ class Engine:
     def __init__(self, socket_path: Path, *, patience_s: float = _PATIENCE_S) -> None:
         self._path = socket_path
         self._patience_s = patience_s
-        self._client = httpx.AsyncClient(
-            transport=httpx.AsyncHTTPTransport(uds=str(socket_path)),
-            base_url=f"http://engine/{_VERSION}",
-            timeout=patience_s,
-        )
+        self._shared: _Client | None = None
+        self._calls = ThreadPoolExecutor(_MAX_CALLS, thread_name_prefix="docker-call")
+        self._builds = ThreadPoolExecutor(_MAX_BUILDS, thread_name_prefix="docker-build")
 
-    def answers(self) -> bool:
-        """Return whether an engine responds. Called once, when the agent starts."""
-        if not self._path.is_socket():
-            return False
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-            probe.settimeout(2.0)
-            try:
-                probe.connect(str(self._path))
-                probe.sendall(b"GET /_ping HTTP/1.0\r\n\r\n")
-                return b" 200 " in probe.recv(64)
-            except OSError:
-                return False
+    def probe(self) -> None:
+        """Raise EngineError unless an engine responds. Called once, when the agent starts."""
+        with self._plain_errors(_PROBE_S):
+            self._connect(_PROBE_S).close()
 
-    async def get(self, path: str, **query: str) -> Any:
-        """GET a JSON document. Raises EngineError."""
-        return (await self._call("GET", path, params=query)).json()
+    async def call(self, function: Callable[[Any], _Result]) -> _Result:
+        """Return what a function of the client of the package returns. Raises EngineError."""
 
-    async def post(self, path: str, body: Any = None, **query: str) -> Any:
-        """POST a JSON document and return that of the response, or None. Raises EngineError."""
-        response = await self._call("POST", path, params=query, json=body or {})
-        return response.json() if response.content else None
+        def run() -> _Result:
+            with self._plain_errors():
+                return function(self._client())
 
-    async def delete(self, path: str, **query: str) -> None:
-        """DELETE a resource. A missing one is no error. Raises EngineError."""
-        try:
-            await self._call("DELETE", path, params=query)
-        except EngineError as error:
-            if error.status != httpx.codes.NOT_FOUND:
-                raise
+        return await self._in_thread(self._calls, run)
 
-    async def build(self, context: bytes, **query: str) -> AsyncIterator[str]:
-        """Build an image from a tar and yield its output. Raises EngineError if it fails."""
-        request = self._client.stream(
-            "POST",
-            "/build",
-            params=query,
-            content=context,
-            headers={"Content-Type": "application/x-tar"},
-            timeout=httpx.Timeout(self._patience_s, read=None),
-        )
-        try:
-            async with request as response:
-                if response.is_error:
-                    await response.aread()
-                _raise_for(response)
-                async for line in response.aiter_lines():
-                    event = json.loads(line)
+    async def build(self, context: bytes, tag: str, write: Callable[[str], None]) -> None:
+        """Build an image from a tar and write its output. Raises EngineError if it fails.
+
+        Cancelling ends the build.
+        """
+        loop = asyncio.get_running_loop()
+        client = await self.call(self._stream_client)
+
+        async def write_here(text: str) -> None:
+            write(text)
+
+        def run() -> None:
+            with self._plain_errors(), client:
+                events = client.build(
+                    fileobj=io.BytesIO(context),
+                    custom_context=True,
+                    tag=tag,
+                    decode=True,
+                    timeout=self._patience_s,
+                    rm=True,
+                    forcerm=True,
+                    nocache=True,
+                )
+                for event in events:
                     if "error" in event:
                         raise EngineError(0, str(event["error"]))
-                    yield str(event.get("stream", ""))
-        except httpx.HTTPError as error:
-            raise self._failed(error) from error
+                    text = str(event.get("stream", ""))
+                    asyncio.run_coroutine_threadsafe(write_here(text), loop).result()
+
+        await self._in_thread(self._builds, run, on_cancel=client.abort)
 
     async def start_with_input(self, container: str, data: bytes) -> None:
         """Start a container with `data` as its whole standard input. Raises EngineError."""
-        try:
-            reader, writer = await asyncio.open_unix_connection(str(self._path))
-        except OSError as error:
-            raise self._failed(error) from error
-        try:
-            writer.write(
-                f"POST /{_VERSION}/containers/{container}/attach?stream=1&stdin=1 HTTP/1.1\r\n"
-                "Host: engine\r\nUpgrade: tcp\r\nConnection: Upgrade\r\n\r\n".encode("ascii")
-            )
-            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), self._patience_s)
-            if b" 101 " not in head.split(b"\r\n", 1)[0]:
-                raise EngineError(0, f"attaching failed: {head[:200]!r}")
-            await self.post(f"/containers/{container}/start")
-            writer.write(data)
-            writer.write_eof()
-            await asyncio.wait_for(writer.drain(), self._patience_s)
-            # The engine closes its side once the container has closed or read its input.
-            await asyncio.wait_for(reader.read(1), self._patience_s)
-        except (OSError, TimeoutError, asyncio.IncompleteReadError) as error:
-            raise self._failed(error) from error
-        finally:
-            writer.close()
 
-    async def _call(self, method: str, path: str, **options: Any) -> httpx.Response:
-        try:
-            response = await self._client.request(method, path, **options)
-        except httpx.HTTPError as error:
-            raise self._failed(error) from error
-        _raise_for(response)
-        return response
+        def run(shared: Any) -> None:
+            with self._stream_client(shared) as client:
+                stream = client.attach_socket(container, {"stream": 1, "stdin": 1})
+                # The package returns a stream that can only be read.
+                with socket.socket(fileno=os.dup(stream.fileno())) as connection:
+                    connection.settimeout(self._patience_s)
+                    shared.start(container)
+                    connection.sendall(data)
+                    connection.shutdown(socket.SHUT_WR)
+                    # The engine closes its side once the container has closed or read its input.
+                    connection.recv(1)
 
-    def _failed(self, error: Exception) -> EngineError:
-        """Return the error for a failed connection. Some exceptions have no message."""
-        if isinstance(error, TimeoutError | httpx.TimeoutException):
-            return EngineError(
+        await self.call(run)
+
+    def _connect(self, timeout_s: float) -> _Client:
+        client = _Client(self._path, timeout_s=timeout_s)
+        if version_lt(client.api_version, _MIN_API):
+            raise EngineError(
                 0,
-                f"the Docker engine did not respond within {self._patience_s:g} s; run `docker "
-                "info` on this node, and restart the engine if it does not respond",
+                f"the Docker engine has version {client.api_version} of its API, and Slipway needs "
+                f"{_MIN_API}; update it to Docker 20.10 or later",
             )
-        return EngineError(0, f"{type(error).__name__}: {error}".removesuffix(": "))
+        return client
+
+    def _client(self) -> _Client:
+        """Return the shared client. The first calls connect, without waiting for each other."""
+        client = self._shared
+        if client is None:
+            client = self._shared = self._connect(self._patience_s)
+        return client
+
+    def _stream_client(self, shared: Any) -> _Client:
+        """Return a client of its own for a stream, so that closing it closes the connection."""
+        return _Client(self._path, timeout_s=self._patience_s, version=shared.api_version)
+
+    @staticmethod
+    async def _in_thread(
+        threads: ThreadPoolExecutor,
+        function: Callable[[], _Result],
+        *,
+        on_cancel: Callable[[], None] = lambda: None,
+    ) -> _Result:
+        future = asyncio.get_running_loop().run_in_executor(threads, function)
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            # Wait for it, so that whoever removes a container next finds it.
+            on_cancel()
+            with suppress(EngineError):
+                await future
+            raise
+
+    @contextmanager
+    def _plain_errors(self, timeout_s: float | None = None) -> Iterator[None]:
+        try:
+            yield
+        except APIError as error:
+            message = str(error.explanation or error)
+            raise EngineError(error.status_code or 0, message) from error
+        except (
+            *(DockerException, StoreError, StreamParseError, OSError),
+            *(requests.RequestException, urllib3.exceptions.HTTPError),
+        ) as error:
+            raise EngineError(0, self._sentence(error, timeout_s or self._patience_s)) from error
+
+    def _sentence(self, error: BaseException, timeout_s: float) -> str:
+        causes = list(_causes(error))
+        if any(isinstance(cause, _TIMEOUTS) for cause in causes):
+            return (
+                f"the Docker engine did not respond within {timeout_s:g} s; run `docker "
+                "info` on this node, and restart the engine if it does not respond"
+            )
+        if any(isinstance(cause, PermissionError) for cause in causes):
+            return (
+                f"the node agent may not open {self._path}; add its user to the group of the "
+                "socket, usually `docker`, and restart the agent"
+            )
+        if any(isinstance(cause, FileNotFoundError | ConnectionRefusedError) for cause in causes):
+            return (
+                f"no Docker engine listens on {self._path}; start it, or give the agent its socket "
+                "with --docker-socket"
+            )
+        return f"{type(error).__name__}: {error}".removesuffix(": ")
 
 
-def _raise_for(response: httpx.Response) -> None:
-    if response.is_success or response.status_code == httpx.codes.NOT_MODIFIED:
-        return
-    try:
-        message = str(response.json()["message"])
-    except (ValueError, KeyError, TypeError):
-        message = response.text[:200]
-    raise EngineError(response.status_code, message)
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__

@@ -2,7 +2,6 @@
 
 import hashlib
 import io
-import json
 import logging
 import re
 import secrets
@@ -93,10 +92,7 @@ class ImageStore:
             if await self._exists(tag):
                 return tag
             try:
-                async for text in self._engine.build(
-                    context, t=tag, rm="1", forcerm="1", nocache="1"
-                ):
-                    build_log.write(text)
+                await self._engine.build(context, tag, build_log.write)
             finally:
                 await self._prune_stages(build)
         except EngineError as error:
@@ -105,7 +101,7 @@ class ImageStore:
 
     async def _exists(self, tag: str) -> bool:
         try:
-            await self._engine.get(f"/images/{tag}/json")
+            await self._engine.call(lambda docker: docker.inspect_image(tag))
         except EngineError as error:
             if error.status == 404:
                 return False
@@ -114,9 +110,9 @@ class ImageStore:
 
     async def _prune_stages(self, build: str) -> None:
         """Remove the layers that held the way to the index, and the passwords in its address."""
-        chosen = {"dangling": ["true"], "label": [f"{_BUILD_LABEL}={build}"]}
+        chosen = {"dangling": True, "label": f"{_BUILD_LABEL}={build}"}
         try:
-            await self._engine.post("/images/prune", filters=json.dumps(chosen))
+            await self._engine.call(lambda docker: docker.prune_images(chosen))
         except EngineError as error:
             log.warning("layers of the build %s could not be removed: %s", build, error)
 
