@@ -15,6 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.prepared import copy_tables
 from tests.processes import (
     Installation,
     Program,
@@ -55,6 +56,13 @@ def _start(place: Installation, **environ: str) -> Program:
     program = place.start("manage.py", "up", "--no-input", **environ)
     program.wait_for_text("Slipway is ready", within_s=60)
     return program
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Installation, Program]]:
+    """One Slipway for all tests whose processes end and come back."""
+    with installation(tmp_path_factory.mktemp("up")) as made:
+        yield made, _start(made, SLIPWAY_EMBEDDED_NODE="true", SLIPWAY_EMBEDDED_GATEWAY="true")
 
 
 def _child(program: Program, name: str) -> int:
@@ -141,25 +149,31 @@ def test_a_second_start_takes_less_than_five_seconds_and_asks_nothing(place: Ins
     first.signal(signal.SIGINT)
     assert first.wait() == 0
     noted = (place.data_dir / "prepared").stat().st_mtime_ns
-    took: list[float] = []
-    while not took or (min(took) >= 5 and len(took) < 3):
+    took_s, worked_s = 0.0, 0.0
+    for _ in range(3):
         began = time.monotonic()
         program = _start(place)
-        took.append(time.monotonic() - began)
-        worked = _longest_way(program)
+        took_s = time.monotonic() - began
+        worked_s = _longest_way(program)
         answer = httpx.get(f"http://localhost:{place.portal_port}/readyz")
         assert answer.status_code == 200
         assert "password" not in program.text()
         program.signal(signal.SIGINT)
         assert program.wait() == 0
+        # Where others keep the processors busy, the clock says nothing about us. The work does.
+        is_busy = os.getloadavg()[0] > (os.cpu_count() or 1)
+        if took_s < 5 or (is_busy and worked_s < 5):
+            break
+    else:
+        pytest.fail(f"it took {took_s:.1f} s, and {worked_s:.1f} s of a processor")
     assert (place.data_dir / "prepared").stat().st_mtime_ns == noted, "it prepared again"
-    # Where others keep the processors busy the clock says nothing about us; the work still does.
-    is_busy = os.getloadavg()[0] > (os.cpu_count() or 1)
-    assert min(took) < 5 or (is_busy and worked < 5), (took, worked)
 
 
-def test_every_killed_child_is_back_and_the_log_says_why(place: Installation) -> None:
-    program = _start(place, SLIPWAY_EMBEDDED_NODE="true", SLIPWAY_EMBEDDED_GATEWAY="true")
+Running = tuple[Installation, Program]
+
+
+def test_every_killed_child_is_back_and_the_log_says_why(running: Running) -> None:
+    _, program = running
     for name in ("redis", "control", "portal", "agent", "gateway"):
         before, heard = _child(program, name), len(program.text())
         assert before > 0, "no process of that name; 0 would be all of our own group"
@@ -173,35 +187,43 @@ def test_every_killed_child_is_back_and_the_log_says_why(place: Installation) ->
         assert f"{name} killed by SIGKILL (signal 9)" in output
 
 
-def test_a_frozen_child_is_replaced_and_the_log_says_why(place: Installation) -> None:
-    program = _start(place, SLIPWAY_EMBEDDED_NODE="true", SLIPWAY_EMBEDDED_GATEWAY="true")
-    frozen = {name: _child(program, name) for name in ("control", "redis", "agent", "gateway")}
-    assert all(frozen.values())
+def test_a_frozen_child_is_replaced_and_the_log_says_why(running: Running) -> None:
+    _, program = running
+    frozen, heard = _child(program, "control"), len(program.text())
+    assert frozen
     began = time.monotonic()
-    os.kill(frozen["control"], signal.SIGSTOP)
-    program.wait_for_text("control ready again", within_s=15)
+    os.kill(frozen, signal.SIGSTOP)
+    output = program.wait_for_text("control ready again", after=heard, within_s=15)[heard:]
     assert time.monotonic() - began < 15
-    assert "control did not respond for 8 s; killing it" in program.text()
-    for pid in (frozen["redis"], frozen["agent"], frozen["gateway"]):
+    assert "control did not respond for 8 s; killing it" in output
+    assert not is_alive(frozen)
+
+
+@pytest.mark.slow
+def test_a_frozen_child_of_every_other_kind_is_replaced(running: Running) -> None:
+    _, program = running
+    names, heard = ("redis", "agent", "gateway"), len(program.text())
+    frozen = [_child(program, name) for name in names]
+    assert all(frozen)
+    for pid in frozen:
         os.kill(pid, signal.SIGSTOP)
-    for name in ("redis", "agent", "gateway"):
-        program.wait_for_text(f"{name} did not respond for 20 s; killing it", within_s=40)
-        program.wait_for_text(f"{name} ready again", within_s=20)
-    assert not any(map(is_alive, frozen.values()))
+    for name in names:
+        line = f"{name} did not respond for 20 s; killing it"
+        program.wait_for_text(line, after=heard, within_s=40)
+        program.wait_for_text(f"{name} ready again", after=heard, within_s=20)
+    assert not any(map(is_alive, frozen))
 
 
-def test_who_uses_up_the_connections_of_a_health_port_has_nobody_killed(
-    place: Installation,
-) -> None:
-    program = _start(place)
-    control = _child(program, "control")
+def test_who_uses_up_the_connections_of_a_health_port_has_nobody_killed(running: Running) -> None:
+    place, program = running
+    control, heard = _child(program, "control"), len(program.text())
     address = ("127.0.0.1", place.control_health_port)
     with contextlib.ExitStack() as held:
         for _ in range(80):
             held.enter_context(socket.create_connection(address, timeout=5))
         always(lambda: is_alive(control), for_s=9.5)
     assert _child(program, "control") == control
-    assert "did not respond" not in program.text()
+    assert "did not respond" not in program.text()[heard:]
 
 
 def test_the_gateway_asks_with_a_token_that_it_keeps(place: Installation) -> None:
@@ -291,13 +313,12 @@ def _is_refused(done: "subprocess.CompletedProcess[str]", line: str) -> None:
     assert "Traceback" not in done.stdout + done.stderr
 
 
-def test_a_data_folder_may_have_a_long_path_with_spaces_and_quotes(
-    empty_place: Installation,
-) -> None:
-    folder = empty_place.data_dir / ('my "own" data, ' + "d" * 100)
+def test_a_data_folder_may_have_a_long_path_with_spaces_and_quotes(place: Installation) -> None:
+    folder = place.data_dir / ('my "own" data, ' + "d" * 100)
+    copy_tables(folder)
     before = set(Path("/tmp").iterdir())  # noqa: S108
     program = _start(
-        empty_place,
+        place,
         SLIPWAY_DATA_DIR=str(folder),
         SLIPWAY_EMBEDDED_NODE="true",
         SLIPWAY_EMBEDDED_GATEWAY="true",
@@ -347,6 +368,7 @@ def test_other_machines_are_let_in_only_when_that_is_meant(place: Installation) 
 def test_a_portal_started_by_itself_does_not_open_either(empty_place: Installation) -> None:
     opened = {"SLIPWAY_BIND": _EVERYWHERE, "SLIPWAY_ALLOWED_HOSTS": "slipway.example.org"}
     _is_refused(empty_place.manage("portal", **opened), "cannot check .*run .*manage.py prepare")
+    copy_tables(empty_place.data_dir)
     assert empty_place.manage("prepare", "--no-input").returncode == 0
     done = empty_place.manage("portal", SLIPWAY_BIND=_EVERYWHERE)
     _is_refused(done, "SLIPWAY_BIND=0.0.0.0 opens Slipway.*SLIPWAY_ALLOWED_HOSTS=")
@@ -399,10 +421,11 @@ def filling_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_disk_that_fills_up_later_is_told_by_readiness(
-    empty_place: Installation, filling_disk: Path
+    place: Installation, filling_disk: Path
 ) -> None:
-    program = _start(empty_place, SLIPWAY_DATA_DIR=str(filling_disk / "data"))
-    address = f"http://localhost:{empty_place.portal_port}/readyz"
+    copy_tables(filling_disk / "data")
+    program = _start(place, SLIPWAY_DATA_DIR=str(filling_disk / "data"))
+    address = f"http://localhost:{place.portal_port}/readyz"
     assert httpx.get(address).json()["problems"] == {}
     status = os.statvfs(filling_disk)
     with (filling_disk / "ballast").open("wb") as file:

@@ -4,14 +4,17 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import portal
 
 _CSV = b"a,b\n1,x\n"
-_TABLE = [{"settings": {}, "schema": None, "partitions": {}}]
-_TABLE += [{"path": "a.csv", "format": "csv", "size": len(_CSV)}]
+_TABLE: list[dict[str, Any]] = [
+    {"settings": {}, "schema": None, "partitions": {}},
+    {"path": "a.csv", "format": "csv", "size": len(_CSV)},
+]
 _LINES = b"".join(json.dumps(line).encode() + b"\n" for line in _TABLE) + _CSV
 
 

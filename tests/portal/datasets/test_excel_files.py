@@ -103,7 +103,11 @@ def test_a_formula_counts_by_its_saved_value_and_is_refused_without_one(place: P
         ('<c r="A2"><v>seven</v></c>', r"holds 'seven', which is no number"),
         ('<c r="C2"><v>1</v></c>', r"The cell C2 is in a column without a name"),
         ('<c r="A2" s="1"><v>60</v></c>', r"Excel's day 60 does not exist"),
-        ('<c r="A2" s="1"><v>-1</v></c>', r"Excel's day -1 does not exist"),
+        pytest.param(
+            '<c r="A2" s="1"><v>-1</v></c>',
+            r"Excel's day -1 does not exist",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_cells_that_cannot_be_read_are_named(place: Place, cell: str, message: str) -> None:

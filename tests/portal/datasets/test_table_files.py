@@ -39,7 +39,12 @@ def test_spaces_after_commas_belong_to_no_name_and_no_value(place: Place) -> Non
 
 @pytest.mark.parametrize(
     ("encoding", "declared"),
-    [("latin-1", "latin-1"), ("utf-16", None), ("utf-16-be", "utf-16-be"), ("utf-8-sig", None)],
+    [
+        ("latin-1", "latin-1"),
+        ("utf-16", None),
+        pytest.param("utf-16-be", "utf-16-be", marks=pytest.mark.slow),
+        pytest.param("utf-8-sig", None, marks=pytest.mark.slow),
+    ],
 )
 def test_an_encoding_is_read_when_it_is_declared_or_marked(
     place: Place, encoding: str, declared: str | None
