@@ -1,6 +1,6 @@
 """Costs and throughput of the node agent: memory, forks of a warm process, output of ranks.
 
-    python bench/agent.py [--json]
+    python bench/agent.py [--mib 400] [--forks 10] [--json]
 
 The peers are our targets, such as 50 MB/s of output per node and one second to `running`.
 """
@@ -16,6 +16,10 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "platform"), str(ROOT)]
+
+from bench.needs import DEVELOPMENT, require  # noqa: E402  (the path comes first)
+
+require([*DEVELOPMENT, "torch"])
 
 from bench.launch import case  # noqa: E402
 from tests.workers.fake_portal import GIB, make_spec  # noqa: E402
@@ -34,7 +38,6 @@ def wait_until_warm(site: Site) -> None:
     )
 
 
-OUTPUT_BYTES = 400 * MIB
 # Writes as fast as the pipe accepts data.
 FLOOD = """
 import os, sys
@@ -53,10 +56,10 @@ def resident_mib(pid: int) -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / MIB
 
 
-def measure_output(site: Site, ranks: int) -> tuple[float, float]:
+def measure_output(site: Site, ranks: int, total_bytes: int) -> tuple[float, float]:
     """Return MB/s from the ranks to the portal, and the peak memory of the agent."""
     assert site.machine.agent is not None
-    bytes_per_rank = OUTPUT_BYTES // ranks
+    bytes_per_rank = total_bytes // ranks
     digest = site.portal.state.add_snapshot({"flood.py": FLOOD})
     spec = make_spec("python", "flood.py", str(bytes_per_rank), snapshot=digest, procs=ranks)
     started = time.monotonic()
@@ -71,7 +74,7 @@ def measure_output(site: Site, ranks: int) -> tuple[float, float]:
     return bytes_per_rank * ranks / 1e6 / (time.monotonic() - started), largest
 
 
-def measure_forks(site: Site, count: int = 10) -> list[float]:
+def measure_forks(site: Site, count: int) -> list[float]:
     """Return the seconds from the request to `running`, from a warm process."""
     seconds = []
     for _ in range(count):
@@ -94,17 +97,17 @@ def measure_forks(site: Site, count: int = 10) -> list[float]:
     return seconds
 
 
-def measure() -> dict[str, Any]:
+def measure(mib: int, forks: int) -> dict[str, Any]:
     """Run all measurements and return the cases."""
     site = Site()
     try:
         assert site.machine.agent is not None
         idle = resident_mib(site.machine.agent.pid)
-        one_rank, largest = measure_output(site, 1)
-        four_ranks, largest_of_four = measure_output(site, 4)
+        one_rank, largest = measure_output(site, 1, mib * MIB)
+        four_ranks, largest_of_four = measure_output(site, 4, mib * MIB)
         wait_until_warm(site)
         warm = eventually(lambda: site.portal.state.heartbeats[-1].warm)[0]
-        forks = statistics.median(measure_forks(site))
+        running_s = statistics.median(measure_forks(site, forks))
     finally:
         site.close()
     return {
@@ -113,16 +116,18 @@ def measure() -> dict[str, Any]:
         "agent_memory_idle": case(idle, 150.0, "MiB"),
         "agent_memory_flooded": case(max(largest, largest_of_four), 150.0, "MiB"),
         "warm_process_memory": case(warm.memory_bytes / MIB, 325.0, "MiB"),
-        "wish_to_running_warm": case(forks, 1.0, "s"),
+        "wish_to_running_warm": case(running_s, 1.0, "s"),
     }
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--mib", type=int, default=400, help="output of the ranks in total")
+    parser.add_argument("--forks", type=int, default=10, help="jobs from the warm process")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    cases = measure()
+    cases = measure(options.mib, options.forks)
     for name, figures in cases.items():
         print(f"{name:24} {figures['ours']} {figures['unit']} (bound {figures['peer']})")
     if options.json:

@@ -1,10 +1,11 @@
 """Peak memory of a dataset with very many files, or very many bytes, compared with one small file.
 
-    .venv/bin/python bench/datasets.py [--files 100000] [--gib 20] [--json]
+    .venv/bin/python bench/datasets.py [--files 100000] [--gib 20] [--peer-mib 64]
+        [--json]
 
 Starts a real portal with its control worker. A client pushes a folder and fetches the version into
 an empty cache, each in its own process. Memory is the sum of the peak RSS of the client, the portal
-and the control worker. The peer is the same with one file of 64 MiB.
+and the control worker. The peer is the same with one file of 64 MiB (`--peer-mib`).
 """
 
 import argparse
@@ -20,6 +21,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "platform"), str(ROOT)]
+
+from bench.needs import require, require_disk  # noqa: E402  (the path comes first)
+
+require()
 
 from tests.portals import RunningPortal, running_portal  # noqa: E402  (the path comes first)
 from tests.processes import children_of, command_of  # noqa: E402
@@ -46,9 +51,9 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 
 
-def one_file(folder: Path) -> None:
-    """Write a file of 64 MiB."""
-    big_file(folder / "one.bin", mib=64, seed=1)
+def one_file_writer(mib: int) -> Callable[[Path], None]:
+    """Return a function that writes one file."""
+    return lambda folder: big_file(folder / "one.bin", mib=mib, seed=1)
 
 
 def small_files_writer(count: int) -> Callable[[Path], None]:
@@ -152,6 +157,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--files", type=int, default=100_000)
     parser.add_argument("--gib", type=int, default=20)
+    parser.add_argument("--peer-mib", type=int, default=64)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     shapes = {f"memory_{arguments.files}_files": small_files_writer(arguments.files)}
@@ -160,9 +166,11 @@ def main() -> None:
     cases = {}
     with tempfile.TemporaryDirectory(prefix="slipway-bench-") as name:
         folder = Path(name)
+        # The files, their stored copy and the fetched one.
+        require_disk(folder, 3 * arguments.gib)
         with running_portal(folder / "portal", command=("up", "--no-input")) as running:
             platform = MeasuredPlatform(running, folder)
-            peer = platform.push_and_fetch("one", one_file)
+            peer = platform.push_and_fetch("one", one_file_writer(arguments.peer_mib))
             for shape, write in shapes.items():
                 ours = platform.push_and_fetch(shape.replace("_", "-"), write)
                 cases[shape] = {"ours": ours, "peer": peer, "ratio": ours / peer, "unit": "MiB"}

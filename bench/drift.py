@@ -23,11 +23,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "platform")]
+sys.path[:0] = [str(ROOT / "platform"), str(ROOT)]
+
+from bench.needs import require  # noqa: E402  (the path comes first)
+
+require(["numpy"])
+
+import numpy as np  # noqa: E402
+from numpy.typing import NDArray  # noqa: E402
 
 from portal.monitoring.statistics.baselines import NUMBER, baseline_of  # noqa: E402
 from portal.monitoring.statistics.drift_verdicts import DIFFERENT, compare, drifted  # noqa: E402

@@ -1,6 +1,7 @@
 """Footprint of Slipway: install size, memory and CPU time of each process, and start times.
 
-    .venv/bin/python bench/footprint.py [--json]
+    .venv/bin/python bench/footprint.py [--json] [--idle-seconds 30]
+        [--without node gateway notebooks tracking]
 
 Starts the same processes as `make up`, in an empty temporary folder. Memory is RSS (shared pages
 counted in every process) and PSS (each shared page counted once), after a hundred page views and
@@ -15,14 +16,19 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Collection
 from pathlib import Path
-
-import httpx
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "platform"), str(ROOT)]
 
-from tests.processes import (  # noqa: E402  (the path comes first)
+from bench.needs import require, require_folder  # noqa: E402  (the path comes first)
+
+require()
+
+import httpx  # noqa: E402
+
+from tests.processes import (  # noqa: E402
     Installation,
     Program,
     children_of,
@@ -47,11 +53,14 @@ MARKS = {
     "warm": "workers.launcher.warm",
 }
 WARM = 2
-EVERYTHING = {
-    f"SLIPWAY_EMBEDDED_{part}": "true" for part in ("NODE", "GATEWAY", "NOTEBOOKS", "TRACKING")
+# Processes of each part that can be embedded or run elsewhere.
+PARTS = {
+    "node": {"agent", "warm"},
+    "gateway": {"gateway", "shipper"},
+    "notebooks": {"hub", "proxy"},
+    "tracking": {"tracking"},
 }
-IDLE_AFTER_S = 15.0
-IDLE_S = 30.0
+RESTARTED = ("redis", "control", "portal", "tracking", "gateway", "hub", "agent")
 MIB = 1024 * 1024
 Cases = dict[str, tuple[float, str]]
 
@@ -79,10 +88,19 @@ def named(program: Program, name: str) -> list[int]:
     return [pid for pid in descendants(program.pid) if MARKS[name] in command_of(pid)]
 
 
-def start(site: Installation) -> tuple[Program, float]:
+def processes(without: Collection[str]) -> list[str]:
+    """Return the names of the processes of an installation without some parts."""
+    left_out = set[str]().union(*(PARTS[part] for part in without))
+    return [name for name in MARKS if name not in left_out]
+
+
+def start(site: Installation, without: Collection[str]) -> tuple[Program, float]:
     """Start Slipway. Returns the program and the seconds until it was ready."""
+    embedded = {
+        f"SLIPWAY_EMBEDDED_{part.upper()}": "false" if part in without else "true" for part in PARTS
+    }
     started = time.monotonic()
-    program = site.start("manage.py", "up", "--no-input", **EVERYTHING)
+    program = site.start("manage.py", "up", "--no-input", **embedded)
     program.wait_for_text("Slipway is ready", within_s=120)
     return program, time.monotonic() - started
 
@@ -95,20 +113,23 @@ def stop(program: Program) -> float:
     return time.monotonic() - started
 
 
-def measure_memory(site: Installation, program: Program) -> Cases:
+def measure_memory(site: Installation, program: Program, without: Collection[str]) -> Cases:
     """Measure every process after it has done some work."""
     with httpx.Client() as browser:
         for _ in range(100):
             browser.get(f"http://localhost:{site.portal_port}/account/login")
-    wait_for(
-        lambda: program.text().count(" process is warm after") == WARM, "the agent's warm processes"
-    )
+    if "node" not in without:
+        wait_for(
+            lambda: program.text().count(" process is warm after") == WARM,
+            "the agent's warm processes",
+        )
+    names = processes(without)
     cases: Cases = {}
     for kind in ("rss", "pss"):
-        for name in MARKS:
+        for name in names:
             mib = sum(memory_mib(pid)[kind] for pid in named(program, name))
             cases[f"{name}_{kind}"] = (mib, "MiB")
-    cases["all_pss"] = (sum(cases[f"{name}_pss"][0] for name in MARKS), "MiB")
+    cases["all_pss"] = (sum(cases[f"{name}_pss"][0] for name in names), "MiB")
     return cases
 
 
@@ -123,25 +144,25 @@ def _postgres() -> list[int]:
     return [int(name.parent.name) for name in names if name.read_text() == "postgres\n"]
 
 
-def measure_idle(program: Program) -> Cases:
+def measure_idle(program: Program, idle_s: float) -> Cases:
     """Measure the CPU time of all processes without requests."""
-    time.sleep(IDLE_AFTER_S)
+    time.sleep(idle_s / 2)
     groups = {"": descendants(program.pid)}
     groups |= {f"_{name}": named(program, name) for name in ("portal", "control")}
     if os.environ.get("DATABASE_URL"):
         groups["_database"] = _postgres()
     before = {name: _cpu_s(pids) for name, pids in groups.items()}
-    time.sleep(IDLE_S)
+    time.sleep(idle_s)
     return {
-        f"idle{name}": ((_cpu_s(pids) - before[name]) * 1000 / IDLE_S, "ms of a core a second")
+        f"idle{name}": ((_cpu_s(pids) - before[name]) * 1000 / idle_s, "ms of a core a second")
         for name, pids in groups.items()
     }
 
 
-def measure_restarts(program: Program) -> Cases:
+def measure_restarts(program: Program, without: Collection[str]) -> Cases:
     """Kill each child, and measure the time until it is restarted and ready."""
     cases: Cases = {}
-    for name in ("redis", "control", "portal", "tracking", "gateway", "hub", "agent"):
+    for name in [name for name in RESTARTED if name in processes(without)]:
         before, log_length = named(program, name), len(program.text())
         killed = time.monotonic()
         os.kill(before[0], signal.SIGKILL)
@@ -152,21 +173,21 @@ def measure_restarts(program: Program) -> Cases:
     return cases
 
 
-def measure() -> Cases:
+def measure(without: Collection[str], idle_s: float) -> Cases:
     """Run every case."""
     cases: Cases = {
         "venv": (folder_mib(ROOT / ".venv"), "MiB"),
         "node_modules": (folder_mib(ROOT / "node_modules"), "MiB"),
     }
     with tempfile.TemporaryDirectory() as folder, installation(Path(folder), empty=True) as site:
-        program, took = start(site)
+        program, took = start(site, without)
         cases["first_start"] = (took, "s")
         stop(program)
-        program, took = start(site)
+        program, took = start(site, without)
         cases["second_start"] = (took, "s")
-        cases |= measure_memory(site, program)
-        cases |= measure_idle(program)
-        cases |= measure_restarts(program)
+        cases |= measure_memory(site, program, without)
+        cases |= measure_idle(program, idle_s)
+        cases |= measure_restarts(program, without)
         cases["stop"] = (stop(program), "s")
     return cases
 
@@ -175,8 +196,11 @@ def main() -> None:
     """Print a table, and with --json one line of JSON at the end."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
+    parser.add_argument("--without", nargs="*", choices=list(PARTS), default=[])
+    parser.add_argument("--idle-seconds", type=float, default=30.0)
     arguments = parser.parse_args()
-    cases = measure()
+    require_folder(ROOT / "node_modules", "make setup")
+    cases = measure(arguments.without, arguments.idle_seconds)
     for name, (value, unit) in cases.items():
         print(f"{name:<24} {value:10.2f} {unit}")
     if arguments.json:

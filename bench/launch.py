@@ -26,6 +26,10 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "platform"), str(ROOT)]
 
+from bench.needs import DEVELOPMENT, require  # noqa: E402  (the path comes first)
+
+require([*DEVELOPMENT, "torch", "redis"])
+
 from tests.faults.live import Live  # noqa: E402
 from tests.jobs import Jobs  # noqa: E402
 from tests.processes import installation, wait_for  # noqa: E402

@@ -1,11 +1,11 @@
 """Logs end to end: written by a job, sent by the agent, stored and served by the portal.
 
-    python bench/logs.py [--seconds N] [--json]
+    python bench/logs.py [--seconds 10] [--flood-seconds 10] [--rate 50] [--json]
 
-Four ranks of one job write 50 MB/s in total to a running platform. Every byte must arrive (each log
-is read back and its digest compared), with at most a second of delay (each block contains a
-timestamp, which is read over the API), in bounded memory. Then the same at the maximum speed of
-pipes. The peers are our targets.
+Four ranks of one job write 50 MB/s in total (`--rate`) to a running platform. Every byte must
+arrive (each log is read back and its digest compared), with at most a second of delay (each block
+contains a timestamp, which is read over the API), in bounded memory. Then the same at the maximum
+speed of pipes. The peers are our targets.
 """
 
 import argparse
@@ -19,10 +19,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
-
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "platform"), str(ROOT)]
+
+from bench.needs import DEVELOPMENT, require  # noqa: E402  (the path comes first)
+
+require([*DEVELOPMENT, "redis"])
+
+import httpx  # noqa: E402
 
 from bench.agent import resident_mib  # noqa: E402
 from bench.launch import case  # noqa: E402
@@ -150,15 +154,17 @@ def run(live: Live, jobs: Jobs, *, rate: float, seconds: float) -> tuple[float, 
     return sum(written for written, _ in results) / MB / took_s, behind_s, watch
 
 
-def measure(seconds: float) -> dict[str, Any]:
+def measure(rate: float, seconds: float, flood_seconds: float) -> dict[str, Any]:
     """Run all measurements and return the cases."""
     with platform() as (live, jobs):
-        rate, behind_s, paced = run(live, jobs, rate=50.0 * MB, seconds=seconds)
-        flood, caught_up_s, flooded = run(live, jobs, rate=0.0, seconds=seconds)
+        paced_rate, behind_s, paced = run(live, jobs, rate=rate * MB, seconds=seconds)
+        flood, caught_up_s, flooded = run(live, jobs, rate=0.0, seconds=flood_seconds)
     late_s = sorted(paced.late_s)
+    if not late_s:
+        raise SystemExit("No line was seen while the job ran: increase --seconds.")
     largest = {name: max(mib, flooded.largest_mib[name]) for name, mib in paced.largest_mib.items()}
     return {
-        "rate_without_loss": case(rate, 50.0, "MB/s"),
+        "rate_without_loss": case(paced_rate, rate, "MB/s"),
         "late_median": case(late_s[len(late_s) // 2], 1.0, "s"),
         "late_p95": case(late_s[len(late_s) * 95 // 100], 1.0, "s"),
         "last_byte_after_end": case(behind_s, 1.0, "s"),
@@ -172,10 +178,12 @@ def measure(seconds: float) -> dict[str, Any]:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--rate", type=float, default=50.0, help="MB/s of the paced job")
+    parser.add_argument("--seconds", type=float, default=10.0, help="length of the paced job")
+    parser.add_argument("--flood-seconds", type=float, default=10.0)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    cases = measure(options.seconds)
+    cases = measure(options.rate, options.seconds, options.flood_seconds)
     for name, figures in cases.items():
         print(f"{name:26} {figures['ours']} {figures['unit']} (bound {figures['peer']})")
     if options.json:

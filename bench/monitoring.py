@@ -1,7 +1,7 @@
 """Latency of monitoring reports over ten million captured predictions of fifty columns.
 
     .venv/bin/python bench/monitoring.py [--json] [--predictions 10000000] [--rounds 20]
-        [--pause]
+        [--days 30] [--pause]
 
 Writes 30 days of flat Parquet and hourly summaries into a temporary folder and database, in the
 form that the control worker produces. Then requests reports of a day and a month from a real
@@ -12,7 +12,6 @@ the portal of 1 GiB.
 
 import argparse
 import json
-import os
 import sys
 import tempfile
 import time
@@ -21,11 +20,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "platform"), str(ROOT)]
 
-os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings"
+from bench.needs import require  # noqa: E402  (the path comes first)
 
-import django  # noqa: E402
+require()
 
-django.setup()
+from bench.django_for_tests import set_up  # noqa: E402
+
+set_up()
 
 from tests.portals import RunningPortal, running_portal  # noqa: E402
 
@@ -133,11 +134,11 @@ def _measure(running: RunningPortal, rounds: int, known: str) -> dict[str, list[
     return times
 
 
-def fill(running: RunningPortal, predictions: int) -> str:
+def fill(running: RunningPortal, predictions: int, days: int) -> str:
     """Write the predictions. Returns the id of one of them."""
     started = time.perf_counter()
     script = _FILL
-    for name, value in (("PREDICTIONS", predictions), ("DAYS", DAYS), ("COLUMNS", COLUMNS)):
+    for name, value in (("PREDICTIONS", predictions), ("DAYS", days), ("COLUMNS", COLUMNS)):
         script = script.replace(name, str(value))
     program = running.installation.start("manage.py", "shell", "--no-imports", "-c", script)
     if program.wait(within_s=_FILLS_WITHIN_S):
@@ -164,12 +165,13 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
     parser.add_argument("--predictions", type=int, default=10_000_000)
     parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--days", type=int, default=DAYS, help="days with predictions")
     parser.add_argument(
         "--pause", action="store_true", help="wait for Enter after writing the data"
     )
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, running_portal(Path(folder)) as running:
-        known = fill(running, arguments.predictions)
+        known = fill(running, arguments.predictions, arguments.days)
         if arguments.pause:
             input("Data written. Press Enter to start measuring. ")
         results = _measure(running, arguments.rounds, known)

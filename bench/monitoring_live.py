@@ -1,6 +1,7 @@
 """Cost of continuous monitoring for predictions: an analysis every ten seconds of new data.
 
     .venv/bin/python bench/monitoring_live.py [--json] [--rate 1000] [--seconds 30] [--rounds 3]
+        [--settle-seconds 15]
 
 A complete Slipway serves a model of 50 columns, with predictions at a steady rate on two
 connections. Alternately, the process that analyses captured data is stopped (the peer) and
@@ -25,13 +26,17 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "platform"), str(ROOT)]
 
+from bench.needs import DEVELOPMENT, require  # noqa: E402  (the path comes first)
+
+require([*DEVELOPMENT, "numpy", "mlflow"])
+
+import numpy as np  # noqa: E402
+
 from tests.integration.serving.living import Endpoints, running_endpoints  # noqa: E402
-from tests.processes import command_of, wait_for  # noqa: E402
+from tests.processes import children_of, command_of, wait_for  # noqa: E402
 
 _CONNECTIONS, _COLUMNS = 2, 50
 _STARTS_WITHIN_S = 120.0
@@ -73,18 +78,22 @@ def _latencies(port: int, key: str, rate: float, seconds: float) -> list[float]:
     return [latency for took_ms in results for latency in took_ms]
 
 
-def _analysis_pids() -> list[int]:
-    """Return the running analysis processes."""
-    pids = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
+def _analysis_pids(root: int) -> list[int]:
+    """Return the analysis processes below one process, and not those of another Slipway."""
+    pids = [root]
+    for pid in pids:
+        pids += children_of(pid)
     return [pid for pid in pids if " portal.monitoring.analysis " in command_of(pid)]
 
 
 @contextmanager
-def _without_analysis(predict: Callable[[], object]) -> Iterator[None]:
+def _without_analysis(root: int, predict: Callable[[], object]) -> Iterator[None]:
     """Stop the analysis processes, and continue them at the end of the block."""
     traffic = threading.Thread(target=predict)  # an analysis needs new predictions
     traffic.start()
-    stopped = wait_for(_analysis_pids, "an analysis of captured predictions", within_s=60)
+    stopped = wait_for(
+        lambda: _analysis_pids(root), "an analysis of captured predictions", within_s=60
+    )
     for pid in stopped:
         os.kill(pid, signal.SIGSTOP)
     traffic.join()
@@ -103,7 +112,12 @@ def _count_predictions(endpoints: Endpoints) -> int:
 
 
 def _measure(
-    endpoints: Endpoints, latencies: Callable[[float], list[float]], seconds: float, rounds: int
+    endpoints: Endpoints,
+    latencies: Callable[[float], list[float]],
+    *,
+    seconds: float,
+    settle_seconds: float,
+    rounds: int,
 ) -> tuple[list[float], list[float], int]:
     """Return latencies with and without analysis, and the number of analysed predictions."""
     monitored: list[float] = []
@@ -111,9 +125,9 @@ def _measure(
     latencies(seconds)  # warm up, so that a cold start does not count
     before = _count_predictions(endpoints)
     for _ in range(rounds):
-        with _without_analysis(partial(latencies, 15.0)):
+        with _without_analysis(endpoints.running.program.pid, partial(latencies, settle_seconds)):
             alone += latencies(seconds)
-        latencies(15.0)  # work off the backlog, unmeasured
+        latencies(settle_seconds)  # work off the backlog, unmeasured
         monitored += latencies(seconds)
     return monitored, alone, _count_predictions(endpoints) - before
 
@@ -125,6 +139,12 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=1_000.0, help="predictions a second")
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--settle-seconds",
+        type=float,
+        default=15.0,
+        help="traffic that starts an analysis, and that works off its backlog",
+    )
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, running_endpoints(Path(folder)) as endpoints:
         version = endpoints.register(2, width=_COLUMNS)
@@ -138,7 +158,11 @@ def main() -> None:
                 return client.submit(_latencies, port, key, arguments.rate, seconds).result()
 
             monitored, alone, analysed = _measure(
-                endpoints, latencies, arguments.seconds, arguments.rounds
+                endpoints,
+                latencies,
+                seconds=arguments.seconds,
+                settle_seconds=arguments.settle_seconds,
+                rounds=arguments.rounds,
             )
         endpoints.running.program.signal(signal.SIGTERM)
         endpoints.running.program.wait(60)

@@ -1,7 +1,7 @@
 """Latency of predictions while the same machine computes heavy monitoring reports.
 
     .venv/bin/python bench/monitoring_load.py [--json] [--predictions 10000000] [--seconds 10]
-        [--rounds 3]
+        [--rounds 3] [--days 30]
 
 Predictions go through a real gateway, sequentially on each of two connections. Alternately, nothing
 else runs, the analysis process summarises a month repeatedly, or the portal serves two users who
@@ -24,12 +24,16 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Final
 
-import httpx
-
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "platform"), str(ROOT)]
 
-from bench.monitoring import fill, format_timestamp  # noqa: E402  (the path comes first)
+from bench.needs import DEVELOPMENT, require  # noqa: E402  (the path comes first)
+
+require([*DEVELOPMENT, "duckdb", "onnx"])
+
+import httpx  # noqa: E402
+
+from bench.monitoring import DAYS, fill, format_timestamp  # noqa: E402
 from portal.monitoring.analyst import analyst  # noqa: E402
 from slipway.schemas.serving import EndpointLimits  # noqa: E402
 from tests.portals import RunningPortal, running_portal  # noqa: E402
@@ -155,9 +159,10 @@ def main() -> None:
     parser.add_argument("--predictions", type=int, default=10_000_000)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--days", type=int, default=DAYS, help="days with predictions")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, running_portal(Path(folder)) as running:
-        fill(running, arguments.predictions)
+        fill(running, arguments.predictions, arguments.days)
         results = _measure(running, arguments.seconds, arguments.rounds)
     cases = {}
     for name in _LOADS:

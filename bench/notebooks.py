@@ -1,6 +1,6 @@
 """Notebook servers: time to a ready server, time to a usable JupyterLab, and memory.
 
-    python bench/notebooks.py [--rounds N] [--servers N] [--json]
+    python bench/notebooks.py [--rounds N] [--servers N] [--no-peer] [--no-browser] [--json]
 
 Slipway runs completely: a launch through the REST API, the queue, the node, a server forked from a
 warm process, and sign-in through the Hub. The peer is JupyterHub with its local spawner and the
@@ -25,13 +25,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
-from playwright.sync_api import Browser, sync_playwright
-
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "platform"), str(ROOT)]
 
-from portal.config.notebooks import node_program  # noqa: E402  (the path comes first)
+from bench.needs import DEVELOPMENT, refuse, require, require_folder  # noqa: E402  (the path comes first)
+
+require([*DEVELOPMENT, "jupyterhub", "playwright"])
+
+import httpx  # noqa: E402
+from playwright.sync_api import Browser, sync_playwright  # noqa: E402
+
+from portal.config.notebooks import node_program  # noqa: E402
 from tests.chromium import EXECUTABLE, FLAGS  # noqa: E402
 from tests.notebooks import PASSWORD, SERVERS, Person, running_notebooks  # noqa: E402
 from tests.portals import RunningPortal  # noqa: E402
@@ -227,8 +231,14 @@ def _cookies(client: httpx.Client) -> list[dict[str, Any]]:
     ]
 
 
-def measure_round(side: BenchServer, browser: Browser) -> tuple[float, float]:
-    """Return the seconds to a ready server, and to a clickable launcher."""
+def measure_round(side: BenchServer, browser: Browser | None) -> tuple[float, float]:
+    """Return the seconds to a ready server, and to a clickable launcher (0 without a browser)."""
+    if browser is None:
+        started = time.perf_counter()
+        side.start()
+        ready_s = time.perf_counter() - started
+        side.stop()
+        return ready_s, 0.0
     context = browser.new_context()
     context.add_cookies(side.cookies())  # type: ignore[arg-type]
     page = context.new_page()
@@ -243,29 +253,31 @@ def measure_round(side: BenchServer, browser: Browser) -> tuple[float, float]:
     return ready_s, usable_s
 
 
-def measure(rounds: int, servers: int) -> dict[str, Any]:
+def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Run all measurements and return the cases."""
     times: dict[str, list[tuple[float, float]]] = {"ours": [], "plain": []}
     with ExitStack() as stack:
         folders = [Path(stack.enter_context(tempfile.TemporaryDirectory())) for _ in range(2)]
-        sides = {
-            "ours": stack.enter_context(run_slipway(folders[0])),
-            "plain": stack.enter_context(run_jupyterhub(folders[1])),
-        }
-        playwright = stack.enter_context(sync_playwright())
-        browser = playwright.chromium.launch(executable_path=EXECUTABLE, args=FLAGS)
-        for number in range(rounds):
+        sides = {"ours": stack.enter_context(run_slipway(folders[0]))}
+        if not options.no_peer:
+            sides["plain"] = stack.enter_context(run_jupyterhub(folders[1]))
+        browser = None
+        if not options.no_browser:
+            playwright = stack.enter_context(sync_playwright())
+            browser = playwright.chromium.launch(executable_path=EXECUTABLE, args=FLAGS)
+        for number in range(options.rounds):
             for name, side in sides.items():
                 times[name].append(measure_round(side, browser))
-            latest = ", ".join(f"{name} {results[-1][0]:.2f} s" for name, results in times.items())
+            latest = ", ".join(f"{name} {times[name][-1][0]:.2f} s" for name in sides)
             print(f"round {number + 1}: ready after {latest}", flush=True)
-        browser.close()
-        memory = {name: _memory_of(side, servers) for name, side in sides.items()}
-    return {
-        "click_to_server_ready": _case(_medians(times, 0), "s"),
-        "click_to_usable_lab": _case(_medians(times, 1), "s"),
-        "memory_per_idle_server": _case(memory, "MiB"),
-    }
+        if browser is not None:
+            browser.close()
+        memory = {name: _memory_of(side, options.servers) for name, side in sides.items()}
+    times = {name: times[name] for name in sides}
+    cases = {"click_to_server_ready": _case(_medians(times, 0), "s")}
+    if not options.no_browser:
+        cases["click_to_usable_lab"] = _case(_medians(times, 1), "s")
+    return cases | {"memory_per_idle_server": _case(memory, "MiB")}
 
 
 def _memory_of(side: BenchServer, servers: int) -> float:
@@ -280,10 +292,11 @@ def _medians(times: dict[str, list[tuple[float, float]]], index: int) -> dict[st
 
 
 def _case(figures: dict[str, float], unit: str) -> dict[str, Any]:
+    ours, peer = figures["ours"], figures.get("plain")
     return {
-        "ours": round(figures["ours"], 3),
-        "peer": round(figures["plain"], 3),
-        "ratio": round(figures["ours"] / figures["plain"], 4),
+        "ours": round(ours, 3),
+        "peer": None if peer is None else round(peer, 3),
+        "ratio": None if peer is None else round(ours / peer, 4),
         "unit": unit,
     }
 
@@ -296,8 +309,13 @@ def main() -> None:
         "--servers", type=int, default=4, help="number of idle servers to measure memory"
     )
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--no-peer", action="store_true", help="leave JupyterHub out")
+    parser.add_argument("--no-browser", action="store_true", help="leave Chromium out")
     options = parser.parse_args()
-    cases = measure(options.rounds, options.servers)
+    require_folder(_PROXY.parents[2], "make setup")
+    if not options.no_browser and not Path(EXECUTABLE).exists():
+        refuse("needs Chromium: run `make setup-integration`, or leave it out with --no-browser.")
+    cases = measure(options)
     for name, figures in cases.items():
         sides = f"{figures['ours']} / {figures['peer']} {figures['unit']}"
         print(f"{name:24} {sides} = {figures['ratio']}")

@@ -1,6 +1,7 @@
 """Latency of pages and API lists in a large installation.
 
-    .venv/bin/python bench/portal.py [--json] [--rounds 40]
+    .venv/bin/python bench/portal.py [--json] [--rounds 40] [--projects 200]
+        [--users 2000] [--events 100000] [--only TEXT]
 
 Starts a real portal on its own database (SQLite, or DATABASE_URL) with 200 projects, 2,000 users
 and 100,000 audit events, and requests every page and API list as a user who may see everything. The
@@ -9,7 +10,6 @@ peer is our target: a p95 of 100 ms.
 
 import argparse
 import json
-import os
 import re
 import statistics
 import sys
@@ -17,23 +17,25 @@ import tempfile
 import time
 from pathlib import Path
 
-import httpx
-
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "platform"), str(ROOT)]
-os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings"
 
-import django  # noqa: E402  (the path comes first)
+from bench.needs import require  # noqa: E402  (the path comes first)
 
-django.setup()
+require()
+
+from bench.django_for_tests import set_up  # noqa: E402
+
+set_up()
+
+import httpx  # noqa: E402
 
 from tests.personas import PASSWORD  # noqa: E402
 from tests.portals import RunningPortal, running_portal  # noqa: E402
 from tests.routes import Route, routes  # noqa: E402
 
-PROJECTS, USERS, AUDIT_ROWS = 200, 2_000, 100_000
 BOUND_MS = 100.0
-_FILL = f"""
+_FILL = """
 import json
 from datetime import timedelta
 from portal.accounts.models import ApiToken, AuditEvent, Membership, Project, Team, User
@@ -42,7 +44,7 @@ from portal.core import clock
 root = User.objects.get(email="root@example.org")
 people = User.objects.bulk_create(
     User(email=f"person{{n}}@example.org", name=f"Person {{n}}", password="!")
-    for n in range({USERS})
+    for n in range({users})
 )
 team = Team.objects.create(slug="lab", name="Lab")
 Membership.objects.create(team=team, user=root, role="owner")
@@ -51,7 +53,7 @@ Membership.objects.bulk_create(
 )
 projects = Project.objects.bulk_create(
     Project(slug=f"project-{{n}}", name=f"Project {{n}}", team=team if n % 2 else None)
-    for n in range({PROJECTS})
+    for n in range({projects})
 )
 Membership.objects.bulk_create(
     Membership(project=project, user=root, role="owner") for project in projects
@@ -66,16 +68,16 @@ ApiToken.objects.bulk_create(
 )
 for n in range(50):
     write_secret(project=projects[1], by=root, name=f"SECRET_{{n}}", value="x")
-for start in range(0, {AUDIT_ROWS}, 5000):
+for start in range(0, {events}, 5000):
     AuditEvent.objects.bulk_create(
         AuditEvent(
-            actor_id=people[n % {USERS}].pk, actor=people[n % {USERS}].email,
+            actor_id=people[n % {users}].pk, actor=people[n % {users}].email,
             verb="project.change",
-            project_id=projects[n % {PROJECTS}].pk, project_slug=projects[n % {PROJECTS}].slug,
-            target_kind="project", target_id=projects[n % {PROJECTS}].pk, target_label="x",
+            project_id=projects[n % {projects}].pk, project_slug=projects[n % {projects}].slug,
+            target_kind="project", target_id=projects[n % {projects}].pk, target_label="x",
             before={{"name": "a"}}, after={{"name": "b"}},
         )
-        for n in range(start, start + 5000)
+        for n in range(start, min(start + 5000, {events}))
     )
 print("created " + json.dumps({{
     "project": projects[1].slug, "team": "lab", "person": people[0].pk, "user_id": people[0].pk,
@@ -125,21 +127,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
     parser.add_argument("--rounds", type=int, default=40, help="requests per URL")
+    parser.add_argument("--projects", type=int, default=200)
+    parser.add_argument("--users", type=int, default=2_000)
+    parser.add_argument("--events", type=int, default=100_000, help="events in the audit log")
+    parser.add_argument("--only", default="", metavar="TEXT", help="only URLs that contain it")
     arguments = parser.parse_args()
+    if arguments.rounds < 2 or arguments.projects < 2:
+        parser.error("at least two --rounds and --projects are needed")
+    sizes = {name: getattr(arguments, name) for name in ("projects", "users", "events")}
     cases: dict[str, dict[str, float | str]] = {}
-    database = {"DATABASE_URL": os.environ["DATABASE_URL"]} if "DATABASE_URL" in os.environ else {}
     with (
         tempfile.TemporaryDirectory() as folder,
-        running_portal(Path(folder) / "data", command=("portal",), **database) as portal,
+        running_portal(Path(folder), command=("portal",)) as portal,
     ):
-        done = portal.installation.manage("shell", "-c", _FILL)
+        done = portal.installation.manage("shell", "-c", _FILL.format(**sizes))
         assert done.returncode == 0, done.stdout + done.stderr
         line = next(text for text in done.stdout.splitlines() if text.startswith("created "))
         values = json.loads(line.removeprefix("created "))
         browser = sign_in(portal)
         print(f"{'URL':48} {'p50 ms':>8} {'p95 ms':>8}")
         for route in sorted(routes(), key=lambda route: route.template):
-            path = request_path(route, values)
+            path = request_path(route, values) if arguments.only in route.template else None
             times = measure(browser, path, arguments.rounds) if path else None
             if times is None:
                 continue

@@ -1,6 +1,6 @@
 """Values of small files as read by Slipway, pandas, DuckDB, Polars and Hugging Face `datasets`.
 
-    .venv/bin/python bench/readers.py [--json]
+    .venv/bin/python bench/readers.py [--json] [--no-peers]
 
 Every reader runs with its defaults. The table shows the values that each returns, and marks a cell
 with ✗ if a value silently differs from the one in the file. The peers (1 GB) are installed on first
@@ -195,12 +195,16 @@ def read_all(readers: list[str]) -> dict[str, dict[str, dict[str, Any]]]:
     return results
 
 
-def _peers() -> dict[str, dict[str, dict[str, Any]]]:
+def _read_by_peers() -> dict[str, dict[str, dict[str, Any]]]:
     folder = CACHE / "readers"
-    if not (folder / ".ready").exists():
-        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-        subprocess.run([folder / "bin" / "pip", "install", "-q", *PACKAGES], check=True)
-        (folder / ".ready").touch()
+    needs: Any = import_module("bench.needs")
+    try:
+        if not (folder / ".ready").exists():
+            subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+            subprocess.run([folder / "bin" / "pip", "install", "-q", *PACKAGES], check=True)
+            (folder / ".ready").touch()
+    except (subprocess.CalledProcessError, OSError) as error:
+        needs.refuse(f"could not install the peers ({error}); --no-peers runs without them.")
     done = subprocess.run(
         [folder / "bin" / "python", __file__, "--as-peer"],
         env={**os.environ, "HF_DATASETS_OFFLINE": "1", "HF_HUB_OFFLINE": "1"},
@@ -224,10 +228,26 @@ def _cell(result: dict[str, Any]) -> str:
     return values if result["is_exact"] else f"✗ {values}"
 
 
+def _count_wrong(
+    results: dict[str, dict[str, dict[str, Any]]], readers: tuple[str, ...]
+) -> dict[str, dict[str, Any]]:
+    """Return for each reader the number of files with silently wrong values. The peer is 0."""
+    return {
+        f"wrong_files_{reader}": {
+            "ours": sum(row[reader].get("is_exact") is False for row in results.values()),
+            "peer": 0,
+            "ratio": None,
+            "unit": "files",
+        }
+        for reader in readers
+    }
+
+
 def main() -> None:
     """Read all files and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--no-peers", action="store_true", help="read with Slipway alone")
     parser.add_argument("--as-peer", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.as_peer:
@@ -235,20 +255,24 @@ def main() -> None:
         sys.path.remove(str(ROOT / "bench"))
         print(json.dumps({"cases": read_all(list(READERS[1:])), "versions": _versions()}))
         return
-    sys.path[:0] = [str(ROOT / "platform")]
-    peers = _peers()
+    sys.path[:0] = [str(ROOT / "platform"), str(ROOT)]
+    needs: Any = import_module("bench.needs")
+    needs.require(["pyarrow", "pydantic"])
+    peers = _read_by_peers() if not options.no_peers else {"cases": {}, "versions": {}}
+    readers = READERS[:1] if options.no_peers else READERS
     results = read_all(["Slipway"])
     for title, row in results.items():
-        row.update(peers["cases"][title])
+        row.update(peers["cases"].get(title, {}))
     if options.json:
-        print(json.dumps({"bench": "readers", "read": results, "versions": peers["versions"]}))
+        report = {"bench": "readers", "cases": _count_wrong(results, readers)}
+        print(json.dumps(report | {"read": results, "versions": peers["versions"]}))
         return
     versions = ", ".join(f"{name} {version}" for name, version in peers["versions"].items())
     print(f"{versions}; {datetime.now(UTC).date()}\n")
-    print(f"| file | {' | '.join(READERS)} |")
-    print(f"|{'---|' * (len(READERS) + 1)}")
+    print(f"| file | {' | '.join(readers)} |")
+    print(f"|{'---|' * (len(readers) + 1)}")
     for title, row in results.items():
-        print(f"| {title} | {' | '.join(_cell(row[reader]) for reader in READERS)} |")
+        print(f"| {title} | {' | '.join(_cell(row[reader]) for reader in readers)} |")
 
 
 if __name__ == "__main__":

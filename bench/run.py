@@ -39,16 +39,16 @@ SCRIPTS: dict[str, list[str] | None] = {
     "runs": ["--runs", "2000", "--rounds", "5"],
     "spend": ["--leases", "5000", "--running", "20", "--rounds", "5"],
     "drift": ["--models", "1", "--trials", "1", "--no-peer"],
-    "readers": None,
+    "readers": ["--no-peers"],
     "datasets": ["--files", "1000", "--gib", "0"],
     "monitoring": ["--predictions", "100000", "--rounds", "3"],
     "monitoring_load": ["--predictions", "100000", "--seconds", "2", "--rounds", "1"],
     "monitoring_live": None,
     "notebooks": ["--rounds", "1", "--servers", "2"],
-    "agent": None,
+    "agent": ["--mib", "40", "--forks", "2"],
     "logs": ["--seconds", "2"],
     "portal": ["--rounds", "5"],
-    "scheduler": None,
+    "scheduler": ["--sizes", "100"],
     "serving": None,
     "tracking": ["--rounds", "1", "--runs", "1000"],
     "footprint": [],  # takes over a minute, most of it with an idle Slipway
@@ -106,7 +106,6 @@ def read_output(output: str, status: int) -> tuple[list[Mapping[str, Any]], str]
         cases = json.loads(lines[-1])["cases"]
     except (IndexError, ValueError, KeyError, TypeError):
         return [], f"exit {status}: {lines[-1][:200] if lines else 'no output'}"
-    # Some scripts exit with an error status if a bound is missed. The table shows that anyway.
     return [cases], ""
 
 
@@ -196,6 +195,13 @@ def replace_between_markers(text: str, content: str) -> str:
     return f"{text.rstrip()}\n\n## All comparisons in one run (`bench/run.py`)\n\n{block}\n"
 
 
+def write_at_once(path: Path, text: str) -> None:
+    """Write a file that another run may read or write at the same time."""
+    half = path.with_name(f"{path.name}.{os.getpid()}")
+    half.write_text(text, encoding="utf-8")
+    half.replace(path)
+
+
 def read_arguments() -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description="Run the benchmarks.")
@@ -248,9 +254,9 @@ def main() -> int:
     results = run_all(names, quick=arguments.quick, repeat=arguments.repeat)
     text = table(results, about, quick=arguments.quick)
     OUTPUT.mkdir(parents=True, exist_ok=True)
-    (OUTPUT / "RESULTS.md").write_text(text, encoding="utf-8")
+    write_at_once(OUTPUT / "RESULTS.md", text)
     data = {"about": about, "cases": {result.name: medians(result.runs) for result in results}}
-    (OUTPUT / "results.json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    write_at_once(OUTPUT / "results.json", json.dumps(data, indent=1) + "\n")
     if arguments.write:
         page = RESULTS.read_text(encoding="utf-8")
         RESULTS.write_text(replace_between_markers(page, text), encoding="utf-8")

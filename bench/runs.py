@@ -1,6 +1,7 @@
 """Latency of the pages of experiments with 100,000 runs and 1,000 different columns.
 
     .venv/bin/python bench/runs.py [--json] [--rounds 40] [--runs 100000]
+        [--points 100000]
 
 Starts a real portal on its own database (SQLite, or DATABASE_URL) with one experiment of 100,000
 runs. Each has 20 metrics and 5 parameters out of 1,000 different names, and one run has a metric
@@ -9,7 +10,6 @@ with 100,000 points. The peer of each case is our target.
 
 import argparse
 import json
-import os
 import random
 import statistics
 import subprocess
@@ -20,12 +20,16 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-import httpx
-
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "platform"), str(ROOT)]
 
-from bench.portal import sign_in  # noqa: E402  (the path comes first)
+from bench.needs import require  # noqa: E402  (the path comes first)
+
+require()
+
+import httpx  # noqa: E402
+
+from bench.portal import sign_in  # noqa: E402
 from tests.portals import running_portal  # noqa: E402
 
 NOON_MS = 1_790_000_000_000
@@ -76,7 +80,7 @@ for start in range(0, RUNS, 5000):
         insert("params", params)
 newest = ids[-200:]
 for at, run_id in enumerate(newest):
-    points = 100_000 if at == 199 else 500
+    points = {points} if at == len(newest) - 1 else min(500, {points})
     with transaction.atomic(using="tracking"):
         insert("metrics", [("loss", random.random(), {noon} + step, run_id, step, False)
                            for step in range(points)])
@@ -138,14 +142,16 @@ def main() -> None:
     parser.add_argument(
         "--runs", type=int, default=100_000, help="number of runs of the experiment"
     )
+    parser.add_argument("--points", type=int, default=100_000, help="length of the longest curve")
     arguments = parser.parse_args()
+    if arguments.rounds < 2:
+        parser.error("percentiles need at least two --rounds")
     cases: dict[str, dict[str, Any]] = {}
-    database = {"DATABASE_URL": os.environ["DATABASE_URL"]} if "DATABASE_URL" in os.environ else {}
     with (
         tempfile.TemporaryDirectory() as folder,
-        running_portal(Path(folder) / "data", command=("portal",), **database) as portal,
+        running_portal(Path(folder), command=("portal",)) as portal,
     ):
-        script = _FILL.format(noon=NOON_MS, runs=arguments.runs)
+        script = _FILL.format(noon=NOON_MS, runs=arguments.runs, points=arguments.points)
         done = subprocess.run(
             [sys.executable, "manage.py", "shell", "-c", script],
             cwd=ROOT,

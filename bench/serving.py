@@ -1,7 +1,7 @@
 """Throughput and latency of serving, compared with other Python model servers.
 
     .venv/bin/python bench/serving.py [--seconds 3] [--rounds 3] [--starts 3] [--peers mosec]
-        [--no-encoder] [--no-creation] [--json]
+        [--turns 5] [--no-encoder] [--no-creation] [--json]
 
 Slipway runs as deployed: gateway and replica as two processes, with keys, limits, capture and the
 shipper to Parquet. Every server is pinned to core 0, and wrk to core 1. All serve the same
@@ -43,7 +43,11 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "platform"), str(ROOT)]
 
-import torch  # noqa: E402  (the path comes first)
+from bench.needs import DEVELOPMENT, require, require_cores, require_programs  # noqa: E402  (the path comes first)
+
+require([*DEVELOPMENT, "torch", "onnx", "mlflow"])
+
+import torch  # noqa: E402
 
 from bench.serving_creation import creation_cases  # noqa: E402
 from bench.serving_figures import (  # noqa: E402
@@ -74,7 +78,6 @@ from slipway.schemas.serving import (  # noqa: E402
 from tests.workers.serving import KEY, Plane, key_route, plane  # noqa: E402
 
 START_WITHIN_S = 120
-TURNS = 5
 OVERLOAD_STARTS = 2
 SETTLED_AFTER_S = 2.0
 VERSUS_BOUND = "ms, beside the bound"
@@ -309,42 +312,42 @@ def forward(
     return mean, Load(rate, p50, p99)
 
 
-def encoder_cases(file: Path, folder: Path, seconds: float) -> Cases:
+def encoder_cases(file: Path, folder: Path, turns: int, seconds: float) -> Cases:
     """Compare the served encoder with the bare module at the same batch size."""
     span_s = max(4.0, seconds)
     alone, served = [], []
     with serve_slipway(file, "encoder", GENEROUS) as (_, target, _):
         target.load(folder, 16, 2.0)
         # Alternate, because the speed of a shared machine changes from minute to minute.
-        for _ in range(TURNS):
+        for _ in range(turns):
             alone.append(8000 / forward(file, [WORDS] * 8, "int64", span_s)[0])
             # At concurrency 16 one batch runs while another waits.
             served.append(target.load(folder, 16, 2 * span_s).rps)
     return {"encoder_vs_bare_model": case(served, alone, "rows/s")}
 
 
-def batching_cases(file: Path, folder: Path, seconds: float) -> Cases:
+def batching_cases(file: Path, folder: Path, turns: int, seconds: float) -> Cases:
     """Compare merged requests, as golden rows allow, with unmerged ones."""
     with (
         serve_slipway(file, "mlp", GENEROUS) as (_, merged, _),
         serve_slipway(file, "mlp", GENEROUS, mode=BatchingMode.REQUESTS) as (_, alone, _),
     ):
-        pair = Pair(*measure([merged, alone], folder, TURNS, seconds, [16, 64]))
+        pair = Pair(*measure([merged, alone], folder, turns, seconds, [16, 64]))
     return {
         f"merged_vs_unmerged_at_{number}": pair.case(number, lambda load: load.rps, "answers/s")
         for number in (16, 64)
     }
 
 
-def overload_cases(file: Path, folder: Path, seconds: float) -> Cases:
+def overload_cases(file: Path, folder: Path, turns: int, seconds: float) -> Cases:
     """Measure the goodput with three times as many clients as are admitted."""
     limits = EndpointLimits(max_in_flight=64, max_queue_ms=60_000)
     settled_s = min(seconds, SETTLED_AFTER_S)
     admitted: list[float] = []
     good: list[float] = []
-    for _ in range(OVERLOAD_STARTS):
+    for _ in range(min(turns, OVERLOAD_STARTS)):
         with serve_slipway(file, "mlp", limits) as (_, target, _):
-            for _ in range(TURNS):
+            for _ in range(turns):
                 target.load(folder, 64, settled_s)
                 admitted.append(target.load(folder, 64, seconds).rps)
                 target.load(folder, 192, settled_s)
@@ -454,10 +457,10 @@ def run(arguments: argparse.Namespace, folder: Path, report: Callable[[str], Non
             report(f"start {start + 1} of the best peers: not measured: {error}")
     cases = comparison_cases(pairs, started)
     cases |= latency_cases(half_loads, own_loads[1], file)
-    cases |= batching_cases(file, folder, arguments.seconds)
-    cases |= overload_cases(file, folder, arguments.seconds)
+    cases |= batching_cases(file, folder, arguments.turns, arguments.seconds)
+    cases |= overload_cases(file, folder, arguments.turns, arguments.seconds)
     if not arguments.no_encoder:
-        cases |= encoder_cases(models["encoder"], folder, arguments.seconds)
+        cases |= encoder_cases(models["encoder"], folder, arguments.turns, arguments.seconds)
     if not arguments.no_creation:
         cases |= creation_cases(folder, rounds=arguments.rounds)
     return cases
@@ -470,10 +473,13 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--starts", type=int, default=3)
+    parser.add_argument("--turns", type=int, default=5, help="loads of the other cases")
     parser.add_argument("--peers", default=",".join(PACKAGES))
     parser.add_argument("--no-encoder", action="store_true")
     parser.add_argument("--no-creation", action="store_true")
     arguments = parser.parse_args()
+    require_programs({"wrk": "wrk", "taskset": "util-linux"})
+    require_cores({0, 1})
     with tempfile.TemporaryDirectory(prefix="bench-serving-") as name:
         cases = run(arguments, Path(name), lambda text: print(text, file=sys.stderr, flush=True))
     if arguments.json:

@@ -1,7 +1,7 @@
 """Latency of the spend views over a history of a million leases.
 
     .venv/bin/python bench/spend.py [--json] [--leases 1000000] [--rounds 40] [--running 200]
-        [--pause]
+        [--projects 50] [--pause]
 
 Starts a real portal on its own database (SQLite, or DATABASE_URL) with a year of leases of 50
 projects, 200 users, 6 tiers and 3 kinds, some of them still running. Requests every spend view as
@@ -11,32 +11,31 @@ slowest view.
 
 import argparse
 import json
-import os
 import statistics
 import sys
 import tempfile
 import time
 from contextlib import closing
 from pathlib import Path
-from typing import Any
-
-import httpx
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "platform"), str(ROOT)]
 
+from bench.needs import require  # noqa: E402  (the path comes first)
 
-os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings"
+require()
 
-import django  # noqa: E402
+from bench.django_for_tests import set_up  # noqa: E402
 
-django.setup()
+set_up()
+
+import httpx  # noqa: E402
 
 from tests.personas import PASSWORD  # noqa: E402
 from tests.portals import RunningPortal, running_portal  # noqa: E402
 
 BOUND_MS = 200.0
-PROJECTS, USERS = 50, 200
+USERS = 200
 _FILLS_WITHIN_S = 3600.0
 # Leases, workloads and ledger entries are inserted directly, because a year of scheduling takes a
 # year. The same function as in the meter computes the sums.
@@ -161,19 +160,22 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--leases", type=int, default=1_000_000)
     parser.add_argument("--running", type=int, default=200)
+    parser.add_argument("--projects", type=int, default=50, help="at least 2")
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument(
         "--pause", action="store_true", help="wait for Enter after inserting the data"
     )
     arguments = parser.parse_args()
-    environ: dict[str, Any] = (
-        {"DATABASE_URL": os.environ["DATABASE_URL"]} if "DATABASE_URL" in os.environ else {}
-    )
     with (
         tempfile.TemporaryDirectory(prefix="slipway-bench-") as folder,
-        running_portal(Path(folder), **environ) as portal,
+        running_portal(Path(folder)) as portal,
     ):
-        _fill(portal, leases=arguments.leases, running=arguments.running)
+        _fill(
+            portal,
+            leases=arguments.leases,
+            running=arguments.running,
+            projects=arguments.projects,
+        )
         if arguments.pause:
             input("Data inserted. Press Enter to start measuring. ")
         results = _measure(portal, rounds=arguments.rounds)
@@ -185,9 +187,9 @@ def main() -> None:
         print(json.dumps({"bench": "spend", "cases": {"view_p95_ms_1m_leases": case}}))
 
 
-def _fill(portal: RunningPortal, *, leases: int, running: int) -> None:
+def _fill(portal: RunningPortal, *, leases: int, running: int, projects: int) -> None:
     started = time.monotonic()
-    script = _FILL.format(leases=leases, running=running, people=USERS, projects=PROJECTS)
+    script = _FILL.format(leases=leases, running=running, people=USERS, projects=projects)
     for part in (script, _ANALYZE):
         # A million leases take longer than a command of the tests may.
         program = portal.installation.start("manage.py", "shell", "--no-imports", "-c", part)

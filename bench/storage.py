@@ -20,10 +20,14 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import s3fs
-
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "platform"), str(ROOT)]
+
+from bench.needs import DEVELOPMENT, require  # noqa: E402  (the path comes first)
+
+require([*DEVELOPMENT, "s3fs", "swift"])
+
+import s3fs  # noqa: E402
 
 from portal.storage.backend import open_store  # noqa: E402
 from portal.storage.digests import verified  # noqa: E402  (the path comes first)

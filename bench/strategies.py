@@ -18,31 +18,35 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import torch
-import torch.distributed as dist
-from torch import nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
-from torch.distributed.optim import ZeroRedundancyOptimizer
-from torch.distributed.pipelining import PipelineStage
-from torch.distributed.pipelining.schedules import (
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "platform"), str(ROOT)]
+
+from bench.needs import require  # noqa: E402  (the path comes first)
+
+require(["torch"])
+
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
+from torch.distributed.fsdp import fully_shard  # noqa: E402
+from torch.distributed.optim import ZeroRedundancyOptimizer  # noqa: E402
+from torch.distributed.pipelining import PipelineStage  # noqa: E402
+from torch.distributed.pipelining.schedules import (  # noqa: E402
     Schedule1F1B,
     ScheduleGPipe,
     ScheduleInterleaved1F1B,
 )
-from torch.distributed.tensor.parallel import (
+from torch.distributed.tensor.parallel import (  # noqa: E402
     ColwiseParallel,
     ParallelStyle,
     RowwiseParallel,
     parallelize_module,
 )
-from torch.nn import functional
-from torch.nn.parallel import DistributedDataParallel
+from torch.nn import functional  # noqa: E402
+from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "platform"))
-
-import slipway.distributed  # noqa: E402  (the path comes first)
+import slipway.distributed  # noqa: E402
 
 WIDTH, HEADS, BLOCKS, CONTEXT, CLASSES, BATCH = 192, 4, 4, 32, 10, 32
 MICROBATCHES = 4

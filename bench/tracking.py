@@ -1,6 +1,7 @@
 """Slipway's tracking server compared with `mlflow server`, on the same kind of database.
 
     .venv/bin/python bench/tracking.py [--json] [--rounds 5] [--runs 100000]
+        [--points 100000] [--databases sqlite postgres]
 
 Both servers run at the same time, each with its own database: SQLite files, and two databases of
 one PostgreSQL (DATABASE_URL, or a temporary one from `scripts/with-postgres`). They take turns in
@@ -28,16 +29,20 @@ from urllib.parse import urlsplit, urlunsplit
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "platform"), str(ROOT)]
-os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings"
+
+from bench.needs import DEVELOPMENT, require  # noqa: E402  (the path comes first)
+
+require([*DEVELOPMENT, "mlflow"])
+
 os.environ |= {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
     "GIT_PYTHON_REFRESH": "quiet",
 }
 
-import django  # noqa: E402  (the path comes first)
+from bench.django_for_tests import set_up  # noqa: E402
 
-django.setup()
+set_up()
 
 import httpx  # noqa: E402
 import psycopg  # noqa: E402
@@ -48,7 +53,7 @@ from tests.processes import children_of, free_ports, wait_for  # noqa: E402
 from tests.tracking import tracking_portal  # noqa: E402
 
 _TICKS = os.sysconf("SC_CLK_TCK")
-_POINTS = 100_000
+_DATABASES = ("sqlite", "postgres")
 _LOGGED = ("m1", "m2", "m3")
 Timed = tuple[float, float]
 
@@ -261,18 +266,18 @@ def _search(runs: int) -> Callable[[Server], Callable[[], Any]]:
         experiment = _fill(server, runs)
 
         def search() -> None:
-            assert len(server.client.search_runs([experiment], max_results=100)) == 100
+            assert len(server.client.search_runs([experiment], max_results=100)) == min(100, runs)
 
         return search
 
     return make
 
 
-def _long_curve(server: Server) -> tuple[httpx.Client, str]:
-    """Log a curve of 100,000 points. Returns an HTTP client and the run."""
+def _long_curve(server: Server, length: int) -> tuple[httpx.Client, str]:
+    """Log a curve. Returns an HTTP client and the run."""
     experiment = server.client.create_experiment(f"history {time.time_ns()}")
     run = server.client.create_run(experiment).info.run_id
-    for start in range(0, _POINTS, 1_000):
+    for start in range(0, length, 1_000):
         points = [
             Metric("loss", float(step % 977), 1_700_000_000_000 + step, step)
             for step in range(start, start + 1_000)
@@ -282,34 +287,42 @@ def _long_curve(server: Server) -> tuple[httpx.Client, str]:
     return httpx.Client(headers={"Authorization": f"Bearer {token}"}, timeout=300), run
 
 
-def _sampled(server: Server) -> Callable[[], Any]:
+def _sampled(length: int) -> Callable[[Server], Callable[[], Any]]:
     """Return the request of MLflow's own chart: 320 points, sampled by MLflow at regular steps."""
-    http, run = _long_curve(server)
-    address = f"{server.url}/ajax-api/2.0/mlflow/metrics/get-history-bulk-interval"
-    query: dict[str, str | int] = {"run_ids": run, "metric_key": "loss", "max_results": 320}
 
-    def ask() -> None:
-        response = http.get(address, params=query)
-        assert len(response.json()["metrics"]) >= 300, response.text[:300]
+    def make(server: Server) -> Callable[[], Any]:
+        http, run = _long_curve(server, length)
+        address = f"{server.url}/ajax-api/2.0/mlflow/metrics/get-history-bulk-interval"
+        query: dict[str, str | int] = {"run_ids": run, "metric_key": "loss", "max_results": 320}
 
-    return ask
+        def ask() -> None:
+            response = http.get(address, params=query)
+            assert len(response.json()["metrics"]) >= 300, response.text[:300]
+
+        return ask
+
+    return make
 
 
-def _history(server: Server) -> Callable[[], Any]:
+def _history(length: int) -> Callable[[Server], Callable[[], Any]]:
     """Return the request of a chart that shows every peak: 320 points with minima and maxima.
 
     `mlflow server` has no such call, so a chart there needs the whole curve.
     """
-    if server.name == "slipway":
-        return _sampled(server)
-    http, run = _long_curve(server)
-    address = f"{server.url}/api/2.0/mlflow/metrics/get-history"
 
-    def ask() -> None:
-        response = http.get(address, params={"run_id": run, "metric_key": "loss"})
-        assert len(response.json()["metrics"]) == _POINTS, response.text[:300]
+    def make(server: Server) -> Callable[[], Any]:
+        if server.name == "slipway":
+            return _sampled(length)(server)
+        http, run = _long_curve(server, length)
+        address = f"{server.url}/api/2.0/mlflow/metrics/get-history"
 
-    return ask
+        def ask() -> None:
+            response = http.get(address, params={"run_id": run, "metric_key": "loss"})
+            assert len(response.json()["metrics"]) == length, response.text[:300]
+
+        return ask
+
+    return make
 
 
 def _case(timed: list[Timed], unit: str, *, of_cpu: bool = False) -> dict[str, Any]:
@@ -322,14 +335,16 @@ def _case(timed: list[Timed], unit: str, *, of_cpu: bool = False) -> dict[str, A
     }
 
 
-def _measure_database(bench: Bench, database: str, runs: int) -> dict[str, dict[str, Any]]:
+def _measure_database(
+    bench: Bench, database: str, runs: int, points: int
+) -> dict[str, dict[str, Any]]:
     """Measure one database. The names of the cases end with its name."""
     metric = bench.measure(_log_metric, 60)
     batch = bench.measure(_log_batch, 6)
     create = bench.measure(_create_run, 25)
     search = bench.measure(_search(runs), 3)
-    history = bench.measure(_history, 1)
-    sampled = bench.measure(_sampled, 2)
+    history = bench.measure(_history(points), 1)
+    sampled = bench.measure(_sampled(points), 2)
     ending = f"_{database}"
     return {
         f"log_metric{ending}": _case(metric, "ms"),
@@ -344,10 +359,10 @@ def _measure_database(bench: Bench, database: str, runs: int) -> dict[str, dict[
     }
 
 
-def _on_both(folder: Path, rounds: int, runs: int) -> dict[str, dict[str, Any]]:
+def _on_each(folder: Path, arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
     cases: dict[str, dict[str, Any]] = {}
-    server = os.environ["DATABASE_URL"]
-    for database in ("sqlite", "postgres"):
+    server = os.environ.get("DATABASE_URL", "")
+    for database in arguments.databases:
         with ExitStack() as stack:
             ours, peer = "", str(folder / "peer.db")
             if database == "postgres":
@@ -356,11 +371,13 @@ def _on_both(folder: Path, rounds: int, runs: int) -> dict[str, dict[str, Any]]:
                 stack.enter_context(_slipway(folder / f"ours-{database}", ours)),
                 stack.enter_context(_peer(folder / f"peer-{database}", peer)),
             ]
-            cases |= _measure_database(Bench(servers, rounds), database, runs)
+            bench = Bench(servers, arguments.rounds)
+            cases |= _measure_database(bench, database, arguments.runs, arguments.points)
         os.environ["DATABASE_URL"] = server
     # Documented names. With PostgreSQL the server waits least for the disk.
-    for name in ("server_cpu_log_batch", "create_run", "search_runs_100k", "history_100k"):
-        cases[name] = cases[f"{name}_postgres"]
+    if "postgres" in arguments.databases:
+        for name in ("server_cpu_log_batch", "create_run", "search_runs_100k", "history_100k"):
+            cases[name] = cases[f"{name}_postgres"]
     return cases
 
 
@@ -370,13 +387,18 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="end with one line of JSON")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--runs", type=int, default=100_000)
+    parser.add_argument("--points", type=int, default=100_000, help="length of the curve")
+    parser.add_argument("--databases", nargs="+", choices=_DATABASES, default=_DATABASES)
     arguments = parser.parse_args()
-    if not os.environ.get("DATABASE_URL", "").startswith("postgres"):
+    if arguments.points < 320:
+        parser.error("a chart has 320 points; choose at least as many --points")
+    has_server = os.environ.get("DATABASE_URL", "").startswith("postgres")
+    if "postgres" in arguments.databases and not has_server:
         command = [str(ROOT / "scripts/with-postgres"), sys.executable, *sys.argv]
         raise SystemExit(subprocess.run(command, cwd=ROOT, check=False).returncode)
     folder = Path(tempfile.mkdtemp(prefix="slipway-bench-"))
     try:
-        cases = _on_both(folder, arguments.rounds, arguments.runs)
+        cases = _on_each(folder, arguments)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     for name, case in cases.items():

@@ -57,6 +57,7 @@ def _environment(data_dir: Path, database_url: str, url: str) -> dict[str, str]:
         "DJANGO_SETTINGS_MODULE": "tests.settings",
         "PYTHONPATH": os.pathsep.join([str(ROOT / "platform"), str(ROOT)]),
         "SLIPWAY_DATA_DIR": str(data_dir),
+        "SLIPWAY_ENV_FILE": os.devnull,
         "SLIPWAY_PUBLIC_URL": url,
         # The same portal by another name, for those who know several servers.
         "SLIPWAY_ALLOWED_HOSTS": f"localhost:{urlsplit(url).port}",

@@ -53,7 +53,12 @@ def _make(data_dir: Path, database_url: str) -> None:
     done = subprocess.run(
         [sys.executable, "manage.py", "shell", "--no-imports", "-c", _MAKE],
         cwd=ROOT,
-        env=kept | {"SLIPWAY_DATA_DIR": str(data_dir), "DATABASE_URL": database_url},
+        env=kept
+        | {
+            "SLIPWAY_DATA_DIR": str(data_dir),
+            "SLIPWAY_ENV_FILE": os.devnull,
+            "DATABASE_URL": database_url,
+        },
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

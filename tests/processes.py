@@ -4,7 +4,6 @@ import contextlib
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,19 +15,11 @@ from urllib.parse import urlsplit, urlunsplit
 import psycopg
 
 from portal.config.supervision.children import die_with_parent
+from tests.ports import free_ports as free_ports  # noqa: PLC0414  (others import it from here)
 from tests.prepared import copy_tables, create_database
 
 ROOT = Path(__file__).resolve().parents[1]
 Found = TypeVar("Found")
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports nobody listens on now."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in sockets]
 
 
 def wait_for(
@@ -135,12 +126,14 @@ class Program:
 
 def clean_environment() -> dict[str, str]:
     """Return this process's environment without what would steer a Slipway started from here."""
-    return {
+    kept = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith(("SLIPWAY_", "DJANGO_"))
         and name not in {"DATABASE_URL", "REDIS_URL"}
     }
+    # A Slipway in use may have its settings in `.env`.
+    return kept | {"SLIPWAY_ENV_FILE": os.devnull}
 
 
 @contextlib.contextmanager

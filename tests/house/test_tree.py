@@ -79,6 +79,7 @@ def test_platform_is_the_standard_library_in_every_process(
         "PATH": os.environ["PATH"],
         "PYTHONPATH": f"{ROOT / 'platform'}{os.pathsep}{ROOT}",
         "SLIPWAY_DATA_DIR": str(tmp_path),
+        "SLIPWAY_ENV_FILE": os.devnull,
     }
     done = subprocess.run(
         [sys.executable, *command],

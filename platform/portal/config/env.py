@@ -7,6 +7,7 @@ with SLIPWAY_ and is not listed here is an error that names the nearest real one
 
 import difflib
 import os
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -35,6 +36,8 @@ NOTEBOOKS_HOST = "127.0.0.2"
 CLIENT_VARIABLES = frozenset(
     {"SLIPWAY_URL", "SLIPWAY_TOKEN", "SLIPWAY_PROJECT", "SLIPWAY_CONFIG_DIR"}
 )
+# Not a field of Env, because it decides where the fields are read from.
+ENV_FILE_VARIABLE = "SLIPWAY_ENV_FILE"
 
 
 class Env(BaseModel):
@@ -442,7 +445,7 @@ def variable_of(field: str) -> str:
 def _unknown_variables(names: set[str]) -> list[str]:
     known = {variable_of(field) for field in Env.model_fields}
     faults = []
-    for name in sorted(names - known - CLIENT_VARIABLES):
+    for name in sorted(names - known - CLIENT_VARIABLES - {ENV_FILE_VARIABLE}):
         if not name.startswith(PREFIX):
             continue
         near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
@@ -466,10 +469,21 @@ def _sentence(location: tuple[int | str, ...], message: str) -> str:
     return f"{variable} {what}; for example {variable}={example}"
 
 
+def env_file(environ: Mapping[str, str]) -> Path:
+    """Return the path of the file with settings. Raise SettingsError if a named one is missing."""
+    named = environ.get(ENV_FILE_VARIABLE)
+    if not named:
+        return ROOT / ".env"
+    path = ROOT / Path(named).expanduser()
+    if not path.exists():
+        raise SettingsError(f"{ENV_FILE_VARIABLE} names {path}, which does not exist.")
+    return path
+
+
 def read_env(environ: dict[str, str] | None = None, dotenv: Path | None = None) -> Env:
     """Read the settings. Raise SettingsError with one line for each fault."""
     process = dict(os.environ if environ is None else environ)
-    file = ROOT / ".env" if dotenv is None else dotenv
+    file = env_file(process) if dotenv is None else dotenv
     merged = read_dotenv(file) | process
     faults = _unknown_variables(set(merged))
     given = {name: merged[name] for name in map(variable_of, Env.model_fields) if merged.get(name)}

@@ -16,7 +16,13 @@ def _run(folder: Path, *arguments: str, **settings: str) -> tuple[int, str]:
     done = subprocess.run(
         [sys.executable, "manage.py", "run", *arguments],
         cwd=ROOT,
-        env=kept | {"SLIPWAY_DATA_DIR": str(folder), "SLIPWAY_PORTAL_PORT": port} | settings,
+        env=kept
+        | {
+            "SLIPWAY_DATA_DIR": str(folder),
+            "SLIPWAY_PORTAL_PORT": port,
+            "SLIPWAY_ENV_FILE": os.devnull,
+        }
+        | settings,
         capture_output=True,
         text=True,
         timeout=120,

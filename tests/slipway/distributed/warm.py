@@ -25,6 +25,7 @@ import torch
 import torch._dynamo
 
 import slipway.distributed
+from tests.ports import free_ports
 from tests.slipway.distributed import cases
 
 
@@ -57,14 +58,8 @@ def _run_rank(job: Mapping[str, Any], rank: int, port: int, out: Path) -> None:
     os._exit(code)
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def _run(job: Mapping[str, Any]) -> list[dict[str, Any]]:
-    port = _free_port()
+    (port,) = free_ports(1)
     with tempfile.TemporaryDirectory(prefix="slipway-ranks-") as folder:
         out = Path(folder)
         pids: dict[int, int] = {}

@@ -2,6 +2,7 @@
 
 import json
 import os
+import secrets
 import socket
 import subprocess
 import sys
@@ -65,12 +66,13 @@ def test_files_outside_are_out_of_reach(tmp_path: Path) -> None:
 @needs_landlock
 @pytest.mark.skipif(landlock_version() < 6, reason="this Landlock does not keep signals inside")
 def test_signals_and_abstract_sockets_stay_inside() -> None:
+    name = f"slipway-test-{secrets.token_hex(8)}"  # abstract names are the whole machine's
     look = (
-        "def call(): socket.socket(socket.AF_UNIX).connect('\\0slipway-test-door')\n"
+        f"def call(): socket.socket(socket.AF_UNIX).connect('\\0{name}')\n"
         "answer = [can(lambda: os.kill(os.getppid(), 0)), can(call), can(lambda: os.kill(0, 0))]\n"
     )
     with socket.socket(socket.AF_UNIX) as door:
-        door.bind("\0slipway-test-door")
+        door.bind(f"\0{name}")
         door.listen()
         assert run_confined("(), ('/',), outermost=True", look) == [False, False, True]
 
