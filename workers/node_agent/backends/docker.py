@@ -158,7 +158,9 @@ class DockerBackend:
         description = self._description(handle, order, network)
         try:
             await self._engine.call(
-                lambda docker: docker.create_container_from_config(description, self._container_name(handle))
+                lambda docker: docker.create_container_from_config(
+                    description, self._container_name(handle)
+                )
             )
         except EngineError as error:
             if error.status != _CONFLICT:  # a concurrent call for the same handle was faster
@@ -307,7 +309,9 @@ class DockerBackend:
                 owner = state.path.stat()
                 os.chown(state.stop, owner.st_uid, owner.st_gid, follow_symlinks=False)
         with suppress(EngineError):
-            await self._engine.call(lambda docker: docker.kill(self._container_name(handle), "SIGTERM"))
+            await self._engine.call(
+                lambda docker: docker.kill(self._container_name(handle), "SIGTERM")
+            )
 
     async def remove(self, handle: str) -> None:
         """Kill and delete the container, and its network when it was the last one in it."""
