@@ -77,7 +77,7 @@ def test_events_of_an_endpoint_that_are_left_out_are_counted(
 ) -> None:
     lab.serving()
     assert "more event" not in text_of(browser_of(people.bob).get(ONE))
-    monkeypatch.setattr(endpoint_pages, "STORY_LINES", 1)
+    monkeypatch.setattr(endpoint_pages, "EVENTS_SHOWN", 1)
     page = text_of(browser_of(people.bob).get(ONE))
     words = (
         "more events not shown here: <code>slipway endpoint events digits --project vision</code>"

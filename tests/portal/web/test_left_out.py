@@ -129,7 +129,7 @@ def test_events_and_unfinished_jobs_beyond_the_first_are_counted(
     job, *_ = [make_job(people.vision, people.bob) for _ in range(3)]
     run_job(job)
     bob = browse(people.bob)
-    monkeypatch.setattr(workloads, "STORY_LINES", 1)
+    monkeypatch.setattr(workloads, "EVENTS_SHOWN", 1)
     page = text_of(bob.get(f"/p/vision/jobs/{job.pk}"))
     assert f"not shown here: slipway job events {job.pk} --project vision" in page
     for address in ("/", "/p/vision"):
