@@ -37,3 +37,27 @@ def test_a_model_is_registered_approved_and_promoted_on_pages(
     assert bob.post(promote, {"do": "promote", "sequence": sequence}).status_code == 302
     assert "Production: 1" in bob.get("/p/vision/models").content.decode()
     assert "Version 1" in bob.get("/p/vision/models/digits").content.decode()
+
+
+def test_gates_open_with_what_is_active_and_are_not_removed_by_one_click(people: Personas) -> None:
+    put_gates(Api.of(people.mia), {"kind": "approval"}, {"kind": "signature"})
+    mia = Client()
+    mia.force_login(people.mia)
+    address = "/p/vision/registry-rules"
+    opened = mia.get(address).context["gates"]
+    assert (opened["name"].value(), opened["approval"].value()) == ("Production", True)
+    assert mia.get(f"{address}?kind=stage&name=production").context["gates"]["signature"].value()
+    revision = mia.get(address).context["rules"].revision
+    emptied = {"kind": "stage", "name": "Production", "better": "higher", "revision": revision}
+    question = mia.post(address, emptied | {"do": "gates"})
+    assert question.status_code == 422
+    assert "This removes active gates: approval, signature." in question.content.decode()
+    assert len(mia.get(address).context["declared"][0].gates) == 2
+    # A form that was opened before somebody else changed the rules does not overwrite theirs.
+    put_gates(Api.of(people.mia), {"kind": "approval"}, {"kind": "golden"})
+    late = mia.post(address, emptied | {"do": "gates", "remove": "approval, golden"})
+    assert "Somebody else has changed the stages or gates" in late.content.decode()
+    emptied["revision"] = mia.get(address).context["rules"].revision
+    removed = mia.post(address, emptied | {"remove": "approval, golden"})
+    assert removed.status_code == 302
+    assert mia.get(address).context["declared"] == []

@@ -42,15 +42,21 @@ def project_rules(request: HttpRequest, project: str) -> HttpResponse:
         None if is_about_stages else sent(request), initial=_initial(request, declared, rules)
     )
     form = stages if is_about_stages else gates
-    done = submit_form(
-        request,
-        form,
-        lambda _: change_rules(project=project_row, spec=_changed_rules(form, rules), by=by),
-    )
-    if done:
-        messages.success(request, "Rules saved.")
-        return redirect("project_rules", project_row.slug)
+    removed = _removed_gates(form, declared)
+    is_question = bool(removed) and request.POST.get("remove") != removed
+    if not is_question:
+        done = submit_form(
+            request,
+            form,
+            lambda _: change_rules(
+                project=project_row, spec=_changed_rules(request, form, rules), by=by
+            ),
+        )
+        if done:
+            messages.success(request, "Rules saved.")
+            return redirect("project_rules", project_row.slug)
     context = {
+        "removed": removed if is_question else "",
         "rules": rules,
         "declared": [target for target in declared if target.gates],
         "stages": stages,
@@ -65,19 +71,39 @@ def _initial(
     request: HttpRequest, declared: list[TargetGates], rules: ProjectRules
 ) -> dict[str, object]:
     kind, name = search_parameter(request, "kind"), search_parameter(request, "name")
+    kind, name = kind or "stage", name or rules.stages[-2:][0]
     for target in declared:
-        if (target.kind.value, target.name) == (kind, name):
+        if (target.kind.value, target.name.lower()) == (kind, name.lower()):
             return gates_form_initial(target)
-    return {"kind": kind or "stage", "name": name or rules.stages[-2:][0], "better": "higher"}
+    return {"kind": kind, "name": name, "better": "higher"}
 
 
-def _changed_rules(form: ProjectStages | Gates, rules: ProjectRules) -> RulesIn:
-    """Return the rules as changed by the form. `revision` detects concurrent changes."""
+def _removed_gates(form: ProjectStages | Gates, declared: list[TargetGates]) -> str:
+    """Name the active gates that the form would remove, in a sentence for the question."""
+    if not isinstance(form, Gates) or not form.is_bound or not form.is_valid():
+        return ""
+    requested = form.payload
+    assert requested is not None  # noqa: S101  (the form is valid)
+    place = (requested.kind, requested.name.lower())
+    active = [
+        gate for item in declared if (item.kind, item.name.lower()) == place for gate in item.gates
+    ]
+    kept = {gate.kind for gate in requested.gates}
+    gone = dict.fromkeys(str(gate.kind) for gate in active if gate.kind not in kept)
+    return ", ".join(gone)
+
+
+def _changed_rules(
+    request: HttpRequest, form: ProjectStages | Gates, rules: ProjectRules
+) -> RulesIn:
+    """Return the rules as changed by the form. `revision` detects changes since it was opened."""
+    opened = request.POST.get("revision", "")
+    revision = int(opened) if opened.isascii() and opened.isdigit() else rules.revision
     declared = [TargetGates.model_validate(written) for written in rules.gates]
     if isinstance(form, ProjectStages):
         stages: list[str] = form.cleaned_data["stages"]
         kept = [item for item in declared if item.kind.value == "alias" or item.name in stages]
-        return _rules("stages", stages, kept, rules.revision)
+        return _rules("stages", stages, kept, revision)
     value = form.payload
     assert value is not None  # noqa: S101  (the form is valid)
     place = (value.kind, value.name.lower())
@@ -87,7 +113,7 @@ def _changed_rules(form: ProjectStages | Gates, rules: ProjectRules) -> RulesIn:
     others = [item for item in declared if item not in before]
     target_gates = TargetGates(kind=value.kind, name=value.name, gates=[*value.gates, *more])
     requested = [*others, target_gates] if target_gates.gates else others
-    return _rules("name", rules.stages, requested, rules.revision)
+    return _rules("name", rules.stages, requested, revision)
 
 
 def _rules(field: str, stages: list[str], gates: list[TargetGates], revision: int) -> RulesIn:
