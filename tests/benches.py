@@ -1,0 +1,63 @@
+"""Tiny runs of the benchmarks, for the tests that show that each works."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+
+from tests.live import ROOT
+
+
+@dataclass(frozen=True)
+class Smoke:
+    """The arguments of a tiny run, and some of its cases."""
+
+    arguments: str
+    cases: set[str]
+
+    def check(self, name: str) -> None:
+        """Run the script as a process and check its line of JSON, but not its figures."""
+        done = subprocess.run(
+            [sys.executable, f"bench/{name}.py", "--json", *self.arguments.split()],
+            cwd=ROOT,
+            env=os.environ | {"PYTHONWARNINGS": "ignore"},
+            capture_output=True,
+            text=True,
+            timeout=500,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-5000:]
+        report = json.loads(done.stdout.splitlines()[-1])
+        assert report["bench"] == name
+        assert self.cases <= set(report["cases"]), report
+        for case in report["cases"].values():
+            assert {"ours", "peer", "ratio", "unit"} <= set(case), case
+            assert isinstance(case["ours"], int | float), case
+
+
+# Functions, or the portal alone: in `make test`.
+LIGHT = {
+    "readers": Smoke("--no-peers", {"wrong_files_Slipway"}),
+    "drift": Smoke("--models 1 --trials 1 --no-peer", {"false_alarm_rate", "power_0.3sd"}),
+    "scheduler": Smoke("--sizes 100", {"decision_ms_100"}),
+    "portal": Smoke(
+        "--rounds 2 --projects 3 --users 5 --events 20 --only /settings",
+        {"GET /settings/audit", "GET /settings/people"},
+    ),
+    "runs": Smoke(
+        "--rounds 2 --runs 20 --points 50", {"compare_200_curves", "first_paint", "history_100k"}
+    ),
+    "spend": Smoke("--rounds 1 --leases 40 --running 3 --projects 2", {"view_p95_ms_1m_leases"}),
+    "monitoring": Smoke("--rounds 1 --predictions 480 --days 1", {"memory", "month: by id"}),
+}
+# Several processes, or more programs: in `make test-integration`.
+HEAVY = {
+    "strategies": Smoke("ddp --rounds 1 --steps 1 --seconds 0.1", {"ddp"}),
+    "logs": Smoke(
+        "--rate 1 --seconds 4 --flood-seconds 0.2", {"flood_without_loss", "rate_without_loss"}
+    ),
+    "launch": Smoke(
+        "--rounds 1 --steps 10", {"recovery_vs_warm_start", "submit_to_first_step_warm"}
+    ),
+}
