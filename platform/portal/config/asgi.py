@@ -11,7 +11,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.config.settings")
 django.setup(set_prefix=False)
 
 from portal.api.agent.long_poll import hold  # noqa: E402
-from portal.api.mlflow.app import MlflowDoor  # noqa: E402
+from portal.api.mlflow.app import MlflowApplication  # noqa: E402
 from portal.config.env import env  # noqa: E402
 from portal.config.host_check import HostCheck  # noqa: E402
 from portal.config.hosts import portal_hosts  # noqa: E402
@@ -19,7 +19,7 @@ from portal.config.limits import BodyLimit  # noqa: E402
 from portal.config.uploads import UploadHandler  # noqa: E402
 
 application = HostCheck(
-    MlflowDoor(BodyLimit(hold(cast("ASGI3Application", UploadHandler())))),
+    MlflowApplication(BodyLimit(hold(cast("ASGI3Application", UploadHandler())))),
     portal_hosts(env()),
     trusts_proxies=env().trusted_proxies > 0,
 )

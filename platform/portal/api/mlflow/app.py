@@ -23,7 +23,7 @@ from portal.api.mlflow import request_checks
 from portal.api.mlflow.answers import FullResponse, Refusal, unavailable
 from portal.api.mlflow.artifact_checks import check_artifact
 from portal.api.mlflow.audit import record
-from portal.api.mlflow.auth import Caller, Visitors
+from portal.api.mlflow.auth import Caller, CallerCache
 from portal.api.mlflow.fast_path import NATIVE, TrackingRequest
 from portal.api.mlflow.jobs import BEGIN, follow
 from portal.api.mlflow.model_sources import complete_source, store_location
@@ -51,12 +51,12 @@ _EXPERIMENTS = "/api/2.0/mlflow/experiments/search"
 Result = TypeVar("Result")
 
 
-class MlflowDoor:
+class MlflowApplication:
     """Handles requests below `/mlflow`, and leaves the rest to the portal."""
 
     def __init__(self, app: Any) -> None:
         self.app = app
-        self.visitors = Visitors()
+        self.callers = CallerCache()
         self._upstream = MlflowServer()
         # Separate threads with their own connections, so that a busy training job never uses a
         # thread of the pages.
@@ -68,7 +68,7 @@ class MlflowDoor:
         if scope["type"] != "http" or not (path == PREFIX or path.startswith(f"{PREFIX}/")):
             await self.app(scope, receive, send)
             return
-        await _Visit(self, scope, receive, send).run()
+        await _RequestHandler(self, scope, receive, send).run()
 
     async def in_thread(self, work: Callable[[], Result], patience: Patience | None) -> Result:
         """Run database work in one of the application's threads."""
@@ -107,11 +107,11 @@ class _Request:
     location: str = ""
 
 
-class _Visit:
+class _RequestHandler:
     """The processing of one request."""
 
-    def __init__(self, door: MlflowDoor, scope: Any, receive: Any, send: Any) -> None:
-        self.door = door
+    def __init__(self, application: MlflowApplication, scope: Any, receive: Any, send: Any) -> None:
+        self.application = application
         self.scope = scope
         self.receive = receive
         self._send = send
@@ -144,7 +144,7 @@ class _Visit:
         if remember is not None and self._held and self._held[0]["status"] == 200:
             answered = b"".join(event.get("body", b"") for event in self._held)
             # The change is done already, so the response waits for the database.
-            await self.door.in_thread(partial(remember, answered), None)
+            await self.application.in_thread(partial(remember, answered), None)
 
     async def run(self) -> None:
         """Respond in any case, unless a response has begun."""
@@ -167,7 +167,7 @@ class _Visit:
         HTTP_SECONDS.labels(name).observe(time.perf_counter() - began)
 
     async def _in_thread(self, work: Callable[[], Result]) -> Result:
-        return await self.door.in_thread(work, self._patience)
+        return await self.application.in_thread(work, self._patience)
 
     async def _refuse(self, refusal: Refusal) -> None:
         if self.status == 0:
@@ -214,8 +214,8 @@ class _Visit:
                 "Set MLFLOW_TRACKING_TOKEN to a token created under Settings → API tokens.",
                 ((b"www-authenticate", b"Bearer"),),
             )
-        visitors = self.door.visitors
-        known = visitors.remembered(given, project)
+        callers = self.application.callers
+        known = callers.cached(given, project)
         if known is None:
             known = await self._in_thread(partial(self._recognised, given, project))
         key = known.principal.key
@@ -227,7 +227,7 @@ class _Visit:
     def _recognised(self, given: str, project: str) -> Caller:
         """Authenticate the caller. Failures count toward the per-address rate limit."""
         try:
-            return self.door.visitors.recognise(given, project)
+            return self.application.callers.authenticate(given, project)
         except Refusal as refusal:
             if refusal.status == 401:
                 _counted(partial(api_throttle.hit, network_of(self.scope)))
@@ -301,7 +301,7 @@ class _Visit:
         headers = await self._in_thread(partial(checked_headers, project_id, given))
         body = await request_checks.read_body(self.receive, most=request_checks.LARGEST_JSON)
         body = unpacked(body, given.pop(b"content-encoding", b"").decode("latin1").strip().lower())
-        await self.door.pass_on(
+        await self.application.pass_on(
             self.scope | {"headers": list(given.items())},
             self.send,
             target=f"{target}?{request_checks.joined(query)}" if query else target,
@@ -311,7 +311,7 @@ class _Visit:
         )
 
     async def _pass_on(self, visitor: Caller, target: str, query: str, body: Any) -> None:
-        await self.door.pass_on(
+        await self.application.pass_on(
             self.scope,
             self.send,
             target=f"{target}?{query}" if query else target,

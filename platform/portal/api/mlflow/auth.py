@@ -55,19 +55,19 @@ class Caller:
             )
 
 
-class Visitors:
+class CallerCache:
     """Authenticates callers, and caches them for a few seconds. Thread-safe."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[tuple[str, str], tuple[float, Caller]] = OrderedDict()
         self._lock = Lock()
 
-    def remembered(self, authorization: str, project: str) -> Caller | None:
+    def cached(self, authorization: str, project: str) -> Caller | None:
         """Return a caller from the cache, without a query."""
         items = self._known.get((authorization, project))
         return items[1] if items is not None and items[0] > time.monotonic() else None
 
-    def recognise(self, authorization: str, project: str) -> Caller:
+    def authenticate(self, authorization: str, project: str) -> Caller:
         """Authenticate a header, in the project of the URL ("" for none).
 
         Raises Refusal: 401 for an invalid token, 404 for a project that is not theirs, 400 when
