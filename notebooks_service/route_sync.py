@@ -79,10 +79,10 @@ class RouteFailed(Exception):
 class Follower:
     """Follows the portal until cancelled."""
 
-    def __init__(self, portal: Portal, hub: HubApi, doors: ProxyCallbacks) -> None:
+    def __init__(self, portal: Portal, hub: HubApi, callbacks: ProxyCallbacks) -> None:
         self._portal = portal
         self._hub = hub
-        self._callbacks = doors
+        self._callbacks = callbacks
         self._opening: dict[str, asyncio.Task[None]] = {}
 
     async def run(self) -> None:

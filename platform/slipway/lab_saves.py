@@ -76,8 +76,8 @@ class LocalChangesError(Exception):
 class Sender:
     """Sends queued saves, and brings what the portal restored, in a thread of its own."""
 
-    def __init__(self, door: ApiAddress, *, workspace: Path, queue: SaveQueue) -> None:
-        self._api = door
+    def __init__(self, api: ApiAddress, *, workspace: Path, queue: SaveQueue) -> None:
+        self._api = api
         self._workspace = SharedFolder(workspace)
         self._skipped: dict[str, int] = {}
         self.queue = queue
@@ -227,11 +227,11 @@ def sender_of(workspace: Path) -> Sender | None:
     The workspace is the project's. The queue is the person's, in whose name versions are made of
     it, so it is where nobody else writes.
     """
-    door = api_address_from(os.environ)
-    if door is None:
+    api = api_address_from(os.environ)
+    if api is None:
         return None
     personal = Path(os.environ.get("SLIPWAY_PERSONAL_DIR") or Path.home())
-    return Sender(door, workspace=workspace, queue=SaveQueue(personal / _STATE / "saves"))
+    return Sender(api, workspace=workspace, queue=SaveQueue(personal / _STATE / "saves"))
 
 
 def _jupyter_server_extension_points() -> list[dict[str, str]]:

@@ -42,8 +42,8 @@ class JobStopRequested(BaseException):
 class Shipper:
     """Sends the output notebook now and then while it grows, in a thread of its own."""
 
-    def __init__(self, door: ApiAddress | None, output: Path, *, name: str) -> None:
-        self._api = door
+    def __init__(self, api: ApiAddress | None, output: Path, *, name: str) -> None:
+        self._api = api
         self._output = output
         self._name = name
         self._over = threading.Event()
@@ -98,9 +98,9 @@ class Shipper:
         self._sent = b"" if fault else content
         return fault
 
-    def _send(self, door: ApiAddress, what: str, body: bytes, kind: str, tried_for_s: float) -> str:
-        where = f"notebook-runs/{quote(door.workload, safe='')}/{what}"
-        return door.send("PUT", where, body, kind=kind, tried_for_s=tried_for_s).error
+    def _send(self, api: ApiAddress, what: str, body: bytes, kind: str, tried_for_s: float) -> str:
+        where = f"notebook-runs/{quote(api.workload, safe='')}/{what}"
+        return api.send("PUT", where, body, kind=kind, tried_for_s=tried_for_s).error
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -1,7 +1,7 @@
 """The routes of the gateway: who may use each, and how it responds.
 
-Every route is in DOORS with its policy, so that a test can enumerate them. `open` needs no key, the
-others need a key of the endpoint with that scope. A route cannot be defined without a policy. The
+Every route is in ROUTES with its policy, so that a test can enumerate them. `open` needs no key,
+the others need a key of the endpoint with that scope. A route cannot be defined without a policy. The
 key is the bearer token. SageMaker clients, which sign requests, send it as their access key id.
 
 The response for another tenant's endpoint is identical to that for a missing one.
@@ -68,7 +68,7 @@ def _predict(path: bytes, contract: Contract, *, is_sagemaker: bool = False) -> 
     )
 
 
-DOORS: Final = (
+ROUTES: Final = (
     _open(rb"/healthz", metadata.liveness),
     _open(rb"/v2/health/live", metadata.live),
     _open(rb"/v2/health/ready", metadata.gateway_ready),
@@ -201,34 +201,34 @@ class Router:
             raise BadRequest(refusal.status, refusal.code, refusal.detail) from None
 
     def _resolve(self, entry: RequestHead, head: Head) -> None:
-        matches = [(door, match) for door in DOORS if (match := door.path.fullmatch(head.path))]
+        matches = [(route, match) for route in ROUTES if (match := route.path.fullmatch(head.path))]
         if not matches:
             entry.refused = answers.NOT_FOUND
             return
-        right = [(door, match) for door, match in matches if door.method == head.method]
+        right = [(route, match) for route, match in matches if route.method == head.method]
         if not right:
-            allowed = b", ".join(sorted({door.method for door, _ in matches})).decode()
+            allowed = b", ".join(sorted({route.method for route, _ in matches})).decode()
             entry.refused = answers.problem(
                 405, "method_not_allowed", f"This address allows only {allowed}."
             )
             return
-        door, match = right[0]
-        if door.tell_all is not None:
-            entry.tell = partial(door.tell_all, self.table)
+        route, match = right[0]
+        if route.tell_all is not None:
+            entry.tell = partial(route.tell_all, self.table)
             return
-        key = self._authorize(entry, head, door, match)
+        key = self._authorize(entry, head, route, match)
         if key is None:
             return
         entry.key = key
-        if door.tell is None:
-            self._read_body_headers(entry, key.endpoint, head, door)
+        if route.tell is None:
+            self._read_body_headers(entry, key.endpoint, head, route)
         elif key.expires <= time.time():
             entry.refused = _UNAUTHORIZED
         else:
-            entry.tell = partial(door.tell, key.endpoint)
+            entry.tell = partial(route.tell, key.endpoint)
 
     def _authorize(
-        self, entry: RequestHead, head: Head, door: RoutePattern, match: re.Match[bytes]
+        self, entry: RequestHead, head: Head, route: RoutePattern, match: re.Match[bytes]
     ) -> Key | None:
         key = self.table.key(_credential(head))
         if key is None:
@@ -249,20 +249,20 @@ class Router:
                 detail = f"Version {match[2].decode()} is not served here."
                 entry.refused = answers.problem(404, "not_found", detail)
                 return None
-        if door.policy not in key.scopes:
+        if route.policy not in key.scopes:
             entry.refused = answers.problem(
                 403,
                 "scope_missing",
-                f"This key does not have the scope {door.policy}.",
+                f"This key does not have the scope {route.policy}.",
                 "Use a key with this scope.",
             )
             return None
         return key
 
     def _read_body_headers(
-        self, entry: RequestHead, endpoint: Endpoint, head: Head, door: RoutePattern
+        self, entry: RequestHead, endpoint: Endpoint, head: Head, route: RoutePattern
     ) -> None:
-        entry.contract, entry.variant = door.contract, door.is_sagemaker
+        entry.contract, entry.variant = route.contract, route.is_sagemaker
         limit = endpoint.route.limits.max_body_bytes
         if head.length > limit:
             endpoint.count.too_large += 1
@@ -280,7 +280,7 @@ class Router:
         media = media.strip()
         if parameter and parameter.strip() not in (b"charset=utf-8", b'charset="utf-8"'):
             entry.refused = _wrong_type("The body must be in UTF-8.")
-        elif door.contract == Contract.INFER:
+        elif route.contract == Contract.INFER:
             self._read_head_length(entry, head)
         elif media == b"text/csv":
             entry.contract = Contract.SCORING_CSV

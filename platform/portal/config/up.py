@@ -125,23 +125,23 @@ def process_specs(settings: Env, environment: dict[str, str]) -> list[ProcessSpe
 
 
 def _listening_ports(settings: Env) -> list[ListeningPort]:
-    doors = [
+    ports = [
         ListeningPort("SLIPWAY_PORTAL_PORT", settings.bind, settings.portal_port),
         ListeningPort("SLIPWAY_CONTROL_HEALTH_PORT", _LOOPBACK, settings.control_health_port),
     ]
     if not settings.redis_url:
-        doors.append(ListeningPort("SLIPWAY_REDIS_PORT", _LOOPBACK, settings.redis_port))
+        ports.append(ListeningPort("SLIPWAY_REDIS_PORT", _LOOPBACK, settings.redis_port))
     if settings.embedded_gateway:
-        doors.append(ListeningPort("SLIPWAY_GATEWAY_PORT", settings.bind, settings.gateway_port))
+        ports.append(ListeningPort("SLIPWAY_GATEWAY_PORT", settings.bind, settings.gateway_port))
     if settings.runs_notebooks:
-        doors += [
+        ports += [
             ListeningPort(
                 "SLIPWAY_NOTEBOOKS_PORT", notebooks.bind_of(settings), settings.notebooks_port
             ),
             ListeningPort("SLIPWAY_NOTEBOOKS_HUB_PORT", _LOOPBACK, settings.notebooks_hub_port),
             ListeningPort("SLIPWAY_NOTEBOOKS_PROXY_PORT", _LOOPBACK, settings.notebooks_proxy_port),
         ]
-    return doors
+    return ports
 
 
 def _prepare(arguments: list[str]) -> int:

@@ -78,7 +78,8 @@ class ChangeListener:
                 self._is_listening = False
 
     def _listen_once(self, database: Any) -> None:
-        parameters = database.get_connection_params() | {"application_name": "slipway bell"}
+        parameters = database.get_connection_params()
+        parameters["application_name"] = "slipway notifications"
         with database.Database.connect(**parameters, autocommit=True) as heard:
             heard.execute(f"LISTEN {_CHANNEL}")
             heard.execute(f"NOTIFY {_CHANNEL}")

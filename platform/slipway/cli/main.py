@@ -64,7 +64,7 @@ def main(arguments: Sequence[str]) -> int:
     except OSError as error:
         write_error(_no_output(error), as_json=as_json)
         return ExitCode.UNEXPECTED
-    except Exception as error:  # noqa: BLE001  (the last door: a person gets words, not silence)
+    except Exception as error:  # noqa: BLE001  (people get a sentence, not a traceback)
         if not as_json:
             traceback.print_exc()
         write_error(_bug(error), as_json=as_json)

@@ -29,13 +29,13 @@ class Announcer:
         self._unsent_step: int | None = None
         self._socket: socket.socket | None = None
         if path := environment.get(SOCKET_VARIABLE):
-            door = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-            door.setblocking(False)
+            channel = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            channel.setblocking(False)
             try:
-                door.connect(path)
-                self._socket = door
+                channel.connect(path)
+                self._socket = channel
             except OSError:
-                door.close()
+                channel.close()
 
     def step(self, number: int) -> None:
         """Report a finished optimisation step: a few times a second at most, and the last one."""

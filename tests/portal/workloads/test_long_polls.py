@@ -180,7 +180,7 @@ def test_a_change_is_heard_although_the_connection_that_listens_was_cut(
 def _listening(database: psycopg.Connection[tuple[int]]) -> list[int]:
     found = database.execute(
         "SELECT pid FROM pg_stat_activity"
-        " WHERE datname = current_database() AND application_name = 'slipway bell'"
+        " WHERE datname = current_database() AND application_name = 'slipway notifications'"
     )
     return [row[0] for row in found.fetchall()]
 

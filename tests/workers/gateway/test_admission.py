@@ -16,7 +16,7 @@ import pytest
 from slipway.schemas.serving import EndpointLimits, Rate, RevisionRoute
 from tests.workers.machines import eventually
 from tests.workers.serving import KEY, Plane, endpoint, key_route, linear_model, plane
-from workers.gateway.routes import DOORS, OPEN
+from workers.gateway.routes import OPEN, ROUTES
 
 ROW = [[1, 2, 3, 4]]
 
@@ -37,13 +37,15 @@ def revision(served: Plane) -> RevisionRoute:
     return served.portal.snapshot.endpoints[0].revisions[0]
 
 
-def test_every_door_but_health_wants_a_key(served: Plane) -> None:
-    for door in DOORS:
-        path = door.path.pattern.decode().replace(r"\.", ".").replace("(?:/versions/", "/versions/")
+def test_every_route_but_health_wants_a_key(served: Plane) -> None:
+    for route in ROUTES:
+        path = (
+            route.path.pattern.decode().replace(r"\.", ".").replace("(?:/versions/", "/versions/")
+        )
         path = path.replace("([A-Za-z0-9._~-]{1,200})", "digits").replace(")?", "")
         path = path.replace("(?:ping|health)", "ping").replace("(?:predict|invocations)", "predict")
-        answer = served.call(door.method.decode(), path, key=None)
-        assert answer.status == (200 if door.policy == OPEN else 401), path
+        answer = served.call(route.method.decode(), path, key=None)
+        assert answer.status == (200 if route.policy == OPEN else 401), path
 
 
 def test_readiness_is_a_configuration_to_serve(served: Plane) -> None:

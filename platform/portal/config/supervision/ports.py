@@ -25,11 +25,11 @@ def _family_of(host: str) -> socket.AddressFamily:
     return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
-def _bind_error(door: ListeningPort) -> OSError | None:
-    with socket.socket(_family_of(door.host), socket.SOCK_STREAM) as trial:
+def _bind_error(item: ListeningPort) -> OSError | None:
+    with socket.socket(_family_of(item.host), socket.SOCK_STREAM) as trial:
         trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            trial.bind((door.host, door.port))
+            trial.bind((item.host, item.port))
             trial.listen(1)
         except OSError as error:
             return error
@@ -72,42 +72,42 @@ def _open_files(process: Path) -> set[str]:
     return held
 
 
-def _free_port_after(door: ListeningPort) -> int:
-    for port in range(door.port + 10, min(door.port + 2000, 65536)):
-        if _bind_error(ListeningPort(door.variable, door.host, port)) is None:
+def _free_port_after(item: ListeningPort) -> int:
+    for port in range(item.port + 10, min(item.port + 2000, 65536)):
+        if _bind_error(ListeningPort(item.variable, item.host, port)) is None:
             return port
     return 0
 
 
-def check_ports(doors: list[ListeningPort]) -> None:
+def check_ports(listening_ports: list[ListeningPort]) -> None:
     """Raise StartError, naming the variable to change, unless every port can be bound."""
     seen: dict[int, ListeningPort] = {}
-    for door in doors:
-        if door.port in seen:
+    for item in listening_ports:
+        if item.port in seen:
             raise StartError(
-                f"{seen[door.port].variable} and {door.variable} are both {door.port}; give each "
+                f"{seen[item.port].variable} and {item.variable} are both {item.port}; give each "
                 "its own port."
             )
-        seen[door.port] = door
-        error = _bind_error(door)
+        seen[item.port] = item
+        error = _bind_error(item)
         if error is not None:
-            raise StartError(_sentence(door, error))
+            raise StartError(_sentence(item, error))
 
 
-def _sentence(door: ListeningPort, error: OSError) -> str:
+def _sentence(item: ListeningPort, error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
-        holder = holder_of(door.port) or "another process"
-        free = _free_port_after(door)
+        holder = holder_of(item.port) or "another process"
+        free = _free_port_after(item)
         return (
-            f"port {door.port} is taken by {holder}; stop it, or choose another port, for example "
-            f"{door.variable}={free or '<a free port>'} (in the environment or in .env)."
+            f"port {item.port} is taken by {holder}; stop it, or choose another port, for example "
+            f"{item.variable}={free or '<a free port>'} (in the environment or in .env)."
         )
     if error.errno == errno.EACCES:
         return (
-            f"port {door.port} can only be opened by root; set {door.variable} to 1024 or more, "
+            f"port {item.port} can only be opened by root; set {item.variable} to 1024 or more, "
             "and put a proxy in front."
         )
     return (
-        f"{door.host} port {door.port} cannot be opened ({error.strerror}); check SLIPWAY_BIND and "
-        f"{door.variable}."
+        f"{item.host} port {item.port} cannot be opened ({error.strerror}); check SLIPWAY_BIND and "
+        f"{item.variable}."
     )
