@@ -1,8 +1,8 @@
 """The routes of the gateway: who may use each, and how it responds.
 
 Every route is in ROUTES with its policy, so that a test can enumerate them. `open` needs no key,
-the others need a key of the endpoint with that scope. A route cannot be defined without a policy. The
-key is the bearer token. SageMaker clients, which sign requests, send it as their access key id.
+the others need a key of the endpoint with that scope. A route cannot be defined without a policy.
+The key is the bearer token. SageMaker clients, which sign requests, send it as their access key id.
 
 The response for another tenant's endpoint is identical to that for a missing one.
 """
