@@ -7,7 +7,6 @@ with SLIPWAY_ and is not listed here is an error that names the nearest real one
 
 import difflib
 import os
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -23,7 +22,7 @@ from pydantic import (
     field_validator,
 )
 
-from portal.config.env_file import SettingsError, read_dotenv
+from portal.config.env_file import ENV_FILE_VARIABLE, SettingsError, env_file, read_dotenv
 from portal.config.keyfiles import redis_password
 from slipway.schemas.hosts import authorities_of, parse_authority
 
@@ -36,8 +35,6 @@ NOTEBOOKS_HOST = "127.0.0.2"
 CLIENT_VARIABLES = frozenset(
     {"SLIPWAY_URL", "SLIPWAY_TOKEN", "SLIPWAY_PROJECT", "SLIPWAY_CONFIG_DIR"}
 )
-# Not a field of Env, because it decides where the fields are read from.
-ENV_FILE_VARIABLE = "SLIPWAY_ENV_FILE"
 
 
 class Env(BaseModel):
@@ -469,21 +466,10 @@ def _sentence(location: tuple[int | str, ...], message: str) -> str:
     return f"{variable} {what}; for example {variable}={example}"
 
 
-def env_file(environ: Mapping[str, str]) -> Path:
-    """Return the path of the file with settings. Raise SettingsError if a named one is missing."""
-    named = environ.get(ENV_FILE_VARIABLE)
-    if not named:
-        return ROOT / ".env"
-    path = ROOT / Path(named).expanduser()
-    if not path.exists():
-        raise SettingsError(f"{ENV_FILE_VARIABLE} names {path}, which does not exist.")
-    return path
-
-
 def read_env(environ: dict[str, str] | None = None, dotenv: Path | None = None) -> Env:
     """Read the settings. Raise SettingsError with one line for each fault."""
     process = dict(os.environ if environ is None else environ)
-    file = env_file(process) if dotenv is None else dotenv
+    file = env_file(process, ROOT) if dotenv is None else dotenv
     merged = read_dotenv(file) | process
     faults = _unknown_variables(set(merged))
     given = {name: merged[name] for name in map(variable_of, Env.model_fields) if merged.get(name)}

@@ -1,12 +1,30 @@
 """Reader of `.env`, and the error for invalid settings."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from dotenv import dotenv_values
 
+# Not a field of Env, because it decides where the fields are read from.
+ENV_FILE_VARIABLE = "SLIPWAY_ENV_FILE"
+
 
 class SettingsError(Exception):
     """The environment or `.env` is invalid. The message has one line for each fault."""
+
+
+def env_file(environ: Mapping[str, str], folder: Path) -> Path:
+    """Return the file with settings, `.env` in a folder by default.
+
+    Raise SettingsError if a named file is missing.
+    """
+    named = environ.get(ENV_FILE_VARIABLE)
+    if not named:
+        return folder / ".env"
+    path = folder / Path(named).expanduser()
+    if not path.exists():
+        raise SettingsError(f"{ENV_FILE_VARIABLE} names {path}, which does not exist.")
+    return path
 
 
 def read_dotenv(path: Path) -> dict[str, str]:

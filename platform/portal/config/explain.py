@@ -12,8 +12,8 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from portal.config.env import ROOT, Env, env_file, read_env, variable_of
-from portal.config.env_file import read_dotenv
+from portal.config.env import ROOT, Env, read_env, variable_of
+from portal.config.env_file import env_file, read_dotenv
 
 _PASSWORD_IN_URL = re.compile(r"(?<=://)([^/@]*?):[^/@]*@")
 _MASK = "***"
@@ -92,7 +92,7 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument("--json", action="store_true", help="the same as JSON")
     arguments = parser.parse_args(argv)
-    rows = list(effective_settings(dict(os.environ), env_file(os.environ)))
+    rows = list(effective_settings(dict(os.environ), env_file(os.environ, ROOT)))
     if arguments.json and arguments.explain:
         text = json.dumps([asdict(row) for row in rows], indent=2)
     elif arguments.json:
