@@ -53,6 +53,12 @@ LIGHT = {
 }
 # Several processes, or more programs: in `make test-integration`.
 HEAVY = {
+    "agent": Smoke("--mib 4 --forks 1", {"output_four_ranks", "wish_to_running_warm"}),
+    "datasets": Smoke("--files 3 --gib 0 --peer-mib 1", {"memory_3_files"}),
+    "footprint": Smoke(
+        "--without node gateway notebooks tracking --idle-seconds 0.5",
+        {"all_pss", "first_start", "redis_ready_again"},
+    ),
     "strategies": Smoke("ddp --rounds 1 --steps 1 --seconds 0.1", {"ddp"}),
     "logs": Smoke(
         "--rate 1 --seconds 4 --flood-seconds 0.2", {"flood_without_loss", "rate_without_loss"}

@@ -8,8 +8,7 @@ from tests.benches import HEAVY, LIGHT
 # They take sizes as arguments, too, but no test runs them so far.
 _WITHOUT = frozenset(
     {
-        *("agent", "datasets", "footprint", "monitoring_live", "monitoring_load"),
-        *("notebooks", "serving", "storage", "tracking"),
+        *("monitoring_live", "monitoring_load", "notebooks", "serving", "storage", "tracking"),
     }
 )
 
