@@ -9,7 +9,7 @@ from portal.api.gateway.root import gateway_api
 from portal.api.health import healthz, metrics, readyz
 from portal.api.hub.root import hub_api
 from portal.api.root import api
-from portal.web.account.views.joining import join
+from portal.web.account.views.join import join
 
 _account = [
     path("login", account.login, name="account_login"),

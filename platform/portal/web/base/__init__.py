@@ -1,1 +1,1 @@
-"""What all pages share: layout, navigation, lists, forms, errors."""
+"""Shared by all pages: layout, navigation, lists, forms, errors."""
