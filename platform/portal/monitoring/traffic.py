@@ -48,7 +48,7 @@ def points_of(minutes: QuerySet[TrafficMinute], hours: Iterable[HourSummary]) ->
 
 def _errors(minutes: QuerySet[TrafficMinute]) -> dict[datetime, dict[str, int]]:
     rows = minutes.filter(
-        Q(failed__gt=0) | Q(refused__gt=0) | Q(turned_away__gt=0) | Q(unauthorized__gt=0)
+        Q(failed__gt=0) | Q(refused__gt=0) | Q(rejected__gt=0) | Q(unauthorized__gt=0)
     ).order_by()
     by_hour = rows.annotate(hour=TruncHour("at")).values("hour")
     # A sum must not have the name of a column.
