@@ -46,6 +46,7 @@ PARAMETERS = {
     "/members/{user_id}": Parameter("member", f"usr_{MISSING_ULID}"),
     "/users/{user_id}": Parameter("member", f"usr_{MISSING_ULID}"),
     "/p/{project}": Parameter("project", "no-such-project"),
+    "/mlflow/{project}": Parameter("project", "no-such-project"),
     "/t/{team}": Parameter("team", "no-such-team"),
     "/members/{user}": Parameter("member", f"usr_{MISSING_ULID}"),
     "/people/{person}": Parameter("member", f"usr_{MISSING_ULID}"),

@@ -183,6 +183,12 @@ class Tracker(Protocol):
     def run(self, project_id: str, run_id: str) -> RunDetail | None:
         """Return one run, in use or in the trash."""
 
+    def project_of_run(self, run_id: str) -> str | None:
+        """Return the id of the project of a run, for callers that then check access to it."""
+
+    def project_of_experiment(self, experiment_id: int) -> str | None:
+        """Return the id of the project of an experiment. The caller checks access to it."""
+
     def runs(self, project_id: str, run_ids: Sequence[str]) -> Sequence[RunFacts]:
         """Return runs in use with all their values, in the order asked for."""
 

@@ -175,3 +175,17 @@ def test_the_list_of_runs_has_charts_that_follow_its_filter(
     expect(chart).to_be_hidden()
     page.context.close()
     assert window.faults == []
+
+
+def test_the_address_that_mlflow_prints_opens_the_run(
+    lab: RunningPortal, run_ids: list[str], chromium: Browser
+) -> None:
+    context = chromium.new_context(viewport={"width": 1280, "height": 860})
+    window = Window(context.new_page(), address_of(lab))
+    printed = f"#/experiments/1/runs/{run_ids[0]}"
+    window.go(f"/mlflow/{printed}").sign_in("alice").is_at(f"/p/curves/runs/{run_ids[0]}")
+    window.go("/projects").go(f"/mlflow/curves/{printed}").is_at(f"/p/curves/runs/{run_ids[0]}")
+    window.go("/projects").go("/mlflow/curves/#/models/digits/versions/2")
+    window.is_at("/p/curves/models/digits/versions/2")
+    window.go("/projects").go("/mlflow/").is_at("/")
+    context.close()

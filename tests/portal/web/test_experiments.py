@@ -16,6 +16,7 @@ from urllib.parse import urlencode
 
 import pyarrow as pa
 import pytest
+from django.test import Client
 from pyarrow import parquet
 from pytest_django import Settings
 
@@ -221,6 +222,19 @@ def test_selected_runs_are_compared_under_an_address_without_a_token(
     page = browse(people.vera).get("/p/vision/runs")
     form = html_of(page).partition('id="runs-form"')
     assert form[0].rpartition("<form")[2].strip().startswith('method="post"')
+
+
+def test_runs_and_experiments_open_without_their_project(
+    people: Personas, browse: Browse, digits: Experiment
+) -> None:
+    run, vera = run_named("first").pk, browse(people.vera)
+    assert vera.get(f"/open/runs/{run}")["Location"] == f"/p/vision/runs/{run}"
+    opened = vera.get(f"/open/experiments/{digits.pk}")
+    assert opened["Location"] == f"/p/vision/experiments/{digits.pk}"
+    for hidden in (f"runs/{run_named('foreign').pk}", f"runs/{'0' * 32}", f"experiments/{2**40}"):
+        assert vera.get(f"/open/{hidden}").status_code == 404
+    stranger = Client().get(f"/open/runs/{run}")
+    assert stranger["Location"].startswith("/account/login?next=")
 
 
 NOTEBOOK = {

@@ -6,6 +6,7 @@ server in the name of that project, whatever workspace the client sends.
 """
 
 import asyncio
+import re
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -48,6 +49,7 @@ _OPEN = frozenset({"/health", "/version"})
 _VERSION = "3.17.2"
 # Every MLflow server lists a default experiment, for clients that name none.
 _EXPERIMENTS = "/api/2.0/mlflow/experiments/search"
+_PAGE = re.compile(rf"{PREFIX}(/|/[-a-zA-Z0-9_]+/)?")
 Result = TypeVar("Result")
 
 
@@ -65,7 +67,8 @@ class MlflowApplication:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Handle one request."""
         path = scope.get("path", "")
-        if scope["type"] != "http" or not (path == PREFIX or path.startswith(f"{PREFIX}/")):
+        is_below = path == PREFIX or path.startswith(f"{PREFIX}/")
+        if scope["type"] != "http" or not is_below or _is_page(scope["method"], path):
             await self.app(scope, receive, send)
             return
         await _RequestHandler(self, scope, receive, send).run()
@@ -80,6 +83,14 @@ class MlflowApplication:
     async def pass_on(self, scope: Any, send: Any, **what: Any) -> int:
         """Pass the request to MLflow's server."""
         return await self._upstream.pass_on(scope, send, **what)
+
+
+def _is_page(method: str, path: str) -> bool:
+    """True for the addresses of MLflow's pages, `/mlflow/` and `/mlflow/<project>/`.
+
+    Its client prints them; the portal leads from there to its own pages.
+    """
+    return method in ("GET", "HEAD") and _PAGE.fullmatch(path) is not None
 
 
 def _with_database(

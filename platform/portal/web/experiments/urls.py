@@ -1,8 +1,8 @@
 """URLs: experiments and runs."""
 
-from django.urls import path
+from django.urls import path, re_path
 
-from portal.web.experiments.views import experiments, files, runs
+from portal.web.experiments.views import experiments, files, links, runs
 
 urlpatterns = [
     path(
@@ -52,4 +52,8 @@ urlpatterns = [
         files.project_run_download,
         name="project_run_download",
     ),
+    re_path(r"^mlflow/?$", links.mlflow_page, name="mlflow_page"),
+    path("mlflow/<slug:project>/", links.mlflow_page, name="mlflow_project_page"),
+    path("open/runs/<slug:run>", links.open_run, name="open_run"),
+    path("open/experiments/<int:experiment>", links.open_experiment, name="open_experiment"),
 ]

@@ -140,6 +140,20 @@ class SqlTracker:
         experiment, artifact_uri = listed[0][-2], listed[0][-1] or ""
         return RunDetail(details, experiment, artifact_uri, latest, _inputs(run_id))
 
+    def project_of_run(self, run_id: str) -> str | None:
+        """Return the id of the project of a run."""
+        listed = rows(
+            "SELECT e.workspace FROM runs r JOIN experiments e "
+            "ON e.experiment_id = r.experiment_id WHERE r.run_uuid = %s",
+            [run_id],
+        )
+        return str(listed[0][0]) if listed else None
+
+    def project_of_experiment(self, experiment_id: int) -> str | None:
+        """Return the id of the project of an experiment."""
+        listed = rows("SELECT workspace FROM experiments WHERE experiment_id = %s", [experiment_id])
+        return str(listed[0][0]) if listed else None
+
     def runs(self, project_id: str, run_ids: Sequence[str]) -> Sequence[RunFacts]:
         """Return runs in use with all their values, in the order asked for."""
         listed = [run_facts(row) for row in _project_runs(project_id, run_ids)]
