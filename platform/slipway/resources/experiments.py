@@ -35,4 +35,4 @@ class Experiments:
 
     def empty_trash(self, *, project: str) -> TrashEmptied:
         """Destroy the runs in the trash, and orphaned artifacts. Return what that freed."""
-        return self._connection.fetch(TrashEmptied, "POST", "projects", project, "bin", "empty")
+        return self._connection.fetch(TrashEmptied, "POST", "projects", project, "trash", "empty")

@@ -30,6 +30,7 @@ UNAUDITED = {
     "/api/agent/v1/environments/{digest}/reports": "a machine says what it sees",
     "/api/agent/v1/samples": "a machine says what it sees",
     "/api/gateway/v1/": "answers 404",
+    "/p/{project}/compare": "leads to the address of the selected runs",
     "/api/gateway/v1/reports": "a machine says what it sees",
     "/api/gateway/v1/replicas/{replica}/reports": "a machine says what it sees",
     "/api/hub/v1/": "answers 404",

@@ -24,7 +24,7 @@ def _files() -> Iterator[Path]:
             if path.suffix != ".pyc":
                 yield path
     yield _PORTAL / "config" / "settings.py"
-    yield _PORTAL / "web" / "npm.py"
+    yield _PORTAL / "web" / "base" / "npm.py"
     yield ROOT / "requirements" / "portal.txt"
     yield ROOT / "package-lock.json"
     yield STATIC_FOLDER / ".stamp"
