@@ -1,4 +1,4 @@
-"""What a new kind of workload must register, and that kinds are listed nowhere else.
+"""New kinds of workload register everything, and kinds are listed nowhere else.
 
 The recipe is in docs/architecture/workloads.md. A forgotten line of it fails here.
 """

@@ -27,21 +27,21 @@ def test_a_load_beyond_the_bound_is_told_once_and_ends_after_a_calm_time(
     assert lab.show()["missing_replicas_reason"] == ""
     _report(lab, gateway, in_flight=45)
     lab.settle()
-    said = lab.show()["missing_replicas_reason"]
-    assert said == (
+    reason = lab.show()["missing_replicas_reason"]
+    assert reason == (
         "The load needs 5 replicas, but max_replicas is 2. 45 requests are in flight; the "
         "target is 10 for each replica. Requests queue, and some may be rejected. Raise "
         "max_replicas to 5, or target_concurrency if each replica can handle more."
     )
-    assert _told("capped") == [said]
+    assert _told("capped") == [reason]
     page = text_of(bob.get(ONE))
-    assert said in page
+    assert reason in page
     assert f'href="{ONE}/change">Change replicas' in page
-    assert said in text_of(bob.get(ALL))
+    assert reason in text_of(bob.get(ALL))
     assert "Change replicas" not in text_of(vera.get(ONE))
     for in_flight in (31, 12, 44, 45):
         _report(lab, gateway, in_flight=in_flight)
-    assert _told("capped") == [said]
+    assert _told("capped") == [reason]
     _report(lab, gateway, in_flight=61)
     assert "The load needs 7 replicas" in lab.show()["missing_replicas_reason"]
     _report(lab, gateway, in_flight=5)

@@ -74,10 +74,10 @@ def test_sigterm_becomes_a_wish_and_the_scripts_own_handler_still_runs() -> None
     before = signal.signal(signal.SIGTERM, lambda number, _: heard.append(number))
     try:
         request = StopRequest()
-        asked = [request.requested]
+        requests = [request.requested]
         os.kill(os.getpid(), signal.SIGTERM)
-        asked.append(request.requested)
-        assert asked == [False, True]
+        requests.append(request.requested)
+        assert requests == [False, True]
         assert heard == [signal.SIGTERM]
         request.close()
         os.kill(os.getpid(), signal.SIGTERM)

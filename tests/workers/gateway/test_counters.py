@@ -19,7 +19,7 @@ def test_each_is_counted_in_its_bucket(together: list[list[int]]) -> None:
         count.answer(took_us, 1)
     every = [one for took_us in together for one in took_us]
     places = [bisect_left(_BOUNDS_US, one) for one in every]
-    told = count.to_report("rev-1")
-    assert told.latency.counts == [places.count(at) for at in range(len(_BOUNDS_US) + 1)]
-    assert told.latency.sum_ms == sum(every) / 1000
-    assert told.answered == len(every)
+    report = count.to_report("rev-1")
+    assert report.latency.counts == [places.count(at) for at in range(len(_BOUNDS_US) + 1)]
+    assert report.latency.sum_ms == sum(every) / 1000
+    assert report.answered == len(every)
