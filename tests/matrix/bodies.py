@@ -82,11 +82,12 @@ def _new_desk_by_form(world: World, _user: User | None) -> Body:
 
 
 def _register_by_form(world: World, _user: User | None) -> Body:
-    run = Run.objects.get(pk=world.own["run"])
-    place = (run.artifact_uri or "").removeprefix("mlflow-artifacts:/").strip("/")
-    folder = artifacts_folder() / place / "model"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "MLmodel").write_text("flavors: {}\n")
+    run = Run.objects.filter(pk=world.own["run"]).first()
+    if run is not None:  # where many act at once, somebody may have emptied the trash
+        place = (run.artifact_uri or "").removeprefix("mlflow-artifacts:/").strip("/")
+        folder = artifacts_folder() / place / "model"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "MLmodel").write_text("flavors: {}\n")
     return {"name": "new-model", "run": world.own["run"], "path": "model"}
 
 

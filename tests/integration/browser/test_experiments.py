@@ -104,7 +104,7 @@ def test_a_curve_moves_while_a_client_logs_and_three_runs_are_compared(
     for name in ("moving", "lr-0.2", "lr-0.3"):
         page.get_by_label(f"Choose {name}").check()
     window.says("3 runs selected")
-    page.get_by_role("button", name="Compare").click()
+    page.get_by_role("button", name="Compare", exact=True).click()
     window.says("3 runs side by side")
     expect(page.locator("#relations")).to_have_attribute("data-drawn", "3", timeout=PATIENCE_MS)
     expect(page.locator("figure[data-key] .chart")).to_have_attribute(

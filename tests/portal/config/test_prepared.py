@@ -24,7 +24,7 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Env:
         "_PORTAL/room/migrations/0001_initial.py",
         "_PORTAL/room/static/room/page.css",
         "_PORTAL/config/settings.py",
-        "_PORTAL/web/npm.py",
+        "_PORTAL/web/base/npm.py",
         "ROOT/requirements/portal.txt",
         "ROOT/package-lock.json",
         "STATIC_FOLDER/.stamp",
