@@ -11,7 +11,7 @@ const PAGES = [
   [/^#\/models\/([^/?]+)(?:[/?]|$)/, (name) => (project ? `${inProject}/models/${name}` : home)],
 ];
 
-export function target(fragment) {
+function target(fragment) {
   for (const [pattern, page] of PAGES) {
     const match = pattern.exec(fragment);
     if (match) return page(...match.slice(1));
