@@ -12,6 +12,7 @@ from portal.experiments.factories import tracker
 from slipway.schemas.accounts import Scope
 
 _LARGEST_ID = 2**31 - 1
+_NO_PROJECT = "-"
 
 
 @guarded_by(
@@ -45,7 +46,8 @@ def open_experiment(request: HttpRequest, experiment: int) -> HttpResponse:
 
 def _slug_of(request: HttpRequest, project_id: str | None) -> str:
     visible = Project.objects.visible_to(require_principal(request).user)
-    project = visible.filter(pk=project_id).first() if project_id else None
+    # The query is made without a project too: a missing run must cost what a foreign one does.
+    project = visible.filter(pk=project_id or _NO_PROJECT).first()
     if project is None:
         raise Http404
     return project.slug
