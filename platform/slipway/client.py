@@ -19,6 +19,7 @@ from slipway.resources.models import Models
 from slipway.resources.nodes import Nodes
 from slipway.resources.notebook_files import NotebookFiles
 from slipway.resources.notebooks import Notebooks
+from slipway.resources.notifications import Notifications
 from slipway.resources.projects import Projects
 from slipway.resources.runs import Runs
 from slipway.resources.secrets import Secrets
@@ -71,6 +72,7 @@ class Client:
         self.tokens = Tokens(self._connection)
         self.audit = Audit(self._connection)
         self.users = Users(self._connection)
+        self.notifications = Notifications(self._connection)
         self.snapshots = Snapshots(self._connection)
         self.jobs = Jobs(self._connection)
         self.models = Models(self._connection)

@@ -31,6 +31,7 @@ from portal.api.v1 import (
     models,
     monitoring,
     nodes,
+    notifications,
     predictions,
     projects,
     promotions,
@@ -81,7 +82,7 @@ api = PortalApi(
 )
 problems.register(api)
 for module in (
-    *(account, projects, teams, members, secrets, files, audit, users),
+    *(account, notifications, projects, teams, members, secrets, files, audit, users),
     *(experiments, runs),
     *(jobs, job_events, workloads, environments, tiers, quotas, nodes, spend, budgets),
     *(models, promotions),

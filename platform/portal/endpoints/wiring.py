@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from portal.accounts.notifications import register_notifications
 from portal.core import problems
 from portal.core.enqueue import enqueue_now
 from portal.core.metrics import INSTALLATION
@@ -10,6 +11,7 @@ from portal.endpoints.incidents import capture_problem
 from portal.endpoints.lineage import revisions_of, version_behind
 from portal.endpoints.metrics import EndpointCollector
 from portal.endpoints.models import Endpoint, Replica
+from portal.endpoints.notifications import endpoint_notifications
 from portal.endpoints.ports import register_models
 from portal.endpoints.presentation import PRESENTATION
 from portal.endpoints.replica_spec import own_url
@@ -21,6 +23,7 @@ from portal.registry.ports import register_downstream, register_upstream
 from portal.workloads.ports import Grouping, Kind, register_kind
 from portal.workloads.retries import RetryRule
 from portal.workloads.signals import WorkloadChanged, workload_changed
+from slipway.schemas.accounts import Scope
 from slipway.schemas.registry import NodeKind
 
 
@@ -73,3 +76,4 @@ problems.add_check("capture", capture_problem)
 INSTALLATION.register(EndpointCollector())
 register_downstream(revisions_of)
 register_upstream(NodeKind.ENDPOINT, version_behind)
+register_notifications(Scope.WORKLOADS_READ, endpoint_notifications)

@@ -218,6 +218,35 @@ def versions_from_runs(project_id: str, run_ids: Iterable[str]) -> list[tuple[st
     return versions
 
 
+def names_of_versions(
+    born: Iterable[tuple[str, int, int]],
+) -> dict[tuple[str, int, int], tuple[str, ...]]:
+    """Return the current names of models with a version, by (project id, created_ms, number).
+
+    Versions that do not exist any more are left out. Several models created in the same
+    millisecond are all named.
+    """
+    keys = set(born)
+    projects = {project_id for project_id, _, _ in keys}
+    created = {created_ms for _, created_ms, _ in keys}
+    models = RegisteredModel.objects.filter(workspace__in=projects, creation_time__in=created)
+    born_ms = {
+        (project_id, name): created_ms
+        for project_id, name, created_ms in models.values_list("workspace", "name", "creation_time")
+    }
+    versions = ModelVersion.objects.filter(
+        workspace__in=projects,
+        name__in={name for _, name in born_ms},
+        version__in={number for _, _, number in keys},
+    ).exclude(current_stage=DELETED)
+    names: dict[tuple[str, int, int], tuple[str, ...]] = {}
+    for project_id, name, number in versions.values_list("workspace", "name", "version"):
+        key = (project_id, born_ms.get((project_id, name)) or 0, number)
+        if key in keys:
+            names[key] = (*names.get(key, ()), name)
+    return names
+
+
 def _version_facts(project_id: str, rows: Sequence[ModelVersion]) -> list[VersionFacts]:
     names = {row.name for row in rows}
     numbers = {row.version for row in rows}

@@ -2,10 +2,13 @@
 
 from collections.abc import Iterable, Sequence
 
+from portal.accounts.notifications import register_notifications
 from portal.datasets.ports import DerivedModel, register_models
 from portal.experiments.models import Tag
 from portal.experiments.services.job_runs import JOB_TAG
 from portal.registry.catalog import versions_from_runs
+from portal.registry.notifications import approval_notifications
+from slipway.schemas.accounts import Scope
 
 
 class _Registered:
@@ -30,3 +33,4 @@ class _Registered:
 
 
 register_models(_Registered())
+register_notifications(Scope.EXPERIMENTS_READ, approval_notifications)

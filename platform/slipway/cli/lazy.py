@@ -14,7 +14,7 @@ NOUNS = (
     *("job", "notebook", "run", "dataset", "model", "endpoint", "project", "team", "invitation"),
     *("secret", "token", "tier", "node", "audit", "budget"),
 )
-VERBS = ("train", "spend")
+VERBS = ("train", "spend", "notifications")
 
 
 class _Commands(MutableMapping[str, Command]):

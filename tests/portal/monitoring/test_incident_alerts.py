@@ -15,7 +15,8 @@ pytestmark = pytest.mark.postgres
 _FULL = "the capture log cannot be written: No space left on device"
 
 
-def _report(gateway: GatewayClient, lab: Lab, **counts: int) -> None:
+def report_incident(gateway: GatewayClient, lab: Lab, **counts: int) -> None:
+    """Let a gateway report that predictions were not captured, or served by a standby."""
     endpoint_id, revision_id = lab.ids(1)
     revision = {
         "revision_id": revision_id,
@@ -55,7 +56,7 @@ def test_an_incident_raises_one_alert_that_is_mailed_and_resolves(
     sentence: str,
     label: str,
 ) -> None:
-    _report(gateway, lab, **counts)
+    report_incident(gateway, lab, **counts)
     traffic.look()
     (alert,) = traffic.get("monitoring")["alerts"]
     assert (alert["kind"], alert["state"], alert["revision"]) == (kind, "firing", 1)

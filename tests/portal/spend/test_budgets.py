@@ -361,3 +361,36 @@ def test_alerts_of_a_budget_that_are_left_out_are_counted(people: Personas) -> N
     assert (len(shown["alerts"]), shown["alerts_left_out"]) == (20, 3)
     [listed] = json_of(alice.get("budgets"))["items"]
     assert listed["alerts_left_out"] == 3
+
+
+def test_a_budget_that_is_nearly_used_up_is_a_notification_until_its_window_ends(
+    people: Personas,
+) -> None:
+    budget = limit(people, 10 * USD)
+
+    def spend_now(nano_usd: int) -> None:
+        at = unix_ms(NOW) + Budget.objects.get().spent_nano_usd // USD
+        source = Source("lse_1", "job", people.vision.pk)
+        post([LedgerEntry(source, at, at + 1, nano_usd)])
+        watch_budgets()
+
+    def notified(api: Api, path: str = "notifications") -> list[tuple[str, str, bool]]:
+        items = json_of(api.get(path))["items"]
+        return [(item["id"], item["title"], item["waits_for_you"]) for item in items]
+
+    spend_now(7 * USD)
+    alice, vera, charlie = map(Api.of, (people.alice, people.vera, people.charlie))
+    assert notified(alice) == []
+    spend_now(1 * USD)
+    title = "Budget of project vision: 80 % used"
+    assert notified(alice) == notified(vera) == [(budget.pk, title, False)]
+    assert notified(vera, "projects/vision/notifications") == [(budget.pk, title, False)]
+    spend_now(2 * USD)
+    title = "Budget of project vision: used up"
+    assert notified(alice) == [(budget.pk, title, True)]
+    assert notified(vera) == [(budget.pk, title, False)]
+    assert notified(charlie) == []
+    override_budget(budget=budget, by=people.alice, hours=2, reason="demo")
+    assert notified(alice) == []
+    with frozen(NOW + timedelta(days=12)):
+        assert notified(alice) == []

@@ -124,5 +124,6 @@ def test_a_slow_server_is_waited_for_a_second_at_most(environment: dict[str, str
         waited_s = time.monotonic() - started
         stop.set()
     assert process == [[]]
-    # Half a second for the interpreter and bash to end on a busy machine.
-    assert waited_s < LIMIT_S + 0.5
+    # The whole answer would take 100 s. On a busy machine the interpreter and bash need seconds to
+    # end.
+    assert waited_s < LIMIT_S + 5

@@ -6,6 +6,7 @@ from django.db.models import QuerySet
 from portal.accounts import audit
 from portal.accounts.models import Project, User
 from portal.core.errors import Conflict, Forbidden, NotFound
+from portal.registry.approval_mails import mail_deciders, mail_requester
 from portal.registry.catalog import find_model
 from portal.registry.models import PromotionRequest, VersionRecord
 from portal.registry.promotion_gates import Target
@@ -32,6 +33,7 @@ def request_approval(
                 requested_by=by.user,
             )
             _audit("model.request", project, request)
+            mail_deciders(project, request)
     except IntegrityError as error:
         raise Conflict(
             f"Approval of version {number} for the {target} is already requested.",
@@ -79,6 +81,7 @@ def decide(
             raise _decided(request)
         request = rows.get(pk=request.pk)
         _audit(f"model.{verdict.value}", project, request)
+        mail_requester(project, request)
     return request
 
 

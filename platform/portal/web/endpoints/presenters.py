@@ -20,7 +20,8 @@ from portal.endpoints.lifecycle import (
 )
 from portal.endpoints.models import Endpoint, Replica, Revision, Rollout
 from portal.endpoints.plans import step_at
-from portal.endpoints.services.queries import EndpointStatus, example_of, pending_reason
+from portal.endpoints.services.queries import EndpointStatus, Summary, example_of, pending_reason
+from portal.monitoring.notifications import open_alert_counts
 from portal.workloads.costs import unix_ms, workload_cost, workload_price
 from portal.workloads.explanations import Explainer
 from slipway.schemas.endpoints import PlanKind
@@ -91,6 +92,22 @@ def state_reason(endpoint: Endpoint, replicas: Sequence["ReplicaLine"] = ()) -> 
             message = f"Revision {waiting[-1].row.revision.number} is not serving yet."
         return f"{message} {waiting[-1].reason}"
     return endpoint.reason or endpoint.missing_replicas_reason or _WHY.get(endpoint.status, "")
+
+
+def endpoint_rows(
+    summaries: Sequence[Summary],
+) -> list[tuple[Summary, StateLabel, str, int]]:
+    """Return endpoints for a table, each with its state, the reason and its open alerts."""
+    alerts = open_alert_counts(it.endpoint.pk for it in summaries)
+    return [
+        (
+            it,
+            state_label(it.endpoint),
+            state_reason(it.endpoint),
+            alerts.get(it.endpoint.pk, 0),
+        )
+        for it in summaries
+    ]
 
 
 def url_of(endpoint: Endpoint) -> str:

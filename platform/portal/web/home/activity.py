@@ -9,7 +9,7 @@ from portal.endpoints.models import Endpoint
 from portal.endpoints.services.queries import summaries_of
 from portal.training.models import JobQuerySet
 from portal.web.base.shortlist import Shortlist, shortlist
-from portal.web.endpoints.presenters import state_label, state_reason
+from portal.web.endpoints.presenters import endpoint_rows
 from portal.web.jobs.presenters import JobStatus, job_statuses
 from portal.workloads.models import Lease, Workload
 
@@ -25,9 +25,7 @@ def activity_of(user: User, jobs: JobQuerySet, projects: QuerySet[Project]) -> d
     return {
         "jobs": standings,
         "any_active": any(not job.has_ended for job in standings),
-        "endpoints": shown.replaced_by(
-            (it, state_label(it.endpoint), state_reason(it.endpoint)) for it in summaries_of(shown)
-        ),
+        "endpoints": shown.replaced_by(endpoint_rows(summaries_of(shown))),
         "burn_rate": int(held.aggregate(rate=Sum("nano_usd_per_hour"))["rate"] or 0),
     }
 

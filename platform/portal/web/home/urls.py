@@ -6,6 +6,8 @@ from portal.web.home import views
 
 urlpatterns = [
     path("", views.home, name="home"),
+    path("notifications", views.notifications, name="notifications"),
+    path("notifications/count", views.notifications_count, name="notifications_count"),
     path(
         "invitations/mine/<slug:invitation>/accept",
         views.invitation_accept_own,

@@ -10,6 +10,7 @@ from django.views.decorators.http import require_POST, require_safe
 from portal.accounts.gates import SignedIn
 from portal.accounts.models import ApiToken, AuditEvent, Invitation, Project, User
 from portal.accounts.models.tenancy import roles_in
+from portal.accounts.notifications import notifications_for
 from portal.accounts.principal import Principal, require_principal
 from portal.accounts.services.invitations import accept_without_link
 from portal.core.policy import guarded_by
@@ -34,6 +35,28 @@ def home(request: HttpRequest) -> HttpResponse:
     return render(request, "web/home.html", home_of(require_principal(request)))
 
 
+@guarded_by(SignedIn())
+@require_safe
+def notifications(request: HttpRequest) -> HttpResponse:
+    """Show what needs a person now, in all projects of the person."""
+    shown = notifications_for(require_principal(request))
+    context = {
+        "notifications": shown,
+        "waiting": shown.waiting,
+        "others": [item for item in shown.items if not item.waits_for_you],
+        "area": "home",
+    }
+    return render(request, "web/notifications.html", context)
+
+
+@guarded_by(SignedIn())
+@require_safe
+def notifications_count(request: HttpRequest) -> HttpResponse:
+    """Show the number of open notifications, for the bell on every page."""
+    shown = notifications_for(require_principal(request))
+    return render(request, "web/parts/notifications_count.html", {"count": shown.count})
+
+
 def home_of(principal: Principal) -> dict[str, Any]:
     """Collect what Home shows."""
     user = principal.user
@@ -50,6 +73,7 @@ def home_of(principal: Principal) -> dict[str, Any]:
         "recent": recent.order_by("-pk")[:CHANGES_SHOWN],
         "invitations": _invitations_of(user),
         "problems": current_problems(),
+        "notifications": notifications_for(principal),
         "steps": steps,
         "all_done": all(steps.values()),
         "first_project": projects[0] if projects else None,

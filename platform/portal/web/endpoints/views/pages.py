@@ -25,12 +25,14 @@ from portal.endpoints.services.queries import (
 )
 from portal.endpoints.services.traffic import traffic_of
 from portal.endpoints.services.trial_request import described
+from portal.monitoring.notifications import endpoint_alerts
 from portal.web.base.list_query import Select, listing, search_parameter
 from portal.web.base.shortlist import shortlist
 from portal.web.endpoints.forms import NewKeyForm, Trial
 from portal.web.endpoints.presenters import (
     STATES,
     current_of,
+    endpoint_rows,
     example_for,
     replica_line,
     replica_of,
@@ -67,10 +69,7 @@ def project_endpoints(request: HttpRequest, project: str) -> HttpResponse:
     endpoints = endpoints_queryset.matching(text=search_parameter(request, "q"), state=known)
     states = Select("state", "State", [(key, label.capitalize()) for key, label in STATES])
     shown = listing(request, endpoints, sorts={"name": "name"}, selects=(states,))
-    rows = [
-        (it, state_label(it.endpoint), state_reason(it.endpoint))
-        for it in summaries_of(shown.page.items)
-    ]
+    rows = endpoint_rows(summaries_of(shown.page.items))
     context = {
         "listing": shown,
         "region": "endpoints",
@@ -111,12 +110,15 @@ def page_of(standing: EndpointStatus, viewer: User) -> dict[str, Any]:
     keys = EndpointKey.objects.shown()
     rollout = standing.rollout
     last = None if rollout else rollouts_of(endpoint).first()
+    alerts = endpoint_alerts(endpoint)
     return {
         "endpoint": endpoint,
         "state": state_label(endpoint),
         "why": state_reason(endpoint, lines),
         "url": url_of(endpoint),
         "standing": standing,
+        "alerts": alerts.items,
+        "alerts_left_out": alerts.left_out,
         "incidents": shortlist(recent_incidents(endpoint), INCIDENTS_SHOWN),
         "current": current_of(standing),
         "revisions": revisions_of(standing),
