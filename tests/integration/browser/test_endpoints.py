@@ -18,6 +18,7 @@ STARTS_WITHIN_MS = 180_000
 PROJECT = "/p/vision"
 VERSION = f"{PROJECT}/models/double/versions"
 ENDPOINT = f"{PROJECT}/endpoints/double"
+_TABS = ("", "/traffic", "/monitoring", "/revisions", "/use", "/keys", "/logs", "/settings")
 
 
 @pytest.fixture(scope="module")
@@ -141,6 +142,7 @@ def _create(bob: Window) -> None:
 
 def _try(bob: Window) -> None:
     page = bob.go(ENDPOINT).page
+    press(page, "Try it")
     expect(page.get_by_label("Request", exact=True)).to_have_value(re.compile("inputs"))
     press(page, "Send through the gateway")
     answer = page.locator("#trial-answer")
@@ -153,12 +155,13 @@ def _try(bob: Window) -> None:
 
 def _make_key(bob: Window) -> None:
     page = bob.page
+    page.get_by_role("navigation", name="Endpoint").get_by_role("link", name="Keys").click()
     page.get_by_label("Client").fill("web shop")
     press(page, "Create key")
     bob.says("shown only once")
     key = page.locator("#endpoint-key").inner_text()
     press(page, "Done")
-    bob.is_at(ENDPOINT)
+    bob.is_at(f"{ENDPOINT}/keys")
     assert key not in page.content()
 
 
@@ -190,7 +193,8 @@ def _serious_barriers(lab: Endpoints, chromium: Browser, axe: str) -> list[str]:
     found = []
     for page in (
         f"{PROJECT}/endpoints",
-        *(f"{ENDPOINT}{part}" for part in ("", "/promote", "/change", "/keys", "/delete", "/try")),
+        *(f"{ENDPOINT}{part}" for part in _TABS),
+        *(f"{ENDPOINT}{part}" for part in ("/promote", "/change", "/keys/new", "/delete", "/try")),
         f"{PROJECT}/new-endpoint?model=double",
         f"{PROJECT}/registry-rules",
         f"{VERSION}/1",
@@ -212,6 +216,7 @@ def _photograph(window: Window, theme: str) -> None:
         for name, page in (
             ("list", f"{PROJECT}/endpoints"),
             ("endpoint", ENDPOINT),
+            *((f"endpoint-{tab[1:]}", f"{ENDPOINT}{tab}") for tab in _TABS[1:]),
             ("promote", f"{ENDPOINT}/promote"),
             ("new", f"{PROJECT}/new-endpoint?model=double"),
             ("rules", f"{PROJECT}/registry-rules"),

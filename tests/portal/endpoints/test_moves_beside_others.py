@@ -87,7 +87,7 @@ def test_a_page_says_what_the_database_cannot_do_at_this_moment(
     endpoint_id, _ = lab.ids(1)
     client = Client(raise_request_exception=False)
     client.force_login(people.alice)
-    keys, form = "/p/vision/endpoints/digits/keys", {"name": "shop", "scope": "predict"}
+    keys, form = "/p/vision/endpoints/digits/keys/new", {"name": "shop", "scope": "predict"}
     busy = ended_by_a_deadlock(endpoint_id, lambda: client.post(keys, form, headers=asks))
     assert (busy.status_code, busy.headers["Retry-After"]) == (503, "1"), busy.content
     said = busy.headers["HX-Trigger"] if asks else busy.content.decode()

@@ -132,13 +132,13 @@ def test_a_key_is_shown_once_and_revoked(lab: Lab, bob: Client) -> None:
     lab.serving()
     form = {"name": "web shop", "scope": "predict", "expires": "30", "rate_per_s": "5"}
     assert "Create key" in text_of(bob.get(f"{ONE}/keys"))
-    assert 'id="id_name_error"' in text_of(bob.post(f"{ONE}/keys", form | {"name": ""}), 422)
-    made = text_of(bob.post(f"{ONE}/keys", form))
+    assert 'id="id_name_error"' in text_of(bob.post(f"{ONE}/keys/new", form | {"name": ""}), 422)
+    made = text_of(bob.post(f"{ONE}/keys/new", form))
     key = EndpointKey.objects.shown().get()
     assert (key.rate_per_s, key.burst) == (5.0, 5)
     assert f"{key.prefix}" in made
     assert "Gateways accept it within seconds" in made
-    page = text_of(bob.get(ONE))
+    page = text_of(bob.get(f"{ONE}/keys"))
     assert f"<code>{key.prefix}…</code>" in page
     assert made.count(key.prefix) > page.count(key.prefix)
     assert "Revoke the key web shop?" in text_of(bob.get(f"{ONE}/keys/{key.pk}/revoke"))
@@ -192,9 +192,17 @@ def test_what_it_did_is_charted_and_listed(lab: Lab, bob: Client, gateway: Gatew
     lab.serving()
     endpoint_id, revision_id = lab.ids(1)
     gateway.did(endpoint_id, revision_id, answered=90, failed=10, at_ms=4)
-    [point] = bob.get(f"{ONE}/traffic").json()["points"]
-    assert point["rps"] == pytest.approx(100 / 60)
-    assert 3 < point["p99"] <= 5
+    for span, seconds in (("15m", 60), ("24h", 600), ("30d", 4 * 3600)):
+        answer = bob.get(f"{ONE}/traffic/points?range={span}").json()
+        [point] = answer["points"]
+        assert point["rps"] == pytest.approx(100 / seconds)
+        assert point["failed"] == pytest.approx(10 / seconds)
+        assert 3 < point["p99"] <= 5
+        assert answer["until"] - answer["since"] >= 15 * 60_000
+        assert answer["replicas"][-1][1] == 1
+    page = text_of(bob.get(f"{ONE}/traffic?range=7d"))
+    assert "Last 7 days" in page
+    assert '<td class="cell-number">10</td>' in page
     listed = text_of(bob.get(ALL))
     assert "0.3" in listed  # a hundred requests in five minutes
     assert '<span class="tier-busy">10</span>' in listed
@@ -208,7 +216,7 @@ def test_what_it_did_is_charted_and_listed(lab: Lab, bob: Client, gateway: Gatew
 
 def test_a_request_is_tried_and_what_is_wrong_is_said(lab: Lab, bob: Client) -> None:
     lab.serving()
-    page = text_of(bob.get(ONE))
+    page = text_of(bob.get(f"{ONE}/use"))
     assert "instances" in page  # of the golden prediction
     assert "Authorization: Bearer $SLIPWAY_ENDPOINT_KEY" in page
     # Nothing listens where the gateway of the tests would be.
@@ -223,14 +231,18 @@ def test_viewers_look_and_others_find_nothing(lab: Lab, people: Personas) -> Non
     lab.serving()
     vera, charlie = browser_of(people.vera), browser_of(people.charlie)
     page = text_of(vera.get(ONE))
+    pages = ("", "/traffic", "/revisions", "/use", "/keys", "/logs", "/settings", "/monitoring")
+    page = "".join(text_of(vera.get(f"{ONE}{part}")) for part in pages)
     for words in ("Create key", "Roll back", "Promote a version", "Delete", "Send through"):
         assert words not in page
+    assert "SLIPWAY_ENDPOINT_KEY" in page
     assert "New endpoint" not in text_of(vera.get(ALL))
-    for verb in ("promote", "pause", "change", "delete", "try", "keys"):
+    for verb in ("promote", "pause", "change", "delete", "try", "keys/new"):
         assert vera.get(f"{ONE}/{verb}").status_code == 403
         assert charlie.get(f"{ONE}/{verb}").status_code == 404
     assert vera.post(f"{ONE}/rollback").status_code == 403
-    for page_of_it in ("", "/traffic", "/openapi", f"/replicas/{lab.replicas(1)[0].pk}"):
+    replica = f"/replicas/{lab.replicas(1)[0].pk}"
+    for page_of_it in (*pages, "/traffic/points", "/openapi", replica):
         assert charlie.get(f"{ONE}{page_of_it}").status_code == 404
 
 
@@ -260,3 +272,22 @@ def test_a_replica_that_is_not_ready_says_what_it_waits_for(lab: Lab, bob: Clien
     assert set(reasons()[1:]) == {
         "Loading the model. It serves traffic once its golden predictions match."
     }
+
+
+def test_the_tab_of_revisions_says_what_each_changed(lab: Lab, bob: Client) -> None:
+    lab.serving()
+    lab.promote("2", kind="all_at_once")
+    lab.settle()
+    page = text_of(bob.get(f"{ONE}/revisions"))
+    assert "What each revision changed" in page
+    assert "digits 1</td>" in page
+    assert "digits 2</td>" in page
+
+
+def test_the_tab_of_logs_shows_the_chosen_replica(lab: Lab, bob: Client) -> None:
+    lab.serving()
+    replica = lab.replicas(1)[0]
+    page = text_of(bob.get(f"{ONE}/logs"))
+    assert f"{ONE}/replicas/{replica.pk}" in page
+    assert "log-lines" in page
+    assert text_of(bob.get(f"{ONE}/logs?replica=rpl_nothing"))

@@ -3,21 +3,22 @@
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+
+from django.db.models import Q
 
 from portal.core import clock
 from portal.endpoints.canary_analysis import percentile_ms
-from portal.endpoints.models import Endpoint, TrafficMinute
+from portal.endpoints.models import Endpoint, Replica, TrafficMinute
 from slipway.schemas.serving import LATENCY_BOUNDS_MS
-
-_S_A_MINUTE = 60.0
 
 
 @dataclass
 class Minute:
-    """Traffic of one minute."""
+    """Traffic of one minute, or of several in a row: of `seconds` seconds."""
 
     at: datetime
+    seconds: float = 60.0
     answered: int = 0
     refused: int = 0
     failed: int = 0
@@ -31,7 +32,7 @@ class Minute:
     @property
     def rps(self) -> float:
         """Requests per second that reached the model."""
-        return (self.answered + self.refused + self.failed) / _S_A_MINUTE
+        return (self.answered + self.refused + self.failed) / self.seconds
 
     @property
     def p95_ms(self) -> float | None:
@@ -58,9 +59,70 @@ def traffic_of(*, endpoint: Endpoint, minutes: int, revision_id: str = "") -> li
     return [sum_of(at, traffic_minutes) for at, traffic_minutes in values.items()]
 
 
-def sum_of(at: datetime, rows: Iterable[TrafficMinute]) -> Minute:
-    """Return the sum of rows."""
-    minute = Minute(at)
+@dataclass(frozen=True)
+class TimeRange:
+    """A time range of traffic charts, up to now. A point of a chart covers `step_minutes`."""
+
+    label: str
+    minutes: int
+    step_minutes: int
+
+
+# A chart has at most 180 points. Minutes are kept for 30 days.
+RANGES = {
+    "15m": TimeRange("Last 15 minutes", 15, 1),
+    "1h": TimeRange("Last hour", 60, 1),
+    "6h": TimeRange("Last 6 hours", 6 * 60, 5),
+    "24h": TimeRange("Last 24 hours", 24 * 60, 10),
+    "7d": TimeRange("Last 7 days", 7 * 24 * 60, 60),
+    "30d": TimeRange("Last 30 days", 30 * 24 * 60, 4 * 60),
+}
+
+
+def traffic_in(endpoint: Endpoint, chosen: TimeRange) -> list[Minute]:
+    """Return sums of traffic in steps of `chosen`, oldest first, without steps without traffic.
+
+    Steps begin at multiples of their length since 1970.
+    """
+    since = clock.now() - timedelta(minutes=chosen.minutes)
+    step_s = chosen.step_minutes * 60
+    rows = TrafficMinute.objects.filter(endpoint=endpoint, at__gte=since).order_by("at")
+    steps: dict[datetime, list[TrafficMinute]] = defaultdict(list)
+    for row in rows:
+        start_s = row.at.timestamp() // step_s * step_s
+        steps[datetime.fromtimestamp(start_s, tz=UTC)].append(row)
+    return [sum_of(at, minutes, seconds=step_s) for at, minutes in steps.items()]
+
+
+def ready_replicas(endpoint: Endpoint, since: datetime) -> list[tuple[datetime, int]]:
+    """Return the number of ready replicas from each of its changes on, beginning at `since`."""
+    changes: dict[datetime, int] = defaultdict(int)
+    replicas = Replica.objects.filter(endpoint=endpoint, ready_at__isnull=False).filter(
+        Q(workload__ended_at=None) | Q(workload__ended_at__gt=since)
+    )
+    ready = 0
+    for begins, drains, ends in replicas.values_list(
+        "ready_at", "draining_since", "workload__ended_at"
+    ):
+        end = min((at for at in (drains, ends) if at is not None), default=None)
+        if end is not None and end <= since:
+            continue
+        if begins <= since:
+            ready += 1
+        else:
+            changes[begins] += 1
+        if end is not None:
+            changes[end] -= 1
+    counts = [(since, ready)]
+    for at in sorted(changes):
+        ready += changes[at]
+        counts.append((at, ready))
+    return counts
+
+
+def sum_of(at: datetime, rows: Iterable[TrafficMinute], *, seconds: float = 60.0) -> Minute:
+    """Return the sum of rows, which cover `seconds` seconds from `at` on."""
+    minute = Minute(at, seconds)
     for row in rows:
         minute.answered += row.answered
         minute.refused += row.refused

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from portal.web.endpoints.views import actions, creation, keys, pages
+from portal.web.endpoints.views import actions, creation, keys, pages, tabs
 
 urlpatterns = [
     path("p/<slug:project>/endpoints", pages.project_endpoints, name="project_endpoints"),
@@ -23,8 +23,33 @@ urlpatterns = [
     ),
     path(
         "p/<slug:project>/endpoints/<slug:endpoint>/traffic",
-        pages.project_endpoint_traffic,
+        tabs.project_endpoint_traffic,
         name="project_endpoint_traffic",
+    ),
+    path(
+        "p/<slug:project>/endpoints/<slug:endpoint>/traffic/points",
+        tabs.project_endpoint_traffic_points,
+        name="project_endpoint_traffic_points",
+    ),
+    path(
+        "p/<slug:project>/endpoints/<slug:endpoint>/revisions",
+        tabs.project_endpoint_revisions,
+        name="project_endpoint_revisions",
+    ),
+    path(
+        "p/<slug:project>/endpoints/<slug:endpoint>/use",
+        tabs.project_endpoint_use,
+        name="project_endpoint_use",
+    ),
+    path(
+        "p/<slug:project>/endpoints/<slug:endpoint>/logs",
+        tabs.project_endpoint_logs,
+        name="project_endpoint_logs",
+    ),
+    path(
+        "p/<slug:project>/endpoints/<slug:endpoint>/settings",
+        tabs.project_endpoint_settings,
+        name="project_endpoint_settings",
     ),
     path(
         "p/<slug:project>/endpoints/<slug:endpoint>/openapi",
@@ -78,6 +103,11 @@ urlpatterns = [
     ),
     path(
         "p/<slug:project>/endpoints/<slug:endpoint>/keys",
+        tabs.project_endpoint_keys,
+        name="project_endpoint_keys",
+    ),
+    path(
+        "p/<slug:project>/endpoints/<slug:endpoint>/keys/new",
         keys.project_endpoint_key_new,
         name="project_endpoint_key_new",
     ),

@@ -219,7 +219,12 @@ def project_endpoint_try(request: HttpRequest, project: str, endpoint: str) -> H
     done = submit_form(
         request, form, lambda _: try_out(endpoint=endpoint_row, by=by, body=form.payload.request)
     )
-    context: dict[str, object] = {"endpoint": endpoint_row, "trial": form}
+    context: dict[str, object] = {
+        "endpoint": endpoint_row,
+        "trial": form,
+        "tab": "use",
+        "may_run": True,
+    }
     if done:
         answered = done.result
         body = json.dumps(answered.body, indent=2, ensure_ascii=False)

@@ -3,6 +3,7 @@
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
 from portal.accounts.principal import require_principal
@@ -13,7 +14,6 @@ from portal.endpoints.models import EndpointKey
 from portal.endpoints.services.keys import create_key, revoke_key
 from portal.web.base.confirmation import Confirmation, show_confirmation
 from portal.web.base.form_submission import one_click, sent, status_of, submit_form
-from portal.web.base.urls_for import address_of
 from portal.web.endpoints.forms import NewKeyForm
 from portal.web.endpoints.presenters import url_of
 from portal.web.endpoints.views.pages import CHANGE, WHERE
@@ -46,7 +46,7 @@ def project_endpoint_key_revoke(
     endpoint_key = EndpointKey.objects.shown().filter(endpoint=endpoint_row, pk=key).first()
     if endpoint_key is None:
         raise NotFound
-    back = address_of(endpoint_row.project, "endpoint", endpoint_row.name)
+    back = reverse("project_endpoint_keys", args=[endpoint_row.project.slug, endpoint_row.name])
     if request.method == "POST":
         if one_click(request, lambda: revoke_key(endpoint=endpoint_row, by=by, key_id=key)):
             messages.success(request, f"Key {endpoint_key.name} revoked.")

@@ -9,7 +9,6 @@ from django.views.decorators.http import require_safe
 from portal.accounts.gates import ProjectRole, gated_project, gated_role
 from portal.accounts.models import User
 from portal.accounts.principal import require_principal
-from portal.core import clock
 from portal.core.errors import Conflict
 from portal.core.policy import guarded_by
 from portal.endpoints.gates import EndpointRole, gated_endpoint
@@ -23,39 +22,32 @@ from portal.endpoints.services.queries import (
     rollouts_of,
     summaries_of,
 )
-from portal.endpoints.services.traffic import traffic_of
 from portal.endpoints.services.trial_request import described
 from portal.monitoring.notifications import endpoint_alerts
 from portal.web.base.list_query import Select, listing, search_parameter
-from portal.web.base.shortlist import shortlist
-from portal.web.endpoints.forms import NewKeyForm, Trial
+from portal.web.base.shortlist import Shortlist, shortlist
 from portal.web.endpoints.presenters import (
     STATES,
     current_of,
     endpoint_rows,
-    example_for,
     replica_line,
     replica_of,
     revisions_of,
     rollout_of,
-    snippets_of,
     state_label,
     state_reason,
-    url_of,
 )
 from portal.web.workloads.presenters import log_section
 from portal.workloads.explanations import Explainer
 from slipway.schemas.accounts import Role, Scope
-from slipway.schemas.endpoints import LimitsIn, RollbackRules
 
 SEE = EndpointRole(Role.VIEWER, Scope.WORKLOADS_READ)
 CHANGE = EndpointRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)
 WHERE = {"area": "projects", "section": "endpoints"}
-EVENTS_SHOWN = 50
+EVENTS_SHOWN = 20
 INCIDENTS_SHOWN = 20
 KEYS_SHOWN = 100
 ENDED_SHOWN = 10
-CHART_MINUTES = 60
 _OK = 200
 
 
@@ -82,19 +74,13 @@ def project_endpoints(request: HttpRequest, project: str) -> HttpResponse:
 @guarded_by(SEE)
 @require_safe
 def project_endpoint(request: HttpRequest, project: str, endpoint: str) -> HttpResponse:
-    """Show one endpoint: status and reason, revisions, replicas, keys, limits, examples."""
+    """Show the overview of an endpoint: status and reason, revisions, traffic, replicas, events."""
     endpoint_row = gated_endpoint(request)
     standing = endpoint_status(endpoint_row)
     context = page_of(standing, require_principal(request).user) | {
-        "may_run": gated_role(request).at_least(Role.CONTRIBUTOR)
+        "may_run": gated_role(request).at_least(Role.CONTRIBUTOR),
+        "tab": "overview",
     }
-    if request.headers.get("HX-Request") != "true":  # refreshes need none of this
-        example = example_for(current_of(standing))
-        context |= {
-            "trial": Trial(initial={"request": example}),
-            "key_form": NewKeyForm(),
-            "snippets": snippets_of(endpoint_row, example),
-        }
     return render(request, "web/endpoints/endpoint.html", context | WHERE)
 
 
@@ -107,7 +93,6 @@ def page_of(standing: EndpointStatus, viewer: User) -> dict[str, Any]:
     lines = [replica_line(replica, nodes, explainer) for replica in replicas]
     living = [line for line in lines if not line.has_ended]
     ended = [line for line in lines if line.has_ended][:ENDED_SHOWN]
-    keys = EndpointKey.objects.shown()
     rollout = standing.rollout
     last = None if rollout else rollouts_of(endpoint).first()
     alerts = endpoint_alerts(endpoint)
@@ -115,7 +100,6 @@ def page_of(standing: EndpointStatus, viewer: User) -> dict[str, Any]:
         "endpoint": endpoint,
         "state": state_label(endpoint),
         "why": state_reason(endpoint, lines),
-        "url": url_of(endpoint),
         "standing": standing,
         "alerts": alerts.items,
         "alerts_left_out": alerts.left_out,
@@ -124,7 +108,7 @@ def page_of(standing: EndpointStatus, viewer: User) -> dict[str, Any]:
         "revisions": revisions_of(standing),
         "rollout": rollout_of(rollout) if rollout else None,
         "last_rollout": rollout_of(last) if last else None,
-        "may_go_back": _can_roll_back(standing),
+        "may_go_back": can_roll_back(standing),
         "replicas": [*living, *ended],
         "replicas_left_out": Replica.objects.filter(endpoint=endpoint).count()
         - len(living)
@@ -132,16 +116,17 @@ def page_of(standing: EndpointStatus, viewer: User) -> dict[str, Any]:
         "ready": sum(standing.ready.values()),
         "changes": any(not line.has_ended and line.row.is_pending for line in lines)
         or bool(rollout),
-        "keys": shortlist(keys.filter(endpoint=endpoint).select_related("made_by"), KEYS_SHOWN),
-        "now": clock.now(),
-        "limits": LimitsIn.model_validate(endpoint.limits),
-        "rules": RollbackRules.model_validate(endpoint.rules),
-        "warm_price": endpoint.tier.nano_usd_per_hour * endpoint.desired_replicas,
         "events": shortlist(EndpointEvent.objects.filter(endpoint=endpoint), EVENTS_SHOWN),
     }
 
 
-def _can_roll_back(standing: EndpointStatus) -> bool:
+def key_list(endpoint: Endpoint) -> Shortlist[EndpointKey]:
+    """Return the keys of an endpoint, newest first."""
+    keys = EndpointKey.objects.shown().filter(endpoint=endpoint)
+    return shortlist(keys.select_related("made_by"), KEYS_SHOWN)
+
+
+def can_roll_back(standing: EndpointStatus) -> bool:
     """Return whether there is a revision to roll back to."""
     if standing.endpoint.state != "serving":
         return False
@@ -149,25 +134,6 @@ def _can_roll_back(standing: EndpointStatus) -> bool:
         return standing.rollout.previous is not None
     done = rollouts_of(standing.endpoint).filter(state="done", previous__isnull=False)
     return done.exclude(previous__state="failed").exists()
-
-
-@guarded_by(SEE)
-@require_safe
-def project_endpoint_traffic(request: HttpRequest, project: str, endpoint: str) -> HttpResponse:
-    """Answer with the last hour by the minute, for the charts of the page."""
-    minutes = traffic_of(endpoint=gated_endpoint(request), minutes=CHART_MINUTES)
-    points = [
-        {
-            "at": round(minute.at.timestamp() * 1000),
-            "rps": minute.rps,
-            "bad": (minute.failed + minute.rejected) / 60,
-            "p50": minute.percentile_ms(50),
-            "p95": minute.percentile_ms(95),
-            "p99": minute.percentile_ms(99),
-        }
-        for minute in minutes
-    ]
-    return JsonResponse({"points": points})
 
 
 @guarded_by(SEE)

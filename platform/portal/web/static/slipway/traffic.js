@@ -1,17 +1,23 @@
-// Charts of an endpoint: requests a second and latency over the last hour, by the minute.
-const EVERY_MS = 5000;
+// Charts of an endpoint in a time range: requests, latency, errors and ready replicas.
 const MINUTE_MS = 60000;
+const FAST_MS = 5000; // how often a range of up to an hour is fetched
+const SLOW_MS = 60000;
 const section = document.getElementById("traffic");
 const now = document.getElementById("traffic-now");
 const none = document.getElementById("traffic-none");
 const charts = section?.querySelector(".charts");
 const milliseconds = (value) => `${value < 10 ? value.toFixed(1) : Math.round(value)} ms`;
-const CHARTS = [
-  { id: "chart-rps", name: "Requests per second", lines: [["all", "rps"], ["failed or rejected", "bad"]], write: (value) => value.toFixed(value < 10 ? 1 : 0) },
-  { id: "chart-latency", name: "Latency", lines: [["p50", "p50"], ["p95", "p95"], ["p99", "p99"]], write: milliseconds },
-];
+const rate = (value) => (value === 0 ? "0" : value < 0.01 ? value.toPrecision(1) : value.toFixed(value < 10 ? 2 : 0));
+const CHARTS = {
+  rps: { lines: [["all", "rps"], ["failed or rejected", "bad"]], write: rate, gap: 0 },
+  latency: { lines: [["p50", "p50"], ["p95", "p95"], ["p99", "p99"]], write: milliseconds, gap: null },
+  errors: { lines: [["failed", "failed"], ["rejected", "rejected"], ["invalid key", "unauthorized"]], write: rate, gap: 0 },
+  replicas: { write: (value) => String(Math.round(value)) },
+};
+const DASHES = ["solid", "dashed", "dotted"];
 const drawn = new Map();
 let newest = null;
+let zoom = null; // [from, to] in milliseconds since 1970, or null for the whole range
 
 // The colours of the page as it is now, light or dark.
 function palette() {
@@ -32,37 +38,57 @@ function palette() {
   return found;
 }
 
-// A minute without a request is nothing that was measured; in the rate it is a zero.
-function filled(points, field) {
+// A step without a request has no latency; its rate is zero.
+function filled({ points, step }, field, gap) {
   const rows = [];
   points.forEach((point, at) => {
     const before = points[at - 1];
-    if (before && point.at - before.at > MINUTE_MS) {
-      const gap = field === "rps" || field === "bad" ? 0 : null;
-      rows.push([before.at + MINUTE_MS, gap], [point.at - MINUTE_MS, gap]);
+    if (before && point.at - before.at > step) {
+      rows.push([before.at + step, gap], [point.at - step, gap]);
     }
     rows.push([point.at, point[field]]);
   });
   return rows;
 }
 
-function options({ lines, write }, points, colours) {
+function seriesOf(name, answer, colours) {
+  if (name === "replicas") {
+    const rows = [...answer.replicas, [answer.until, answer.replicas.at(-1)[1]]];
+    return [{ type: "line", name: "ready", step: "end", showSymbol: false, lineStyle: { width: 2 }, color: colours.series[0], data: rows }];
+  }
+  const { lines, gap } = CHARTS[name];
+  return lines.map(([label, field], at) => ({
+    type: "line",
+    name: label,
+    showSymbol: answer.points.length < 2,
+    lineStyle: { width: 2, type: DASHES[at] },
+    color: colours.series[at],
+    data: filled(answer, field, gap),
+  }));
+}
+
+function options(name, answer, colours) {
+  const { write } = CHARTS[name];
+  const [from, to] = zoom ?? [answer.since, answer.until];
+  const isLong = to - from > 36 * 60 * MINUTE_MS;
   return {
     animation: false,
     textStyle: { color: colours.text, fontFamily: "Inter Variable, sans-serif" },
     grid: { left: 8, right: 26, top: 28, bottom: 4, containLabel: true },
-    legend: { show: true, top: 0, textStyle: { color: colours.text } },
+    legend: { show: name !== "replicas", top: 0, textStyle: { color: colours.text } },
+    // Its icons are hidden: dragging selects, see select().
+    toolbox: { show: true, itemSize: 0, feature: { dataZoom: { yAxisIndex: "none", brushStyle: { color: colours.line, opacity: 0.4 } } } },
     xAxis: {
       type: "time",
-      // The hour, not what echarts makes of a single point: two days.
-      min: Date.now() - 60 * MINUTE_MS,
-      max: Date.now(),
+      min: from,
+      max: to,
       axisLine: { lineStyle: { color: colours.line } },
-      axisLabel: { color: colours.text, hideOverlap: true, formatter: { hour: "{HH}:{mm}", minute: "{HH}:{mm}", second: "{HH}:{mm}:{ss}" } },
+      axisLabel: { color: colours.text, hideOverlap: true, formatter: isLong ? "{MM}-{dd}" : "{HH}:{mm}" },
     },
     yAxis: {
       type: "value",
       min: 0,
+      minInterval: name === "replicas" ? 1 : undefined,
       splitNumber: 3,
       splitLine: { lineStyle: { color: colours.line } },
       axisLabel: { color: colours.text, formatter: write },
@@ -76,40 +102,58 @@ function options({ lines, write }, points, colours) {
       textStyle: { color: colours.body },
       valueFormatter: (value) => (value === null || value === undefined ? "–" : write(value)),
     },
-    series: lines.map(([name, field], at) => ({
-      type: "line",
-      name,
-      showSymbol: points.length < 2,
-      lineStyle: { width: 2 },
-      color: colours.series[at],
-      data: filled(points, field),
-    })),
+    series: seriesOf(name, answer, colours),
   };
 }
 
-function draw(points) {
-  if (!window.echarts || !points.length) return;
+// Dragging over a chart zooms all of them; a double click shows the whole range again.
+function select(chart) {
+  chart.dispatchAction({ type: "takeGlobalCursor", key: "dataZoomSelect", dataZoomSelectActive: true });
+}
+
+function chartOf(element) {
+  const name = element.dataset.chart;
+  if (!drawn.has(name)) {
+    const chart = window.echarts.init(element, null, { renderer: "canvas" });
+    chart.on("datazoom", (event) => {
+      const [chosen] = event.batch ?? [event];
+      if (chosen.startValue === undefined || chosen.startValue === null) return;
+      zoom = [chosen.startValue, chosen.endValue];
+      draw(newest);
+    });
+    element.addEventListener("dblclick", () => {
+      zoom = null;
+      draw(newest);
+    });
+    drawn.set(name, chart);
+  }
+  return drawn.get(name);
+}
+
+function draw(answer) {
+  if (!window.echarts || !answer.points.length) return;
   none.hidden = true;
   charts.hidden = false;
+  section.dataset.zoomed = zoom ? "yes" : "";
   const colours = palette();
-  for (const chart of CHARTS) {
-    const element = document.getElementById(chart.id);
-    if (!drawn.has(chart.id)) {
-      drawn.set(chart.id, window.echarts.init(element, null, { renderer: "canvas" }));
-    }
-    drawn.get(chart.id).setOption(options(chart, points, colours), true);
+  for (const element of charts.querySelectorAll("[data-chart]")) {
+    const chart = chartOf(element);
+    chart.setOption(options(element.dataset.chart, answer, colours), true);
+    select(chart);
   }
-  const last = points.at(-1);
-  const words = `${last.rps.toFixed(1)} requests/s${last.p95 === null ? "" : `, p95 ${milliseconds(last.p95)}`}`;
-  now.textContent = `Last minute with traffic: ${words}`;
-  document.getElementById("chart-rps").setAttribute("aria-label", `Requests per second over time; last ${words}`);
+  const last = answer.points.at(-1);
+  const words = `${rate(last.rps)} requests/s${last.p95 === null ? "" : `, p95 ${milliseconds(last.p95)}`}`;
+  const label = answer.step === MINUTE_MS ? "Last minute with traffic" : "Last point";
+  now.textContent = `${label}: ${words}`;
+  charts.querySelector('[data-chart="rps"]').setAttribute("aria-label", `Requests per second over time; last ${words}`);
 }
 
 async function refresh() {
+  if (zoom) return;
   try {
     const answer = await fetch(section.dataset.points, { headers: { Accept: "application/json" } });
     if (!answer.ok) return;
-    newest = (await answer.json()).points;
+    newest = await answer.json();
     draw(newest);
   } catch {
     // The next time may do better; the page says elsewhere that the portal does not answer.
@@ -117,8 +161,10 @@ async function refresh() {
 }
 
 if (section) {
-  refresh();
-  setInterval(() => document.hidden || refresh(), EVERY_MS);
+  refresh().then(() => {
+    const isShort = !newest || newest.until - newest.since <= 60 * MINUTE_MS;
+    setInterval(() => document.hidden || refresh(), isShort ? FAST_MS : SLOW_MS);
+  });
   new MutationObserver(() => newest && draw(newest)).observe(document.documentElement, { attributeFilter: ["data-bs-theme"] });
   new ResizeObserver(() => drawn.forEach((chart) => chart.resize())).observe(section);
 }
