@@ -67,13 +67,13 @@ def _show(session: Session, endpoint: EndpointOut) -> None:
         "Revisions": [
             f"{revision.number}: {revision.model} {revision.version}, "
             f"{revision.state}, {revision.weight} %"
+            + (" once resumed" if revision.state == "paused" else "")
             for revision in endpoint.revisions
             if revision.weight or revision.state not in _PAST
         ],
         "Rollout": _progress(rollout) if rollout else None,
         "Next step": rollout.next_step_at if rollout else None,
-        "Replicas": f"{endpoint.replicas_ready} of {endpoint.desired_replicas} ready "
-        f"(between {endpoint.min_replicas} and {endpoint.max_replicas})",
+        "Replicas": _replicas(endpoint),
         "Missing replicas": endpoint.missing_replicas_reason or None,
         "Without a replica": _FALLBACKS.get(endpoint.fallback, endpoint.fallback),
         "Captured": (
@@ -96,6 +96,14 @@ def _show(session: Session, endpoint: EndpointOut) -> None:
         if not revision.weight and revision.state in _PAST
     ]
     session.output.note_omitted(len(others) + endpoint.revisions_left_out, "earlier revision")
+
+
+def _replicas(endpoint: EndpointOut) -> str:
+    bounds = f"(between {endpoint.min_replicas} and {endpoint.max_replicas})"
+    if endpoint.state == "paused":
+        stopping = endpoint.replicas_ready
+        return f"none while paused{f', {stopping} still stopping' if stopping else ''} {bounds}"
+    return f"{endpoint.replicas_ready} of {endpoint.desired_replicas} ready {bounds}"
 
 
 def _progress(rollout: RolloutOut) -> str:

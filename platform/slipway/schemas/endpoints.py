@@ -158,6 +158,8 @@ class Reason(RequestSchema):
 class RevisionOut(AnswerSchema):
     """A revision. `weight` is its share of the traffic in percent.
 
+    While the endpoint is paused, `state` is `paused` for revisions that get traffic after it.
+
     `answered_as_standby` counts requests it served in place of revisions with traffic,
     `uncaptured` those that should have been captured and were not, and `unmirrored` copies that
     were not sent to a shadow.

@@ -168,6 +168,7 @@ def _make_key(bob: Window) -> None:
 def _canary(bob: Window, version: int) -> None:
     page = bob.go(f"{VERSION}/{version}").page
     press(page, "promote this version to double")
+    expect(page.locator("#versions option[value='1']")).to_contain_text("Production")
     page.get_by_label("Canary steps, in percent").fill("50")
     page.get_by_label("Minutes per step").fill("0.2")
     page.get_by_role("button", name="Promote", exact=True).click()

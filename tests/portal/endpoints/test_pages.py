@@ -83,6 +83,7 @@ def test_a_canary_is_watched_on_the_page_and_taken_back(
     assert "Roll back" not in text_of(bob.get(ONE))
     page = text_of(bob.get(f"{ONE}/promote?model=digits&version=2"))
     assert "digits 1 (revision 1) is serving now" in page
+    assert "Hardware is available" in page
     form = {"model": "digits", "version": "2", "plan": "canary", "bake_minutes": "1"}
     form |= {"percents": "10, 50", "shadow_percent": "100"}
     wrong = text_of(bob.post(f"{ONE}/promote", form | {"percents": "50, 10"}), 422)
@@ -95,6 +96,8 @@ def test_a_canary_is_watched_on_the_page_and_taken_back(
     assert "Revision 2: 10 % of the traffic is routed to it." in page
     assert 'data-weight="2">10 %' in page
     assert 'data-weight="1">90 %' in page
+    assert "revision 2, 10 %</span>" in page
+    assert "revision 1, 90 %</span>" in page
     with lab.later(minutes=1.1):
         lab.look_after()
         assert 'data-weight="2">50 %' in text_of(bob.get(ONE))
@@ -174,6 +177,8 @@ def test_it_is_paused_with_a_reason_resumed_and_deleted(lab: Lab, bob: Client) -
     page = text_of(bob.get(ONE))
     assert "Paused by Bob. too dear" in page
     assert "Resume" in page
+    assert "digits 1 once resumed" in page
+    assert [(r["state"], r["weight"]) for r in lab.show()["revisions"]] == [("paused", 100)]
     lab.settle()
     send(bob, f"{ONE}/resume")
     lab.settle()
@@ -195,8 +200,8 @@ def test_what_it_did_is_charted_and_listed(lab: Lab, bob: Client, gateway: Gatew
     for span, seconds in (("15m", 60), ("24h", 600), ("30d", 4 * 3600)):
         answer = bob.get(f"{ONE}/traffic/points?range={span}").json()
         [point] = answer["points"]
-        assert point["rps"] == pytest.approx(100 / seconds)
-        assert point["failed"] == pytest.approx(10 / seconds)
+        assert 100 / seconds <= point["rps"] <= 100 / 60
+        assert point["failed"] == pytest.approx(point["rps"] / 10)
         assert 3 < point["p99"] <= 5
         assert answer["until"] - answer["since"] >= 15 * 60_000
         assert answer["replicas"][-1][1] == 1

@@ -48,7 +48,7 @@ def _revisions_out(standing: EndpointStatus) -> list[RevisionOut]:
             number=revision.number,
             model=revision.model,
             version=revision.model_version,
-            state=revision.state,
+            state=standing.state_of(revision),
             reason=revision.reason,
             weight=revision.weight,
             replicas_ready=standing.ready[revision.pk],

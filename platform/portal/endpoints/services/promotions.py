@@ -52,8 +52,8 @@ def begin_rollout(
     add_event(
         endpoint,
         "promoted",
-        f"{by.display_name} promotes {revision.model} version {revision.model_version} "
-        f"as revision {revision.number}, {plan.kind.replace('_', ' ')}.",
+        f"{by.display_name} promoted {revision.model} version {revision.model_version} "
+        f"(revision {revision.number}, {plan.kind.replace('_', ' ')}).",
     )
     enqueue_on_commit(reconcile_endpoint, endpoint.pk)
     return rollout

@@ -10,7 +10,7 @@ from django.db.models import Count, QuerySet, Sum
 
 from portal.core import clock
 from portal.core.pagination import Page, paginate
-from portal.endpoints.lifecycle import KEPT, ReplicaState
+from portal.endpoints.lifecycle import KEPT, EndpointState, ReplicaState
 from portal.endpoints.models import Endpoint, Replica, Revision, Rollout, TrafficMinute
 from portal.endpoints.models.rollouts import RolloutQuerySet
 from portal.endpoints.replicas import desired_replicas
@@ -29,7 +29,8 @@ RECENT = timedelta(minutes=5)
 class EndpointStatus:
     """Present status of an endpoint. `ready` counts ready replicas by revision.
 
-    `captured` and `uncaptured` count the predictions of all revisions that were to be captured.
+    `answered` and `failed` count the predictions of all revisions, `captured` and `uncaptured`
+    those that were to be captured.
     """
 
     endpoint: Endpoint
@@ -37,9 +38,24 @@ class EndpointStatus:
     rollout: Rollout | None
     ready: Counter[str]
     nano_usd_per_hour: int
+    answered: int = 0
+    failed: int = 0
     captured: int = 0
     uncaptured: int = 0
     revisions_left_out: int = 0
+
+    @property
+    def serving(self) -> list[Revision]:
+        """Revisions with traffic, the largest share first. A paused endpoint has none."""
+        if self.endpoint.status == EndpointState.PAUSED:
+            return []
+        answering = [revision for revision in self.revisions if revision.weight]
+        return sorted(answering, key=lambda revision: -revision.weight)
+
+    def state_of(self, revision: Revision) -> str:
+        """Return the state of a revision. Those with traffic are `paused` with their endpoint."""
+        is_paused = self.endpoint.status == EndpointState.PAUSED
+        return "paused" if is_paused and revision.weight else str(revision.state)
 
     @property
     def capture_total(self) -> int:
@@ -61,7 +77,11 @@ def endpoint_status(endpoint: Endpoint) -> EndpointStatus:
     running = alive.filter(workload__state__in=[state.value for state in ACTIVE])
     ready = alive.filter(state=ReplicaState.READY).values_list("revision_id", flat=True)
     captures = endpoint.revisions.aggregate(
-        kept=Sum("captured"), lost=Sum("uncaptured"), all=Count("pk")
+        kept=Sum("captured"),
+        lost=Sum("uncaptured"),
+        served=Sum("answered"),
+        broken=Sum("failed"),
+        all=Count("pk"),
     )
     return EndpointStatus(
         endpoint=endpoint,
@@ -69,6 +89,8 @@ def endpoint_status(endpoint: Endpoint) -> EndpointStatus:
         rollout=rollouts_of(endpoint).under_way().first(),
         ready=Counter(ready),
         nano_usd_per_hour=endpoint.tier.nano_usd_per_hour * running.count(),
+        answered=captures["served"] or 0,
+        failed=captures["broken"] or 0,
         captured=captures["kept"] or 0,
         uncaptured=captures["lost"] or 0,
         revisions_left_out=(captures["all"] or 0) - len(revisions),

@@ -84,14 +84,24 @@ def traffic_in(endpoint: Endpoint, chosen: TimeRange) -> list[Minute]:
 
     Steps begin at multiples of their length since 1970.
     """
-    since = clock.now() - timedelta(minutes=chosen.minutes)
+    now = clock.now()
+    since = now - timedelta(minutes=chosen.minutes)
     step_s = chosen.step_minutes * 60
     rows = TrafficMinute.objects.filter(endpoint=endpoint, at__gte=since).order_by("at")
     steps: dict[datetime, list[TrafficMinute]] = defaultdict(list)
     for row in rows:
         start_s = row.at.timestamp() // step_s * step_s
         steps[datetime.fromtimestamp(start_s, tz=UTC)].append(row)
-    return [sum_of(at, minutes, seconds=step_s) for at, minutes in steps.items()]
+    return [
+        sum_of(at, minutes, seconds=_covered_s(at, step_s, since, now))
+        for at, minutes in steps.items()
+    ]
+
+
+def _covered_s(at: datetime, step_s: int, since: datetime, now: datetime) -> float:
+    """Return the seconds of a step inside the time range, at least the minute that was counted."""
+    begin, end = max(at, since), min(at + timedelta(seconds=step_s), now)
+    return max(60.0, (end - begin).total_seconds())
 
 
 def ready_replicas(endpoint: Endpoint, since: datetime) -> list[tuple[datetime, int]]:
@@ -107,7 +117,7 @@ def ready_replicas(endpoint: Endpoint, since: datetime) -> list[tuple[datetime, 
         end = min((at for at in (drains, ends) if at is not None), default=None)
         if end is not None and end <= since:
             continue
-        if begins <= since:
+        if begins is None or begins <= since:  # never None, by the filter
             ready += 1
         else:
             changes[begins] += 1

@@ -86,7 +86,7 @@ class NewEndpoint(SchemaForm):
         required=False,
         max_length=100,
         help_text="A number, an alias or a stage. Empty: the latest version.",
-        widget=forms.TextInput(attrs={**_TEXT, "placeholder": "Production"}),
+        widget=forms.TextInput(attrs={**_TEXT, "placeholder": "Production", "list": "versions"}),
     )
     tier = TierField()
     min_replicas = forms.IntegerField(
@@ -115,12 +115,14 @@ class NewRollout(SchemaForm):
 
     names = {"plan.percents": "percents", "plan": "percents", "plan.bake_s": "bake_minutes"}
 
-    model = forms.CharField(max_length=200, widget=forms.TextInput(attrs=_TEXT))
+    model = forms.CharField(
+        max_length=200, widget=forms.TextInput(attrs={**_TEXT, "list": "models"})
+    )
     version = forms.CharField(
         required=False,
         max_length=100,
         help_text="A number, an alias or a stage. Empty: the latest version.",
-        widget=forms.TextInput(attrs=_TEXT),
+        widget=forms.TextInput(attrs={**_TEXT, "list": "versions"}),
     )
     plan = forms.ChoiceField(choices=PLANS, initial=PLANS[0][0], widget=forms.RadioSelect)
     percents = forms.CharField(

@@ -9,6 +9,7 @@ from typing import Any
 
 from django.conf import settings
 
+from portal.accounts.models import Project
 from portal.core import clock
 from portal.core.errors import NotFound
 from portal.endpoints.lifecycle import (
@@ -22,6 +23,9 @@ from portal.endpoints.models import Endpoint, Replica, Revision, Rollout
 from portal.endpoints.plans import step_at
 from portal.endpoints.services.queries import EndpointStatus, Summary, example_of, pending_reason
 from portal.monitoring.notifications import open_alert_counts
+from portal.registry.catalog import find_model, list_versions
+from portal.registry.records import records_of, rules_of
+from portal.registry.services.promotions import stage_of
 from portal.workloads.costs import unix_ms, workload_cost, workload_price
 from portal.workloads.explanations import Explainer
 from slipway.schemas.endpoints import PlanKind
@@ -58,6 +62,7 @@ _WHY = {
     _E.SERVING: "Serving.",
 }
 STATES = [(state.value, _ENDPOINTS[state][0]) for state in _E if state is not _E.DELETED]
+_VERSIONS_OFFERED = 50
 _PLANS = {
     PlanKind.ALL_AT_ONCE.value: "all at once",
     PlanKind.CANARY.value: "canary",
@@ -110,6 +115,21 @@ def endpoint_rows(
     ]
 
 
+def version_choices(project: Project, model: str) -> list[tuple[str, str]]:
+    """Return the newest versions of a model, each with its stage and aliases in words."""
+    try:
+        records = records_of(find_model(project.pk, model)) if model else {}
+    except NotFound:
+        return []
+    rules = rules_of(project)
+    choices = []
+    for version in list_versions(project.pk, model, limit=_VERSIONS_OFFERED).items:
+        record = records.get(version.number)
+        marks = [*([stage_of(record, rules)] if record else []), *version.aliases]
+        choices.append((str(version.number), ", ".join(marks) or "no stage"))
+    return choices
+
+
 def url_of(endpoint: Endpoint) -> str:
     """Return where clients ask an endpoint for predictions."""
     return f"{settings.SLIPWAY_GATEWAY_URL}/v1/{endpoint.name}/invocations"
@@ -126,12 +146,18 @@ class RevisionLine:
     may_return: bool
 
 
+def _revision_label(standing: EndpointStatus, revision: Revision) -> StateLabel:
+    if standing.state_of(revision) == "paused":
+        return StateLabel("paused", "")
+    return StateLabel(*_REVISIONS[revision.status])
+
+
 def revisions_of(standing: EndpointStatus) -> list[RevisionLine]:
     """Return the revisions of an endpoint as its page shows them."""
     return [
         RevisionLine(
             row=revision,
-            state=StateLabel(*_REVISIONS[revision.status]),
+            state=_revision_label(standing, revision),
             ready=standing.ready[revision.pk],
             desired=standing.desired_replicas(revision) if revision.status in KEPT else 0,
             may_return=revision.status in (_V.STANDBY, _V.RETIRED) and standing.rollout is None,

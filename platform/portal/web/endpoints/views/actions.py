@@ -28,8 +28,10 @@ from portal.web.base.form_submission import one_click, sent, status_of, submit_f
 from portal.web.base.list_query import search_parameter
 from portal.web.base.urls_for import address_of
 from portal.web.endpoints.forms import ChangedEndpoint, NewRollout, ReasonForm, Trial
-from portal.web.endpoints.presenters import current_of
+from portal.web.endpoints.presenters import current_of, version_choices
 from portal.web.endpoints.views.pages import CHANGE, WHERE
+from portal.workloads.placement import Capacity
+from portal.workloads.scheduling import free_task_slots, read_sites
 from slipway.schemas.endpoints import LimitsIn, Promote, RollbackRules
 from slipway.schemas.truncation import shorten
 
@@ -75,6 +77,8 @@ def project_endpoint_promote(request: HttpRequest, project: str, endpoint: str) 
         "terminal_plan": "canary" if current else "all_at_once",
         "rollout": standing.rollout,
         "models": [item.name for item in list_models(endpoint_row.project_id, limit=100).items],
+        "versions": version_choices(endpoint_row.project, str(form["model"].value() or "")),
+        "free": free_task_slots(Capacity(read_sites()), endpoint_row.project, endpoint_row.tier),
         "now_an_hour": standing.nano_usd_per_hour,
         "then_an_hour": standing.nano_usd_per_hour + rate * endpoint_row.desired_replicas,
     }

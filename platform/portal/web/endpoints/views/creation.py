@@ -18,6 +18,7 @@ from portal.web.base.form_submission import sent, status_of, submit_form
 from portal.web.base.hardware import offer_tiers
 from portal.web.base.list_query import search_parameter
 from portal.web.endpoints.forms import NewEndpoint
+from portal.web.endpoints.presenters import version_choices
 from portal.web.endpoints.views.pages import WHERE
 from portal.workloads.placement import Capacity
 from portal.workloads.scheduling import free_task_slots, read_sites
@@ -49,6 +50,7 @@ def project_endpoint_new(request: HttpRequest, project: str) -> HttpResponse:
     context = {
         "form": form,
         "models": [item.name for item in list_models(project_row.pk, limit=100).items],
+        "versions": version_choices(project_row, str(form["model"].value() or "")),
         **_priced(project_row, form),
     }
     status = 200 if asks_price else status_of(form)

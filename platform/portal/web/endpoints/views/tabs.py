@@ -40,6 +40,7 @@ from slipway.schemas.endpoints import LimitsIn, RollbackRules
 _DEFAULT_RANGE = "24h"
 _EVENTS_SHOWN = 200
 _LOGS_OFFERED = 12
+_COMPARED = 20
 
 
 def _tab(request: HttpRequest, endpoint: Endpoint, tab: str, **context: Any) -> HttpResponse:
@@ -159,7 +160,7 @@ def project_endpoint_revisions(request: HttpRequest, project: str, endpoint: str
         revisions=revisions_of(standing),
         rollout=rollout_of(standing.rollout) if standing.rollout else None,
         last_rollout=rollout_of(last) if last else None,
-        changes_between=_changes(list(standing.revisions)),
+        changes_between=_changes(list(endpoint_row.revisions.order_by("-number")[:_COMPARED])),
         events=shortlist(events, _EVENTS_SHOWN),
     )
 

@@ -7,7 +7,7 @@ const now = document.getElementById("traffic-now");
 const none = document.getElementById("traffic-none");
 const charts = section?.querySelector(".charts");
 const milliseconds = (value) => `${value < 10 ? value.toFixed(1) : Math.round(value)} ms`;
-const rate = (value) => (value === 0 ? "0" : value < 0.01 ? value.toPrecision(1) : value.toFixed(value < 10 ? 2 : 0));
+const rate = (value) => String(value < 100 ? Number(value.toPrecision(2)) : Math.round(value));
 const CHARTS = {
   rps: { lines: [["all", "rps"], ["failed or rejected", "bad"]], write: rate, gap: 0 },
   latency: { lines: [["p50", "p50"], ["p95", "p95"], ["p99", "p99"]], write: milliseconds, gap: null },
