@@ -29,6 +29,7 @@ from portal.monitoring.models import (
 from portal.monitoring.monitor_settings import settings_of
 from portal.monitoring.statistics import quality
 from slipway.schemas.monitoring import MonitorSettings
+from slipway.schemas.percent import percent
 from slipway.schemas.truncation import shorten
 
 ENOUGH = 200
@@ -155,8 +156,8 @@ def quality_alerts(
         if chosen.min_accuracy is not None and accuracy < chosen.min_accuracy:
             yield AlertReason(
                 QUALITY,
-                f"Measured accuracy is {accuracy:.1%} {words}; at least "
-                f"{chosen.min_accuracy:.1%} is required.",
+                f"Measured accuracy is {percent(accuracy)} {words}; at least "
+                f"{percent(chosen.min_accuracy)} is required.",
                 revision.pk,
             )
             return
@@ -165,8 +166,9 @@ def quality_alerts(
         if expected is not None and accuracy + spread < expected[1]:
             yield AlertReason(
                 QUALITY,
-                f"Measured accuracy is {accuracy:.1%} {words}, below the range of the estimate "
-                f"({expected[1]:.1%} to {expected[2]:.1%}): possible concept drift.",
+                f"Measured accuracy is {percent(accuracy)} {words}, below the range of the "
+                f"estimate ({percent(expected[1])} to {percent(expected[2])}): possible concept "
+                "drift.",
                 revision.pk,
             )
     elif chosen.max_mean_error is not None and figures.get("mae", 0) > chosen.max_mean_error:

@@ -16,6 +16,7 @@ from slipway.cli.transfer import progress_bar
 from slipway.datasets import dataset as one_dataset
 from slipway.schemas.base import PageOf
 from slipway.schemas.datasets import ColumnShift, DatasetVersionOut, DataTableOut, UseOut
+from slipway.schemas.percent import percent
 from slipway.schemas.statistics import ColumnStatistics
 from slipway.snapshots.limits import size_text
 
@@ -419,7 +420,7 @@ def _shift(shift: ColumnShift) -> str:
     if shift.mean_before is not None and shift.mean_after is not None:
         return f"{shift.name}: mean {shift.mean_before:g} → {shift.mean_after:g}"
     if shift.share_shift is not None:
-        return f"{shift.name}: shares changed by up to {shift.share_shift:.1%}"
+        return f"{shift.name}: shares changed by up to {percent(shift.share_shift)}"
     return f"{shift.name}: other values"
 
 

@@ -19,6 +19,7 @@ from slipway.cli.tables import CellOverflow, ListColumn
 from slipway.cli.transfer import receive, receive_file
 from slipway.sanitize import visible
 from slipway.schemas.monitoring import MonitoringOut
+from slipway.schemas.percent import percent
 from slipway.schemas.quality import QualityPoint
 
 app = typer.Typer(
@@ -70,9 +71,9 @@ def show(
                 f"{item.name} (output)" if item.is_output else item.name,
                 item.verdict.value.replace("_", " "),
                 item.rows,
-                f"{item.share:.1%}",
+                percent(item.share),
                 f"{item.psi:.3f}",
-                f"{item.missing_share:.1%}",
+                percent(item.missing_share),
             )
             for item in monitoring.features[:_MOST_FEATURES]
         ],
@@ -122,11 +123,12 @@ def _task(monitoring: MonitoringOut) -> str:
 
 def _quality(point: QualityPoint) -> str:
     parts = [f"{name} {value:.4g}" for name, value in point.figures.items()]
-    parts.append(f"{point.coverage:.0%} labelled")
+    parts.append(f"{percent(point.coverage, 0)} labelled")
     if point.estimate is not None:
         parts.append(
-            f"accuracy estimated at {point.estimate:.1%} "
-            f"({point.estimate_low:.1%} to {point.estimate_high:.1%}; blind to concept drift)"
+            f"accuracy estimated at {percent(point.estimate)} "
+            f"({percent(point.estimate_low)} to {percent(point.estimate_high)}; "
+            "blind to concept drift)"
         )
     return ", ".join(parts)
 

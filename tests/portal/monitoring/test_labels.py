@@ -55,7 +55,7 @@ def test_labels_late_twice_and_otherwise(traffic: Traffic) -> None:
     assert shown["quality"]["coverage"] == 1.0
     assert [one["name"] for one in shown["quality_by_revision"]] == ["1"]
     (alert,) = [one for one in shown["alerts"] if one["kind"] == "quality"]
-    assert "50.0%" in alert["reason"]
+    assert "50.0 %" in alert["reason"]
     sliced = traffic.shown(feature="a", operator=">", value="0")["quality"]
     assert 0 < sliced["labelled"] < 400
     assert {"accuracy", "f1", "auc", "calibration_error"} <= sliced["figures"].keys()

@@ -13,6 +13,7 @@ from slipway.schemas.monitoring import (
     MonitoringOut,
     VerdictName,
 )
+from slipway.schemas.percent import percent
 from slipway.schemas.quality import QualityPoint
 
 # Label and colour of each tag. An unknown result is never green.
@@ -102,10 +103,14 @@ def describe_verdict(verdict: VerdictName) -> str:
 def figures_of(point: QualityPoint) -> list[tuple[str, str]]:
     """Return measured figures in words."""
     return [
-        (name, f"{point.figures[key]:.4g}")
+        (name, _figure(key, point.figures[key]))
         for key, name in _FIGURES.items()
         if key in point.figures
     ]
+
+
+def _figure(key: str, value: float) -> str:
+    return percent(value) if key == "accuracy" else f"{value:.4g}"
 
 
 def withheld_of(point: QualityPoint) -> list[tuple[str, str]]:

@@ -24,6 +24,7 @@ from portal.web.base.list_query import NEWEST
 from portal.web.base.urls_for import address_of
 from portal.web.jobs.presenters import JobStatus
 from slipway.schemas.money import dollars, is_tiny, short_dollars
+from slipway.schemas.percent import percent
 
 register = template.Library()
 AVATAR_TINTS = 8
@@ -36,6 +37,12 @@ _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?(\+00:00|Z)")
 def icon(name: str, extra: str = "") -> SafeString:
     """Render an icon. `extra` adds classes."""
     return svg(name, extra)
+
+
+@register.filter
+def as_percent(share: float | None) -> str:
+    """Write a share as a percentage such as `97.5 %`, and None as nothing."""
+    return "" if share is None else percent(share)
 
 
 @register.filter
