@@ -10,7 +10,7 @@ from pathlib import Path
 
 import httpx
 
-from tests.processes import ROOT, Installation, installation, wait_for
+from tests.processes import ROOT, Installation, installation
 
 _START_S = 60.0
 # Runs in the installation: makes the tables, a person, a project and a token.
@@ -84,5 +84,7 @@ def measured_portal(folder: Path, **settings: str) -> Iterator[MeasuredPortal]:
         )
         program.wait_for_text("Uvicorn running on", within_s=_START_S)
         url = f"http://127.0.0.1:{place.portal_port}"
-        wait_for(lambda: httpx.get(f"{url}/healthz", trust_env=False).is_success, "healthy portal")
+        # The first request loads all pages, which takes a busy machine longer than httpx waits.
+        first = httpx.get(f"{url}/healthz", trust_env=False, timeout=_START_S)
+        assert first.is_success, first.text
         yield MeasuredPortal(url, token, program.pid, place.data_dir)
