@@ -37,6 +37,21 @@ def test_a_link_fills_the_token_form_in(people: Personas, browse: Browse) -> Non
     form = form_of(browse(people.alice).get("/settings/tokens/new" + query))
     assert form["name"].value() == "cli-box"
     assert form["scopes"].value() == ["tokens:read", "projects:read"]
+    assert form["preset"].value() == "custom"
+
+
+def test_a_preset_sets_the_scopes_and_the_list_names_it(people: Personas, browse: Browse) -> None:
+    alice = browse(people.alice)
+    assert form_of(alice.get("/settings/tokens/new"))["preset"].value() == "command-line"
+    fields = {"name": "laptop", "preset": "command-line", "scopes": ["audit:read"]}
+    made = html_of(alice.post("/settings/tokens/new", fields | {"expires_in_days": "30"}))
+    scopes = json_of(Api(_shown_token(made)).get("whoami"))["token"]["scopes"]
+    assert scopes == sorted(scope for scope in Scope if scope is not Scope.ADMIN)
+    assert "Command line" in text_of(alice.get("/settings/tokens"))
+    fields |= {"preset": "everything", "expires_in_days": "30"}
+    assert fault_of(alice.post("/settings/tokens/new", fields), "preset")
+    made = html_of(browse(people.root).post("/settings/tokens/new", fields))
+    assert "admin" in json_of(Api(_shown_token(made)).get("whoami"))["token"]["scopes"]
 
 
 def test_a_token_without_a_scope_is_refused_and_the_name_kept(
@@ -45,6 +60,8 @@ def test_a_token_without_a_scope_is_refused_and_the_name_kept(
     facts = {"name": "kept", "expires_in_days": "30"}
     answer = browse(people.alice).post("/settings/tokens/new", facts)
     assert answer.status_code == 422
+    custom = browse(people.alice).post("/settings/tokens/new", facts | {"preset": "custom"})
+    assert "Select at least one scope" in fault_of(custom, "scopes")
     assert fault_of(answer, "scopes")
     assert 'value="kept"' in html_of(answer)
 
