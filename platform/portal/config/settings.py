@@ -257,6 +257,7 @@ STORAGES: dict[str, dict[str, Any]] = {
     "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
 }
 WHITENOISE_MAX_AGE = 31_536_000
+WHITENOISE_ADD_HEADERS_FUNCTION = "portal.web.docs.client.add_static_headers"
 
 LANGUAGE_CODE = "en"
 USE_I18N = False

@@ -14,6 +14,7 @@ CHOSEN = frozenset(
         "archive",
         "arrow-back-up",
         "book",
+        "book-2",
         "broadcast",
         "check",
         "chevron-right",

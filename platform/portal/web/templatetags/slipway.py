@@ -10,6 +10,7 @@ from zlib import crc32
 from django import template
 from django.forms import BoundField
 from django.template import Context
+from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
@@ -22,6 +23,7 @@ from portal.web.base.dates import exact, lasting, relative_time
 from portal.web.base.icons import svg
 from portal.web.base.list_query import NEWEST
 from portal.web.base.urls_for import address_of
+from portal.web.docs.links import docs_slug
 from portal.web.jobs.presenters import JobStatus
 from slipway.schemas.money import dollars, is_tiny, short_dollars
 
@@ -36,6 +38,25 @@ _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?(\+00:00|Z)")
 def icon(name: str, extra: str = "") -> SafeString:
     """Render an icon. `extra` adds classes."""
     return svg(name, extra)
+
+
+@register.simple_tag(takes_context=True)
+def docs_link(context: Context) -> SafeString:
+    """Link the page to the page of the documentation that explains it, if there is one."""
+    request = context.get("request")
+    match = getattr(request, "resolver_match", None)
+    route = match.url_name or "" if match else ""
+    slug = docs_slug(route, context.get("section", ""), context.get("area", ""))
+    if slug is None:
+        return SafeString("")
+    project = getattr(request, "gated_project", None)
+    return format_html(
+        '<a class="btn btn-ghost docs-link" href="{}{}" title="Documentation of this page">{}Docs'
+        "</a>",
+        reverse("docs_page", args=[slug]),
+        f"?project={project.slug}" if project else "",
+        svg("book-2", "icon-start"),
+    )
 
 
 @register.filter
