@@ -9,6 +9,7 @@ from portal.config.env import ROOT, STATIC_FOLDER, env
 from portal.config.hosts import portal_hosts
 from portal.config.logs import logging_from
 from portal.config.tracking_server import artifacts_url, socket_of
+from portal.web.docs.client import add_static_headers
 
 ENV = env()
 DATA_DIR = ENV.data_dir
@@ -257,7 +258,7 @@ STORAGES: dict[str, dict[str, Any]] = {
     "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
 }
 WHITENOISE_MAX_AGE = 31_536_000
-WHITENOISE_ADD_HEADERS_FUNCTION = "portal.web.docs.client.add_static_headers"
+WHITENOISE_ADD_HEADERS_FUNCTION = add_static_headers
 
 LANGUAGE_CODE = "en"
 USE_I18N = False

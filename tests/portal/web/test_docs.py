@@ -3,11 +3,11 @@
 import re
 import zipfile
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 from django.test import Client
+from pytest_django import Settings
 
 from portal.config.setup.client_wheel import build_client_wheel
 from portal.web.docs.catalog import files_by_slug, slugs_by_path
@@ -51,7 +51,7 @@ def test_links_between_pages_lead_to_their_headings() -> None:
 
 
 def test_examples_have_the_address_of_the_portal_and_the_project_of_the_reader(
-    people: Personas, browse: Browse, settings: Any
+    people: Personas, browse: Browse, settings: Settings
 ) -> None:
     settings.SLIPWAY_URL = "https://ml.example.net"
     alice = browse(people.alice)
@@ -70,6 +70,8 @@ def test_search_finds_sections_and_escapes_the_query(people: Personas, browse: B
     page = html_of(alice.get("/docs?q=exit+codes"))
     assert 'href="/docs/cli?project=vision#exit-codes"' in page
     assert "<mark>" in page
+    results = html_of(alice.get("/docs?q=canary+rollback"))
+    assert results.index("/docs/endpoints?project=vision#") < results.index("vision#added")
     assert "No results for" in text_of(alice.get("/docs?q=zzzz"))
     hostile = html_of(alice.get("/docs?q=<script>alert(1)</script>"))
     assert "<script>alert" not in hostile
@@ -91,9 +93,7 @@ def test_pages_link_to_the_page_that_explains_them(people: Personas, browse: Bro
     assert "docs-link" not in html_of(alice.get("/docs"))
 
 
-def test_the_portal_builds_the_wheel_of_the_client_once(
-    settings: Any, tmp_path: Path
-) -> None:
+def test_the_portal_builds_the_wheel_of_the_client_once(settings: Settings, tmp_path: Path) -> None:
     settings.STATIC_ROOT = tmp_path
     assert build_client_wheel()
     assert not build_client_wheel()

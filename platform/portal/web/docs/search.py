@@ -43,6 +43,8 @@ def search_docs(query: str) -> list[DocsHit]:
 def _score(words: list[str], page: RenderedPage, section: Section) -> int:
     """Return 0 where a word is missing."""
     page_title, title, text = page.title.lower(), section.title.lower(), section.text.lower()
+    # Release notes and descriptions of the inside name every feature, and explain few.
+    weight = 1 if page.slug == "changelog" or page.slug.startswith("architecture") else 4
     score = 0
     for word in words:
         in_text = min(text.count(word), 5)
@@ -50,7 +52,7 @@ def _score(words: list[str], page: RenderedPage, section: Section) -> int:
         if not in_text and not in_titles:
             return 0
         score += in_text + in_titles
-    return score
+    return score * weight
 
 
 def _excerpt(text: str, words: list[str]) -> SafeString:

@@ -229,7 +229,8 @@ def terminal(name: str, line: str, *args: str, words: str = "") -> dict[str, str
     """
     return {
         "id": name,
-        "text": line.format(*map(shlex.quote, args)),
+        # Literals in templates are marked as safe HTML, but a line is text: adding "" unmarks it.
+        "text": line.format(*map(shlex.quote, args)) + "",
         "words": words or "From the command line",
     }
 
