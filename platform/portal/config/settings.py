@@ -267,6 +267,7 @@ TIME_ZONE = "UTC"
 
 # Mail
 DEFAULT_FROM_EMAIL = SERVER_EMAIL = ENV.email_from
+SLIPWAY_HAS_MAIL = bool(ENV.email_url)
 if ENV.email_url:
     _mail = urlsplit(ENV.email_url)
     EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"

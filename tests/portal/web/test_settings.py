@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from django.test import Client
+from pytest_django import Settings
 
 from portal.accounts.models import ApiToken, OutboxMail, ProjectSecret, User
 from portal.accounts.services.secrets import secrets_of
@@ -207,6 +208,14 @@ def test_a_forgotten_password_is_reset_through_the_outbox(people: Personas) -> N
     visitor.post(address, {"password1": "a-quiet-river-bend"})
     assert User.objects.get(pk=people.alice.pk).check_password("a-quiet-river-bend")
     assert "no longer works" in text_of(Client().get(link.group(1)))
+
+
+def test_a_reset_says_where_the_mail_is(people: Personas, settings: Settings) -> None:
+    for has_mail, words in ((False, "folder of Slipway's data folder"), (True, "on its way")):
+        settings.SLIPWAY_HAS_MAIL = has_mail
+        fields = {"email": "alice@example.org"}
+        page = text_of(Client().post("/account/password/reset", fields, follow=True))
+        assert words in page
 
 
 def test_an_unknown_address_gets_the_same_answer_and_a_mail_that_says_so(db: None) -> None:
