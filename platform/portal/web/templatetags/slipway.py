@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 from zlib import crc32
@@ -236,12 +236,24 @@ def terminal(name: str, line: str, *args: str, words: str = "") -> dict[str, str
 
 
 @register.filter
-def money(nano_usd: int) -> SafeString | str:
-    """Show an amount of money: below a cent as that, with the exact amount where one points."""
+def money(nano_usd: int, in_digits: bool = False) -> SafeString | str:
+    """Show an amount of money: below a cent as that, with the exact amount where one points.
+
+    `in_digits` shows the digits of any amount, for a list whose amounts are all that small.
+    """
+    if in_digits:
+        return dollars(nano_usd)
     words = short_dollars(nano_usd)
     return (
         format_html("<span{}>{}</span>", exact, words) if (exact := _exactly(nano_usd)) else words
     )
+
+
+@register.filter
+def all_tiny(rows: Iterable[Any]) -> bool:
+    """Return whether no row of a list costs a cent. Rows have `nano_usd`, or begin with one."""
+    amounts = [(row[0] if isinstance(row, tuple) else row).nano_usd for row in rows]
+    return not any(amount and not is_tiny(amount) for amount in amounts)
 
 
 @register.filter
@@ -303,8 +315,11 @@ def costing(standing: JobStatus) -> SafeString:
 
 
 @register.simple_tag
-def ticking(nano_usd: int, nano_usd_per_hour: int = 0) -> SafeString:
-    """Show an amount that counts on in the browser at what an hour costs now."""
+def ticking(nano_usd: int, nano_usd_per_hour: int = 0, in_digits: bool = False) -> SafeString:
+    """Show an amount that counts on in the browser at what an hour costs now.
+
+    `in_digits` is as in `money`.
+    """
     goes_on = format_html(
         ' data-cost="{}" data-rate="{}" data-cost-at="{}"',
         nano_usd,
@@ -312,10 +327,11 @@ def ticking(nano_usd: int, nano_usd_per_hour: int = 0) -> SafeString:
         clock.now().isoformat(),
     )
     return format_html(
-        '<span class="counted"{}{}>{}</span>',
-        _exactly(nano_usd),
+        '<span class="counted"{}{}{}>{}</span>',
+        "" if in_digits else _exactly(nano_usd),
         goes_on if nano_usd_per_hour else "",
-        short_dollars(nano_usd),
+        SafeString(" data-digits") if in_digits and nano_usd_per_hour else "",
+        dollars(nano_usd) if in_digits else short_dollars(nano_usd),
     )
 
 
