@@ -50,6 +50,13 @@ def test_links_between_pages_lead_to_their_headings() -> None:
     assert not broken
 
 
+def test_links_that_name_a_file_show_the_title_of_the_page() -> None:
+    training = rendered("training")
+    assert training
+    assert ">The slipway command</a>" in training.template
+    assert ".md</a>" not in "".join(page.template for page in all_pages())
+
+
 def test_examples_have_the_address_of_the_portal_and_the_project_of_the_reader(
     people: Personas, browse: Browse, settings: Settings
 ) -> None:

@@ -54,6 +54,7 @@ _READERS_OWN = (
     ),
 )
 _FORMATTER = HtmlFormatter(nowrap=True)
+_FILE_NAME = re.compile(r"[\w./-]+\.md")
 _COMMENT = re.compile(r"<!--.*?-->\n?", re.DOTALL)
 
 
@@ -210,7 +211,8 @@ def _add_anchors(tokens: list[Token]) -> tuple[Heading, ...]:
 
 
 def _sections(title: str, tokens: list[Token]) -> Iterable[Section]:
-    name, anchor, texts = title, "", []
+    name, anchor = title, ""
+    texts: list[str] = []
     for position, token in enumerate(tokens):
         if token.type == "heading_open":
             yield Section(name, anchor, " ".join(texts))
@@ -241,6 +243,12 @@ def _adapt(token: Token, file: DocsFile) -> None:
             token.content = pattern.sub(placeholder, token.content)
 
 
+def _title_of(slug: str) -> str:
+    """Return the title of a page from its first line, for links that name the file."""
+    with files_by_slug()[slug].file.open(encoding="utf-8") as lines:
+        return lines.readline().lstrip("# ").strip().replace("`", "")
+
+
 def _resolve_links(tokens: list[Token], file: DocsFile) -> None:
     """Point links between files to pages. A link to a file that is no page becomes text."""
     for token in tokens:
@@ -258,9 +266,14 @@ def _resolve_link(children: list[Token], position: int, file: DocsFile) -> None:
     folder = posixpath.dirname(file.path)
     path = posixpath.normpath(posixpath.join(folder, target.path))
     fragment = f"#{target.fragment}" if target.fragment else ""
+    text = children[position + 1]
     if path == INDEX_PATH:
+        if _FILE_NAME.fullmatch(text.content):
+            text.content = "Documentation"
         link.attrSet("href", f"/docs{_QUERY}")
     elif path in slugs_by_path():
+        if _FILE_NAME.fullmatch(text.content):
+            text.content = _title_of(slugs_by_path()[path])
         link.attrSet("href", f"/docs/{slugs_by_path()[path]}{_QUERY}{fragment}")
     else:
         close = next(child for child in children[position:] if child.type == "link_close")

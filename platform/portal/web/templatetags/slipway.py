@@ -46,7 +46,7 @@ def docs_link(context: Context) -> SafeString:
     request = context.get("request")
     match = getattr(request, "resolver_match", None)
     route = match.url_name or "" if match else ""
-    slug = docs_slug(route, context.get("section", ""), context.get("area", ""))
+    slug = docs_slug(route, context.get("section") or "", context.get("area") or "")
     if slug is None:
         return SafeString("")
     project = getattr(request, "gated_project", None)
