@@ -53,6 +53,7 @@ _READERS_OWN = (
         _PROJECT,
     ),
 )
+_LEXERS = {"sh": "bash", "console": "bash"}
 _FORMATTER = HtmlFormatter(nowrap=True)
 _FILE_NAME = re.compile(r"[\w./-]+\.md")
 _COMMENT = re.compile(r"<!--.*?-->\n?", re.DOTALL)
@@ -148,7 +149,9 @@ def _render_code(
     token = tokens[index]
     language = token.info.strip().partition(" ")[0]
     try:
-        lexer = get_lexer_by_name({"sh": "bash"}.get(language, language or "bash"))
+        lexer = get_lexer_by_name(
+            {"sh": "bash", "console": "bash"}.get(language, language or "bash")
+        )
     except ClassNotFound:
         lexer = TextLexer()
     code = highlight(token.content, lexer, _FORMATTER)
@@ -243,8 +246,9 @@ def _adapt(token: Token, file: DocsFile) -> None:
             token.content = pattern.sub(placeholder, token.content)
 
 
-def _title_of(slug: str) -> str:
-    """Return the title of a page from its first line, for links that name the file."""
+@cache
+def title_of(slug: str) -> str:
+    """Return the title of a page from its first line, without rendering the page."""
     with files_by_slug()[slug].file.open(encoding="utf-8") as lines:
         return lines.readline().lstrip("# ").strip().replace("`", "")
 
@@ -273,7 +277,7 @@ def _resolve_link(children: list[Token], position: int, file: DocsFile) -> None:
         link.attrSet("href", f"/docs{_QUERY}")
     elif path in slugs_by_path():
         if _FILE_NAME.fullmatch(text.content):
-            text.content = _title_of(slugs_by_path()[path])
+            text.content = title_of(slugs_by_path()[path])
         link.attrSet("href", f"/docs/{slugs_by_path()[path]}{_QUERY}{fragment}")
     else:
         close = next(child for child in children[position:] if child.type == "link_close")

@@ -14,7 +14,7 @@ from portal.core.errors import NotFound
 from portal.core.policy import guarded_by
 from portal.web.base.list_query import search_parameter
 from portal.web.docs.catalog import GROUPS
-from portal.web.docs.rendering import html_for, rendered
+from portal.web.docs.rendering import RenderedPage, html_for, rendered, title_of
 from portal.web.docs.search import MOST_HITS, search_docs
 
 
@@ -27,6 +27,7 @@ def docs(request: HttpRequest) -> HttpResponse:
         "query": query,
         "hits": search_docs(query),
         "most_hits": MOST_HITS,
+        "cards": [] if query else _cards(),
     }
     return render(request, "web/docs/index.html", context)
 
@@ -48,9 +49,17 @@ def docs_page(request: HttpRequest, page: str) -> HttpResponse:
     return render(request, "web/docs/page.html", context)
 
 
+def _cards() -> list[tuple[str, list[RenderedPage]]]:
+    """Return the pages of each group, with their summaries."""
+    return [
+        (title, [page for file in files if (page := rendered(file.slug)) is not None])
+        for title, files in GROUPS
+    ]
+
+
 def _context(request: HttpRequest) -> dict[str, Any]:
     groups = [
-        (title, [page for file in files if (page := rendered(file.slug)) is not None])
+        (title, [(file.slug, title_of(file.slug)) for file in files if file.file.is_file()])
         for title, files in GROUPS
     ]
     project = _project_of(require_principal(request), search_parameter(request, "project"))

@@ -16,8 +16,8 @@ from portal.registry.catalog import newest_models_matching
 # A search reads the newest projects, experiments and runs, so that it is quick in every
 # installation. Lists of runs search all of them.
 _PROJECTS = 500
-_EXPERIMENTS = 8
-_RUNS_EACH = 500
+_EXPERIMENTS = 4
+_RUNS_EACH = 250
 _RUN_ID = re.compile(r"[0-9a-f]{6,32}")
 
 
