@@ -5,9 +5,6 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from django.conf import settings
-from django.http import HttpRequest
-
-from slipway.schemas.hosts import LOOPBACK_NAMES
 
 
 @dataclass(frozen=True)
@@ -22,14 +19,9 @@ class JoinCommand:
     is_local: bool
 
 
-def join_command(request: HttpRequest, node_name: str | None = None) -> JoinCommand:
-    """Return the command with an address that other machines reach, if one is known.
-
-    That is the configured one, or the one of the request where only a loopback one is configured.
-    """
+def join_command(node_name: str | None = None) -> JoinCommand:
+    """Return the command with the address of this installation."""
     address = settings.SLIPWAY_URL
-    if _is_loopback(address):
-        address = f"{request.scheme}://{request.get_host()}"
     name = f" --name {shlex.quote(node_name)}" if node_name else ""
     return JoinCommand(
         address=address,
@@ -40,4 +32,4 @@ def join_command(request: HttpRequest, node_name: str | None = None) -> JoinComm
 
 def _is_loopback(address: str) -> bool:
     host = urlsplit(address).hostname or ""
-    return host in LOOPBACK_NAMES or host == "::1" or host.startswith("127.")
+    return host in ("localhost", "::1") or host.startswith("127.")

@@ -13,7 +13,7 @@ from portal.config.setup.client_wheel import build_client_wheel
 from portal.web.docs.catalog import files_by_slug, slugs_by_path
 from portal.web.docs.client import WHEEL_NAME, wheel_folder
 from portal.web.docs.links import linked_slugs
-from portal.web.docs.rendering import all_pages, rendered
+from portal.web.docs.markdown_pages import all_pages, rendered
 from tests.docs.pages import pages
 from tests.live import ROOT
 from tests.personas import Personas

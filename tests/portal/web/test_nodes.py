@@ -87,7 +87,7 @@ def test_an_administrator_sees_names_of_what_runs_only_in_own_projects(
 def test_the_command_to_join_is_shown_once(people: Personas, browse: Browse) -> None:
     root = browse(people.root)
     form = {"node": "gpu-1", "expires_in_minutes": "60"}
-    answer = root.post("/settings/nodes/join", form, headers={"Host": "localhost:8000"})
+    answer = root.post("/settings/nodes/join", form)
     shown = re.search(r'id="join-token">(slj_[^<]+)<', html_of(answer))
     assert shown is not None
     page = text_of(answer)
@@ -106,15 +106,10 @@ def test_the_command_to_join_has_an_address_that_other_machines_reach(
     people: Personas, browse: Browse, settings: Settings
 ) -> None:
     form = {"node": "", "expires_in_minutes": "60"}
-    settings.ALLOWED_HOSTS = ["10.1.2.3", "testserver"]
-    by_address = browse(people.root).post(
-        "/settings/nodes/join", form, headers={"Host": "10.1.2.3:8000"}
-    )
-    assert "slipway node join http://10.1.2.3:8000 --token -" in text_of(by_address)
-    assert "cannot reach" not in text_of(by_address)
     settings.SLIPWAY_URL = "https://ml.example.net"
     configured = text_of(browse(people.root).post("/settings/nodes/join", form))
     assert "slipway node join https://ml.example.net --token -" in configured
+    assert "cannot reach" not in configured
 
 
 def test_a_node_is_cordoned_opened_drained_and_removed(people: Personas, browse: Browse) -> None:

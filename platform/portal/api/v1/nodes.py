@@ -55,7 +55,7 @@ def create_join_token(request: HttpRequest, payload: JoinTokenIn) -> Status[Join
         node=payload.node,
         expires_in_minutes=payload.expires_in_minutes,
     )
-    command = join_command(request, made.token.node_name).text
+    command = join_command(made.token.node_name).text
     answer = JoinTokenCreated(
         join_token=made.secret, command=command, expires_at=made.token.expires_at
     )

@@ -50,7 +50,7 @@ class Shell:
 
     @property
     def has_mail(self) -> bool:
-        """Whether mails are sent. If not, they are files in the data folder's outbox."""
+        """True if mails are sent. If not, they are files in the data folder's outbox."""
         return bool(settings.SLIPWAY_HAS_MAIL)
 
     @property

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from portal.web.docs.rendering import RenderedPage, Section, all_pages
+from portal.web.docs.markdown_pages import RenderedPage, Section, all_pages
 
 MOST_HITS = 20
 _EXCERPT = 160

@@ -14,7 +14,7 @@ from portal.core.errors import NotFound
 from portal.core.policy import guarded_by
 from portal.web.base.list_query import search_parameter
 from portal.web.docs.catalog import GROUPS
-from portal.web.docs.rendering import RenderedPage, html_for, rendered, title_of
+from portal.web.docs.markdown_pages import RenderedPage, html_for, rendered, title_of
 from portal.web.docs.search import MOST_HITS, search_docs
 
 

@@ -104,7 +104,7 @@ def _list(
     text = search_parameter(request, "q")
     nodes_queryset = nodes_queryset.filter(name__icontains=text) if text else nodes_queryset
     shown = listing(request, nodes_queryset, sorts=SORTS)
-    command = join_command(request, made.token.node_name) if made else None
+    command = join_command(made.token.node_name) if made else None
     context: dict[str, Any] = {
         "listing": shown,
         "region": "nodes",

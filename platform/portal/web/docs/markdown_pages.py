@@ -60,7 +60,7 @@ _COMMENT = re.compile(r"<!--.*?-->\n?", re.DOTALL)
 
 
 @dataclass(frozen=True)
-class Heading:
+class PageHeading:
     """A heading of a page, with its anchor. Its level is 2 or more."""
 
     level: int
@@ -85,7 +85,7 @@ class RenderedPage:
     title: str
     summary: str
     template: str
-    headings: tuple[Heading, ...]
+    headings: tuple[PageHeading, ...]
     sections: tuple[Section, ...]
 
 
@@ -202,12 +202,12 @@ def anchor_of(title: str) -> str:
     return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
 
 
-def _add_anchors(tokens: list[Token]) -> tuple[Heading, ...]:
+def _add_anchors(tokens: list[Token]) -> tuple[PageHeading, ...]:
     headings = []
     for position, token in enumerate(tokens):
         if token.type == "heading_open":
             title = _plain(tokens[position + 1])
-            heading = Heading(int(token.tag[1:]), title, anchor_of(title))
+            heading = PageHeading(int(token.tag[1:]), title, anchor_of(title))
             token.attrSet("id", heading.anchor)
             headings.append(heading)
     return tuple(headings)
