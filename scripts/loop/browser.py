@@ -146,7 +146,9 @@ class Browser:
 
     def create_token(self, name: str, scopes: Sequence[str]) -> str:
         """Create an API token on the Settings page, valid for a week, and return it."""
-        response = self.send("/settings/tokens/new", name=name, scopes=scopes, expires_in_days="7")
+        response = self.send(
+            "/settings/tokens/new", name=name, preset="custom", scopes=scopes, expires_in_days="7"
+        )
         secret = _SECRET.search(response.text)
         if secret is None:
             raise DemoError(f"no token was created: {response.url} returned {response.status_code}")

@@ -8,7 +8,7 @@ from websockets.exceptions import WebSocketException
 
 from scripts.in_notebook import CellError, Lab
 from scripts.loop.data import EXAMPLE, PROJECT
-from scripts.loop.steps import DemoError, show, wait_for
+from scripts.loop.steps import DemoError, ReasonReporter, show, wait_for
 from scripts.loop.users import DemoUser
 from slipway import Client
 from slipway.schemas.money import dollars
@@ -65,8 +65,12 @@ def _launch(user: DemoUser) -> str:
 
 
 def _wait(client: Client, server: str, *states: NotebookState, within_s: float) -> ServerOut:
+    reasons = ReasonReporter()
+
     def reached() -> ServerOut | None:
         current = client.notebooks.get(server, project=PROJECT)
+        if current.state not in states:
+            reasons.report(current.explanation)
         if current.state is NotebookState.FAILED and current.state not in states:
             raise DemoError(f"the notebook failed: {current.explanation}")
         return current if current.state in states else None

@@ -10,7 +10,7 @@ import httpx
 
 from scripts.loop.data import PROJECT, image_of
 from scripts.loop.hardware import REPLICA_TIER
-from scripts.loop.steps import DemoError, show, wait_for
+from scripts.loop.steps import DemoError, ReasonReporter, show, wait_for
 from scripts.loop.training_run import MODEL
 from slipway import Client, Endpoint
 from slipway.errors import NotFound, SlipwayError
@@ -106,14 +106,19 @@ def create(client: Client, number: int) -> EndpointOut:
             rules={"max_latency_factor": None},
         )
     show("endpoint", client.endpoints.page(ENDPOINT, project=PROJECT))
-    endpoint = wait_for(lambda: _ready(client), "the endpoint to serve", within_s=_SERVES_WITHIN_S)
+    reasons = ReasonReporter()
+    endpoint = wait_for(
+        lambda: _ready(client, reasons), "the endpoint to serve", within_s=_SERVES_WITHIN_S
+    )
     show("traffic", _shares(endpoint))
     show("price", f"{dollars(endpoint.nano_usd_per_hour)} an hour while it serves")
     return endpoint
 
 
-def _ready(client: Client) -> EndpointOut | None:
+def _ready(client: Client, reasons: ReasonReporter) -> EndpointOut | None:
     endpoint = client.endpoints.get(ENDPOINT, project=PROJECT)
+    if endpoint.state != "serving":
+        reasons.report(endpoint.reason)
     if endpoint.state == "failed":
         raise DemoError(f"the endpoint failed: {endpoint.reason}")
     is_served = any(revision.weight and revision.replicas_ready for revision in endpoint.revisions)

@@ -10,6 +10,7 @@ from slipway import Client
 from slipway.schemas.money import dollars
 
 Result = TypeVar("Result")
+_REPORT_EVERY_S = 15.0
 
 
 class DemoError(Exception):
@@ -35,15 +36,33 @@ def wait_for(
 ) -> Result:
     """Poll until `poll` returns a value, and return it. Raises DemoError after `within_s` seconds.
 
-    The pause between polls grows from `every_s` to five times that.
+    The pause between polls grows from `every_s` to five times that. What is waited for is printed
+    from time to time.
     """
-    deadline, pause_s = time.monotonic() + within_s, every_s
+    started, pause_s, reports = time.monotonic(), every_s, 0
     while (result := poll()) is None:
-        if time.monotonic() > deadline:
+        waited_s = time.monotonic() - started
+        if waited_s > within_s:
             raise DemoError(f"{what}: not within {within_s:g} s")
+        if waited_s > _REPORT_EVERY_S * (reports + 1):
+            reports += 1
+            print(f"  · {waited_s:.0f} s: waiting for {what}", flush=True)
         time.sleep(pause_s)
         pause_s = min(pause_s * 1.05, 5 * every_s)
     return result
+
+
+class ReasonReporter:
+    """Prints the reason for a wait each time it changes."""
+
+    def __init__(self) -> None:
+        self._last = ""
+
+    def report(self, reason: str) -> None:
+        """Print the reason, unless it is empty or the last one."""
+        if reason and reason != self._last:
+            print(f"  · {reason}", flush=True)
+        self._last = reason or self._last
 
 
 class StepReporter:

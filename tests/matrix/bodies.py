@@ -307,7 +307,7 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
     ("POST", "/settings/sessions/end"): {"keep": "this"},
     ("POST", "/settings/tokens/new"): {
         "name": "ci",
-        "scopes": "projects:read",
+        "preset": "read-only",
         "expires_in_days": "30",
     },
     ("POST", "/settings/people/{person}/change"): {"do": "promote"},

@@ -96,6 +96,7 @@ PARAMETERS = {
     "/aliases/{alias}": Parameter("alias", "no-such-alias"),
     "/requests/{request_id}": Parameter("promotion request", f"preq_{MISSING_ULID}"),
     "/tiers/{tier}": Parameter("tier", "no-such-tier"),
+    "/docs/{page}": Parameter("docs page", "no-such-page"),
     "/logs/{task_id}": Parameter("task", f"task_{MISSING_ULID}"),
     "/{task_id}/{epoch}": Parameter("epoch", "798765"),
     "/{epoch}/{rank}": Parameter("rank", "61235"),
@@ -195,6 +196,7 @@ def _let_work(world: World) -> None:
     for objects in (own.objects, foreign.objects):
         make_notebook_run(objects["workload"])
     world.own.update(own.objects, tier="cpu-small", resource="cpu")
+    world.own["docs page"], world.foreign["docs page"] = "training", "nor-such-a-page"
     # Tiers belong to the installation, so there is no foreign one; a foreign attempt or rank is
     # one that Alice's job does not have.
     world.foreign.update(

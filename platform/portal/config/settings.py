@@ -9,6 +9,7 @@ from portal.config.env import ROOT, STATIC_FOLDER, env
 from portal.config.hosts import portal_hosts
 from portal.config.logs import logging_from
 from portal.config.tracking_server import artifacts_url, socket_of
+from portal.web.docs.client import add_static_headers
 
 ENV = env()
 DATA_DIR = ENV.data_dir
@@ -257,6 +258,7 @@ STORAGES: dict[str, dict[str, Any]] = {
     "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
 }
 WHITENOISE_MAX_AGE = 31_536_000
+WHITENOISE_ADD_HEADERS_FUNCTION = add_static_headers
 
 LANGUAGE_CODE = "en"
 USE_I18N = False
@@ -265,6 +267,7 @@ TIME_ZONE = "UTC"
 
 # Mail
 DEFAULT_FROM_EMAIL = SERVER_EMAIL = ENV.email_from
+SLIPWAY_HAS_MAIL = bool(ENV.email_url)
 if ENV.email_url:
     _mail = urlsplit(ENV.email_url)
     EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"

@@ -105,6 +105,20 @@ def models_created_at(project_id: str, created_ms: int) -> list[str]:
     return list(models.values_list("name", flat=True))
 
 
+def newest_models_matching(
+    project_ids: Iterable[str], text: str, *, limit: int
+) -> list[tuple[str, str]]:
+    """Return project id and name of the newest models whose name contains `text`."""
+    prompts = RegisteredModelTag.objects.filter(
+        workspace=OuterRef("workspace"), name=OuterRef("name"), key=PROMPT_TAG
+    )
+    models = RegisteredModel.objects.filter(
+        ~Exists(prompts), workspace__in=list(project_ids), name__icontains=text
+    )
+    newest = models.order_by("-creation_time", "name")[:limit]
+    return list(newest.values_list("workspace", "name"))
+
+
 def list_models(
     project_id: str, *, text: str = "", cursor: str | None = None, limit: int = 50
 ) -> ModelPage:

@@ -4,6 +4,7 @@ from portal.web.account.urls import urlpatterns as account
 from portal.web.audit.urls import urlpatterns as audit
 from portal.web.compute.urls import urlpatterns as compute
 from portal.web.datasets.urls import urlpatterns as datasets
+from portal.web.docs.urls import urlpatterns as docs
 from portal.web.endpoints.urls import urlpatterns as endpoints
 from portal.web.experiments.urls import urlpatterns as experiments
 from portal.web.home.urls import urlpatterns as home
@@ -20,6 +21,7 @@ from portal.web.workloads.urls import urlpatterns as workloads
 urlpatterns = [
     *home,
     *palette,
+    *docs,
     *streams,
     *projects,
     *spend,

@@ -22,10 +22,9 @@ from slipway.credentials import (
     write_logins,
 )
 from slipway.errors import SlipwayError, Unauthenticated
-from slipway.schemas.accounts import Scope, WhoAmI
+from slipway.schemas.accounts import PRESET_SCOPES, Scope, TokenPreset, WhoAmI
 
-# All scopes that the command needs, without administration.
-DEFAULT_SCOPES = tuple(scope for scope in Scope if scope is not Scope.ADMIN)
+DEFAULT_SCOPES = PRESET_SCOPES[TokenPreset.COMMAND_LINE]
 STDIN = "-"
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 

@@ -16,7 +16,7 @@ from slipway.cli.exits import UsageMistake
 from slipway.cli.login import STDIN
 from slipway.cli.pagination import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
 from slipway.cli.project import Yes
-from slipway.cli.prompts import confirm, read_piped_secret
+from slipway.cli.prompts import confirm, read_secret
 from slipway.cli.quantities import cpus_text, memory_text
 from slipway.cli.session import Session, command
 from slipway.cli.tables import CellOverflow, ListColumn
@@ -217,7 +217,9 @@ def join(
     token: Annotated[
         str | None,
         typer.Option(
-            "--token", metavar="-", help="Read the join token from standard input: --token -"
+            "--token",
+            metavar="-",
+            help="Read the join token from standard input, or ask for it: --token -",
         ),
     ] = None,
     name: Annotated[str | None, typer.Option("--name", help="Name of the node.")] = None,
@@ -235,7 +237,7 @@ def join(
         raise UsageMistake(
             "A token on the command line can be read by other people on this machine.",
             field="token",
-            next_step="Pipe it in: slipway node join URL --token - < FILE",
+            next_step="Write --token - and paste it, or pipe it in with < FILE.",
         )
     address = clean_url(server)
     places = _places_of_agent()
@@ -244,7 +246,11 @@ def join(
     if token == STDIN:
         arguments += [
             "--token-file",
-            str(_write_join_token(clean_token(read_piped_secret()), folder)),
+            str(
+                _write_join_token(
+                    clean_token(read_secret("Paste the join token (it stays hidden)")), folder
+                )
+            ),
         ]
     if name is not None:
         arguments += ["--name", name]
@@ -267,7 +273,7 @@ def _places_of_agent() -> list[str]:
     if (sdk.parent / "workers" / "node_agent" / "__main__.py").is_file():
         return [str(sdk), str(sdk.parent)]
     raise UsageMistake(
-        "The node agent is not installed here: `pip install slipway` brings the SDK and this "
+        "The node agent is not installed here: the package slipway contains the SDK and this "
         "command only.",
         code="no_node_agent",
         next_step="Get Slipway's repository, run `make setup` in it, and run this command "

@@ -6,16 +6,18 @@ from typing import Annotated
 import typer
 
 from slipway.cli.completion import complete_project
+from slipway.cli.exits import UsageMistake
 from slipway.cli.pagination import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
 from slipway.cli.project import Yes
 from slipway.cli.prompts import confirm
 from slipway.cli.session import Session, command
 from slipway.cli.tables import CellOverflow, ListColumn
-from slipway.schemas.accounts import Scope, TokenOut
+from slipway.schemas.accounts import Scope, TokenOut, TokenPreset, preset_of_scopes
 
 app = typer.Typer(no_args_is_help=True, help="API tokens: create, list, revoke.")
 
 SCOPES = ", ".join(Scope)
+PRESETS = ", ".join(TokenPreset)
 
 
 def state_of(token: TokenOut, now: datetime) -> str:
@@ -49,13 +51,13 @@ def list_tokens(session: Session, limit: Limit = DEFAULT_LIMIT, cursor: Cursor =
             t.name,
             t.prefix,
             state_of(t, now),
-            t.scopes,
+            preset_of_scopes(t.scopes) or t.scopes,
             t.project,
             t.last_used_at,
             t.expires_at,
         ),
         key=lambda t: t.id,
-        nothing="You have no token. Create one: slipway token create NAME --scope projects:read",
+        nothing="You have no token. Create one: slipway token create NAME --preset command-line",
     )
 
 
@@ -63,10 +65,24 @@ def list_tokens(session: Session, limit: Limit = DEFAULT_LIMIT, cursor: Cursor =
 def create(
     session: Session,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the token.")],
+    preset: Annotated[
+        TokenPreset | None,
+        typer.Option(
+            "--preset",
+            metavar="PRESET",
+            help=f"Scopes for a purpose: {PRESETS}.",
+            show_default=False,
+        ),
+    ] = None,
     scope: Annotated[
-        list[Scope],
-        typer.Option("--scope", metavar="SCOPE", help=f"Scope. Repeatable: {SCOPES}."),
-    ],
+        list[Scope] | None,
+        typer.Option(
+            "--scope",
+            metavar="SCOPE",
+            help=f"Scope, instead of a preset. Repeatable: {SCOPES}.",
+            show_default=False,
+        ),
+    ] = None,
     project: Annotated[
         str | None,
         typer.Option(
@@ -82,7 +98,15 @@ def create(
     ] = 90,
 ) -> None:
     """Create a token and write it to standard output. It is shown only once."""
-    token = session.client.tokens.create(name, scope, project=project, expires_in_days=days)
+    if (preset is None) == (not scope):
+        raise UsageMistake(
+            "A token needs either a preset or scopes.",
+            field="preset",
+            next_step=f"Add --preset ({PRESETS}), or one --scope for each scope.",
+        )
+    token = session.client.tokens.create(
+        name, scope or (), preset=preset, project=project, expires_in_days=days
+    )
     if session.output.as_json:
         session.output.document(token)
         return

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from slipway.connection import Connection
 from slipway.pages import Pages
 from slipway.resources.requests import build
-from slipway.schemas.accounts import Scope, TokenCreated, TokenIn, TokenOut
+from slipway.schemas.accounts import Scope, TokenCreated, TokenIn, TokenOut, TokenPreset
 from slipway.schemas.base import PageOf
 
 
@@ -22,16 +22,21 @@ class Tokens:
     def create(
         self,
         name: str,
-        scopes: Sequence[Scope | str],
+        scopes: Sequence[Scope | str] = (),
         *,
+        preset: TokenPreset | str | None = None,
         project: str | None = None,
         expires_in_days: int | None = None,
     ) -> TokenCreated:
-        """Create a token with `scopes`, restricted to `project` if that is given."""
+        """Create a token with `scopes` or a `preset`, restricted to `project` if that is given.
+
+        Presets are `command-line`, `mlflow`, `read-only`, `ci` and `everything`.
+        """
         body = build(
             TokenIn,
             name=name,
-            scopes=list(scopes),
+            preset=preset,
+            scopes=list(scopes) or None,
             project=project,
             expires_in_days=expires_in_days,
         )

@@ -1,5 +1,6 @@
 """Wire schemas of people, teams, projects, invitations, tokens, secrets and the audit log."""
 
+from collections.abc import Iterable
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, Literal
@@ -68,6 +69,49 @@ class Scope(StrEnum):
     ADMIN = "admin"
 
 
+class TokenPreset(StrEnum):
+    """Named sets of scopes for the usual purposes of a token."""
+
+    COMMAND_LINE = "command-line"
+    MLFLOW = "mlflow"
+    READ_ONLY = "read-only"
+    CI = "ci"
+    EVERYTHING = "everything"
+
+
+PRESET_SCOPES: dict[TokenPreset, tuple[Scope, ...]] = {
+    TokenPreset.COMMAND_LINE: tuple(scope for scope in Scope if scope is not Scope.ADMIN),
+    TokenPreset.MLFLOW: (Scope.PROJECTS_READ, Scope.EXPERIMENTS_READ, Scope.EXPERIMENTS_WRITE),
+    TokenPreset.READ_ONLY: tuple(scope for scope in Scope if scope.value.endswith(":read")),
+    TokenPreset.CI: (
+        Scope.PROJECTS_READ,
+        Scope.FILES_READ,
+        Scope.FILES_WRITE,
+        Scope.WORKLOADS_READ,
+        Scope.WORKLOADS_WRITE,
+        Scope.MODELS_PROMOTE,
+        Scope.EXPERIMENTS_READ,
+        Scope.EXPERIMENTS_WRITE,
+    ),
+    TokenPreset.EVERYTHING: tuple(Scope),
+}
+
+
+def scopes_of_preset(preset: TokenPreset, *, administrator: bool) -> list[Scope]:
+    """Return the scopes of a preset. Only administrators get `admin`, with `everything`."""
+    scopes = PRESET_SCOPES[preset]
+    return [scope for scope in scopes if administrator or scope is not Scope.ADMIN]
+
+
+def preset_of_scopes(scopes: Iterable[str]) -> TokenPreset | None:
+    """Return the preset that has exactly these scopes, or None."""
+    given = {str(scope) for scope in scopes}
+    for preset, members in PRESET_SCOPES.items():
+        if given == {scope.value for scope in members}:
+            return preset
+    return None
+
+
 # Network access of a project's tasks: the whole network, or only the portal and the gateways.
 NetworkRule = Literal["open", "platform"]
 
@@ -110,10 +154,14 @@ class TokenCreated(TokenOut):
 
 
 class TokenIn(RequestSchema):
-    """A token to create. `project` (a slug) restricts it. It expires after at most 365 days."""
+    """A token to create, with a preset or with scopes.
+
+    `project` (a slug) restricts it. It expires after at most 365 days.
+    """
 
     name: Name
-    scopes: list[Scope] = Field(min_length=1, max_length=len(Scope))
+    preset: TokenPreset | None = None
+    scopes: list[Scope] = Field(default=[], max_length=len(Scope))
     project: Slug | None = None
     expires_in_days: Whole = Field(default=90, ge=1, le=365)
 

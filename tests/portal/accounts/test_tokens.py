@@ -54,6 +54,18 @@ def test_a_token_has_only_the_scopes_it_was_made_with(people: Personas, scope: S
     assert only.get("whoami").status_code == 200
 
 
+def test_a_preset_sets_the_scopes_of_a_token(people: Personas) -> None:
+    alice, root = Api.of(people.alice), Api.of(people.root)
+    made = json_of(alice.post("tokens", {"name": "m", "preset": "mlflow"}))
+    assert made["scopes"] == ["experiments:read", "experiments:write", "projects:read"]
+    everything = {"name": "e", "preset": "everything"}
+    assert "admin" not in json_of(alice.post("tokens", everything))["scopes"]
+    assert set(json_of(root.post("tokens", everything))["scopes"]) == set(Scope)
+    both = alice.post("tokens", {"name": "b", "preset": "ci", "scopes": ["audit:read"]})
+    assert refusal(both).field == "preset"
+    assert refusal(alice.post("tokens", {"name": "n"})).field == "scopes"
+
+
 def test_a_token_makes_no_token_that_reaches_further(people: Personas) -> None:
     narrow = Api.of(people.alice, scopes=[Scope.TOKENS_WRITE])
     answer = narrow.post("tokens", {"name": "x", "scopes": ["projects:write"]})

@@ -166,6 +166,14 @@ def test_members_who_came_through_the_team_say_so(people: Personas, browse: Brow
     assert "charlie@example.org" in html_of(browse(people.alice).get("/t/crew/members?role=viewer"))
 
 
+def test_a_member_of_a_project_and_its_team_has_one_row(people: Personas, browse: Browse) -> None:
+    people.vision.team = create_team(by=people.alice, name="Crew")
+    people.vision.save()
+    page = browse(people.alice).get("/p/vision/members")
+    assert html_of(page).count("alice@example.org") == html_of(page).count("bob@example.org") + 1
+    assert "this project, and Crew as owner: the higher role counts" in text_of(page)
+
+
 def test_a_team_invites_and_removes_like_a_project(people: Personas, browse: Browse) -> None:
     alice = browse(people.alice)
     alice.post("/teams/new", {"name": "Crew"})

@@ -86,15 +86,30 @@ def test_an_administrator_sees_names_of_what_runs_only_in_own_projects(
 
 def test_the_command_to_join_is_shown_once(people: Personas, browse: Browse) -> None:
     root = browse(people.root)
-    answer = root.post("/settings/nodes/join", {"node": "gpu-1", "expires_in_minutes": "60"})
-    shown = re.search(r"slipway node join \S+ --token (\S+) --name gpu-1", html_of(answer))
+    form = {"node": "gpu-1", "expires_in_minutes": "60"}
+    answer = root.post("/settings/nodes/join", form)
+    shown = re.search(r'id="join-token">(slj_[^<]+)<', html_of(answer))
     assert shown is not None
+    page = text_of(answer)
+    assert ".venv/bin/slipway node join http://localhost:8000 --token - --name gpu-1" in page
+    assert "Other machines cannot reach http://localhost:8000" in page
+    assert "make setup" in page
     assert JoinToken.objects.get(node_name="gpu-1").used_at is None
     assert shown.group(1) not in html_of(root.get("/settings/nodes"))
     bad = root.post("/settings/nodes/join", {"node": "Not A Name", "expires_in_minutes": "60"})
     assert bad.status_code == 422
     assert fault_of(bad, "node")
     assert "Not A Name" in html_of(bad)
+
+
+def test_the_command_to_join_has_an_address_that_other_machines_reach(
+    people: Personas, browse: Browse, settings: Settings
+) -> None:
+    form = {"node": "", "expires_in_minutes": "60"}
+    settings.SLIPWAY_URL = "https://ml.example.net"
+    configured = text_of(browse(people.root).post("/settings/nodes/join", form))
+    assert "slipway node join https://ml.example.net --token -" in configured
+    assert "cannot reach" not in configured
 
 
 def test_a_node_is_cordoned_opened_drained_and_removed(people: Personas, browse: Browse) -> None:

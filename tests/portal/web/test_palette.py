@@ -1,7 +1,12 @@
 """The command palette finds what one may see, and nothing else."""
 
+from portal.accounts.models import Project, User
+from portal.experiments.models import RegisteredModel
 from slipway.schemas.accounts import Role
+from tests.matrix.data import make_versions
+from tests.matrix.kept_notebooks import make_notebook
 from tests.personas import Personas
+from tests.portal.experiments.world import make_experiment, make_run
 from tests.portal.web.conftest import Browse
 from tests.portal.web.reading import html_of, text_of
 
@@ -59,3 +64,42 @@ def test_roles_decide_which_pages_of_a_project_it_offers(people: Personas, brows
     assert "/p/vision/secrets" in page
     assert "/p/vision/settings" not in page
     assert Role.CONTRIBUTOR.value not in page
+
+
+def _fill(project: Project, owner: User, word: str) -> str:
+    """Make an object of each kind whose name contains the word. Returns the id of the run."""
+    experiment = make_experiment(project, name=f"{word} experiment")
+    run = make_run(experiment, f"{word} run")
+    RegisteredModel.objects.create(workspace=project.pk, name=f"{word}-model", creation_time=1)
+    make_versions(project=project, by=owner, name=f"{word}-data")
+    make_notebook(project=project, by=owner)
+    return run.run_uuid
+
+
+def test_it_finds_objects_of_each_kind_that_one_may_see(people: Personas, browse: Browse) -> None:
+    run_id = _fill(people.vision, people.alice, "otter")
+    foreign = _fill(people.other, people.charlie, "otter")
+    page = html_of(browse(people.vera).get("/palette?q=otter&project=vision"))
+    for url in (f"/runs/{run_id}", "/models/otter-model", "/datasets/otter-data", "/experiments/"):
+        assert f'data-url="/p/vision{url}' in page
+    assert "/p/other" not in page
+    by_id = html_of(browse(people.vera).get(f"/palette?q={run_id[:8]}"))
+    assert f'data-url="/p/vision/runs/{run_id}"' in by_id
+    assert foreign not in html_of(browse(people.vera).get(f"/palette?q={foreign[:8]}"))
+    notebooks = html_of(browse(people.vera).get("/palette?q=of-alice.ipynb"))
+    assert 'data-url="/p/vision/notebooks/files/' in notebooks
+    assert "/p/other" not in html_of(browse(people.vera).get("/palette?q=of-charlie.ipynb"))
+
+
+def test_it_offers_the_actions_that_ones_role_allows(people: Personas, browse: Browse) -> None:
+    bob = browse(people.bob)
+    for query, url in (
+        ("launch+notebook", "/p/vision/notebooks/new"),
+        ("deploy", "/p/vision/new-endpoint"),
+        ("upload+data", "/p/vision/datasets/new"),
+        ("register", "/p/vision/register-model"),
+    ):
+        assert f'data-url="{url}"' in html_of(bob.get(f"/palette?q={query}&project=vision"))
+    assert "Deploy a model in Vision" in text_of(bob.get("/palette?q=deploy"))
+    assert "Invite a member" not in text_of(bob.get("/palette?q=invite&project=vision"))
+    assert "Deploy" not in text_of(browse(people.vera).get("/palette?q=deploy&project=vision"))

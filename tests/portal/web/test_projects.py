@@ -9,6 +9,13 @@ from tests.portal.web.conftest import Browse
 from tests.portal.web.reading import fault_of, form_of, html_of, text_of
 
 
+def test_commands_with_quotes_are_whole_in_the_labels_of_their_buttons(
+    people: Personas, browse: Browse
+) -> None:
+    page = html_of(browse(people.alice).get("/projects/new"))
+    assert 'aria-label="Copy: slipway project create &quot;Churn model&quot;' in page
+
+
 def test_a_project_is_created_from_its_form(people: Personas, browse: Browse) -> None:
     bob = browse(people.bob)
     answer = bob.post("/projects/new", {"name": "Churn model", "description": "Who leaves?"})

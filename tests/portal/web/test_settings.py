@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from django.test import Client
+from pytest_django import Settings
 
 from portal.accounts.models import ApiToken, OutboxMail, ProjectSecret, User
 from portal.accounts.services.secrets import secrets_of
@@ -37,6 +38,21 @@ def test_a_link_fills_the_token_form_in(people: Personas, browse: Browse) -> Non
     form = form_of(browse(people.alice).get("/settings/tokens/new" + query))
     assert form["name"].value() == "cli-box"
     assert form["scopes"].value() == ["tokens:read", "projects:read"]
+    assert form["preset"].value() == "custom"
+
+
+def test_a_preset_sets_the_scopes_and_the_list_names_it(people: Personas, browse: Browse) -> None:
+    alice = browse(people.alice)
+    assert form_of(alice.get("/settings/tokens/new"))["preset"].value() == "command-line"
+    fields = {"name": "laptop", "preset": "command-line", "scopes": ["audit:read"]}
+    made = html_of(alice.post("/settings/tokens/new", fields | {"expires_in_days": "30"}))
+    scopes = json_of(Api(_shown_token(made)).get("whoami"))["token"]["scopes"]
+    assert scopes == sorted(scope for scope in Scope if scope is not Scope.ADMIN)
+    assert "Command line" in text_of(alice.get("/settings/tokens"))
+    fields |= {"preset": "everything", "expires_in_days": "30"}
+    assert fault_of(alice.post("/settings/tokens/new", fields), "preset")
+    made = html_of(browse(people.root).post("/settings/tokens/new", fields))
+    assert "admin" in json_of(Api(_shown_token(made)).get("whoami"))["token"]["scopes"]
 
 
 def test_a_token_without_a_scope_is_refused_and_the_name_kept(
@@ -45,6 +61,8 @@ def test_a_token_without_a_scope_is_refused_and_the_name_kept(
     facts = {"name": "kept", "expires_in_days": "30"}
     answer = browse(people.alice).post("/settings/tokens/new", facts)
     assert answer.status_code == 422
+    custom = browse(people.alice).post("/settings/tokens/new", facts | {"preset": "custom"})
+    assert "Select at least one scope" in fault_of(custom, "scopes")
     assert fault_of(answer, "scopes")
     assert 'value="kept"' in html_of(answer)
 
@@ -190,6 +208,14 @@ def test_a_forgotten_password_is_reset_through_the_outbox(people: Personas) -> N
     visitor.post(address, {"password1": "a-quiet-river-bend"})
     assert User.objects.get(pk=people.alice.pk).check_password("a-quiet-river-bend")
     assert "no longer works" in text_of(Client().get(link.group(1)))
+
+
+def test_a_reset_says_where_the_mail_is(people: Personas, settings: Settings) -> None:
+    for has_mail, words in ((False, "folder of Slipway's data folder"), (True, "on its way")):
+        settings.SLIPWAY_HAS_MAIL = has_mail
+        fields = {"email": "alice@example.org"}
+        page = text_of(Client().post("/account/password/reset", fields, follow=True))
+        assert words in page
 
 
 def test_an_unknown_address_gets_the_same_answer_and_a_mail_that_says_so(db: None) -> None:

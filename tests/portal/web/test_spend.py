@@ -127,7 +127,8 @@ def test_what_is_less_than_a_cent_is_written_as_that_and_exactly_where_one_point
     make_lease(make_workload(people.vision, people.bob, tier, begun), node, begun)
     with frozen(NOW):
         text = browse(people.bob).get("/spend").content.decode()
-    assert '<span title="$0.000003">&lt; $0.01</span>' in text
+    # Where every row is below a cent, each shows its digits.
+    assert '<td class="cell-number text-nowrap">$0.000003</td>' in text
     assert re.search(r'class="counted" title="\$0\.000003"[^>]*>&lt; \$0\.01<', text)
     assert "$3.60<" in text  # an hour of it is a price, and written out
 

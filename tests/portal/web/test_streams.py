@@ -143,7 +143,13 @@ def test_signing_out_cuts_the_pages_of_that_browser_alone(portal: RunningPortal)
     with here.listening("/events") as leaves, there.listening("/events") as stays:
         here.send("/account/logout", seen_on="/settings/profile")
         leaves.hears("live:cut", within_s=CUT_S)
-        there.send("/settings/tokens/new", name="x", scopes="projects:read", expires_in_days="7")
+        there.send(
+            "/settings/tokens/new",
+            name="x",
+            preset="custom",
+            scopes="projects:read",
+            expires_in_days="7",
+        )
         stays.hears("live:tokens")
 
 

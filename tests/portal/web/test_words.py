@@ -32,6 +32,7 @@ NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
         (timedelta(seconds=-60), "1 minute ago"),
         (timedelta(minutes=-119), "1 hour ago"),
         (timedelta(days=7), "in 7 days"),
+        (timedelta(days=7, seconds=-1), "in 7 days"),
         (timedelta(days=-45), "1 month ago"),
         (timedelta(days=-800), "2 years ago"),
     ],

@@ -42,7 +42,9 @@ def create_token(
     requested = sorted({Scope(scope).value for scope in scopes})
     if not requested:
         raise InvalidInput(
-            "A token needs at least one scope.", field="scopes", next_step="Choose a scope."
+            "A token needs at least one scope.",
+            field="scopes",
+            next_step="Choose a preset or at least one scope.",
         )
     if Scope.ADMIN in requested and not by.user.is_administrator:
         raise Forbidden(

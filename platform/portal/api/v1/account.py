@@ -11,7 +11,14 @@ from portal.api.routing import gate
 from portal.api.v1.serializers import PageParameters, page_of, token_out, user_out
 from portal.core.errors import InvalidInput
 from portal.core.pagination import paginate
-from slipway.schemas.accounts import Scope, TokenCreated, TokenIn, TokenOut, WhoAmI
+from slipway.schemas.accounts import (
+    Scope,
+    TokenCreated,
+    TokenIn,
+    TokenOut,
+    WhoAmI,
+    scopes_of_preset,
+)
 from slipway.schemas.base import PageOf
 
 router = Router(tags=["Account"])
@@ -51,10 +58,19 @@ def create_token(request: HttpRequest, payload: TokenIn) -> Status[TokenCreated]
                 field="project",
                 next_step="List your projects, or leave the project out.",
             )
+    if payload.preset is not None and payload.scopes:
+        raise InvalidInput(
+            "A token has either a preset or scopes of its own, not both.",
+            field="preset",
+            next_step="Leave out preset or scopes.",
+        )
+    scopes = payload.scopes
+    if payload.preset is not None:
+        scopes = scopes_of_preset(payload.preset, administrator=principal.user.is_administrator)
     made = tokens.create_token(
         by=principal,
         name=payload.name,
-        scopes=payload.scopes,
+        scopes=scopes,
         project=project,
         expires_in_days=payload.expires_in_days,
     )

@@ -1,6 +1,5 @@
 """Nodes, for administrators: list, settings, cordon and drain."""
 
-from django.conf import settings
 from django.http import HttpRequest
 from ninja import Router, Status
 
@@ -9,6 +8,7 @@ from portal.accounts.principal import require_principal
 from portal.api.routing import gate
 from portal.api.v1.serializers import PageParameters, page_of
 from portal.api.v1.workload_serializers import node_out
+from portal.compute.join_command import join_command
 from portal.compute.models import Node
 from portal.compute.services import node_registration
 from portal.compute.services import nodes as node_services
@@ -46,13 +46,16 @@ def list_nodes(request: HttpRequest, page: PageParameters) -> PageOf[NodeOut]:
 
 @router.post("/nodes/join-tokens", auth=gate(Administrator()), response={201: JoinTokenCreated})
 def create_join_token(request: HttpRequest, payload: JoinTokenIn) -> Status[JoinTokenCreated]:
-    """Create a one-time token for a machine to join. Only this response contains it."""
+    """Create a one-time token for a machine to join. Only this response contains it.
+
+    `command` is run on the machine and reads the token from standard input.
+    """
     made = node_registration.create_join_token(
         by=require_principal(request).user,
         node=payload.node,
         expires_in_minutes=payload.expires_in_minutes,
     )
-    command = f"slipway node join {settings.SLIPWAY_URL} --token {made.secret}"
+    command = join_command(made.token.node_name).text
     answer = JoinTokenCreated(
         join_token=made.secret, command=command, expires_at=made.token.expires_at
     )

@@ -23,6 +23,11 @@ def _files() -> Iterator[Path]:
         for path in sorted(_PORTAL.glob(f"*/{folder}/**/*")):
             if path.suffix != ".pyc":
                 yield path
+    # The wheel of the SDK and command line is built from these.
+    for path in sorted((ROOT / "platform" / "slipway").rglob("*.py*")):
+        if path.suffix != ".pyc":
+            yield path
+    yield ROOT / "pyproject.toml"
     yield _PORTAL / "config" / "settings.py"
     yield _PORTAL / "web" / "base" / "npm.py"
     yield ROOT / "requirements" / "portal.txt"

@@ -22,10 +22,11 @@ def relative_time(timestamp: datetime, now: datetime) -> str:
     size_s = abs(away_s)
     if size_s < _NOW_S:
         return "just now"
-    count, unit = next(
-        ((size_s // seconds, name) for limit, seconds, name in _STEPS if size_s < limit),
-        (size_s // _YEAR_S, "year"),
+    unit_s, unit = next(
+        ((seconds, name) for limit, seconds, name in _STEPS if size_s < limit), (_YEAR_S, "year")
     )
+    # Round what is to come, so that 7 days are not "in 6 days" a second later.
+    count = (size_s + unit_s // 2) // unit_s if away_s > 0 else size_s // unit_s
     words = f"{count} {unit}" + ("" if count == 1 else "s")
     return f"in {words}" if away_s > 0 else f"{words} ago"
 

@@ -15,6 +15,7 @@ CHOSEN = frozenset(
         "arrow-back-up",
         "bell",
         "book",
+        "book-2",
         "broadcast",
         "check",
         "chevron-right",

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from functools import cached_property
 
+from django.conf import settings
 from django.http import HttpRequest
 from django.urls import reverse
 
@@ -46,6 +47,11 @@ class Shell:
         """The project the page belongs to."""
         project: Project | None = getattr(self._request, "gated_project", None)
         return project
+
+    @property
+    def has_mail(self) -> bool:
+        """True if mails are sent. If not, they are files in the data folder's outbox."""
+        return bool(settings.SLIPWAY_HAS_MAIL)
 
     @property
     def team(self) -> Team | None:

@@ -1,4 +1,4 @@
-"""The command palette: projects, pages and people one may see, by a few letters."""
+"""The command palette: objects, pages, people and actions one may see, by a few letters."""
 
 from dataclasses import dataclass
 from itertools import chain
@@ -16,6 +16,7 @@ from portal.core.policy import guarded_by
 from portal.web.base.list_query import search_parameter
 from portal.web.base.navigation import IN_PROJECT, IN_SETTINGS, RAIL
 from portal.web.base.urls_for import address_of, url_of_hit
+from portal.web.palette.objects import PaletteItem, search_objects
 from portal.workloads.ports import registered_kinds
 from slipway.schemas.accounts import Role, Scope
 
@@ -23,13 +24,23 @@ EACH = 6
 
 
 @dataclass(frozen=True)
-class PaletteItem:
-    """One line of the palette."""
+class Action:
+    """Something to start in a project, and words that find it besides its label."""
 
     label: str
-    kind: str
-    icon: str
-    url: str
+    route: str
+    words: str
+    role: Role = Role.CONTRIBUTOR
+
+
+ACTIONS = (
+    Action("Launch a notebook", "project_notebook_new", "new notebook server jupyter lab start"),
+    Action("New job", "project_job_new", "train run a script submit start"),
+    Action("Deploy a model", "project_endpoint_new", "new endpoint serve create"),
+    Action("Upload a dataset", "project_dataset_new", "new dataset data add import create"),
+    Action("Register a model", "project_model_register", "new model version"),
+    Action("Invite a member", "project_invite", "add people person", Role.MAINTAINER),
+)
 
 
 @guarded_by(SignedIn(Scope.PROJECTS_READ))
@@ -40,8 +51,10 @@ def palette(request: HttpRequest) -> HttpResponse:
     slug = search_parameter(request, "project")
     here = principal.projects().live().filter(slug=slug).select_related("team").first()
     pages_of_project = _pages_of(principal, here, text) if here else []
+    actions = _actions(principal, here, text)
     groups = {
         **_workloads(principal, here, text),
+        **(search_objects(principal, here, text, limit=EACH + 1) if text else {}),
         "projects": _projects(principal, text),
         "pages": _pages(principal, text),
         "teams": _teams(principal.user, text),
@@ -50,7 +63,7 @@ def palette(request: HttpRequest) -> HttpResponse:
     searched = {noun: lines for noun, lines in groups.items() if noun != "pages"}
     shown = [lines[:EACH] if noun in searched else lines for noun, lines in groups.items()]
     context = {
-        "results": [*pages_of_project, *chain.from_iterable(shown)],
+        "results": [*pages_of_project, *actions, *chain.from_iterable(shown)],
         "more": [noun for noun, lines in searched.items() if text and len(lines) > EACH],
         "each": EACH,
         "query": text,
@@ -66,20 +79,33 @@ def _pages_of(principal: Principal, project: Project, text: str) -> list[Palette
     role = role_in(principal.user, project)
     if role is None:
         return []
-    pages = [
+    return [
         PaletteItem(f"{project.name}: {entry.label}", "this project", entry.icon, address)
         for entry in IN_PROJECT
         if role.at_least(entry.role)
         for address in [reverse(entry.route, args=[project.slug])]
         if _matches(f"{project.name} {entry.label}", text)
     ]
-    if role.at_least(Role.CONTRIBUTOR) and _matches("New job", text):
-        address = reverse("project_job_new", args=[project.slug])
-        pages.append(PaletteItem("New job", "action", "plus", address))
-    if role.at_least(Role.CONTRIBUTOR) and _matches("New endpoint", text):
-        address = reverse("project_endpoint_new", args=[project.slug])
-        pages.append(PaletteItem("New endpoint", "action", "plus", address))
-    return pages
+
+
+def _actions(principal: Principal, here: Project | None, text: str) -> list[PaletteItem]:
+    """Return what the person can start, in the project at hand or else in the newest project."""
+    if here is None and not text:
+        return []
+    project = here or principal.projects().live().select_related("team").order_by("-pk").first()
+    role = role_in(principal.user, project) if project else None
+    if project is None or role is None:
+        return []
+    return [
+        PaletteItem(
+            action.label if here else f"{action.label} in {project.name}",
+            "action",
+            "plus",
+            reverse(action.route, args=[project.slug]),
+        )
+        for action in ACTIONS
+        if role.at_least(action.role) and _matches(f"{action.label} {action.words}", text)
+    ]
 
 
 def _workloads(
@@ -122,6 +148,7 @@ def _pages(principal: Principal, text: str) -> list[PaletteItem]:
         PaletteItem("New project", "action", "plus", reverse("project_new")),
         PaletteItem("New team", "action", "plus", reverse("team_new")),
         PaletteItem("New API token", "action", "key", reverse("token_new")),
+        PaletteItem("Documentation", "page", "book-2", reverse("docs")),
         PaletteItem("API reference", "page", "book", reverse("api:openapi-view")),
     ]
     return [page for page in pages if _matches(page.label, text)]

@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 from zlib import crc32
@@ -10,6 +10,7 @@ from zlib import crc32
 from django import template
 from django.forms import BoundField
 from django.template import Context
+from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
@@ -22,6 +23,7 @@ from portal.web.base.dates import exact, lasting, relative_time
 from portal.web.base.icons import svg
 from portal.web.base.list_query import NEWEST
 from portal.web.base.urls_for import address_of
+from portal.web.docs.links import docs_slug
 from portal.web.jobs.presenters import JobStatus
 from slipway.schemas.money import dollars, is_tiny, short_dollars
 from slipway.schemas.percent import percent
@@ -37,6 +39,25 @@ _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?(\+00:00|Z)")
 def icon(name: str, extra: str = "") -> SafeString:
     """Render an icon. `extra` adds classes."""
     return svg(name, extra)
+
+
+@register.simple_tag(takes_context=True)
+def docs_link(context: Context) -> SafeString:
+    """Link the page to the page of the documentation that explains it, if there is one."""
+    request = context.get("request")
+    match = getattr(request, "resolver_match", None)
+    route = match.url_name or "" if match else ""
+    slug = docs_slug(route, context.get("section") or "", context.get("area") or "")
+    if slug is None:
+        return SafeString("")
+    project = getattr(request, "gated_project", None)
+    return format_html(
+        '<a class="btn btn-ghost docs-link" href="{}{}" title="Documentation of this page">{}Docs'
+        "</a>",
+        reverse("docs_page", args=[slug]),
+        f"?project={project.slug}" if project else "",
+        svg("book-2", "icon-start"),
+    )
 
 
 @register.filter
@@ -215,18 +236,31 @@ def terminal(name: str, line: str, *args: str, words: str = "") -> dict[str, str
     """
     return {
         "id": name,
-        "text": line.format(*map(shlex.quote, args)),
+        # Literals in templates are marked as safe HTML, but a line is text: adding "" unmarks it.
+        "text": line.format(*map(shlex.quote, args)) + "",
         "words": words or "From the command line",
     }
 
 
 @register.filter
-def money(nano_usd: int) -> SafeString | str:
-    """Show an amount of money: below a cent as that, with the exact amount where one points."""
+def money(nano_usd: int, in_digits: bool = False) -> SafeString | str:
+    """Show an amount of money: below a cent as that, with the exact amount where one points.
+
+    `in_digits` shows the digits of any amount, for a list whose amounts are all that small.
+    """
+    if in_digits:
+        return dollars(nano_usd)
     words = short_dollars(nano_usd)
     return (
         format_html("<span{}>{}</span>", exact, words) if (exact := _exactly(nano_usd)) else words
     )
+
+
+@register.filter
+def all_tiny(rows: Iterable[Any]) -> bool:
+    """Return whether no row of a list costs a cent. Rows have `nano_usd`, or begin with one."""
+    amounts = [(row[0] if isinstance(row, tuple) else row).nano_usd for row in rows]
+    return not any(amount and not is_tiny(amount) for amount in amounts)
 
 
 @register.filter
@@ -288,8 +322,11 @@ def costing(standing: JobStatus) -> SafeString:
 
 
 @register.simple_tag
-def ticking(nano_usd: int, nano_usd_per_hour: int = 0) -> SafeString:
-    """Show an amount that counts on in the browser at what an hour costs now."""
+def ticking(nano_usd: int, nano_usd_per_hour: int = 0, in_digits: bool = False) -> SafeString:
+    """Show an amount that counts on in the browser at what an hour costs now.
+
+    `in_digits` is as in `money`.
+    """
     goes_on = format_html(
         ' data-cost="{}" data-rate="{}" data-cost-at="{}"',
         nano_usd,
@@ -297,10 +334,11 @@ def ticking(nano_usd: int, nano_usd_per_hour: int = 0) -> SafeString:
         clock.now().isoformat(),
     )
     return format_html(
-        '<span class="counted"{}{}>{}</span>',
-        _exactly(nano_usd),
+        '<span class="counted"{}{}{}>{}</span>',
+        "" if in_digits else _exactly(nano_usd),
         goes_on if nano_usd_per_hour else "",
-        short_dollars(nano_usd),
+        SafeString(" data-digits") if in_digits and nano_usd_per_hour else "",
+        dollars(nano_usd) if in_digits else short_dollars(nano_usd),
     )
 
 

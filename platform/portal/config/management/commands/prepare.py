@@ -26,6 +26,7 @@ from portal.config.env import env
 from portal.config.exposure import check_may_open
 from portal.config.new_database import check_database_files
 from portal.config.setup import steps
+from portal.config.setup.client_wheel import WheelError, build_client_wheel
 from portal.config.setup.state import note_prepared
 from portal.config.supervision.errors import StartError, start_error_from
 from portal.config.tracking_schema import prepare_tracking
@@ -125,6 +126,12 @@ class Command(BaseCommand):
         began = time.monotonic()
         if steps.collect_static():
             self._print_step("static files collected and compressed", began)
+        began = time.monotonic()
+        try:
+            if build_client_wheel():
+                self._print_step("wheel of the SDK and command line built", began)
+        except WheelError as error:
+            self._print_step(f"no wheel of the command line to download: {error}", began)
         if not administrator_exists():
             self._create_administrator(ask=ask)
         if for_up and env().embedded_node:

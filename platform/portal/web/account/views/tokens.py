@@ -12,7 +12,7 @@ from portal.accounts.services.tokens import create_token, revoke_token
 from portal.core import clock
 from portal.core.errors import NotFound
 from portal.core.policy import guarded_by
-from portal.web.account.forms.settings import NewTokenForm, token_form_initial
+from portal.web.account.forms.settings import NewTokenForm, describe_scopes, token_form_initial
 from portal.web.base.confirmation import Confirmation, show_confirmation
 from portal.web.base.form_submission import sent, status_of, submit_form
 from portal.web.base.list_query import SETTINGS_LAYOUT, Select, listing, search_parameter
@@ -34,7 +34,7 @@ def tokens(request: HttpRequest) -> HttpResponse:
     context = {
         "listing": shown,
         "region": "tokens",
-        "rows": shown.page.items,
+        "rows": [(row, describe_scopes(row.scopes)) for row in shown.page.items],
         "layout": SETTINGS_LAYOUT,
         "now": clock.now(),
         "area": "account",
@@ -57,7 +57,8 @@ def token_new(request: HttpRequest) -> HttpResponse:
     done = submit_form(request, form, lambda data: create_token(by=principal, **data))
     context = {"form": form, "area": "account", "section": "tokens"}
     if done:
-        return render(request, "web/settings/token_created.html", context | {"made": done.result})
+        context |= {"made": done.result, "may": describe_scopes(done.result.token.scopes)}
+        return render(request, "web/settings/token_created.html", context)
     return render(request, "web/settings/token_new.html", context, status=status_of(form))
 
 

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Any
 
-from django.conf import settings
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
@@ -13,6 +12,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from portal.accounts.gates import Administrator
 from portal.accounts.principal import Principal, require_principal
 from portal.compute.isolation import MIXING_RISK, Isolation
+from portal.compute.join_command import join_command
 from portal.compute.models import Node
 from portal.compute.services.node_registration import NewJoinToken, create_join_token
 from portal.compute.services.nodes import (
@@ -104,6 +104,7 @@ def _list(
     text = search_parameter(request, "q")
     nodes_queryset = nodes_queryset.filter(name__icontains=text) if text else nodes_queryset
     shown = listing(request, nodes_queryset, sorts=SORTS)
+    command = join_command(made.token.node_name) if made else None
     context: dict[str, Any] = {
         "listing": shown,
         "region": "nodes",
@@ -111,14 +112,10 @@ def _list(
         "rows": [_machine(node) for node in shown.page.items],
         "form": form,
         "made": made,
-        "command": _command(made) if made else "",
+        "command": command,
+        "command_line": f".venv/bin/{command.text}" if command else "",
     }
     return render(request, "web/nodes/list.html", context | _WHERE, status=status_of(form))
-
-
-def _command(made: NewJoinToken) -> str:
-    name = f" --name {made.token.node_name}" if made.token.node_name else ""
-    return f"slipway node join {settings.SLIPWAY_URL} --token {made.secret}{name}"
 
 
 def _machine(node: Node) -> Machine:

@@ -116,15 +116,20 @@ def _page(
     memberships = memberships.select_related("user", "team").matching(
         search_parameter(request, "q")
     )
+    if isinstance(group, Project) and requested not in set(Role):
+        # A person who is in the project and in its team has one row, which names both roles.
+        direct = Membership.objects.filter(project=group).values("user")
+        memberships = memberships.exclude(team__isnull=False, user__in=direct)
     roles = Select("role", "Role", [(each.value, each.value) for each in Role], default="Any role")
     shown = listing(request, memberships, sorts=SORTS, selects=(roles,), limit=ROWS)
+    team_roles = _team_roles(group, [row.user_id for row in shown.page.items])
     context: dict[str, Any] = {
         "group": group,
         "is_project": is_project,
         "noun": "project" if is_project else "team",
         "listing": shown,
         "region": "members",
-        "rows": shown.page.items,
+        "rows": [(row, team_roles.get(row.user_id)) for row in shown.page.items],
         "role": role,
         "roles": list(Role),
         "me": require_principal(request).user,
@@ -139,6 +144,14 @@ def _page(
         context["form"] = form or Invite(by_role=role)
     status = status_of(form) if form is not None else 200
     return render(request, "web/members/list.html", context, status=status)
+
+
+def _team_roles(group: Group, user_ids: list[str]) -> dict[str, str]:
+    """Return the roles that the team of a project gives to these people, by their id."""
+    if not isinstance(group, Project) or group.team_id is None:
+        return {}
+    members = Membership.objects.filter(team=group.team_id, user__in=user_ids)
+    return dict(members.values_list("user_id", "role"))
 
 
 def _invite(request: HttpRequest) -> HttpResponse:

@@ -30,9 +30,10 @@ function dollars(nano) {
   return `$${amount.toLocaleString("en-US", { minimumFractionDigits: few, maximumFractionDigits: few })}`;
 }
 
-// What is less than a cent is written as that; the exact amount stands where one points.
+// What is less than a cent is written as that; the exact amount stands where one points. In a list
+// of such amounts each is written in digits.
 function putAmount(element, nano) {
-  const isTiny = nano > 0 && nano < CENT;
+  const isTiny = nano > 0 && nano < CENT && !("digits" in element.dataset);
   put(element, isTiny ? "< $0.01" : dollars(nano));
   if (isTiny) element.title = dollars(Math.trunc(nano));
   else element.removeAttribute("title");

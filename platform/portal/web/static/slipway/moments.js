@@ -15,9 +15,8 @@ function inWords(moment, now) {
   const sizeS = Math.abs(awayS);
   if (sizeS < NOW_S) return "just now";
   const step = STEPS.find(([limit]) => sizeS < limit);
-  const [count, unit] = step
-    ? [Math.floor(sizeS / step[1]), step[2]]
-    : [Math.floor(sizeS / YEAR_S), "year"];
+  const [unitS, unit] = step ? [step[1], step[2]] : [YEAR_S, "year"];
+  const count = awayS > 0 ? Math.round(sizeS / unitS) : Math.floor(sizeS / unitS);
   const words = `${count} ${unit}${count === 1 ? "" : "s"}`;
   return awayS > 0 ? `in ${words}` : `${words} ago`;
 }

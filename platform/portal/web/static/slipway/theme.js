@@ -18,6 +18,7 @@
     const dark = choice === "dark" || (choice === "system" && system.matches);
     document.documentElement.setAttribute("data-bs-theme", dark ? "dark" : "light");
     document.documentElement.setAttribute("data-theme-choice", choice);
+    document.documentElement.classList.toggle("dark-mode", dark); // for Swagger UI
   }
 
   function mark() {

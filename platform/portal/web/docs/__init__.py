@@ -1,0 +1,1 @@
+"""The documentation as pages of the portal, rendered from the Markdown files of the source."""

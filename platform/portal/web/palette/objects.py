@@ -1,0 +1,127 @@
+"""Search for objects by name: models, experiments, runs, datasets, notebook files."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from django.urls import reverse
+
+from portal.accounts.models import Project
+from portal.accounts.principal import Principal
+from portal.datasets.models import Dataset
+from portal.experiments.models import Experiment, Run
+from portal.notebooks.models import NotebookFile
+from portal.registry.catalog import newest_models_matching
+
+# A search reads the newest projects, experiments and runs, so that it is quick in every
+# installation. Lists of runs search all of them.
+_PROJECTS = 500
+_EXPERIMENTS = 4
+_RUNS_EACH = 250
+_RUN_ID = re.compile(r"[0-9a-f]{6,32}")
+
+
+@dataclass(frozen=True)
+class PaletteItem:
+    """One line of the palette."""
+
+    label: str
+    kind: str
+    icon: str
+    url: str
+
+
+def search_objects(
+    principal: Principal, here: Project | None, text: str, *, limit: int
+) -> dict[str, list[PaletteItem]]:
+    """Return at most `limit` objects of each kind whose name contains `text`, by plural noun.
+
+    Objects are those of live projects of the principal. Runs are those of `here`, if it is given.
+    """
+    newest = principal.projects().live().order_by("-pk")[:_PROJECTS]
+    projects = {project.pk: project for project in newest}
+    groups: dict[str, Callable[[], list[PaletteItem]]] = {
+        "models": lambda: _models(projects, text, limit),
+        "experiments": lambda: _experiments(projects, text, limit),
+        "runs": lambda: _runs({here.pk: here} if here else projects, text, limit),
+        "datasets": lambda: _datasets(principal, text, limit),
+        "notebook files": lambda: _notebook_files(principal, text, limit),
+    }
+    return {noun: search() for noun, search in groups.items()}
+
+
+def _item(
+    label: str, noun: str, icon: str, project: Project, page: str, *args: object
+) -> PaletteItem:
+    url = reverse(page, args=[project.slug, *args])
+    return PaletteItem(label, f"{noun} of {project.name}", icon, url)
+
+
+def _models(projects: dict[str, Project], text: str, limit: int) -> list[PaletteItem]:
+    return [
+        _item(name, "model", "packages", projects[project_id], "project_model", name)
+        for project_id, name in newest_models_matching(projects, text, limit=limit)
+    ]
+
+
+def _experiments(projects: dict[str, Project], text: str, limit: int) -> list[PaletteItem]:
+    rows = Experiment.objects.in_projects(projects).active().filter(name__icontains=text)
+    return [
+        _item(
+            row.name, "experiment", "flask", projects[row.workspace], "project_experiment", row.pk
+        )
+        for row in rows.order_by("-experiment_id")[:limit]
+    ]
+
+
+def _runs(projects: dict[str, Project], text: str, limit: int) -> list[PaletteItem]:
+    """Return runs by the beginning of their id, or newest runs by name."""
+    runs = []
+    if _RUN_ID.fullmatch(text):
+        # A range, which the primary key answers on both databases. "g" follows every hex digit.
+        by_id = Run.objects.in_projects(projects).active()
+        by_id = by_id.filter(run_uuid__gte=text, run_uuid__lt=f"{text}g")
+        runs = list(by_id.select_related("experiment")[:limit])
+    if not runs:
+        runs = _newest_runs(projects, text, limit)
+    return [
+        _item(
+            f"{run.name or run.run_uuid[:8]} · {run.experiment.name}",
+            "run",
+            "flask",
+            projects[run.experiment.workspace],
+            "project_run",
+            run.run_uuid,
+        )
+        for run in runs
+    ]
+
+
+def _newest_runs(projects: dict[str, Project], text: str, limit: int) -> list[Run]:
+    # An index has the newest runs of one experiment, and none those of several.
+    experiments = Experiment.objects.in_projects(projects).active().order_by("-experiment_id")
+    names: list[tuple[int, str]] = []
+    for experiment_id in experiments.values_list("experiment_id", flat=True)[:_EXPERIMENTS]:
+        newest = Run.objects.filter(experiment_id=experiment_id).active().order_by("-start_time")
+        rows = newest.values_list("start_time", "run_uuid", "name")[:_RUNS_EACH]
+        matching = (row for row in rows if text.lower() in (row[2] or "").lower())
+        names.extend((started or 0, run_id) for started, run_id, _ in matching)
+    ids = [run_id for _, run_id in sorted(names, reverse=True)[:limit]]
+    runs = Run.objects.filter(run_uuid__in=ids).select_related("experiment")
+    return sorted(runs, key=lambda run: ids.index(run.run_uuid))
+
+
+def _datasets(principal: Principal, text: str, limit: int) -> list[PaletteItem]:
+    rows = Dataset.objects.visible_to(principal).filter(name__icontains=text)
+    return [
+        _item(row.name, "dataset", "folder", row.project, "project_dataset", row.name)
+        for row in rows.select_related("project").order_by("-pk")[:limit]
+    ]
+
+
+def _notebook_files(principal: Principal, text: str, limit: int) -> list[PaletteItem]:
+    files = NotebookFile.objects.current().filter(project__in=principal.projects().live())
+    return [
+        _item(row.path, "notebook file", "book", row.project, "project_notebook_file", row.pk)
+        for row in files.matching(text).select_related("project").order_by("-pk")[:limit]
+    ]
