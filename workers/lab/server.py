@@ -127,6 +127,7 @@ def run(desk: Workspace | None = None) -> None:
         "jpserver_extensions": dict(_EXTENSIONS),
         "contents_manager_class": Contents,
         "kernel_manager_class": Kernels,
+        "terminado_settings": {"shell_command": desk.terminal_command()},
     }
     JupyterHubSingleUser.launch_instance(
         [

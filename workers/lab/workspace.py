@@ -9,6 +9,7 @@ own configuration) stays in the task's home.
 import importlib.util
 import json
 import os
+import shlex
 import sys
 import sysconfig
 from contextlib import suppress
@@ -63,7 +64,7 @@ _ABOUT_MOVE: Final = """
 An earlier release kept packages, settings and history in the workspace, below
 `{old}`,
 where other members could change them. Nothing was migrated, because your server would execute it.
-Install packages again with `%pip install`, copy what you recognize, then delete that folder.
+Install packages again with `pip install`, copy what you recognize, then delete that folder.
 """
 
 
@@ -78,7 +79,7 @@ class Workspace:
 
     @property
     def packages(self) -> Path:
-        """The environment that `%pip` installs into: a layer over the one the server runs in."""
+        """The environment that `pip` installs into: a layer over the one the server runs in."""
         minor = f"{sys.version_info.major}.{sys.version_info.minor}"
         return self.person / ".slipway" / f"packages-{minor}"
 
@@ -96,6 +97,11 @@ class Workspace:
         """
         return self.home / "server"
 
+    @property
+    def git_defaults(self) -> Path:
+        """The configuration of git below the person's own `~/.gitconfig`."""
+        return self.home / "gitconfig"
+
     def prepare(self, *, before: Path) -> None:
         """Create all folders and files. Existing user data is not changed.
 
@@ -111,6 +117,7 @@ class Workspace:
         for name, values in (("overrides", _DEFAULTS), ("page_config", _PAGE)):
             (self.lab / "defaults" / f"{name}.json").write_text(json.dumps(values), "utf-8")
         create_package_layer(self.packages)
+        self.git_defaults.write_text(_git_defaults(), "utf-8")
         self._write_kernel()
 
     def _explain(self, before: Path) -> None:
@@ -159,10 +166,23 @@ class Workspace:
             "JUPYTER_PLATFORM_DIRS": "0",
             "IPYTHONDIR": str(self.person / ".ipython"),
             "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+            # Other pips, such as /usr/bin/pip, refuse to change the host's Python.
+            "PIP_REQUIRE_VIRTUALENV": "1",
             "VIRTUAL_ENV": str(self.packages),
             "PATH": f"{self.packages / 'bin'}:{os.environ.get('PATH', '/usr/bin:/bin')}",
             "SHELL": _SHELL,
+            "GIT_CONFIG_SYSTEM": str(self.git_defaults),
         }
+
+    def terminal_command(self) -> list[str]:
+        """Return the command of a terminal: the person's shell, which finds what is installed here.
+
+        Terminals are login shells, and `/etc/profile` of most systems replaces PATH. So the first
+        shell reads the profiles, and the second has the folders of programs in front again.
+        """
+        programs = f"{self.packages / 'bin'}:{Path(sys.prefix) / 'bin'}"
+        script = f'PATH={shlex.quote(programs)}:"$PATH"; export PATH; exec {_SHELL} -i'
+        return [_SHELL, "-l", "-c", script]
 
 
 def encrypts_kernels(layer: Path) -> bool:
@@ -217,7 +237,7 @@ def create_package_layer(folder: Path) -> None:
     """
     made_from = Path(sys.prefix) / "bin" / "python"
     (folder / "bin").mkdir(parents=True, exist_ok=True)
-    for name in ("python", "python3"):
+    for name in ("python", "python3", f"python{sysconfig.get_python_version()}"):
         link = folder / "bin" / name
         if not link.is_symlink() or link.readlink() != made_from.resolve():
             link.unlink(missing_ok=True)
@@ -231,6 +251,36 @@ def create_package_layer(folder: Path) -> None:
     below += [*_own_paths(), *_pip_of_python()]
     lines = [*dict.fromkeys(below), str(_IN_KERNELS), _ORDER]
     (packages / "slipway-layer.pth").write_text("\n".join(lines) + "\n", "utf-8")
+    for name in ("pip", "pip3", f"pip{sysconfig.get_python_version()}", "slipway"):
+        _write_program(folder / "bin" / name, module=name if name == "slipway" else "pip")
+
+
+def _write_program(path: Path, *, module: str) -> None:
+    """Write a program that runs a module in the Python beside it.
+
+    Without it a shell would find the system's pip, which installs into the host's Python.
+    """
+    python = shlex.quote(str(path.with_name("python")))
+    text = f'#!/bin/sh\nexec {python} -m {module} "$@"\n'
+    if path.is_file() and not path.is_symlink() and path.read_bytes() == text.encode():
+        return
+    path.unlink(missing_ok=True)  # written by an older release, or by pip when it updated itself
+    path.write_text(text, "utf-8")
+    path.chmod(0o755)
+
+
+def _git_defaults() -> str:
+    """Return git's configuration with the author of commits, which `~/.gitconfig` may change."""
+    values = {"name": "SLIPWAY_LAB_NAME", "email": "SLIPWAY_LAB_EMAIL"}
+    lines = [f"\t{key} = {_quoted(os.environ.get(name, ''))}" for key, name in values.items()]
+    given = [line for line in lines if not line.endswith('""')]
+    return "\n".join(["[user]", *given]) + "\n" if given else ""
+
+
+def _quoted(value: str) -> str:
+    """Return a value as git's configuration quotes it."""
+    printable = "".join(character for character in value if character.isprintable())
+    return '"' + printable.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _own_paths() -> list[str]:

@@ -84,6 +84,8 @@ def variables_of(server: Server, workload: Workload, node_address: str) -> Mappi
         "SLIPWAY_LAB_REPORTS": f"{settings.SLIPWAY_URL}/api/hub/v1/labs/{server.pk}/reports",
         "SLIPWAY_LAB_ADDRESS": _LOOPBACK if is_here else node_address,
         "SLIPWAY_LAB_PERSON": user,
+        "SLIPWAY_LAB_NAME": server.owner.display_name,
+        "SLIPWAY_LAB_EMAIL": server.owner.email,
         "MLFLOW_TRACKING_URI": f"{settings.SLIPWAY_URL}/mlflow",
         "MLFLOW_TRACKING_TOKEN": token_of(workload.pk, workload.epoch),
         "MLFLOW_EXPERIMENT_NAME": server.name,

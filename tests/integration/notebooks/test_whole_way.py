@@ -102,12 +102,17 @@ def test_what_pip_installs_survives_a_stop(bob: Person) -> None:
         "    return name\n''')\n"
     )
     assert "Error" not in desk.run(kernel, package)
-    said = desk.run(kernel, "%pip install --no-build-isolation --no-index ./made-here")
+    said = desk.run(kernel, "!pip install --no-build-isolation --no-index ./made-here")
     assert "Successfully installed made-here-1" in said, said
+    said = desk.type("slipway whoami")
+    assert "bob@example.org" in said, said
     bob.stop(server)
     bob.start(server)
     again = bob.open(server)
     assert again.run(again.kernel(), "import made_here; print(made_here.SAYS)").strip() == "here"
+    said = again.type("pip show made-here && git var GIT_AUTHOR_IDENT")
+    assert "Name: made-here" in said, said
+    assert "<bob@example.org>" in said, said
     bob.stop(server)
 
 

@@ -180,7 +180,7 @@ def project_notebook_stop(request: HttpRequest, project: str, server: str) -> Ht
             effects=(
                 "Kernel memory is lost, and running cells are interrupted.",
                 (
-                    "Files, packages installed with %pip and open notebooks are retained for the "
+                    "Files, packages installed with pip and open notebooks are retained for the "
                     "next start."
                 ),
             ),
