@@ -33,10 +33,24 @@ _DEFAULTS: Final = {
         "checkForUpdates": False,
         "fetchNews": "false",
     },
+    # An open tab should cost next to nothing.
+    "@jupyterlab/git:plugin": {"refreshInterval": 10_000},
+    "@jupyter-server/resource-usage:topbar-item": {"enable": True},
 }
-# Part of nbdime, which compares versions. Its buttons need a server extension that our servers do
-# not load.
-_PAGE: Final = {"disabledExtensions": ["nbdime-jupyterlab"]}
+_DISABLED: Final = (
+    # Part of nbdime, which compares versions. Its buttons need a server extension that our servers
+    # do not load.
+    "nbdime-jupyterlab",
+    # Menu items that lead into JupyterHub, where people can do nothing. Slipway has the pages.
+    "@jupyterlab/hub-extension",
+    # Language servers, which our servers do not start: jupyter-lsp looks for their programs in the
+    # workspace, which is shared.
+    "@jupyterlab/lsp-extension",
+    "@jupyterlab/notebook-extension:language-server",
+    "@jupyterlab/fileeditor-extension:language-server",
+    # The same figures as in the bar at the top.
+    "@jupyter-server/resource-usage:status-item",
+)
 # Variables in which shells, git, Node and Jupyter look for code to run. The project's secrets are
 # variables too, and may contain paths in the workspace.
 _LEADING_TO_CODE: Final = frozenset(
@@ -114,7 +128,11 @@ class Workspace:
         link.symlink_to(self.person)
         for name in _FOLDERS_OF_OURS:
             (self.lab / name).mkdir(parents=True, exist_ok=True)
-        for name, values in (("overrides", _DEFAULTS), ("page_config", _PAGE)):
+        page = {
+            "disabledExtensions": _DISABLED,
+            "slipwayPage": os.environ.get("SLIPWAY_LAB_PAGE", ""),
+        }
+        for name, values in (("overrides", _DEFAULTS), ("page_config", page)):
             (self.lab / "defaults" / f"{name}.json").write_text(json.dumps(values), "utf-8")
         create_package_layer(self.packages)
         self.git_defaults.write_text(_git_defaults(), "utf-8")

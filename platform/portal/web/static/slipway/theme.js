@@ -18,6 +18,8 @@
     const dark = choice === "dark" || (choice === "system" && system.matches);
     document.documentElement.setAttribute("data-bs-theme", dark ? "dark" : "light");
     document.documentElement.setAttribute("data-theme-choice", choice);
+    // JupyterLab has another origin: the portal hands the theme over when it opens.
+    document.cookie = `${KEY}=${dark ? "dark" : "light"}; path=/; max-age=31536000; SameSite=Lax`;
   }
 
   function mark() {
