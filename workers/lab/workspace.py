@@ -25,6 +25,7 @@ _FOLDERS_OF_OURS: Final = ("workspaces", "settings", "defaults")
 _AUTOSAVE_S: Final = 10
 _SHELL: Final = "/bin/bash" if Path("/bin/bash").exists() else "/bin/sh"
 _KERNEL: Final = Path(__file__).with_name("kernel.py")
+_WELCOME: Final = Path(__file__).with_name("welcome.ipynb")
 _IN_KERNELS: Final = Path(__file__).with_name("in_kernels")
 _ORDER: Final = "import slipway_import_order; slipway_import_order.put_folder_last()"
 _DEFAULTS: Final = {
@@ -121,6 +122,7 @@ class Workspace:
 
         `before` is the folder in the workspace that earlier releases had for this person.
         """
+        self._welcome()
         self._explain(before)
         self.own.mkdir(parents=True, exist_ok=True)
         link = self.own / PERSONAL
@@ -137,6 +139,14 @@ class Workspace:
         create_package_layer(self.packages)
         self.git_defaults.write_text(_git_defaults(), "utf-8")
         self._write_kernel()
+
+    def _welcome(self) -> None:
+        """Write an example notebook into a workspace that is still empty."""
+        if any(self.workspace.iterdir()):
+            return
+        # Another server of the project may do the same at this moment.
+        with suppress(FileExistsError), (self.workspace / _WELCOME.name).open("xb") as file:
+            file.write(_WELCOME.read_bytes())
 
     def _explain(self, before: Path) -> None:
         """Write a file to the personal folder that explains it, once."""

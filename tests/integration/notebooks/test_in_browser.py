@@ -52,7 +52,8 @@ def look_around(lab: Page, page_of_server: str) -> None:
     menu = lab.locator(".lm-Menu")
     expect(menu).to_contain_text("Save All")
     expect(menu).not_to_contain_text("Hub Control Panel")
-    expect(menu).not_to_contain_text("Log Out")
+    expect(menu.get_by_text("Print…")).to_be_visible()
+    expect(menu.get_by_text("Log Out")).to_be_hidden()
     lab.keyboard.press("Escape")
     expect(lab.locator("#jp-top-panel")).to_contain_text("Mem:")
 

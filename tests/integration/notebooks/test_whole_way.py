@@ -41,6 +41,13 @@ def test_the_whole_way(bob: Person) -> None:
     assert any(
         "/mlflow vision " in line and line.endswith("/workspace") for line in said.splitlines()
     ), said
+    # The first server of a project has found an example, which logs a run.
+    example = desk.call("GET", "contents/welcome.ipynb").json()["content"]["cells"]
+    for cell in example:
+        if cell["cell_type"] == "code":
+            shown = desk.run(kernel, cell["source"])
+            assert "Error" not in shown, shown
+    assert "accuracy" in shown
     # The token of user code is good for the project, and is not the portal's session.
     said = desk.run(kernel, "print(slipway.Client().whoami().token.project)")
     assert said.strip() == "vision", said

@@ -141,6 +141,19 @@ def test_terminals_find_them_too(desk: Workspace) -> None:
     assert_programs(shell.stdout, desk)
 
 
+def test_an_empty_workspace_gets_an_example_once(tmp_path: Path) -> None:
+    new = Workspace(tmp_path / "new", tmp_path / "person", "server", tmp_path / "home")
+    for folder in (new.workspace, new.person, new.home):
+        folder.mkdir()
+    new.prepare(before=legacy_folder(new))
+    example = new.workspace / "welcome.ipynb"
+    assert json.loads(example.read_bytes())["nbformat"] == 4
+    # It is the project's to change or remove.
+    example.rename(new.workspace / "mine.ipynb")
+    new.prepare(before=legacy_folder(new))
+    assert not example.exists()
+
+
 def test_every_folder_of_a_start_is_out_of_the_workspace(desk: Workspace) -> None:
     shared = {"JUPYTERHUB_ROOT_DIR": str(desk.workspace)}
     variables = desk.variables()
