@@ -20,7 +20,7 @@ _MOST_HTML_CHARACTERS = 500_000
 
 
 class OutputKind(StrEnum):
-    """What a result is. `HTML` and `MARKDOWN` are still to be made safe."""
+    """Kinds of results. `HTML` and `MARKDOWN` are still to be made safe."""
 
     TEXT = "text"
     STDERR = "stderr"
