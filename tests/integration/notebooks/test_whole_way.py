@@ -26,7 +26,7 @@ _GIT = (
 )
 
 
-def test_the_whole_way(running: RunningPortal, bob: Person) -> None:
+def test_the_whole_way(bob: Person) -> None:
     server = bob.ready("whole", idle_minutes=30)
     desk = bob.open(server)
     assert "jupyter-config-data" in desk.page.text
@@ -41,20 +41,8 @@ def test_the_whole_way(running: RunningPortal, bob: Person) -> None:
     assert any(
         "/mlflow vision " in line and line.endswith("/workspace") for line in said.splitlines()
     ), said
-    # The first server of a project has found an example, which logs a run.
-    example = desk.call("GET", "contents/welcome.ipynb").json()["content"]["cells"]
-    tracking = f"{running.url}/mlflow/api/2.0/mlflow/experiments/get-by-name?experiment_name=none"
-    bearer = {"Authorization": f"Bearer {running.tokens['bob']}"}
-    wait_for(
-        lambda: httpx.get(tracking, headers=bearer, timeout=60).status_code != 503,
-        "MLflow's server",
-        within_s=180,
-    )
-    for cell in example:
-        if cell["cell_type"] == "code":
-            shown = desk.run(kernel, cell["source"])
-            assert "Error" not in shown, shown
-    assert "accuracy" in shown
+    # The first server of a project has found an example.
+    assert desk.call("GET", "contents/welcome.ipynb").json()["type"] == "notebook"
     # The token of user code is good for the project, and is not the portal's session.
     said = desk.run(kernel, "print(slipway.Client().whoami().token.project)")
     assert said.strip() == "vision", said
