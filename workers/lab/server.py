@@ -13,6 +13,7 @@ from jupyterhub.singleuser.extension import JupyterHubSingleUser
 
 from workers.lab.activity import Watch
 from workers.lab.contents import Contents, Kernels
+from workers.lab.extensions import optional_extensions, require_trusted_repositories
 from workers.lab.hosts import hosts_of, refuse_other_hosts
 from workers.lab.hub_settings import hub_arguments
 from workers.lab.notices import PAGE_EXTENSIONS, add_notices
@@ -121,12 +122,14 @@ def run(desk: Workspace | None = None) -> None:
     hosts = hosts_of(os.environ.get(_PUBLIC_URL, ""), address, f"{_LOOPBACK}:{port}")
     _IN_USE.update(socket=bound, address=address, hosts=hosts, reports=os.environ.get(_REPORTS, ""))
     use_system_resolver()
+    require_trusted_repositories()
     JupyterHubSingleUser.serverapp_class = BoundServer
     JupyterHubSingleUser.check_hub_version = _trust_the_hub
     JupyterHubSingleUser.serverapp_config = {
-        "jpserver_extensions": dict(_EXTENSIONS),
+        "jpserver_extensions": _EXTENSIONS | optional_extensions(),
         "contents_manager_class": Contents,
         "kernel_manager_class": Kernels,
+        "terminado_settings": {"shell_command": desk.terminal_command()},
     }
     JupyterHubSingleUser.launch_instance(
         [
@@ -139,6 +142,11 @@ def run(desk: Workspace | None = None) -> None:
             *(["--KernelManager.transport_encryption=auto"] if zmq.has("curve") else []),
             # If it runs as root, it has no capabilities any more.
             "--ServerApp.allow_root=True",
+            "--ResourceUseDisplay.track_cpu_percent=True",
+            # It compares percents with cores, and would always warn.
+            "--ResourceUseDisplay.cpu_warning_threshold=0.0",
+            # It would measure every second, for metrics that nobody collects.
+            "--ResourceUseDisplay.enable_prometheus_metrics=False",
             # Extensions belong to the environment, which the extension manager would change.
             "--LabApp.extension_manager=readonly",
         ]

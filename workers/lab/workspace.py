@@ -9,6 +9,7 @@ own configuration) stays in the task's home.
 import importlib.util
 import json
 import os
+import shlex
 import sys
 import sysconfig
 from contextlib import suppress
@@ -24,6 +25,7 @@ _FOLDERS_OF_OURS: Final = ("workspaces", "settings", "defaults")
 _AUTOSAVE_S: Final = 10
 _SHELL: Final = "/bin/bash" if Path("/bin/bash").exists() else "/bin/sh"
 _KERNEL: Final = Path(__file__).with_name("kernel.py")
+_WELCOME: Final = Path(__file__).with_name("welcome.ipynb")
 _IN_KERNELS: Final = Path(__file__).with_name("in_kernels")
 _ORDER: Final = "import slipway_import_order; slipway_import_order.put_folder_last()"
 _DEFAULTS: Final = {
@@ -32,10 +34,24 @@ _DEFAULTS: Final = {
         "checkForUpdates": False,
         "fetchNews": "false",
     },
+    # An open tab should cost next to nothing.
+    "@jupyterlab/git:plugin": {"refreshInterval": 10_000},
+    "@jupyter-server/resource-usage:topbar-item": {"enable": True},
 }
-# Part of nbdime, which compares versions. Its buttons need a server extension that our servers do
-# not load.
-_PAGE: Final = {"disabledExtensions": ["nbdime-jupyterlab"]}
+_DISABLED: Final = (
+    # Part of nbdime, which compares versions. Its buttons need a server extension that our servers
+    # do not load.
+    "nbdime-jupyterlab",
+    # Menu items that lead into JupyterHub, where people can do nothing. Slipway has the pages.
+    "@jupyterlab/hub-extension",
+    # Language servers, which our servers do not start: jupyter-lsp looks for their programs in the
+    # workspace, which is shared.
+    "@jupyterlab/lsp-extension",
+    "@jupyterlab/notebook-extension:language-server",
+    "@jupyterlab/fileeditor-extension:language-server",
+    # The same figures as in the bar at the top.
+    "@jupyter-server/resource-usage:status-item",
+)
 # Variables in which shells, git, Node and Jupyter look for code to run. The project's secrets are
 # variables too, and may contain paths in the workspace.
 _LEADING_TO_CODE: Final = frozenset(
@@ -63,7 +79,7 @@ _ABOUT_MOVE: Final = """
 An earlier release kept packages, settings and history in the workspace, below
 `{old}`,
 where other members could change them. Nothing was migrated, because your server would execute it.
-Install packages again with `%pip install`, copy what you recognize, then delete that folder.
+Install packages again with `pip install`, copy what you recognize, then delete that folder.
 """
 
 
@@ -78,7 +94,7 @@ class Workspace:
 
     @property
     def packages(self) -> Path:
-        """The environment that `%pip` installs into: a layer over the one the server runs in."""
+        """The environment that `pip` installs into: a layer over the one the server runs in."""
         minor = f"{sys.version_info.major}.{sys.version_info.minor}"
         return self.person / ".slipway" / f"packages-{minor}"
 
@@ -96,11 +112,17 @@ class Workspace:
         """
         return self.home / "server"
 
+    @property
+    def git_defaults(self) -> Path:
+        """The configuration of git below the person's own `~/.gitconfig`."""
+        return self.home / "gitconfig"
+
     def prepare(self, *, before: Path) -> None:
         """Create all folders and files. Existing user data is not changed.
 
         `before` is the folder in the workspace that earlier releases had for this person.
         """
+        self._welcome()
         self._explain(before)
         self.own.mkdir(parents=True, exist_ok=True)
         link = self.own / PERSONAL
@@ -108,10 +130,23 @@ class Workspace:
         link.symlink_to(self.person)
         for name in _FOLDERS_OF_OURS:
             (self.lab / name).mkdir(parents=True, exist_ok=True)
-        for name, values in (("overrides", _DEFAULTS), ("page_config", _PAGE)):
+        page = {
+            "disabledExtensions": _DISABLED,
+            "slipwayPage": os.environ.get("SLIPWAY_LAB_PAGE", ""),
+        }
+        for name, values in (("overrides", _DEFAULTS), ("page_config", page)):
             (self.lab / "defaults" / f"{name}.json").write_text(json.dumps(values), "utf-8")
         create_package_layer(self.packages)
+        self.git_defaults.write_text(_git_defaults(), "utf-8")
         self._write_kernel()
+
+    def _welcome(self) -> None:
+        """Write an example notebook into a workspace that is still empty."""
+        if any(self.workspace.iterdir()):
+            return
+        # Another server of the project may do the same at this moment.
+        with suppress(FileExistsError), (self.workspace / _WELCOME.name).open("xb") as file:
+            file.write(_WELCOME.read_bytes())
 
     def _explain(self, before: Path) -> None:
         """Write a file to the personal folder that explains it, once."""
@@ -159,10 +194,23 @@ class Workspace:
             "JUPYTER_PLATFORM_DIRS": "0",
             "IPYTHONDIR": str(self.person / ".ipython"),
             "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+            # Other pips, such as /usr/bin/pip, refuse to change the host's Python.
+            "PIP_REQUIRE_VIRTUALENV": "1",
             "VIRTUAL_ENV": str(self.packages),
             "PATH": f"{self.packages / 'bin'}:{os.environ.get('PATH', '/usr/bin:/bin')}",
             "SHELL": _SHELL,
+            "GIT_CONFIG_SYSTEM": str(self.git_defaults),
         }
+
+    def terminal_command(self) -> list[str]:
+        """Return the command of a terminal: the person's shell, which finds what is installed here.
+
+        Terminals are login shells, and `/etc/profile` of most systems replaces PATH. So the first
+        shell reads the profiles, and the second has the folders of programs in front again.
+        """
+        programs = f"{self.packages / 'bin'}:{Path(sys.prefix) / 'bin'}"
+        script = f'PATH={shlex.quote(programs)}:"$PATH"; export PATH; exec {_SHELL} -i'
+        return [_SHELL, "-l", "-c", script]
 
 
 def encrypts_kernels(layer: Path) -> bool:
@@ -217,7 +265,7 @@ def create_package_layer(folder: Path) -> None:
     """
     made_from = Path(sys.prefix) / "bin" / "python"
     (folder / "bin").mkdir(parents=True, exist_ok=True)
-    for name in ("python", "python3"):
+    for name in ("python", "python3", f"python{sysconfig.get_python_version()}"):
         link = folder / "bin" / name
         if not link.is_symlink() or link.readlink() != made_from.resolve():
             link.unlink(missing_ok=True)
@@ -231,6 +279,36 @@ def create_package_layer(folder: Path) -> None:
     below += [*_own_paths(), *_pip_of_python()]
     lines = [*dict.fromkeys(below), str(_IN_KERNELS), _ORDER]
     (packages / "slipway-layer.pth").write_text("\n".join(lines) + "\n", "utf-8")
+    for name in ("pip", "pip3", f"pip{sysconfig.get_python_version()}", "slipway"):
+        _write_program(folder / "bin" / name, module=name if name == "slipway" else "pip")
+
+
+def _write_program(path: Path, *, module: str) -> None:
+    """Write a program that runs a module in the Python beside it.
+
+    Without it a shell would find the system's pip, which installs into the host's Python.
+    """
+    python = shlex.quote(str(path.with_name("python")))
+    text = f'#!/bin/sh\nexec {python} -m {module} "$@"\n'
+    if path.is_file() and not path.is_symlink() and path.read_bytes() == text.encode():
+        return
+    path.unlink(missing_ok=True)  # written by an older release, or by pip when it updated itself
+    path.write_text(text, "utf-8")
+    path.chmod(0o755)
+
+
+def _git_defaults() -> str:
+    """Return git's configuration with the author of commits, which `~/.gitconfig` may change."""
+    values = {"name": "SLIPWAY_LAB_NAME", "email": "SLIPWAY_LAB_EMAIL"}
+    lines = [f"\t{key} = {_quoted(os.environ.get(name, ''))}" for key, name in values.items()]
+    given = [line for line in lines if not line.endswith('""')]
+    return "\n".join(["[user]", *given]) + "\n" if given else ""
+
+
+def _quoted(value: str) -> str:
+    """Return a value as git's configuration quotes it."""
+    printable = "".join(character for character in value if character.isprintable())
+    return '"' + printable.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _own_paths() -> list[str]:

@@ -56,7 +56,7 @@ _LAB: Final = PlatformProgram(
         *("jupyter_server.services.contents.handlers", "jupyter_server.services.kernels.handlers"),
         *("jupyter_server.services.sessions.handlers", "jupyter_server.services.events.handlers"),
         *("jupyter_server.services.kernels.connection.channels",),
-        *("jupyterlab.handlers.announcements",),
+        *("jupyterlab.handlers.announcements", "jupyterlab_git.handlers", "jupyter_resource_usage"),
     ),
     # Imported by the first kernel.
     imported_later=("ipykernel.kernelapp", "IPython", "jupyterhub.singleuser"),

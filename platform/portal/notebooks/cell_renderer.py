@@ -47,7 +47,7 @@ def render_outputs(cell: Any) -> tuple[list[str], list[str]]:
             lines += lines_of(f"{output.get('ename')}: {output.get('evalue')}")
         elif isinstance(output.get("data"), dict):
             data = output["data"]
-            items = [*_pictures(data)]
+            items = [*pictures_of(data)]
             pictures += items
             if not items:
                 lines += lines_of(data.get("text/plain")) or [f"({', '.join(map(str, data))})"]
@@ -56,7 +56,8 @@ def render_outputs(cell: Any) -> tuple[list[str], list[str]]:
     return lines[: MOST_LINES + 1] + notes, pictures[:_MOST_PICTURES]
 
 
-def _pictures(data: dict[str, Any]) -> Iterator[str]:
+def pictures_of(data: dict[str, Any]) -> Iterator[str]:
+    """Yield the picture of a result as a `data:` address, if it has one that may be shown."""
     for mime in _PICTURES:
         text = data.get(mime)
         joined = "".join(map(str, text)) if isinstance(text, list) else str(text or "")

@@ -8,8 +8,8 @@ from portal.compute.services.environments import normalised, use_environment
 
 # Packages that a server imports or offers to its user. The user's requirements may pin versions.
 _SERVER = (
-    *("ipykernel", "jupyterhub>=6,<7", "jupyterlab", "httpx>=0.28", "mlflow", "numpy"),
-    *("platformdirs>=4.3", "pyarrow", "pydantic>=2.12"),
+    *("ipykernel", "ipywidgets", "jupyterhub>=6,<7", "jupyterlab", "httpx>=0.28", "mlflow"),
+    *("numpy", "platformdirs>=4.3", "pyarrow", "pydantic>=2.12", "rich>=14", "typer>=0.28"),
 )
 
 

@@ -2,9 +2,10 @@
 
 import json
 from collections.abc import Mapping
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from django.conf import settings
+from django.urls import reverse
 
 from portal.core.errors import Conflict
 from portal.notebooks.hub_tokens import server_token
@@ -40,9 +41,16 @@ def host_of(server: Server) -> str:
     return f"{parts.scheme}://{server.owner_id.replace('_', '-')}.{parts.netloc}"
 
 
-def url_of(server: Server) -> str:
-    """Return the address that opens a server's desk."""
-    return f"{host_of(server)}{prefix_of(server)}lab"
+def url_of(server: Server, path: str = "") -> str:
+    """Return the address of JupyterLab in a server, with a file of the workspace open."""
+    lab = f"{host_of(server)}{prefix_of(server)}lab"
+    return f"{lab}/tree/{quote(path)}" if path else lab
+
+
+def page_of(server: Server) -> str:
+    """Return the URL of the portal's page of a server."""
+    path = reverse("project_notebook", args=[server.project.slug, server.pk])
+    return f"{settings.SLIPWAY_URL}{path}"
 
 
 def start_of(workload: Workload) -> str:
@@ -83,7 +91,13 @@ def variables_of(server: Server, workload: Workload, node_address: str) -> Mappi
         "JUPYTERHUB_ALLOW_TOKEN_IN_URL": "0",
         "SLIPWAY_LAB_REPORTS": f"{settings.SLIPWAY_URL}/api/hub/v1/labs/{server.pk}/reports",
         "SLIPWAY_LAB_ADDRESS": _LOOPBACK if is_here else node_address,
+        "SLIPWAY_LAB_PAGE": page_of(server),
+        # Limits that the resource meter shows.
+        "MEM_LIMIT": str(workload.tier.memory_bytes),
+        "CPU_LIMIT": str(workload.tier.cpu_millis / 1000),
         "SLIPWAY_LAB_PERSON": user,
+        "SLIPWAY_LAB_NAME": server.owner.display_name,
+        "SLIPWAY_LAB_EMAIL": server.owner.email,
         "MLFLOW_TRACKING_URI": f"{settings.SLIPWAY_URL}/mlflow",
         "MLFLOW_TRACKING_TOKEN": token_of(workload.pk, workload.epoch),
         "MLFLOW_EXPERIMENT_NAME": server.name,

@@ -42,8 +42,8 @@ def home(bob: Person) -> Iterator[None]:
 def page(chromium: Browser, bob: Person) -> Iterator[Page]:
     """A tab of Bob's browser, signed in to the portal by its form."""
     context = chromium.new_context(viewport={"width": 1280, "height": 860})
+    context.set_default_timeout(PATIENCE_MS)
     found = context.new_page()
-    found.set_default_timeout(PATIENCE_MS)
     found.goto(f"{bob.portal}/account/login")
     found.get_by_label("Email").fill("bob@example.org")
     found.get_by_label("Password").fill(PASSWORD)

@@ -22,20 +22,40 @@ Server.objects.filter(state="ready").update(active_at=F("active_at") - timedelta
 """
 
 
-def launch(page: Page, bob: Person) -> str:
-    """Launch a server by the form and go with it into JupyterLab; answers its id."""
+def launch(page: Page, bob: Person) -> tuple[str, Page]:
+    """Launch a server by the form; answers its id, and the tab in which JupyterLab opens."""
     name = f"walk-{secrets.token_hex(3)}"
     page.goto(f"{bob.portal}/p/vision/notebooks/new")
+    page.evaluate("localStorage.setItem('slipway-theme', 'dark')")
+    page.reload()
     page.get_by_role("textbox", name="Name").fill(name)
     page.get_by_label("Idle timeout, in minutes").fill("5")
-    page.get_by_role("button", name="Launch").click()
+    with page.context.expect_page() as opened:
+        page.get_by_role("button", name="Launch").click()
+    lab = opened.value
     try:
-        page.wait_for_url(re.compile(re.escape(bob.notebooks)))
+        lab.wait_for_url(re.compile(re.escape(bob.notebooks)))
     except Error:
-        raise AssertionError(f"{page.url}: {page.locator('main').inner_text()}") from None
-    page.locator(".jp-LauncherCard").first.wait_for()
+        raise AssertionError(f"{lab.url}: {lab.locator('main').inner_text()}") from None
+    lab.locator(".jp-LauncherCard").first.wait_for()
+    expect(page).to_have_url(f"{bob.portal}/p/vision/notebooks")
     mine = bob.api.get(SERVERS, params={"mine": "true"}).json()["items"]
-    return next(str(one["id"]) for one in mine if one["name"] == name)
+    return next(str(one["id"]) for one in mine if one["name"] == name), lab
+
+
+def look_around(lab: Page, page_of_server: str) -> None:
+    """Check the theme, the way back, the menu and the meter of resources."""
+    expect(lab.locator("body")).to_have_attribute("data-jp-theme-light", "false")
+    back = lab.get_by_title("Open the page of this server in Slipway")
+    expect(back).to_have_attribute("href", page_of_server)
+    lab.get_by_role("menuitem", name="File", exact=True).click()
+    menu = lab.locator(".lm-Menu")
+    expect(menu).to_contain_text("Save All")
+    expect(menu).not_to_contain_text("Hub Control Panel")
+    expect(menu.get_by_text("Print…")).to_be_visible()
+    expect(menu.get_by_text("Log Out")).to_be_hidden()
+    lab.keyboard.press("Escape")
+    expect(lab.locator("#jp-top-panel")).to_contain_text("Mem:")
 
 
 def open_notebook(page: Page, base: str, path: str) -> None:
@@ -62,7 +82,9 @@ def verify_and_run(page: Page, address: str) -> None:
 
 
 def test_the_whole_way(page: Page, bob: Person) -> None:
-    server = launch(page, bob)
+    server, lab = launch(page, bob)
+    look_around(lab, f"{bob.portal}/p/vision/notebooks/servers/{server}")
+    portal, page = page, lab
     path = f"reports-{secrets.token_hex(3)}.ipynb"
     desk = bob.open(server)
     first = notebook_of("rate = 2", "print(21 * rate)")
@@ -102,6 +124,15 @@ def test_the_whole_way(page: Page, bob: Person) -> None:
     page.get_by_role("link", name="Compare versions").click()
     expect(page.get_by_label("Results of the cell").first).to_contain_text("+ 42")
 
+    page.close()
+    page = portal
+    page.goto(f"{files}/{file['id']}")
+    with page.context.expect_page() as opened:
+        page.get_by_role("button", name="Open in JupyterLab").click()
+    opened.value.wait_for_url(re.compile(f"{re.escape(bob.notebooks)}.*/{path}"))
+    expect(opened.value.locator(".jp-OutputArea-output").first).to_contain_text("42")
+    opened.value.close()
+
     verify_and_run(page, f"{files}/{file['id']}")
 
     # Stopped by the page.
@@ -113,10 +144,12 @@ def test_the_whole_way(page: Page, bob: Person) -> None:
     bob.wait_for(server, "stopped")
     # Started again, it is the same desk: the notebook is open without anybody opening it.
     bob.start(server)
-    page.get_by_role("link", name="Open JupyterLab").click()
-    page.wait_for_url(re.compile(re.escape(bob.notebooks)))
-    page.locator(".jp-Notebook .jp-Cell").first.wait_for()
-    expect(page.locator(".lm-TabBar-tabLabel", has_text=path).first).to_be_visible()
+    with page.context.expect_page() as opened:
+        page.get_by_role("link", name="Open JupyterLab").click()
+    again = opened.value
+    again.wait_for_url(re.compile(re.escape(bob.notebooks)))
+    again.locator(".jp-Notebook .jp-Cell").first.wait_for()
+    expect(again.locator(".lm-TabBar-tabLabel", has_text=path).first).to_be_visible()
     bob.stop(server)
 
 

@@ -41,6 +41,8 @@ def test_the_whole_way(bob: Person) -> None:
     assert any(
         "/mlflow vision " in line and line.endswith("/workspace") for line in said.splitlines()
     ), said
+    # The first server of a project has found an example.
+    assert desk.call("GET", "contents/welcome.ipynb").json()["type"] == "notebook"
     # The token of user code is good for the project, and is not the portal's session.
     said = desk.run(kernel, "print(slipway.Client().whoami().token.project)")
     assert said.strip() == "vision", said
@@ -102,12 +104,17 @@ def test_what_pip_installs_survives_a_stop(bob: Person) -> None:
         "    return name\n''')\n"
     )
     assert "Error" not in desk.run(kernel, package)
-    said = desk.run(kernel, "%pip install --no-build-isolation --no-index ./made-here")
+    said = desk.run(kernel, "!pip install --no-build-isolation --no-index ./made-here")
     assert "Successfully installed made-here-1" in said, said
+    said = desk.type("slipway whoami")
+    assert "bob@example.org" in said, said
     bob.stop(server)
     bob.start(server)
     again = bob.open(server)
     assert again.run(again.kernel(), "import made_here; print(made_here.SAYS)").strip() == "here"
+    said = again.type("pip show made-here && git var GIT_AUTHOR_IDENT")
+    assert "Name: made-here" in said, said
+    assert "<bob@example.org>" in said, said
     bob.stop(server)
 
 

@@ -102,6 +102,41 @@ def test_versions_are_listed_compared_brought_back_and_branched(
     assert "branch of a/churn.ipynb, version 2" in made.content.decode()
 
 
+def test_cells_are_rendered_and_harmless(browser: Client, people: Personas) -> None:
+    text = words(
+        "# Churn\n\n| a | b |\n|---|---|\n| 1 | **2** |\n\n![p](attachment:p.png)"
+        " ![t](https://evil.example/t.png) [x](javascript:alert(1)) [y](/settings/tokens)"
+        " [z](https://example.org)\n\n<img src=x onerror=alert(2)> <b id=shell style='top:0'>b</b>"
+        "<script>alert(3)</script>\n\n```python\nimport os\n```"
+    )
+    text["attachments"] = {"p.png": {"image/png": PIXEL}}
+    table = "<style>th{top:0}</style><table border=1><tr><th onclick=x()>rate</th></tr></table>"
+    shown = code("%%bash\necho '</pre><script>alert(4)</script>'", count=1)
+    shown["outputs"] = [
+        {"output_type": "execute_result", "data": {"text/html": [table], "text/plain": "plain"}},
+        {"output_type": "stream", "name": "stderr", "text": "</pre><script>alert(5)</script>"},
+        {"output_type": "display_data", "data": {"image/svg+xml": "<svg onload='alert(6)'/>"}},
+        {"output_type": "error", "ename": "E", "traceback": ["\x1b[31mKeyError\x1b[0m: 'rate'"]},
+    ]
+    saved = json_of(send(Api.of(people.bob), "seen.ipynb", notebook(text, shown)))
+    page = browser.get(f"/p/vision/notebooks/files/{saved['id']}").content.decode()
+    cells = page.partition('id="cells-title"')[2]
+    assert "<h1>Churn</h1>" in cells
+    assert "<strong>2</strong></td>" in cells
+    assert f'src="data:image/png;base64,{PIXEL}"' in cells
+    assert '<span class="kn">import</span>' in cells
+    assert 'href="https://example.org" rel="noopener noreferrer nofollow"' in cells
+    assert "<th>rate</th>" in cells
+    assert "plain" not in cells
+    assert "data:image/svg+xml;base64," in cells
+    assert "KeyError: &#x27;rate&#x27;" in cells
+    assert "&lt;/pre&gt;&lt;script&gt;alert(5)" in cells
+    for hostile in ("evil.example", '="javascript:', "/settings/tokens", "onerror", "onclick"):
+        assert hostile not in cells, hostile
+    for hostile in ("<script>alert", "id=", "style", "<svg"):
+        assert hostile not in cells.partition("Churn")[2].partition("</section>")[0], hostile
+
+
 def test_nonsense_in_the_address_is_told_in_words(browser: Client, at: str) -> None:
     for query in ("?to=99", "?to=x", "?from=0", "?to=٣", "?to=99999999999999999999"):
         answer = browser.get(f"{at}/diff{query}")
@@ -188,8 +223,9 @@ def test_what_a_job_sends_is_shown_on_its_page(browser: Client, at: str) -> None
     assert "Not reproducible" in page
     assert "7 more findings not shown here." in page
     assert "Cell 3 uses &lt;b&gt;x" in page
-    output = browser.get(f"/p/vision/notebooks/runs/{run.pk}").content.decode()
-    assert "print(rate * 2)" in output
+    answer = browser.get(f"/p/vision/notebooks/runs/{run.pk}")
+    assert "print ( rate * 2 )" in text_of(answer)
+    output = answer.content.decode()
     assert f"data:image/png;base64,{PIXEL}" in output
     assert "<script>alert" not in output
     file = browser.get(f"/p/vision/notebooks/runs/{run.pk}/output")
@@ -203,10 +239,11 @@ def test_a_member_looks_at_anothers_notebook_and_an_outsider_sees_nothing(
     vera, charlie = Client(), Client()
     vera.force_login(people.vera)
     charlie.force_login(people.charlie)
-    page = vera.get(at).content.decode()
-    assert "print(rate * 2)" in page
+    answer = vera.get(at)
+    assert "print ( rate * 2 )" in text_of(answer)
+    page = answer.content.decode()
     assert f"data:image/png;base64,{PIXEL}" in page
-    assert "&lt;script&gt;alert(1)" in page
+    assert "alert(1)" not in page
     assert "<script>steal" not in page
     for change in ("Verify", "Run as job", "Restore", "Branch"):
         assert f">{change}<" not in page

@@ -1,6 +1,7 @@
 """The pages of notebook servers, without scripts."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,9 +9,10 @@ from django.test import Client
 
 from portal.accounts.models import User
 from portal.notebooks.models import Server
-from portal.notebooks.services.servers import launch_server
+from portal.notebooks.services.servers import launch_server, stop_server
 from slipway.schemas.notebook_servers import ServerIn
-from tests.personas import Personas
+from tests.personas import Api, Personas, json_of
+from tests.portal.notebooks.notebooks import code, notebook, send
 from tests.portal.workloads.machines import make_machine, make_tier
 
 Browse = Callable[[User], Client]
@@ -41,6 +43,45 @@ def test_a_server_is_launched_by_the_form(browse: Browse, people: Personas) -> N
     assert "data-opens" in page
     assert "<code>personal</code> is private to you" in page
     assert "desk" in text_of(bob.get(f"{LIST}?who=me&state=running"))
+
+
+def test_a_notebook_is_opened_in_the_server_of_its_reader(
+    browse: Browse, people: Personas, settings: Any, tmp_path: Path
+) -> None:
+    settings.SLIPWAY_STORAGE_URL = f"file://{tmp_path / 'blobs'}"
+    content = notebook(code("1 + 1"))
+    file = json_of(send(Api.of(people.bob), "a b/churn.ipynb", content))["id"]
+    at = f"/p/vision/notebooks/files/{file}"
+    bob, vera = browse(people.bob), browse(people.vera)
+    assert f'action="{at}/lab"' in text_of(bob.get(at))
+    assert f"{at}/lab" not in text_of(vera.get(at))
+    assert vera.post(f"{at}/lab").status_code == 403
+    assert browse(people.charlie).post(f"{at}/lab").status_code == 404
+    # Without a server the form of a launch comes first, and remembers the notebook.
+    launch = bob.post(f"{at}/lab").headers["Location"]
+    assert launch == f"{LIST}/new?file={file}"
+    sent = bob.post(launch, {"name": "desk", "tier": "small", "idle_minutes": "30"})
+    server = Server.objects.get()
+    opening = f"{LIST}/servers/{server.pk}?open=1&file={file}"
+    assert sent.headers["Location"] == opening
+    # It starts; one that is stopped is started again.
+    assert bob.post(f"{at}/lab").headers["Location"] == opening
+    stop_server(server=server)
+    assert bob.post(f"{at}/lab").headers["Location"] == opening
+    server.refresh_from_db()
+    assert server.state == "starting"
+    # Once it is ready, its page leads to the notebook, in the theme of the portal.
+    Server.objects.filter(pk=server.pk).update(state="ready")
+    opens = f"{LIST}/servers/{server.pk}/open?file={file}"
+    assert f'data-open-url="{opens}"' in text_of(bob.get(opening))
+    bob.cookies["slipway-theme"] = "dark"
+    desk = bob.get(opens).headers["Location"]
+    assert desk.endswith("/lab/tree/a%20b/churn.ipynb?slipway-theme=dark")
+    # A notebook of nobody, or of another project, opens nothing of its own.
+    bob.cookies["slipway-theme"] = "dark&next=//evil.example"
+    for other in ("nb_none", "../x"):
+        plain = bob.get(f"{LIST}/servers/{server.pk}/open?file={other}").headers["Location"]
+        assert plain.endswith("/lab"), other
 
 
 def test_a_refused_form_keeps_what_was_typed(browse: Browse, people: Personas) -> None:

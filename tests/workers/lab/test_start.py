@@ -30,6 +30,8 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
     for name in (*MODULES, "beside"):
         (made.workspace / f"{name}.py").write_text(f"open('ran-{name}', 'w').close()\n")
     monkeypatch.setenv("SLIPWAY_LAB_PERSON", "usr_1")
+    monkeypatch.setenv("SLIPWAY_LAB_NAME", 'Ada "A\\" Lovelace')
+    monkeypatch.setenv("SLIPWAY_LAB_EMAIL", "ada@example.org")
     old = legacy_folder(made)
     minor = f"{sys.version_info.major}.{sys.version_info.minor}"
     site = old / f"packages-{minor}" / "lib" / f"python{minor}" / "site-packages"
@@ -100,6 +102,56 @@ def test_nothing_of_the_old_shared_folder_is_taken_over(desk: Workspace) -> None
     readme.unlink()
     desk.prepare(before=legacy_folder(desk))
     assert not readme.exists()
+
+
+PROGRAMS = "pip --version; slipway --version; command -v python3.11 pip3; git var GIT_AUTHOR_IDENT"
+
+
+def assert_programs(printed: str, desk: Workspace) -> None:
+    """Check what PROGRAMS printed: all of the layer, and the author of commits."""
+    programs = desk.packages / "bin"
+    assert "(python 3.11)" in printed, printed
+    assert "/usr/lib/python3/dist-packages" not in printed, printed
+    assert "slipway " in printed.lower(), printed
+    assert f"{programs / 'python3.11'}\n{programs / 'pip3'}\n" in printed.replace("\r", "")
+    assert 'Ada "A\\" Lovelace <ada@example.org>' in printed
+
+
+def test_cells_find_pip_slipway_and_git(desk: Workspace, kernel: BlockingKernelClient) -> None:
+    assert_programs(printed(kernel, f"!{PROGRAMS}"), desk)
+    # Any other pip refuses to install into the host's Python.
+    others = printed(kernel, f"!{sys.base_prefix}/bin/python3 -I -m pip install nothing")
+    assert "virtualenv" in others or "No module named pip" in others, others
+    assert sorted(path.name for path in desk.workspace.glob("ran-*")) == []
+
+
+def test_terminals_find_them_too(desk: Workspace) -> None:
+    # A login shell: /etc/profile has replaced PATH by the time the prompt is there.
+    variables = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"} | desk.variables()
+    shell = subprocess.run(
+        desk.terminal_command(),
+        input=f"{PROGRAMS}\n",
+        env=variables,
+        cwd=desk.workspace,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert_programs(shell.stdout, desk)
+
+
+def test_an_empty_workspace_gets_an_example_once(tmp_path: Path) -> None:
+    new = Workspace(tmp_path / "new", tmp_path / "person", "server", tmp_path / "home")
+    for folder in (new.workspace, new.person, new.home):
+        folder.mkdir()
+    new.prepare(before=legacy_folder(new))
+    example = new.workspace / "welcome.ipynb"
+    assert json.loads(example.read_bytes())["nbformat"] == 4
+    # It is the project's to change or remove.
+    example.rename(new.workspace / "mine.ipynb")
+    new.prepare(before=legacy_folder(new))
+    assert not example.exists()
 
 
 def test_every_folder_of_a_start_is_out_of_the_workspace(desk: Workspace) -> None:

@@ -113,6 +113,20 @@ def start_server(*, server: Server, by: User | None = None) -> Server:
     return server
 
 
+def resume_server(*, project: Project, by: User) -> Server | None:
+    """Return a server of the person's, started if none of theirs runs. None if they have none.
+
+    One that is ready comes before one that starts, and the newest before older ones. Raises
+    Conflict as `start_server` does.
+    """
+    servers = list(Server.objects.of_project(project).filter(owner=by).order_by("-pk"))
+    if not servers:
+        return None
+    order = (NotebookState.READY, NotebookState.OPENING, NotebookState.STARTING)
+    rank = {state: place for place, state in enumerate(order)}
+    return start_server(server=min(servers, key=lambda it: rank.get(it.status, len(rank))), by=by)
+
+
 def _start(server: Server, by: User, environment: str) -> None:
     """Submit the workload of a start. Call it inside a transaction."""
     workload = submit_workload(

@@ -87,6 +87,11 @@ urlpatterns = [
         name="project_notebook_branch",
     ),
     path(
+        "p/<slug:project>/notebooks/files/<slug:notebook>/lab",
+        servers.project_notebook_lab,
+        name="project_notebook_lab",
+    ),
+    path(
         "p/<slug:project>/notebooks/files/<slug:notebook>/verify",
         runs.project_notebook_verify,
         name="project_notebook_verify",

@@ -130,7 +130,7 @@ class LaunchServer(ServerTimes):
         max_length=65_536,
         help_text=(
             "The text of a requirements.txt. Empty: the environment of the installation. "
-            "Packages installed with %pip survive restarts either way."
+            "Packages installed with pip survive restarts either way."
         ),
         widget=forms.Textarea(attrs={**_TEXT, "rows": 4, "placeholder": "polars\nscikit-learn"}),
     )

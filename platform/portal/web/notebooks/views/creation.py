@@ -18,8 +18,9 @@ from portal.notebooks.services.servers import launch_server
 from portal.spend.presenters import with_cost
 from portal.web.base.form_submission import error_text, sent, status_of, submit_form
 from portal.web.base.hardware import offer_tiers
-from portal.web.base.urls_for import address_of
+from portal.web.base.list_query import search_parameter
 from portal.web.notebooks.forms.servers import LaunchServer
+from portal.web.notebooks.views.servers import opening_page
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.notebook_servers import ServerIn
 
@@ -41,7 +42,7 @@ def project_notebook_new(request: HttpRequest, project: str) -> HttpResponse:
     if not asks_price and (
         done := submit_form(request, form, lambda _: _launch(project_row, by, form))
     ):
-        return redirect(f"{address_of(project_row, 'notebook', done.result.pk)}?open=1")
+        return redirect(opening_page(done.result, search_parameter(request, "file")))
     offer_tiers(form, project_row, offered)
     context = {
         "form": form,

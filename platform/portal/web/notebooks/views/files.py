@@ -23,6 +23,7 @@ from portal.web.base.list_query import listing, search_parameter
 from portal.web.base.shortlist import shortlist
 from portal.web.base.urls_for import address_of
 from portal.web.notebooks.forms.runs import NewBranch
+from portal.web.notebooks.presenters.cells import cell_views
 from portal.web.notebooks.presenters.files import (
     notebook_view,
     numbered_version,
@@ -79,8 +80,10 @@ def project_notebook_file(request: HttpRequest, project: str, notebook: str) -> 
     versions = NotebookVersion.objects.complete().filter(file=file)
     runs = recent_runs(file, viewer)
     is_part = request.headers.get("HX-Request") == "true"  # a fragment without cells
+    preview = None if is_part else _preview(versions.get(number=file.head))
     context = {
-        "preview": None if is_part else _preview(versions.get(number=file.head)),
+        "preview": preview,
+        "cells": cell_views(preview) if preview else (),
         "preview_fault": _TOO_LARGE,
         "notebook": notebook_view(file),
         "listing": listing(request, versions, filters=()),

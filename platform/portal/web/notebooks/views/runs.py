@@ -22,6 +22,7 @@ from portal.web.base.hardware import offer_tiers
 from portal.web.base.list_query import search_parameter
 from portal.web.base.urls_for import address_of
 from portal.web.notebooks.forms.runs import RunNotebook
+from portal.web.notebooks.presenters.cells import cell_views
 from portal.web.notebooks.presenters.files import numbered_version, run_views
 from portal.web.notebooks.views.files import MOST_PREVIEWED_BYTES, WHERE, as_file, page_of
 from slipway.schemas.accounts import Role, Scope
@@ -129,7 +130,8 @@ def project_notebook_job(request: HttpRequest, project: str, job: str) -> HttpRe
     if run.output is not None:
         is_large = run.output.blob.size_bytes > MOST_PREVIEWED_BYTES
         preview = None if is_large else preview_of(b"".join(open_file(file=run.output)))
-    context = {"shown": items[0], "preview": preview, "is_large": is_large}
+    cells = cell_views(preview) if preview else ()
+    context = {"shown": items[0], "preview": preview, "cells": cells, "is_large": is_large}
     return render(request, "web/notebooks/output.html", context | WHERE)
 
 

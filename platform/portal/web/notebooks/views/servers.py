@@ -1,6 +1,7 @@
 """Notebook servers of a project: the list, one server, its start and its end."""
 
 from typing import Any
+from urllib.parse import urlencode
 
 from django.contrib import messages
 from django.db.models import Q, QuerySet
@@ -12,11 +13,17 @@ from portal.accounts.gates import ProjectRole, gated_project, gated_role
 from portal.accounts.principal import require_principal
 from portal.compute.models import Tier
 from portal.core.policy import guarded_by
+from portal.notebooks.file_gates import NotebookRole, gated_notebook
 from portal.notebooks.gates import ServerOwner, ServerRole, gated_server
-from portal.notebooks.models import Server
+from portal.notebooks.models import NotebookFile, Server
 from portal.notebooks.server_lifecycle import ALIVE, AT_REST
 from portal.notebooks.services.server_edits import edit_server
-from portal.notebooks.services.servers import delete_server, start_server, stop_server
+from portal.notebooks.services.servers import (
+    delete_server,
+    resume_server,
+    start_server,
+    stop_server,
+)
 from portal.notebooks.urls import url_of
 from portal.web.base.confirmation import Confirmation, show_confirmation
 from portal.web.base.form_submission import one_click, sent, status_of, submit_form
@@ -45,6 +52,10 @@ _SEE_ONE = ServerRole(Role.VIEWER, Scope.WORKLOADS_READ)
 _OWN = ServerOwner(Scope.WORKLOADS_WRITE)
 _STOP = ServerOwner(Scope.WORKLOADS_WRITE, or_role=Role.MAINTAINER)
 _WHERE = {"area": "projects", "section": "notebooks"}
+# theme.js writes the cookie; JupyterLab has another origin and reads the parameter.
+_THEME_COOKIE = "slipway-theme"
+_THEME_PARAMETER = "slipway-theme"
+_THEMES = ("light", "dark")
 
 
 @guarded_by(_SEE)
@@ -98,18 +109,48 @@ def _page(request: HttpRequest, standing: ServerStatus) -> dict[str, Any]:
         "events": shortlist(events, EVENTS_SHOWN),
         "may_stop": standing.is_mine or maintains,
         "opens": standing.is_mine and request.GET.get("open") == "1",
+        "file": search_parameter(request, "file"),
     }
 
 
 @guarded_by(_OWN)
 @require_safe
 def project_notebook_open(request: HttpRequest, project: str, server: str) -> HttpResponse:
-    """Go to JupyterLab, or to the page with the progress of the start."""
-    server_row = gated_server(request)
+    """Go to JupyterLab, or to the page with the progress of the start. `?file=` opens a notebook.
+
+    JupyterLab takes the theme of the portal.
+    """
+    server_row, notebook = gated_server(request), search_parameter(request, "file")
     if server_row.status == NotebookState.READY:
-        return redirect(url_of(server_row))
-    back = address_of(server_row.project, "notebook", server_row.pk)
-    return redirect(f"{back}?open=1" if server_row.status in ALIVE else back)
+        files = NotebookFile.objects.of_project(server_row.project).current()
+        file = files.filter(pk=notebook).first() if notebook else None
+        theme = request.COOKIES.get(_THEME_COOKIE)
+        query = f"?{_THEME_PARAMETER}={theme}" if theme in _THEMES else ""
+        return redirect(url_of(server_row, file.path if file else "") + query)
+    if server_row.status in ALIVE:
+        return redirect(opening_page(server_row, notebook))
+    return redirect(address_of(server_row.project, "notebook", server_row.pk))
+
+
+def opening_page(server: Server, notebook: str = "") -> str:
+    """Return the address of a server's page that goes on to JupyterLab when it is ready."""
+    query = {"open": "1"} | ({"file": notebook} if notebook else {})
+    return f"{address_of(server.project, 'notebook', server.pk)}?{urlencode(query)}"
+
+
+@guarded_by(NotebookRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE))
+@require_POST
+def project_notebook_lab(request: HttpRequest, project: str, notebook: str) -> HttpResponse:
+    """Open a notebook in the person's server, which is started, or launched by the form."""
+    file, by = gated_notebook(request), require_principal(request).user
+    done = one_click(request, lambda: resume_server(project=file.project, by=by))
+    if not done:
+        return redirect(address_of(file.project, "notebook_file", file.pk))
+    if done.result is None:
+        form = address_of(file.project, "notebook_new")
+        return redirect(f"{form}?{urlencode({'file': file.pk})}")
+    # A page, which goes on by script: a form may not lead to the subdomain of a person.
+    return redirect(opening_page(done.result, file.pk))
 
 
 @guarded_by(_OWN)
@@ -159,7 +200,7 @@ def project_notebook_start(request: HttpRequest, project: str, server: str) -> H
     server_row, by = gated_server(request), require_principal(request).user
     back = address_of(server_row.project, "notebook", server_row.pk)
     started = one_click(request, lambda: start_server(server=server_row, by=by))
-    return redirect(f"{back}?open=1" if started else back)
+    return redirect(opening_page(server_row) if started else back)
 
 
 @guarded_by(_STOP)
@@ -180,7 +221,7 @@ def project_notebook_stop(request: HttpRequest, project: str, server: str) -> Ht
             effects=(
                 "Kernel memory is lost, and running cells are interrupted.",
                 (
-                    "Files, packages installed with %pip and open notebooks are retained for the "
+                    "Files, packages installed with pip and open notebooks are retained for the "
                     "next start."
                 ),
             ),

@@ -9,6 +9,12 @@ function goWhenReady() {
   location.replace(url); // "Back" must not lead here, which would lead there again
 }
 
+// The form of a launch goes on in a tab of its own, which becomes JupyterLab. This one shows the list.
+document.addEventListener("submit", ({ target, submitter }) => {
+  const then = target.dataset.then;
+  if (then && !submitter?.name) setTimeout(() => location.assign(then));
+});
+
 seen.observe(document.body, {
   attributeFilter: ["data-open-url"],
   childList: true,

@@ -19,6 +19,8 @@
     document.documentElement.setAttribute("data-bs-theme", dark ? "dark" : "light");
     document.documentElement.setAttribute("data-theme-choice", choice);
     document.documentElement.classList.toggle("dark-mode", dark); // for Swagger UI
+    // JupyterLab has another origin: the portal hands the theme over when it opens.
+    document.cookie = `${KEY}=${dark ? "dark" : "light"}; path=/; max-age=31536000; SameSite=Lax`;
   }
 
   function mark() {

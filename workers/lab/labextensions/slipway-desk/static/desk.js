@@ -1,5 +1,6 @@
 // Says in JupyterLab that this server is about to stop, and why; saves what is open, and lets
-// whoever sits there keep it. Above the list of files it says who sees them.
+// whoever sits there keep it. Above the list of files it says who sees them. The logo leads to the
+// server's page in the portal, and the portal's theme is taken over when it has changed.
 //
 // JupyterLab takes an extension from a container with `init` and `get`. This one is written by hand,
 // so nothing has to be built: what it needs of JupyterLab's own code it takes from what is shared.
@@ -9,6 +10,10 @@
   const NAME = "slipway-desk";
   const KEEP = "slipway:keep-server";
   const LOOK_EVERY_MS = 5000;
+  const THEMES = { light: "JupyterLab Light", dark: "JupyterLab Dark" };
+  const THEME = "slipway-theme";
+  // Before JupyterLab replaces the address of its page.
+  const portalTheme = new URLSearchParams(location.search).get(THEME);
   let shared = {};
 
   async function jupyterServices() {
@@ -63,6 +68,32 @@
     describe();
   }
 
+  // Puts a link to the server's page in the portal in the place of Jupyter's logo.
+  function linkToPortal(app) {
+    const config = document.getElementById("jupyter-config-data");
+    const page = JSON.parse(config?.textContent ?? "{}").slipwayPage;
+    const logo = [...app.shell.widgets("top")].find(({ id }) => id === "jp-MainLogo");
+    if (!logo || !/^https?:/.test(page ?? "")) return;
+    const link = document.createElement("a");
+    link.href = page;
+    link.target = "_blank";
+    link.rel = "noopener";
+    link.textContent = "Slipway";
+    link.title = "Open the page of this server in Slipway";
+    link.style.cssText =
+      "display: flex; align-items: center; height: 100%; padding: 0 8px 0 4px; font-weight: 600;" +
+      " text-decoration: none; color: var(--jp-ui-font-color1); font-size: var(--jp-ui-font-size1);";
+    logo.node.replaceChildren(link);
+    logo.node.style.cssText += "width: auto; min-width: max-content;";
+  }
+
+  // A theme that somebody chose in JupyterLab stays until the portal's theme changes.
+  async function takeTheme(commands) {
+    if (!(portalTheme in THEMES) || localStorage.getItem(THEME) === portalTheme) return;
+    await commands.execute("apputils:change-theme", { theme: THEMES[portalTheme] });
+    localStorage.setItem(THEME, portalTheme);
+  }
+
   function activate(app) {
     const { commands } = app;
     let warned = "";
@@ -96,6 +127,10 @@
       execute: async () => take(await ask(app, "POST")),
     });
     app.restored.then(() => describeSharing(app));
+    app.restored.then(() => linkToPortal(app));
+    app.restored.then(() => takeTheme(commands)).catch(() => {
+      // Storage is forbidden, or the theme is not installed: JupyterLab keeps its own.
+    });
     app.restored.then(look);
   }
 
