@@ -248,7 +248,10 @@ class Trash(Protocol):
 
 @dataclass(frozen=True)
 class NewRun:
-    """A run that is made from outside MLflow. `id` is 32 hex digits. Times in milliseconds."""
+    """A run that is made from outside MLflow. `id` is 32 hex digits. Times in milliseconds.
+
+    `params` give way to those that its script logs: a value of the script replaces one of these.
+    """
 
     id: str
     project_id: str
@@ -258,6 +261,7 @@ class NewRun:
     source: str
     started_ms: int
     tags: dict[str, str]
+    params: dict[str, str] = field(default_factory=dict)
 
 
 class RunWriter(Protocol):
