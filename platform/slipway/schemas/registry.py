@@ -347,7 +347,11 @@ class GateResult(AnswerSchema):
 
 
 class PlanOut(AnswerSchema):
-    """Effect of a promotion. Pass `sequence` to promote exactly this plan."""
+    """Effect of a promotion. Pass `sequence` to promote exactly this plan.
+
+    `archives` are the versions that move to the last stage with it, unless `archive_replaced` is
+    false.
+    """
 
     model: str
     version: int
@@ -355,6 +359,7 @@ class PlanOut(AnswerSchema):
     target: str
     stage_now: str
     replaces: int | None = None
+    archives: list[int] = []
     gates: list[GateResult]
     may_promote: bool
     sequence: int
@@ -388,12 +393,14 @@ class PromoteIn(TargetIn):
     """A promotion. `sequence` is that of the plan.
 
     `override_reason` overrides failed gates. Only maintainers may, and the audit log records it.
-    `archive_replaced` moves the replaced version to the last stage.
+    `archive_replaced` moves the versions that are in the stage to the last one. Without it, that is
+    done for each stage between the first and the last, so that one version is in use there. With an
+    alias, `true` archives the version that had it.
     """
 
     sequence: Whole | None = Field(default=None, ge=0, le=2**31 - 1)
     override_reason: Reason | None = None
-    archive_replaced: Truth = False
+    archive_replaced: Truth | None = None
 
 
 class MoveOut(AnswerSchema):
