@@ -138,7 +138,11 @@ def _own_tag(key: str) -> str:
 
 
 # As MLflow allows: letters, digits, spaces and _ - . : /
-RunTagName = Annotated[Line, Field(pattern=r"^[/\w.\- :]{1,250}$"), AfterValidator(_own_tag)]
+RunTagName = Annotated[
+    Line,
+    Field(min_length=1, max_length=250, pattern=r"^[/\w.\- :]+$"),
+    AfterValidator(_own_tag),
+]
 RunTagValue = Annotated[Text, Field(max_length=8_000)]
 RunTags = Annotated[dict[RunTagName, RunTagValue | None], Field(max_length=100)]
 
@@ -164,7 +168,7 @@ class RunsToMove(RunIds):
 
 
 class RunsMoved(AnswerSchema):
-    """Runs that were changed. Runs already in that state, and those in the trash, are not listed."""
+    """Runs that were changed. Runs that already are so, or are in the trash, are not listed."""
 
     runs: list[str]
 

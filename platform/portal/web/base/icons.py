@@ -49,6 +49,7 @@ CHOSEN = frozenset(
         "player-pause",
         "player-play",
         "player-stop",
+        "pencil",
         "plus",
         "rocket",
         "scale",

@@ -17,6 +17,7 @@ from portal.experiments.adapters.mlflow.sql import (
     Row,
     SqlConditions,
     add_comparison,
+    add_word,
     column_of,
     indexed_test,
     marks,
@@ -60,6 +61,8 @@ def search_conditions(run_search: RunSearch, experiments: Sequence[int]) -> SqlC
     where.add(f"{_EXPERIMENT}{marks(experiments)})", *experiments)
     where.add("r.lifecycle_stage = %s", run_search.stage.value)
     add_conditions(where, run_search.conditions)
+    for word in run_search.words:
+        add_word(where, word)
     return where
 
 

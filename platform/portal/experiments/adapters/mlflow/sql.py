@@ -118,6 +118,24 @@ def add_comparison(where: SqlConditions, comparison: FilterCondition) -> None:
         _add_logged(where, comparison)
 
 
+def add_word(where: SqlConditions, word: str) -> None:
+    """Add that a word is in the name, the person, a tag or a parameter, or begins the id."""
+    escaped = "".join(f"\\{c}" if c in "\\%_" else c for c in word)
+    like = f"{'LIKE' if is_sqlite() else 'ILIKE'} %s ESCAPE '\\'"
+    inside = f"%{escaped}%"
+    logged = [
+        f"EXISTS (SELECT 1 FROM {table} v WHERE v.run_uuid = r.run_uuid "
+        f"AND (v.key {like} OR v.value {like}))"
+        for table in (_TABLES[FieldKind.PARAM], _TABLES[FieldKind.TAG])
+    ]
+    where.add(
+        f"(r.run_uuid LIKE %s ESCAPE '\\' OR r.name {like} OR r.user_id {like} "
+        f"OR {' OR '.join(logged)})",
+        f"{escaped.lower()}%",
+        *[inside] * 6,
+    )
+
+
 def _add_attribute(where: SqlConditions, comparison: FilterCondition) -> None:
     column = column_of(comparison.field.key)
     if comparison.field.is_number:

@@ -11,6 +11,7 @@ from portal.accounts.gates import ProjectRole, gated_project, gated_role
 from portal.accounts.models import Project
 from portal.accounts.principal import require_principal
 from portal.core.policy import guarded_by
+from portal.experiments.factories import tracker
 from portal.registry.catalog import (
     ModelFacts,
     VersionFacts,
@@ -18,6 +19,7 @@ from portal.registry.catalog import (
     list_models,
     list_versions,
 )
+from portal.registry.logged_models import logged_models_of, suggested_name
 from portal.registry.models import Move, VersionRecord
 from portal.registry.records import datetime_from_ms, line_of, records_of, rules_of
 from portal.registry.services.actors import Actor
@@ -35,6 +37,7 @@ _SEE = ProjectRole(Role.VIEWER, Scope.EXPERIMENTS_READ)
 _WRITE = ProjectRole(Role.CONTRIBUTOR, Scope.EXPERIMENTS_WRITE)
 WHERE = {"area": "projects", "section": "models"}
 MOVES_SHOWN = 20
+RUN_ID_CHARACTERS = 32
 
 
 @guarded_by(_SEE)
@@ -116,24 +119,34 @@ def project_model_card(request: HttpRequest, project: str, model: str) -> HttpRe
 @guarded_by(_WRITE)
 @require_http_methods(["GET", "HEAD", "POST"])
 def project_model_register(request: HttpRequest, project: str) -> HttpResponse:
-    """Register the model of a run. The URL may name the run."""
+    """Register a model of a run. The URL may name the run, its model and the registered one."""
     project_row = gated_project(request)
-    given = {"run": request.GET.get("run", "")[:32], "name": request.GET.get("name", "")[:100]}
-    form = RegisterModel(sent(request), initial=given | {"path": "model"})
+    run_id = (sent(request) or request.GET).get("run", "")[:RUN_ID_CHARACTERS]
+    logged = logged_models_of(project_row.pk, run_id) if run_id else []
+    requested = request.GET.get("model", "")
+    sources = [model.source for model in logged]
+    given = {
+        "run": run_id,
+        "name": request.GET.get("name", "")[:100] or suggested_name(project_row.pk, run_id, logged),
+        "source": requested if requested in sources else next(iter(sources), ""),
+        "path": "" if logged else "model",
+    }
+    form = RegisterModel(sent(request), logged=logged, initial=given)
     by = Actor.of(require_principal(request))
     done = submit_form(request, form, lambda data: _register(project_row, by, data))
     if done:
         made = done.result
         messages.success(request, f"{made.model} now has version {made.number}.")
         return redirect("project_model_version", project_row.slug, made.model, made.number)
-    context = {"form": form}
+    run = tracker().run(project_row.pk, run_id) if run_id else None
+    context = {"form": form, "run": run, "logged": logged}
     return render(request, "web/models/register.html", context | WHERE, status=status_of(form))
 
 
 def _register(project: Project, by: Actor, data: dict[str, Any]) -> VersionFacts:
-    source = f"runs:/{data['run']}/{data['path']}"
     requested = VersionIn(
-        source=source,
+        source=data.get("source") or f"runs:/{data['run']}/{data['path']}",
+        run_id=data["run"],
         description=data["description"],
         batching=BatchingMode(data["batching"]) if data["batching"] else None,
     )
