@@ -33,12 +33,15 @@ def test_a_model_is_registered_approved_and_promoted_on_pages(
     assert "Request approval" in bob.get(promote).content.decode()
     assert bob.post(promote, {"do": "promote"}).status_code == 422
     assert bob.post(promote, {"do": "ask", "note": "please"}).status_code == 302
+    assert "Version 1 → Production" in text_of(mia.get("/p/vision/models"))
+    assert "requested by Bob" in text_of(mia.get("/p/vision/models/digits"))
     page = mia.get(promote)
     request = page.context["plan"].request
     decide = f"/p/vision/models/digits/requests/{request.pk}/decide"
     assert mia.post(decide, {"verdict": "approve"}).status_code == 302
     sequence = bob.get(promote).context["plan"].sequence
     assert bob.post(promote, {"do": "promote", "sequence": sequence}).status_code == 302
+    assert "Version 1 → Production" not in text_of(mia.get("/p/vision/models"))
     assert "Production: 1" in bob.get("/p/vision/models").content.decode()
     assert "Version 1" in bob.get("/p/vision/models/digits").content.decode()
 

@@ -13,18 +13,18 @@ from portal.accounts.principal import require_principal
 from portal.core.policy import guarded_by
 from portal.experiments.factories import tracker
 from portal.registry.catalog import (
-    ModelFacts,
     VersionFacts,
     find_model,
     list_models,
     list_versions,
 )
 from portal.registry.logged_models import logged_models_of, suggested_name
-from portal.registry.models import Move, VersionRecord
+from portal.registry.models import ModelLine, Move, VersionRecord
 from portal.registry.records import datetime_from_ms, line_of, records_of, rules_of
 from portal.registry.services.actors import Actor
 from portal.registry.services.promotions import stage_of
 from portal.registry.services.registration import change_model, register_version
+from portal.registry.services.requests import open_requests
 from portal.web.base.form_submission import sent, status_of, submit_form
 from portal.web.base.list_query import listing_of, search_parameter
 from portal.web.base.shortlist import shortlist
@@ -48,11 +48,19 @@ def project_models(request: HttpRequest, project: str) -> HttpResponse:
     cursor = request.GET.get("cursor") or None
     page = list_models(project_row.pk, text=search_parameter(request, "q"), cursor=cursor)
     rules = rules_of(project_row)
+    lines = {item.name: line_of(item) for item in page.items}
+    requests = open_requests([line.pk for line in lines.values() if line])
     context = {
         "listing": listing_of(request, page.items, next_cursor=page.next_cursor),
         "region": "models",
         "rows": [
-            (item, _stage_versions(item), datetime_from_ms(item.updated_ms)) for item in page.items
+            (
+                item,
+                _stage_versions(lines[item.name]),
+                [it for it in requests if it.record.line == lines[item.name]],
+                datetime_from_ms(item.updated_ms),
+            )
+            for item in page.items
         ],
         "stages": rules.stages,
         "gates": [TargetGates.model_validate(written) for written in rules.gates],
@@ -62,9 +70,8 @@ def project_models(request: HttpRequest, project: str) -> HttpResponse:
     return render(request, "web/models/list.html", context | WHERE)
 
 
-def _stage_versions(details: ModelFacts) -> dict[str, int]:
+def _stage_versions(line: ModelLine | None) -> dict[str, int]:
     """Return the newest version in each stage."""
-    line = line_of(details)
     placed = VersionRecord.objects.filter(line=line).exclude(stage="").order_by("number")
     return dict(placed.values_list("stage", "number")) if line else {}
 
@@ -90,6 +97,7 @@ def project_model(request: HttpRequest, project: str, model: str) -> HttpRespons
         ],
         "listing": listing_of(request, page.items, next_cursor=page.next_cursor),
         "moves": moves,
+        "requests": open_requests([line.pk]) if line else [],
         "may_write": gated_role(request).at_least(Role.CONTRIBUTOR),
     }
     return render(request, "web/models/model.html", context | WHERE)

@@ -45,8 +45,14 @@ _SEE = ProjectRole(Role.VIEWER, Scope.EXPERIMENTS_READ)
 _WRITE = ProjectRole(Role.CONTRIBUTOR, Scope.EXPERIMENTS_WRITE)
 _MOVE = ProjectRole(Role.CONTRIBUTOR, Scope.MODELS_PROMOTE)
 _ALIAS = re.compile(r"\A[A-Za-z0-9_][A-Za-z0-9_-]{0,98}\Z")
-_STEPS = (NodeKind.DATASET, NodeKind.JOB, NodeKind.RUN, NodeKind.VERSION)
-_LATER = (NodeKind.ENDPOINT, NodeKind.PREDICTIONS)
+_STEPS = (
+    NodeKind.DATASET,
+    NodeKind.JOB,
+    NodeKind.RUN,
+    NodeKind.VERSION,
+    NodeKind.ENDPOINT,
+)
+_LATER = (NodeKind.PREDICTIONS,)
 _FORMATS: dict[str, str] = {
     ModelFormat.ONNX: "ONNX",
     ModelFormat.TORCH_EXPORT: "torch.export",
@@ -166,6 +172,13 @@ def _address(project: Project, kind: NodeKind, name: str) -> str:
         return reverse("project_job", args=[project.slug, name])
     if kind is NodeKind.RUN:
         return reverse("project_run", args=[project.slug, name])
+    if kind in (NodeKind.ENDPOINT, NodeKind.PREDICTIONS):
+        endpoint = name.rpartition("/")[0]
+        page = "project_endpoint" if kind is NodeKind.ENDPOINT else "project_endpoint_predictions"
+        return reverse(page, args=[project.slug, endpoint])
+    if kind is NodeKind.VERSION:
+        model, _, number = name.rpartition("/")
+        return reverse("project_model_version", args=[project.slug, model, int(number)])
     data = data_behind(project, name) if kind is NodeKind.DATASET else None
     if data is not None:
         where = [project.slug, data.dataset.name, data.number]
