@@ -78,7 +78,7 @@ def logged_models_of(project_id: str, run_id: str) -> list[LoggedModelFacts]:
 
 
 def _facts_of(project_id: str, run_id: str, row: LoggedModel, step: int | None) -> LoggedModelFacts:
-    facts = LoggedModelFacts(
+    model = LoggedModelFacts(
         source=f"models:/{row.model_id}",
         location=row.artifact_location,
         name=row.name,
@@ -88,16 +88,16 @@ def _facts_of(project_id: str, run_id: str, row: LoggedModel, step: int | None) 
         state=_STATES.get(row.status, ""),
     )
     if row.status != _READY:
-        return facts
+        return model
     try:
         folder = folder_of(project_id, row.artifact_location)
         described, size_bytes = _read_files(folder, row.last_updated_timestamp_ms)
     except InvalidInput:
-        return replace(facts, fault="its files are outside this project")
+        return replace(model, fault="its files are outside this project")
     except (FilesUnreadable, BadModelFile) as error:
-        return replace(facts, fault=str(error))
+        return replace(model, fault=str(error))
     return replace(
-        facts,
+        model,
         flavors=_telling(described.flavors),
         signature=described.signature,
         size_bytes=size_bytes,

@@ -347,11 +347,7 @@ class GateResult(AnswerSchema):
 
 
 class PlanOut(AnswerSchema):
-    """Effect of a promotion. Pass `sequence` to promote exactly this plan.
-
-    `archives` are the versions that move to the last stage with it, unless `archive_replaced` is
-    false.
-    """
+    """Effect of a promotion. Pass `sequence` to promote exactly this plan, which `archives` some."""
 
     model: str
     version: int
@@ -393,9 +389,8 @@ class PromoteIn(TargetIn):
     """A promotion. `sequence` is that of the plan.
 
     `override_reason` overrides failed gates. Only maintainers may, and the audit log records it.
-    `archive_replaced` moves the versions that are in the stage to the last one. Without it, that is
-    done for each stage between the first and the last, so that one version is in use there. With an
-    alias, `true` archives the version that had it.
+    `archive_replaced` moves the versions that are in the stage to the last stage: by default true
+    between the first and the last stage, and false for an alias.
     """
 
     sequence: Whole | None = Field(default=None, ge=0, le=2**31 - 1)

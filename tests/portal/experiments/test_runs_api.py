@@ -61,8 +61,8 @@ def test_name_notes_tags_and_experiment_of_runs_are_changed_and_audited(
     event = AuditEvent.objects.filter(verb="run.update").get()
     assert event.target_label == "first"
     assert event.after == {"team": "vision", "mlflow.runName": "winner", "note": "changed"}
-    for refused in ({"mlflow.user": "x"}, {"slipway.job": None}, {"a//b": "x"}, {"": "x"}):
-        assert bob.patch(address, {"tags": refused}).status_code == 422
+    for tags in ({"mlflow.user": "x"}, {"slipway.job": None}, {"a//b": "x"}, {"": "x"}):
+        assert bob.patch(address, {"tags": tags}).status_code == 422
     foreign = run_named("foreign")
     both = {"runs": [first.pk, second.pk, foreign.pk], "tags": {"team": None, "kind": "a"}}
     tagged = json_of(bob.post("projects/vision/runs/tag", both))["runs"]

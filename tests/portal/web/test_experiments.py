@@ -201,8 +201,8 @@ def test_selected_runs_are_tagged_and_moved(
     assert "set by the system" in text_of(system)
     page = bob.post("/p/vision/runs/move", {"run": ids, "to": other.pk}, follow=True)
     assert "2 runs moved." in text_of(page)
-    moved = Run.objects.filter(experiment=other).values_list("name", flat=True)
-    assert sorted(moved) == ["first", "second"]
+    moved = Run.objects.filter(experiment=other).order_by("name").values_list("name", flat=True)
+    assert list(moved) == ["first", "second"]
     foreign = run_named("foreign").experiment_id
     page = bob.post("/p/vision/runs/move", {"run": ids, "to": foreign}, follow=True)
     assert f"This project has no active experiment {foreign}." in text_of(page)

@@ -118,22 +118,23 @@ def add_comparison(where: SqlConditions, comparison: FilterCondition) -> None:
         _add_logged(where, comparison)
 
 
-def add_word(where: SqlConditions, word: str) -> None:
-    """Add that a word is in the name, the person, a tag or a parameter, or begins the id."""
+def word_test_of_run(word: str) -> tuple[str, list[Any]]:
+    """Return the test that a word is in the name or the person of a run, or begins its id."""
+    like, escaped = _like(word)
+    test = f"r.run_uuid LIKE %s ESCAPE '\\' OR r.name {like} OR r.user_id {like}"
+    return test, [f"{escaped.lower()}%", *[f"%{escaped}%"] * 2]
+
+
+def word_test_of_values(word: str) -> tuple[str, list[Any]]:
+    """Return the test that a word is in the name or value of a tag or parameter, called `v`."""
+    like, escaped = _like(word)
+    return f"(v.key {like} OR v.value {like})", [f"%{escaped}%"] * 2
+
+
+def _like(word: str) -> tuple[str, str]:
+    """Return a comparison that ignores case, and the word with its wildcards escaped."""
     escaped = "".join(f"\\{c}" if c in "\\%_" else c for c in word)
-    like = f"{'LIKE' if is_sqlite() else 'ILIKE'} %s ESCAPE '\\'"
-    inside = f"%{escaped}%"
-    logged = [
-        f"EXISTS (SELECT 1 FROM {table} v WHERE v.run_uuid = r.run_uuid "
-        f"AND (v.key {like} OR v.value {like}))"
-        for table in (_TABLES[FieldKind.PARAM], _TABLES[FieldKind.TAG])
-    ]
-    where.add(
-        f"(r.run_uuid LIKE %s ESCAPE '\\' OR r.name {like} OR r.user_id {like} "
-        f"OR {' OR '.join(logged)})",
-        f"{escaped.lower()}%",
-        *[inside] * 6,
-    )
+    return f"{'LIKE' if is_sqlite() else 'ILIKE'} %s ESCAPE '\\'", escaped
 
 
 def _add_attribute(where: SqlConditions, comparison: FilterCondition) -> None:

@@ -176,9 +176,6 @@ def _address(project: Project, kind: NodeKind, name: str) -> str:
         endpoint = name.rpartition("/")[0]
         page = "project_endpoint" if kind is NodeKind.ENDPOINT else "project_endpoint_predictions"
         return reverse(page, args=[project.slug, endpoint])
-    if kind is NodeKind.VERSION:
-        model, _, number = name.rpartition("/")
-        return reverse("project_model_version", args=[project.slug, model, int(number)])
     data = data_behind(project, name) if kind is NodeKind.DATASET else None
     if data is not None:
         where = [project.slug, data.dataset.name, data.number]
