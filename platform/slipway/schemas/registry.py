@@ -347,7 +347,7 @@ class GateResult(AnswerSchema):
 
 
 class PlanOut(AnswerSchema):
-    """Effect of a promotion. Pass `sequence` to promote exactly this plan, which `archives` some."""
+    """Effect of a promotion, which `archives` versions. Pass `sequence` to promote exactly this."""
 
     model: str
     version: int
@@ -389,8 +389,7 @@ class PromoteIn(TargetIn):
     """A promotion. `sequence` is that of the plan.
 
     `override_reason` overrides failed gates. Only maintainers may, and the audit log records it.
-    `archive_replaced` moves the versions that are in the stage to the last stage: by default true
-    between the first and the last stage, and false for an alias.
+    `archive_replaced` archives the versions in the stage, by default unless it is the first one.
     """
 
     sequence: Whole | None = Field(default=None, ge=0, le=2**31 - 1)
