@@ -209,7 +209,10 @@ class ModelVersion:
         override_reason: str | None = None,
         archive_replaced: bool | None = None,
     ) -> MoveOut:
-        """Promote the version, or raise Conflict, with the next step, when a gate is closed."""
+        """Promote the version, or raise Conflict, with the next step, when a gate is closed.
+
+        The version that is in the stage moves to the last one, unless `archive_replaced` is False.
+        """
         with self._client_and_project() as (client, project):
             where = target_of(client, project, target)
             return client.models.promote(

@@ -32,6 +32,22 @@ def _runs(world: World, _user: User | None) -> Body:
     return {"runs": [world.own["run"]]}
 
 
+def _runs_to_tag(world: World, _user: User | None) -> Body:
+    return {"runs": [world.own["run"]], "tags": {"team": "vision"}}
+
+
+def _runs_to_move(world: World, _user: User | None) -> Body:
+    return {"runs": [world.own["run"]], "experiment": int(world.own["experiment"])}
+
+
+def _one_run_to_tag(world: World, _user: User | None) -> Body:
+    return {"run": world.own["run"], "tag_name": "team", "tag_value": "vision"}
+
+
+def _one_run_to_move(world: World, _user: User | None) -> Body:
+    return {"run": world.own["run"], "to": world.own["experiment"]}
+
+
 def _one_run(world: World, _user: User | None) -> Body:
     return {"run": world.own["run"]}
 
@@ -154,6 +170,9 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
     ("POST", "/api/v1/projects/{project}/jobs"): _job,
     ("POST", "/api/v1/projects/{project}/jobs/quote"): _job,
     ("POST", "/api/v1/projects/{project}/jobs/{job}/clone"): {"name": "again"},
+    ("PATCH", "/api/v1/projects/{project}/runs/{run}"): {"tags": {"team": "vision"}},
+    ("POST", "/api/v1/projects/{project}/runs/tag"): _runs_to_tag,
+    ("POST", "/api/v1/projects/{project}/runs/move"): _runs_to_move,
     ("POST", "/api/v1/projects/{project}/runs/delete"): _runs,
     ("POST", "/api/v1/projects/{project}/runs/restore"): _runs,
     ("POST", "/api/v1/projects/{project}/models"): {"name": "new-model"},
@@ -288,6 +307,10 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
     ("POST", "/p/{project}/members/invite"): _INVITE_BY_FORM,
     ("POST", "/p/{project}/members/{user}/role"): {"role": "viewer"},
     ("POST", "/p/{project}/secrets/write"): {"name": "NEW_KEY", "value": "new"},
+    ("POST", "/p/{project}/runs/tag"): _one_run_to_tag,
+    ("POST", "/p/{project}/runs/move"): _one_run_to_move,
+    ("POST", "/p/{project}/runs/{run}/edit"): {"name": "renamed"},
+    ("POST", "/p/{project}/views"): {"name": "new", "query": "q=first"},
     ("POST", "/p/{project}/runs/delete"): _one_run,
     ("POST", "/p/{project}/runs/restore"): _one_run,
     ("POST", "/p/{project}/datasets/new"): {"name": "made-by-form"},

@@ -22,6 +22,7 @@ from portal.storage.services import receive_bytes
 from portal.training.services.checkpoint_copies import store_copy
 from portal.training.services.jobs import submit_job
 from portal.training.services.snapshots import store_snapshot
+from portal.web.models import SavedView
 from portal.workloads.models import Lease
 from portal.workloads.scheduling import run_passes
 from portal.workloads.services.heartbeats import heartbeat
@@ -146,7 +147,8 @@ def make_tracked(*, project: Project, by: User) -> dict[str, str]:
         lifecycle_stage="active",
     )
     opener().begin(run)
-    return {"run": run.id, "experiment": str(experiment.pk)}
+    view = SavedView.objects.create(project=project, name="best", query="q=run", saved_by=by)
+    return {"run": run.id, "experiment": str(experiment.pk), "view": view.pk}
 
 
 def open_nodes() -> None:

@@ -91,6 +91,7 @@ PARAMETERS = {
     "/rates/{resource}": Parameter("resource", "no-such-resource"),
     "/experiments/{experiment}": Parameter("experiment", "798765"),
     "/runs/{run}": Parameter("run", "0" * 32),
+    "/views/{view}": Parameter("view", f"view_{MISSING_ULID}"),
     "/models/{model}": Parameter("model", "no-such-model"),
     "/versions/{version}": Parameter("version", "798765"),
     "/aliases/{alias}": Parameter("alias", "no-such-alias"),

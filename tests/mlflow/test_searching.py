@@ -57,7 +57,7 @@ FILTERS = [
     "attribute.status like 'F%'",
     "run_name = 'run 3'",
     "attributes.run_name ilike 'RUN _'",
-    "run.user_id = 'bob'",
+    "run.user_id = 'alice@example.org'",
     "attr.artifact_uri like '%artifacts'",
     "start_time > 1700000003000",
     "attributes.start_time <= 1700000003000.5",

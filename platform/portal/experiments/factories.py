@@ -9,10 +9,11 @@ from django.conf import settings
 
 from portal.experiments.adapters.artifacts import FsspecArtifacts
 from portal.experiments.adapters.mlflow.health import is_tracking_reachable
+from portal.experiments.adapters.mlflow.run_editor import SqlRunEditor
 from portal.experiments.adapters.mlflow.run_writer import SqlRunWriter
 from portal.experiments.adapters.mlflow.tracker import SqlTracker
 from portal.experiments.adapters.mlflow.trash import SqlTrash
-from portal.experiments.ports import ArtifactStore, RunWriter, Tracker, Trash
+from portal.experiments.ports import ArtifactStore, RunEditor, RunWriter, Tracker, Trash
 
 _PROBED_FOR_S = 5.0
 _probed: dict[str, tuple[float, bool]] = {}
@@ -39,6 +40,11 @@ def tracker() -> Tracker:
 def run_trash() -> Trash:
     """Return the run trash."""
     return SqlTrash()
+
+
+def run_editor() -> RunEditor:
+    """Return the editor of runs."""
+    return SqlRunEditor()
 
 
 def opener() -> RunWriter:

@@ -1,6 +1,6 @@
 """Interfaces to the tracking store for pages and the API. `adapters/mlflow` implements them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -99,6 +99,7 @@ NEWEST = SortOrder(RunField(FieldKind.ATTRIBUTE, "start_time"))
 class RunSearch:
     """Runs of one project that are wanted. No experiment named means all that are in use.
 
+    Each of the `words` is in the name, the person, a tag or a parameter, or begins the id.
     `columns` are the fields whose values come with each run, None means all. `cursor` goes on
     after a page.
     """
@@ -106,6 +107,7 @@ class RunSearch:
     project_id: str
     experiment_ids: tuple[int, ...] = ()
     conditions: tuple[FilterCondition, ...] = ()
+    words: tuple[str, ...] = ()
     order: SortOrder = NEWEST
     stage: Stage = Stage.ACTIVE
     columns: tuple[RunField, ...] | None = ()
@@ -248,7 +250,10 @@ class Trash(Protocol):
 
 @dataclass(frozen=True)
 class NewRun:
-    """A run that is made from outside MLflow. `id` is 32 hex digits. Times in milliseconds."""
+    """A run that is made from outside MLflow. `id` is 32 hex digits. Times in milliseconds.
+
+    `params` give way to those that its script logs: a value of the script replaces one of these.
+    """
 
     id: str
     project_id: str
@@ -258,6 +263,7 @@ class NewRun:
     source: str
     started_ms: int
     tags: dict[str, str]
+    params: dict[str, str] = field(default_factory=dict)
 
 
 class RunWriter(Protocol):
@@ -283,6 +289,21 @@ class RunWriter(Protocol):
 
     def unended(self, run_ids: Sequence[str]) -> set[str]:
         """Return those runs that still count as running."""
+
+
+class RunEditor(Protocol):
+    """Changes runs that are in use. Ids of other runs are skipped."""
+
+    def tag(
+        self, project_id: str, run_ids: Sequence[str], tags: Mapping[str, str | None]
+    ) -> list[str]:
+        """Set tags, and remove those whose value is None. Returns the changed runs.
+
+        The tag with the name of a run renames it.
+        """
+
+    def move(self, project_id: str, run_ids: Sequence[str], experiment_id: int) -> list[str]:
+        """Move runs to another experiment in use of the project. Returns the moved runs."""
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,9 @@ def _surroundings(*, workload_id: str, index: int) -> Mapping[str, str]:
         values["SLIPWAY_STRATEGY"] = job.strategy
     if job.datasets:
         values["SLIPWAY_DATASETS"] = ",".join(job.datasets)
-    return values | variables_of(job.workload, source=job.script, tags=_code_of(job))
+    return values | variables_of(
+        job.workload, source=job.script, tags=_code_of(job), params=job.params
+    )
 
 
 def _code_of(job: Job) -> dict[str, str]:

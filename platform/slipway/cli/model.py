@@ -313,8 +313,13 @@ def promote(
         ),
     ] = None,
     archive: Annotated[
-        bool, typer.Option("--archive-replaced", help="Archive the replaced version.")
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--archive-replaced/--keep-replaced",
+            help="Archive the version that is in the stage now, or keep it there.",
+            show_default="archive in stages between the first and the last",
+        ),
+    ] = None,
     project: ProjectOption = None,
 ) -> None:
     """Move a version to a stage, or an alias to it."""

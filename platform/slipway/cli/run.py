@@ -1,4 +1,4 @@
-"""`slipway run`: list, show, compare, delete and restore tracked runs."""
+"""`slipway run`: list, show, compare, edit, delete and restore tracked runs."""
 
 import math
 from pathlib import Path, PurePosixPath
@@ -9,6 +9,7 @@ import typer
 from slipway.cli.pagination import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
 from slipway.cli.project import ProjectOption, Yes
 from slipway.cli.prompts import confirm
+from slipway.cli.quantities import parse_pairs
 from slipway.cli.session import Session, command
 from slipway.cli.tables import CellOverflow, ListColumn
 from slipway.cli.transfer import receive_file
@@ -17,7 +18,8 @@ from slipway.schemas.experiments import ArtifactOut, RunOut
 from slipway.snapshots.limits import size_text
 
 app = typer.Typer(
-    no_args_is_help=True, help="Tracked runs: list, show, compare, artifacts, delete, restore."
+    no_args_is_help=True,
+    help="Tracked runs: list, show, compare, edit, artifacts, delete, restore.",
 )
 _MOST_SHOWN = 6
 
@@ -45,6 +47,10 @@ def list_runs(
         str | None,
         typer.Option("--filter", "-f", help="Filter in MLflow's syntax: metrics.loss < 0.5"),
     ] = None,
+    search: Annotated[
+        str | None,
+        typer.Option("--search", "-s", help="Words in name, person, tags, parameters or id."),
+    ] = None,
     experiment: Annotated[
         list[int] | None, typer.Option("--experiment", "-e", help="Only this experiment.")
     ] = None,
@@ -58,6 +64,7 @@ def list_runs(
     """List the runs of a project, newest first."""
     pages = session.client.runs.list(
         project=session.project(project),
+        search=search or None,
         filter=filter_text or None,
         experiments=experiment or (),
         order=order,
@@ -209,6 +216,69 @@ def artifacts(
 
 def _artifact(artifact: ArtifactOut) -> tuple[str, str]:
     return artifact.path, "folder" if artifact.is_folder else size_text(artifact.size_bytes)
+
+
+NamedTags = Annotated[
+    list[str] | None,
+    typer.Option("--tag", metavar="NAME=VALUE", help="Tag to set. Repeatable."),
+]
+RemovedTags = Annotated[
+    list[str] | None, typer.Option("--untag", metavar="NAME", help="Tag to remove. Repeatable.")
+]
+
+
+def _tags(named: list[str] | None, removed: list[str] | None) -> dict[str, str | None]:
+    return {**parse_pairs(named or (), option="--tag"), **dict.fromkeys(removed or ())}
+
+
+@command(app, "edit")
+def edit(
+    session: Session,
+    run: RunArgument,
+    name: Annotated[str | None, typer.Option("--name", help="New name.")] = None,
+    note: Annotated[str | None, typer.Option("--note", help="Notes in Markdown.")] = None,
+    tag: NamedTags = None,
+    untag: RemovedTags = None,
+    project: ProjectOption = None,
+) -> None:
+    """Change the name, the notes and tags of a run."""
+    changed = session.client.runs.update(
+        run,
+        project=session.project(project),
+        name=name,
+        note=note,
+        tags=_tags(tag, untag) or None,
+    )
+    if session.output.as_json:
+        session.output.document(changed)
+    elif session.output.quiet:
+        session.output.line(changed.id)
+    session.output.note(f"Changed the run {changed.name or changed.id}.")
+
+
+@command(app, "tag")
+def tag_runs(
+    session: Session,
+    runs: RunsArgument,
+    tag: NamedTags = None,
+    untag: RemovedTags = None,
+    project: ProjectOption = None,
+) -> None:
+    """Set tags of several runs, or remove them."""
+    changed = session.client.runs.tag(runs, _tags(tag, untag), project=session.project(project))
+    _print_moved(session, [*changed], "tagged", named=len(set(runs)))
+
+
+@command(app, "move")
+def move(
+    session: Session,
+    runs: RunsArgument,
+    to: Annotated[int, typer.Option("--to", metavar="EXPERIMENT", help="Id of the experiment.")],
+    project: ProjectOption = None,
+) -> None:
+    """Move runs to another experiment. `slipway run experiments` lists their ids."""
+    moved = session.client.runs.move(runs, to, project=session.project(project))
+    _print_moved(session, [*moved], "moved", named=len(set(runs)))
 
 
 @command(app, "delete")

@@ -229,7 +229,9 @@ class Models:
     ) -> MoveOut:
         """Move a version to a stage, or an alias to it, or raise Conflict for a closed gate.
 
-        `sequence` is that of the plan. A concurrent promotion raises Conflict too.
+        `sequence` is that of the plan. A concurrent promotion raises Conflict too. The version that
+        is in the stage moves to the last one, unless `archive_replaced` is False; of an alias, only
+        if it is True.
         """
         body = build(
             PromoteIn,

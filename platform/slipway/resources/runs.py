@@ -1,6 +1,6 @@
-"""Runs: search, compare, delete, curves and artifacts."""
+"""Runs: search, compare, change, delete, curves and artifacts."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 
 from slipway.connection import Connection, Download, Query, address
@@ -12,18 +12,21 @@ from slipway.schemas.experiments import (
     Axis,
     ComparisonOut,
     CurveOut,
+    RunChange,
     RunDetailOut,
     RunIds,
     RunOut,
     RunsMoved,
+    RunsTagged,
+    RunsToMove,
 )
 
 
 class Runs:
     """The runs of a project. `run` is the id of one, as MLflow knows it.
 
-    GET projects/{project}/runs · GET …/{run} · GET …/compare, curves · POST …/delete, restore ·
-    GET …/{run}/artifacts, artifacts/content
+    GET projects/{project}/runs · GET, PATCH …/{run} · GET …/compare, curves · POST …/delete,
+    restore, tag, move · GET …/{run}/artifacts, artifacts/content
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -37,6 +40,7 @@ class Runs:
         self,
         *,
         project: str,
+        search: str | None = None,
         filter: str | None = None,  # noqa: A002  (as in MLflow's filters)
         experiments: Sequence[int] = (),
         order: str | None = None,
@@ -45,10 +49,12 @@ class Runs:
     ) -> Pages[RunOut]:
         """Find runs by MLflow's filter syntax, newest first unless `order` says otherwise.
 
+        Each word of `search` is in the name, the person, a tag or a parameter, or begins the id.
         `order` is a field such as `metrics.loss`, with a `-` in front for descending. `columns`
         are the fields whose values come along, all when none is named.
         """
         query = {
+            "search": search,
             "filter": filter,
             "experiment": [str(number) for number in experiments],
             "order": order,
@@ -94,6 +100,33 @@ class Runs:
         return self._connection.fetch_list(
             CurveOut, "projects", project, "runs", "curves", query=query
         )
+
+    def update(
+        self,
+        run: str,
+        *,
+        project: str,
+        name: str | None = None,
+        note: str | None = None,
+        tags: Mapping[str, str | None] | None = None,
+    ) -> RunDetailOut:
+        """Change the name, the notes (Markdown) and tags of a run. A tag of None is removed."""
+        body = build(RunChange, name=name, note=note, tags=None if tags is None else dict(tags))
+        return self._connection.fetch(RunDetailOut, "PATCH", *_path(project, run), body=body)
+
+    def tag(
+        self, runs: Sequence[str], tags: Mapping[str, str | None], *, project: str
+    ) -> Sequence[str]:
+        """Set tags of runs, remove those that are None, and return the changed runs."""
+        body = build(RunsTagged, runs=[*runs], tags=dict(tags))
+        segments = ("projects", project, "runs", "tag")
+        return self._connection.fetch(RunsMoved, "POST", *segments, body=body).runs
+
+    def move(self, runs: Sequence[str], experiment: int, *, project: str) -> Sequence[str]:
+        """Move runs to another experiment of the project, and return the moved ones."""
+        body = build(RunsToMove, runs=[*runs], experiment=experiment)
+        segments = ("projects", project, "runs", "move")
+        return self._connection.fetch(RunsMoved, "POST", *segments, body=body).runs
 
     def delete(self, runs: Sequence[str], *, project: str) -> Sequence[str]:
         """Move runs to the trash, and return the newly moved ones."""

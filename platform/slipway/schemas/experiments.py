@@ -1,12 +1,13 @@
 """Experiments, runs, curves and artifacts on the wire."""
 
 import math
+import posixpath
 from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import Field, PlainSerializer, WithJsonSchema
+from pydantic import AfterValidator, Field, PlainSerializer, WithJsonSchema
 
-from slipway.schemas.base import AnswerSchema, RequestSchema
+from slipway.schemas.base import AnswerSchema, Line, RequestSchema, Text, Whole
 
 RunId = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 Axis = Literal["step", "time"]
@@ -49,7 +50,10 @@ class ExperimentOut(AnswerSchema):
 
 
 class RunOut(AnswerSchema):
-    """A run with its logged values. Metrics have their last value."""
+    """A run with its logged values. Metrics have their last value.
+
+    `user` is the person whose token logged it. What the client says is the tag `mlflow.user`.
+    """
 
     id: str
     experiment_id: int
@@ -122,8 +126,49 @@ class RunIds(RequestSchema):
     runs: list[RunId] = Field(min_length=1, max_length=MOST_COMPARED)
 
 
+SYSTEM_TAGS = ("mlflow.", "slipway.")
+
+
+def _own_tag(key: str) -> str:
+    if key.startswith(SYSTEM_TAGS):
+        raise ValueError("tags that begin with mlflow. or slipway. are set by the system")
+    if posixpath.normpath(key) != key or key.startswith(("/", "..")):
+        raise ValueError("a tag is not a path with empty parts, . or ..")
+    return key
+
+
+# As MLflow allows: letters, digits, spaces and _ - . : /
+RunTagName = Annotated[
+    Line,
+    Field(min_length=1, max_length=250, pattern=r"^[/\w.\- :]+$"),
+    AfterValidator(_own_tag),
+]
+RunTagValue = Annotated[Text, Field(max_length=8_000)]
+RunTags = Annotated[dict[RunTagName, RunTagValue | None], Field(max_length=100)]
+
+
+class RunChange(RequestSchema):
+    """Changes to a run. `note` is Markdown; `tags` sets the given tags, and null removes a tag."""
+
+    name: Annotated[Line, Field(min_length=1, max_length=250)] | None = None
+    note: Annotated[Text, Field(max_length=8_000)] | None = None
+    tags: RunTags | None = None
+
+
+class RunsTagged(RunIds):
+    """Runs, and the tags to set on each. Null removes a tag."""
+
+    tags: Annotated[RunTags, Field(min_length=1)]
+
+
+class RunsToMove(RunIds):
+    """Runs, and the id of the experiment to move them to."""
+
+    experiment: Annotated[Whole, Field(ge=1, le=2**31 - 1)]
+
+
 class RunsMoved(AnswerSchema):
-    """Runs that were moved to the trash or restored. Runs already in that state are not listed."""
+    """Runs that were changed. Runs that already are so, or are in the trash, are not listed."""
 
     runs: list[str]
 

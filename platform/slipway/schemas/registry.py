@@ -347,7 +347,7 @@ class GateResult(AnswerSchema):
 
 
 class PlanOut(AnswerSchema):
-    """Effect of a promotion. Pass `sequence` to promote exactly this plan."""
+    """Effect of a promotion, which `archives` versions. Pass `sequence` to promote exactly this."""
 
     model: str
     version: int
@@ -355,6 +355,7 @@ class PlanOut(AnswerSchema):
     target: str
     stage_now: str
     replaces: int | None = None
+    archives: list[int] = []
     gates: list[GateResult]
     may_promote: bool
     sequence: int
@@ -388,12 +389,12 @@ class PromoteIn(TargetIn):
     """A promotion. `sequence` is that of the plan.
 
     `override_reason` overrides failed gates. Only maintainers may, and the audit log records it.
-    `archive_replaced` moves the replaced version to the last stage.
+    `archive_replaced` archives the versions in the stage, by default unless it is the first one.
     """
 
     sequence: Whole | None = Field(default=None, ge=0, le=2**31 - 1)
     override_reason: Reason | None = None
-    archive_replaced: Truth = False
+    archive_replaced: Truth | None = None
 
 
 class MoveOut(AnswerSchema):

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from pytest_django import Settings
 
+from portal.experiments.adapters.mlflow import batches, writes
 from portal.experiments.factories import opener
 from portal.experiments.models import Run
 from portal.experiments.ports import NewRun
@@ -55,6 +56,34 @@ def test_a_job_finds_its_run_however_often_the_node_asks(running: Job, people: P
     assert tags["mlflow.source.git.commit"] == "a" * 40
     assert tags["slipway.ranks"] == "1 x 1"
     assert (run.status, run.user_id) == ("RUNNING", "bob@example.org")
+
+
+def test_parameters_of_a_job_are_those_of_its_run_and_give_way_to_its_script(
+    people: Personas, settings: Settings, tmp_path: Path
+) -> None:
+    use_store(settings, tmp_path)
+    make_machine("lab")
+    make_tier("small", nano_usd_per_hour=1)
+    params = {"lr": "0.10", "layers": "[64, 32]"}
+    job = make_job(people.vision, people.bob, name="digits", params=params)
+    run_job(job)
+    run_id = environment_of(job)["MLFLOW_RUN_ID"]
+
+    def stored() -> dict[str, str]:
+        return dict(Run.objects.get(pk=run_id).params.values_list("key", "value"))
+
+    def log(**values: str) -> None:
+        writes.record(people.vision.pk, batches.Batch(run_id, params=values))
+
+    assert stored() == params
+    # The script parsed and printed the number: the value that it logs counts.
+    log(lr="0.1", epochs="3")
+    environment_of(job)
+    assert stored() == {"lr": "0.1", "layers": "[64, 32]", "epochs": "3"}
+    for name in ("lr", "epochs"):  # from now on, as everywhere in MLflow
+        with pytest.raises(batches.UnsupportedRequest):
+            log(**{name: "7", "other": "1"})
+    assert "other" not in stored()
 
 
 def test_values_that_do_not_fit_say_so(people: Personas) -> None:

@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 import pytest
 from pytest_django import Settings
 
+from portal.accounts.models import AuditEvent
 from portal.experiments.models import Experiment, Metric, Run
 from portal.experiments.tasks import measure_artifacts
 from portal.storage.usage import stored_bytes
@@ -46,6 +47,42 @@ def write(folder: Path, run: Run, name: str, content: bytes) -> None:
     file = folder / place / name
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(content)
+
+
+def test_name_notes_tags_and_experiment_of_runs_are_changed_and_audited(
+    people: Personas, digits: Experiment
+) -> None:
+    bob, first, second = Api.of(people.bob), run_named("first"), run_named("second")
+    address = f"projects/vision/runs/{first.pk}"
+    body = {"name": "winner", "note": "# Why", "tags": {"team": "vision", "absent": None}}
+    changed = json_of(bob.patch(address, body))
+    assert (changed["name"], changed["tags"]["team"]) == ("winner", "vision")
+    assert changed["tags"]["mlflow.note.content"] == "# Why"
+    event = AuditEvent.objects.filter(verb="run.update").get()
+    assert event.target_label == "first"
+    assert event.after == {"team": "vision", "mlflow.runName": "winner", "note": "changed"}
+    for tags in ({"mlflow.user": "x"}, {"slipway.job": None}, {"a//b": "x"}, {"": "x"}):
+        assert bob.patch(address, {"tags": tags}).status_code == 422
+    foreign = run_named("foreign")
+    both = {"runs": [first.pk, second.pk, foreign.pk], "tags": {"team": None, "kind": "a"}}
+    tagged = json_of(bob.post("projects/vision/runs/tag", both))["runs"]
+    assert sorted(tagged) == sorted([first.pk, second.pk])
+    assert not foreign.tags.exists()
+    assert dict(second.tags.values_list("key", "value")) == {"kind": "a"}
+    other = make_experiment(people.vision, "other")
+    moved = json_of(
+        bob.post("projects/vision/runs/move", {"runs": both["runs"], "experiment": other.pk})
+    )
+    assert sorted(moved["runs"]) == sorted(tagged)
+    refused = bob.post(
+        "projects/vision/runs/move", {"runs": tagged, "experiment": foreign.experiment_id}
+    )
+    assert (refused.status_code, json_of(refused)["code"]) == (422, "no_such_experiment")
+    bob.post("projects/vision/runs/delete", {"runs": [first.pk]})
+    assert json_of(bob.patch(address, {"name": "x"}))["code"] == "run_in_trash"
+    assert Api.of(people.vera).patch(address, {"name": "x"}).status_code == 403
+    listed = json_of(bob.get("projects/vision/runs?search=kind"))["items"]
+    assert [run["name"] for run in listed] == ["second"]
 
 
 def test_runs_are_found_by_mlflows_filter_with_all_that_is_logged(

@@ -10,6 +10,7 @@ from portal.experiments.models import (
     Input,
     LatestMetric,
     LoggedDataset,
+    LoggedModel,
     Run,
     Tag,
 )
@@ -69,6 +70,35 @@ class Store:
             Tag.objects.create(run=run, key="slipway.job", value=workload)
         self.write(f"{place}/model", files)
         return run_id
+
+    def logs(
+        self, run_id: str, name: str, *, step: int = 0, files: Mapping[str, bytes] = FILES
+    ) -> str:
+        """Let a run log a model as MLflow 3 does; returns its id."""
+        experiment = Run.objects.get(pk=run_id).experiment
+        model_id = f"m-{uuid.uuid4().hex}"
+        place = f"workspaces/{self.project_id}/{experiment.pk}/models/{model_id}/artifacts"
+        LoggedModel.objects.create(
+            model_id=model_id,
+            experiment=experiment,
+            name=name,
+            artifact_location=f"mlflow-artifacts:/{place}",
+            creation_timestamp_ms=1_790_000_000_000 + step,
+            last_updated_timestamp_ms=1_790_000_000_000 + step,
+            status=2,
+            lifecycle_stage="active",
+            source_run_id=run_id,
+        )
+        Input.objects.create(
+            input_uuid=uuid.uuid4().hex,
+            source_type="RUN_OUTPUT",
+            source_id=run_id,
+            destination_type="MODEL_OUTPUT",
+            destination_id=model_id,
+            step=step,
+        )
+        self.write(place, files)
+        return model_id
 
     def write(self, folder: str, files: Mapping[str, bytes]) -> None:
         """Write the files of a model."""

@@ -85,8 +85,9 @@ def test_a_version_goes_from_stage_to_stage_and_every_step_is_remembered(
     assert promote(bob, 1, stage="Staging")[0] == 201
     assert promote(bob, 1, stage="Production")[1]["stage_before"] == "Staging"
     plan = json_of(bob.get(f"{DIGITS}/2/plan?stage=Production"))
-    assert (plan["replaces"], plan["may_promote"]) == (1, True)
-    status, move = promote(bob, 2, stage="Production", sequence=2, archive_replaced=True)
+    assert (plan["replaces"], plan["archives"], plan["may_promote"]) == (1, [1], True)
+    assert plan["sentence"].endswith("replacing version 1. Version 1 moves to Archived.")
+    status, move = promote(bob, 2, stage="Production", sequence=2)
     assert (status, move["sequence"], move["replaced"]) == (201, 3, 1)
     assert promote(bob, 2, alias="champion")[0] == 201
     moves = json_of(bob.get(f"{MODELS}/digits/history"))["items"]
@@ -107,6 +108,25 @@ def test_a_version_goes_from_stage_to_stage_and_every_step_is_remembered(
     assert (answer.status_code, json_of(answer)["replaced"]) == (200, 2)
     assert not RegisteredModelAlias.objects.exists()
     assert bob.delete(f"{MODELS}/digits/aliases/champion").status_code == 404
+
+
+def test_versions_stay_in_a_stage_only_when_asked(bob: Api, store: Store) -> None:
+    for _ in range(4):
+        register(bob, store.run())
+    assert promote(bob, 1, stage="Production")[0] == 201
+    assert promote(bob, 2, stage="Production", archive_replaced=False)[0] == 201
+    plan = json_of(bob.get(f"{DIGITS}/3/plan?stage=Production"))
+    assert plan["archives"] == [1, 2]
+    assert plan["sentence"].endswith("Versions 1 and 2 move to Archived.")
+    assert promote(bob, 3, stage="Production")[0] == 201
+    # The first stage and the last are for any number, and an alias moves alone.
+    assert promote(bob, 4, stage="Archived")[0] == 201
+    assert promote(bob, 1, stage="Development")[0] == 201
+    assert promote(bob, 2, stage="Development")[0] == 201
+    assert promote(bob, 3, alias="champion")[0] == 201
+    assert promote(bob, 2, alias="champion")[0] == 201
+    rows = ModelVersion.objects.order_by("version").values_list("current_stage", flat=True)
+    assert list(rows) == ["None", "None", "Production", "Archived"]
 
 
 def test_what_mlflow_was_not_told_is_told_by_whoever_looks_next_and_by_a_sweep(

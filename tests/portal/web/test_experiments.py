@@ -21,7 +21,8 @@ from pyarrow import parquet
 from pytest_django import Settings
 
 from portal.experiments.adapters.mlflow import tracker
-from portal.experiments.models import Experiment, Run
+from portal.experiments.models import Experiment, ModelVersion, RegisteredModel, Run, Tag
+from portal.web.models import SavedView
 from tests.personas import Personas
 from tests.portal.datasets.hostile import nested_parquet
 from tests.portal.experiments.test_runs_api import write
@@ -113,6 +114,122 @@ def test_the_list_of_runs_shows_what_was_logged_and_narrows_down(
     many = {"filter": " and ".join(f"metrics.m{n} > 1" for n in range(250))}
     assert "more than 50 conditions" in text_of(vera.get(url + "?" + urlencode(many)))
     assert "longer than 6000" in text_of(vera.get(url + "?filter=" + "a" * 9_000))
+
+
+def test_plain_words_find_runs_by_name_tag_parameter_person_and_id(
+    people: Personas, browse: Browse, digits: Experiment
+) -> None:
+    vera, first = browse(people.vera), run_named("first")
+    Tag.objects.create(run=run_named("second"), key="team", value="50%_Vision")
+
+    def listed(**query: str) -> list[str]:
+        page = vera.get("/p/vision/runs?" + urlencode(query))
+        assert page.context["view"].fault == ""
+        return [row.run.name for row in page.context["view"].rows]
+
+    assert listed(q="FIR") == listed(q="sgd") == listed(q=first.pk[:9].upper()) == ["first"]
+    assert listed(q="vision") == listed(q="50%_") == listed(q="team") == ["second"]
+    assert listed(q="%") == ["second"]
+    assert listed(q="bob") == ["third", "second", "first"]
+    assert listed(q="bob sgd") == ["first"]
+    assert listed(q="lr", filter="params.lr = '0.2'") == ["second"]
+    assert listed(q="foreign") == []
+    # A word that is typed as a filter is searched for.
+    assert listed(filter="sgd") == ["first"]
+    assert listed(filter="thi", q="bob") == ["third"]
+    assert "cannot be searched" in text_of(vera.get("/p/vision/runs?q=" + "a" * 201))
+
+
+def test_person_source_commit_and_model_are_columns(
+    people: Personas, browse: Browse, digits: Experiment
+) -> None:
+    run = run_named("first")
+    Tag.objects.create(run=run, key="mlflow.source.name", value="train.py")
+    RegisteredModel.objects.create(workspace=people.vision.pk, name="net")
+    ModelVersion.objects.create(
+        workspace=people.vision.pk, name="net", version=3, run_id=run.pk, current_stage="None"
+    )
+    vera = browse(people.vera)
+    offered = html_of(vera.get("/p/vision/runs/columns"))
+    for column in ("attributes.user_id", "tags.`mlflow.source.name`", "model"):
+        assert f'value="{column}"' in offered
+    query = [("c", "attributes.user_id"), ("c", "tags.`mlflow.source.name`"), ("c", "model")]
+    words = text_of(vera.get("/p/vision/runs?" + urlencode(query)))
+    assert "Duration Model Person Source" in words
+    assert "net 3 bob train.py" in words
+
+
+def test_name_and_notes_are_edited_and_notes_are_safe_markdown(
+    people: Personas, browse: Browse, digits: Experiment
+) -> None:
+    bob, run = browse(people.bob), run_named("first")
+    address = f"/p/vision/runs/{run.pk}"
+    note = "# Best\n\n<script>alert(1)</script> [go](javascript:alert(1)) **bold** ![x](http://e/x)"
+    saved = bob.post(f"{address}/edit", {"name": "winner", "note": note})
+    assert saved.headers["Location"] == address
+    page = html_of(bob.get(address))
+    assert "<h1>Best</h1>" in page
+    assert "<strong>bold</strong>" in page
+    assert "&lt;script&gt;" in page
+    assert "<script>alert" not in page
+    assert 'href="javascript' not in page
+    assert 'src="http://e/x"' not in page
+    assert Run.objects.get(pk=run.pk).name == "winner"
+    assert bob.post(f"{address}/edit", {"name": "", "note": ""}).status_code == 422
+    bob.post("/p/vision/runs/delete", {"run": [run.pk]})
+    refused = bob.post(f"{address}/edit", {"name": "again", "note": ""})
+    assert "This run is in the trash. Restore it, then change it." in text_of(refused)
+    assert browse(people.vera).get(f"{address}/edit").status_code == 403
+
+
+def test_selected_runs_are_tagged_and_moved(
+    people: Personas, browse: Browse, digits: Experiment
+) -> None:
+    bob, other = browse(people.bob), make_experiment(people.vision, "other")
+    ids = [run_named(name).pk for name in ("first", "second", "foreign")]
+    query = {"experiment": digits.pk, "query": "q=bob"}
+    sent = {"run": ids, "tag_name": "team", "tag_value": "vision"} | query
+    page = bob.post("/p/vision/runs/tag", sent, follow=True)
+    assert page.redirect_chain[-1][0] == f"/p/vision/experiments/{digits.pk}?q=bob"
+    assert "2 runs tagged." in text_of(page)
+    assert "1 of the 3 selected runs is not active in this project." in text_of(page)
+    tags = Tag.objects.filter(key="team").values_list("run__name", "value").order_by("run__name")
+    assert list(tags) == [("first", "vision"), ("second", "vision")]
+    bob.post("/p/vision/runs/tag", {"run": ids[:1], "tag_name": "team", "do": "remove"})
+    assert Tag.objects.filter(key="team").count() == 1
+    system = bob.post("/p/vision/runs/tag", sent | {"tag_name": "mlflow.user"}, follow=True)
+    assert "set by the system" in text_of(system)
+    page = bob.post("/p/vision/runs/move", {"run": ids, "to": other.pk}, follow=True)
+    assert "2 runs moved." in text_of(page)
+    moved = Run.objects.filter(experiment=other).order_by("name").values_list("name", flat=True)
+    assert list(moved) == ["first", "second"]
+    foreign = run_named("foreign").experiment_id
+    page = bob.post("/p/vision/runs/move", {"run": ids, "to": foreign}, follow=True)
+    assert f"This project has no active experiment {foreign}." in text_of(page)
+    assert browse(people.vera).post("/p/vision/runs/tag", sent).status_code == 403
+
+
+def test_a_view_is_saved_under_a_name_and_opened_by_its_address(
+    people: Personas, browse: Browse, digits: Experiment
+) -> None:
+    bob, vera = browse(people.bob), browse(people.vera)
+    query = urlencode({"q": "first", "c": "metrics.loss", "cursor": "x", "smoothing": "0.5"})
+    form = {"name": "Best", "query": query, "experiment": digits.pk}
+    opened = bob.post("/p/vision/views", form).headers["Location"]
+    view = SavedView.objects.get()
+    expected = {"q": "first", "c": "metrics.loss", "smoothing": "0.5", "view": view.pk}
+    assert opened == f"/p/vision/experiments/{digits.pk}?{urlencode(expected)}"
+    shared = f"/p/vision/views/{view.pk}"
+    assert vera.get(shared).headers["Location"] == opened
+    assert shared in html_of(vera.get("/p/vision/runs"))
+    bob.post("/p/vision/views", form | {"query": "q=second"})
+    assert SavedView.objects.get().query == "q=second"
+    assert browse(people.charlie).get(f"/p/{people.other.slug}/views/{view.pk}").status_code == 404
+    foreign = run_named("foreign").experiment_id
+    assert bob.post("/p/vision/views", form | {"experiment": foreign}).status_code == 404
+    assert vera.post(f"{shared}/delete").status_code == 403
+    assert bob.post(f"{shared}/delete").status_code == 302
+    assert not SavedView.objects.exists()
 
 
 def test_groups_lead_to_their_runs(people: Personas, browse: Browse, digits: Experiment) -> None:

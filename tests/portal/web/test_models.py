@@ -1,12 +1,16 @@
 """The pages of models: register a run's model, ask, approve, promote."""
 
+import json
+
 import pytest
 from django.test import Client
 from pytest_django import Settings
 
+from portal.experiments.models import Tag
 from tests.personas import Api, Personas
 from tests.portal.registry.store import Store
 from tests.portal.registry.test_promoting import put_gates
+from tests.portal.web.reading import html_of, text_of
 
 pytestmark = pytest.mark.django_db(databases=["default", "tracking"])
 PAGE = "/p/vision/models/digits/versions/1"
@@ -29,12 +33,15 @@ def test_a_model_is_registered_approved_and_promoted_on_pages(
     assert "Request approval" in bob.get(promote).content.decode()
     assert bob.post(promote, {"do": "promote"}).status_code == 422
     assert bob.post(promote, {"do": "ask", "note": "please"}).status_code == 302
+    assert "Version 1 → Production" in text_of(mia.get("/p/vision/models"))
+    assert "requested by Bob" in text_of(mia.get("/p/vision/models/digits"))
     page = mia.get(promote)
     request = page.context["plan"].request
     decide = f"/p/vision/models/digits/requests/{request.pk}/decide"
     assert mia.post(decide, {"verdict": "approve"}).status_code == 302
     sequence = bob.get(promote).context["plan"].sequence
     assert bob.post(promote, {"do": "promote", "sequence": sequence}).status_code == 302
+    assert "Version 1 → Production" not in text_of(mia.get("/p/vision/models"))
     assert "Production: 1" in bob.get("/p/vision/models").content.decode()
     assert "Version 1" in bob.get("/p/vision/models/digits").content.decode()
 
@@ -61,3 +68,49 @@ def test_gates_open_with_what_is_active_and_are_not_removed_by_one_click(people:
     removed = mia.post(address, emptied | {"remove": "approval, golden"})
     assert removed.status_code == 302
     assert mia.get(address).context["declared"] == []
+
+
+def test_logged_models_are_listed_on_the_run_and_registered_from_there(
+    people: Personas, settings: Settings, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("files")
+    settings.SLIPWAY_ARTIFACTS_URL = f"file://{folder}"
+    store, bob = Store(folder, people.vision.pk), Client()
+    bob.force_login(people.bob)
+    run = store.run()
+    first, second = store.logs(run, "net", step=10), store.logs(run, "net", step=20)
+    broken = store.logs(run, "broken", step=5, files={"MLmodel": b"- no mapping"})
+    before_3 = [{"artifact_path": "old", "flavors": {"keras": {}}}, {"artifact_path": "../x"}, 7]
+    Tag.objects.create(run_id=run, key="mlflow.log-model.history", value=json.dumps(before_3))
+    page = bob.get(f"/p/vision/runs/{run}")
+    models = [model for model, _ in page.context["logged_models"]]
+    assert [model.source for model in models] == [
+        f"models:/{second}",
+        f"models:/{first}",
+        f"models:/{broken}",
+        f"runs:/{run}/old",
+    ]
+    assert (models[0].step, models[0].flavors, models[3].flavors) == (20, ["sklearn"], ["keras"])
+    assert "Cannot be read: the MLmodel file is not a mapping." in text_of(page)
+    assert "x: double → float64[-1, 10]" in text_of(page)
+    form = bob.get(f"/p/vision/register-model?run={run}&model=models:/{first}").context["form"]
+    assert (form["source"].value(), form["name"].value()) == (f"models:/{first}", "net")
+    sent = {"name": "digits", "run": run, "source": f"models:/{first}"}
+    assert bob.post("/p/vision/register-model", sent).headers["Location"] == PAGE
+    page = bob.get(f"/p/vision/runs/{run}")
+    assert [list(model.versions) for model, _ in page.context["logged_models"]] == [
+        [],
+        [("digits", 1)],
+        [],
+        [],
+    ]
+    # The next run of the experiment suggests the model that this one became.
+    form = bob.get(f"/p/vision/register-model?run={store.run()}").context["form"]
+    assert (form["name"].value(), form["path"].value()) == ("digits", "model")
+    assert 'href="/p/vision/new-endpoint?model=digits&amp;version=1"' in html_of(bob.get(PAGE))
+    # The model of a run is not offered for another, nor to another project.
+    assert bob.post("/p/vision/register-model", sent | {"run": store.run()}).status_code == 422
+    charlie = Client()
+    charlie.force_login(people.charlie)
+    foreign = charlie.get(f"/p/{people.other.slug}/register-model?run={run}")
+    assert "source" not in foreign.context["form"].fields

@@ -49,6 +49,7 @@ _OPEN = frozenset({"/health", "/version"})
 _VERSION = "3.17.2"
 # Every MLflow server lists a default experiment, for clients that name none.
 _EXPERIMENTS = "/api/2.0/mlflow/experiments/search"
+_CREATE_RUN = "/api/2.0/mlflow/runs/create"
 _PAGE = re.compile(rf"{PREFIX}(/|/[-a-zA-Z0-9_]+/)?")
 Result = TypeVar("Result")
 
@@ -279,6 +280,9 @@ class _RequestHandler:
         content = request.content = request_checks.parsed_json(request.body)
         check_searches(content, query)
         changed = request_checks.with_default(project_id, content)
+        if route.path == _CREATE_RUN:
+            # The token tells who logs. What the client says stays in the tag `mlflow.user`.
+            content["user_id"], changed = visitor.principal.user.email, True
         if route.path == _EXPERIMENTS:
             default_experiments.of(project_id)
         if route.path == BEGIN:

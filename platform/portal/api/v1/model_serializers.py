@@ -147,6 +147,7 @@ def plan_out(plan: PromotionPlan) -> PlanOut:
         target=plan.target.name,
         stage_now=plan.stage_now,
         replaces=plan.replaces,
+        archives=plan.archives,
         gates=plan.gates,
         may_promote=plan.may_promote,
         sequence=plan.sequence,

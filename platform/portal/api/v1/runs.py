@@ -1,4 +1,4 @@
-"""Runs: search, compare, delete, restore, metrics, artifacts."""
+"""Runs: search, compare, change, delete, restore, metrics, artifacts."""
 
 from typing import Annotated, Literal
 
@@ -21,9 +21,9 @@ from portal.experiments.factories import tracker
 from portal.experiments.filters import MAX_LENGTH
 from portal.experiments.gates import TrackedRunRole, gated_run
 from portal.experiments.ports import Span, Stage
-from portal.experiments.services import deletion
+from portal.experiments.services import deletion, run_changes
 from portal.experiments.services.artifacts import artifact_of, artifacts_of, read_artifact
-from portal.experiments.services.queries import MOST_COLUMNS, compare, search_of
+from portal.experiments.services.queries import MOST_COLUMNS, MOST_SEARCHED, compare, search_of
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.base import Line, PageOf, Text
 from slipway.schemas.experiments import (
@@ -33,16 +33,20 @@ from slipway.schemas.experiments import (
     Axis,
     ComparisonOut,
     CurveOut,
+    RunChange,
     RunDetailOut,
     RunId,
     RunIds,
     RunOut,
     RunsMoved,
+    RunsTagged,
+    RunsToMove,
 )
 
 router = Router(tags=["Runs"])
 _SEE = ProjectRole(Role.VIEWER, Scope.EXPERIMENTS_READ)
 _CHANGE = ProjectRole(Role.CONTRIBUTOR, Scope.EXPERIMENTS_WRITE)
+_CHANGE_RUN = TrackedRunRole(Role.CONTRIBUTOR, Scope.EXPERIMENTS_WRITE)
 _SEE_RUN = TrackedRunRole(Role.VIEWER, Scope.EXPERIMENTS_READ)
 _BYTES = {
     "responses": {
@@ -62,8 +66,9 @@ Path = Annotated[Line, Field(max_length=1000)]
 
 
 class RunsQuery(PageQuery):
-    """Filter and sort order. `columns` selects fields, by default all."""
+    """Words, filter and sort order. `columns` selects fields, by default all."""
 
+    search: Annotated[Line, Field(max_length=MOST_SEARCHED)] = ""
     filter: Annotated[Text, Field(max_length=MAX_LENGTH)] = ""
     experiment: list[Annotated[int, Field(ge=1, le=2**31 - 1)]] = Field(
         default_factory=list, max_length=100
@@ -113,12 +118,14 @@ class FolderQuery(BaseModel):
 def search_runs(request: HttpRequest, project: str, query: Query[RunsQuery]) -> PageOf[RunOut]:
     """Search runs by MLflow's filter syntax, in an order such as `-metrics.loss`, newest first.
 
-    An error in the filter is reported with its position.
+    Each word of `search` is in the name, the person, a tag or a parameter, or begins the id. An
+    error in the filter is reported with its position.
     """
     page = tracker().search(
         search_of(
             project_id=gated_project(request).pk,
             experiments=query.experiment,
+            words=query.search,
             filter_text=query.filter,
             order=query.order,
             columns=query.columns or None,
@@ -171,6 +178,33 @@ def restore_runs(request: HttpRequest, project: str, payload: RunIds) -> RunsMov
     return RunsMoved(
         runs=deletion.restore_runs(project=gated_project(request), run_ids=payload.runs)
     )
+
+
+@router.post("/projects/{project}/runs/tag", auth=gate(_CHANGE), response=RunsMoved)
+def tag_runs(request: HttpRequest, project: str, payload: RunsTagged) -> RunsMoved:
+    """Set tags of several runs, or remove them. Runs in the trash are not changed."""
+    tagged = run_changes.tag_runs(
+        project=gated_project(request), run_ids=payload.runs, tags=payload.tags
+    )
+    return RunsMoved(runs=tagged)
+
+
+@router.post("/projects/{project}/runs/move", auth=gate(_CHANGE), response=RunsMoved)
+def move_runs(request: HttpRequest, project: str, payload: RunsToMove) -> RunsMoved:
+    """Move runs to another experiment of the project. Their artifacts stay where they are."""
+    moved = run_changes.move_runs(
+        project=gated_project(request), run_ids=payload.runs, experiment_id=payload.experiment
+    )
+    return RunsMoved(runs=moved)
+
+
+@router.patch("/projects/{project}/runs/{run}", auth=gate(_CHANGE_RUN), response=RunDetailOut)
+def update_run(request: HttpRequest, project: str, run: str, payload: RunChange) -> RunDetailOut:
+    """Change the name, the notes (Markdown) and tags of a run."""
+    changed = run_changes.change_run(
+        project=gated_project(request), run=gated_run(request), change=payload
+    )
+    return run_detail_out(changed)
 
 
 @router.get("/projects/{project}/runs/{run}", auth=gate(_SEE_RUN), response=RunDetailOut)

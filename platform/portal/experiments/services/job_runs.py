@@ -38,8 +38,12 @@ def run_id_of(workload_id: str) -> str:
     return hashlib.sha256(f"slipway run\0{workload_id}".encode()).hexdigest()[:32]
 
 
-def variables_of(workload: Workload, *, source: str, tags: Mapping[str, str]) -> dict[str, str]:
+def variables_of(
+    workload: Workload, *, source: str, tags: Mapping[str, str], params: Mapping[str, str]
+) -> dict[str, str]:
     """Create the run of a workload and return the variables that make `mlflow` log to it.
+
+    `params` become parameters of the run; a script that logs one of them replaces its value.
 
     Where the tables do not answer, the variables are the same and the run is made the next time:
     training goes on, and the client tries again.
@@ -47,7 +51,7 @@ def variables_of(workload: Workload, *, source: str, tags: Mapping[str, str]) ->
     run_id = run_id_of(workload.pk)
     try:
         if not opener().exists(run_id):
-            opener().begin(_new_run(workload, run_id, source, tags))
+            opener().begin(_new_run(workload, run_id, source, tags, params))
     except DatabaseError:
         log.exception("job_run_not_created", workload=workload.pk)
     return {
@@ -61,7 +65,13 @@ def variables_of(workload: Workload, *, source: str, tags: Mapping[str, str]) ->
     }
 
 
-def _new_run(workload: Workload, run_id: str, source: str, tags: Mapping[str, str]) -> NewRun:
+def _new_run(
+    workload: Workload,
+    run_id: str,
+    source: str,
+    tags: Mapping[str, str],
+    params: Mapping[str, str],
+) -> NewRun:
     began = workload.started_at or workload.placed_at or clock.now()
     person = workload.submitted_by
     name = f"{workload.name}-{workload.pk[-6:]}"
@@ -85,6 +95,7 @@ def _new_run(workload: Workload, run_id: str, source: str, tags: Mapping[str, st
         source=source,
         started_ms=int(began.timestamp() * 1000),
         tags={key: value for key, value in {**known, **tags}.items() if value},
+        params=dict(params),
     )
 
 

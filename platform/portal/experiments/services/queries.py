@@ -7,8 +7,10 @@ from portal.core.errors import InvalidInput
 from portal.experiments.factories import tracker
 from portal.experiments.filters import RunField, parse_field, parse_filter
 from portal.experiments.ports import NEWEST, RunFacts, RunSearch, SortOrder, Stage
+from slipway.schemas.base import forbidden_character
 
 MOST_COLUMNS = 60
+MOST_WORDS, MOST_SEARCHED = 10, 200
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,7 @@ def search_of(
     project_id: str,
     experiments: Sequence[int] = (),
     filter_text: str = "",
+    words: str = "",
     order: str = "",
     columns: Sequence[str] | None = (),
     stage: Stage = Stage.ACTIVE,
@@ -34,6 +37,7 @@ def search_of(
 ) -> RunSearch:
     """Parse a search. Raises InvalidInput with the position of a mistake.
 
+    `words` are searched for in names, persons, tags, parameters and ids.
     `order` is a field, with a `-` in front for descending. `columns` None means all that is logged.
     """
     if columns is not None and len(columns) > MOST_COLUMNS:
@@ -49,12 +53,24 @@ def search_of(
         project_id=project_id,
         experiment_ids=tuple(experiments),
         conditions=parse_filter(filter_text),
+        words=_words_of(words),
         order=_sort_order(order),
         stage=stage,
         columns=fields,
         limit=limit,
         cursor=cursor,
     )
+
+
+def _words_of(text: str) -> tuple[str, ...]:
+    words = tuple(dict.fromkeys(text.split()))
+    if len(text) > MOST_SEARCHED or len(words) > MOST_WORDS or forbidden_character(text):
+        raise InvalidInput(
+            "This text cannot be searched.",
+            field="search",
+            next_step=f"Use at most {MOST_WORDS} words and {MOST_SEARCHED} characters.",
+        )
+    return words
 
 
 def _sort_order(text: str) -> SortOrder:

@@ -23,10 +23,16 @@ from portal.registry.services.actors import Actor, require_maintainer
 from portal.registry.tasks import hash_version
 from slipway.schemas.registry import Gate, GateResult, RequestState, TargetKind
 
+# More versions in one stage are left there: each is a move in the history.
+_MOST_OCCUPANTS = 100
+
 
 @dataclass(frozen=True)
 class PromotionPlan:
-    """Changes of a promotion, and its gate results. Valid until `sequence` changes."""
+    """Changes of a promotion, and its gate results. Valid until `sequence` changes.
+
+    `occupants` are the numbers of the other versions in the stage of the target.
+    """
 
     model: ModelFacts
     version: VersionFacts
@@ -38,6 +44,21 @@ class PromotionPlan:
     gates: list[GateResult]
     request: PromotionRequest | None
     sequence: int
+    occupants: tuple[int, ...] = ()
+
+    @property
+    def archives(self) -> list[int]:
+        """Versions that move to the last stage unless the caller says otherwise.
+
+        One version is in use in a stage between the first and the last. An alias moves alone.
+        """
+        stages = self.rules.stages
+        is_exclusive = (
+            self.target.kind is TargetKind.STAGE
+            and self.target.name not in (stages[0], stages[-1])
+            and not self.is_at_target
+        )
+        return list(self.occupants) if is_exclusive else []
 
     @property
     def is_at_target(self) -> bool:
@@ -59,8 +80,17 @@ class PromotionPlan:
             return f"{name[0].upper()}{name[1:]} is already at the {self.target}."
         instead = f", replacing version {self.replaces}" if self.replaces else ""
         if self.target.kind is TargetKind.STAGE:
-            return f"Moves {name} from {self.stage_now} to {self.target.name}{instead}."
+            moved = f"Moves {name} from {self.stage_now} to {self.target.name}{instead}."
+            return f"{moved} {self._archiving}" if self.archives else moved
         return f"Sets the alias {self.target.name} to {name}{instead}."
+
+    @property
+    def _archiving(self) -> str:
+        """Describe what becomes of the versions that are in the stage now."""
+        listed = [str(number) for number in self.archives]
+        names = " and ".join(filter(None, (", ".join(listed[:-1]), listed[-1])))
+        noun, verb = ("Version", "moves") if len(listed) == 1 else ("Versions", "move")
+        return f"{noun} {names} {verb} to {self.rules.stages[-1]}."
 
 
 def stage_of(record: VersionRecord | None, rules: ProjectRules) -> str:
@@ -99,7 +129,15 @@ def plan_promotion(*, project: Project, model: str, number: int, target: Target)
         gates=judge(case, gates),
         request=request if _awaits_approval(request, gates) else None,
         sequence=sequence,
+        occupants=_occupants(line, target, number),
     )
+
+
+def _occupants(line: ModelLine, target: Target, number: int) -> tuple[int, ...]:
+    if target.kind is not TargetKind.STAGE:
+        return ()
+    others = VersionRecord.objects.filter(line=line, stage=target.name).exclude(number=number)
+    return tuple(others.order_by("number").values_list("number", flat=True)[:_MOST_OCCUPANTS])
 
 
 def _as_moved(details: ModelFacts, moves: list[Move]) -> ModelFacts:
@@ -172,9 +210,12 @@ def promote(
     by: Actor,
     sequence: int | None = None,
     override_reason: str | None = None,
-    archive_replaced: bool = False,
+    archive_replaced: bool | None = None,
 ) -> Move:
     """Move a version to a stage, or an alias to a version.
+
+    `archive_replaced` moves the versions that are in the stage, or had the alias, to the last
+    stage. None does so for stages between the first and the last.
 
     Of concurrent promotions of a model one succeeds and the others raise Conflict, as does one
     planned on an older `sequence`. Closed gates raise Conflict too, unless a maintainer gives a
@@ -191,10 +232,11 @@ def promote(
     if closed:
         require_maintainer(project, by, to="pass closed gates")
     reason = override_reason if closed else None
+    archived = _archived(plan, archive_replaced)
     with transaction.atomic():
         move = _write_move(plan, by, reason)
-        if archive_replaced:
-            _archive(plan, by)
+        for offset, replaced in enumerate(archived, start=1):
+            _archive(plan, by, replaced, plan.sequence + offset)
         sync_on_commit(plan.record.line)
     return move
 
@@ -262,19 +304,28 @@ def _audit_move(line: ModelLine, move: Move, plan: PromotionPlan) -> None:
     )
 
 
-def _archive(plan: PromotionPlan, by: Actor) -> None:
-    """Move the replaced version to the last stage, as a separate move in the history."""
+def _archived(plan: PromotionPlan, requested: bool | None) -> list[VersionRecord]:
+    """Return the versions that move to the last stage with this promotion."""
+    if requested is None:
+        numbers = plan.archives
+    elif not requested or plan.rules.stages[-1] == plan.target.name:
+        numbers = []
+    elif plan.target.kind is TargetKind.STAGE:
+        numbers = list(plan.occupants)
+    else:
+        numbers = [plan.replaces] if plan.replaces else []
+    records = VersionRecord.objects.filter(line=plan.record.line, number__in=numbers)
+    return list(records.exclude(stage=plan.rules.stages[-1]).order_by("number"))
+
+
+def _archive(plan: PromotionPlan, by: Actor, replaced: VersionRecord, sequence: int) -> None:
+    """Move a replaced version to the last stage, as a separate move in the history."""
     line, last = plan.record.line, str(plan.rules.stages[-1])
-    if plan.replaces is None or last == plan.target.name:
-        return
-    replaced = VersionRecord.objects.get(line=line, number=plan.replaces)
-    if replaced.stage == last:
-        return
-    if not ModelLine.objects.advance(line.pk, plan.sequence + 1):
+    if not ModelLine.objects.advance(line.pk, sequence):
         raise _promotion_conflict(plan.model.name)
     Move.objects.create(
         line=line,
-        sequence=plan.sequence + 2,
+        sequence=sequence + 1,
         kind=TargetKind.STAGE,
         target=last,
         version=replaced.number,

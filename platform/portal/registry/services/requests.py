@@ -1,5 +1,7 @@
 """Approval requests, and decisions about them."""
 
+from collections.abc import Collection
+
 from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
 
@@ -83,6 +85,12 @@ def decide(
         _audit(f"model.{verdict.value}", project, request)
         mail_requester(project, request)
     return request
+
+
+def open_requests(lines: Collection[str]) -> list[PromotionRequest]:
+    """Return the open requests for versions of these lines (by id), oldest first."""
+    requests = PromotionRequest.objects.complete().filter(state=RequestState.OPEN)
+    return list(requests.filter(record__line__in=lines).order_by("pk"))
 
 
 def _refuse_own(request: PromotionRequest, user: User) -> None:

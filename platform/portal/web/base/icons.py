@@ -51,6 +51,7 @@ CHOSEN = frozenset(
         "player-pause",
         "player-play",
         "player-stop",
+        "pencil",
         "plus",
         "rocket",
         "scale",

@@ -2,7 +2,7 @@
 
 from django.urls import path, re_path
 
-from portal.web.experiments.views import experiments, files, links, runs
+from portal.web.experiments.views import changes, experiments, files, links, runs
 
 urlpatterns = [
     path(
@@ -40,6 +40,18 @@ urlpatterns = [
         "p/<slug:project>/runs/restore",
         experiments.project_runs_restore,
         name="project_runs_restore",
+    ),
+    path("p/<slug:project>/runs/tag", changes.project_runs_tag, name="project_runs_tag"),
+    path("p/<slug:project>/runs/move", changes.project_runs_move, name="project_runs_move"),
+    path("p/<slug:project>/views", changes.project_view_save, name="project_view_save"),
+    path("p/<slug:project>/views/<slug:view>", changes.project_view, name="project_view"),
+    path(
+        "p/<slug:project>/views/<slug:view>/delete",
+        changes.project_view_delete,
+        name="project_view_delete",
+    ),
+    path(
+        "p/<slug:project>/runs/<slug:run>/edit", changes.project_run_edit, name="project_run_edit"
     ),
     path("p/<slug:project>/runs/<slug:run>", runs.project_run, name="project_run"),
     path(

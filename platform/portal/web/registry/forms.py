@@ -1,11 +1,13 @@
 """Forms of registered models: register, describe, request approval, promote, project rules."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, cast
 
 from django import forms
 from pydantic import ValidationError
 
 from portal.core.validation_messages import validation_predicate
+from portal.registry.logged_models import LoggedModelFacts
 from slipway.schemas.registry import TargetGates, TargetKind
 from slipway.schemas.serving import BatchingMode
 
@@ -20,7 +22,10 @@ BATCHING_CHOICES = (
 
 
 class RegisterModel(forms.Form):
-    """A model of a run to register as the next version."""
+    """A model of a run to register as the next version.
+
+    `source` offers the models that the run logged. Without one, `path` names its files.
+    """
 
     name = forms.RegexField(
         r"\A[^/:\x00-\x1f\x7f]{1,100}\Z",
@@ -35,11 +40,13 @@ class RegisterModel(forms.Form):
         help_text="The id of the run that logged it, as shown on its page.",
         widget=forms.TextInput(attrs=_TEXT),
     )
+    source = forms.ChoiceField(label="Logged model", required=False, widget=forms.Select)
     path = forms.CharField(
         label="Path in the run",
         max_length=300,
+        required=False,
         initial="model",
-        help_text="The name used when it was logged.",
+        help_text="A folder or a file among the artifacts of the run.",
         widget=forms.TextInput(attrs=_TEXT),
     )
     batching = forms.ChoiceField(
@@ -52,6 +59,21 @@ class RegisterModel(forms.Form):
     description = forms.CharField(
         required=False, max_length=2000, widget=forms.Textarea(attrs={"rows": 2})
     )
+
+    def __init__(self, data: Any, *, logged: Sequence[LoggedModelFacts], initial: Any) -> None:
+        super().__init__(data, initial=initial)
+        if logged:
+            field = cast("forms.ChoiceField", self.fields["source"])
+            field.choices = [(it.source, it.label) for it in logged] + [("", "Another path …")]
+        else:
+            del self.fields["source"]
+
+    def clean(self) -> dict[str, Any]:
+        """Require a model or a path."""
+        data = super().clean() or {}
+        if not self.errors and not data.get("source") and not data["path"]:
+            self.add_error("path", "Enter the path of the model among the artifacts of the run.")
+        return data
 
 
 class VersionBatching(forms.Form):

@@ -16,7 +16,7 @@ MOST_METRICS = 1_000
 MOST_PARAMS = MOST_TAGS = 100
 _LARGEST_BATCH_BYTES = 1_000_000
 _MOST_KEY = 250
-_MOST_PARAM = 6_000
+MOST_PARAM = 6_000
 _MOST_TAG = 8_000
 _INT64 = 1 << 63
 RUN_ID = re.compile(r"\A[0-9a-f]{32}\Z")
@@ -27,6 +27,9 @@ _NOT_FINITE = {
     "-Infinity": (-LARGEST, False),
 }
 RUN_NAME = "mlflow.runName"
+# The parameters that the platform has logged for a job, as a JSON list of their names. A script may
+# log other values for these: it formats numbers in its own way.
+GIVEN_PARAMS = "slipway.params"
 # key, value, timestamp, step, is_nan
 Point = tuple[str, float, int, int, bool]
 
@@ -123,7 +126,7 @@ def param_of(content: Mapping[str, Any]) -> Batch:
     """Read `runs/log-parameter`. Raises Unusual."""
     _require_only_keys(content, "run_id", "run_uuid", "key", "value")
     key = key_of(content.get("key"))
-    return Batch(run_id_of(content), params={key: _text(content.get("value"), _MOST_PARAM)})
+    return Batch(run_id_of(content), params={key: _text(content.get("value"), MOST_PARAM)})
 
 
 def tag_of(content: Mapping[str, Any]) -> Batch:
@@ -151,7 +154,7 @@ def batch_of(content: Mapping[str, Any], size: int) -> Batch:
         # `mlflow.log_metrics` repeats the run's id with each metric.
         if metric.get("run_id", run_id) != run_id:
             raise UnsupportedRequest
-    named = pairs_of(params, _MOST_PARAM)
+    named = pairs_of(params, MOST_PARAM)
     if len(named) != len(params):
         raise UnsupportedRequest
     points = tuple(_point(metric) for metric in metrics)

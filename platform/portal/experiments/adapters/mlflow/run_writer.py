@@ -1,9 +1,11 @@
 """The Opener over MLflow's tables: runs that the platform makes for what it starts."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 
 from django.db import transaction
 
+from portal.experiments.adapters.mlflow.batches import GIVEN_PARAMS, MOST_PARAM
 from portal.experiments.adapters.mlflow.sql import change, marks, rows
 from portal.experiments.models.tables import DATABASE
 from portal.experiments.ports import NewRun
@@ -38,7 +40,14 @@ class SqlRunWriter:
             )
             if not made:
                 return
-            for key, value in sorted(run.tags.items()):
+            params = _replaceable(run.params)
+            for key, value in sorted(params.items()):
+                change(
+                    "INSERT INTO params (key, value, run_uuid) VALUES (%s, %s, %s)",
+                    [key, shorten(value, MOST_PARAM), run.id],
+                )
+            tags = {**run.tags, GIVEN_PARAMS: json.dumps(list(params))} if params else run.tags
+            for key, value in sorted(tags.items()):
                 change(
                     "INSERT INTO tags (key, value, run_uuid) VALUES (%s, %s, %s)",
                     [shorten_name(key, 250), shorten(value, _LONGEST_TAG), run.id],
@@ -86,6 +95,22 @@ class SqlRunWriter:
             run_ids,
         )
         return {row[0] for row in records}
+
+
+def _replaceable(params: Mapping[str, str]) -> dict[str, str]:
+    """Return the parameters whose names fit into the tag that lets a script replace them.
+
+    One beyond it is not logged: it would fail a script that formats its value in another way.
+    """
+    fitting: dict[str, str] = {}
+    characters = 2
+    for key, value in params.items():
+        name = shorten_name(key, 250)
+        characters += len(json.dumps(name)) + 2
+        if characters > _LONGEST_TAG:
+            break
+        fitting[name] = value
+    return fitting
 
 
 def _experiment(run: NewRun) -> tuple[int, str]:

@@ -24,11 +24,14 @@ from portal.experiments.adapters.mlflow.sql import (
     order_expression,
     rows,
     table_of,
+    word_test_of_run,
+    word_test_of_values,
 )
 from portal.experiments.filters import FieldKind, FilterCondition, RunField
 from portal.experiments.ports import RunFacts, RunPage, RunSearch, SortOrder, Stage
 
 FEW = 2_000
+_WORD_TABLES = (table_of(FieldKind.PARAM), table_of(FieldKind.TAG))
 _BEGAN = "r.start_time"
 _EXPERIMENT = "r.experiment_id IN ("
 COLUMNS = (
@@ -59,8 +62,41 @@ def search_conditions(run_search: RunSearch, experiments: Sequence[int]) -> SqlC
     where = SqlConditions()
     where.add(f"{_EXPERIMENT}{marks(experiments)})", *experiments)
     where.add("r.lifecycle_stage = %s", run_search.stage.value)
+    in_list = SqlConditions([*where.terms], [*where.values])
     add_conditions(where, run_search.conditions)
+    for word in run_search.words:
+        _add_word(where, word, in_list)
     return where
+
+
+def _add_word(where: SqlConditions, word: str, in_list: SqlConditions) -> None:
+    """Add that a word is in a run, or in a tag or parameter of it.
+
+    Values that hold the word are listed first, if there are few of them. Otherwise enough runs
+    match soon, and each is tested in the order of the list.
+    """
+    of_run, values = word_test_of_run(word)
+    of_values, logged_values = word_test_of_values(word)
+    many = rows(
+        f"SELECT 1 FROM runs r WHERE {in_list.text} AND ({of_run}) LIMIT {FEW + 1}",
+        [*in_list.values, *values],
+    )
+    listed = " UNION ALL ".join(
+        f"SELECT v.run_uuid FROM {table} v WHERE {of_values}" for table in _WORD_TABLES
+    )
+    records: list[Row] = []
+    if len(many) <= FEW:
+        records = rows(f"{listed} LIMIT {FEW + 1}", logged_values * len(_WORD_TABLES))
+    if len(many) <= FEW and len(records) <= FEW:
+        ids = sorted({row[0] for row in records})
+        named = f" OR r.run_uuid IN ({marks(ids)})" if ids else ""
+        where.add(f"({of_run}{named})", *values, *ids)
+        return
+    tested = " OR ".join(
+        f"EXISTS (SELECT 1 FROM {table} v WHERE v.run_uuid = r.run_uuid AND {of_values})"
+        for table in _WORD_TABLES
+    )
+    where.add(f"({of_run} OR {tested})", *values, *logged_values * len(_WORD_TABLES))
 
 
 def add_conditions(where: SqlConditions, conditions: Sequence[FilterCondition]) -> None:

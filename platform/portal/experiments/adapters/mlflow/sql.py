@@ -118,6 +118,25 @@ def add_comparison(where: SqlConditions, comparison: FilterCondition) -> None:
         _add_logged(where, comparison)
 
 
+def word_test_of_run(word: str) -> tuple[str, list[Any]]:
+    """Return the test that a word is in the name or the person of a run, or begins its id."""
+    like, escaped = _like(word)
+    test = f"r.run_uuid LIKE %s ESCAPE '\\' OR r.name {like} OR r.user_id {like}"
+    return test, [f"{escaped.lower()}%", *[f"%{escaped}%"] * 2]
+
+
+def word_test_of_values(word: str) -> tuple[str, list[Any]]:
+    """Return the test that a word is in the name or value of a tag or parameter, called `v`."""
+    like, escaped = _like(word)
+    return f"(v.key {like} OR v.value {like})", [f"%{escaped}%"] * 2
+
+
+def _like(word: str) -> tuple[str, str]:
+    """Return a comparison that ignores case, and the word with its wildcards escaped."""
+    escaped = "".join(f"\\{c}" if c in "\\%_" else c for c in word)
+    return f"{'LIKE' if is_sqlite() else 'ILIKE'} %s ESCAPE '\\'", escaped
+
+
 def _add_attribute(where: SqlConditions, comparison: FilterCondition) -> None:
     column = column_of(comparison.field.key)
     if comparison.field.is_number:

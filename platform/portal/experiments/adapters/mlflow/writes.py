@@ -4,6 +4,7 @@ A batch that comes again changes nothing: every point is a key of its table. Two
 take its rows in the same order, so neither waits for ever.
 """
 
+import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -12,7 +13,13 @@ from typing import Any, TypeVar
 
 from django.db import InterfaceError, OperationalError, connections, transaction
 
-from portal.experiments.adapters.mlflow.batches import RUN_NAME, Batch, Point, UnsupportedRequest
+from portal.experiments.adapters.mlflow.batches import (
+    GIVEN_PARAMS,
+    RUN_NAME,
+    Batch,
+    Point,
+    UnsupportedRequest,
+)
 from portal.experiments.models.tables import DATABASE
 
 Result = TypeVar("Result")
@@ -67,7 +74,7 @@ def record(project_id: str, batch: Batch) -> None:
     """Write a batch to a run of the project.
 
     Raises Unusual, with nothing written, when the run is not an active one of the project, or a
-    parameter has another value already.
+    parameter has another value already, unless it is one that the platform logged for a job.
     """
     retry_once(lambda: _record(project_id, batch))
 
@@ -131,8 +138,34 @@ def _write_params(cursor: Any, run_id: str, params: Mapping[str, str]) -> None:
         f"SELECT key, value FROM params WHERE run_uuid = %s AND key IN ({marks})",
         [run_id, *params],
     )
-    if any(params[key] != value for key, value in cursor.fetchall()):
+    changed = {key for key, value in cursor.fetchall() if params[key] != value}
+    if changed:
+        _replace_given(cursor, run_id, {key: params[key] for key in sorted(changed)})
+
+
+def _replace_given(cursor: Any, run_id: str, params: Mapping[str, str]) -> None:
+    """Replace parameters that the platform logged by those of the script, once each.
+
+    Raises UnsupportedRequest for any other: MLflow's parameters never change.
+    """
+    cursor.execute(
+        "SELECT value FROM tags WHERE run_uuid = %s AND key = %s", [run_id, GIVEN_PARAMS]
+    )
+    row = cursor.fetchone()
+    try:
+        given = json.loads(row[0]) if row else []
+    except ValueError:  # the tag is as open to clients as any
+        given = []
+    if not isinstance(given, list) or not all(name in given for name in params):
         raise UnsupportedRequest
+    cursor.executemany(
+        "UPDATE params SET value = %s WHERE run_uuid = %s AND key = %s",
+        [(value, run_id, key) for key, value in params.items()],
+    )
+    rest = json.dumps([name for name in given if name not in params])
+    cursor.execute(
+        "UPDATE tags SET value = %s WHERE run_uuid = %s AND key = %s", [rest, run_id, GIVEN_PARAMS]
+    )
 
 
 def write_tags(cursor: Any, run_id: str, tags: Mapping[str, str]) -> None:

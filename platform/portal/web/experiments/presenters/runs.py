@@ -1,9 +1,11 @@
 """Presenters of runs: the view that a URL requests, columns, cells, labels."""
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Any
 from urllib.parse import urlencode
 
 from django.http import HttpRequest, QueryDict
@@ -13,6 +15,7 @@ from portal.experiments.factories import tracker
 from portal.experiments.filters import FieldKind, RunField, parse_field
 from portal.experiments.ports import RunFacts, RunGroup, RunPage, RunSearch, Stage
 from portal.experiments.services.queries import search_of
+from portal.registry.logged_models import models_of_runs
 
 PAGE_RUNS = 50
 MOST_GROUPS = 100
@@ -20,6 +23,17 @@ _OWN_METRICS, _OWN_PARAMS = 5, 4
 _SAMPLED = 5
 _TONES = {"RUNNING": "strong", "FINISHED": "ok", "FAILED": "bad", "KILLED": "", "SCHEDULED": "warn"}
 _WORDS = {"KILLED": "stopped"}
+MODEL_COLUMN = "model"
+# Columns about a run that are offered beside those that it logged.
+DETAIL_COLUMNS = {
+    "attributes.user_id": "Person",
+    "tags.`mlflow.source.name`": "Source",
+    "tags.`mlflow.source.git.commit`": "Commit",
+    MODEL_COLUMN: "Model",
+}
+_LABELS = DETAIL_COLUMNS | {"attributes.run_id": "Run id"}
+_OPERATORS = re.compile(r"[=<>!]|\b(?:like|ilike|in|is)\b", re.IGNORECASE)
+_MOST_WORDS = 200
 _LAST_MS = 253_402_300_799_000
 
 
@@ -35,7 +49,10 @@ class Heading:
 
 @dataclass(frozen=True)
 class RunRow:
-    """One run in a list. `cells` are (text, whether it is a number) in the order of headings."""
+    """One run in a list. `cells` are (text, whether it is a number) in the order of headings.
+
+    `models` are the names of logged models, and of registered ones with their version.
+    """
 
     run: RunFacts
     label: str
@@ -43,6 +60,7 @@ class RunRow:
     started_at: datetime | None
     lasted_s: float | None
     cells: Sequence[tuple[str, bool]]
+    models: Sequence[tuple[str, int | None]] = ()
 
     @property
     def is_active(self) -> bool:
@@ -54,6 +72,7 @@ class RunRow:
 class View:
     """A list of runs as its address asks for it. `fault` says what cannot be understood, where."""
 
+    words: str
     filter_text: str
     order: str
     group: str
@@ -67,11 +86,12 @@ class View:
     groups: Sequence[RunGroup] = ()
     next_cursor: str | None = None
     first: bool = True
+    with_models: bool = False
 
     @property
     def narrowed(self) -> bool:
-        """True if a filter is set."""
-        return bool(self.filter_text)
+        """True if a filter or words are set."""
+        return bool(self.filter_text or self.words)
 
     @property
     def any_running(self) -> bool:
@@ -82,12 +102,18 @@ class View:
 def view_of(request: HttpRequest, project_id: str, experiments: Sequence[int]) -> View:
     """Return the runs that a URL requests. Input errors are in the view's fault."""
     get = request.GET
+    words, filter_text = get.get("q", "").strip(), get.get("filter", "").strip()
+    if _is_words(filter_text):
+        # Somebody who types a word means to search for it.
+        words, filter_text = f"{words} {filter_text}".strip(), ""
     view = View(
-        filter_text=get.get("filter", "").strip(),
+        words=words,
+        filter_text=filter_text,
         order=get.get("order", ""),
         group=get.get("group", "").strip(),
         stage=Stage.DELETED if get.get("stage") == "deleted" else Stage.ACTIVE,
-        chosen=[text for text in get.getlist("c") if text.strip()],
+        chosen=[text for text in get.getlist("c") if text.strip() and text != MODEL_COLUMN],
+        with_models=MODEL_COLUMN in get.getlist("c"),
         first=not get.get("cursor"),
     )
     try:
@@ -98,10 +124,16 @@ def view_of(request: HttpRequest, project_id: str, experiments: Sequence[int]) -
     return view
 
 
+def _is_words(text: str) -> bool:
+    """Return whether a filter compares nothing, so that it is words to search for."""
+    return 0 < len(text) <= _MOST_WORDS and _OPERATORS.search(text) is None
+
+
 def _fill(view: View, project_id: str, experiments: Sequence[int], requested: QueryDict) -> None:
     run_search = search_of(
         project_id=project_id,
         experiments=experiments,
+        words=view.words,
         filter_text=view.filter_text,
         order=view.order,
         columns=view.chosen,
@@ -114,11 +146,12 @@ def _fill(view: View, project_id: str, experiments: Sequence[int], requested: Qu
         view.groups = tracker().groups(run_search, parse_field(view.group, name="group"))
         return
     page = tracker().search(run_search)
-    if not view.chosen and page.items:
+    if not view.chosen and not view.with_models and page.items:
         page = _with_own_columns(view, run_search, page)
     view.next_cursor = page.next_cursor
     view.headings = [_heading(column, view.order, requested) for column in view.columns]
-    view.rows = [row_of(run, view.columns) for run in page.items]
+    models = models_of_runs(project_id, [it.id for it in page.items]) if view.with_models else {}
+    view.rows = [row_of(run, view.columns, models.get(run.id, ())) for run in page.items]
 
 
 def _with_own_columns(view: View, run_search: RunSearch, page: RunPage) -> RunPage:
@@ -142,10 +175,13 @@ def _heading(column: RunField, order: str, requested: QueryDict) -> Heading:
     query = requested.copy()
     query.pop("cursor", None)
     query["order"] = text if now == "descending" else f"-{text}"
-    return Heading(column.key, column.kind.value.removesuffix("s"), f"?{query.urlencode()}", now)
+    label = _LABELS.get(text, column.key)
+    return Heading(label, column.kind.value.removesuffix("s"), f"?{query.urlencode()}", now)
 
 
-def row_of(run: RunFacts, columns: Sequence[RunField]) -> RunRow:
+def row_of(
+    run: RunFacts, columns: Sequence[RunField], models: Sequence[tuple[str, int | None]] = ()
+) -> RunRow:
     """Return a run as a line of a list."""
     lasted = None
     if run.started_ms is not None and run.ended_ms is not None:
@@ -157,6 +193,7 @@ def row_of(run: RunFacts, columns: Sequence[RunField]) -> RunRow:
         started_at=datetime_from_ms(run.started_ms),
         lasted_s=lasted,
         cells=[_cell(run, column) for column in columns],
+        models=models,
     )
 
 
@@ -183,6 +220,19 @@ def number(value: float) -> str:
     return f"{value:.6g}"
 
 
+def signature_text(signature: dict[str, Any] | None) -> str:
+    """Write the signature of a model in a line: its inputs, an arrow, its outputs."""
+    if signature is None:
+        return ""
+    sides = (", ".join(_column(it) for it in signature[side]) for side in ("inputs", "outputs"))
+    return " → ".join(side or "?" for side in sides)
+
+
+def _column(column: dict[str, Any]) -> str:
+    kind = f"{column['type']}{column['shape'] or ''}"
+    return f"{column['name']}: {kind}" if column["name"] else kind
+
+
 def datetime_from_ms(milliseconds: int | None) -> datetime | None:
     """Return a datetime from milliseconds since 1970."""
     if milliseconds is None or not 0 <= milliseconds <= _LAST_MS:
@@ -199,4 +249,5 @@ def group_query(view: View, group: RunGroup) -> str:
         quoted = group.value.replace("'", "''")
         term = f"{by} = {group.value}" if by.is_number else f"{by} = '{quoted}'"
     joined = " and ".join(filter(None, (view.filter_text, term)))
-    return urlencode([("filter", joined), *(("c", text) for text in view.chosen)])
+    words = [("q", view.words)] if view.words else []
+    return urlencode([*words, ("filter", joined), *(("c", text) for text in view.chosen)])

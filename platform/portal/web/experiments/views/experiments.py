@@ -12,7 +12,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from portal.accounts.gates import ProjectRole, gated_project, gated_role
 from portal.accounts.models import Project
 from portal.compute.resources import memory_text
-from portal.core.errors import InvalidInput, NotFound
+from portal.core.errors import NotFound
 from portal.core.policy import guarded_by
 from portal.experiments.factories import is_mlflow_reachable, tracker
 from portal.experiments.filters import FieldKind
@@ -31,16 +31,18 @@ from portal.web.base.list_query import listing_of, search_parameter
 from portal.web.base.urls_for import address_of
 from portal.web.experiments.presenters.curves import Curves, curves_of
 from portal.web.experiments.presenters.runs import (
+    DETAIL_COLUMNS,
     View,
     datetime_from_ms,
     group_query,
     number,
     view_of,
 )
+from portal.web.experiments.saved_views import kept_query, views_of
+from portal.web.experiments.views.selection import chosen_runs, return_url, warn_of_unchanged
 from slipway.schemas.accounts import Role, Scope
+from slipway.schemas.experiments import SYSTEM_TAGS
 
-MOST_RUNS = 200
-RUN_ID_CHARACTERS = 32
 _CHARTS_LISTED = 2
 _MIB = 1024**2
 _UNDO = "undo_runs"
@@ -110,7 +112,9 @@ def _runs_page(request: HttpRequest, experiment: ExperimentFacts | None) -> Http
             )
             for group in view.groups
         ],
-        "names": [] if experiment else _names(project.pk),
+        "experiments": _names(project.pk),
+        "saved_views": views_of(project),
+        "view_query": kept_query(request.GET.urlencode()),
         "undo": request.session.pop(_UNDO, None) if view.first else None,
         "may_change": gated_role(request).at_least(Role.CONTRIBUTOR),
         "may_destroy": gated_role(request).at_least(Role.MAINTAINER),
@@ -153,10 +157,12 @@ def project_columns(request: HttpRequest, project: str) -> HttpResponse:
     experiment = request.GET.get("experiment", "")
     ids = (int(experiment),) if experiment.isascii() and experiment.isdigit() else ()
     known = tracker().fields(RunSearch(gated_project(request).pk, ids))
-    offered = [str(it) for it in known.fields if not it.key.startswith("mlflow.")]
+    offered = [str(it) for it in known.fields if not it.key.startswith(SYSTEM_TAGS)]
     chosen = [text for text in request.GET.getlist("c") if text][:100]
+    logged = [text for text in dict.fromkeys([*chosen, *offered]) if text not in DETAIL_COLUMNS]
     context = {
-        "fields": [(text, text in chosen) for text in dict.fromkeys([*chosen, *offered])],
+        "details": [(text, label, text in chosen) for text, label in DETAIL_COLUMNS.items()],
+        "fields": [(text, text in chosen) for text in logged],
         "known": known,
     }
     return render(request, "web/experiments/columns.html", context | _WHERE)
@@ -168,13 +174,13 @@ def project_runs_delete(request: HttpRequest, project: str) -> HttpResponse:
     """Move the chosen runs to the trash, and offer to undo it."""
     project_row = gated_project(request)
     done = one_click(
-        request, lambda: delete_runs(project=project_row, run_ids=_chosen_runs(request))
+        request, lambda: delete_runs(project=project_row, run_ids=chosen_runs(request))
     )
     if done and done.result:
         request.session[_UNDO] = done.result
     if done:
-        _warn_of_unchanged(request, len(done.result), "not active in this project")
-    return redirect(_return_url(request, project_row))
+        warn_of_unchanged(request, len(done.result), "not active in this project")
+    return redirect(return_url(request, project_row))
 
 
 @guarded_by(_CHANGE)
@@ -183,13 +189,13 @@ def project_runs_restore(request: HttpRequest, project: str) -> HttpResponse:
     """Restore the chosen runs from the trash."""
     project_row = gated_project(request)
     done = one_click(
-        request, lambda: restore_runs(project=project_row, run_ids=_chosen_runs(request))
+        request, lambda: restore_runs(project=project_row, run_ids=chosen_runs(request))
     )
     if done:
         count = len(done.result)
         messages.success(request, f"{count} run{'' if count == 1 else 's'} restored.")
-        _warn_of_unchanged(request, count, "not in the trash, or its experiment is")
-    return redirect(_return_url(request, project_row))
+        warn_of_unchanged(request, count, "not in the trash, or its experiment is")
+    return redirect(return_url(request, project_row))
 
 
 @guarded_by(_CHANGE)
@@ -280,39 +286,3 @@ def _experiment(project: Project, experiment_id: int) -> ExperimentFacts:
             if experiment.id == experiment_id:
                 return experiment
     raise NotFound
-
-
-def _chosen_runs(request: HttpRequest) -> list[str]:
-    """Return the chosen runs. Raises InvalidInput where there are too many to change at once."""
-    chosen = _sent_runs(request)
-    if len(chosen) > MOST_RUNS:
-        raise InvalidInput(
-            f"{len(chosen)} runs are selected; at most {MOST_RUNS} can be changed at once.",
-            field="run",
-            next_step="Nothing was changed. Select fewer runs, and repeat for the others.",
-        )
-    return [run_id for run_id in chosen if len(run_id) == RUN_ID_CHARACTERS]
-
-
-def _sent_runs(request: HttpRequest) -> list[str]:
-    return list(dict.fromkeys(request.POST.getlist("run")))
-
-
-def _warn_of_unchanged(request: HttpRequest, changed: int, state: str) -> None:
-    """Warn about the number of chosen runs that were not changed."""
-    chosen = len(_sent_runs(request))
-    if not chosen:
-        messages.warning(request, "No run is selected.")
-    elif chosen > changed:
-        others = chosen - changed
-        verb = "is" if others == 1 else "are"
-        messages.warning(request, f"{others} of the {chosen} selected runs {verb} {state}.")
-
-
-def _return_url(request: HttpRequest, project: Project) -> str:
-    """Return the list the form was sent from, which it names by its experiment."""
-    experiment = request.POST.get("experiment", "")
-    if experiment.isascii() and experiment.isdigit() and len(experiment) < 11:
-        return reverse("project_experiment", args=[project.slug, int(experiment)])
-    url = reverse("project_runs", args=[project.slug])
-    return f"{url}?stage=deleted" if request.POST.get("stage") == "deleted" else url

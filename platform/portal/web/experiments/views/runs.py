@@ -13,20 +13,26 @@ from portal.accounts.gates import ProjectRole, gated_project, gated_role
 from portal.core.policy import guarded_by
 from portal.experiments.factories import is_mlflow_reachable
 from portal.experiments.gates import TrackedRunRole, gated_run
-from portal.experiments.ports import RunDetail
+from portal.experiments.ports import RunDetail, Stage
 from portal.experiments.services.job_runs import JOB_TAG
 from portal.experiments.services.queries import compare
+from portal.experiments.services.run_changes import NOTE
+from portal.registry.logged_models import MOST_MODELS, logged_models_of
 from portal.training.models import Job
 from portal.web.experiments.presenters.curves import curves_of
 from portal.web.experiments.presenters.files import artifacts_context
-from portal.web.experiments.presenters.runs import datetime_from_ms, number, row_of
-from portal.web.experiments.views.experiments import RUN_ID_CHARACTERS
+from portal.web.experiments.presenters.runs import (
+    datetime_from_ms,
+    number,
+    row_of,
+    signature_text,
+)
+from portal.web.experiments.views.selection import RUN_ID_CHARACTERS
 from slipway.schemas.accounts import Role, Scope
-from slipway.schemas.experiments import MOST_COMPARED
+from slipway.schemas.experiments import MOST_COMPARED, SYSTEM_TAGS
 
 MOST_METRICS_COMPARED = 30
 _CHARTS_COMPARED = 4
-NOTE = "mlflow.note.content"
 _SEE = ProjectRole(Role.VIEWER, Scope.EXPERIMENTS_READ)
 _WHERE = {"area": "projects", "section": "experiments"}
 
@@ -37,13 +43,18 @@ _WHERE = {"area": "projects", "section": "experiments"}
 def project_run(request: HttpRequest, project: str, run: str) -> HttpResponse:
     """Show one run: its curves, what was logged, its artifacts, where it came from."""
     project_row, shown = gated_project(request), gated_run(request)
+    may_change = gated_role(request).at_least(Role.CONTRIBUTOR)
     context: dict[str, Any] = {
         "mlflow_is_away": not is_mlflow_reachable(),
         "run": shown,
         "it": row_of(shown.facts, ()),
         "ended": datetime_from_ms(shown.facts.ended_ms),
         "note": shown.facts.tags.get(NOTE, ""),
-        "tags": {k: v for k, v in shown.facts.tags.items() if k != NOTE},
+        "tags": {k: v for k, v in shown.facts.tags.items() if not k.startswith(SYSTEM_TAGS)},
+        "system_tags": {
+            k: v for k, v in shown.facts.tags.items() if k.startswith(SYSTEM_TAGS) and k != NOTE
+        },
+        "client_user": _client_user(shown),
         "latest": [(it, number(it.value)) for it in shown.metrics],
         "curves": curves_of(
             project,
@@ -52,11 +63,23 @@ def project_run(request: HttpRequest, project: str, run: str) -> HttpResponse:
             live=shown.facts.status == "RUNNING",
         ),
         "job": _job_of(shown, project_row.pk),
-        "may_change": gated_role(request).at_least(Role.CONTRIBUTOR),
+        "logged_models": [
+            (model, signature_text(model.signature))
+            for model in logged_models_of(project_row.pk, run)
+        ],
+        "most_models": MOST_MODELS,
+        "may_change": may_change,
+        "may_edit": may_change and shown.facts.stage is Stage.ACTIVE,
     }
     if request.headers.get("HX-Request") != "true" or "path" in request.GET:
         context |= artifacts_context(request, project_row, shown)
     return render(request, "web/experiments/run.html", context | _WHERE)
+
+
+def _client_user(run: RunDetail) -> str:
+    """Return the user that the client named, if it is not the author: anybody can set it."""
+    user = run.facts.tags.get("mlflow.user", "")
+    return "" if user == run.facts.user else user
 
 
 def _job_of(run: RunDetail, project_id: str) -> Job | None:

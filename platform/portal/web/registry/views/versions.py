@@ -45,8 +45,14 @@ _SEE = ProjectRole(Role.VIEWER, Scope.EXPERIMENTS_READ)
 _WRITE = ProjectRole(Role.CONTRIBUTOR, Scope.EXPERIMENTS_WRITE)
 _MOVE = ProjectRole(Role.CONTRIBUTOR, Scope.MODELS_PROMOTE)
 _ALIAS = re.compile(r"\A[A-Za-z0-9_][A-Za-z0-9_-]{0,98}\Z")
-_STEPS = (NodeKind.DATASET, NodeKind.JOB, NodeKind.RUN, NodeKind.VERSION)
-_LATER = (NodeKind.ENDPOINT, NodeKind.PREDICTIONS)
+_STEPS = (
+    NodeKind.DATASET,
+    NodeKind.JOB,
+    NodeKind.RUN,
+    NodeKind.VERSION,
+    NodeKind.ENDPOINT,
+)
+_LATER = (NodeKind.PREDICTIONS,)
 _FORMATS: dict[str, str] = {
     ModelFormat.ONNX: "ONNX",
     ModelFormat.TORCH_EXPORT: "torch.export",
@@ -79,6 +85,9 @@ def project_model_version(
     champion = _in_production(project_row, model, version, str(rules.stages[-2:][0]))
     requests = requests_of(project_row, model, version)
     graph = lineage_of_version(project_row, model, version)
+    endpoints = shortlist(
+        endpoints_serving(project_id=project_row.pk, model=model), _ENDPOINTS_SHOWN
+    )
     context = {
         "model": details,
         "version": at,
@@ -104,13 +113,24 @@ def project_model_version(
         "lineage": _columns(project_row, graph),
         "champion": champion,
         "compared": _compared(project_row, at.run_id, champion.run_id) if champion else [],
-        "endpoints": shortlist(
-            endpoints_serving(project_id=project_row.pk, model=model), _ENDPOINTS_SHOWN
-        ),
+        "endpoints": endpoints,
+        "deploy_url": _deploy_url(project_row, model, version, [it.name for it in endpoints]),
         "may_move": gated_role(request).at_least(Role.CONTRIBUTOR),
         "may_decide": gated_role(request).at_least(Role.MAINTAINER),
     }
     return render(request, "web/models/version.html", context | WHERE)
+
+
+def _deploy_url(project: Project, model: str, number: int, endpoints: list[str]) -> str:
+    """Return the form that deploys a version, or the choice between several endpoints."""
+    if len(endpoints) > 1:
+        return "#serving"
+    query = urlencode({"model": model, "version": str(number)})
+    if endpoints:
+        address = reverse("project_endpoint_promote", args=[project.slug, endpoints[0]])
+    else:
+        address = reverse("project_endpoint_new", args=[project.slug])
+    return f"{address}?{query}"
 
 
 def _in_production(project: Project, model: str, number: int, stage: str) -> Any:
@@ -152,6 +172,10 @@ def _address(project: Project, kind: NodeKind, name: str) -> str:
         return reverse("project_job", args=[project.slug, name])
     if kind is NodeKind.RUN:
         return reverse("project_run", args=[project.slug, name])
+    if kind in (NodeKind.ENDPOINT, NodeKind.PREDICTIONS):
+        endpoint = name.rpartition("/")[0]
+        page = "project_endpoint" if kind is NodeKind.ENDPOINT else "project_endpoint_predictions"
+        return reverse(page, args=[project.slug, endpoint])
     data = data_behind(project, name) if kind is NodeKind.DATASET else None
     if data is not None:
         where = [project.slug, data.dataset.name, data.number]
@@ -190,7 +214,7 @@ def project_model_promote(
     """Show the changes of a promotion, with its gates. Promote, or request approval."""
     project_row, by = gated_project(request), Actor.of(require_principal(request))
     target = _target(request)
-    form = Promotion(sent(request))
+    form = Promotion(sent(request), initial={"archive_replaced": target.kind is TargetKind.STAGE})
     service = _button_action(request, project_row, model, version, target, by)
     done = submit_form(request, form, service)
     if done:
@@ -203,12 +227,20 @@ def project_model_promote(
         "form": form,
         "asks_approval": _needs_approval_request(plan),
         "closed": [gate for gate in plan.gates if not gate.passed],
+        "archivable": _archivable(plan),
         "last_stage": plan.rules.stages[-1],
         "may_override": gated_role(request).at_least(Role.MAINTAINER),
         "may_decide": _may_decide(request, plan, by),
     }
     status = 422 if form.is_bound else 200
     return render(request, "web/models/promote.html", context | WHERE, status=status)
+
+
+def _archivable(plan: PromotionPlan) -> list[int]:
+    """Return the versions that the page offers to archive with the promotion."""
+    if plan.target.kind is TargetKind.STAGE:
+        return plan.archives
+    return [plan.replaces] if plan.replaces else []
 
 
 def _may_decide(request: HttpRequest, plan: PromotionPlan, by: Actor) -> bool:

@@ -26,3 +26,9 @@ document.addEventListener("input", (event) => {
     item.hidden = !item.textContent.toLowerCase().includes(words);
   }
 }, true);
+
+// The address of the page also has the settings of the charts, which change without a request.
+document.addEventListener("submit", (event) => {
+  const form = event.target.closest("[data-view-form]");
+  if (form) form.querySelector('[name="query"]').value = window.location.search.slice(1);
+}, true);
