@@ -98,4 +98,4 @@ def test_a_long_curve_is_thinned_and_read_quickly() -> None:
     assert time.process_time() - began < 5
     (curve,) = values["scalars"]
     assert curve["total"] == 20_000
-    assert 1_000 <= len(curve["points"]) <= 2_001
+    assert 500 <= len(curve["points"]) <= 1_001

@@ -20,8 +20,8 @@ from typing import Any
 from portal.experiments.results.images import HEADER_BYTES, ImageRefused, checked_image
 
 MOST_TAGS = 300
-MOST_POINTS = 1_000
-MOST_HISTOGRAMS = 60
+MOST_POINTS = 500
+MOST_HISTOGRAMS = 20
 MOST_BUCKETS = 60
 MOST_IMAGES = 60
 MOST_IMAGE_BYTES = 2 * 1024**2

@@ -21,7 +21,7 @@ MOST_BYTES = 64 * 1024**2
 _SMALL_BYTES = 512 * 1024
 WITHIN_S = 40.0
 _QUEUE_S = 5.0
-_MOST_RESULT_BYTES = 24 * 1024**2
+_MOST_RESULT_BYTES = 48 * 1024**2
 _inspecting = BoundedSemaphore(2)
 Task = Literal["table", "difference", "events", "highlight"]
 # The rest is done here where the files are small.
