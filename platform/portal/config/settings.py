@@ -237,6 +237,7 @@ CONTENT_SECURITY_POLICY = {
         "style-src": ["'self'"],
         "img-src": ["'self'", "data:"],
         "font-src": ["'self'"],
+        "media-src": ["'self'"],
         "connect-src": ["'self'"],
         "manifest-src": ["'self'"],
         # Signing in on the way to a notebook redirects there.

@@ -329,6 +329,9 @@ class ArtifactStore(Protocol):
     def listed(self, place: str) -> Sequence[Artifact]:
         """Return the content of a folder, with paths relative to it, empty if there is none."""
 
+    def first_listed(self, place: str, *, most: int) -> Sequence[Artifact]:
+        """Return at most `most` entries of a folder, in no particular order if it has more."""
+
     @property
     def has_folders(self) -> bool:
         """Return whether a file and a folder cannot have the same name, unlike in a bucket."""

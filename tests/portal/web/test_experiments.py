@@ -465,7 +465,7 @@ def test_artifacts_are_previewed_without_trusting_them(
     assert "&lt;i&gt;ann&lt;/i&gt;" in shown["table.csv"]
     assert '<th scope="col">score</th>' in shown["table.csv"]
     assert "&lt;script&gt;alert(1)" in shown["note.txt"]
-    assert "# Digits" in shown["walk.ipynb"]
+    assert "<h1>Digits</h1>" in shown["walk.ipynb"]
     assert "<b>two</b>" not in shown["walk.ipynb"]
     assert "No preview for this file type" in shown["deep/weights.bin"]
     assert "This artifact no longer exists" in html_of(vera.get(f"{url}?path=none"))

@@ -19,10 +19,10 @@ from portal.api import idempotency
 from portal.api.problems import plain_problem
 from portal.api.routing import gate
 from portal.api.uploads import body_of
-from portal.api.v1.ranges import Unsatisfiable, part_of
 from portal.api.v1.serializers import SearchParameters, page_of, user_out
 from portal.core.errors import InvalidInput, SlipwayError
 from portal.core.pagination import paginate
+from portal.core.ranges import Unsatisfiable, part_of
 from portal.core.streams import ByteStream, release_connection
 from portal.storage import services
 from portal.storage.digests import sha256_from, structured

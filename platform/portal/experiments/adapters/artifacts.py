@@ -1,11 +1,14 @@
 """Artifacts on a disk or in S3-compatible storage, by fsspec. MLflow's own process writes them."""
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any
 
 from fsspec import AbstractFileSystem
+from fsspec.asyn import sync
 from fsspec.core import url_to_fs
 
 from portal.core.errors import Unavailable
@@ -29,16 +32,27 @@ class FsspecArtifacts:
                 value = self._fs.ls(folder, detail=True, refresh=True)
             except (FileNotFoundError, NotADirectoryError):
                 return []
-        entries = [
-            Artifact(
-                path=str(entry["name"]).rstrip("/").rpartition("/")[2],
-                is_folder=entry["type"] == "directory",
-                size_bytes=int(entry.get("size") or 0) if entry["type"] != "directory" else 0,
-            )
-            for entry in value
-            if str(entry["name"]).rstrip("/") != folder
-        ]
-        return sorted(entries, key=lambda entry: (not entry.is_folder, entry.path))
+        return _entries(value, folder)
+
+    def first_listed(self, place: str, *, most: int) -> Sequence[Artifact]:
+        """Return at most `most` entries of a folder, in no particular order if it has more."""
+        folder = self._path(place)
+        with _in_order():
+            try:
+                value = self._first_infos(folder, most)
+            except (FileNotFoundError, NotADirectoryError):
+                return []
+        return _entries(value, folder)[:most]
+
+    def _first_infos(self, folder: str, most: int) -> list[dict[str, Any]]:
+        """Return what `ls` would, without reading a folder of a million files to its end."""
+        if self.has_folders:
+            with os.scandir(folder) as files:
+                return [self._fs.info(file) for file in islice(files, most)]
+        if "s3" in self._fs.protocol:
+            collected: list[dict[str, Any]] = sync(self._fs.loop, _collect, self._fs, folder, most)
+            return collected
+        return list(islice(self._fs.ls(folder, detail=True, refresh=True), most))
 
     @property
     def has_folders(self) -> bool:
@@ -97,6 +111,31 @@ class FsspecArtifacts:
 
     def _path(self, place: str) -> str:
         return f"{self._root}/{place}" if place else self._root
+
+
+def _entries(infos: list[dict[str, Any]], folder: str) -> list[Artifact]:
+    entries = [
+        Artifact(
+            path=str(info["name"]).rstrip("/").rpartition("/")[2],
+            is_folder=info["type"] == "directory",
+            size_bytes=int(info.get("size") or 0) if info["type"] != "directory" else 0,
+        )
+        for info in infos
+        if str(info["name"]).rstrip("/") != folder
+    ]
+    return sorted(entries, key=lambda entry: (not entry.is_folder, entry.path))
+
+
+async def _collect(filesystem: Any, folder: str, most: int) -> list[dict[str, Any]]:
+    bucket, _, key = folder.partition("/")
+    infos: list[dict[str, Any]] = []
+    # The public `ls` of s3fs reads all pages of a listing.
+    listing = filesystem._iterdir(bucket, max_items=most, prefix=f"{key}/" if key else "")  # noqa: SLF001
+    async for info in listing:
+        infos.append(info)
+        if len(infos) >= most:
+            break
+    return infos
 
 
 @contextmanager

@@ -10,8 +10,12 @@ from portal.experiments.factories import artifact_store
 from portal.experiments.ports import Artifact, RunDetail
 
 
-def artifacts_of(*, project_id: str, run: RunDetail, path: str = "") -> Sequence[Artifact]:
+def artifacts_of(
+    *, project_id: str, run: RunDetail, path: str = "", most: int | None = None
+) -> Sequence[Artifact]:
     """Return the content of a folder of a run's artifacts, folders first. "" is the top.
+
+    With `most`, any so many entries of a folder that has more.
 
     Left out is what no address can name: a file on a disk whose name is not UTF-8.
     """
@@ -19,7 +23,8 @@ def artifacts_of(*, project_id: str, run: RunDetail, path: str = "") -> Sequence
     if place is None:
         return []
     inside = checked_path(path)
-    artifacts = artifact_store().listed(f"{place}/{inside}".rstrip("/"))
+    folder, store = f"{place}/{inside}".rstrip("/"), artifact_store()
+    artifacts = store.listed(folder) if most is None else store.first_listed(folder, most=most)
     named = [it for it in artifacts if it.path == whole_characters(it.path)]
     return [replace(it, path=f"{inside}/{it.path}".lstrip("/")) for it in named]
 

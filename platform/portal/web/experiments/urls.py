@@ -2,7 +2,7 @@
 
 from django.urls import path, re_path
 
-from portal.web.experiments.views import changes, experiments, files, links, runs
+from portal.web.experiments.views import changes, experiments, files, links, results, runs
 
 urlpatterns = [
     path(
@@ -29,6 +29,11 @@ urlpatterns = [
         "p/<slug:project>/trash/empty", experiments.project_trash_empty, name="project_trash_empty"
     ),
     path("p/<slug:project>/compare", runs.project_compare, name="project_compare"),
+    path(
+        "p/<slug:project>/compare/artifacts",
+        results.project_compare_artifacts,
+        name="project_compare_artifacts",
+    ),
     path("p/<slug:project>/runs", experiments.project_runs, name="project_runs"),
     path("p/<slug:project>/runs/columns", experiments.project_columns, name="project_columns"),
     path(
@@ -63,6 +68,21 @@ urlpatterns = [
         "p/<slug:project>/runs/<slug:run>/download",
         files.project_run_download,
         name="project_run_download",
+    ),
+    path(
+        "p/<slug:project>/runs/<slug:run>/results",
+        results.project_run_results,
+        name="project_run_results",
+    ),
+    path(
+        "p/<slug:project>/runs/<slug:run>/media",
+        results.project_run_media,
+        name="project_run_media",
+    ),
+    path(
+        "p/<slug:project>/runs/<slug:run>/events",
+        results.project_run_events,
+        name="project_run_events",
     ),
     re_path(r"^mlflow/?$", links.mlflow_page, name="mlflow_page"),
     path("mlflow/<slug:project>/", links.mlflow_page, name="mlflow_project_page"),

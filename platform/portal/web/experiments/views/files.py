@@ -5,6 +5,7 @@ from typing import cast
 
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
+from django.templatetags.static import static
 from django.utils.http import content_disposition_header
 from django.views.decorators.clickjacking import xframe_options_exempt
 from django.views.decorators.http import require_safe
@@ -15,8 +16,8 @@ from portal.core.policy import guarded_by
 from portal.core.streams import ByteStream
 from portal.experiments.gates import ArtifactLink, TrackedRunRole, gated_run
 from portal.experiments.services.artifacts import artifact_of, read_artifact
-from portal.web.experiments.framed_pages import MOST_BYTES, framed_page
-from portal.web.experiments.presenters.files import PAGES, PICTURES
+from portal.web.experiments.framed_pages import MOST_BYTES, figure_page, framed_page
+from portal.web.experiments.presenters.media import PAGES, PICTURES
 from slipway.schemas.accounts import Role, Scope
 
 # A document that shows an artifact has an opaque origin, so it has no access to cookies, storage or
@@ -49,7 +50,8 @@ _FRAMES = (None, "iframe", "frame")
 def project_run_file(request: HttpRequest, project: str, run: str) -> HttpResponseBase:
     """Show one picture or page among the artifacts to anybody with its link."""
     ending = request.GET.get("path", "").rpartition(".")[2].lower()
-    kind = PICTURES.get(ending) or PAGES.get(ending)
+    is_figure = ending == "json" and request.GET.get("as") == "figure"
+    kind = PAGES["html"] if is_figure else PICTURES.get(ending) or PAGES.get(ending)
     if kind is None:
         raise NotFound
     response: HttpResponseBase = _answer(request, kind, "inline")
@@ -57,17 +59,22 @@ def project_run_file(request: HttpRequest, project: str, run: str) -> HttpRespon
     cage = _CAGE
     # Browsers send the header only over HTTPS or to their own machine.
     is_framed = request.headers.get("Sec-Fetch-Dest") in _FRAMES
-    if ending in PAGES and is_framed and size_bytes <= MOST_BYTES:
-        cage = _CAGE_OF_SCRIPTS
-        response = _page(cast("ByteStream", response), kind)
+    if is_figure and not (is_framed and size_bytes <= MOST_BYTES):
+        raise NotFound
+    if (ending in PAGES or is_figure) and is_framed and size_bytes <= MOST_BYTES:
+        plotly_url = request.build_absolute_uri(static("npm/plotly.js-dist-min/plotly.min.js"))
+        cage = _CAGE_OF_SCRIPTS | {"script-src": [*_CAGE_OF_SCRIPTS["script-src"], plotly_url]}
+        pieces = cast("Iterable[bytes]", cast("ByteStream", response).streaming_content)
+        content = b"".join(pieces)
+        page = framed_page(figure_page(content) if is_figure else content, plotly_url=plotly_url)
+        response = _page(response, page, kind)
     response.headers["X-DNS-Prefetch-Control"] = "off"
     response._csp_replace = cage  # type: ignore[attr-defined]  # noqa: SLF001  (as its decorator does)
     return response
 
 
-def _page(stream: ByteStream, kind: str) -> HttpResponse:
-    pieces = cast("Iterable[bytes]", stream.streaming_content)
-    response = HttpResponse(framed_page(b"".join(pieces)), content_type=kind)
+def _page(stream: HttpResponseBase, page: bytes, kind: str) -> HttpResponse:
+    response = HttpResponse(page, content_type=kind)
     for name in ("Content-Disposition", "Cache-Control"):
         response.headers[name] = stream.headers[name]
     return response
