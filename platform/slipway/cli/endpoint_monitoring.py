@@ -124,11 +124,11 @@ def _task(monitoring: MonitoringOut) -> str:
 def _quality(point: QualityPoint) -> str:
     parts = [f"{name} {value:.4g}" for name, value in point.figures.items()]
     parts.append(f"{percent(point.coverage, 0)} labelled")
-    if point.estimate is not None:
+    low, high = point.estimate_low, point.estimate_high
+    if point.estimate is not None and low is not None and high is not None:
         parts.append(
             f"accuracy estimated at {percent(point.estimate)} "
-            f"({percent(point.estimate_low)} to {percent(point.estimate_high)}; "
-            "blind to concept drift)"
+            f"({percent(low)} to {percent(high)}; blind to concept drift)"
         )
     return ", ".join(parts)
 

@@ -34,7 +34,7 @@ from portal.web.experiments.presenters.compared_artifacts import (
 )
 from portal.web.experiments.presenters.media import MEDIA_TYPES
 from portal.web.experiments.presenters.results import results_context
-from portal.web.experiments.views.experiments import RUN_ID_CHARACTERS
+from portal.web.experiments.views.selection import RUN_ID_CHARACTERS
 from slipway.schemas.accounts import Role, Scope
 
 _SEE = TrackedRunRole(Role.VIEWER, Scope.EXPERIMENTS_READ)
