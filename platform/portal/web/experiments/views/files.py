@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import cast
 
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.templatetags.static import static
@@ -62,7 +63,7 @@ def project_run_file(request: HttpRequest, project: str, run: str) -> HttpRespon
     if is_figure and not (is_framed and size_bytes <= MOST_BYTES):
         raise NotFound
     if (ending in PAGES or is_figure) and is_framed and size_bytes <= MOST_BYTES:
-        plotly_url = request.build_absolute_uri(static("npm/plotly.js-dist-min/plotly.min.js"))
+        plotly_url = f"{settings.SLIPWAY_URL}{static('npm/plotly.js-dist-min/plotly.min.js')}"
         cage = _CAGE_OF_SCRIPTS | {"script-src": [*_CAGE_OF_SCRIPTS["script-src"], plotly_url]}
         pieces = cast("Iterable[bytes]", cast("ByteStream", response).streaming_content)
         content = b"".join(pieces)
