@@ -7,7 +7,8 @@ from portal.accounts.models import OutboxMail, User
 from portal.experiments.models import ModelVersion
 from tests.personas import Api, Personas, json_of
 from tests.portal.registry.store import Store
-from tests.portal.registry.test_promoting import DIGITS, MODELS, promote, put_gates, register
+from tests.portal.registry.test_promoting import DIGITS, promote, put_gates
+from tests.portal.registry.test_registering import MODELS, register
 
 pytestmark = pytest.mark.postgres
 
