@@ -39,8 +39,8 @@ def launch(page: Page, bob: Person) -> tuple[str, Page]:
         raise AssertionError(f"{lab.url}: {lab.locator('main').inner_text()}") from None
     lab.locator(".jp-LauncherCard").first.wait_for()
     expect(page).to_have_url(f"{bob.portal}/p/vision/notebooks")
-    mine = bob.api.get(SERVERS, params={"mine": "true"}).json()["items"]
-    return next(str(one["id"]) for one in mine if one["name"] == name), lab
+    servers = bob.api.get(SERVERS, params={"mine": "true"}).json()["items"]
+    return next(str(one["id"]) for one in servers if one["name"] == name), lab
 
 
 def look_around(lab: Page, page_of_server: str) -> None:

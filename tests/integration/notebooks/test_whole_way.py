@@ -32,39 +32,39 @@ def test_the_whole_way(bob: Person) -> None:
     assert "jupyter-config-data" in desk.page.text
     assert str(desk.page.url).startswith(desk.base), "nobody was asked to sign in again"
     kernel = desk.kernel()
-    said = desk.run(
+    output = desk.run(
         kernel,
         "import mlflow, slipway, os\n"
         "print(mlflow.get_tracking_uri(), os.environ['SLIPWAY_PROJECT'], os.getcwd())",
     )
     # What libraries warn of when they are imported stands there, too.
     assert any(
-        "/mlflow vision " in line and line.endswith("/workspace") for line in said.splitlines()
-    ), said
+        "/mlflow vision " in line and line.endswith("/workspace") for line in output.splitlines()
+    ), output
     # The first server of a project has found an example.
     assert desk.call("GET", "contents/welcome.ipynb").json()["type"] == "notebook"
     # The token of user code is good for the project, and is not the portal's session.
-    said = desk.run(kernel, "print(slipway.Client().whoami().token.project)")
-    assert said.strip() == "vision", said
+    output = desk.run(kernel, "print(slipway.Client().whoami().token.project)")
+    assert output.strip() == "vision", output
     busy = "import time; print('begun', flush=True); time.sleep(3)"
     with desk.connect(kernel):
         desk.run(kernel, busy)
     assert "kernel" in bob.look(server)["why_alive"]
     desk.run(kernel, "open('kept.txt', 'w').write('as it was')")
     # A cell submits a job, in the person's name and the project's.
-    said = desk.run(
+    output = desk.run(
         kernel,
         "open('hi.py', 'w').write('print(6 * 7)')\n"
         "print(slipway.train('hi.py', folder='.').workload.id)",
     )
-    job = f"/projects/vision/jobs/{said.split()[-1]}"
+    job = f"/projects/vision/jobs/{output.split()[-1]}"
     wait_for(
         lambda: bob.api.get(job).json()["workload"]["state"] == "succeeded",
         "the job of a cell",
         within_s=60,
     )
-    said = desk.type(_GIT)
-    assert "pushed 1" in said, said
+    output = desk.type(_GIT)
+    assert "pushed 1" in output, output
     # A save is a version, and one that was made just before the end is not lost.
     path = f"kept-{secrets.token_hex(3)}.ipynb"
     saved = desk.call("PUT", f"contents/{path}", json=notebook_of("print('as it was')"))
@@ -104,17 +104,17 @@ def test_what_pip_installs_survives_a_stop(bob: Person) -> None:
         "    return name\n''')\n"
     )
     assert "Error" not in desk.run(kernel, package)
-    said = desk.run(kernel, "!pip install --no-build-isolation --no-index ./made-here")
-    assert "Successfully installed made-here-1" in said, said
-    said = desk.type("slipway whoami")
-    assert "bob@example.org" in said, said
+    output = desk.run(kernel, "!pip install --no-build-isolation --no-index ./made-here")
+    assert "Successfully installed made-here-1" in output, output
+    output = desk.type("slipway whoami")
+    assert "bob@example.org" in output, output
     bob.stop(server)
     bob.start(server)
     again = bob.open(server)
     assert again.run(again.kernel(), "import made_here; print(made_here.SAYS)").strip() == "here"
-    said = again.type("pip show made-here && git var GIT_AUTHOR_IDENT")
-    assert "Name: made-here" in said, said
-    assert "<bob@example.org>" in said, said
+    output = again.type("pip show made-here && git var GIT_AUTHOR_IDENT")
+    assert "Name: made-here" in output, output
+    assert "<bob@example.org>" in output, output
     bob.stop(server)
 
 

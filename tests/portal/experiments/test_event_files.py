@@ -36,13 +36,13 @@ def scalar(tag: bytes, value: float, step: int = 0) -> bytes:
 
 
 def read(*files: bytes) -> Any:
-    """What files hold, each in a folder named by its number."""
+    """Return what the files contain, each in a folder named by its number."""
     return read_events(files, folders=[str(number) for number in range(len(files))])
 
 
 @pytest.fixture
 def values() -> Any:
-    """What both samples hold."""
+    """Return what both samples contain."""
     return read(CLASSIC, V2)
 
 
