@@ -10,7 +10,7 @@ import sys
 from typing import Any
 
 from portal.experiments.results.event_files import read_events
-from portal.experiments.results.highlighting import highlighted
+from portal.experiments.results.highlighter import highlighted
 from portal.experiments.results.tables import TableRefused, difference_of_tables, page_of_table
 
 MEMORY_BYTES = 1536 * 1024**2
