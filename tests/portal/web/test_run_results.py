@@ -193,7 +193,7 @@ def test_texts_figures_and_charts_are_shown_as_what_they_are(
     assert "</script><b>" not in html_of(page)
     (link,) = re.findall(r'<iframe class="artifact-page"[^>]*src="([^"]+)"', shown["figure.json"])
     figure = vera.get(unescape(link))
-    assert "\\u003c/script><b>" in html_of(figure)
+    assert "\\u003c/script>\\u003cb>" in html_of(figure)
     alone = vera.get(unescape(link), headers={"Sec-Fetch-Dest": "document"})
     assert alone.status_code == 404
 

@@ -102,7 +102,7 @@ def read_events(files: Sequence[bytes], *, folders: Sequence[str]) -> dict[str, 
             for (tag, name), it in sorted(collected.histograms.items())
         ],
         "images": sorted(collected.images, key=lambda it: (it["tag"], it["folder"], it["step"])),
-        "left_out": [f"{count:,} {reason}" for reason, count in collected.left_out.items()],
+        "left_out": [f"{reason}: {count:,}" for reason, count in collected.left_out.items()],
         "damaged": damaged,
     }
 

@@ -9,8 +9,8 @@ import resource
 import sys
 from typing import Any
 
-from portal.experiments.results.code_colours import highlighted
 from portal.experiments.results.event_files import read_events
+from portal.experiments.results.highlighter import highlighted
 from portal.experiments.results.tables import TableRefused, difference_of_tables, page_of_table
 
 MEMORY_BYTES = 1536 * 1024**2

@@ -39,7 +39,7 @@ _CHECKPOINT_FILE = re.compile(r"\.(ckpt|pt|pth|bin|safetensors|keras|h5)\Z", re.
 
 
 @dataclass(frozen=True)
-class LoggedCheckpoint:
+class CheckpointFile:
     """A file with saved weights. `step` is the last number that its path has for one."""
 
     step: int | None
@@ -66,7 +66,7 @@ class RunResults:
     tables: list[Artifact] = field(default_factory=list)
     charts: list[Artifact] = field(default_factory=list)
     events: list[Artifact] = field(default_factory=list)
-    checkpoints: list[LoggedCheckpoint] = field(default_factory=list)
+    checkpoints: list[CheckpointFile] = field(default_factory=list)
     limits: list[str] = field(default_factory=list)
 
     @property
@@ -209,9 +209,9 @@ def tables_tagged(run: RunDetail) -> frozenset[str]:
         return frozenset()
 
 
-def _checkpoint(file: Artifact) -> LoggedCheckpoint:
+def _checkpoint(file: Artifact) -> CheckpointFile:
     steps = _STEP.findall(file.path)
-    return LoggedCheckpoint(int(steps[-1]) if steps else None, file.path, file.size_bytes)
+    return CheckpointFile(int(steps[-1]) if steps else None, file.path, file.size_bytes)
 
 
 def _cut(results: RunResults, noun: str, items: list[Item], most: int) -> None:

@@ -20,7 +20,7 @@ from portal.core.errors import NotFound, SlipwayError
 from portal.datasets.table_process import TableUnreadable, preview_parquet
 from portal.experiments.ports import Artifact, RunDetail
 from portal.experiments.results.charts import ChartRefused, parse_chart
-from portal.experiments.results.code_colours import LEXERS, highlighted
+from portal.experiments.results.highlighter import LEXERS, highlighted
 from portal.experiments.results.images import (
     HEADER_BYTES,
     RASTER_TYPES,

@@ -8,7 +8,7 @@ const axisOf = (colours, name) => ({ name, nameLocation: "middle", nameGap: 26, 
 
 function matrixOptions({ labels, matrix }, colours) {
   const sums = matrix.map((row) => row.reduce((sum, value) => sum + value, 0) || 1);
-  const cells = matrix.flatMap((row, y) => row.map((value, x) => [x, y, value / sums[y], value]));
+  const cells = matrix.flatMap((row, y) => row.map((value, x) => ({ value: [x, y, value / sums[y], value], label: { color: value > sums[y] / 2 ? colours.surface : colours.body } })));
   return {
     animation: false, textStyle: textOf(colours),
     grid: { left: 28, right: 12, top: 12, bottom: 34, containLabel: true },
@@ -16,7 +16,7 @@ function matrixOptions({ labels, matrix }, colours) {
     yAxis: { ...axisOf(colours, "true"), type: "category", data: labels, inverse: true, nameGap: 40 },
     visualMap: { show: false, min: 0, max: 1, dimension: 2, inRange: { color: [colours.surface, colours.series[0]] } },
     tooltip: { ...tooltipOf(colours), formatter: ({ value: [x, y, share, count] }) => `true ${labels[y]}\npredicted ${labels[x]}\n${write(count)} (${(100 * share).toFixed(1)} % of the true ones)` },
-    series: [{ type: "heatmap", data: cells, label: { show: labels.length <= 12, formatter: ({ value }) => write(value[3]), color: colours.body } }],
+    series: [{ type: "heatmap", data: cells, label: { show: labels.length <= 12, formatter: ({ value }) => write(value[3]) } }],
   };
 }
 
@@ -44,6 +44,8 @@ function histogramOptions({ edges, counts }, colours) {
   };
 }
 
+const translucent = (hue, opacity) => hue.replace("rgb(", "rgba(").replace(")", `, ${opacity})`);
+
 // The outline of a histogram, drawn `lift` above zero and `scale` high.
 function outline(edges, counts, lift, scale, hue, opacity) {
   const points = counts.flatMap((count, at) => [[edges[at], count], [edges[at + 1], count]]);
@@ -52,7 +54,7 @@ function outline(edges, counts, lift, scale, hue, opacity) {
     renderItem: (_, api) => {
       const corners = points.map(([x, count]) => api.coord([x, lift + count * scale]));
       const [first, last] = [api.coord([edges[0], lift]), api.coord([edges.at(-1), lift])];
-      return { type: "polygon", shape: { points: [first, ...corners, last] }, style: { fill: hue, opacity: undefined, fillOpacity: opacity, stroke: hue, lineWidth: 1.5 } };
+      return { type: "polygon", shape: { points: [first, ...corners, last] }, style: { fill: translucent(hue, opacity), stroke: hue, lineWidth: 1.5 } };
     },
   };
 }

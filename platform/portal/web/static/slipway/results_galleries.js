@@ -32,7 +32,8 @@ function imageOf(entry, name) {
   const image = document.createElement("img");
   image.alt = name;
   image.dataset.download = entry.download;
-  watch(image);
+  // Without an address it would count as complete, and as failed.
+  image.addEventListener("error", () => refused(image), { once: true });
   image.src = entry.src;
   link.append(image);
   return link;
