@@ -188,7 +188,8 @@ def test_texts_figures_and_charts_are_shown_as_what_they_are(
         assert "sandbox allow-scripts" in policy
         assert "allow-same-origin" not in policy
         assert "default-src 'none'" in policy
-        assert '<script src="http://testserver/static/npm/plotly.js-dist-min/' in html_of(page)
+        script = f'<script src="{settings.SLIPWAY_URL}/static/npm/plotly.js-dist-min/'
+        assert script in html_of(page)
         assert "cdn.plot.ly" not in html_of(page)
     assert "</script><b>" not in html_of(page)
     (link,) = re.findall(r'<iframe class="artifact-page"[^>]*src="([^"]+)"', shown["figure.json"])
