@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.conf import settings
 from pytest_django import Settings
 
 from portal.experiments.models import Run, Tag
