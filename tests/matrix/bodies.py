@@ -302,7 +302,7 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
         "capture": "on",
     },
     ("POST", f"{_ENDPOINT_PAGE}/try"): {"request": '{"inputs": [[1]]}'},
-    ("POST", f"{_ENDPOINT_PAGE}/keys"): {"name": "shop", "scope": "predict"},
+    ("POST", f"{_ENDPOINT_PAGE}/keys/new"): {"name": "shop", "scope": "predict"},
     ("POST", "/p/{project}/archive"): {"confirm": "vision"},
     ("POST", "/p/{project}/members/invite"): _INVITE_BY_FORM,
     ("POST", "/p/{project}/members/{user}/role"): {"role": "viewer"},

@@ -27,6 +27,7 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Env:
         "_PORTAL/web/base/npm.py",
         "ROOT/requirements/portal.txt",
         "ROOT/package-lock.json",
+        "ROOT/pyproject.toml",
         "STATIC_FOLDER/.stamp",
         "data/mlflow.db",
     ):

@@ -114,7 +114,7 @@ def test_the_fallback_is_a_setting_with_availability_as_its_default(
     assert lab.api.patch(address, {"fallback": "off"}).status_code == 200
     assert (lab.show()["fallback"], gateway.route()["fallback"]) == ("off", "off")
     assert "Bob changed fallback" in lab.story()
-    assert "503 with Retry-After" in _text(browser_of(people.bob).get(ONE))
+    assert "503 with Retry-After" in _text(browser_of(people.bob).get(f"{ONE}/settings"))
     assert lab.api.patch(address, {"fallback": "perhaps"}).status_code == 422
     form = _text(browser_of(people.bob).get(f"{ONE}/change"))
     assert "When no replica of a revision with traffic is ready" in form

@@ -92,7 +92,7 @@ def test_keys_beyond_the_first_are_counted(
     for number in range(3):
         assert lab.api.post(f"{AT}/keys", {"name": f"key-{number}"}).status_code == 201
     monkeypatch.setattr(endpoint_pages, "KEYS_SHOWN", 1)
-    page = text_of(browser_of(people.bob).get(ONE))
+    page = text_of(browser_of(people.bob).get(f"{ONE}/keys"))
     assert "<code>slipway endpoint keys list digits --project vision</code>" in page
 
 

@@ -28,7 +28,7 @@ def test_promotes_in_a_row_keep_the_newest_replaced_revision_warm_and_no_other(l
 def test_how_long_is_a_setting_with_its_price(lab: Lab, people: Personas, client: Client) -> None:
     assert lab.serving(warm_minutes=30)["warm_minutes"] == 30
     client.force_login(people.bob)
-    page = client.get("/p/vision/endpoints/digits").content.decode()
+    page = client.get("/p/vision/endpoints/digits/settings").content.decode()
     assert "stays warm for 30 minutes, at $3.60 an hour" in " ".join(page.split())
     lab.promote("2", bake_s=0)
     lab.settle()

@@ -18,6 +18,7 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import get_lexer_by_name
 from pygments.token import STANDARD_TYPES
 
+from portal.core.text import whole_characters
 from portal.notebooks.previews import NotebookPreview, OutputKind, PreviewCell, PreviewOutput
 
 # Pygments by name of the language of a kernel, of a cell magic and of a fence. No others are
@@ -145,7 +146,7 @@ def _sanitized(html: str, attachments: Mapping[str, str]) -> SafeString:
 
     return mark_safe(  # noqa: S308  (sanitized)
         nh3.clean(
-            html,
+            whole_characters(html),
             tags=_TAGS,
             clean_content_tags={"script", "style", "title", "template", "noscript", "svg", "math"},
             attributes=_ATTRIBUTES,
