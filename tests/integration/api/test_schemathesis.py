@@ -36,6 +36,8 @@ BEYOND_THE_SCHEMA = frozenset(
         "invalid_email",
         "invalid_secret_name",
         "max_below_min",
+        "no_such_experiment",
+        "scopes_missing",
         "no_nodes",
         "no_such_parent",
         "no_such_person",

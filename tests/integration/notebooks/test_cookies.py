@@ -91,7 +91,7 @@ def test_each_server_is_sent_its_own_cookies_alone(visitors: list[Visitor]) -> N
         cookies = visitor.cookies()
         portal = {one["name"] for one in cookies if one["domain"] == "localhost"}
         notebooks = [one for one in cookies if one["domain"] != "localhost"]
-        assert portal == {"slipway_session", "slipway_csrf"}
+        assert portal == {"slipway_session", "slipway_csrf", "slipway-theme"}
         assert {one["domain"] for one in notebooks} == {"127.0.0.2"}
         assert all(one["sameSite"] == "Lax" for one in cookies), cookies
         readable = {one["name"] for one in cookies if not one["httpOnly"]}

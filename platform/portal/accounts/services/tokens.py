@@ -43,6 +43,7 @@ def create_token(
     if not requested:
         raise InvalidInput(
             "A token needs at least one scope.",
+            code="scopes_missing",
             field="scopes",
             next_step="Choose a preset or at least one scope.",
         )
