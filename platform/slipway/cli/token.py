@@ -102,7 +102,8 @@ def create(
         raise UsageMistake(
             "A token needs either a preset or scopes.",
             field="preset",
-            next_step=f"Add --preset ({PRESETS}), or one --scope for each scope. See: slipway token create --help",
+            next_step=f"Add --preset ({PRESETS}), or one --scope for each scope. "
+            "See: slipway token create --help",
         )
     token = session.client.tokens.create(
         name, scope or (), preset=preset, project=project, expires_in_days=days
