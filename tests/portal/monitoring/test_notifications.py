@@ -13,7 +13,8 @@ from tests.portal.monitoring.test_incident_alerts import report_incident
 
 pytestmark = pytest.mark.postgres
 _REASON = "258 predictions were served since"
-_PAGES = ("/", "/notifications", "/p/vision", ONE)
+_CARDS = ("/notifications/card", "/p/vision/notifications/card")
+_PAGES = ("/notifications", *_CARDS, ONE)
 _LISTS = ("/", "/p/vision", "/p/vision/endpoints")
 
 
@@ -42,7 +43,7 @@ def test_an_open_alert_is_on_home_the_project_the_list_the_endpoint_and_under_th
     for path in _LISTS:
         assert "1 alert</a>" in _text(people.vera, path)
     assert "1 open" in _text(people.vera, "/notifications/count")
-    for path in ("/", "/notifications", "/notifications/count"):
+    for path in ("/", "/notifications", "/notifications/card", "/notifications/count"):
         page = _text(people.charlie, path)
         assert _REASON not in page
         assert "1 open" not in page
@@ -50,7 +51,7 @@ def test_an_open_alert_is_on_home_the_project_the_list_the_endpoint_and_under_th
     snooze = f"projects/vision/endpoints/digits/monitoring/alerts/{item['id']}/snooze"
     assert Api.of(people.bob).post(snooze, {"hours": 2}).status_code == 200
     assert _open(people.vera) == []
-    assert _REASON not in _text(people.vera, "/p/vision")
+    assert _REASON not in _text(people.vera, "/p/vision/notifications/card")
     with lab.later(hours=3):
         assert len(_open(people.vera)) == 1
         lab.look_after()

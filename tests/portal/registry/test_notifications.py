@@ -45,7 +45,7 @@ def test_a_request_reaches_those_who_can_decide_and_the_decision_reaches_the_req
     mail = OutboxMail.objects.get(to=people.mia.email).body
     assert "/p/vision/models/digits/versions/1" in mail
     assert note in mail
-    for path in ("/", "/notifications", "/p/vision"):
+    for path in ("/notifications/card", "/notifications", "/p/vision/notifications/card"):
         page = _page(people.mia, path)
         assert "Approve digits version 1 for stage Production?" in page
         assert "please &lt;b&gt;look&lt;/b&gt;" in page

@@ -29,8 +29,7 @@ PAGES = (
     "/palette?q=e",
     "/palette?project=vision",
 )
-# Home and the overview of a project also read each source of notifications.
-MOST_QUERIES = 28
+MOST_QUERIES = 20
 
 
 def _add(people: Personas, number: int) -> None:

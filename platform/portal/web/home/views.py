@@ -7,10 +7,10 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
-from portal.accounts.gates import SignedIn
+from portal.accounts.gates import ProjectRole, SignedIn, gated_project
 from portal.accounts.models import ApiToken, AuditEvent, Invitation, Project, User
 from portal.accounts.models.tenancy import roles_in
-from portal.accounts.notifications import notifications_for
+from portal.accounts.notifications import Notifications, notifications_for
 from portal.accounts.principal import Principal, require_principal
 from portal.accounts.services.invitations import accept_without_link
 from portal.core.policy import guarded_by
@@ -26,6 +26,7 @@ INVITATIONS_SHOWN = 20
 CHANGES_SHOWN = 8
 JOBS_SHOWN = 8
 ENDPOINTS_SHOWN = 8
+CARD_NOTIFICATIONS = 5
 
 
 @guarded_by(SignedIn())
@@ -57,6 +58,32 @@ def notifications_count(request: HttpRequest) -> HttpResponse:
     return render(request, "web/parts/notifications_count.html", {"count": shown.count})
 
 
+@guarded_by(SignedIn())
+@require_safe
+def notifications_card(request: HttpRequest) -> HttpResponse:
+    """Show the first notifications, for the card on Home."""
+    return _card(request, notifications_for(require_principal(request)))
+
+
+@guarded_by(ProjectRole(Role.VIEWER, Scope.PROJECTS_READ, archived=True))
+@require_safe
+def project_notifications_card(request: HttpRequest, project: str) -> HttpResponse:
+    """Show the first notifications of a project, for the card on its overview."""
+    project_row = gated_project(request)
+    return _card(request, notifications_for(require_principal(request), project_row), project_row)
+
+
+def _card(
+    request: HttpRequest, shown: Notifications, project: Project | None = None
+) -> HttpResponse:
+    context = {
+        "notifications": shown,
+        "first": shown.items[:CARD_NOTIFICATIONS],
+        "project": project,
+    }
+    return render(request, "web/parts/notifications_card.html", context)
+
+
 def home_of(principal: Principal) -> dict[str, Any]:
     """Collect what Home shows."""
     user = principal.user
@@ -73,7 +100,6 @@ def home_of(principal: Principal) -> dict[str, Any]:
         "recent": recent.order_by("-pk")[:CHANGES_SHOWN],
         "invitations": _invitations_of(user),
         "problems": current_problems(),
-        "notifications": notifications_for(principal),
         "steps": steps,
         "all_done": all(steps.values()),
         "first_project": projects[0] if projects else None,

@@ -11,7 +11,6 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from portal.accounts.gates import ProjectRole, SignedIn, gated_project, gated_role
 from portal.accounts.models import ApiToken, AuditEvent, Invitation, Membership, Project
 from portal.accounts.models.tenancy import roles_in
-from portal.accounts.notifications import notifications_for
 from portal.accounts.principal import require_principal
 from portal.accounts.services.projects import (
     archive_project,
@@ -95,7 +94,6 @@ def overview_of(request: HttpRequest) -> dict[str, Any]:
         "recent": recent.order_by("-pk")[:RECENT],
         "spent": spent_in(Spent((project_row.pk,)), month=month_of(now.date()), timestamp=now),
         **activity_of(user, jobs_of(project_row), Project.objects.filter(pk=project_row.pk)),
-        "notifications": notifications_for(require_principal(request), project_row),
         "may_work": gated_role(request).at_least(Role.CONTRIBUTOR),
         "may_invite": gated_role(request).at_least(Role.MAINTAINER),
         "area": "projects",
