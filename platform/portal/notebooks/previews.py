@@ -1,6 +1,6 @@
 """Preview of a notebook in the portal: its cells and their results, as the author wrote them.
 
-Nothing here is safe to show as HTML. `portal.web.notebooks.presenters.cells` renders it.
+Nothing here is safe to show as HTML. `portal.web.base.notebook_cells` renders it.
 """
 
 import base64
@@ -152,8 +152,10 @@ def _rich(data: dict[str, Any]) -> PreviewOutput:
         return PreviewOutput(OutputKind.HTML, html)
     if markdown := _joined(data.get("text/markdown")):
         return PreviewOutput(OutputKind.MARKDOWN, "\n".join(lines_of(markdown)))
-    text = "\n".join(lines_of(data.get("text/plain"))) or f"({', '.join(map(str, data))[:200]})"
-    return PreviewOutput(OutputKind.TEXT, text if data else "")
+    text = "\n".join(lines_of(data.get("text/plain")))
+    if data and not text:
+        text = f"An output of {', '.join(map(str, data))[:200]} is not shown here."
+    return PreviewOutput(OutputKind.TEXT, text)
 
 
 def _vector_picture(data: dict[str, Any]) -> str:

@@ -418,7 +418,7 @@ def test_previews_say_how_much_of_a_file_they_leave_out(
         "long.csv": "a\n" + "1\n" * 130,
         "large.csv": "a,b\n" + "123456789,1\n" * 30_000,
         "large.txt": "x" * 300_000,
-        "cells.ipynb": json.dumps({"cells": [cell] * 203}),
+        "cells.ipynb": json.dumps({"cells": [cell] * 303}),
         "text.ipynb": json.dumps({"cells": [cell | {"outputs": [long_text, page_only]}]}),
         "whole.csv": "a\n1\n",
     }
@@ -432,7 +432,7 @@ def test_previews_say_how_much_of_a_file_they_leave_out(
     large = "At most 100 rows of the first 262,144 of 360,004 bytes are shown; the file has more."
     assert large in shown["large.csv"]
     assert "Only the first 262,144 of 300,000 bytes are shown." in shown["large.txt"]
-    assert "3 more cells are not shown here." in shown["cells.ipynb"]
+    assert "3 more cells: download it to see them." in shown["cells.ipynb"]
     assert "(the beginning of 30,000 characters)" in shown["text.ipynb"]
     assert "An output of text/html is not shown here." in shown["text.ipynb"]
     assert "shown here" not in shown["whole.csv"]

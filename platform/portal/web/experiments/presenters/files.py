@@ -7,7 +7,6 @@ without an origin.
 
 import csv
 import io
-import json
 import re
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,7 +29,9 @@ from portal.experiments.results.images import (
 from portal.experiments.services.artifacts import artifact_of, artifacts_of, read_artifact
 from portal.experiments.services.inspection import InspectionRefused, inspect_artifacts
 from portal.experiments.services.results import CHARTS, tables_tagged
+from portal.notebooks.previews import preview_of as notebook_preview
 from portal.web.base.markdown import render_markdown
+from portal.web.base.notebook_cells import CellView, cell_views
 from portal.web.experiments.presenters.media import (
     AUDIO_TYPES,
     MEDIA_TYPES,
@@ -40,13 +41,10 @@ from portal.web.experiments.presenters.media import (
     signed_url,
 )
 from portal.web.experiments.presenters.tables import LoggedTable, logged_table
-from slipway.schemas.truncation import shorten
 
 MOST_ENTRIES = 1_000
 PREVIEW_BYTES = 256 * 1024
 TABLE_ROWS, TABLE_COLUMNS = 100, 50
-MOST_CELLS = 200
-MOST_CHARACTERS = 20_000
 HIGHLIGHTED_BYTES = 64 * 1024
 _HIGHLIGHTED_WITHIN_S = 20.0
 _MARKDOWN = frozenset({"md", "markdown"})
@@ -96,7 +94,8 @@ class FilePreview:
     left_out: str = ""
     head: list[tuple[str, str]] = field(default_factory=list)
     lines: list[list[str | None]] = field(default_factory=list)
-    cells: list[dict[str, Any]] = field(default_factory=list)
+    cells: list[CellView] = field(default_factory=list)
+    more_cells: int = 0
     reason: str = ""
     html: str = ""
     chart: dict[str, Any] | None = None
@@ -343,31 +342,11 @@ def _parquet(preview: FilePreview, project: Project, run: RunDetail) -> FilePrev
 
 
 def _notebook(preview: FilePreview, content: bytes) -> FilePreview:
-    """Render the cells of a notebook: sources, printed text and pictures, but never its HTML."""
-    try:
-        cells = json.loads(content)["cells"]
-        preview.cells = [_notebook_cell(cell) for cell in cells[:MOST_CELLS]]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    """Render the cells of a notebook as its own page does."""
+    notebook = notebook_preview(content)
+    if notebook is None:
         preview.reason = "This notebook cannot be read; download it."
         return preview
-    preview.kind, preview.left_out = "notebook", _omission_note(cells=len(cells) - MOST_CELLS)
+    preview.kind, preview.cells = "notebook", cell_views(notebook)
+    preview.more_cells = notebook.more
     return preview
-
-
-def _undrawn(data: dict[str, Any]) -> str:
-    return f"An output of {', '.join(data)[:200]} is not shown here." if data else ""
-
-
-def _notebook_cell(cell: dict[str, Any]) -> dict[str, Any]:
-    outputs: list[dict[str, str]] = []
-    for output in cell.get("outputs") or []:
-        data = output.get("data") or {}
-        if "image/png" in data:
-            outputs.append({"picture": "".join(data["image/png"]).replace("\n", "")})
-            continue
-        text = output.get("text") or data.get("text/plain") or output.get("traceback") or ""
-        outputs.append({"text": shorten("".join(text), MOST_CHARACTERS) or _undrawn(data)})
-    kind = "code" if cell.get("cell_type") == "code" else "words"
-    source = "".join(cell.get("source") or "")
-    html = render_markdown(source) if cell.get("cell_type") == "markdown" else ""
-    return {"kind": kind, "source": source, "html": html, "outputs": outputs}

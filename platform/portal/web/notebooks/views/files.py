@@ -20,10 +20,10 @@ from portal.notebooks.services.files_deletion import delete_notebook, undelete_n
 from portal.web.base.confirmation import Confirmation, show_confirmation
 from portal.web.base.form_submission import error_text, one_click, sent, status_of, submit_form
 from portal.web.base.list_query import listing, search_parameter
+from portal.web.base.notebook_cells import cell_views
 from portal.web.base.shortlist import shortlist
 from portal.web.base.urls_for import address_of
 from portal.web.notebooks.forms.runs import NewBranch
-from portal.web.notebooks.presenters.cells import cell_views
 from portal.web.notebooks.presenters.files import (
     notebook_view,
     numbered_version,

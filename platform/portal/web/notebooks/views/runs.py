@@ -20,9 +20,9 @@ from portal.storage.services import open_file
 from portal.web.base.form_submission import error_text, one_click, sent, status_of, submit_form
 from portal.web.base.hardware import offer_tiers
 from portal.web.base.list_query import search_parameter
+from portal.web.base.notebook_cells import cell_views
 from portal.web.base.urls_for import address_of
 from portal.web.notebooks.forms.runs import RunNotebook
-from portal.web.notebooks.presenters.cells import cell_views
 from portal.web.notebooks.presenters.files import numbered_version, run_views
 from portal.web.notebooks.views.files import MOST_PREVIEWED_BYTES, WHERE, as_file, page_of
 from slipway.schemas.accounts import Role, Scope
