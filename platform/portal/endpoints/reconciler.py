@@ -21,11 +21,11 @@ from portal.endpoints.models import (
     Revision,
     Rollout,
     ServingIncident,
-    TrafficMinute,
 )
 from portal.endpoints.replicas import CRASH_LOOP, converge, desired_replicas, follow_workloads
 from portal.endpoints.rollback import leave_crash_loop
 from portal.endpoints.rollouts import advance, retire_standbys
+from portal.endpoints.services.traffic_hours import sum_old_minutes
 from portal.endpoints.transitions import (
     add_event,
     locked,
@@ -37,7 +37,6 @@ from portal.endpoints.transitions import (
 log = structlog.get_logger(__name__)
 # A replica that has been ready for this long resets the failures of its revision.
 _STEADY = timedelta(minutes=1)
-_KEEP_MINUTES = timedelta(days=30)
 _KEEP_PROCESSES = timedelta(hours=1)
 
 
@@ -112,9 +111,12 @@ def _finish_deleting(endpoint: Endpoint) -> None:
 
 
 def delete_expired() -> None:
-    """Delete expired rows: old minutes, processes that ended, expired keys of the portal."""
+    """Delete expired rows: processes that ended, expired keys of the portal, old traffic.
+
+    Old minutes of traffic become hours.
+    """
     timestamp = clock.now()
-    TrafficMinute.objects.filter(at__lt=timestamp - _KEEP_MINUTES).delete()
+    sum_old_minutes(timestamp)
     GatewayProcess.objects.filter(seen_at__lt=timestamp - _KEEP_PROCESSES).delete()
     forget_incidents(timestamp)
     portal_keys = EndpointKey.objects.exclude(sealed=b"")

@@ -6,7 +6,8 @@ import pytest
 from django.test import Client
 
 from portal.accounts.models import AuditEvent
-from portal.endpoints.models import Endpoint, EndpointKey
+from portal.endpoints.models import Endpoint, EndpointKey, TrafficHour
+from portal.endpoints.tasks import delete_expired_rows
 from tests.personas import Personas, json_of
 from tests.portal.endpoints.pages import ALL, ONE, browser_of, send, text_of
 from tests.portal.endpoints.serving import GatewayClient, Judge, Lab
@@ -217,6 +218,28 @@ def test_what_it_did_is_charted_and_listed(lab: Lab, bob: Client, gateway: Gatew
     assert bob.get(f"{ONE}/replicas/rpl_nothing").status_code == 404
     with lab.later(hours=1):
         assert "$3.6" in text_of(bob.get(f"{ONE}/replicas/{replica.pk}"))
+
+
+def test_traffic_of_three_months_is_charted_when_its_minutes_are_gone(
+    lab: Lab, people: Personas, gateway: GatewayClient
+) -> None:
+    lab.serving()
+    endpoint_id, revision_id = lab.ids(1)
+    gateway.did(endpoint_id, revision_id, answered=90, failed=10, at_ms=4)
+    for days in (31, 60):
+        with lab.later(days=days):
+            delete_expired_rows()
+            bob = browser_of(people.bob)
+            points = bob.get(f"{ONE}/traffic/points?range=90d").json()["points"]
+            assert [point["failed"] / point["rps"] for point in points] == [pytest.approx(0.1)]
+            assert 3 < points[0]["p99"] <= 5
+            page = text_of(bob.get(f"{ONE}/traffic?range=90d"))
+            assert "Last 90 days" in page
+            assert '<td class="cell-number">10</td>' in page
+            assert bob.get(f"{ONE}/traffic/points?range=30d").json()["points"] == []
+    with lab.later(days=402):
+        delete_expired_rows()
+    assert not TrafficHour.objects.exists()
 
 
 def test_a_request_is_tried_and_what_is_wrong_is_said(lab: Lab, bob: Client) -> None:

@@ -2,7 +2,14 @@
 
 from portal.endpoints.models.days import AnsweredDay
 from portal.endpoints.models.endpoints import Endpoint, EndpointEvent, Revision
-from portal.endpoints.models.gateways import Gateway, GatewayProcess, ServingVersion, TrafficMinute
+from portal.endpoints.models.gateways import (
+    Gateway,
+    GatewayProcess,
+    ServingVersion,
+    TrafficCounts,
+    TrafficHour,
+    TrafficMinute,
+)
 from portal.endpoints.models.incidents import ServingIncident
 from portal.endpoints.models.keys import EndpointKey
 from portal.endpoints.models.replicas import Replica
@@ -20,5 +27,7 @@ __all__ = [
     "Rollout",
     "ServingIncident",
     "ServingVersion",
+    "TrafficCounts",
+    "TrafficHour",
     "TrafficMinute",
 ]

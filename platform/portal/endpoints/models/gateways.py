@@ -67,8 +67,11 @@ class GatewayProcess(models.Model):
         ]
 
 
-class TrafficMinute(models.Model):
-    """Traffic of a revision in a minute. `revision_id` "" is traffic that reached no revision."""
+class TrafficCounts(models.Model):
+    """Traffic of a revision in a time span. `revision_id` "" is traffic that reached no revision.
+
+    `counts` are the answers by latency, in the buckets of `LATENCY_BOUNDS_MS`.
+    """
 
     endpoint = models.ForeignKey(Endpoint, on_delete=models.CASCADE, related_name="+")
     revision_id = models.CharField(max_length=32, blank=True)
@@ -86,6 +89,13 @@ class TrafficMinute(models.Model):
     counts = models.JSONField(default=list)
 
     class Meta:
+        abstract = True
+
+
+class TrafficMinute(TrafficCounts):
+    """Traffic of a minute, as gateways report it."""
+
+    class Meta:
         constraints: ClassVar[list[models.BaseConstraint]] = [
             models.UniqueConstraint(
                 fields=["endpoint", "revision_id", "at"], name="traffic_once_a_minute"
@@ -93,4 +103,18 @@ class TrafficMinute(models.Model):
         ]
         indexes: ClassVar[list[models.Index]] = [
             models.Index(fields=["at"], name="traffic_by_age"),
+        ]
+
+
+class TrafficHour(TrafficCounts):
+    """Traffic of an hour whose minutes are no longer stored."""
+
+    class Meta:
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(
+                fields=["endpoint", "revision_id", "at"], name="traffic_once_an_hour"
+            ),
+        ]
+        indexes: ClassVar[list[models.Index]] = [
+            models.Index(fields=["at"], name="traffic_hours_by_age"),
         ]

@@ -23,6 +23,7 @@ from portal.endpoints.models import (
     TrafficMinute,
 )
 from portal.endpoints.ports import ServedModel, models
+from portal.endpoints.services.traffic_hours import summed_counts
 from portal.endpoints.tasks import reconcile_endpoint
 from portal.endpoints.transitions import (
     add_event,
@@ -275,7 +276,7 @@ def _add_traffic(
         return
     revision = Revision.objects.select_for_update(no_key=True).get(pk=revision_id)
     Revision.objects.filter(pk=revision_id).update(
-        counts=_summed(revision.counts, grown["counts"]),
+        counts=summed_counts(revision.counts, grown["counts"]),
         **{name: F(name) + grown[name] for name in _TOTALS},
     )
     row = _minute(endpoint_id, revision_id, minute)
@@ -283,7 +284,7 @@ def _add_traffic(
         setattr(row, name, getattr(row, name) + grown[name])
     row.sum_ms += grown["sum_ms"]
     row.queue_ms += grown["queue_ms_sum"]
-    row.counts = _summed(row.counts, grown["counts"])
+    row.counts = summed_counts(row.counts, grown["counts"])
     row.save()
 
 
@@ -301,9 +302,3 @@ def _minute(endpoint_id: str, revision_id: str, minute: datetime) -> TrafficMinu
         endpoint_id=endpoint_id, revision_id=revision_id, at=minute
     )
     return row
-
-
-def _summed(item: Sequence[int], other: Sequence[int]) -> list[int]:
-    longest = max(len(item), len(other))
-    padded = [[*row, *([0] * (longest - len(row)))] for row in (item, other)]
-    return [a + b for a, b in zip(*padded, strict=True)]

@@ -1,7 +1,7 @@
 """Reads traffic for charts: requests per second, latency and errors by the minute."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -9,7 +9,13 @@ from django.db.models import Q
 
 from portal.core import clock
 from portal.endpoints.canary_analysis import percentile_ms
-from portal.endpoints.models import Endpoint, Replica, TrafficMinute
+from portal.endpoints.models import (
+    Endpoint,
+    Replica,
+    TrafficCounts,
+    TrafficHour,
+    TrafficMinute,
+)
 from slipway.schemas.serving import LATENCY_BOUNDS_MS
 
 
@@ -68,7 +74,7 @@ class TimeRange:
     step_minutes: int
 
 
-# A chart has at most 180 points. Minutes are kept for 30 days.
+# A chart has at most 180 points.
 RANGES = {
     "15m": TimeRange("Last 15 minutes", 15, 1),
     "1h": TimeRange("Last hour", 60, 1),
@@ -76,6 +82,7 @@ RANGES = {
     "24h": TimeRange("Last 24 hours", 24 * 60, 10),
     "7d": TimeRange("Last 7 days", 7 * 24 * 60, 60),
     "30d": TimeRange("Last 30 days", 30 * 24 * 60, 4 * 60),
+    "90d": TimeRange("Last 90 days", 90 * 24 * 60, 12 * 60),
 }
 
 
@@ -87,15 +94,20 @@ def traffic_in(endpoint: Endpoint, chosen: TimeRange) -> list[Minute]:
     now = clock.now()
     since = now - timedelta(minutes=chosen.minutes)
     step_s = chosen.step_minutes * 60
-    rows = TrafficMinute.objects.filter(endpoint=endpoint, at__gte=since).order_by("at")
-    steps: dict[datetime, list[TrafficMinute]] = defaultdict(list)
-    for row in rows:
+    steps: dict[datetime, list[TrafficCounts]] = defaultdict(list)
+    for row in _counts_since(endpoint, since):
         start_s = row.at.timestamp() // step_s * step_s
         steps[datetime.fromtimestamp(start_s, tz=UTC)].append(row)
     return [
         sum_of(at, minutes, seconds=_covered_s(at, step_s, since, now))
         for at, minutes in steps.items()
     ]
+
+
+def _counts_since(endpoint: Endpoint, since: datetime) -> Iterator[TrafficCounts]:
+    """Yield hours, then minutes. An hour that began before `since` is left out."""
+    for rows in (TrafficHour.objects, TrafficMinute.objects):
+        yield from rows.filter(endpoint=endpoint, at__gte=since).order_by("at").iterator()
 
 
 def _covered_s(at: datetime, step_s: int, since: datetime, now: datetime) -> float:
@@ -130,7 +142,7 @@ def ready_replicas(endpoint: Endpoint, since: datetime) -> list[tuple[datetime, 
     return counts
 
 
-def sum_of(at: datetime, rows: Iterable[TrafficMinute], *, seconds: float = 60.0) -> Minute:
+def sum_of(at: datetime, rows: Iterable[TrafficCounts], *, seconds: float = 60.0) -> Minute:
     """Return the sum of rows, which cover `seconds` seconds from `at` on."""
     minute = Minute(at, seconds)
     for row in rows:
