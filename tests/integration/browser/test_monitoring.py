@@ -311,6 +311,11 @@ def _become_data(watched: Watched, window: Window) -> None:
     before = [edge.source for edge in graph.edges if edge.target == data.key]
     assert before == ["predictions:digits/1"]
     page = window.go(f"/p/{watched.project}/models/digits/versions/1").page
+    drawn = page.locator(".lineage-edges path")
+    expect(drawn).to_have_count(len(graph.edges))
+    assert all(drawn.nth(place).get_attribute("d") for place in range(len(graph.edges)))
+    page.get_by_role("link", name="hard-digits:1").hover()
+    expect(page.locator(".lineage-here.lineage-connected")).to_be_visible()
     page.get_by_role("link", name="hard-digits:1").click()
     window.is_at(f"/p/{watched.project}/datasets/hard-digits/v/1")
 

@@ -18,7 +18,6 @@ from portal.core.errors import InvalidInput
 from portal.core.policy import guarded_by
 from portal.endpoints.services.queries import endpoints_serving
 from portal.experiments.models import LatestMetric
-from portal.monitoring.lineage import data_behind
 from portal.registry.batching import describe_batching, state_batching
 from portal.registry.catalog import find_model, find_version
 from portal.registry.lineage import lineage_of_version
@@ -35,9 +34,10 @@ from portal.web.base.list_query import search_parameter
 from portal.web.base.shortlist import shortlist
 from portal.web.experiments.presenters.runs import number as written
 from portal.web.registry.forms import Promotion, VersionBatching
+from portal.web.registry.presenters import lineage_columns
 from portal.web.registry.views.models import WHERE
 from slipway.schemas.accounts import Role, Scope
-from slipway.schemas.registry import LineageOut, NodeKind, TargetKind, Verdict
+from slipway.schemas.registry import TargetKind, Verdict
 from slipway.schemas.serving import BatchingMode, ModelFormat
 from slipway.schemas.truncation import shorten
 
@@ -45,14 +45,6 @@ _SEE = ProjectRole(Role.VIEWER, Scope.EXPERIMENTS_READ)
 _WRITE = ProjectRole(Role.CONTRIBUTOR, Scope.EXPERIMENTS_WRITE)
 _MOVE = ProjectRole(Role.CONTRIBUTOR, Scope.MODELS_PROMOTE)
 _ALIAS = re.compile(r"\A[A-Za-z0-9_][A-Za-z0-9_-]{0,98}\Z")
-_STEPS = (
-    NodeKind.DATASET,
-    NodeKind.JOB,
-    NodeKind.RUN,
-    NodeKind.VERSION,
-    NodeKind.ENDPOINT,
-)
-_LATER = (NodeKind.PREDICTIONS,)
 _FORMATS: dict[str, str] = {
     ModelFormat.ONNX: "ONNX",
     ModelFormat.TORCH_EXPORT: "torch.export",
@@ -62,14 +54,6 @@ _EVALUATIONS_SHOWN = 50
 _ENDPOINTS_SHOWN = 20
 _REQUESTS_SHOWN = 10
 _FILES_SHOWN = 200
-_HEADINGS = {
-    NodeKind.DATASET: "Data",
-    NodeKind.JOB: "Job",
-    NodeKind.RUN: "Run",
-    NodeKind.VERSION: "Version",
-    NodeKind.ENDPOINT: "Endpoint",
-    NodeKind.PREDICTIONS: "Predictions",
-}
 
 
 @guarded_by(_SEE)
@@ -110,7 +94,8 @@ def project_model_version(
         "example": shorten(record.example, 4000),
         "files": record.files[:_FILES_SHOWN],
         "lineage_left_out": graph.left_out,
-        "lineage": _columns(project_row, graph),
+        "lineage": lineage_columns(project_row, graph),
+        "lineage_edges": [[edge.source, edge.target] for edge in graph.edges],
         "champion": champion,
         "compared": _compared(project_row, at.run_id, champion.run_id) if champion else [],
         "endpoints": endpoints,
@@ -150,37 +135,6 @@ def _compared(project: Project, ours: str, theirs: str) -> list[tuple[str, str, 
     for row in latest_metrics:
         values.setdefault(row.key, {})[row.run_id] = written(row.number)
     return [(key, its.get(ours, ""), its.get(theirs, "")) for key, its in values.items()]
-
-
-def _columns(project: Project, graph: LineageOut) -> list[tuple[str, list[tuple[Any, str]]]]:
-    """Return a graph as columns from data to data again, with the address of each node."""
-    given = f"{NodeKind.PREDICTIONS}:"
-    made = {edge.target for edge in graph.edges if edge.source.startswith(given)}
-    first = [node for node in graph.nodes if node.key not in made]
-    kinds = [*_STEPS, *(kind for kind in _LATER if any(n.kind is kind for n in graph.nodes))]
-    columns = [(_HEADINGS[kind], [node for node in first if node.kind is kind]) for kind in kinds]
-    if made:
-        columns.append(("Data again", [node for node in graph.nodes if node.key in made]))
-    return [
-        (heading, [(node, _address(project, node.kind, node.id)) for node in nodes])
-        for heading, nodes in columns
-    ]
-
-
-def _address(project: Project, kind: NodeKind, name: str) -> str:
-    if kind is NodeKind.JOB:
-        return reverse("project_job", args=[project.slug, name])
-    if kind is NodeKind.RUN:
-        return reverse("project_run", args=[project.slug, name])
-    if kind in (NodeKind.ENDPOINT, NodeKind.PREDICTIONS):
-        endpoint = name.rpartition("/")[0]
-        page = "project_endpoint" if kind is NodeKind.ENDPOINT else "project_endpoint_predictions"
-        return reverse(page, args=[project.slug, endpoint])
-    data = data_behind(project, name) if kind is NodeKind.DATASET else None
-    if data is not None:
-        where = [project.slug, data.dataset.name, data.number]
-        return reverse("project_dataset_version", args=where)
-    return ""
 
 
 @guarded_by(_WRITE)
