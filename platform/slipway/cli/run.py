@@ -15,11 +15,12 @@ from slipway.cli.tables import CellOverflow, ListColumn
 from slipway.cli.transfer import receive_file
 from slipway.schemas.base import PageOf
 from slipway.schemas.experiments import ArtifactOut, RunOut
+from slipway.schemas.logged_models import LoggedModelOut
 from slipway.snapshots.limits import size_text
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Tracked runs: list, show, compare, edit, artifacts, delete, restore.",
+    help="Tracked runs: list, show, compare, edit, artifacts, models, delete, restore.",
 )
 _MOST_SHOWN = 6
 
@@ -216,6 +217,38 @@ def artifacts(
 
 def _artifact(artifact: ArtifactOut) -> tuple[str, str]:
     return artifact.path, "folder" if artifact.is_folder else size_text(artifact.size_bytes)
+
+
+@command(app, "models")
+def models(session: Session, run: RunArgument, project: ProjectOption = None) -> None:
+    """List the models that a run logged, and the versions they became."""
+    items = session.client.runs.models(run, project=session.project(project))
+    show_list(
+        session,
+        PageOf(items=list(items)),
+        columns=[
+            ListColumn("Model"),
+            ListColumn("Step"),
+            ListColumn("Flavours"),
+            ListColumn("Size"),
+            ListColumn("Registered as", fit=CellOverflow.WRAPPED),
+            ListColumn("Source", fit=CellOverflow.WRAPPED),
+        ],
+        row=_logged_model,
+        key=lambda it: it.source,
+        nothing="The run logged no model.",
+    )
+
+
+def _logged_model(model: LoggedModelOut) -> tuple[str | None, ...]:
+    return (
+        model.name,
+        None if model.step is None else str(model.step),
+        model.fault or ", ".join(model.flavors) or model.state,
+        None if model.size_bytes is None else size_text(model.size_bytes),
+        ", ".join(f"{it.model} version {it.version}" for it in model.registered) or None,
+        model.source,
+    )
 
 
 NamedTags = Annotated[

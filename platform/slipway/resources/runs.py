@@ -20,13 +20,14 @@ from slipway.schemas.experiments import (
     RunsTagged,
     RunsToMove,
 )
+from slipway.schemas.logged_models import LoggedModelOut
 
 
 class Runs:
     """The runs of a project. `run` is the id of one, as MLflow knows it.
 
     GET projects/{project}/runs · GET, PATCH …/{run} · GET …/compare, curves · POST …/delete,
-    restore, tag, move · GET …/{run}/artifacts, artifacts/content
+    restore, tag, move · GET …/{run}/artifacts, artifacts/content, models
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -145,6 +146,10 @@ class Runs:
         query = {"path": path}
         segments = (*_path(project, run), "artifacts")
         return self._connection.fetch_list(ArtifactOut, *segments, query=query)
+
+    def models(self, run: str, *, project: str) -> Sequence[LoggedModelOut]:
+        """Return the models that a run logged, newest first, 50 at most."""
+        return self._connection.fetch_list(LoggedModelOut, *_path(project, run), "models")
 
     def download(self, run: str, path: str, *, project: str) -> AbstractContextManager[Download]:
         """Receive an artifact: `with … as file: for chunk in file`."""

@@ -7,7 +7,7 @@ from django.test import Client
 from pytest_django import Settings
 
 from portal.experiments.models import Tag
-from tests.personas import Api, Personas
+from tests.personas import Api, Personas, json_of
 from tests.portal.registry.store import Store
 from tests.portal.registry.test_promoting import put_gates
 from tests.portal.web.reading import html_of, text_of
@@ -104,6 +104,17 @@ def test_logged_models_are_listed_on_the_run_and_registered_from_there(
         [],
         [],
     ]
+    listed = json_of(Api.of(people.vera).get(f"projects/vision/runs/{run}/models"))
+    assert [(it["source"], it["state"], it["step"]) for it in listed] == [
+        (f"models:/{second}", "ready", 20),
+        (f"models:/{first}", "ready", 10),
+        (f"models:/{broken}", "ready", 5),
+        (f"runs:/{run}/old", "ready", None),
+    ]
+    assert listed[1]["registered"] == [{"model": "digits", "version": 1}]
+    assert listed[1]["signature"]["inputs"][0]["name"] == "x"
+    assert listed[2]["fault"] == "the MLmodel file is not a mapping"
+    assert Api.of(people.charlie).get(f"projects/vision/runs/{run}/models").status_code == 404
     # The next run of the experiment suggests the model that this one became.
     form = bob.get(f"/p/vision/register-model?run={store.run()}").context["form"]
     assert (form["name"].value(), form["path"].value()) == ("digits", "model")

@@ -6,6 +6,7 @@ from portal.accounts.models import User
 from portal.api.v1.serializers import user_out
 from portal.registry.batching import describe_batching
 from portal.registry.catalog import ModelFacts, VersionFacts
+from portal.registry.logged_models import LoggedModelFacts
 from portal.registry.model_inspection import digest_of
 from portal.registry.models import (
     Evaluation,
@@ -18,6 +19,7 @@ from portal.registry.promotion_gates import Target
 from portal.registry.records import datetime_from_ms, line_of
 from portal.registry.services.evaluations import golden_of
 from portal.registry.services.promotions import PromotionPlan, stage_of
+from slipway.schemas.logged_models import LoggedModelOut, RegisteredAs
 from slipway.schemas.registry import (
     EvaluationOut,
     GateResult,
@@ -193,3 +195,20 @@ def target_of(stage: str | None, alias: str | None) -> Target:
     if stage is not None:
         return Target(TargetKind.STAGE, stage)
     return Target(TargetKind.ALIAS, alias or "")
+
+
+def logged_model_out(model: LoggedModelFacts) -> LoggedModelOut:
+    """Serialize a model that a run logged."""
+    return LoggedModelOut(
+        source=model.source,
+        name=model.name,
+        run=model.run_id,
+        step=model.step,
+        created_at=None if model.created_ms is None else datetime_from_ms(model.created_ms),
+        state=model.state or "ready",
+        flavors=list(model.flavors),
+        signature=SignatureOut.model_validate(model.signature) if model.signature else None,
+        size_bytes=model.size_bytes,
+        fault=model.fault,
+        registered=[RegisteredAs(model=name, version=number) for name, number in model.versions],
+    )

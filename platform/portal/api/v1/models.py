@@ -9,16 +9,19 @@ from portal.accounts.principal import require_principal
 from portal.api.routing import gate
 from portal.api.v1.model_serializers import (
     evaluation_out,
+    logged_model_out,
     model_out,
     rules_out,
     version_detail,
     versions_out,
 )
 from portal.api.v1.serializers import PageParameters, SearchParameters
+from portal.experiments.gates import TrackedRunRole, gated_run
 from portal.registry import catalog
 from portal.registry.batching import state_batching
 from portal.registry.catalog import find_model, find_version, list_versions
 from portal.registry.lineage import lineage_of, lineage_of_version
+from portal.registry.logged_models import logged_models_of
 from portal.registry.model_inspection import examine
 from portal.registry.records import ensure_record, records_of, rules_of
 from portal.registry.services.actors import Actor
@@ -34,6 +37,7 @@ from portal.registry.tasks import hash_version
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.base import PageOf, RequestSchema
 from slipway.schemas.batching import BatchingIn
+from slipway.schemas.logged_models import LoggedModelOut
 from slipway.schemas.registry import (
     EvaluationIn,
     EvaluationOut,
@@ -53,6 +57,7 @@ from slipway.schemas.registry import (
 
 router = Router(tags=["Models"])
 _SEE = ProjectRole(Role.VIEWER, Scope.EXPERIMENTS_READ)
+_SEE_RUN = TrackedRunRole(Role.VIEWER, Scope.EXPERIMENTS_READ)
 _WRITE = ProjectRole(Role.CONTRIBUTOR, Scope.EXPERIMENTS_WRITE)
 _RULE = ProjectRole(Role.MAINTAINER, Scope.MODELS_PROMOTE)
 _ONE = "/projects/{project}/models/{model}"
@@ -186,6 +191,15 @@ def get_model_version_lineage(
 def get_lineage(request: HttpRequest, project: str, query: Query[LineageQuery]) -> LineageOut:
     """Get the lineage around a dataset, job, run or version of the project."""
     return lineage_of(gated_project(request), query.kind, query.id)
+
+
+@router.get(
+    "/projects/{project}/runs/{run}/models", auth=gate(_SEE_RUN), response=list[LoggedModelOut]
+)
+def list_run_models(request: HttpRequest, project: str, run: str) -> list[LoggedModelOut]:
+    """List the models that a run logged, newest first, 50 at most."""
+    models = logged_models_of(gated_project(request).pk, gated_run(request).facts.id)
+    return [logged_model_out(model) for model in models]
 
 
 @router.get("/projects/{project}/registry-rules", auth=gate(_SEE), response=RulesOut)
