@@ -58,6 +58,9 @@ def drive(reporter: StepReporter, ada: DemoUser, grace: DemoUser, folder: Path) 
         with reporter.step(f"Train on two ranks: {training.name}{note}"):
             jobs.append(training_run.run_job(client, training, version))
             training_run.check(client, jobs[-1])
+    with reporter.step("Search parameters: six runs with curves, images and a table"):
+        search = training_run.run_job(client, training_run.SEARCH, version)
+        training_run.show_search(client, search)
     with reporter.step("Compare the two runs"):
         training_run.compare_runs(client, jobs, version)
     with reporter.step("Register both models, with gates for the stage Production"):

@@ -1,6 +1,6 @@
-"""Demo steps: two training jobs of two ranks each, live metrics, and a comparison of the runs."""
+"""Demo steps: two training jobs of two ranks each, a search, and a comparison of the runs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,38 +16,39 @@ from slipway.schemas.workloads import WorkloadState
 from slipway.snapshots import take_snapshot
 
 MODEL: Final = "digits"
-_SCRIPT: Final = "train.py"
-_RANKS: Final = 2
 _TRAINING_WITHIN_S: Final = 1500.0  # the first time, the node installs torch and MLflow
 _MIN_ACCURACY: Final = 0.9  # the longer training reaches 0.97
 
 
 @dataclass(frozen=True)
 class Training:
-    """A training to run: its name and its number of epochs."""
+    """A training to run: a script of the example, its parameters, and its number of ranks."""
 
     name: str
-    epochs: int
+    params: Mapping[str, str]
+    script: str = "train.py"
+    ranks: int = 2
 
 
-SHORT: Final = Training("a short training", 4)
-LONG: Final = Training("a longer training", 16)
+SHORT: Final = Training("a short training", {"epochs": "4", "register": MODEL})
+LONG: Final = Training("a longer training", {"epochs": "16", "register": MODEL})
+SEARCH: Final = Training("a search", {"epochs": "9"}, script="search.py", ranks=1)
 
 
 def run_job(client: Client, training: Training, data: DatasetVersionOut) -> JobOut:
-    """Train on two ranks, unless a job has already run the same code on the same data."""
+    """Train, unless a job has already run the same code on the same data."""
     earlier = _find_earlier_job(client, training, data)
     if earlier is not None:
         show("job", client.jobs.page(earlier.workload.id, project=PROJECT))
         show("cost", f"{dollars(earlier.cost_nano_usd)}, from an earlier demo")
         return earlier
     job = train(
-        _SCRIPT,
+        training.script,
         folder=EXAMPLE,
         datasets=[data.reference or ""],
-        procs=_RANKS,
-        strategy="ddp",
-        params=_params(training),
+        procs=training.ranks,
+        strategy="ddp" if training.ranks > 1 else None,
+        params=training.params,
         name=training.name,
         project=PROJECT,
         client=client,
@@ -63,17 +64,13 @@ def run_job(client: Client, training: Training, data: DatasetVersionOut) -> JobO
     return finished
 
 
-def _params(training: Training) -> dict[str, str]:
-    return {"epochs": str(training.epochs), "register": MODEL}
-
-
 def _find_earlier_job(client: Client, training: Training, data: DatasetVersionOut) -> JobOut | None:
-    with take_snapshot(EXAMPLE, script=_SCRIPT) as snapshot:
+    with take_snapshot(EXAMPLE, script=training.script) as snapshot:
         digest = snapshot.digest
     for job in client.jobs.list(project=PROJECT, state=WorkloadState.SUCCEEDED):
-        same_code = (job.script, job.snapshot.digest) == (_SCRIPT, digest)
+        same_code = (job.script, job.snapshot.digest) == (training.script, digest)
         same_data = job.datasets == [data.reference]
-        if same_code and same_data and job.params == _params(training):
+        if same_code and same_data and job.params == training.params:
             return job
     return None
 
@@ -121,17 +118,37 @@ def _log(client: Client, job: JobOut) -> str:
     return b"".join(client.jobs.logs(job.workload.id, project=PROJECT, rank=0)).decode()
 
 
-def check(client: Client, job: JobOut) -> None:
-    """Print the result of a job. Raises DemoError without an accuracy or a checkpoint."""
+def check_result(client: Client, job: JobOut) -> None:
+    """Print the result of a job. Raises DemoError without an accuracy."""
     results = [line for line in _log(client, job).splitlines() if line.startswith("accuracy on ")]
     if not results:
         raise DemoError(f"the job {job.workload.name} reported no accuracy")
+    show("result", results[-1])
+
+
+def check(client: Client, job: JobOut) -> None:
+    """Print the result of a training. Raises DemoError without an accuracy or a checkpoint."""
+    check_result(client, job)
     checkpoints = client.jobs.checkpoints(job.workload.id, project=PROJECT)
     if not checkpoints:
         raise DemoError(f"the job {job.workload.name} saved no checkpoint")
-    show("result", results[-1])
     latest = max(checkpoint.step for checkpoint in checkpoints)
     show("checkpoints", f"{len(checkpoints)} saved, the latest at step {latest}")
+
+
+def show_search(client: Client, job: JobOut) -> None:
+    """Print the runs of a search, best first. Raises DemoError for a search without runs."""
+    check_result(client, job)
+    run = _run_of(client, job.workload.id)
+    found = f"tags.`mlflow.parentRunId` = '{run.id}'" if run else ""
+    runs = list(client.runs.list(project=PROJECT, filter=found)) if found else []
+    if not runs:
+        raise DemoError(f"the job {job.workload.name} logged no runs")
+    runs.sort(key=lambda it: it.metrics.get("accuracy", 0.0), reverse=True)
+    query = "&".join(f"run={it.id}" for it in runs)
+    show("search", f"{len(runs)} runs, the best with {runs[0].name}")
+    show("compare", f"{client.url}/p/{PROJECT}/compare?{query}")
+    show("images", client.runs.page(runs[0].id, project=PROJECT))
 
 
 def compare_runs(client: Client, jobs: Sequence[JobOut], data: DatasetVersionOut) -> None:

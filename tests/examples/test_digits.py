@@ -25,6 +25,12 @@ def test_torchrun_starts_the_same_script(run: Run) -> None:
     assert "accuracy on 360 unseen digits: " in trained
 
 
+def test_a_search_trains_one_classifier_for_each_combination(run: Run) -> None:
+    printed = run("search.py", "--epochs", "2").splitlines()
+    assert len([line for line in printed if re.match(r"lr [0-9.]+, (16|64) hidden: ", line)]) == 6
+    assert re.fullmatch(r"accuracy on 360 unseen digits: 0\.[0-9]+ at best", printed[-1])
+
+
 @pytest.mark.slow
 def test_three_strategies_reach_the_same_weights(run: Run) -> None:
     rows = [line.split() for line in run("compare.py", "--epochs", "1").splitlines()[1:]]

@@ -37,6 +37,7 @@ LOADERS_ALLOWED = {
     "platform/slipway/mlflow_inputs.py": "it changes the MLflow that the script has loaded",
     "platform/slipway/mlflow_golden.py": "it asks the MLflow that the script has loaded",
     "workers/launcher/in_jobs/slipway_in_jobs.py": "the SDK may be missing, or too new a Python",
+    "examples/digits/search.py": "outside a job it runs without MLflow",
     "examples/digits/train.py": "outside a job it runs without MLflow",
     "examples/tabular/train.py": "outside a job it runs without MLflow and Slipway",
     "examples/text/train.py": "outside a job it runs without MLflow and Slipway",

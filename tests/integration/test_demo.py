@@ -123,7 +123,7 @@ def _look_at_words(said: str) -> None:
     """Every step says its time and its cost, and leads to what it made."""
     steps = re.findall(r"^▸ ", said, re.MULTILINE)
     done = re.findall(r"^  done in [0-9.]+ s, cost \$[0-9.]+$", said, re.MULTILINE)
-    assert len(steps) == len(done) == 16
+    assert len(steps) == len(done) == 17
     for path in ("", "/spend", "/registry-rules", "/endpoints/demo-digits", "/datasets/digits/v/1"):
         assert f"/p/demo{path}" in said
     for address in ("/models/digits/versions/1", "/models/digits/versions/2", "/compare?run="):
@@ -150,7 +150,8 @@ def _look_at_data_and_notebook(client: Client) -> None:
 
 
 def _look_at_training(client: Client) -> None:
-    jobs = {int(job.params["epochs"]): job for job in client.jobs.list(project=PROJECT)}
+    all_jobs = list(client.jobs.list(project=PROJECT))
+    jobs = {int(job.params["epochs"]): job for job in all_jobs if job.script == "train.py"}
     assert sorted(jobs) == [4, 16]
     runs = []
     for epochs, job in jobs.items():
@@ -165,7 +166,15 @@ def _look_at_training(client: Client) -> None:
     found = client.runs.compare(runs, project=PROJECT)
     assert {"accuracy", "loss"} <= set(found.metrics)
     assert max(run.metrics["accuracy"] for run in found.runs) >= 0.9
-    assert len(list(client.jobs.list(project=PROJECT))) == 2
+    (search,) = [job for job in all_jobs if job.script == "search.py"]
+    assert (search.workload.state, search.workload.procs) == (WorkloadState.SUCCEEDED, 1)
+    children = list(client.runs.list(project=PROJECT, filter="params.hidden != ''"))
+    assert len(children) == 6
+    for run in children:
+        paths = {it.path for it in client.runs.artifacts(run.id, project=PROJECT)}
+        assert {"charts", "images", "wrong_digits.json"} <= paths
+        assert run.metrics["accuracy"] > 0.5
+    assert len(all_jobs) == 3
 
 
 def _look_at_registry(client: Client) -> None:
