@@ -26,6 +26,7 @@ _AUTOSAVE_S: Final = 10
 _SHELL: Final = "/bin/bash" if Path("/bin/bash").exists() else "/bin/sh"
 _KERNEL: Final = Path(__file__).with_name("kernel.py")
 _WELCOME: Final = Path(__file__).with_name("welcome.ipynb")
+_TEMPLATES: Final = Path(__file__).with_name("templates")
 _IN_KERNELS: Final = Path(__file__).with_name("in_kernels")
 _ORDER: Final = "import slipway_import_order; slipway_import_order.put_folder_last()"
 _DEFAULTS: Final = {
@@ -141,12 +142,15 @@ class Workspace:
         self._write_kernel()
 
     def _welcome(self) -> None:
-        """Write an example notebook into a workspace that is still empty."""
+        """Write an example notebook and templates into a workspace that is still empty."""
         if any(self.workspace.iterdir()):
             return
         # Another server of the project may do the same at this moment.
         with suppress(FileExistsError), (self.workspace / _WELCOME.name).open("xb") as file:
             file.write(_WELCOME.read_bytes())
+        with suppress(FileExistsError):
+            (self.workspace / _TEMPLATES.name).mkdir()
+            _copy_files(_TEMPLATES, self.workspace / _TEMPLATES.name)
 
     def _explain(self, before: Path) -> None:
         """Write a file to the personal folder that explains it, once."""
@@ -211,6 +215,18 @@ class Workspace:
         programs = f"{self.packages / 'bin'}:{Path(sys.prefix) / 'bin'}"
         script = f'PATH={shlex.quote(programs)}:"$PATH"; export PATH; exec {_SHELL} -i'
         return [_SHELL, "-l", "-c", script]
+
+
+def _copy_files(source: Path, target: Path) -> None:
+    """Copy the notebooks of a folder. Other members may have put a link in place of the target."""
+    folder = os.open(target, os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        for file in sorted(source.glob("*.ipynb")):
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+            with os.fdopen(os.open(file.name, flags, 0o666, dir_fd=folder), "wb") as copy:
+                copy.write(file.read_bytes())
+    finally:
+        os.close(folder)
 
 
 def encrypts_kernels(layer: Path) -> bool:

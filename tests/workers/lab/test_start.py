@@ -148,6 +148,14 @@ def test_an_empty_workspace_gets_an_example_once(tmp_path: Path) -> None:
     new.prepare(before=legacy_folder(new))
     example = new.workspace / "welcome.ipynb"
     assert json.loads(example.read_bytes())["nbformat"] == 4
+    templates = sorted((new.workspace / "templates").iterdir())
+    assert [file.name for file in templates] == [
+        *("deploy-a-model.ipynb", "explore-data.ipynb", "submit-a-job.ipynb")
+    ]
+    for file in templates:
+        for cell in json.loads(file.read_bytes())["cells"]:
+            if cell["cell_type"] == "code":
+                compile("".join(cell["source"]), file.name, "exec")
     # It is the project's to change or remove.
     example.rename(new.workspace / "mine.ipynb")
     new.prepare(before=legacy_folder(new))
