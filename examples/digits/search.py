@@ -105,7 +105,8 @@ def picture_of(images: Array) -> Array:
     """Return up to 16 images (rows of 64 pixels) in rows of four, as bytes (H, W)."""
     empty = np.zeros((SHOWN - len(images[:SHOWN]), 64))
     tiles = np.concatenate([images[:SHOWN], empty]).reshape(4, 4, 8, 8)
-    grid = tiles.transpose(0, 2, 1, 3).reshape(32, 32)
+    framed = np.pad(tiles, ((0, 0), (0, 0), (1, 1), (1, 1)), constant_values=0.25)
+    grid = framed.transpose(0, 2, 1, 3).reshape(40, 40)
     return (np.kron(grid, np.ones((SCALE, SCALE))) * 255).astype(np.uint8)
 
 

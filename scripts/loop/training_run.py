@@ -59,7 +59,8 @@ def run_job(client: Client, training: Training, data: DatasetVersionOut) -> JobO
     if finished.workload.state is not WorkloadState.SUCCEEDED:
         log = _log(client, finished)
         raise DemoError(f"the job {headline(progress_of(finished))} Its log ends: {log[-500:]!r}")
-    show("first step", f"{finished.first_step_after_s or 0:.2f} s after submission")
+    if finished.first_step_after_s is not None:
+        show("first step", f"{finished.first_step_after_s:.2f} s after submission")
     show("cost", dollars(finished.cost_nano_usd))
     return finished
 

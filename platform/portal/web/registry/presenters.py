@@ -1,5 +1,6 @@
 """Lineage of a model version, ready to be drawn."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from django.urls import reverse
@@ -8,14 +9,15 @@ from portal.accounts.models import Project
 from portal.monitoring.lineage import data_behind
 from slipway.schemas.registry import LineageNode, LineageOut, NodeKind
 
-_STEPS = (
-    NodeKind.DATASET,
-    NodeKind.JOB,
-    NodeKind.RUN,
-    NodeKind.VERSION,
-    NodeKind.ENDPOINT,
+# Data and jobs both lead to runs, so they share a column.
+_COLUMNS = (
+    (NodeKind.DATASET, NodeKind.JOB),
+    (NodeKind.RUN,),
+    (NodeKind.VERSION,),
+    (NodeKind.ENDPOINT,),
+    (NodeKind.PREDICTIONS,),
 )
-_LATER = (NodeKind.PREDICTIONS,)
+_ALWAYS = (NodeKind.DATASET, NodeKind.RUN, NodeKind.VERSION, NodeKind.ENDPOINT)
 _HEADINGS = {
     NodeKind.DATASET: "Data",
     NodeKind.JOB: "Job",
@@ -35,8 +37,16 @@ class LineageBox:
     sources: list[str]
 
 
-def lineage_columns(project: Project, graph: LineageOut) -> list[tuple[str, list[LineageBox]]]:
-    """Return a graph as columns, from data to data again."""
+@dataclass(frozen=True)
+class LineageGroup:
+    """Nodes of one kind below a heading."""
+
+    heading: str
+    boxes: list[LineageBox]
+
+
+def lineage_columns(project: Project, graph: LineageOut) -> list[list[LineageGroup]]:
+    """Return a graph as columns of groups, from data to data again."""
     labels = {node.key: node.label for node in graph.nodes}
     sources: dict[str, list[str]] = {}
     for edge in graph.edges:
@@ -44,21 +54,25 @@ def lineage_columns(project: Project, graph: LineageOut) -> list[tuple[str, list
             sources.setdefault(edge.target, []).append(labels[edge.source])
     given = f"{NodeKind.PREDICTIONS}:"
     made = {edge.target for edge in graph.edges if edge.source.startswith(given)}
-    first = [node for node in graph.nodes if node.key not in made]
-    kinds = [*_STEPS, *(kind for kind in _LATER if any(n.kind is kind for n in graph.nodes))]
-    columns = [(_HEADINGS[kind], [node for node in first if node.kind is kind]) for kind in kinds]
-    if made:
-        columns.append(("Data again", [node for node in graph.nodes if node.key in made]))
-    return [
-        (
+
+    def group(heading: str, nodes: Iterable[LineageNode]) -> LineageGroup:
+        return LineageGroup(
             heading,
             [
                 LineageBox(node, _address(project, node.kind, node.id), sources.get(node.key, []))
                 for node in nodes
             ],
         )
-        for heading, nodes in columns
+
+    first = [node for node in graph.nodes if node.key not in made]
+    columns = [
+        [group(_HEADINGS[kind], (node for node in first if node.kind is kind)) for kind in kinds]
+        for kinds in _COLUMNS
     ]
+    columns.append([group("Data again", (node for node in graph.nodes if node.key in made))])
+    always = {_HEADINGS[kind] for kind in _ALWAYS}
+    shown = [[it for it in column if it.boxes or it.heading in always] for column in columns]
+    return [column for column in shown if column]
 
 
 def _address(project: Project, kind: NodeKind, name: str) -> str:
