@@ -24,7 +24,8 @@ def revisions_of(*, project_id: str, model: str, version: int, key: str) -> Desc
         nodes.append(served)
         edges.append(LineageEdge(source=key, target=served.key))
         if revision.answered:
-            label = f"{revision.answered:,} predictions"
+            requests = "request" if revision.answered == 1 else "requests"
+            label = f"{revision.answered:,} answered {requests}"
             given = _node(NodeKind.PREDICTIONS, name, label, revision.endpoint.name)
             nodes.append(given)
             edges.append(LineageEdge(source=served.key, target=given.key))
