@@ -161,11 +161,15 @@ class EnvironmentBuilds:
     ) -> PreparedEnvironment:
         """Return an environment for a task of a project on a back end. Raises StartError.
 
-        `on_build` is called if it has to be built. No digest stands for the default environment,
-        which belongs to the node and is unknown to the portal.
+        `on_build` is called if it has to be built, also if another caller builds it already. No
+        digest stands for the default environment, which belongs to the node and is unknown to the
+        portal.
         """
         key = (backend.name, project or "" if digest else "", digest or "")
-        async with self._locks.setdefault(key, asyncio.Lock()):
+        lock = self._locks.setdefault(key, asyncio.Lock())
+        if lock.locked():
+            on_build()
+        async with lock:
             if digest is None:
                 return await backend.prepare(None, GrowingLog(on_build))
             spec = self._specs.get(key)

@@ -197,7 +197,12 @@ class AttemptRunner:
             backend,
             spec.environment,
             project=spec.persistent_key.partition("/")[0],
-            on_build=lambda: self._record_progress("Preparing the environment."),
+            on_build=lambda: self._record_progress(
+                "Preparing the environment."
+                if spec.environment
+                else "Preparing the environment that jobs and notebooks find: the first time, a "
+                "node takes a few minutes."
+            ),
         )
 
     async def _code(self, spec: TaskSpec) -> None:

@@ -1,6 +1,10 @@
-"""The log of a build says what is left out of it, and always has its end."""
+"""The log of a build says what is left out of it and has its end; who waits for one hears so."""
 
-from workers.node_agent.builds import GrowingLog
+import asyncio
+from typing import Any, cast
+
+from workers.node_agent.backends.base import Backend, PreparedEnvironment
+from workers.node_agent.builds import EnvironmentBuilds, GrowingLog
 
 _MIB = 1024**2
 
@@ -31,3 +35,43 @@ def test_a_short_log_is_whole() -> None:
     log.write("Building\n")
     log.finish()
     assert whole(log) == "Building\n"
+
+
+class SlowBackend:
+    """A back end whose default environment is ready when the test says so."""
+
+    name = "process"
+
+    def __init__(self) -> None:
+        self.may_end = asyncio.Event()
+
+    async def prepare(self, _spec: None, log: GrowingLog) -> PreparedEnvironment:
+        """Build once, and be ready from then on."""
+        if not self.may_end.is_set():
+            log.write("Building\n")
+            await self.may_end.wait()
+        return PreparedEnvironment("python")
+
+
+def test_a_task_that_waits_for_another_ones_build_says_what_it_waits_for() -> None:
+    async def wait_for_a_build() -> None:
+        told: asyncio.Queue[str] = asyncio.Queue()
+        backend = SlowBackend()
+        # The default environment belongs to the node: its portal is never asked.
+        builds = EnvironmentBuilds(cast("Any", None), cast("Any", None))
+
+        async def ensure(name: str) -> None:
+            await builds.ensure(
+                cast("Backend", backend), None, on_build=lambda: told.put_nowait(name)
+            )
+
+        first = asyncio.create_task(ensure("agent"))
+        assert await told.get() == "agent"
+        second = asyncio.create_task(ensure("task"))
+        assert await told.get() == "task"
+        backend.may_end.set()
+        await asyncio.gather(first, second)
+        await ensure("late")
+        assert told.empty(), "it is ready"
+
+    asyncio.run(asyncio.wait_for(wait_for_a_build(), 30))
