@@ -19,6 +19,8 @@ from portal.accounts.models.tenancy import Group
 from portal.compute.resources import Amount, amount_text, memory_text
 from portal.core import clock
 from portal.web.audit.messages import describe_event
+from portal.web.base.breadcrumbs import Breadcrumb
+from portal.web.base.breadcrumbs import breadcrumbs as breadcrumbs_of
 from portal.web.base.dates import exact, lasting, relative_time
 from portal.web.base.icons import svg
 from portal.web.base.list_query import NEWEST
@@ -59,6 +61,12 @@ def docs_link(context: Context) -> SafeString:
         f"?project={project.slug}" if project else "",
         svg("book-2", "icon-start"),
     )
+
+
+@register.inclusion_tag("web/parts/breadcrumbs.html", takes_context=True)
+def breadcrumbs(context: Context) -> dict[str, list[Breadcrumb]]:
+    """Show the pages above this page, as `portal.web.base.breadcrumbs` declares them."""
+    return {"breadcrumbs": breadcrumbs_of(context)}
 
 
 @register.filter
