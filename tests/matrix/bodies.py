@@ -310,6 +310,7 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
     ("POST", "/p/{project}/runs/tag"): _one_run_to_tag,
     ("POST", "/p/{project}/runs/move"): _one_run_to_move,
     ("POST", "/p/{project}/runs/{run}/edit"): {"name": "renamed"},
+    ("POST", "/first-steps"): {"hidden": "yes"},
     ("POST", "/p/{project}/views"): {"name": "new", "query": "q=first"},
     ("POST", "/p/{project}/runs/delete"): _one_run,
     ("POST", "/p/{project}/runs/restore"): _one_run,

@@ -99,6 +99,12 @@ def models_named(project_id: str, names: Iterable[str]) -> list[ModelFacts]:
     return _with_facts(project_id, rows)
 
 
+def newest_models(project_id: str, *, limit: int) -> list[ModelFacts]:
+    """Return the models of a project that were changed last."""
+    rows = _models(project_id).order_by("-last_updated_time", "name")[:limit]
+    return _with_facts(project_id, list(rows))
+
+
 def models_created_at(project_id: str, created_ms: int) -> list[str]:
     """Return the names of the models of a project that were created at that millisecond."""
     models = RegisteredModel.objects.filter(workspace=project_id, creation_time=created_ms)

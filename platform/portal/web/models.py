@@ -1,4 +1,4 @@
-"""Events for open pages, and saved views of lists."""
+"""Events for open pages, saved views of lists, and first steps of people."""
 
 from datetime import timedelta
 from typing import ClassVar
@@ -60,3 +60,12 @@ class SavedView(Row):
         constraints: ClassVar[list[models.BaseConstraint]] = [
             models.UniqueConstraint(fields=["project", "name"], name="view_name_once_a_project"),
         ]
+
+
+class FirstSteps(Row):
+    """First steps of a person on Home. `done` has the keys of steps that were seen done."""
+
+    id = IdField("fst")
+    user = models.OneToOneField(User, on_delete=models.CASCADE, related_name="+")
+    done = models.JSONField(default=list)
+    hidden = models.BooleanField(default=False)

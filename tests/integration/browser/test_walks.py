@@ -237,6 +237,41 @@ def test_at_390_px_the_rail_waits_behind_a_button_and_nothing_overflows(
     alice.is_at("/projects")
 
 
+def test_groups_of_the_navigation_open_by_keyboard_and_stay_open(
+    window: Open, project: str
+) -> None:
+    page = window("alice").go(f"/p/{project}").page
+    jobs = page.get_by_role("link", name="Jobs", exact=True)
+    manage = page.locator("summary", has_text="Manage")
+    expect(jobs).to_be_hidden()
+    page.locator("summary", has_text="Develop").focus()
+    page.keyboard.press("Enter")
+    expect(jobs).to_be_visible()
+    jobs.click()
+    page.wait_for_url(f"**/p/{project}/jobs")
+    page.get_by_role("link", name="Datasets").click()
+    expect(jobs).to_be_visible()
+    manage.click()
+    page.get_by_role("link", name="Members", exact=True).click()
+    manage.click()
+    page.get_by_role("link", name="Overview").click()
+    expect(manage).to_be_visible()
+    expect(page.get_by_role("link", name="Secrets")).to_be_hidden()
+
+
+def test_groups_of_the_navigation_open_without_scripts_and_in_the_drawer(
+    window: Open, project: str
+) -> None:
+    plain = window("alice", java_script_enabled=False).go(f"/p/{project}").page
+    plain.locator("summary", has_text="Develop").click()
+    expect(plain.get_by_role("link", name="Jobs", exact=True)).to_be_visible()
+    narrow = window("alice", viewport=NARROW).go(f"/p/{project}").page
+    narrow.get_by_role("button", name="Open the menu").click()
+    narrow.locator("summary", has_text="Manage").click()
+    narrow.get_by_role("link", name="Members", exact=True).click()
+    narrow.wait_for_url(f"**/p/{project}/members")
+
+
 def test_a_form_that_comes_back_leads_to_the_first_fault(window: Open) -> None:
     alice = window("alice").go("/settings/tokens/new")
     alice.page.evaluate("for (const form of document.forms) form.noValidate = true")

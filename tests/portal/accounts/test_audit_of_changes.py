@@ -30,6 +30,7 @@ UNAUDITED = {
     "/api/agent/v1/environments/{digest}/reports": "a machine says what it sees",
     "/api/agent/v1/samples": "a machine says what it sees",
     "/api/gateway/v1/": "answers 404",
+    "/first-steps": "a choice about one's own Home",
     "/p/{project}/compare": "leads to the address of the selected runs",
     "/api/gateway/v1/reports": "a machine says what it sees",
     "/api/gateway/v1/replicas/{replica}/reports": "a machine says what it sees",

@@ -112,6 +112,22 @@ def test_the_rail_shows_the_rooms_there_are_and_the_page_one_is_on(
     assert re.search(r'href="/p/vision/members" aria-current="page"', page)
 
 
+def test_a_project_shows_seven_entries_at_most_at_first_sight(
+    people: Personas, browse: Browse
+) -> None:
+    alice = browse(people.alice)
+    assert len({entry.group or entry.label for entry in IN_PROJECT}) <= 7
+    assert _open_groups(alice.get("/p/vision")) == []
+    assert _open_groups(alice.get("/p/vision/members")) == ["manage"]
+    alice.cookies["slipway-navigation"] = "develop.no-such-group"
+    assert _open_groups(alice.get("/p/vision")) == ["develop"]
+    assert _open_groups(alice.get("/p/vision/members")) == ["develop", "manage"]
+
+
+def _open_groups(answer: Any) -> list[str]:
+    return re.findall(r'data-navigation-group="([a-z]+)" open', html_of(answer))
+
+
 def test_entries_one_may_not_open_are_not_offered(people: Personas, browse: Browse) -> None:
     page = html_of(browse(people.vera).get("/p/vision"))
     assert "/p/vision/members" in page

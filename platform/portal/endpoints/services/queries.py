@@ -143,13 +143,17 @@ def nodes_of(replicas: Sequence[Replica]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Summary:
-    """Summary of an endpoint for a list. `recent` is the traffic of the last minutes, summed."""
+    """Summary of an endpoint for a list. `recent` is the traffic of the last minutes, summed.
+
+    `requests_per_minute` is the traffic of the last hour, oldest first, where a page draws it.
+    """
 
     endpoint: Endpoint
     recent: Minute
     revisions: Sequence[Revision] = field(default_factory=tuple)
     ready: int = 0
     nano_usd_per_hour: int = 0
+    requests_per_minute: Sequence[int] = ()
 
     @property
     def rps(self) -> float:

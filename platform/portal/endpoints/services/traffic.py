@@ -1,11 +1,11 @@
 """Reads traffic for charts: requests per second, latency and errors by the minute."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from django.db.models import Q
+from django.db.models import Q, Sum
 
 from portal.core import clock
 from portal.endpoints.canary_analysis import percentile_ms
@@ -63,6 +63,28 @@ def traffic_of(*, endpoint: Endpoint, minutes: int, revision_id: str = "") -> li
     for row in rows.order_by("at"):
         values[row.at].append(row)
     return [sum_of(at, traffic_minutes) for at, traffic_minutes in values.items()]
+
+
+def requests_per_minute(endpoint_ids: Sequence[str], *, minutes: int) -> dict[str, list[int]]:
+    """Return the requests that reached models in each of the last `minutes`, oldest first.
+
+    The minute that has just begun is left out. Endpoints without traffic have zeros.
+    """
+    counts = {pk: [0] * minutes for pk in endpoint_ids}
+    if not counts:
+        return counts
+    end = clock.now().replace(second=0, microsecond=0)
+    since = end - timedelta(minutes=minutes)
+    rows = TrafficMinute.objects.filter(endpoint__in=counts, at__gte=since, at__lt=end)
+    sums = (
+        rows.values("endpoint_id", "at")
+        .order_by()
+        .annotate(requests=Sum("answered") + Sum("refused") + Sum("failed"))
+    )
+    for row in sums:
+        minute = int((row["at"] - since).total_seconds() // 60)
+        counts[row["endpoint_id"]][minute] += row["requests"]
+    return counts
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from django.utils.safestring import SafeString, mark_safe
 # All icons that pages may use. Any other name is a mistake in a template.
 CHOSEN = frozenset(
     {
+        "adjustments",
         "alert-triangle",
         "archive",
         "arrow-back-up",
@@ -22,6 +23,7 @@ CHOSEN = frozenset(
         "circle-check",
         "circle-dashed",
         "clock",
+        "code",
         "coins",
         "copy",
         "cpu",

@@ -6,16 +6,26 @@ from functools import cached_property
 from django.conf import settings
 from django.http import HttpRequest
 from django.urls import reverse
+from django.utils.text import slugify
 
 from portal.accounts.models import Project, Team
 from portal.accounts.models.tenancy import Group
 from portal.accounts.principal import Principal, principal_of
 from portal.core.errors import Unauthenticated
-from portal.web.base.navigation import IN_PROJECT, IN_SETTINGS, IN_TEAM, RAIL, NavigationEntry
+from portal.web.base.navigation import (
+    GROUP_ICONS,
+    IN_PROJECT,
+    IN_SETTINGS,
+    IN_TEAM,
+    RAIL,
+    NavigationEntry,
+)
 from portal.web.streams.sse import newest_id
 from slipway.schemas.accounts import Role
 
 SWITCHER_PROJECTS = 8
+# Groups of the navigation that the person has opened, separated by dots (navigation.js).
+NAVIGATION_COOKIE = "slipway-navigation"
 
 
 @dataclass(frozen=True)
@@ -26,6 +36,22 @@ class NavigationLink:
     icon: str
     url: str
     section: str
+
+
+@dataclass(frozen=True)
+class NavigationGroup:
+    """Entries of the rail behind one button. `slug` names the group in the cookie."""
+
+    label: str
+    icon: str
+    slug: str
+    links: list[NavigationLink]
+    was_opened: bool
+
+    @property
+    def sections(self) -> list[str]:
+        """The sections of its pages: on each of them the group is open."""
+        return [link.section for link in self.links]
 
 
 class Shell:
@@ -78,7 +104,7 @@ class Shell:
         return [_link(entry) for entry in RAIL]
 
     @property
-    def local(self) -> list[NavigationLink]:
+    def local(self) -> list[NavigationLink | NavigationGroup]:
         """The pages of the project or team the page belongs to."""
         if self.project is not None:
             return self._permitted_links(IN_PROJECT, self.project)
@@ -110,9 +136,26 @@ class Shell:
 
     def _permitted_links(
         self, entries: tuple[NavigationEntry, ...], group: Group
-    ) -> list[NavigationLink]:
+    ) -> list[NavigationLink | NavigationGroup]:
         role = self.role or Role.VIEWER
-        return [_link(entry, group.slug) for entry in entries if role.at_least(entry.role)]
+        opened = self._request.COOKIES.get(NAVIGATION_COOKIE, "").split(".")
+        links: list[NavigationLink | NavigationGroup] = []
+        groups: dict[str, NavigationGroup] = {}
+        for entry in entries:
+            if not role.at_least(entry.role):
+                continue
+            link = _link(entry, group.slug)
+            if not entry.group:
+                links.append(link)
+                continue
+            if entry.group not in groups:
+                slug = slugify(entry.group)
+                groups[entry.group] = NavigationGroup(
+                    entry.group, GROUP_ICONS[entry.group], slug, [], slug in opened
+                )
+                links.append(groups[entry.group])
+            groups[entry.group].links.append(link)
+        return links
 
 
 def _link(entry: NavigationEntry, *args: str) -> NavigationLink:

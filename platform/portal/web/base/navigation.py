@@ -14,7 +14,8 @@ class NavigationEntry:
     """Entry of the rail. `route` is a route name. `section` marks the pages that highlight it.
 
     `role` is the lowest role in the project or team that sees the entry of a project or team.
-    `administrators` hides an entry from everyone else.
+    `administrators` hides an entry from everyone else. Entries of the same `group` are behind one
+    button, at the place of the first of them.
     """
 
     label: str
@@ -23,7 +24,12 @@ class NavigationEntry:
     section: str
     role: Role = Role.VIEWER
     administrators: bool = False
+    group: str = ""
 
+
+DEVELOP = "Develop"
+MANAGE = "Manage"
+GROUP_ICONS = {DEVELOP: "code", MANAGE: "adjustments"}
 
 RAIL = (
     NavigationEntry("Home", "home", "home", "home"),
@@ -33,19 +39,30 @@ RAIL = (
 )
 IN_PROJECT = (
     NavigationEntry("Overview", "layout-dashboard", "project", "overview"),
-    NavigationEntry("Notebooks", "notebook", "project_notebooks", "notebooks"),
-    NavigationEntry("Notebook files", "book", "project_notebook_files", "notebook_files"),
-    NavigationEntry("Jobs", "rocket", "project_jobs", "jobs"),
+    NavigationEntry("Notebooks", "notebook", "project_notebooks", "notebooks", group=DEVELOP),
+    NavigationEntry(
+        "Notebook files", "book", "project_notebook_files", "notebook_files", group=DEVELOP
+    ),
+    NavigationEntry("Jobs", "rocket", "project_jobs", "jobs", group=DEVELOP),
     NavigationEntry("Datasets", "folder", "project_datasets", "datasets"),
-    NavigationEntry("Experiments", "flask", "project_experiments", "experiments"),
+    NavigationEntry("Experiments", "flask", "project_experiments", "experiments", group=DEVELOP),
     NavigationEntry("Models", "packages", "project_models", "models"),
     NavigationEntry("Endpoints", "broadcast", "project_endpoints", "endpoints"),
-    NavigationEntry("Spend", "coins", "project_spend", "spend"),
-    NavigationEntry("Members", "users", "project_members", "members"),
-    NavigationEntry("Secrets", "lock", "project_secrets", "secrets", Role.CONTRIBUTOR),
-    NavigationEntry("Audit log", "history", "project_audit", "audit", Role.MAINTAINER),
+    NavigationEntry("Spend", "coins", "project_spend", "spend", group=MANAGE),
+    NavigationEntry("Members", "users", "project_members", "members", group=MANAGE),
     NavigationEntry(
-        "Project settings", "settings", "project_settings", "settings", Role.MAINTAINER
+        "Secrets", "lock", "project_secrets", "secrets", Role.CONTRIBUTOR, group=MANAGE
+    ),
+    NavigationEntry(
+        "Audit log", "history", "project_audit", "audit", Role.MAINTAINER, group=MANAGE
+    ),
+    NavigationEntry(
+        "Project settings",
+        "settings",
+        "project_settings",
+        "settings",
+        Role.MAINTAINER,
+        group=MANAGE,
     ),
 )
 IN_TEAM = (

@@ -1,12 +1,15 @@
 """Running workloads and serving endpoints of some projects, for Home and the project overview."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from django.db.models import QuerySet, Sum
 
 from portal.accounts.models import Project, User
 from portal.endpoints.models import Endpoint
-from portal.endpoints.services.queries import summaries_of
+from portal.endpoints.services.queries import Summary, summaries_of
+from portal.endpoints.services.traffic import requests_per_minute
 from portal.training.models import JobQuerySet
 from portal.web.base.shortlist import Shortlist, shortlist
 from portal.web.endpoints.presenters import endpoint_rows
@@ -14,6 +17,7 @@ from portal.web.jobs.presenters import JobStatus, job_statuses
 from portal.workloads.models import Lease, Workload
 
 _SHOWN = 8
+_MINUTES_DRAWN = 60
 
 
 def activity_of(user: User, jobs: JobQuerySet, projects: QuerySet[Project]) -> dict[str, Any]:
@@ -25,9 +29,17 @@ def activity_of(user: User, jobs: JobQuerySet, projects: QuerySet[Project]) -> d
     return {
         "jobs": standings,
         "any_active": any(not job.has_ended for job in standings),
-        "endpoints": shown.replaced_by(endpoint_rows(summaries_of(shown))),
+        "endpoints": shown.replaced_by(endpoint_rows(_summaries(shown))),
         "burn_rate": int(held.aggregate(rate=Sum("nano_usd_per_hour"))["rate"] or 0),
     }
+
+
+def _summaries(endpoints: Sequence[Endpoint]) -> list[Summary]:
+    requests = requests_per_minute([it.pk for it in endpoints], minutes=_MINUTES_DRAWN)
+    return [
+        replace(summary, requests_per_minute=requests[summary.endpoint.pk])
+        for summary in summaries_of(endpoints)
+    ]
 
 
 def _standings(user: User, jobs_row: JobQuerySet) -> Shortlist[JobStatus]:

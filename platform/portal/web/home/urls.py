@@ -6,6 +6,7 @@ from portal.web.home import views
 
 urlpatterns = [
     path("", views.home, name="home"),
+    path("first-steps", views.first_steps, name="first_steps"),
     path("notifications", views.notifications, name="notifications"),
     path("notifications/count", views.notifications_count, name="notifications_count"),
     path("notifications/card", views.notifications_card, name="notifications_card"),

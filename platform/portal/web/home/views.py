@@ -8,16 +8,18 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
 from portal.accounts.gates import ProjectRole, SignedIn, gated_project
-from portal.accounts.models import ApiToken, AuditEvent, Invitation, Project, User
+from portal.accounts.models import AuditEvent, Invitation, Project, User
 from portal.accounts.models.tenancy import roles_in
 from portal.accounts.notifications import Notifications, notifications_for
 from portal.accounts.principal import Principal, require_principal
 from portal.accounts.services.invitations import accept_without_link
+from portal.core.errors import InvalidInput
 from portal.core.policy import guarded_by
 from portal.core.problems import current_problems
 from portal.web.base.shortlist import Shortlist, shortlist
 from portal.web.base.urls_for import address_of
 from portal.web.home.activity import activity_of
+from portal.web.home.first_steps import guidance_for, set_hidden
 from portal.web.jobs.presenters import visible_jobs
 from slipway.schemas.accounts import Role, Scope
 
@@ -92,7 +94,7 @@ def home_of(principal: Principal) -> dict[str, Any]:
     )
     roles = roles_in(user, projects)
     recent = AuditEvent.objects.visible_to(user).exclude(target_kind="user")
-    steps = _first_steps(user, has_project=bool(projects))
+    work_in = _first_writable_project(projects, roles)
     return {
         **activity_of(user, visible_jobs(principal), principal.projects().live()),
         "projects": [(project, roles.get(project.pk)) for project in projects[:PROJECTS_SHOWN]],
@@ -100,10 +102,8 @@ def home_of(principal: Principal) -> dict[str, Any]:
         "recent": recent.order_by("-pk")[:CHANGES_SHOWN],
         "invitations": _invitations_of(user),
         "problems": current_problems(),
-        "steps": steps,
-        "all_done": all(steps.values()),
-        "first_project": projects[0] if projects else None,
-        "work_in": _first_writable_project(projects, roles),
+        "guidance": guidance_for(principal, work_in),
+        "work_in": work_in,
         "area": "home",
     }
 
@@ -123,14 +123,19 @@ def _invitations_of(user: User) -> Shortlist[Invitation]:
     return shortlist(rows, INVITATIONS_SHOWN)
 
 
-def _first_steps(user: User, *, has_project: bool) -> dict[str, bool]:
-    tokens = ApiToken.objects.filter(user=user)
-    return {
-        "project": has_project,
-        "colleague": Invitation.objects.filter(invited_by=user).exists(),
-        "token": tokens.exists(),
-        "call": tokens.filter(last_used_at__isnull=False).exists(),
-    }
+@guarded_by(SignedIn(Scope.PROJECTS_READ))
+@require_POST
+def first_steps(request: HttpRequest) -> HttpResponse:
+    """Hide the first steps from the person's Home, or show them again."""
+    hidden = request.POST.get("hidden")
+    if hidden not in ("yes", "no"):
+        raise InvalidInput(
+            "hidden has to be yes or no.",
+            field="hidden",
+            next_step="Use the buttons on Home.",
+        )
+    set_hidden(require_principal(request).user, hidden=hidden == "yes")
+    return redirect("home")
 
 
 @guarded_by(SignedIn(Scope.PROJECTS_WRITE))

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from portal.web.projects.views import invitations, members, projects, secrets, teams
+from portal.web.projects.views import invitations, members, overview, projects, secrets, teams
 
 urlpatterns = [
     path("invitations/<slug:secret>", invitations.invitation, name="invitation"),
@@ -12,6 +12,16 @@ urlpatterns = [
     path("projects", projects.projects, name="projects"),
     path("projects/new", projects.project_new, name="project_new"),
     path("p/<slug:project>", projects.project, name="project"),
+    path(
+        "p/<slug:project>/overview/results",
+        overview.project_overview_results,
+        name="project_overview_results",
+    ),
+    path(
+        "p/<slug:project>/overview/spend",
+        overview.project_overview_spend,
+        name="project_overview_spend",
+    ),
     path("p/<slug:project>/members", members.project_members, name="project_members"),
     path("p/<slug:project>/members/invite", members.project_invite, name="project_invite"),
     path("p/<slug:project>/members/<slug:user>/role", members.project_role, name="project_role"),

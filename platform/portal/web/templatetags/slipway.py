@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 from zlib import crc32
@@ -19,6 +19,8 @@ from portal.accounts.models.tenancy import Group
 from portal.compute.resources import Amount, amount_text, memory_text
 from portal.core import clock
 from portal.web.audit.messages import describe_event
+from portal.web.base.breadcrumbs import Breadcrumb
+from portal.web.base.breadcrumbs import breadcrumbs as breadcrumbs_of
 from portal.web.base.dates import exact, lasting, relative_time
 from portal.web.base.icons import svg
 from portal.web.base.list_query import NEWEST
@@ -59,6 +61,12 @@ def docs_link(context: Context) -> SafeString:
         f"?project={project.slug}" if project else "",
         svg("book-2", "icon-start"),
     )
+
+
+@register.inclusion_tag("web/parts/breadcrumbs.html", takes_context=True)
+def breadcrumbs(context: Context) -> dict[str, list[Breadcrumb]]:
+    """Show the pages above this page, as `portal.web.base.breadcrumbs` declares them."""
+    return {"breadcrumbs": breadcrumbs_of(context)}
 
 
 @register.filter
@@ -347,6 +355,24 @@ def ticking(nano_usd: int, nano_usd_per_hour: int = 0, in_digits: bool = False) 
         SafeString(" data-digits") if in_digits and nano_usd_per_hour else "",
         dollars(nano_usd) if in_digits else short_dollars(nano_usd),
     )
+
+
+@register.inclusion_tag("web/parts/sparkline.html")
+def sparkline(counts: Sequence[int], noun: str) -> dict[str, str]:
+    """Draw counts over time as a line, with its figures in words for those who cannot see it.
+
+    `noun` names what is counted, such as `requests per minute in the last hour`.
+    """
+    highest = max(counts, default=0)
+    step = 120 / max(1, len(counts) - 1)
+    points = [
+        f"{place * step:.1f},{23 - 22 * count / (highest or 1):.1f}"
+        for place, count in enumerate(counts)
+    ]
+    if not highest:
+        return {"points": " ".join(points), "label": f"No {noun}"}
+    label = f"{noun[:1].upper()}{noun[1:]}: {counts[-1]} at the end, {highest} at most"
+    return {"points": " ".join(points), "label": label}
 
 
 @register.filter

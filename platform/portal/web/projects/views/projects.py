@@ -18,12 +18,8 @@ from portal.accounts.services.projects import (
     create_project,
     restore_project,
 )
-from portal.core import clock
 from portal.core.errors import InvalidInput
 from portal.core.policy import guarded_by
-from portal.spend.ledger import month_of
-from portal.spend.queries import Scope as Spent
-from portal.spend.queries import spent_in
 from portal.web.base.confirmation import Confirmation, show_confirmation
 from portal.web.base.form_submission import sent, status_of, submit_form
 from portal.web.base.list_query import Select, listing, search_parameter
@@ -85,14 +81,12 @@ def overview_of(request: HttpRequest) -> dict[str, Any]:
     members = Membership.objects.reaching(project_row)
     user = require_principal(request).user
     recent = AuditEvent.objects.visible_to(user).filter(project_id=project_row.pk)
-    now = clock.now()
     return {
         "project": project_row,
         "role": gated_role(request),
         "members": _first_members(members),
         "member_count": members.values("user").distinct().count(),
         "recent": recent.order_by("-pk")[:RECENT],
-        "spent": spent_in(Spent((project_row.pk,)), month=month_of(now.date()), timestamp=now),
         **activity_of(user, jobs_of(project_row), Project.objects.filter(pk=project_row.pk)),
         "may_work": gated_role(request).at_least(Role.CONTRIBUTOR),
         "may_invite": gated_role(request).at_least(Role.MAINTAINER),

@@ -1,0 +1,250 @@
+"""Breadcrumbs of all pages: the pages above each page, from one table.
+
+A page's breadcrumbs follow from its route name, so templates do not write any. A page without an
+entry in PARENTS has none: it is at the top of the navigation.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from django.http import HttpRequest
+from django.template import Context, Variable, VariableDoesNotExist
+from django.urls import get_resolver, reverse
+
+
+@dataclass(frozen=True)
+class Level:
+    """A page that has pages below it.
+
+    The label is the first of `paths` that the template's context has, else the value of
+    `parameter` in the URL, else `noun`. `query` names the parameters of the query that its link
+    keeps. `arguments` are the paths in the context of URL parameters that the page below lacks.
+    """
+
+    noun: str
+    paths: tuple[str, ...] = ()
+    parameter: str = ""
+    query: tuple[str, ...] = ()
+    arguments: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True)
+class Breadcrumb:
+    """One link of the breadcrumbs."""
+
+    label: str
+    url: str
+
+
+LEVELS = {
+    "home": Level("Home"),
+    "projects": Level("Projects"),
+    "project": Level("Project", ("shell.project.name",)),
+    "teams": Level("Teams"),
+    "team": Level("Team", ("shell.team.name",)),
+    "project_members": Level("Members"),
+    "team_members": Level("Members"),
+    "project_secrets": Level("Secrets"),
+    "project_settings": Level("Project settings"),
+    "project_jobs": Level("Jobs"),
+    "project_job": Level("Job", ("workload.name", "shown.status.workload.name")),
+    "project_workload": Level("Workload", ("workload.name",)),
+    "project_notebooks": Level("Notebooks"),
+    "project_notebook": Level("Notebook", ("server.name",)),
+    "project_notebook_files": Level("Notebook files"),
+    "project_notebook_file": Level("Notebook file", ("notebook.path",)),
+    "project_notebook_job": Level("Run of a notebook", ("shown.status.workload.name",)),
+    "project_datasets": Level("Datasets"),
+    "project_dataset": Level("Dataset", ("dataset.name",), "dataset"),
+    "project_dataset_version": Level("Version", ("version.reference",)),
+    "project_experiments": Level("Experiments"),
+    "project_experiment": Level(
+        "Experiment",
+        ("run.experiment", "experiment.name"),
+        arguments={"experiment": "run.facts.experiment_id"},
+    ),
+    "project_runs": Level("Runs"),
+    "project_run": Level("Run", ("run.facts.name", "run.facts.id"), "run"),
+    "project_compare": Level("Compare", query=("run",)),
+    "project_models": Level("Models"),
+    "project_model": Level("Model", (), "model"),
+    "project_model_version": Level("Version", ("plan.version.number",), "version"),
+    "project_endpoints": Level("Endpoints"),
+    "project_endpoint": Level("Endpoint", (), "endpoint"),
+    "project_endpoint_keys": Level("Keys"),
+    "project_endpoint_monitoring": Level("Monitoring"),
+    "spend": Level("Spend"),
+    "budgets": Level("Budgets"),
+    "budget": Level("Budget"),
+    "tokens": Level("API tokens"),
+    "people": Level("People"),
+    "person": Level("Person", ("person.display_name",)),
+    "nodes": Level("Nodes"),
+    "node": Level("Node", (), "node"),
+    "tiers": Level("Hardware tiers"),
+    "tier": Level("Hardware tier", (), "tier"),
+    "docs": Level("Documentation", query=("project",)),
+}
+
+# The page above each page. Without an experiment, a run is below the list of experiments.
+PARENTS = {
+    "notifications": "home",
+    "project_new": "projects",
+    "project": "projects",
+    "project_members": "project",
+    "project_remove": "project_members",
+    "project_secrets": "project",
+    "project_secret_write": "project_secrets",
+    "project_secret_delete": "project_secrets",
+    "project_settings": "project",
+    "project_archive": "project_settings",
+    "project_audit": "project",
+    "team_new": "teams",
+    "team": "teams",
+    "team_members": "team",
+    "team_remove": "team_members",
+    "team_settings": "team",
+    "team_audit": "team",
+    "project_jobs": "project",
+    "project_job_new": "project_jobs",
+    "project_job": "project_jobs",
+    "project_job_diff": "project_job",
+    "project_job_cancel": "project_job",
+    "project_workload": "project",
+    "project_workload_find": "project_workload",
+    "project_workload_stop": "project_workload",
+    "project_notebooks": "project",
+    "project_notebook_new": "project_notebooks",
+    "project_notebook": "project_notebooks",
+    "project_notebook_edit": "project_notebook",
+    "project_notebook_stop": "project_notebook",
+    "project_notebook_delete": "project_notebook",
+    "project_notebook_files": "project",
+    "project_notebook_file": "project_notebook_files",
+    "project_notebook_diff": "project_notebook_file",
+    "project_notebook_file_delete": "project_notebook_file",
+    "project_notebook_branch": "project_notebook_file",
+    "project_notebook_run": "project_notebook_file",
+    "project_notebook_job": "project_notebook_files",
+    "project_notebook_output": "project_notebook_job",
+    "project_datasets": "project",
+    "project_dataset_new": "project_datasets",
+    "project_dataset": "project_datasets",
+    "project_dataset_delete": "project_dataset",
+    "project_dataset_version": "project_dataset",
+    "project_dataset_version_delete": "project_dataset_version",
+    "project_experiments": "project",
+    "project_experiment": "project_experiments",
+    "project_experiment_delete": "project_experiment",
+    "project_trash_empty": "project_experiments",
+    "project_runs": "project_experiments",
+    "project_columns": "project_runs",
+    "project_run": "project_experiment",
+    "project_run_edit": "project_run",
+    "project_run_results": "project_run",
+    "project_compare": "project_runs",
+    "project_compare_artifacts": "project_compare",
+    "project_models": "project",
+    "project_model_register": "project_models",
+    "project_rules": "project_models",
+    "project_model": "project_models",
+    "project_model_card": "project_model",
+    "project_model_version": "project_model",
+    "project_model_promote": "project_model_version",
+    "project_endpoints": "project",
+    "project_endpoint_new": "project_endpoints",
+    "project_endpoint": "project_endpoints",
+    "project_endpoint_traffic": "project_endpoint",
+    "project_endpoint_revisions": "project_endpoint",
+    "project_endpoint_use": "project_endpoint",
+    "project_endpoint_logs": "project_endpoint",
+    "project_endpoint_settings": "project_endpoint",
+    "project_endpoint_replica": "project_endpoint",
+    "project_endpoint_promote": "project_endpoint",
+    "project_endpoint_pause": "project_endpoint",
+    "project_endpoint_delete": "project_endpoint",
+    "project_endpoint_change": "project_endpoint",
+    "project_endpoint_try": "project_endpoint",
+    "project_endpoint_keys": "project_endpoint",
+    "project_endpoint_key_new": "project_endpoint_keys",
+    "project_endpoint_key_revoke": "project_endpoint_keys",
+    "project_endpoint_monitoring": "project_endpoint",
+    "project_endpoint_predictions": "project_endpoint_monitoring",
+    "project_endpoint_labels": "project_endpoint_monitoring",
+    "project_endpoint_watching": "project_endpoint_monitoring",
+    "project_spend": "project",
+    "spend_installation": "spend",
+    "spend_rates": "spend",
+    "spend_rent_or_buy": "spend",
+    "budgets": "spend",
+    "budget": "budgets",
+    "budget_delete": "budget",
+    "token_new": "tokens",
+    "token_revoke": "tokens",
+    "person": "people",
+    "person_suspend": "person",
+    "person_change": "person",
+    "node_join": "nodes",
+    "node": "nodes",
+    "node_change": "node",
+    "node_drain": "node",
+    "node_remove": "node",
+    "tier_new": "tiers",
+    "tier": "tiers",
+    "tier_retire": "tier",
+    "docs_page": "docs",
+}
+
+
+def breadcrumbs(context: Context) -> list[Breadcrumb]:
+    """Return the links to the pages above the page that is rendered, topmost first."""
+    request = context.get("request")
+    match = getattr(request, "resolver_match", None)
+    if request is None or match is None:
+        return []
+    values = dict(match.kwargs)
+    trail = [_breadcrumb(context, request, route, values) for route in _above(match.url_name or "")]
+    return [link for link in reversed(trail) if link is not None]
+
+
+def _above(route: str) -> Iterator[str]:
+    while route := PARENTS.get(route, ""):
+        yield route
+
+
+def _breadcrumb(
+    context: Context, request: HttpRequest, route: str, values: dict[str, Any]
+) -> Breadcrumb | None:
+    """Return the link to a page, or None if the page below does not determine it."""
+    level = LEVELS[route]
+    arguments = {}
+    for name in _parameters(route):
+        path = (level.arguments or {}).get(name)
+        value = values.get(name) or (_in_context(context, path) if path else None)
+        if not value:
+            return None
+        arguments[name] = value
+    query = [(name, value) for name in level.query for value in request.GET.getlist(name)]
+    url = reverse(route, kwargs=arguments) + (f"?{urlencode(query)}" if query else "")
+    return Breadcrumb(_label(context, level, values), url)
+
+
+def _parameters(route: str) -> list[str]:
+    [(_pattern, parameters)] = get_resolver().reverse_dict.getlist(route)[0][0]
+    return list(parameters)
+
+
+def _label(context: Context, level: Level, values: dict[str, Any]) -> str:
+    for path in level.paths:
+        if label := _in_context(context, path):
+            return str(label)
+    return str(values.get(level.parameter) or level.noun)
+
+
+def _in_context(context: Context, path: str) -> Any:
+    try:
+        return Variable(path).resolve(context)
+    except VariableDoesNotExist:
+        return None
