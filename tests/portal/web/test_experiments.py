@@ -325,7 +325,7 @@ def test_runs_are_compared_by_what_differs(
     words = text_of(browse(people.vera).get(f"/p/vision/compare?{query}"))
     assert "3 runs side by side" in words
     assert "foreign" not in words
-    assert "lr opt loss" in words
+    assert "3 of 3 parameters and metrics differ." in words
     assert "1 of the selected runs is missing: deleted, or not in this project." in words
 
 

@@ -2,7 +2,16 @@
 
 from django.urls import path, re_path
 
-from portal.web.experiments.views import changes, experiments, files, links, results, runs
+from portal.web.experiments.views import (
+    changes,
+    compared_code,
+    experiments,
+    files,
+    importance,
+    links,
+    results,
+    runs,
+)
 
 urlpatterns = [
     path(
@@ -33,6 +42,16 @@ urlpatterns = [
         "p/<slug:project>/compare/artifacts",
         results.project_compare_artifacts,
         name="project_compare_artifacts",
+    ),
+    path(
+        "p/<slug:project>/compare/code",
+        compared_code.project_compare_code,
+        name="project_compare_code",
+    ),
+    path(
+        "p/<slug:project>/compare/importance",
+        importance.project_importance,
+        name="project_importance",
     ),
     path("p/<slug:project>/runs", experiments.project_runs, name="project_runs"),
     path("p/<slug:project>/runs/columns", experiments.project_columns, name="project_columns"),

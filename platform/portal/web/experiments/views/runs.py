@@ -27,11 +27,11 @@ from portal.web.experiments.presenters.runs import (
     row_of,
     signature_text,
 )
+from portal.web.experiments.presenters.value_table import value_table
 from portal.web.experiments.views.selection import RUN_ID_CHARACTERS
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.experiments import MOST_COMPARED, SYSTEM_TAGS
 
-MOST_METRICS_COMPARED = 30
 _CHARTS_COMPARED = 4
 _SEE = ProjectRole(Role.VIEWER, Scope.EXPERIMENTS_READ)
 _WHERE = {"area": "projects", "section": "experiments"}
@@ -92,7 +92,7 @@ def _job_of(run: RunDetail, project_id: str) -> Job | None:
 @guarded_by(_SEE)
 @require_http_methods(["GET", "HEAD", "POST"])
 def project_compare(request: HttpRequest, project: str) -> HttpResponse:
-    """Show runs side by side: charts, relations between values, what differs.
+    """Show runs side by side: charts, what differs, relations between values.
 
     The list of runs posts the selected ones, so that its token stays out of the address that the
     answer leads to.
@@ -104,15 +104,9 @@ def project_compare(request: HttpRequest, project: str) -> HttpResponse:
     requested = chosen[:MOST_COMPARED]
     run_ids = [run_id for run_id in requested if len(run_id) == RUN_ID_CHARACTERS]
     run_comparison = compare(project_id=gated_project(request).pk, run_ids=run_ids)
-    metrics = list(run_comparison.metrics)[:MOST_METRICS_COMPARED]
-    rows = [
-        (
-            row_of(run, ()),
-            [run.params.get(name) for name in run_comparison.differing],
-            [number(run.metrics[key]) if key in run.metrics else "" for key in metrics],
-        )
-        for run in run_comparison.runs
-    ]
+    table = value_table(request, run_comparison.runs)
+    if request.headers.get("HX-Request") == "true":
+        return render(request, "web/experiments/value_table.html", {"table": table} | _WHERE)
     context = {
         "comparison": run_comparison,
         "curves": curves_of(
@@ -122,13 +116,11 @@ def project_compare(request: HttpRequest, project: str) -> HttpResponse:
             charts=_CHARTS_COMPARED,
             groups=run_comparison.differing,
         ),
-        "rows": rows,
-        "metrics": metrics,
+        "table": table,
+        "has_values": bool(run_comparison.differing or run_comparison.metrics),
         "hidden_runs": len(chosen) - len(requested),
         "missing_runs": len(requested) - len(run_comparison.runs),
         "most_runs": MOST_COMPARED,
-        "hidden_metrics": len(run_comparison.metrics) - len(metrics),
-        "differing": run_comparison.differing,
         "cli_line": (
             f"slipway run compare {' '.join(run.id for run in run_comparison.runs)} --project {{}}"
         ),

@@ -6,6 +6,7 @@ from django.urls import reverse
 
 from portal.accounts.models import Project
 from portal.core.errors import InvalidInput
+from slipway.schemas.experiments import MOST_COMPARED
 
 MOST_RUNS = 200
 RUN_ID_CHARACTERS = 32
@@ -23,6 +24,12 @@ def chosen_runs(request: HttpRequest) -> list[str]:
             next_step="Nothing was changed. Select fewer runs, and repeat for the others.",
         )
     return [run_id for run_id in chosen if _is_id(run_id)]
+
+
+def compared_ids(request: HttpRequest) -> list[str]:
+    """Return the ids of the runs that an address compares, MOST_COMPARED at most."""
+    chosen = dict.fromkeys(request.GET.getlist("run"))
+    return [run_id for run_id in list(chosen)[:MOST_COMPARED] if _is_id(run_id)]
 
 
 def _sent_runs(request: HttpRequest) -> list[str]:

@@ -1,116 +1,108 @@
-// Runs side by side: parallel coordinates of what differs, and any two values against each other.
-import { chartOf, colour, dash, palette } from "./charts.js";
+// Relations between values of compared runs: parallel coordinates and a scatter plot. The address of
+// the page carries their axes, scales, brushes and colours.
+import { palette, resizeCharts } from "./charts.js";
+import { columnsOf, usual } from "./compare_data.js";
+import { Parallel, selectionOf } from "./compare_parallel.js";
+import { Scatter } from "./compare_scatter.js";
 
-const MOST_AXES = 12;
+const MOST_AXES = 20;
+const [USUAL_PARAMS, USUAL_METRICS] = [4, 3];
+const NAMES = ["axis", "alog", "brush", "colour", "sx", "sy", "scolour", "sxlog", "sylog"];
 const section = document.getElementById("relations");
-let found = null;
 
-// A value of a run as a number where all are numbers, as text otherwise.
-function columns() {
-  const names = [
-    ...found.differing_params.map((name) => ({ label: name, of: (run) => run.params[name] })),
-    ...found.metrics.map((name) => ({ label: name, of: (run) => run.metrics[name] })),
-  ];
-  return names.map((column) => {
-    const values = found.runs.map(column.of);
-    const given = values.filter((value) => value !== undefined);
-    const isNumber = given.every((value) => value !== "" && Number.isFinite(Number(value)));
-    return { ...column, isNumber, values: values.map((value) => (value === undefined ? null : isNumber ? Number(value) : String(value))) };
-  });
+// A brush in the address is JSON: the column, then its two limits or its categories.
+function brushOf(text, byId) {
+  try {
+    const [id, ...values] = JSON.parse(text);
+    const column = byId.get(id);
+    if (!column || !values.length) return null;
+    if (column.isNumber) return values.length === 2 && values.every(Number.isFinite) && values[0] <= values[1] ? [id, values] : null;
+    const known = values.filter((value) => column.categories.includes(value));
+    return known.length ? [id, known] : null;
+  } catch {
+    return null; // an address that nobody can read brushes nothing
+  }
 }
 
-function say(id, words) {
-  const note = document.getElementById(id);
-  note.textContent = words;
-  note.hidden = !words;
+function fromAddress(columns) {
+  const query = new URLSearchParams(location.search);
+  const byId = new Map(columns.map((it) => [it.id, it]));
+  const known = (id) => (byId.has(id) ? id : null);
+  const first = usual(columns, USUAL_PARAMS, USUAL_METRICS);
+  const fallback = first.length ? first : columns.slice(0, 1);
+  const metric = fallback.find((it) => it.isMetric);
+  const axes = [...new Set(query.getAll("axis"))].filter(known).slice(0, MOST_AXES);
+  return {
+    parallel: {
+      axes: axes.length ? axes : fallback.map((it) => it.id),
+      logs: new Set(query.getAll("alog").filter(known)),
+      brushes: new Map(query.getAll("brush").map((text) => brushOf(text, byId)).filter(Boolean)),
+      colour: query.has("colour") ? known(query.get("colour")) ?? "" : metric?.id ?? "",
+    },
+    scatter: {
+      x: known(query.get("sx")) ?? fallback[0].id,
+      y: known(query.get("sy")) ?? (metric ?? fallback.at(-1)).id,
+      colour: known(query.get("scolour")) ?? "",
+      xlog: query.get("sxlog") === "1",
+      ylog: query.get("sylog") === "1",
+    },
+  };
 }
 
-function drawParallel(all, colours) {
-  const shown = all.slice(0, MOST_AXES);
-  const others = all.length - shown.length;
-  say("parallel-left-out", others ? `${others} more value${others === 1 ? " has" : "s have"} no axis here.` : "");
-  const axes = shown.map((column, at) => ({
-    dim: at,
-    name: column.label,
-    type: column.isNumber ? "value" : "category",
-    scale: true,
-    data: column.isNumber ? undefined : [...new Set(column.values.filter((value) => value !== null))],
-    nameTextStyle: { color: colours.text },
-    axisLabel: { color: colours.text },
-    axisLine: { lineStyle: { color: colours.line } },
-  }));
-  chartOf(document.getElementById("chart-parallel")).setOption({
-    animation: false,
-    parallel: { left: 40, right: 60, top: 36, bottom: 24 },
-    parallelAxis: axes,
-    series: [{
-      type: "parallel",
-      lineStyle: { width: 1.5, opacity: 0.6 },
-      data: found.runs.map((_, at) => ({
-        value: shown.map((column) => column.values[at] ?? "-"),
-        lineStyle: { color: colour(colours, at), type: dash(at) },
-      })),
-    }],
-  }, true);
+function toAddress({ parallel, scatter }) {
+  const query = new URLSearchParams(location.search);
+  NAMES.forEach((name) => query.delete(name));
+  parallel.axes.forEach((id) => query.append("axis", id));
+  parallel.logs.forEach((id) => query.append("alog", id));
+  parallel.brushes.forEach((values, id) => query.append("brush", JSON.stringify([id, ...values])));
+  query.set("colour", parallel.colour);
+  query.set("sx", scatter.x);
+  query.set("sy", scatter.y);
+  if (scatter.colour) query.set("scolour", scatter.colour);
+  if (scatter.xlog) query.set("sxlog", "1");
+  if (scatter.ylog) query.set("sylog", "1");
+  history.replaceState(history.state, "", `?${query}`);
 }
 
-function drawScatter(all, colours) {
-  const pick = (id) => all[Number(document.getElementById(id).value)] ?? all[0];
-  const [x, y] = [pick("scatter-x"), pick("scatter-y")];
-  const lacking = found.runs.filter((_, at) => x.values[at] === null || y.values[at] === null).length;
-  say("scatter-left-out", lacking ? `${lacking} of ${found.runs.length} runs lack${lacking === 1 ? "s" : ""} one of these values.` : "");
-  const scale = (column) => ({
-    type: column.isNumber ? "value" : "category",
-    name: column.label,
-    scale: true,
-    nameTextStyle: { color: colours.text },
-    axisLabel: { color: colours.text },
-    axisLine: { lineStyle: { color: colours.line } },
-    splitLine: { lineStyle: { color: colours.line } },
-  });
-  chartOf(document.getElementById("chart-scatter")).setOption({
-    animation: false,
-    grid: { left: 12, right: 40, top: 32, bottom: 8, containLabel: true },
-    xAxis: { ...scale(x), nameLocation: "middle", nameGap: 28 },
-    yAxis: scale(y),
-    tooltip: { renderMode: "richText", backgroundColor: colours.surface, borderColor: colours.line, textStyle: { color: colours.body }, formatter: (mark) => `${mark.name}\n${x.label} ${mark.value[0]}\n${y.label} ${mark.value[1]}` },
-    series: [{
-      type: "scatter",
-      symbolSize: 9,
-      data: found.runs.map((run, at) => ({ name: run.name || run.id, value: [x.values[at], y.values[at]], itemStyle: { color: colour(colours, at) } }))
-        .filter((mark) => mark.value[0] !== null && mark.value[1] !== null),
-    }],
-  }, true);
-}
-
-function draw() {
-  if (!found || !window.echarts) return;
-  const all = columns();
-  const colours = palette(section);
-  if (!all.length) {
+function start(compared, listed) {
+  const urls = new Map(listed.map((run) => [run.id, run.url]));
+  const runs = compared.runs.map((run, at) => ({ id: run.id, name: run.name || run.id, url: urls.get(run.id), at }));
+  const columns = columnsOf(compared);
+  if (!columns.length) {
     section.hidden = true;
     return;
   }
-  for (const [id, at] of [["scatter-x", 0], ["scatter-y", all.length - 1]]) {
-    const select = document.getElementById(id);
-    if (select.options.length) continue;
-    all.forEach((column, number) => select.add(new Option(column.label, String(number), number === at, number === at)));
-    select.addEventListener("change", draw);
+  const state = fromAddress(columns);
+  const byId = new Map(columns.map((it) => [it.id, it]));
+  const changed = () => {
+    toAddress(state);
+    draw();
+  };
+  const parallel = new Parallel(section, runs, columns, state.parallel, changed);
+  const scatter = new Scatter(section, runs, columns, state.scatter, changed);
+  function draw() {
+    if (!window.echarts) return;
+    const colours = palette(section);
+    parallel.draw(colours);
+    scatter.draw(colours, selectionOf(state.parallel, byId, runs));
+    section.dataset.drawn = String(runs.length);
   }
-  drawParallel(all, colours);
-  drawScatter(all, colours);
-  section.dataset.drawn = String(found.runs.length);
-}
-
-if (section) {
-  const query = new URLSearchParams();
-  for (const run of JSON.parse(document.getElementById("curves-runs").textContent)) query.append("run", run.id);
-  fetch(`${section.dataset.compare}?${query}`, { headers: { Accept: "application/json" } })
-    .then((answer) => (answer.ok ? answer.json() : null))
-    .then((facts) => {
-      found = facts;
-      draw();
-    })
-    .catch(() => {}); // the table below tells the same
+  draw();
+  let width = section.clientWidth;
+  new ResizeObserver(() => {
+    if (section.clientWidth === width) return;
+    width = section.clientWidth;
+    resizeCharts();
+    draw();
+  }).observe(section);
   new MutationObserver(draw).observe(document.documentElement, { attributeFilter: ["data-bs-theme"] });
 }
+
+async function load() {
+  const listed = JSON.parse(document.getElementById("curves-runs").textContent);
+  const query = new URLSearchParams(listed.map((run) => ["run", run.id]));
+  const answer = await fetch(`${section.dataset.compare}?${query}`, { headers: { Accept: "application/json" } });
+  if (answer.ok) start(await answer.json(), listed);
+}
+
+if (section) load().catch((error) => console.warn("The charts of relations cannot be drawn.", error)); // the table above has the same values

@@ -73,6 +73,7 @@ function toAddress() {
   fillForm(query);
   const text = query.toString();
   history.replaceState(history.state, "", text ? `?${text}` : location.pathname);
+  document.dispatchEvent(new CustomEvent("slipway:address"));
 }
 
 // A list keeps the settings of its charts when its filters change.
@@ -442,6 +443,11 @@ if (section) {
   const list = document.getElementById("runs-rows");
   if (list) new MutationObserver((records) => records.some((record) => [...record.addedNodes].some((node) => node.id === "runs-rows")) && replaceRuns()).observe(list.parentElement, { childList: true });
   document.querySelector("[data-runs-charts]")?.addEventListener("toggle", toAddress);
+  document.addEventListener("slipway:baseline", (event) => {
+    settings.base = event.detail;
+    changed();
+  });
+  document.addEventListener("slipway:values", draw); // its columns have the lines of the runs
   new MutationObserver(draw).observe(document.documentElement, { attributeFilter: ["data-bs-theme"] });
   new ResizeObserver(resizeCharts).observe(section);
 }
