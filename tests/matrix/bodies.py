@@ -127,6 +127,7 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
     ("POST", "/api/v1/tokens"): {"name": "ci", "scopes": ["projects:read"]},
     ("POST", "/api/v1/projects"): {"name": "New project"},
     ("PATCH", "/api/v1/projects/{project}"): {"name": "Renamed"},
+    ("PUT", "/api/v1/projects/{project}/readme"): {"text": "# New", "version": 0},
     ("PATCH", "/api/v1/projects/{project}/members/{user_id}"): {"role": "viewer"},
     ("POST", "/api/v1/projects/{project}/invitations"): {
         "email": "new@example.org",
@@ -270,6 +271,7 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
     ("POST", "/api/agent/v1/samples"): _samples,
     ("POST", "/projects/new"): {"name": "New project"},
     ("POST", "/p/{project}/settings"): {"name": "Renamed"},
+    ("POST", "/p/{project}/readme"): {"text": "# New", "version": "0"},
     ("POST", "/p/{project}/models/{model}/card"): {"card": "# New"},
     ("POST", "/p/{project}/register-model"): _register_by_form,
     ("POST", f"{_MODEL_PAGE}/promote"): {"do": "promote"},

@@ -6,6 +6,7 @@ from portal.accounts.models import AuditEvent
 _SENTENCES = {
     "project.create": "created the project {label}",
     "project.change": "edited the project {label}",
+    "project.readme": "edited the README of {label}",
     "project.archive": "archived the project {label}",
     "project.restore": "restored the project {label}",
     "team.create": "created the team {label}",

@@ -30,7 +30,7 @@ from portal.experiments.results.images import (
 from portal.experiments.services.artifacts import artifact_of, artifacts_of, read_artifact
 from portal.experiments.services.inspection import InspectionRefused, inspect_artifacts
 from portal.experiments.services.results import CHARTS, tables_tagged
-from portal.web.base.markdown import render_markdown
+from portal.core.markdown import render_markdown
 from portal.web.experiments.presenters.media import (
     AUDIO_TYPES,
     MEDIA_TYPES,

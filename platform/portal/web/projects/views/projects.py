@@ -19,6 +19,7 @@ from portal.accounts.services.projects import (
     create_project,
     restore_project,
 )
+from portal.accounts.services.readmes import readme_of
 from portal.core import clock
 from portal.core.errors import InvalidInput
 from portal.core.policy import guarded_by
@@ -89,6 +90,7 @@ def overview_of(request: HttpRequest) -> dict[str, Any]:
     now = clock.now()
     return {
         "project": project_row,
+        "readme": readme_of(project_row),
         "role": gated_role(request),
         "members": _first_members(members),
         "member_count": members.values("user").distinct().count(),
