@@ -7,6 +7,7 @@ from portal.accounts.models import User
 from portal.experiments.models import Run
 from tests.checkpoints import make_packed
 from tests.matrix.kept_notebooks import content_of
+from tests.matrix.reported import VERSION
 from tests.matrix.work import FACTS, STEP, beat, code
 from tests.matrix.world import World
 from tests.model_files import artifacts_folder
@@ -107,6 +108,8 @@ def _register_by_form(world: World, _user: User | None) -> Body:
     return {"name": "new-model", "run": world.own["run"], "path": "model"}
 
 
+_REPORT = {"title": "New report", "blocks": [{"kind": "text", "text": "Words."}]}
+_REPORT_BY_FORM = {"title": "New report", "blocks": '[{"kind": "text", "text": "Words."}]'}
 _NOTEBOOK = "/api/v1/projects/{project}/notebook-files/{notebook}"
 _NOTEBOOK_RUN = "/api/v1/projects/{project}/notebook-runs/{job}"
 _NOTEBOOK_PAGE = "/p/{project}/notebooks/files/{notebook}"
@@ -271,6 +274,17 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
     ("POST", "/api/agent/v1/samples"): _samples,
     ("POST", "/projects/new"): {"name": "New project"},
     ("POST", "/p/{project}/settings"): {"name": "Renamed"},
+    ("POST", "/api/v1/projects/{project}/reports"): _REPORT,
+    ("PUT", "/api/v1/projects/{project}/reports/{report}"): _REPORT | {"version": VERSION},
+    ("POST", "/api/v1/projects/{project}/reports/{report}/versions/{number}/restore"): {
+        "version": VERSION
+    },
+    ("POST", "/p/{project}/reports/new"): _REPORT_BY_FORM,
+    ("POST", "/p/{project}/reports/{report}/edit"): _REPORT_BY_FORM | {"version": str(VERSION)},
+    ("POST", "/p/{project}/reports/{report}/restore"): {
+        "number": str(VERSION),
+        "version": str(VERSION),
+    },
     ("POST", "/p/{project}/readme"): {"text": "# New", "version": "0"},
     ("POST", "/p/{project}/models/{model}/card"): {"card": "# New"},
     ("POST", "/p/{project}/register-model"): _register_by_form,

@@ -30,6 +30,7 @@ CHOSEN = frozenset(
         "download",
         "external-link",
         "file",
+        "file-text",
         "flask",
         "folder",
         "folder-plus",

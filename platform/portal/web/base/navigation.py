@@ -40,6 +40,7 @@ IN_PROJECT = (
     NavigationEntry("Experiments", "flask", "project_experiments", "experiments"),
     NavigationEntry("Models", "packages", "project_models", "models"),
     NavigationEntry("Endpoints", "broadcast", "project_endpoints", "endpoints"),
+    NavigationEntry("Reports", "file-text", "project_reports", "reports"),
     NavigationEntry("Spend", "coins", "project_spend", "spend"),
     NavigationEntry("Members", "users", "project_members", "members"),
     NavigationEntry("Secrets", "lock", "project_secrets", "secrets", Role.CONTRIBUTOR),
