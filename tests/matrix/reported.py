@@ -3,7 +3,7 @@
 from portal.accounts.models import Project, User
 from portal.reports.models import Report, ReportVersion
 from portal.reports.services.reports import create_report
-from portal.reports.services.sharing import share_report
+from portal.reports.services.share_links import share_report
 from slipway.schemas.reports import ReportIn
 
 # Long enough to be told apart from every other number on a page.
@@ -18,5 +18,5 @@ def make_report(*, project: Project, by: User) -> dict[str, str]:
     report = create_report(project=project, by=by, spec=spec)
     Report.objects.filter(pk=report.pk).update(version=VERSION)
     ReportVersion.objects.filter(report=report).update(number=VERSION)
-    secret = share_report(report=report, by=by)
+    secret = share_report(report=report, by=by).secret
     return {"report": report.pk, "report version": str(VERSION), "share link": secret}

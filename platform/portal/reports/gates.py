@@ -9,7 +9,7 @@ from portal.accounts.gates import ProjectObject, SignedIn
 from portal.accounts.models import Project
 from portal.core.errors import NotFound
 from portal.reports.models import Report
-from portal.reports.services.sharing import report_of_secret
+from portal.reports.services.share_links import report_of_secret
 from slipway.schemas.accounts import Scope
 
 

@@ -21,7 +21,7 @@ from slipway.schemas.reports import (
 )
 
 
-class Reports:
+class ProjectReports:
     """The reports of a project. `report` is the id of one.
 
     GET, POST projects/{project}/reports · GET, PUT, DELETE …/{report} · GET …/versions,

@@ -4,7 +4,7 @@ import httpx
 import pytest
 from playwright.sync_api import expect
 
-from tests.integration.browser.conftest import Open, address_of
+from tests.integration.browser.conftest import WIDE, Open, address_of
 from tests.integration.browser.test_axe import barriers_in_both
 from tests.portals import RunningPortal
 
@@ -48,11 +48,13 @@ def test_a_report_is_written_with_a_chart_shared_and_exported(
     page.locator("#report-picker").get_by_role("button", name="loss").click()
     page.get_by_role("button", name="Move block 2 up").click()
     assert barriers_in_both(author, axe) == []
+    author.look("light", WIDE)
     page.get_by_role("button", name="Create report").click()
     author.toast("Report Learning rates created.")
     expect(page.locator("figure .report-chart canvas")).to_be_visible()
     expect(page.locator(".report-block").first).to_contain_text("calm owl")
     assert barriers_in_both(author, axe) == []
+    author.look("light", WIDE)
     address = page.url.removeprefix(author.url)
     page.get_by_role("button", name="Create a share link").click()
     link = page.locator("#share-link").inner_text().removeprefix(address_of(portal))

@@ -18,7 +18,7 @@ from portal.reports.content.export import EXPORT_POLICY, export_report
 from portal.reports.gates import ReportRole, gated_report
 from portal.reports.models import Report, ReportVersion
 from portal.reports.services import reports as services
-from portal.reports.services.sharing import share_report, stop_sharing
+from portal.reports.services.share_links import share_report, stop_sharing
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.base import PageOf
 from slipway.schemas.reports import (
@@ -54,7 +54,7 @@ _REPORT = "/projects/{project}/reports/{report}"
 Number = Annotated[int, Field(ge=1, le=2**31 - 1)]
 
 
-class ExportQuery(BaseModel):
+class ReportExportQuery(BaseModel):
     """The format of the file: `html` or `pdf`."""
 
     format: ExportFormat = "html"
@@ -176,10 +176,9 @@ def create_report_share(request: HttpRequest, project: str, report: str) -> Stat
 
     It opens the report, and nothing else of the project, for every signed-in person.
     """
-    shared = gated_report(request)
-    secret = share_report(report=shared, by=require_principal(request).user)
-    link = f"{settings.SLIPWAY_URL}{reverse('report_shared', args=[secret])}"
-    return Status(201, ReportShared(link=link, shared_at=shared.shared_at))
+    new = share_report(report=gated_report(request), by=require_principal(request).user)
+    link = f"{settings.SLIPWAY_URL}{reverse('report_shared', args=[new.secret])}"
+    return Status(201, ReportShared(link=link, shared_at=new.shared_at))
 
 
 @router.delete(f"{_REPORT}/share", auth=gate(_SHARE), response={204: None})
@@ -191,7 +190,7 @@ def delete_report_share(request: HttpRequest, project: str, report: str) -> Stat
 
 @router.get(f"{_REPORT}/export", auth=gate(_SEE), response=None, openapi_extra=_FILE)
 def export_report_file(
-    request: HttpRequest, project: str, report: str, query: Query[ExportQuery]
+    request: HttpRequest, project: str, report: str, query: Query[ReportExportQuery]
 ) -> HttpResponse:
     """Export a report as one file, with its objects as they are now.
 

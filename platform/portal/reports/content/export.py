@@ -17,7 +17,7 @@ from portal.reports.services.reports import version_of
 from slipway.schemas.reports import ExportFormat
 
 _TYPES: dict[ExportFormat, str] = {"html": "text/html; charset=utf-8", "pdf": "application/pdf"}
-# What a browser may do with an exported page that it opens from here: nothing but show it.
+# A browser may only show an exported page that it opens from here.
 EXPORT_POLICY = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 

@@ -1,4 +1,4 @@
-"""What a block of a report shows once its objects are read."""
+"""Content of blocks, after their objects were read: texts, figures, tables, images."""
 
 import json
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from typing import Any
 
 from django.utils.safestring import SafeString
 
-from portal.reports.content.drawing import Drawing
+from portal.reports.content.line_charts import Drawing
 
 
 @dataclass(frozen=True)

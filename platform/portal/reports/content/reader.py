@@ -35,7 +35,7 @@ from portal.experiments.services.queries import search_of
 from portal.registry.catalog import find_model, find_version
 from portal.registry.records import records_of, rules_of
 from portal.registry.services.promotions import stage_of
-from portal.reports.content.drawing import Series, draw, smoothed, svg_of, swatch_of
+from portal.reports.content.line_charts import ChartLine, draw, smoothed, svg_of, swatch_of
 from portal.reports.content.pieces import (
     BlockContent,
     Cell,
@@ -164,7 +164,7 @@ class ReportReader:
                 for it in curve.points
             ]
             name = names[curve.run_id]
-            series.append(Series(places[curve.run_id], name, smoothed(points, block.smooth)))
+            series.append(ChartLine(places[curve.run_id], name, smoothed(points, block.smooth)))
         drawing = draw(series, is_time=block.axis == "time", log_scale=block.log_scale)
         note = "No values are logged." if not series else ""
         if drawing.omitted:
@@ -218,24 +218,23 @@ class ReportReader:
             return self._url("project_runs", **query)
         return self._url("project_experiment", block.experiment, **query)
 
-    def _found_run(self, run_id: str) -> RunDetail:
+    def _active_run(self, run_id: str) -> RunDetail:
         run = tracker().run(self.project.pk, run_id)
         if run is None or run.facts.stage is Stage.DELETED:
             raise NotFound
         return run
 
     def _run(self, block: RunBlock) -> BlockContent:
-        run = self._found_run(block.run)
-        facts = run.facts
+        run = self._active_run(block.run)
         details = [
-            ("State", Cell(_status(facts))),
+            ("State", Cell(_status(run.facts))),
             ("Experiment", Cell(run.experiment)),
-            ("By", Cell(facts.user or "unknown user")),
-            ("Started", Cell(_time_text(facts.started_ms))),
+            ("By", Cell(run.facts.user or "unknown user")),
+            ("Started", Cell(_time_text(run.facts.started_ms))),
         ]
         values = [
             *((f"metrics.{it.key}", number_text(it.value), True) for it in run.metrics),
-            *((f"params.{key}", value, False) for key, value in facts.params.items()),
+            *((f"params.{key}", value, False) for key, value in run.facts.params.items()),
         ]
         rows = [
             (Cell(name), Cell(_short(text), is_number=is_number))
@@ -246,7 +245,7 @@ class ReportReader:
         return BlockContent(
             "run",
             block.caption,
-            heading=self._run_cell(facts),
+            heading=self._run_cell(run.facts),
             details=details,
             table=Table(["Name", "Value"], rows) if rows else None,
             notes=notes,
@@ -312,7 +311,7 @@ class ReportReader:
         )
 
     def _artifact(self, block: ArtifactBlock) -> BlockContent:
-        run = self._found_run(block.run)
+        run = self._active_run(block.run)
         artifact = artifact_of(project_id=self.project.pk, run=run, path=block.path)
         url = self._url("project_run", block.run, path=artifact.path)
         heading = Cell(artifact.path, url)
@@ -426,5 +425,5 @@ def _traffic_figure(title: str, minutes: Sequence[Minute], value: Any) -> Figure
         for minute in minutes
         if (y := value(minute)) is not None
     ]
-    drawing = draw([Series(0, title, points)], is_time=True)
+    drawing = draw([ChartLine(0, title, points)], is_time=True)
     return Figure(title, drawing, svg_of(drawing, title))

@@ -56,11 +56,11 @@ def restore_version(*, report: Report, by: User, number: int, version: int) -> R
 def delete_report(*, report: Report) -> None:
     """Delete a report with all versions. Its share link stops working. Raises NotFound if gone."""
     with transaction.atomic():
-        locked = Report.objects.select_for_update(of=("self",)).filter(pk=report.pk).first()
-        if locked is None:
+        ReportVersion.objects.filter(report=report).delete()
+        deleted, _ = Report.objects.filter(pk=report.pk).delete()
+        if not deleted:
             raise NotFound
-        _audit("report.delete", report, before={"version": locked.version})
-        locked.delete()
+        _audit("report.delete", report, before={"version": report.version})
 
 
 def version_of(report: Report, number: int) -> ReportVersion:

@@ -1,5 +1,6 @@
 """Forms of reports: title and blocks, with the version they were edited from."""
 
+import re
 from typing import Any
 
 import orjson
@@ -11,6 +12,12 @@ from slipway.schemas.reports import ReportIn
 
 _MOST_JSON = 400_000
 _BLOCK_PLACES = 2
+_RUN_ID = re.compile("[0-9a-f]{32}")
+
+
+def is_run_id(text: str) -> bool:
+    """Return whether a text has the form of a run's id."""
+    return _RUN_ID.fullmatch(text) is not None
 
 
 class ReportForm(forms.Form):

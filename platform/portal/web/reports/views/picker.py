@@ -18,7 +18,8 @@ from portal.registry.catalog import list_versions, newest_models_matching
 from portal.web.base.list_query import search_parameter
 from portal.web.experiments.saved_views import views_of
 from portal.web.palette.objects import matching_runs
-from portal.web.reports.views.editing import CREATE
+from portal.web.reports.forms import is_run_id
+from portal.web.reports.views.changes import CREATE
 from slipway.schemas.reports import MOST_CHART_RUNS, MOST_TABLE_COLUMNS
 
 _MOST = 20
@@ -54,7 +55,8 @@ def _runs(_request: HttpRequest, project: Project, text: str) -> Iterable[Item]:
 
 
 def _metrics(request: HttpRequest, project: Project, text: str) -> Iterable[Item]:
-    runs = tracker().runs(project.pk, request.GET.getlist("run")[:MOST_CHART_RUNS])
+    ids = [it for it in request.GET.getlist("run")[:MOST_CHART_RUNS] if is_run_id(it)]
+    runs = tracker().runs(project.pk, ids)
     keys = sorted({key for run in runs for key in run.metrics if text.lower() in key.lower()})
     return (_item(key, "", metric=key) for key in keys[:_MOST_METRICS])
 
@@ -91,7 +93,8 @@ def _endpoints(_request: HttpRequest, project: Project, text: str) -> Iterable[I
 
 
 def _files(request: HttpRequest, project: Project, text: str) -> Iterable[Item]:
-    run = tracker().run(project.pk, request.GET.get("run", ""))
+    run_id = request.GET.get("run", "")
+    run = tracker().run(project.pk, run_id) if is_run_id(run_id) else None
     if run is None:
         return
     try:

@@ -27,7 +27,7 @@ from portal.reports.services.reports import (
 )
 from portal.web.base.confirmation import Confirmation, show_confirmation
 from portal.web.base.form_submission import one_click, sent, status_of, submit_form
-from portal.web.reports.forms import ReportForm
+from portal.web.reports.forms import ReportForm, is_run_id
 from portal.web.reports.views.pages import WHERE
 from slipway.schemas.accounts import Role, Scope
 
@@ -111,8 +111,9 @@ def _run_names(project: Project, text: str) -> dict[str, str]:
         if isinstance(block, dict):
             runs = block.get("runs")
             ids += [block.get("run"), *(runs if isinstance(runs, list) else [])]
-    names = list(dict.fromkeys(it for it in ids if isinstance(it, str)))[:_MOST_LABELLED]
-    return {run.id: run.name or run.id for run in tracker().runs(project.pk, names)}
+    known = list(dict.fromkeys(it for it in ids if isinstance(it, str) and is_run_id(it)))
+    runs = tracker().runs(project.pk, known[:_MOST_LABELLED])
+    return {run.id: run.name or run.id for run in runs}
 
 
 @guarded_by(CHANGE)

@@ -17,7 +17,7 @@ _DAY_S = 86_400
 
 
 @dataclass(frozen=True)
-class Series:
+class ChartLine:
     """A line: its place in the legend, from 0, and its points (x, y) in the order of x."""
 
     at: int
@@ -26,7 +26,7 @@ class Series:
 
 
 @dataclass(frozen=True)
-class Label:
+class ChartLabel:
     """A text of a drawing at its anchor: `start`, `middle` or `end`."""
 
     x: float
@@ -40,7 +40,7 @@ class Drawing:
     """A chart of WIDTH x HEIGHT units, y downwards. `omitted` counts points it cannot show."""
 
     grid: Sequence[tuple[float, float, float, float]]
-    labels: Sequence[Label]
+    labels: Sequence[ChartLabel]
     lines: Sequence[tuple[int, Sequence[tuple[float, float]]]]
     omitted: int = 0
 
@@ -50,7 +50,7 @@ class Drawing:
         return not any(points for _, points in self.lines)
 
 
-def draw(series: Sequence[Series], *, is_time: bool = False, log_scale: bool = False) -> Drawing:
+def draw(series: Sequence[ChartLine], *, is_time: bool = False, log_scale: bool = False) -> Drawing:
     """Return a chart of some lines. Times are milliseconds since 1970.
 
     Values that are not finite, and those of 0 or less on a log scale, are left out.
@@ -82,13 +82,13 @@ def draw(series: Sequence[Series], *, is_time: bool = False, log_scale: bool = F
     for tick in y_ticks:
         _, y = place(left, tick)
         grid.append((float(_LEFT), y, float(WIDTH - _RIGHT), y))
-        labels.append(Label(_LEFT - 6, y + 4, _number(10**tick if log_scale else tick), "end"))
+        labels.append(ChartLabel(_LEFT - 6, y + 4, _number(10**tick if log_scale else tick), "end"))
     x_ticks = _time_ticks(left, right) if is_time else _ticks(left, right)
     for tick in x_ticks:
         if left <= tick <= right:
             x, _ = place(tick, low)
             text = _time_text(tick, right - left) if is_time else _number(tick)
-            labels.append(Label(x, HEIGHT - 8, text, "middle"))
+            labels.append(ChartLabel(x, HEIGHT - 8, text, "middle"))
     lines = [(at, [place(x, y) for x, y in points]) for at, points in shown]
     return Drawing(grid, labels, lines, omitted)
 

@@ -12,7 +12,7 @@ from portal.core.policy import guarded_by
 from portal.reports.content.reader import ReportReader
 from portal.reports.gates import ReportLink, ReportRole, gated_report, shared_report
 from portal.reports.services.reports import version_of
-from portal.reports.services.sharing import share_report, stop_sharing
+from portal.reports.services.share_links import share_report, stop_sharing
 from portal.web.base.form_submission import one_click
 from portal.web.reports.views.pages import WHERE
 from slipway.schemas.accounts import Role, Scope
@@ -28,7 +28,7 @@ def project_report_share(request: HttpRequest, project: str, report: str) -> Htt
     done = one_click(request, lambda: share_report(report=report_row, by=by))
     if done is None:
         return redirect("project_report", report_row.project.slug, report_row.pk)
-    link = f"{settings.SLIPWAY_URL}{reverse('report_shared', args=[done.result])}"
+    link = f"{settings.SLIPWAY_URL}{reverse('report_shared', args=[done.result.secret])}"
     context = {"report": report_row, "link": link}
     return render(request, "web/reports/link_created.html", context | WHERE)
 

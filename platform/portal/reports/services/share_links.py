@@ -2,6 +2,8 @@
 
 import re
 import secrets
+from dataclasses import dataclass
+from datetime import datetime
 
 from django.db import transaction
 
@@ -16,18 +18,25 @@ from portal.reports.models import Report
 _SECRET = re.compile(r"\A[A-Za-z0-9_-]{40}\Z")
 
 
-def share_report(*, report: Report, by: User) -> str:
-    """Turn the share link on, or replace it, and return its secret. An older link stops working."""
-    secret = secrets.token_urlsafe(30)
+@dataclass(frozen=True)
+class NewShareLink:
+    """A share link with its secret, which is not stored."""
+
+    secret: str
+    shared_at: datetime
+
+
+def share_report(*, report: Report, by: User) -> NewShareLink:
+    """Turn the share link on, or replace it. An older link stops working. Raises NotFound."""
+    secret, timestamp = secrets.token_urlsafe(30), clock.now()
     with transaction.atomic():
         changed = Report.objects.filter(pk=report.pk).update(
-            share_hash=hash_of(secret), shared_at=clock.now(), shared_by=by
+            share_hash=hash_of(secret), shared_at=timestamp, shared_by=by
         )
         if not changed:
             raise NotFound
         _audit("report.share", report)
-    report.refresh_from_db(fields=["share_hash", "shared_at", "shared_by"])
-    return secret
+    return NewShareLink(secret, timestamp)
 
 
 def stop_sharing(*, report: Report) -> None:
