@@ -125,7 +125,7 @@ def get_readme(request: HttpRequest, project: str) -> ReadmeOut:
     auth=gate(ProjectRole(Role.CONTRIBUTOR, Scope.PROJECTS_WRITE)),
     response=ReadmeOut,
 )
-def put_readme(request: HttpRequest, project: str, payload: ReadmeIn) -> ReadmeOut:
+def update_readme(request: HttpRequest, project: str, payload: ReadmeIn) -> ReadmeOut:
     """Save the README of a project, unless somebody has saved another version meanwhile."""
     readme = save_readme(
         project=gated_project(request),
