@@ -21,6 +21,7 @@ from slipway.resources.notebook_files import NotebookFiles
 from slipway.resources.notebooks import Notebooks
 from slipway.resources.notifications import Notifications
 from slipway.resources.projects import Projects
+from slipway.resources.reports import ProjectReports
 from slipway.resources.runs import Runs
 from slipway.resources.secrets import Secrets
 from slipway.resources.snapshots import Snapshots
@@ -80,6 +81,7 @@ class Client:
         self.datasets = Datasets(self._connection)
         self.experiments = Experiments(self._connection)
         self.runs = Runs(self._connection)
+        self.reports = ProjectReports(self._connection)
         self.notebook_files = NotebookFiles(self._connection)
         self.tiers = Tiers(self._connection)
         self.nodes = Nodes(self._connection)

@@ -7,6 +7,7 @@ from portal.accounts.models import User
 from portal.experiments.models import Run
 from tests.checkpoints import make_packed
 from tests.matrix.kept_notebooks import content_of
+from tests.matrix.reported import VERSION
 from tests.matrix.work import FACTS, STEP, beat, code
 from tests.matrix.world import World
 from tests.model_files import artifacts_folder
@@ -107,6 +108,8 @@ def _register_by_form(world: World, _user: User | None) -> Body:
     return {"name": "new-model", "run": world.own["run"], "path": "model"}
 
 
+_REPORT = {"title": "New report", "blocks": [{"kind": "text", "text": "Words."}]}
+_REPORT_BY_FORM = {"title": "New report", "blocks": '[{"kind": "text", "text": "Words."}]'}
 _NOTEBOOK = "/api/v1/projects/{project}/notebook-files/{notebook}"
 _NOTEBOOK_RUN = "/api/v1/projects/{project}/notebook-runs/{job}"
 _NOTEBOOK_PAGE = "/p/{project}/notebooks/files/{notebook}"
@@ -127,6 +130,7 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
     ("POST", "/api/v1/tokens"): {"name": "ci", "scopes": ["projects:read"]},
     ("POST", "/api/v1/projects"): {"name": "New project"},
     ("PATCH", "/api/v1/projects/{project}"): {"name": "Renamed"},
+    ("PUT", "/api/v1/projects/{project}/readme"): {"text": "# New", "version": 0},
     ("PATCH", "/api/v1/projects/{project}/members/{user_id}"): {"role": "viewer"},
     ("POST", "/api/v1/projects/{project}/invitations"): {
         "email": "new@example.org",
@@ -270,6 +274,18 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
     ("POST", "/api/agent/v1/samples"): _samples,
     ("POST", "/projects/new"): {"name": "New project"},
     ("POST", "/p/{project}/settings"): {"name": "Renamed"},
+    ("POST", "/api/v1/projects/{project}/reports"): _REPORT,
+    ("PUT", "/api/v1/projects/{project}/reports/{report}"): _REPORT | {"version": VERSION},
+    ("POST", "/api/v1/projects/{project}/reports/{report}/versions/{number}/restore"): {
+        "version": VERSION
+    },
+    ("POST", "/p/{project}/reports/new"): _REPORT_BY_FORM,
+    ("POST", "/p/{project}/reports/{report}/edit"): _REPORT_BY_FORM | {"version": str(VERSION)},
+    ("POST", "/p/{project}/reports/{report}/restore"): {
+        "number": str(VERSION),
+        "version": str(VERSION),
+    },
+    ("POST", "/p/{project}/readme"): {"text": "# New", "version": "0"},
     ("POST", "/p/{project}/models/{model}/card"): {"card": "# New"},
     ("POST", "/p/{project}/register-model"): _register_by_form,
     ("POST", f"{_MODEL_PAGE}/promote"): {"do": "promote"},
@@ -364,6 +380,8 @@ QUERIES = {
     ("POST", f"{_MODEL_PAGE}/promote"): "?stage=Archived",
     ("GET", "/api/v1/tiers/{tier}/price-effect"): "?nano_usd_per_hour=5",
     ("POST", "/p/{project}/jobs/code"): "?name=train.py",
+    ("GET", "/p/{project}/reports/pick"): "?kind=run",
+    ("HEAD", "/p/{project}/reports/pick"): "?kind=run",
     ("POST", "/api/v1/projects/{project}/files"): "?name=b.csv",
     ("POST", "/api/v1/projects/{project}/notebook-files"): "?path=new.ipynb",
     ("PUT", f"{_NOTEBOOK_RUN}/output"): "?path=output.ipynb",

@@ -22,6 +22,7 @@ from tests.matrix.data import make_versions
 from tests.matrix.desks import make_server
 from tests.matrix.kept_notebooks import make_notebook, make_notebook_run
 from tests.matrix.registered import make_model
+from tests.matrix.reported import make_report
 from tests.matrix.serving import make_endpoint
 from tests.matrix.work import make_tiers, make_tracked, make_work, new_join_secret, open_nodes
 from tests.personas import Personas, make_personas, make_token, make_user
@@ -92,6 +93,9 @@ PARAMETERS = {
     "/experiments/{experiment}": Parameter("experiment", "798765"),
     "/runs/{run}": Parameter("run", "0" * 32),
     "/views/{view}": Parameter("view", f"view_{MISSING_ULID}"),
+    "/reports/{report}": Parameter("report", f"rpt_{MISSING_ULID}"),
+    "/reports/{report}/versions/{number}": Parameter("report version", "612390"),
+    "/shared/reports/{secret}": Parameter("share link", "A" * 40),
     "/models/{model}": Parameter("model", "no-such-model"),
     "/versions/{version}": Parameter("version", "798765"),
     "/aliases/{alias}": Parameter("alias", "no-such-alias"),
@@ -182,6 +186,7 @@ def _fill(into: Objects, *, owner: User, member: User, project: Project, team: T
         **make_notebook(project=project, by=owner),
         **make_tracked(project=project, by=owner),
         **make_model(project=project, by=owner),
+        **make_report(project=project, by=owner),
         "reset user": "1",
         "reset key": "abc-0",
     }
@@ -209,6 +214,8 @@ def _let_work(world: World) -> None:
         step="612372",
     )
     world.foreign["notebook version"] = "612350"
+    # A number that no report has, and a link that is off.
+    world.foreign["report version"], world.foreign["share link"] = "612351", "B" * 40
     world.secrets.update(
         {
             "node": own.node_secret,

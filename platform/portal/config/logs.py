@@ -12,7 +12,8 @@ from structlog.typing import EventDict, Processor
 _TOKEN = re.compile(r"\b(sl[pnjw])_[A-Za-z0-9_-]{8,}")
 # URLs that are credentials by themselves: invitations, password resets, signed links.
 _SECRET_PLACES = re.compile(
-    r"(/invitations/(?!inv_|accept\b)|/password/reset/key/|[?&](?:link|token|code|key)=)[^\s/&'\"]+"
+    r"(/invitations/(?!inv_|accept\b)|/shared/reports/|/password/reset/key/"
+    r"|[?&](?:link|token|code|key)=)[^\s/&'\"]+"
 )
 _SECRET_KEYS = re.compile(r"(?i)(password|passwd|secret|authorization|cookie|token$|api_?key)")
 

@@ -67,6 +67,7 @@ INSTALLED_APPS = [
     "portal.endpoints",
     "portal.monitoring",
     "portal.spend",
+    "portal.reports",
     "portal.api",
     "portal.web",
     "portal.config",

@@ -41,6 +41,17 @@ def clean_name(text: str, *, field: str = "name", max_length: int = 100) -> str:
     return cleaned
 
 
+def forbidden_in_text(text: str, *, field: str) -> None:
+    """Raise InvalidInput if a text of several lines has a character that may not be stored."""
+    bad = forbidden_character(text, multiline=True)
+    if bad is not None:
+        raise InvalidInput(
+            f"The {field} contains the character U+{ord(bad):04X}, which is not allowed.",
+            field=field,
+            next_step="Remove control characters and text-direction marks.",
+        )
+
+
 def clean_slug(text: str, *, field: str = "slug") -> str:
     """Return `text` if it is a valid slug. Raise InvalidInput otherwise."""
     if not _SLUG.match(text):

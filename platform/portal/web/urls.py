@@ -14,6 +14,7 @@ from portal.web.notebooks.urls import urlpatterns as notebooks
 from portal.web.palette.urls import urlpatterns as palette
 from portal.web.projects.urls import urlpatterns as projects
 from portal.web.registry.urls import urlpatterns as registry
+from portal.web.reports.urls import urlpatterns as reports
 from portal.web.spend.urls import urlpatterns as spend
 from portal.web.streams.urls import urlpatterns as streams
 from portal.web.workloads.urls import urlpatterns as workloads
@@ -30,6 +31,7 @@ urlpatterns = [
     *experiments,
     *datasets,
     *registry,
+    *reports,
     *endpoints,
     *monitoring,
     *audit,

@@ -12,7 +12,7 @@ Command = Any  # Typer carries its own copy of Click, whose types it does not of
 
 NOUNS = (
     *("job", "notebook", "run", "dataset", "model", "endpoint", "project", "team", "invitation"),
-    *("secret", "token", "tier", "node", "audit", "budget"),
+    *("secret", "token", "tier", "node", "audit", "budget", "report"),
 )
 VERBS = ("train", "spend", "notifications")
 

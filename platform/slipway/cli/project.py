@@ -1,11 +1,13 @@
 """`slipway project`: create, edit, archive and share projects."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from slipway.cli import members
 from slipway.cli.completion import complete_project, complete_team
+from slipway.cli.exits import UsageMistake
 from slipway.cli.members import Group
 from slipway.cli.pagination import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
 from slipway.cli.prompts import confirm
@@ -162,6 +164,56 @@ def edit(
         network=network,
     )
     show(session, edited)
+
+
+def readme_text(path: str) -> str:
+    """Return the text of a Markdown file. Raises UsageMistake if it cannot be read."""
+    try:
+        return Path(path).expanduser().read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise UsageMistake(
+            f"{path} cannot be read: {reason}.",
+            field="write",
+            next_step="Name a text file in Markdown.",
+        ) from error
+
+
+@command(app, "readme")
+def readme(
+    session: Session,
+    project: ProjectArgument = None,
+    write: Annotated[
+        str | None,
+        typer.Option("--write", metavar="FILE", help="Save this Markdown file as the README."),
+    ] = None,
+    version: Annotated[
+        int | None,
+        typer.Option(
+            "--version",
+            min=0,
+            help="Version that the file was edited from, 0 for the first. Default: the current "
+            "one. If somebody saved another one meanwhile, nothing is saved.",
+        ),
+    ] = None,
+) -> None:
+    """Show the README of a project, or save a file as its README."""
+    slug = session.project(project)
+    shown = session.client.projects.readme(slug) if write is None or version is None else None
+    if write is not None:
+        edited_from = version if version is not None else shown.version if shown else 0
+        shown = session.client.projects.save_readme(slug, readme_text(write), version=edited_from)
+    if session.output.as_json:
+        session.output.document(shown)
+    elif write is not None and shown is not None:
+        session.output.note(f"Saved version {shown.version} of the README of {slug}.")
+    elif shown is not None and shown.version:
+        for line in shown.text.split("\n"):
+            session.output.line(line)
+    else:
+        session.output.note(
+            f"{slug} has no README yet. Write one: slipway project readme {slug} --write README.md"
+        )
 
 
 @command(app, "archive")

@@ -3,7 +3,14 @@
 from slipway.connection import Connection
 from slipway.pages import Pages
 from slipway.resources.requests import build
-from slipway.schemas.accounts import NetworkRule, ProjectChange, ProjectIn, ProjectOut
+from slipway.schemas.accounts import (
+    NetworkRule,
+    ProjectChange,
+    ProjectIn,
+    ProjectOut,
+    ReadmeIn,
+    ReadmeOut,
+)
 from slipway.schemas.base import PageOf
 
 
@@ -52,6 +59,18 @@ class Projects:
         """
         body = build(ProjectChange, name=name, description=description, network=network)
         return self._connection.fetch(ProjectOut, "PATCH", "projects", slug, body=body)
+
+    def readme(self, slug: str) -> ReadmeOut:
+        """Return the README of a project. Version 0 means that there is none yet."""
+        return self._connection.fetch(ReadmeOut, "GET", "projects", slug, "readme")
+
+    def save_readme(self, slug: str, text: str, *, version: int) -> ReadmeOut:
+        """Save a README in Markdown, edited from `version` (0 for the first one).
+
+        Raises Conflict, and saves nothing, if somebody has saved another version meanwhile.
+        """
+        body = build(ReadmeIn, text=text, version=version)
+        return self._connection.fetch(ReadmeOut, "PUT", "projects", slug, "readme", body=body)
 
     def archive(self, slug: str) -> None:
         """Archive a project: nothing runs in it any more. `restore` undoes it."""

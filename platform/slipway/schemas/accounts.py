@@ -210,6 +210,28 @@ class ProjectChange(RequestSchema):
     network: NetworkRule | None = None
 
 
+MOST_README_CHARACTERS = 64_000
+
+
+class ReadmeIn(RequestSchema):
+    """A README to save, in Markdown. `version` is the one it was edited from, 0 for the first.
+
+    If the project has another version by then, nothing is saved.
+    """
+
+    text: Annotated[Text, Field(max_length=MOST_README_CHARACTERS)]
+    version: Whole = Field(ge=0, le=2**31 - 2)
+
+
+class ReadmeOut(AnswerSchema):
+    """The README of a project, in Markdown. Version 0 means that there is none yet."""
+
+    text: str = ""
+    version: int = 0
+    saved_at: datetime | None = None
+    saved_by: UserOut | None = None
+
+
 class ProjectOut(AnswerSchema):
     """A project. `role` is the role of the caller, and `team` the slug of its team.
 

@@ -50,6 +50,7 @@ BEYOND_THE_SCHEMA = frozenset(
         "not_a_notebook",
         "nothing_to_compare",
         "one_of_three",
+        "report_too_long",
         "reserved_name",
     }
 )

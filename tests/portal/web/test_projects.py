@@ -150,3 +150,40 @@ def test_owners_choose_the_network_rule_and_others_read_it(
     assert mia.post("/p/vision/network", {"network": "open"}).status_code == 403
     assert "tasks can reach only Slipway" in text_of(mia.get("/p/vision"))
     assert Project.objects.get(slug="vision").network == "platform"
+
+
+def test_the_readme_is_written_previewed_and_shown_as_safe_markdown(
+    people: Personas, browse: Browse
+) -> None:
+    bob = browse(people.bob)
+    assert "Write a README" in text_of(bob.get("/p/vision"))
+    assert "README" not in text_of(browse(people.vera).get("/p/vision"))
+    typed = {
+        "text": "# Eyes\n\n**bold** <script>alert(1)</script> [x](javascript:alert(1))",
+        "version": "0",
+    }
+    preview = bob.post("/p/vision/readme", typed | {"preview": "1"})
+    assert "<strong>bold</strong>" in html_of(preview)
+    assert "Write a README" in text_of(bob.get("/p/vision"))
+    assert bob.post("/p/vision/readme", typed).headers["Location"] == "/p/vision"
+    page = html_of(browse(people.vera).get("/p/vision"))
+    assert "<strong>bold</strong>" in page
+    assert "<script>alert" not in page
+    assert 'href="javascript' not in page
+    assert "/p/vision/readme" not in page
+
+
+def test_a_readme_that_somebody_else_saved_is_not_overwritten_and_the_text_typed_stays(
+    people: Personas, browse: Browse
+) -> None:
+    alice, bob = browse(people.alice), browse(people.bob)
+    bob.post("/p/vision/readme", {"text": "of Bob", "version": "0"})
+    refused = alice.post("/p/vision/readme", {"text": "of Alice", "version": "0"})
+    assert refused.status_code == 422
+    page = text_of(refused)
+    assert "Bob saved version 1 at " in page
+    assert "of Alice" in page
+    assert "of Bob" in page
+    assert 'name="version" value="1"' in html_of(refused)
+    assert alice.post("/p/vision/readme", {"text": "of both", "version": "1"}).status_code == 302
+    assert "of both" in text_of(bob.get("/p/vision"))

@@ -12,11 +12,20 @@ from portal.accounts.services.projects import (
     archive_project,
     change_project,
 )
+from portal.accounts.services.readmes import readme_of, save_readme
 from portal.api.routing import gate
-from portal.api.v1.serializers import SearchQuery, page_of, project_out
+from portal.api.v1.serializers import SearchQuery, page_of, project_out, readme_out
 from portal.core.errors import Forbidden, InvalidInput
 from portal.core.pagination import paginate
-from slipway.schemas.accounts import ProjectChange, ProjectIn, ProjectOut, Role, Scope
+from slipway.schemas.accounts import (
+    ProjectChange,
+    ProjectIn,
+    ProjectOut,
+    ReadmeIn,
+    ReadmeOut,
+    Role,
+    Scope,
+)
 from slipway.schemas.base import PageOf
 
 router = Router(tags=["Projects"])
@@ -99,6 +108,32 @@ def update_project(request: HttpRequest, project: str, payload: ProjectChange) -
         network=payload.network,
     )
     return project_out(changed, role)
+
+
+@router.get(
+    "/projects/{project}/readme",
+    auth=gate(ProjectRole(Role.VIEWER, Scope.PROJECTS_READ, archived=True)),
+    response=ReadmeOut,
+)
+def get_readme(request: HttpRequest, project: str) -> ReadmeOut:
+    """Get the README of a project. It is empty, with version 0, if there is none."""
+    return readme_out(readme_of(gated_project(request)))
+
+
+@router.put(
+    "/projects/{project}/readme",
+    auth=gate(ProjectRole(Role.CONTRIBUTOR, Scope.PROJECTS_WRITE)),
+    response=ReadmeOut,
+)
+def update_readme(request: HttpRequest, project: str, payload: ReadmeIn) -> ReadmeOut:
+    """Save the README of a project, unless somebody has saved another version meanwhile."""
+    readme = save_readme(
+        project=gated_project(request),
+        by=require_principal(request).user,
+        text=payload.text,
+        version=payload.version,
+    )
+    return readme_out(readme)
 
 
 @router.delete(

@@ -14,6 +14,7 @@ from portal.accounts.models import (
     Invitation,
     Membership,
     Project,
+    ProjectReadme,
     ProjectSecret,
     Team,
     User,
@@ -24,6 +25,7 @@ from slipway.schemas.accounts import (
     InvitationOut,
     MemberOut,
     ProjectOut,
+    ReadmeOut,
     Role,
     SecretOut,
     TeamOut,
@@ -94,6 +96,17 @@ def project_out(project: Project, role: Role | None) -> ProjectOut:
         network=project.network_rule,
         created_at=project.created_at,
         archived_at=project.archived_at,
+    )
+
+
+def readme_out(readme: ProjectReadme | None) -> ReadmeOut:
+    if readme is None:
+        return ReadmeOut()
+    return ReadmeOut(
+        text=readme.text,
+        version=readme.version,
+        saved_at=readme.saved_at,
+        saved_by=user_out(readme.saved_by),
     )
 
 

@@ -6,6 +6,7 @@ from portal.accounts.models import AuditEvent
 _SENTENCES = {
     "project.create": "created the project {label}",
     "project.change": "edited the project {label}",
+    "project.readme": "edited the README of {label}",
     "project.archive": "archived the project {label}",
     "project.restore": "restored the project {label}",
     "team.create": "created the team {label}",
@@ -84,6 +85,12 @@ _SENTENCES = {
     "rate.change": "changed the price of {label}",
     "gateway.admit": "registered the gateway {label}",
     "hub.admit": "registered the notebook hub {label}",
+    "report.create": "created the report {label} in {group}",
+    "report.change": "edited the report {label} in {group}",
+    "report.restore": "restored an earlier version of the report {label} in {group}",
+    "report.delete": "deleted the report {label} of {group}",
+    "report.share": "created a share link of the report {label} in {group}",
+    "report.unshare": "turned off the share link of the report {label} in {group}",
     "view.create": "saved the view {label} of {group}",
     "view.change": "changed the saved view {label} of {group}",
     "view.delete": "deleted the saved view {label} of {group}",
@@ -135,7 +142,7 @@ _KINDS = (
     *("dataset", "dataset_version", "run", "experiment"),
     *("model", "model_version", "promotion_request", "registry_rules"),
     *("endpoint", "endpoint_key", "alert", "alert_channel", "selection", "erasure"),
-    *("gateway", "hub"),
+    *("gateway", "hub", "report"),
 )
 # Kinds of targets, and their display names.
 KINDS = {kind: kind.replace("_", " ") for kind in _KINDS}

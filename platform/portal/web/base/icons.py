@@ -32,6 +32,7 @@ CHOSEN = frozenset(
         "download",
         "external-link",
         "file",
+        "file-text",
         "flask",
         "folder",
         "folder-plus",

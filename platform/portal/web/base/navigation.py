@@ -48,6 +48,7 @@ IN_PROJECT = (
     NavigationEntry("Experiments", "flask", "project_experiments", "experiments", group=DEVELOP),
     NavigationEntry("Models", "packages", "project_models", "models"),
     NavigationEntry("Endpoints", "broadcast", "project_endpoints", "endpoints"),
+    NavigationEntry("Reports", "file-text", "project_reports", "reports"),
     NavigationEntry("Spend", "coins", "project_spend", "spend", group=MANAGE),
     NavigationEntry("Members", "users", "project_members", "members", group=MANAGE),
     NavigationEntry(

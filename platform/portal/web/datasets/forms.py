@@ -14,5 +14,8 @@ class NewDataset(forms.Form):
         ),
     )
     description = forms.CharField(
-        required=False, max_length=2000, widget=forms.Textarea(attrs={"rows": 3})
+        required=False,
+        max_length=2000,
+        help_text="Markdown.",
+        widget=forms.Textarea(attrs={"rows": 3}),
     )

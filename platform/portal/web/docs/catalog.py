@@ -45,6 +45,7 @@ GROUPS: tuple[tuple[str, tuple[DocsFile, ...]], ...] = (
         "Serve and monitor",
         tuple(map(_user_page, ("models", "endpoints", "predictions", "monitoring"))),
     ),
+    ("Share", (_user_page("reports"),)),
     ("Cost", (_user_page("spend"),)),
     (
         "Operate",
@@ -70,6 +71,7 @@ GROUPS: tuple[tuple[str, tuple[DocsFile, ...]], ...] = (
                     "serving",
                     "monitoring",
                     "spend",
+                    "reports",
                 ),
             ),
         ),

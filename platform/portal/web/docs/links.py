@@ -5,6 +5,7 @@ _BY_ROUTE = (
     ("project_endpoint_monitoring", "monitoring"),
     ("project_endpoint_predictions", "monitoring"),
     ("project_rules", "models"),
+    ("project_readme", "reports"),
 )
 _BY_SECTION = {
     "overview": "quickstart",
@@ -15,6 +16,7 @@ _BY_SECTION = {
     "experiments": "experiments",
     "models": "models",
     "endpoints": "endpoints",
+    "reports": "reports",
     "spend": "spend",
     "members": "concepts",
     "secrets": "concepts",

@@ -1,4 +1,4 @@
-"""Search for objects by name: models, experiments, runs, datasets, notebook files."""
+"""Search for objects by name: models, experiments, runs, datasets, reports, notebook files."""
 
 import re
 from collections.abc import Callable
@@ -12,6 +12,7 @@ from portal.datasets.models import Dataset
 from portal.experiments.models import Experiment, Run
 from portal.notebooks.models import NotebookFile
 from portal.registry.catalog import newest_models_matching
+from portal.reports.models import Report
 
 # A search reads the newest projects, experiments and runs, so that it is quick in every
 # installation. Lists of runs search all of them.
@@ -45,6 +46,7 @@ def search_objects(
         "experiments": lambda: _experiments(projects, text, limit),
         "runs": lambda: _runs({here.pk: here} if here else projects, text, limit),
         "datasets": lambda: _datasets(principal, text, limit),
+        "reports": lambda: _reports(projects, text, limit),
         "notebook files": lambda: _notebook_files(principal, text, limit),
     }
     return {noun: search() for noun, search in groups.items()}
@@ -75,15 +77,6 @@ def _experiments(projects: dict[str, Project], text: str, limit: int) -> list[Pa
 
 
 def _runs(projects: dict[str, Project], text: str, limit: int) -> list[PaletteItem]:
-    """Return runs by the beginning of their id, or newest runs by name."""
-    runs = []
-    if _RUN_ID.fullmatch(text):
-        # A range, which the primary key answers on both databases. "g" follows every hex digit.
-        by_id = Run.objects.in_projects(projects).active()
-        by_id = by_id.filter(run_uuid__gte=text, run_uuid__lt=f"{text}g")
-        runs = list(by_id.select_related("experiment")[:limit])
-    if not runs:
-        runs = _newest_runs(projects, text, limit)
     return [
         _item(
             f"{run.name or run.run_uuid[:8]} · {run.experiment.name}",
@@ -93,8 +86,20 @@ def _runs(projects: dict[str, Project], text: str, limit: int) -> list[PaletteIt
             "project_run",
             run.run_uuid,
         )
-        for run in runs
+        for run in matching_runs(projects, text, limit)
     ]
+
+
+def matching_runs(projects: dict[str, Project], text: str, limit: int) -> list[Run]:
+    """Return runs by the beginning of their id, or newest runs by name, with their experiment."""
+    if _RUN_ID.fullmatch(text):
+        # A range, which the primary key answers on both databases. "g" follows every hex digit.
+        by_id = Run.objects.in_projects(projects).active()
+        by_id = by_id.filter(run_uuid__gte=text, run_uuid__lt=f"{text}g")
+        runs = list(by_id.select_related("experiment")[:limit])
+        if runs:
+            return runs
+    return _newest_runs(projects, text, limit)
 
 
 def _newest_runs(projects: dict[str, Project], text: str, limit: int) -> list[Run]:
@@ -124,4 +129,12 @@ def _notebook_files(principal: Principal, text: str, limit: int) -> list[Palette
     return [
         _item(row.path, "notebook file", "book", row.project, "project_notebook_file", row.pk)
         for row in files.matching(text).select_related("project").order_by("-pk")[:limit]
+    ]
+
+
+def _reports(projects: dict[str, Project], text: str, limit: int) -> list[PaletteItem]:
+    rows = Report.objects.filter(project__in=list(projects)).matching(text).order_by("-pk")
+    return [
+        _item(row.title, "report", "file-text", projects[row.project_id], "project_report", row.pk)
+        for row in rows[:limit]
     ]

@@ -39,6 +39,7 @@ ACTIONS = (
     Action("Deploy a model", "project_endpoint_new", "new endpoint serve create"),
     Action("Upload a dataset", "project_dataset_new", "new dataset data add import create"),
     Action("Register a model", "project_model_register", "new model version"),
+    Action("Write a report", "project_report_new", "new report share page text charts"),
     Action("Invite a member", "project_invite", "add people person", Role.MAINTAINER),
 )
 

@@ -6,7 +6,7 @@ from django import forms
 
 from portal.accounts.models import Team, User
 from portal.accounts.models.tenancy import team_roles_of
-from slipway.schemas.accounts import Role
+from slipway.schemas.accounts import MOST_README_CHARACTERS, Role
 
 ROLE_MEANINGS = {
     Role.VIEWER: "can see everything",
@@ -105,6 +105,19 @@ class ChooseNetwork(forms.Form):
             "Applies to work that starts from now on. Jobs on several nodes need the network."
         ),
     )
+
+
+class ReadmeForm(forms.Form):
+    """The README of a project, and the version it was edited from."""
+
+    text = forms.CharField(
+        label="README",
+        required=False,
+        max_length=MOST_README_CHARACTERS,
+        help_text="Markdown: headings, lists, tables, links and code. Images are not shown.",
+        widget=forms.Textarea(attrs={"rows": 22, "spellcheck": "true"}),
+    )
+    version = forms.IntegerField(min_value=0, max_value=2**31 - 2, widget=forms.HiddenInput)
 
 
 class EditTeam(forms.Form):

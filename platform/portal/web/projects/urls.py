@@ -2,7 +2,15 @@
 
 from django.urls import path
 
-from portal.web.projects.views import invitations, members, overview, projects, secrets, teams
+from portal.web.projects.views import (
+    invitations,
+    members,
+    overview,
+    projects,
+    readmes,
+    secrets,
+    teams,
+)
 
 urlpatterns = [
     path("invitations/<slug:secret>", invitations.invitation, name="invitation"),
@@ -44,6 +52,7 @@ urlpatterns = [
         secrets.project_secret_delete,
         name="project_secret_delete",
     ),
+    path("p/<slug:project>/readme", readmes.project_readme, name="project_readme"),
     path("p/<slug:project>/settings", projects.project_settings, name="project_settings"),
     path("p/<slug:project>/network", projects.project_network, name="project_network"),
     path("p/<slug:project>/archive", projects.project_archive, name="project_archive"),

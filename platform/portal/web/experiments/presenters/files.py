@@ -16,6 +16,7 @@ from django.utils.safestring import mark_safe
 
 from portal.accounts.models import Project
 from portal.core.errors import NotFound, SlipwayError
+from portal.core.markdown import render_markdown
 from portal.datasets.table_process import TableUnreadable, preview_parquet
 from portal.experiments.ports import Artifact, RunDetail
 from portal.experiments.results.charts import ChartRefused, parse_chart
@@ -30,7 +31,6 @@ from portal.experiments.services.artifacts import artifact_of, artifacts_of, rea
 from portal.experiments.services.inspection import InspectionRefused, inspect_artifacts
 from portal.experiments.services.results import CHARTS, tables_tagged
 from portal.notebooks.previews import preview_of as notebook_preview
-from portal.web.base.markdown import render_markdown
 from portal.web.base.notebook_cells import CellView, cell_views
 from portal.web.experiments.presenters.media import (
     AUDIO_TYPES,

@@ -18,6 +18,7 @@ from portal.accounts.services.projects import (
     create_project,
     restore_project,
 )
+from portal.accounts.services.readmes import readme_of
 from portal.core.errors import InvalidInput
 from portal.core.policy import guarded_by
 from portal.web.base.confirmation import Confirmation, show_confirmation
@@ -83,6 +84,7 @@ def overview_of(request: HttpRequest) -> dict[str, Any]:
     recent = AuditEvent.objects.visible_to(user).filter(project_id=project_row.pk)
     return {
         "project": project_row,
+        "readme": readme_of(project_row),
         "role": gated_role(request),
         "members": _first_members(members),
         "member_count": members.values("user").distinct().count(),
