@@ -34,7 +34,11 @@ def _design_page(slug: str) -> DocsFile:
 GROUPS: tuple[tuple[str, tuple[DocsFile, ...]], ...] = (
     (
         "Get started",
-        tuple(map(_user_page, ("quickstart", "concepts", "install", "cli", "sdk", "faq"))),
+        tuple(
+            map(
+                _user_page, ("quickstart", "concepts", "install", "cli", "sdk", "comparison", "faq")
+            )
+        ),
     ),
     ("Data and notebooks", tuple(map(_user_page, ("datasets", "notebooks", "notebook-files")))),
     (
