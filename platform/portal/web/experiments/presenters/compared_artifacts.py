@@ -91,7 +91,7 @@ class ComparedFiles:
 
 @dataclass(frozen=True)
 class ComparedResults:
-    """What runs have in common, and the number of names in each part that are not shown."""
+    """Results that runs have in common, and the numbers of names that are not shown."""
 
     images: Sequence[ComparedImages]
     charts: Sequence[ComparedFiles]
