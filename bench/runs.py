@@ -34,6 +34,7 @@ from tests.portals import running_portal  # noqa: E402
 
 NOON_MS = 1_790_000_000_000
 FIRST_PAINT_MS, FILTER_MS, COMPARE_MS, HISTORY_MS = 300.0, 200.0, 1000.0, 770.0
+IMPORTANCE_MS = 5000.0
 # Inserts rows in the same form as clients do.
 _FILL = """
 import json, random
@@ -116,6 +117,18 @@ def cases_of(experiment: int, newest: list[str]) -> dict[str, tuple[list[str], f
         "run": ([f"/p/vision/runs/{newest[-1]}"], FIRST_PAINT_MS),
         "history_100k": ([f"{curves}?run={newest[-1]}&key=loss&points=600"], HISTORY_MS),
         "compare_200": ([f"/p/vision/compare?{query}"], COMPARE_MS),
+        "compare_200_sorted": (
+            [f"/p/vision/compare?{query}&only=1&sort=metrics.loss"],
+            COMPARE_MS,
+        ),
+        "importance_200": (
+            [f"/p/vision/compare/importance?{query}&target=loss"],
+            COMPARE_MS,
+        ),
+        "importance_1000": (
+            [f"/p/vision/compare/importance?experiment={experiment}&target=loss"],
+            IMPORTANCE_MS,
+        ),
         "compare_200_curves": ([f"{curves}?{query}&key=loss&points=120"], COMPARE_MS),
     }
 

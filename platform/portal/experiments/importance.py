@@ -130,7 +130,9 @@ def _grouped(
     runs: Sequence[RunFacts], names: Sequence[str]
 ) -> tuple[dict[str, Codes], dict[str, Floats], list[str]]:
     """Return the group of each run by parameter, the numbers of the numeric ones, and the rest."""
-    grouped, numbers, unjudged = {}, {}, []
+    grouped: dict[str, Codes] = {}
+    numbers: dict[str, Floats] = {}
+    unjudged: list[str] = []
     for name in names:
         texts = [run.params.get(name) for run in runs]
         values = np.array([_number(text) for text in texts], dtype=np.float64)

@@ -154,12 +154,13 @@ def test_charts_say_what_they_do_not_draw(lab: RunningPortal, chromium: Browser)
     alone = page.locator('figure[data-key="alone"] [data-left-out]')
     expect(alone).to_be_hidden()
     window.go(f"/p/curves/compare?run={runs[0]}&run={runs[1]}")
-    expect(page.locator("#parallel-left-out")).to_have_text(
-        "5 more values have no axis here.", timeout=PATIENCE_MS
+    page.locator("[data-parallel-add]").select_option("m:alone", timeout=PATIENCE_MS)
+    expect(page.locator("[data-parallel-note]")).to_contain_text(
+        "1 value is missing, NaN or infinite"
     )
-    page.locator("#scatter-x").select_option(label="alone")
-    expect(page.locator("#scatter-left-out")).to_have_text(
-        "1 of 2 runs lacks one of these values.", timeout=PATIENCE_MS
+    page.locator("[data-scatter-x]").select_option("m:alone")
+    expect(page.locator("[data-scatter-note]")).to_have_text(
+        "1 of 2 runs lacks a finite value of alone or long."
     )
     context.close()
     assert window.faults == []

@@ -230,12 +230,20 @@ def test_artifacts_of_runs_are_compared(
         write(tmp_path, it, "t.json", json.dumps(table).encode())
         for step in (1, 2):
             log_image(tmp_path, it, "cats", step)
+        matrix = {"type": "confusion_matrix", "labels": ["a", "b"], "matrix": [[1, 0], [0, 1]]}
+        write(tmp_path, it, "charts/confusion.json", json.dumps(matrix).encode())
+        write(tmp_path, it, "plots/loss.png", png())
+    write(tmp_path, run, "plots/alone.png", png())
     ids = "&".join(f"run={it.pk}" for it in (run, other, foreign))
     page = vera.get(f"/p/vision/compare/artifacts?{ids}")
     words = text_of(page)
     assert "Images: cats" in words
     assert html_of(page).count("data-gallery>") == 2
     assert "data-common-slider" in html_of(page)
+    assert "Chart: confusion" in words
+    assert html_of(page).count('class="result-chart"') == 2
+    assert html_of(page).count('alt="plots/loss.png of ') == 2
+    assert "alone.png" not in words
     assert "foreign" not in words
     assert f"/p/vision/compare/artifacts?run={run.pk}" in html_of(
         vera.get(f"/p/vision/compare?{ids}")

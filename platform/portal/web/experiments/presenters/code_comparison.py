@@ -131,7 +131,7 @@ def _facts_of(run: RunDetail, job: Job | None) -> dict[str, str]:
     if git:
         dirty = "yes" if git.get("is_dirty") else "no"
     memory = tags.get("slipway.memory_bytes", "")
-    facts = {
+    recorded = {
         "Source": tags.get("mlflow.source.name", ""),
         "Entry point": tags.get("mlflow.project.entryPoint", ""),
         "Commit": tags.get("mlflow.source.git.commit", ""),
@@ -148,27 +148,27 @@ def _facts_of(run: RunDetail, job: Job | None) -> dict[str, str]:
         "Hardware tier": tags.get("slipway.tier", ""),
         "Nodes x processes": tags.get("slipway.ranks", ""),
         "Strategy": tags.get("slipway.strategy", ""),
-        "Host": tags.get("slipway.host", ""),
+        "Machine": tags.get("slipway.host", ""),
         "CPUs": tags.get("slipway.cpus", ""),
         "Memory": memory_text(int(memory)) if memory.isdecimal() and len(memory) < 18 else memory,
         "GPUs": tags.get("slipway.gpus", ""),
     }
     if job is None:
-        return facts
+        return recorded
     environment = Environment.objects.filter(digest=job.workload.environment).first()
-    facts |= {
+    recorded |= {
         "Source": job.script,
         "Code snapshot": job.snapshot.digest,
         "Arguments": " ".join(map(str, job.args)) or "none",
-        "Datasets": ", ".join(map(str, job.datasets)) or facts["Datasets"],
+        "Datasets": ", ".join(map(str, job.datasets)) or recorded["Datasets"],
         "Environment": job.workload.environment or "that of the installation",
         "Hardware tier": job.workload.tier.slug,
         "Nodes x processes": f"{job.workload.nodes} x {job.workload.procs}",
         "Backend": job.workload.backend,
     }
-    if environment and not facts["Python"]:
-        facts["Python"] = environment.python
-    return facts
+    if environment and not recorded["Python"]:
+        recorded["Python"] = environment.python
+    return recorded
 
 
 def _text_of(project: Project, run: RunDetail, path: str) -> str | None:

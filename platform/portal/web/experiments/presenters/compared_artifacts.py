@@ -1,6 +1,7 @@
-"""Artifacts of several runs side by side: images by key and step, differences of tables."""
+"""Artifacts of several runs side by side: images, charts, pictures, differences of tables."""
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
@@ -12,8 +13,8 @@ from portal.experiments.ports import RunDetail
 from portal.experiments.results.tables import MOST_COMPARED as MOST_TABLES
 from portal.experiments.services.artifacts import artifact_of
 from portal.experiments.services.inspection import inspect_artifacts
-from portal.experiments.services.results import images_of, tables_tagged
-from portal.web.experiments.presenters.results import Gallery, gallery
+from portal.experiments.services.results import charts_of, results_of, tables_tagged
+from portal.web.experiments.presenters.results import Gallery, gallery, pictures_of
 from portal.web.experiments.presenters.tables import PAGE_ROWS, start_of
 
 MOST_RUNS = 8
@@ -80,28 +81,81 @@ class ComparedTable:
         return end if end < self.differing else None
 
 
-def compared_images(
-    project: Project, runs: Sequence[RunDetail]
-) -> tuple[list[ComparedImages], int]:
-    """Return the images of MOST_KEYS keys, those of most runs first, and the number of others."""
-    of_runs = [(run, images_of(project_id=project.pk, run=run)) for run in runs]
-    counts: dict[str, int] = {}
-    for _, images in of_runs:
-        for key in images:
-            counts[key] = counts.get(key, 0) + 1
-    keys = sorted(counts, key=lambda key: (-counts[key], key))
-    compared = [
+@dataclass(frozen=True)
+class ComparedFiles:
+    """Charts or pictures of one name in several runs: an item for each run that has one."""
+
+    name: str
+    items: Sequence[tuple[RunDetail, Any]]
+
+
+@dataclass(frozen=True)
+class ComparedResults:
+    """Results that runs have in common, and the numbers of names that are not shown."""
+
+    images: Sequence[ComparedImages]
+    charts: Sequence[ComparedFiles]
+    pictures: Sequence[ComparedFiles]
+    more_keys: int
+    more_files: int
+
+
+def compared_results(
+    request: HttpRequest, project: Project, runs: Sequence[RunDetail]
+) -> ComparedResults:
+    """Return images by key, logged charts and pictures of the runs side by side.
+
+    Of each, MOST_KEYS names are shown, those of most runs first. Charts and pictures are shown if
+    at least two runs have them.
+    """
+    results = [(run, results_of(project_id=project.pk, run=run)) for run in runs]
+    keys, more_keys = _most_common([it.images for _, it in results], least=1)
+    images = [
         ComparedImages(
             key,
             [
-                (run, gallery(project.slug, run.facts.id, key, images[key]))
-                for run, images in of_runs
-                if key in images
+                (run, gallery(project.slug, run.facts.id, key, it.images[key]))
+                for run, it in results
+                if key in it.images
             ],
         )
-        for key in keys[:MOST_KEYS]
+        for key in keys
     ]
-    return compared, len(keys) - len(compared)
+    files = [{file.path: file for file in it.pictures} for _, it in results]
+    paths, more_pictures = _most_common(files, least=2)
+    pictures = [
+        ComparedFiles(
+            path,
+            [
+                (run, pictures_of(request, project, run, [named[path]])[0])
+                for run, named in zip(runs, files, strict=True)
+                if path in named
+            ],
+        )
+        for path in paths
+    ]
+    series = [
+        {it.name: it for it in charts_of(project_id=project.pk, run=run, files=result.charts)}
+        for run, result in results
+    ]
+    names, more_charts = _most_common(series, least=2)
+    charts = [
+        ComparedFiles(
+            name, [(run, it[name]) for run, it in zip(runs, series, strict=True) if name in it]
+        )
+        for name in names
+    ]
+    return ComparedResults(images, charts, pictures, more_keys, more_pictures + more_charts)
+
+
+def _most_common(named: Sequence[Mapping[str, Any]], *, least: int) -> tuple[list[str], int]:
+    """Return MOST_KEYS names, those of most runs first, and the number of others."""
+    counts = Counter(name for names in named for name in names)
+    names = sorted(
+        (name for name, count in counts.items() if count >= least),
+        key=lambda name: (-counts[name], name),
+    )
+    return names[:MOST_KEYS], max(0, len(names) - MOST_KEYS)
 
 
 def tables_in_common(runs: Sequence[RunDetail]) -> list[tuple[str, str]]:

@@ -74,7 +74,7 @@ def gallery(project_slug: str, run_id: str, key: str, images: Sequence[LoggedIma
     return Gallery(key, steps, left_out)
 
 
-def pictures(
+def pictures_of(
     request: HttpRequest, project: Project, run: RunDetail, files: Sequence[Artifact]
 ) -> list[Picture]:
     """Return images that are no part of a series. SVG comes by a signed link, without an origin."""
@@ -100,7 +100,7 @@ def results_context(
         "run": run,
         "results": results,
         "galleries": galleries(project.slug, run.facts.id, results.images),
-        "pictures": pictures(request, project, run, results.pictures),
+        "pictures": pictures_of(request, project, run, results.pictures),
         "charts": charts_of(project_id=project.pk, run=run, files=results.charts),
         "limits": limits,
     }

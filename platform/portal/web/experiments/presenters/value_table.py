@@ -5,6 +5,7 @@ Rows that differ come first. Every number is compared with that of the baseline 
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from django.http import HttpRequest
@@ -225,12 +226,10 @@ def _sort_of(text: str, fields: Sequence[RunField]) -> tuple[RunField | None, st
     """Return the value that the runs are sorted by, and a sentence if there is no such value."""
     if not text:
         return None, ""
-    try:
+    with suppress(InvalidInput):
         field = parse_field(text.removeprefix("-"), name=SORT)
-    except InvalidInput:
-        field = None
-    if field in fields:
-        return field, ""
+        if field in fields:
+            return field, ""
     return None, "The runs have no value to sort by as the address asks. Click the name of one."
 
 
@@ -238,7 +237,9 @@ def _sorted(runs: Sequence[RunFacts], field: RunField | None, requested: str) ->
     """Sort numbers before text; runs without a value, and those with NaN, come last."""
     if field is None:
         return runs
-    numbers, texts, others = [], [], []
+    numbers: list[tuple[float, RunFacts]] = []
+    texts: list[tuple[str, RunFacts]] = []
+    others: list[RunFacts] = []
     for run in runs:
         value = _value(run, field)
         as_number = finite_number(value)

@@ -28,7 +28,7 @@ from portal.experiments.services.results import RunResults, events_of, results_o
 from portal.web.experiments.presenters.compared_artifacts import (
     MOST_RUNS,
     TABLE,
-    compared_images,
+    compared_results,
     compared_table,
     tables_in_common,
 )
@@ -127,14 +127,14 @@ def project_compare_artifacts(request: HttpRequest, project: str) -> HttpRespons
     chosen = list(dict.fromkeys(request.GET.getlist("run")))
     ids = [run_id for run_id in chosen if len(run_id) == RUN_ID_CHARACTERS][:MOST_RUNS]
     runs = [run for run in (tracker().run(project_row.pk, run_id) for run_id in ids) if run]
-    context: dict[str, Any] = {"runs": runs, "fault": "", "table": None}
+    context: dict[str, Any] = {"runs": runs, "fault": "", "table": None, "compared": None}
     context["hidden_runs"] = max(0, len(chosen) - MOST_RUNS)
     path = request.GET.get(TABLE, "")
     try:
         if path and len(runs) > 1:
             context["table"] = compared_table(request, project_row, runs, path)
         else:
-            context["images"], context["more_keys"] = compared_images(project_row, runs)
+            context["compared"] = compared_results(request, project_row, runs)
             context["tables"] = tables_in_common(runs)
     except NotFound:
         context["fault"] = "Not all of these runs have this table."

@@ -6,11 +6,11 @@ const namesOf = (place) => place.dataset.names.split(" ");
 
 async function load(place) {
   const query = new URLSearchParams(location.search);
-  const asked = namesOf(place).map((name) => `&${name}=${encodeURIComponent(query.get(name) ?? "")}`).join("");
-  if (asked === shown.get(place)) return;
-  shown.set(place, asked);
-  const answer = await fetch(place.dataset.url + asked, { headers: { Accept: "text/html" } });
-  if (!answer.ok || asked !== shown.get(place)) return;
+  const requested = namesOf(place).map((name) => `&${name}=${encodeURIComponent(query.get(name) ?? "")}`).join("");
+  if (requested === shown.get(place)) return;
+  shown.set(place, requested);
+  const answer = await fetch(place.dataset.url + requested, { headers: { Accept: "text/html" } });
+  if (!answer.ok || requested !== shown.get(place)) return;
   const section = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById(place.dataset.section);
   if (!section) return;
   const focused = place.contains(document.activeElement) ? document.activeElement.name : "";

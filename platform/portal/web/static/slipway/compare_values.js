@@ -6,10 +6,10 @@ let latest = 0;
 
 async function show(query) {
   latest += 1;
-  const asked = latest;
+  const requested = latest;
   history.replaceState(history.state, "", `?${query}`);
   const answer = await fetch(location.href, { headers: { "HX-Request": "true" }, cache: "no-store" });
-  if (!answer.ok || asked !== latest) return;
+  if (!answer.ok || requested !== latest) return;
   const table = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("values-table");
   const place = document.getElementById("values-table");
   const focused = place.contains(document.activeElement) ? document.activeElement.title : "";
