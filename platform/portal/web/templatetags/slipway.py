@@ -18,11 +18,11 @@ from portal.accounts.models import AuditEvent, User
 from portal.accounts.models.tenancy import Group
 from portal.compute.resources import Amount, amount_text, memory_text
 from portal.core import clock
+from portal.core.markdown import render_markdown
 from portal.web.audit.messages import describe_event
 from portal.web.base.dates import exact, lasting, relative_time
 from portal.web.base.icons import svg
 from portal.web.base.list_query import NEWEST
-from portal.core.markdown import render_markdown
 from portal.web.base.urls_for import address_of
 from portal.web.docs.links import docs_slug
 from portal.web.jobs.presenters import JobStatus

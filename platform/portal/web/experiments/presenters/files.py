@@ -17,6 +17,7 @@ from django.utils.safestring import mark_safe
 
 from portal.accounts.models import Project
 from portal.core.errors import NotFound, SlipwayError
+from portal.core.markdown import render_markdown
 from portal.datasets.table_process import TableUnreadable, preview_parquet
 from portal.experiments.ports import Artifact, RunDetail
 from portal.experiments.results.charts import ChartRefused, parse_chart
@@ -30,7 +31,6 @@ from portal.experiments.results.images import (
 from portal.experiments.services.artifacts import artifact_of, artifacts_of, read_artifact
 from portal.experiments.services.inspection import InspectionRefused, inspect_artifacts
 from portal.experiments.services.results import CHARTS, tables_tagged
-from portal.core.markdown import render_markdown
 from portal.web.experiments.presenters.media import (
     AUDIO_TYPES,
     MEDIA_TYPES,
