@@ -198,16 +198,18 @@ def readme(
     ] = None,
 ) -> None:
     """Show the README of a project, or save a file as its README."""
-    slug = session.project(project)
-    shown = session.client.projects.readme(slug) if write is None or version is None else None
-    if write is not None:
-        edited_from = version if version is not None else shown.version if shown else 0
-        shown = session.client.projects.save_readme(slug, readme_text(write), version=edited_from)
+    slug, projects = session.project(project), session.client.projects
+    if write is None:
+        shown = projects.readme(slug)
+    else:
+        text = readme_text(write)
+        edited_from = projects.readme(slug).version if version is None else version
+        shown = projects.save_readme(slug, text, version=edited_from)
     if session.output.as_json:
         session.output.document(shown)
-    elif write is not None and shown is not None:
+    elif write is not None:
         session.output.note(f"Saved version {shown.version} of the README of {slug}.")
-    elif shown is not None and shown.version:
+    elif shown.version:
         for line in shown.text.split("\n"):
             session.output.line(line)
     else:

@@ -35,7 +35,7 @@ def test_a_report_is_written_with_a_chart_shared_and_exported(
     portal: RunningPortal, window: Open, project: str, axe: str
 ) -> None:
     run = log_run(portal, project)
-    author = window("alice").go(f"/p/{project}/reports/new")
+    author = window("alice", bypass_csp=True).go(f"/p/{project}/reports/new")
     page = author.page
     page.get_by_label("Title").fill("Learning rates")
     page.get_by_role("button", name="Text", exact=True).click()

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fpdf import FPDF
-from fpdf.enums import XPos, YPos
+from fpdf.enums import WrapMode, XPos, YPos
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from PIL import Image
@@ -70,7 +70,7 @@ class _Writer:
             align="L",
             new_x=XPos.LMARGIN,
             new_y=YPos.NEXT,
-            wrapmode="CHAR" if _has_long_word(text) else "WORD",
+            wrapmode=WrapMode.CHAR if _has_long_word(text) else WrapMode.WORD,
         )
 
     def gap(self, height: float) -> None:
@@ -170,7 +170,7 @@ class _Writer:
             text.rstrip("\n").expandtabs(4) or " ",
             align="L",
             fill=True,
-            wrapmode="CHAR",
+            wrapmode=WrapMode.CHAR,
             new_x=XPos.LMARGIN,
             new_y=YPos.NEXT,
         )
@@ -192,7 +192,7 @@ class _Writer:
         self.pdf.set_text_color(*_TEXT)
         self.pdf.set_draw_color(*_LINE)
         with self.pdf.table(
-            text_align="LEFT", line_height=4.6, wrapmode="CHAR", first_row_as_headings=True
+            text_align="LEFT", line_height=4.6, wrapmode=WrapMode.CHAR, first_row_as_headings=True
         ) as table:
             for texts in rows:
                 row = table.row()
