@@ -169,9 +169,9 @@ def _done_among(keys: list[str], principal: Principal) -> list[str]:
         "token": ApiToken.objects.filter(user=user, last_used_at__isnull=False),
     }
     asked = {f"has_{key}": Exists(evidence[key]) for key in keys}
-    row = User.objects.filter(pk=user.pk).values(**asked).get()
+    row: Any = User.objects.filter(pk=user.pk).values(**asked).get()
     done = [key for key in keys if row[f"has_{key}"]]
-    if "run" in keys and "run" not in done and "project" not in keys and _has_logged(principal):
+    if "run" in keys and "run" not in done and _has_logged(principal):
         done.append("run")
     return done
 

@@ -115,8 +115,9 @@ def latest_models(project: Project) -> list[ModelSummary]:
     rules = rules_of(project)
     summaries = []
     for model in newest_models(project.pk, limit=SHOWN):
-        line = line_of(model)
-        record = VersionRecord.objects.filter(line=line, number=model.latest).first()
-        stage = stage_of(record, rules) if model.latest else ""
+        stage = ""
+        if model.latest:
+            records = VersionRecord.objects.filter(line=line_of(model), number=model.latest)
+            stage = stage_of(records.first(), rules)
         summaries.append(ModelSummary(model, stage, datetime_from_ms(model.updated_ms)))
     return summaries
