@@ -14,7 +14,7 @@ from tests.personas import PASSWORD
 from tests.portals import RunningPortal
 from tests.processes import wait_for
 
-WIDE = {"width": 1280, "height": 860}
+WIDE: ViewportSize = {"width": 1280, "height": 860}
 NARROW = {"width": 390, "height": 844}
 # The two that axe-core sees every page in: both themes, both widths.
 LOOKS: tuple[tuple[Literal["light", "dark"], ViewportSize], ...] = (

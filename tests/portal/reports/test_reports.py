@@ -158,7 +158,7 @@ def test_bad_blocks_are_refused_and_named(
 def test_an_object_of_another_project_does_not_exist_in_a_report_page_link_or_export(
     people: Personas, browse: Browse, run: Run, foreign: Run
 ) -> None:
-    blocks = [
+    blocks: list[dict[str, Any]] = [
         *({"kind": "run", "run": it} for it in (foreign.pk, "0" * 32)),
         *({"kind": "chart", "runs": [it], "metrics": ["loss"]} for it in (foreign.pk, "0" * 32)),
         *(
