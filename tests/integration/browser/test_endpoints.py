@@ -47,7 +47,7 @@ def contexts(chromium: Browser) -> Iterator[list[BrowserContext]]:
 
 def open_as(lab: Endpoints, chromium: Browser, contexts: list[BrowserContext], name: str) -> Window:
     """Open a browser in which a person is signed in."""
-    contexts.append(chromium.new_context(viewport=WIDE, bypass_csp=False))  # type: ignore[arg-type]
+    contexts.append(chromium.new_context(viewport=WIDE, bypass_csp=False))
     window = Window(contexts[-1].new_page(), address_of(lab.running))
     window.go("/account/login").sign_in(name).is_at("/")
     return window

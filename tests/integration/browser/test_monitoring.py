@@ -212,7 +212,7 @@ def watched(whole_slipway: Callable[[], RunningPortal], tmp_path: Path) -> Itera
 def test_real_drift_alarms_and_the_truth_lies_below_its_estimate(
     watched: Watched, chromium: Browser, axe: str
 ) -> None:
-    context = chromium.new_context(viewport=WIDE)  # type: ignore[arg-type]
+    context = chromium.new_context(viewport=WIDE)
     window = Window(context.new_page(), address_of(watched.running))
     window.go("/account/login").sign_in("alice").is_at("/")
     window.go(f"/p/{watched.project}/endpoints/digits")

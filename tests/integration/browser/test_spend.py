@@ -64,7 +64,7 @@ def lab(whole_slipway: Callable[[], RunningPortal]) -> RunningPortal:
 @pytest.fixture
 def alice(lab: RunningPortal, chromium: Browser) -> Iterator[Window]:
     """A browser in which Alice is signed in; faults in it fail the test."""
-    context = chromium.new_context(viewport=WIDE)  # type: ignore[arg-type]
+    context = chromium.new_context(viewport=WIDE)
     window = Window(context.new_page(), address_of(lab))
     window.go("/account/login").sign_in("alice")
     window.is_at("/")
