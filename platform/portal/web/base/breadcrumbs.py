@@ -15,7 +15,7 @@ from django.urls import get_resolver, reverse
 
 
 @dataclass(frozen=True)
-class Level:
+class ParentPage:
     """A page that has pages below it.
 
     The label is the first of `paths` that the template's context has, else the value of
@@ -39,55 +39,55 @@ class Breadcrumb:
 
 
 LEVELS = {
-    "home": Level("Home"),
-    "projects": Level("Projects"),
-    "project": Level("Project", ("shell.project.name",)),
-    "teams": Level("Teams"),
-    "team": Level("Team", ("shell.team.name",)),
-    "project_members": Level("Members"),
-    "team_members": Level("Members"),
-    "project_secrets": Level("Secrets"),
-    "project_settings": Level("Project settings"),
-    "project_jobs": Level("Jobs"),
-    "project_job": Level("Job", ("workload.name", "shown.status.workload.name")),
-    "project_workload": Level("Workload", ("workload.name",)),
-    "project_notebooks": Level("Notebooks"),
-    "project_notebook": Level("Notebook", ("server.name",)),
-    "project_notebook_files": Level("Notebook files"),
-    "project_notebook_file": Level("Notebook file", ("notebook.path",)),
-    "project_notebook_job": Level("Run of a notebook", ("shown.status.workload.name",)),
-    "project_datasets": Level("Datasets"),
-    "project_dataset": Level("Dataset", ("dataset.name",), "dataset"),
-    "project_dataset_version": Level("Version", ("version.reference",)),
-    "project_experiments": Level("Experiments"),
-    "project_experiment": Level(
+    "home": ParentPage("Home"),
+    "projects": ParentPage("Projects"),
+    "project": ParentPage("Project", ("shell.project.name",)),
+    "teams": ParentPage("Teams"),
+    "team": ParentPage("Team", ("shell.team.name",)),
+    "project_members": ParentPage("Members"),
+    "team_members": ParentPage("Members"),
+    "project_secrets": ParentPage("Secrets"),
+    "project_settings": ParentPage("Project settings"),
+    "project_jobs": ParentPage("Jobs"),
+    "project_job": ParentPage("Job", ("workload.name", "shown.status.workload.name")),
+    "project_workload": ParentPage("Workload", ("workload.name",)),
+    "project_notebooks": ParentPage("Notebooks"),
+    "project_notebook": ParentPage("Notebook", ("server.name",)),
+    "project_notebook_files": ParentPage("Notebook files"),
+    "project_notebook_file": ParentPage("Notebook file", ("notebook.path",)),
+    "project_notebook_job": ParentPage("Run of a notebook", ("shown.status.workload.name",)),
+    "project_datasets": ParentPage("Datasets"),
+    "project_dataset": ParentPage("Dataset", ("dataset.name",), "dataset"),
+    "project_dataset_version": ParentPage("Version", ("version.reference",)),
+    "project_experiments": ParentPage("Experiments"),
+    "project_experiment": ParentPage(
         "Experiment",
         ("run.experiment", "experiment.name"),
         arguments={"experiment": "run.facts.experiment_id"},
     ),
-    "project_runs": Level("Runs"),
-    "project_run": Level("Run", ("run.facts.name", "run.facts.id"), "run"),
-    "project_compare": Level("Compare", query=("run",)),
-    "project_models": Level("Models"),
-    "project_model": Level("Model", (), "model"),
-    "project_model_version": Level("Version", ("plan.version.number",), "version"),
-    "project_endpoints": Level("Endpoints"),
-    "project_endpoint": Level("Endpoint", (), "endpoint"),
-    "project_endpoint_keys": Level("Keys"),
-    "project_endpoint_monitoring": Level("Monitoring"),
-    "project_reports": Level("Reports"),
-    "project_report": Level("Report", ("report.title",)),
-    "spend": Level("Spend"),
-    "budgets": Level("Budgets"),
-    "budget": Level("Budget"),
-    "tokens": Level("API tokens"),
-    "people": Level("People"),
-    "person": Level("Person", ("person.display_name",)),
-    "nodes": Level("Nodes"),
-    "node": Level("Node", (), "node"),
-    "tiers": Level("Hardware tiers"),
-    "tier": Level("Hardware tier", (), "tier"),
-    "docs": Level("Documentation", query=("project",)),
+    "project_runs": ParentPage("Runs"),
+    "project_run": ParentPage("Run", ("run.facts.name", "run.facts.id"), "run"),
+    "project_compare": ParentPage("Compare", query=("run",)),
+    "project_models": ParentPage("Models"),
+    "project_model": ParentPage("Model", (), "model"),
+    "project_model_version": ParentPage("Version", ("plan.version.number",), "version"),
+    "project_endpoints": ParentPage("Endpoints"),
+    "project_endpoint": ParentPage("Endpoint", (), "endpoint"),
+    "project_endpoint_keys": ParentPage("Keys"),
+    "project_endpoint_monitoring": ParentPage("Monitoring"),
+    "project_reports": ParentPage("Reports"),
+    "project_report": ParentPage("Report", ("report.title",)),
+    "spend": ParentPage("Spend"),
+    "budgets": ParentPage("Budgets"),
+    "budget": ParentPage("Budget"),
+    "tokens": ParentPage("API tokens"),
+    "people": ParentPage("People"),
+    "person": ParentPage("Person", ("person.display_name",)),
+    "nodes": ParentPage("Nodes"),
+    "node": ParentPage("Node", (), "node"),
+    "tiers": ParentPage("Hardware tiers"),
+    "tier": ParentPage("Hardware tier", (), "tier"),
+    "docs": ParentPage("Documentation", query=("project",)),
 }
 
 # The page above each page. Without an experiment, a run is below the list of experiments.
@@ -251,7 +251,7 @@ def _parameters(route: str) -> list[str]:
     return list(parameters)
 
 
-def _label(context: Context, level: Level, values: dict[str, Any]) -> str:
+def _label(context: Context, level: ParentPage, values: dict[str, Any]) -> str:
     for path in level.paths:
         if label := _in_context(context, path):
             return str(label)

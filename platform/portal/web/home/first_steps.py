@@ -168,8 +168,8 @@ def _done_among(keys: list[str], principal: Principal) -> list[str]:
         "budget": Budget.objects.filter(made_by=user),
         "token": ApiToken.objects.filter(user=user, last_used_at__isnull=False),
     }
-    asked = {f"has_{key}": Exists(evidence[key]) for key in keys}
-    row: Any = User.objects.filter(pk=user.pk).values(**asked).get()
+    flags = {f"has_{key}": Exists(evidence[key]) for key in keys}
+    row: Any = User.objects.filter(pk=user.pk).values(**flags).get()
     done = [key for key in keys if row[f"has_{key}"]]
     if "run" in keys and "run" not in done and _has_logged(principal):
         done.append("run")
