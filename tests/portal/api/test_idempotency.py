@@ -165,7 +165,8 @@ def test_every_post_operation_has_a_body_in_the_matrix() -> None:
         "/nodes/{node}/uncordon",
     )
     bodiless += ("/trash/empty", "/endpoints/{endpoint}/resume")
-    bodiless += ("/servers/{server}/start", "/notebooks/servers/{server}/stop")
+    bodiless += ("/reports/{report}/share", "/servers/{server}/start")
+    bodiless += ("/notebooks/servers/{server}/stop",)
     bodiless += ("/notebooks/servers/{server}/key", "/undelete")
     bodiless += ("/gateway/v1/reports", "/replicas/{replica}/reports")  # told by machines
     missing = [
