@@ -294,8 +294,8 @@ class ReportReader:
         details = [
             ("State", Cell(endpoint.state)),
             ("Serving", Cell(serving or "no version")),
-            ("Predictions", Cell(f"{answered:,}")),
-            ("Failed", Cell(f"{failed:,}")),
+            ("Answered requests", Cell(f"{answered:,}")),
+            ("Failed requests", Cell(f"{failed:,}")),
         ]
         figures = [
             _traffic_figure("Requests per second", minutes, lambda minute: minute.rps),
