@@ -1,6 +1,7 @@
 """Importance of parameters for a metric: of compared runs, or of the newest of an experiment."""
 
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 from urllib.parse import urlencode
 
@@ -11,13 +12,6 @@ from django.views.decorators.http import require_safe
 from portal.accounts.gates import ProjectRole, gated_project
 from portal.core.policy import guarded_by
 from portal.experiments.factories import tracker
-from portal.experiments.importance import (
-    LEAST_RUNS,
-    MOST_PARAMETERS,
-    MOST_RUNS,
-    SIGNIFICANT,
-    parameter_importance,
-)
 from portal.experiments.ports import RunFacts
 from portal.experiments.services.queries import search_of
 from portal.web.experiments.views.selection import compared_ids
@@ -35,6 +29,7 @@ _SYSTEM_METRICS = ("system/", *SYSTEM_TAGS)
 def project_importance(request: HttpRequest, project: str) -> HttpResponse:
     """Show the importance of parameters. The page Compare loads this section."""
     project_id = gated_project(request).pk
+    importance = import_module("portal.experiments.importance")  # with numpy
     text = request.GET.get("experiment", "")
     is_id = text.isascii() and text.isdigit() and len(text) <= _LONGEST_ID
     experiment = int(text) if is_id else None
@@ -42,7 +37,10 @@ def project_importance(request: HttpRequest, project: str) -> HttpResponse:
         runs = tracker().runs(project_id, compared_ids(request))
     else:
         search = search_of(
-            project_id=project_id, experiments=[experiment], columns=None, limit=MOST_RUNS
+            project_id=project_id,
+            experiments=[experiment],
+            columns=None,
+            limit=importance.MOST_RUNS,
         )
         runs = tracker().search(search).items
     metrics = _metrics(runs)
@@ -56,11 +54,11 @@ def project_importance(request: HttpRequest, project: str) -> HttpResponse:
         "whole_experiment": experiments.pop() if len(experiments) == 1 else None,
         "query": urlencode([("run", run.id) for run in runs]) if experiment is None else "",
         "metrics": metrics,
-        "importance": parameter_importance(runs, target) if target else None,
-        "least_runs": LEAST_RUNS,
-        "most_runs": MOST_RUNS,
-        "most_parameters": MOST_PARAMETERS,
-        "significant": SIGNIFICANT,
+        "importance": importance.parameter_importance(runs, target) if target else None,
+        "least_runs": importance.LEAST_RUNS,
+        "most_runs": importance.MOST_RUNS,
+        "most_parameters": importance.MOST_PARAMETERS,
+        "significant": importance.SIGNIFICANT,
     }
     return render(request, "web/experiments/importance.html", context | _WHERE)
 
