@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from portal.core.ids import is_id, new_id
+from portal.core.models import IdField
 
 pytestmark = pytest.mark.postgres
 
@@ -45,3 +46,9 @@ def test_a_forked_process_makes_ids_of_its_own() -> None:
     theirs = {text[start : start + 30] for start in range(0, len(text), 30)}
     assert len(theirs) == 100
     assert not own & theirs
+
+
+def test_a_prefix_that_makes_ids_longer_than_their_column_is_refused() -> None:
+    IdField("rptv")
+    with pytest.raises(ValueError, match="longer than 32 characters"):
+        IdField("readme")

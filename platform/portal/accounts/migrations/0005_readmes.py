@@ -18,7 +18,7 @@ class Migration(migrations.Migration):
             name='ProjectReadme',
             fields=[
                 ('created_at', models.DateTimeField(default=portal.core.clock.now, editable=False)),
-                ('id', portal.core.models.IdField('readme', serialize=False)),
+                ('id', portal.core.models.IdField('rdm', serialize=False)),
                 ('text', models.TextField(blank=True)),
                 ('version', models.PositiveIntegerField(default=1)),
                 ('saved_at', models.DateTimeField(default=portal.core.clock.now)),

@@ -17,7 +17,7 @@ class ProjectReadme(Row):
     It is a table of its own, because every request loads the project and few show this text.
     """
 
-    id = IdField("readme")
+    id = IdField("rdm")
     project = models.OneToOneField(Project, on_delete=models.PROTECT, related_name="+")
     text = models.TextField(blank=True)
     version = models.PositiveIntegerField(default=1)
