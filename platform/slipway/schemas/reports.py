@@ -20,7 +20,7 @@ MOST_CAPTION = 200
 Caption = Annotated[Line, Field(max_length=MOST_CAPTION)]
 ColumnName = Annotated[Line, Field(min_length=1, max_length=300)]
 MetricKey = Annotated[Line, Field(min_length=1, max_length=250)]
-TrafficRange = Literal["15m", "1h", "6h", "24h", "7d", "30d"]
+TrafficRange = Literal["15m", "1h", "6h", "24h", "7d", "30d", "90d"]
 ExportFormat = Literal["html", "pdf"]
 
 

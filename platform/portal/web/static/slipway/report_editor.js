@@ -11,7 +11,7 @@ const KINDS = {
   endpoint: { label: "Endpoint", empty: { range: "24h" }, pick: "endpoint" },
   artifact: { label: "Image or file of a run", empty: {}, pick: "artifact" },
 };
-const RANGES = [["15m", "Last 15 minutes"], ["1h", "Last hour"], ["6h", "Last 6 hours"], ["24h", "Last 24 hours"], ["7d", "Last 7 days"], ["30d", "Last 30 days"]];
+const RANGES = [["15m", "Last 15 minutes"], ["1h", "Last hour"], ["6h", "Last 6 hours"], ["24h", "Last 24 hours"], ["7d", "Last 7 days"], ["30d", "Last 30 days"], ["90d", "Last 90 days"]];
 const form = document.getElementById("report-form");
 const field = document.getElementById("id_blocks");
 const editor = document.getElementById("report-blocks");
