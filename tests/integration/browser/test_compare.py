@@ -9,8 +9,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.integration.browser.conftest import LOOKS, PATIENCE_MS, Window, address_of
-from tests.integration.browser.test_axe import barriers
+from tests.integration.browser.conftest import PATIENCE_MS, Window, address_of
+from tests.integration.browser.test_axe import barriers_in_both
 from tests.portals import RunningPortal
 from tests.processes import wait_for
 
@@ -122,9 +122,7 @@ def test_brushes_axes_and_colours_are_there_again_when_the_address_is_opened(
     assert order == query["axis"]
     # NaN has no place on an axis, and is never selected by one.
     expect(page.locator("[data-parallel-note]")).to_contain_text("1 value is missing, NaN or inf")
-    for theme, size in LOOKS:
-        window.look(theme, size)
-        assert barriers(window, axe) == []
+    assert barriers_in_both(window, axe) == []
     window.look("light", {"width": 1280, "height": 860})
     page.get_by_role("link", name="Compare only these").click()
     window.says("2 runs side by side")

@@ -268,7 +268,8 @@ def test_groups_of_the_navigation_open_without_scripts_and_in_the_drawer(
     narrow = window("alice", viewport=NARROW).go(f"/p/{project}").page
     narrow.get_by_role("button", name="Open the menu").click()
     narrow.locator("summary", has_text="Manage").click()
-    narrow.get_by_role("link", name="Members", exact=True).click()
+    menu = narrow.get_by_role("navigation", name="Main")
+    menu.get_by_role("link", name="Members", exact=True).click()
     narrow.wait_for_url(f"**/p/{project}/members")
 
 

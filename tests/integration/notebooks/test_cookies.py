@@ -95,7 +95,7 @@ def test_each_server_is_sent_its_own_cookies_alone(visitors: list[Visitor]) -> N
         assert {one["domain"] for one in notebooks} == {"127.0.0.2"}
         assert all(one["sameSite"] == "Lax" for one in cookies), cookies
         readable = {one["name"] for one in cookies if not one["httpOnly"]}
-        assert readable <= {"_xsrf"}
+        assert readable <= {"_xsrf", "slipway-theme"}
         paths = {urlsplit(base).path for base in bases}
         assert {one["path"] for one in notebooks} <= {"/hub/", *paths}, notebooks
         path = urlsplit(bases[own]).path

@@ -41,9 +41,10 @@ def lab(page: Page, bob: Person) -> Iterator[Page]:
     """Bob's JupyterLab, opened from the portal's page by a click."""
     server = bob.ready("hostile")
     page.goto(f"{bob.portal}/p/vision/notebooks/servers/{server}")
-    page.get_by_role("link", name="Open JupyterLab").click()
-    page.locator(".jp-LauncherCard").first.wait_for()
-    yield page
+    with page.expect_popup() as opened:
+        page.get_by_role("link", name="Open JupyterLab").click()
+    opened.value.locator(".jp-LauncherCard").first.wait_for()
+    yield opened.value
     bob.stop(server)
 
 
