@@ -141,8 +141,8 @@ def show_search(client: Client, job: JobOut) -> None:
     """Print the runs of a search, best first. Raises DemoError for a search without runs."""
     check_result(client, job)
     run = _run_of(client, job.workload.id)
-    found = f"tags.`mlflow.parentRunId` = '{run.id}'" if run else ""
-    runs = list(client.runs.list(project=PROJECT, filter=found)) if found else []
+    children = f"tags.`mlflow.parentRunId` = '{run.id}'" if run else ""
+    runs = list(client.runs.list(project=PROJECT, filter=children)) if children else []
     if not runs:
         raise DemoError(f"the job {job.workload.name} logged no runs")
     runs.sort(key=lambda it: it.metrics.get("accuracy", 0.0), reverse=True)

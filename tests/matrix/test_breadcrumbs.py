@@ -43,13 +43,13 @@ def test_breadcrumbs_of_every_page_of_a_project_open_for_its_readers(cast: Cast)
             if answer.streaming or 'class="shell"' not in html_of(answer):
                 continue
             trail = _TRAIL.search(html_of(answer))
-            found = _LINK.findall(trail.group(1)) if trail else []
-            if not found or found[0] != ("/projects", "Projects"):
-                faults.append(f"{route.template} ({route.name}) has no breadcrumbs: {found}")
-            links |= {unescape(url) for url, _label in found}
+            crumbs = _LINK.findall(trail.group(1)) if trail else []
+            if not crumbs or crumbs[0] != ("/projects", "Projects"):
+                faults.append(f"{route.template} ({route.name}) has no breadcrumbs: {crumbs}")
+            links |= {unescape(url) for url, _label in crumbs}
             faults += [
                 f"{route.template} calls a page {label!r}"
-                for _url, label in found
+                for _url, label in crumbs
                 if not label.strip() or re.match(r"[a-z]{2,5}_[0-9a-z]{26}$", label)
             ]
         faults += [

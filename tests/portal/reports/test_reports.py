@@ -268,16 +268,16 @@ def test_the_editor_keeps_what_was_typed_when_somebody_else_has_saved(
     typed = {"title": "Of Bob", "blocks": '[{"kind": "text", "text": "two"}]', "version": "1"}
     assert "<p>two</p>" in html_of(bob.post(f"{page}/edit", typed | {"preview": "1"}))
     assert bob.post(f"{page}/edit", typed).status_code == 302
-    mine = typed | {"title": "Of Alice", "blocks": '[{"kind": "text", "text": "three"}]'}
-    refused = alice.post(f"{page}/edit", mine)
+    edited = typed | {"title": "Of Alice", "blocks": '[{"kind": "text", "text": "three"}]'}
+    refused = alice.post(f"{page}/edit", edited)
     assert refused.status_code == 422
     assert "Bob saved version 2 at " in text_of(refused)
     assert "three" in html_of(refused)
     assert 'name="version" value="2"' in html_of(refused)
-    assert alice.post(f"{page}/edit", mine | {"version": "2"}).status_code == 302
-    bad = alice.post(f"{page}/edit", mine | {"version": "3", "blocks": '[{"kind": "chart"}]'})
+    assert alice.post(f"{page}/edit", edited | {"version": "2"}).status_code == 302
+    bad = alice.post(f"{page}/edit", edited | {"version": "3", "blocks": '[{"kind": "chart"}]'})
     assert "Block 1 (chart, runs) field required." in text_of(bad)
-    assert "This is not JSON" in text_of(alice.post(f"{page}/edit", mine | {"blocks": "[" * 9}))
+    assert "This is not JSON" in text_of(alice.post(f"{page}/edit", edited | {"blocks": "[" * 9}))
     history = text_of(alice.get(f"{page}/versions"))
     assert "3 Of Alice" in history
     assert "Of Bob" in text_of(alice.get(f"{page}?version=2"))

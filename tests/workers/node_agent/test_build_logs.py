@@ -55,23 +55,23 @@ class SlowBackend:
 
 def test_a_task_that_waits_for_another_ones_build_says_what_it_waits_for() -> None:
     async def wait_for_a_build() -> None:
-        told: asyncio.Queue[str] = asyncio.Queue()
+        reported: asyncio.Queue[str] = asyncio.Queue()
         backend = SlowBackend()
         # The default environment belongs to the node: its portal is never asked.
         builds = EnvironmentBuilds(cast("Any", None), cast("Any", None))
 
         async def ensure(name: str) -> None:
             await builds.ensure(
-                cast("Backend", backend), None, on_build=lambda: told.put_nowait(name)
+                cast("Backend", backend), None, on_build=lambda: reported.put_nowait(name)
             )
 
         first = asyncio.create_task(ensure("agent"))
-        assert await told.get() == "agent"
+        assert await reported.get() == "agent"
         second = asyncio.create_task(ensure("task"))
-        assert await told.get() == "task"
+        assert await reported.get() == "task"
         backend.may_end.set()
         await asyncio.gather(first, second)
         await ensure("late")
-        assert told.empty(), "it is ready"
+        assert reported.empty(), "it is ready"
 
     asyncio.run(asyncio.wait_for(wait_for_a_build(), 30))
