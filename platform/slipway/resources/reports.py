@@ -49,8 +49,8 @@ class ProjectReports:
     ) -> ReportDetail:
         """Create a report. Each block has a `kind` and the fields of that kind.
 
-        Kinds are text, chart, runs, run, model_version, endpoint and artifact
-        (`slipway.schemas.reports`).
+        Kinds are text, chart, runs, run, model_version, endpoint and artifact.
+        The API reference lists the fields of each.
         """
         body = build(ReportIn, title=title, blocks=[*blocks])
         segments = ("projects", project, "reports")
