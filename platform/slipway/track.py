@@ -4,7 +4,7 @@
     >>> import slipway
 
     >>> with mlflow.start_run():
-    ...     slipway.track.surroundings()
+    ...     slipway.track.environment()
     ...     slipway.track.data(train_x, predictions=model.predict(train_x), truth=train_y)
     ...     ...
     ...     mlflow.log_metric("loss", loss)
@@ -33,7 +33,7 @@ from slipway.schemas.training import GitFacts
 from slipway.snapshots.git import GitFailed, git_facts, list_files
 from slipway.snapshots.secrecy import looks_secret
 
-__all__ = ["cost", "data", "packages", "surroundings"]
+__all__ = ["cost", "data", "environment", "packages"]
 
 COST_METRIC = "slipway.cost_usd"
 _NANO = 1_000_000_000
@@ -41,7 +41,7 @@ _PIECE_BYTES = 1024 * 1024
 _DIGEST_LENGTH = 36  # MLflow stores this many characters
 
 
-def surroundings(folder: str | Path = ".") -> dict[str, str]:
+def environment(folder: str | Path = ".") -> dict[str, str]:
     """Log the commit of `folder` with what is not committed, the packages and the hardware.
 
     The commit, branch, host and hardware become tags, the difference and the packages artifacts

@@ -26,21 +26,21 @@ def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
         folder,
         ignore=shutil.ignore_patterns("__pycache__", "*.pt", "*.csv", "*.joblib", "checkpoints"),
     )
-    surroundings = {
+    environment = {
         name: value
         for name, value in os.environ.items()
         if name != "PYTHONPATH" and not name.startswith(("SLIPWAY_", "MLFLOW_"))
     }
 
-    surroundings |= {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    environment |= {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     if getattr(request.module, "NEEDS_SDK", False):
-        surroundings["PYTHONPATH"] = str(ROOT / "platform")
+        environment["PYTHONPATH"] = str(ROOT / "platform")
 
     def run(*arguments: str) -> str:
         done = subprocess.run(
             [sys.executable, *arguments],
             cwd=folder,
-            env=surroundings,
+            env=environment,
             capture_output=True,
             text=True,
             timeout=500,

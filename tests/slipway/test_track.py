@@ -16,7 +16,7 @@ import slipway
 
 mlflow.set_tracking_uri(sys.argv[1])
 with mlflow.start_run() as run:
-    slipway.track.surroundings(".")
+    slipway.track.environment(".")
     digest = slipway.track.data("train.csv", context="training")
     assert slipway.track.cost() is None
 found = mlflow.get_run(run.info.run_id)
@@ -75,5 +75,5 @@ def test_code_packages_hardware_and_data_are_logged(tmp_path: Path) -> None:
 def test_without_mlflow_it_says_how_to_come_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mlflow", None)
     with pytest.raises(SlipwayError) as refused:
-        track.surroundings()
+        track.environment()
     assert refused.value.next_step == "Install it: pip install mlflow-skinny"

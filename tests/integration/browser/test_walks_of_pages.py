@@ -39,8 +39,8 @@ def typed(running: RunningPortal, tmp_path: Path) -> Type:
         place = f"PYTHONPATH={ROOT / 'platform'} " if rest else ""
         (programs / name).write_text(f'#!/bin/sh\n{place}exec {sys.executable} {rest}"$@"\n')
         (programs / name).chmod(0o755)
-    surroundings = {name: value for name, value in os.environ.items() if "SLIPWAY" not in name}
-    surroundings |= {
+    environment = {name: value for name, value in os.environ.items() if "SLIPWAY" not in name}
+    environment |= {
         "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
         "SLIPWAY_CONFIG_DIR": str(folder / "config"),
         "TOKEN": running.tokens["root"],
@@ -55,7 +55,7 @@ def typed(running: RunningPortal, tmp_path: Path) -> Type:
         done = subprocess.run(
             ["/bin/bash", "-e", "-o", "pipefail", "-c", script],
             cwd=folder / at,
-            env=surroundings,
+            env=environment,
             capture_output=True,
             text=True,
             timeout=WITHIN_S,

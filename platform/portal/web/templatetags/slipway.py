@@ -208,7 +208,7 @@ def filters(region: str) -> SafeString:
 
 
 @register.simple_tag
-def opens_question(url: str) -> SafeString:
+def opens_dialog(url: str) -> SafeString:
     """Make a link to a confirmation open it as a dialog instead of leaving the page."""
     return format_html(
         'hx-get="{}" hx-target="#question" hx-select="#ask" hx-swap="innerHTML"', url

@@ -81,11 +81,11 @@ def _spec(lease: Lease, workload: Workload, secrets: dict[str, str]) -> TaskSpec
     kind = kind_of(workload.kind)
     grace_s = kind.stop_grace_s if spec.stop_grace_s is None else spec.stop_grace_s
     is_alone = workload.nodes == 1
-    surroundings = kind.environment(workload_id=workload.pk, index=lease.index)
+    kind_variables = kind.environment(workload_id=workload.pk, index=lease.index)
     return TaskSpec(
         backend=spec.backend,
         argv=list(spec.argv),
-        env=_environment(lease, workload, spec, secrets, surroundings),
+        env=_environment(lease, workload, spec, secrets, kind_variables),
         snapshot=workload.snapshot or None,
         environment=workload.environment or None,
         procs=workload.procs,
@@ -102,20 +102,20 @@ def _spec(lease: Lease, workload: Workload, secrets: dict[str, str]) -> TaskSpec
         stop_grace_s=grace_s,
         hang_after_s=spec.hang_after_s or kind.hang_after_s,
         network=cast("NetworkRule", workload.network),
-        services=_services(surroundings) if workload.network == "platform" else [],
+        services=_services(kind_variables) if workload.network == "platform" else [],
         keep_on_fence=lease.keeps_on_fence,
         checkpoint=kind.copies.newest(workload_id=workload.pk) if is_alone else None,
         copy_limit_bytes=kind.copies.limit_bytes() if is_alone else 0,
     )
 
 
-def _services(surroundings: Mapping[str, str]) -> list[ServiceAddress]:
+def _services(kind_variables: Mapping[str, str]) -> list[ServiceAddress]:
     """Return the addresses of the platform that a task without network reaches.
 
     Besides the portal and the gateway these are addresses from its kind, such as the Hub of a
     notebook server: our own variables, none of the project's.
     """
-    urls = [settings.SLIPWAY_URL, settings.SLIPWAY_GATEWAY_URL, *surroundings.values()]
+    urls = [settings.SLIPWAY_URL, settings.SLIPWAY_GATEWAY_URL, *kind_variables.values()]
     parts = [urlsplit(url) for url in urls if url.startswith(("http://", "https://"))]
     addresses = {
         (part.hostname, part.port or (443 if part.scheme == "https" else 80))
@@ -130,13 +130,13 @@ def _environment(
     workload: Workload,
     spec: RunSpec,
     secrets: dict[str, str],
-    surroundings: Mapping[str, str],
+    kind_variables: Mapping[str, str],
 ) -> dict[str, str]:
     """Return the variables of a task. Later ones win, and the platform's own come last."""
     return {
         **secrets,
         **spec.env,
-        **surroundings,
+        **kind_variables,
         "SLIPWAY_URL": settings.SLIPWAY_URL,
         "SLIPWAY_TOKEN": token_of(workload.pk, lease.epoch),
         "SLIPWAY_PROJECT": workload.project.slug,
