@@ -46,7 +46,7 @@ demo: setup ## Run the demo on real data and stay up (make demo EXIT=1: stop at 
 
 .PHONY: test
 test: setup-dev ## Run the tests that need only Python (SQLite)
-	$(PYTEST) -m "not ($(NEEDS_MORE) or $(ONLY_SLOW))" -p no:schemathesis tests \
+	$(PYTEST) -m "not ($(NEEDS_MORE) or $(ONLY_SLOW) or thorough)" -p no:schemathesis tests \
 		--ignore=tests/house --ignore=tests/integration
 
 SERVERS := scripts/docker-test-engine.sh scripts/with-postgres
@@ -68,6 +68,7 @@ test-deploy: setup-dev ## Build the images of deploy/, start its compose file, r
 	scripts/docker-test-engine.sh $(BIN)/python -m pytest -m deploy $(call marked,deploy)
 test-slow: setup-dev ## Before a release: slow tests, all tests on PostgreSQL, all hostile values
 	scripts/install-integration
+	$(PYTEST) -m "thorough and not ($(NEEDS_MORE))" $(call marked,thorough)
 	scripts/with-postgres $(PYTEST) -m slow $(call marked,slow)
 	TESTS_ASK_ALL=1 scripts/with-postgres $(PYTEST) \
 		-m "not (browser or docker or ranks or $(ONLY_SLOW))" tests --ignore=tests/house

@@ -36,8 +36,8 @@ class Smoke:
             assert isinstance(case["ours"], int | float), case
 
 
-# Functions, or the portal alone: in `make test`.
-LIGHT = {
+# In `make test-integration`.
+QUICK = {
     "readers": Smoke("--no-peers", {"wrong_files_Slipway"}),
     "drift": Smoke("--models 1 --trials 1 --no-peer", {"false_alarm_rate", "power_0.3sd"}),
     "scheduler": Smoke("--sizes 100", {"decision_ms_100"}),
@@ -50,9 +50,6 @@ LIGHT = {
     ),
     "spend": Smoke("--rounds 1 --leases 40 --running 3 --projects 2", {"view_p95_ms_1m_leases"}),
     "monitoring": Smoke("--rounds 1 --predictions 480 --days 1", {"memory", "month: by id"}),
-}
-# Several processes, or more programs: in `make test-integration`.
-HEAVY = {
     "agent": Smoke("--mib 4 --forks 1", {"output_four_ranks", "wish_to_running_warm"}),
     "datasets": Smoke("--files 3 --gib 0 --peer-mib 1", {"memory_3_files"}),
     "footprint": Smoke(
@@ -65,5 +62,21 @@ HEAVY = {
     ),
     "launch": Smoke(
         "--rounds 1 --steps 10", {"recovery_vs_warm_start", "submit_to_first_step_warm"}
+    ),
+}
+# A complete platform beside its peers, minutes each: in `make test-slow`.
+SLOW = {
+    "tracking": Smoke(
+        "--rounds 1 --runs 40 --points 320 --databases sqlite", {"log_metric_sqlite"}
+    ),
+    "storage": Smoke("--mib 1", {"portal up", "portal down"}),
+    "notebooks": Smoke("--rounds 1 --servers 1 --no-peer --no-browser", {"click_to_server_ready"}),
+    "monitoring_live": Smoke(
+        "--rate 50 --seconds 2 --rounds 1 --settle-seconds 1", {"predictions p50 while watched"}
+    ),
+    "monitoring_load": Smoke("--predictions 2000 --seconds 1 --rounds 1 --days 1", set()),
+    "serving": Smoke(
+        "--seconds 1 --rounds 1 --starts 1 --turns 1 --peers mosec --no-encoder --no-creation",
+        {"added_latency_p50_ms"},
     ),
 }

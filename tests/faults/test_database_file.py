@@ -47,6 +47,7 @@ def _passes(api: httpx.Client) -> bool:
     return api.get("/projects").status_code == 200
 
 
+@pytest.mark.thorough
 def test_requests_get_their_503_while_another_process_holds_the_lock(unharmed: Live) -> None:
     live = unharmed
     with live.api() as api, httpx.Client(base_url=live.url, timeout=30) as browser:
@@ -74,6 +75,7 @@ def test_requests_queue_for_a_lock_that_others_hold_only_for_a_moment(unharmed: 
         assert [reply.status for reply in replies] == [201] * 40, replies
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("way", ["missing", "replaced"])
 def test_nothing_is_read_from_or_written_to_another_file(
     live: Live, tmp_path: Path, way: str

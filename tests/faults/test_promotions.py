@@ -52,6 +52,7 @@ def aliases_at(client: httpx.Client) -> dict[str, int]:
     return found
 
 
+@pytest.mark.thorough
 def test_portals_that_promote_at_once_write_one_line_of_history(
     running: RunningPortal, project: str
 ) -> None:

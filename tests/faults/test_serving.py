@@ -95,6 +95,7 @@ def test_a_replica_that_is_killed_costs_no_prediction(dataplane: Plane) -> None:
     assert not clients.broken
 
 
+@pytest.mark.thorough
 def test_the_only_replica_that_is_killed_means_one_clear_answer_and_is_found_again(
     dataplane: Plane,
 ) -> None:
@@ -155,6 +156,7 @@ def revoke(served: Plane, *arguments: str, folder: str = "") -> subprocess.Compl
     )
 
 
+@pytest.mark.thorough
 def test_a_key_is_refused_within_a_second_while_the_portal_hangs(dataplane: Plane) -> None:
     dataplane.start_gateway()
     names = [f"key-{number}" for number in range(3)]
@@ -187,6 +189,7 @@ def test_a_revocation_that_would_do_nothing_is_refused(dataplane: Plane) -> None
     eventually(lambda: dataplane.predict([[1, 2, 3, 4]], key="another").status == 401, within_s=5)
 
 
+@pytest.mark.thorough
 def test_predictions_are_given_and_keys_hold_while_the_portal_is_gone(dataplane: Plane) -> None:
     replica = dataplane.replica()
     dataplane.start_gateway()
@@ -209,6 +212,7 @@ def test_predictions_are_given_and_keys_hold_while_the_portal_is_gone(dataplane:
     assert dataplane.predict([[1, 2, 3, 4]], key="another").status == 401
 
 
+@pytest.mark.thorough
 def test_promotes_and_rollbacks_under_load_fail_no_request(dataplane: Plane) -> None:
     old = dataplane.replica("rep-1")
     new = dataplane.replica(
@@ -241,6 +245,7 @@ def test_promotes_and_rollbacks_under_load_fail_no_request(dataplane: Plane) -> 
     assert {one.json()["predictions"][0][0] for one in answers} == {20.0, 30.0}
 
 
+@pytest.mark.thorough
 def test_a_replica_that_drains_finishes_what_it_began(dataplane: Plane) -> None:
     replicas = [dataplane.replica(f"rep-{number}") for number in (1, 2)]
     dataplane.start_gateway()

@@ -34,7 +34,7 @@ def test_every_marker_that_the_makefile_selects_by_is_known(pytestconfig: pytest
     selected = set[str]().union(
         *(_names(text) for pair in expressions for text in pair), *map(_names, variables)
     )
-    assert selected == _LATER | {"postgres"}
+    assert selected == _LATER | {"postgres", "thorough"}
     assert selected <= known
 
 

@@ -173,6 +173,7 @@ def send(client: httpx.Client, method: str, path: str, fields: dict[str, Any]) -
     return client.get(path, params={name: value[:3_000] for name, value in query.items()})
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", _BAD)
 def test_bad_values_are_refused_without_the_databases_words(
     tracking: TrackingPortal, kind: str

@@ -36,6 +36,7 @@ def _asked_until_refused(
     raise AssertionError("nothing was refused")
 
 
+@pytest.mark.thorough
 def test_a_token_that_asks_too_often_is_told_when_to_go_on(portal: RunningPortal) -> None:
     with portal.client("alice") as api:
         assert api.post("/projects", json={"name": "lab"}).status_code == 201

@@ -133,6 +133,7 @@ def test_a_chart_of_a_long_curve_keeps_its_peaks(alice: Rest) -> None:
     assert (max(values), min(values)) == (1e6, -1e6)
 
 
+@pytest.mark.thorough
 def test_what_was_acknowledged_survives_a_crash_and_mlflow_may_be_away(
     tracking: TrackingPortal, alice: Rest
 ) -> None:
@@ -156,6 +157,7 @@ def test_what_was_acknowledged_survives_a_crash_and_mlflow_may_be_away(
     assert again.call("GET", "registered-models/search").status_code == 200
 
 
+@pytest.mark.thorough
 def test_a_revoked_token_is_refused_within_seconds(tracking: TrackingPortal) -> None:
     with tracking.portal.client("alice") as api:
         made = api.post(

@@ -231,6 +231,7 @@ def test_a_notebook_with_a_key_twice_is_refused(doors: Doors) -> None:
     assert "'cells' appears twice" in answer.json()["detail"]
 
 
+@pytest.mark.thorough
 def test_archives_and_datasets_refuse_the_same_names(doors: Doors) -> None:
     draft = doors.api.post(f"datasets/{doors.dataset}/versions", json={"note": ""})
     assert draft.status_code == 201, draft.text

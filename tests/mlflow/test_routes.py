@@ -333,6 +333,7 @@ def test_garbage_is_a_clear_refusal(worlds: tuple[Rest, Things, Things]) -> None
     assert large.status_code == 413
 
 
+@pytest.mark.thorough
 def test_junk_in_any_route_is_no_fault_of_the_server(
     worlds: tuple[Rest, Things, Things],
 ) -> None:

@@ -206,6 +206,7 @@ def test_the_secret_is_a_private_file_and_nowhere_else(tracking: TrackingPortal)
     assert not [path for path in logs if tracking.secret.encode() in path.read_bytes()]
 
 
+@pytest.mark.thorough
 def test_a_portal_with_another_secret_says_so_and_blames_no_token(
     tracking: TrackingPortal,
 ) -> None:

@@ -59,6 +59,7 @@ def _names(rest: Rest, trace: str) -> list[str]:
     return [span["name"] for span in found]
 
 
+@pytest.mark.thorough
 def test_an_unmodified_client_finds_its_spans_by_their_text(tracking: TrackingPortal) -> None:
     done = subprocess.run(
         [sys.executable, "-c", _TRACED],

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.live import ROOT
 
 
@@ -14,6 +16,7 @@ def _environment(**settings: str) -> dict[str, str]:
     return kept | settings
 
 
+@pytest.mark.thorough
 def test_a_test_run_does_not_touch_the_data_folder_of_the_shell(tmp_path: Path) -> None:
     in_use = tmp_path / "in use"
     done = subprocess.run(

@@ -70,6 +70,7 @@ def _run(folder: Path, tests: str, *, processes: str) -> subprocess.CompletedPro
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("processes", ["0", "2"])
 def test_the_first_failure_is_reported(tmp_path: Path, processes: str) -> None:
     done = _run(tmp_path, _TESTS, processes=processes)

@@ -65,6 +65,7 @@ def test_a_reset_leads_to_the_public_address_whatever_address_it_was_asked_under
     assert all(link.startswith(f"http://localhost:{at.portal_port}/") for link in links), links
 
 
+@pytest.mark.thorough
 def test_failed_sign_ins_count_together_whatever_spelling_of_the_address(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
@@ -139,6 +140,7 @@ def test_a_request_target_with_a_host_of_its_own_is_refused(portal: RunningPorta
     assert _status(portal, host, target="/healthz") == 200
 
 
+@pytest.mark.thorough
 def test_a_name_of_the_operator_is_accepted_at_the_port_of_the_portal(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:

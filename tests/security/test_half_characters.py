@@ -61,6 +61,7 @@ def _client(people: Personas) -> Client:
     return client
 
 
+@pytest.mark.thorough
 @pytest.mark.django_db(databases=["default", "tracking"])
 def test_artifacts_of_every_kind_are_previewed(people: Personas, tmp_path: Path) -> None:
     run = make_run(make_experiment(people.vision, "odd"), "first")

@@ -232,6 +232,7 @@ def test_a_slip_in_the_name_of_a_filter_is_refused_and_says_what_was_meant(
     assert (problem.field, problem.next_step) == ("x" * 100, "It accepts none: leave it out.")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("route", _lists())
 def test_a_single_value_that_stands_twice_is_refused(cast: Cast, route: Route) -> None:
     """Programs differ in whether the first or the last value counts."""

@@ -339,6 +339,7 @@ def _unix_paths(world: World) -> list[str]:
     return [fields[7] for fields in lines if len(fields) > 7 and fields[6] in inodes]
 
 
+@pytest.mark.thorough
 def test_every_process_of_an_installation_is_in_the_table(world: World) -> None:
     at = world.running.installation
     environ = dict(at.environ) | {

@@ -98,6 +98,7 @@ def test_the_gateway_holds_no_library_that_could_load_a_model(served: Plane) -> 
         assert f"/{library}/" not in maps
 
 
+@pytest.mark.thorough
 def test_a_replica_keeps_neither_secret_nor_token_in_what_its_children_inherit(
     served: Plane, tmp_path: Path
 ) -> None:

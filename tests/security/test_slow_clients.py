@@ -67,6 +67,7 @@ def connect(portal: RunningPortal) -> socket.socket:
     return socket.create_connection(portal.address, timeout=_SOON_S)
 
 
+@pytest.mark.thorough
 def test_a_head_that_comes_byte_by_byte_is_cut(bounded: RunningPortal) -> None:
     head = beginning("GET /healthz", bounded) + b"X-Slow: " + b"a" * 10_000
     with connect(bounded) as connection:
@@ -120,6 +121,7 @@ def test_a_head_without_end_is_refused(bounded: RunningPortal) -> None:
         assert received(connection)[:13] in (b"HTTP/1.1 431 ", b"")
 
 
+@pytest.mark.thorough
 def test_ordinary_requests_on_one_connection_outlast_the_limits(bounded: RunningPortal) -> None:
     with bounded.client("alice") as alice:
         end = time.monotonic() + 3 * max(HEAD_S, BODY_S)
@@ -143,6 +145,7 @@ def test_one_address_has_so_many_connections_and_no_more(bounded: RunningPortal)
         assert alice.get("/whoami").status_code == 200
 
 
+@pytest.mark.thorough
 def test_a_client_that_does_not_read_is_cut(bounded: RunningPortal) -> None:
     with bounded.client("alice") as alice:
         size = len(alice.get("/openapi.json").content)

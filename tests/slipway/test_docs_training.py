@@ -117,6 +117,7 @@ def test_the_cells_run_one_after_the_other(
     assert "18 succeeded\n" in told
 
 
+@pytest.mark.thorough
 def test_the_commands_run_one_after_the_other(server: TrainingServer, tmp_path: Path) -> None:
     assert len(SHELL) == 3
     slipway = f'slipway() {{ {sys.executable} -m slipway "$@"; }}\n'

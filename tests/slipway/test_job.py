@@ -158,6 +158,7 @@ def test_nobody_listening_costs_a_script_nothing(tmp_path: Path) -> None:
     run(STEPS, "10", SLIPWAY_TASK_SOCKET="x" * 500)
 
 
+@pytest.mark.thorough
 def test_a_full_socket_never_blocks(door: socket.socket) -> None:
     door.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
     script = (

@@ -37,6 +37,7 @@ def git(folder: Path, *arguments: str) -> None:
     subprocess.run(["git", *who, *arguments], cwd=folder, check=True, capture_output=True)
 
 
+@pytest.mark.thorough
 def test_code_packages_hardware_and_data_are_logged(tmp_path: Path) -> None:
     code = tmp_path / "code"
     code.mkdir()

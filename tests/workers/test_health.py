@@ -167,6 +167,7 @@ def test_a_request_target_is_a_path(door: httpx.Client, target: str) -> None:
     assert b" 400 " in _raw(door, head)
 
 
+@pytest.mark.thorough
 def test_a_head_that_comes_byte_by_byte_is_cut(door: httpx.Client) -> None:
     address = ("127.0.0.1", door.base_url.port)
     with socket.create_connection(address, timeout=30) as slow:

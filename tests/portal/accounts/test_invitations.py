@@ -177,6 +177,7 @@ def test_an_accepted_invitation_never_lowers_a_role(people: Personas) -> None:
     assert json_of(Api.of(nora).get("projects/vision"))["role"] == "maintainer"
 
 
+@pytest.mark.thorough
 def test_many_who_accept_at_the_same_moment_are_one(portal: RunningPortal) -> None:
     with portal.client("alice") as alice:
         slug = alice.post("/projects", json={"name": "Rush"}).json()["slug"]

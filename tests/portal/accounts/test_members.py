@@ -162,6 +162,7 @@ def _project_of_two(portal: RunningPortal) -> str:
     return slug
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("way", ["demote each other", "leave together"])
 def test_two_owners_who_go_at_the_same_moment_leave_one(portal: RunningPortal, way: str) -> None:
     ids = {name: _user_id(portal, name) for name in ("alice", "bob")}

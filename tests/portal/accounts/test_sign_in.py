@@ -95,6 +95,7 @@ def test_good_sign_ins_are_not_counted_as_failures(people: Personas) -> None:
         assert Browser().sign_in(people.alice.email).status_code == 302
 
 
+@pytest.mark.thorough
 def test_a_throttled_address_may_try_again_later(people: Personas, settings: Settings) -> None:
     settings.ACCOUNT_RATE_LIMITS = {"login_failed": "2/4s/key", "login": "1000/m/ip"}
     _fail(Browser(), people.alice.email, times=2)

@@ -84,6 +84,7 @@ def _is_stopped(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
+@pytest.mark.thorough
 def test_a_portal_killed_between_commit_and_answer_gives_the_same_answer_afterwards(
     portal: RunningPortal,
 ) -> None:

@@ -75,6 +75,7 @@ class Terminal:
         return bool(data)
 
 
+@pytest.mark.thorough
 def test_at_a_terminal_the_password_is_asked_checked_and_never_shown(
     empty_place: Installation,
 ) -> None:
@@ -94,6 +95,7 @@ def test_at_a_terminal_the_password_is_asked_checked_and_never_shown(
     assert _TYPED not in terminal.screen
 
 
+@pytest.mark.thorough
 def test_enter_twice_makes_a_password_that_is_shown_once(place: Installation) -> None:
     terminal = Terminal(place)
     terminal.answer("e-mail [admin@localhost]:", "")
@@ -112,6 +114,7 @@ def test_ctrl_c_at_a_question_ends_without_a_trace(place: Installation) -> None:
     assert "Traceback" not in terminal.screen
 
 
+@pytest.mark.thorough
 def test_two_installations_get_two_passwords(tmp_path: Path) -> None:
     outputs = set()
     for name in ("one", "two"):
@@ -121,6 +124,7 @@ def test_two_installations_get_two_passwords(tmp_path: Path) -> None:
     assert len(outputs) == 2
 
 
+@pytest.mark.thorough
 def test_a_database_that_does_not_answer_is_one_clear_line(place: Installation) -> None:
     done = place.manage(
         "prepare", "--no-input", DATABASE_URL="postgresql://slipway:secret@127.0.0.1:9/slipway"
@@ -184,6 +188,7 @@ def test_a_database_that_is_missing_is_not_begun_anew(
     assert place.manage("prepare", "--no-input", DATABASE_URL="").returncode == 0
 
 
+@pytest.mark.thorough
 def test_a_missing_database_is_begun_anew_where_that_is_asked_for(
     place: Installation, prepared: Path
 ) -> None:
@@ -195,6 +200,7 @@ def test_a_missing_database_is_begun_anew_where_that_is_asked_for(
     assert file.exists()
 
 
+@pytest.mark.thorough
 def test_other_commands_create_no_database(place: Installation, prepared: Path) -> None:
     file = prepared / "slipway.sqlite3"
     file.unlink()

@@ -143,6 +143,7 @@ def _longest_way(program: Program) -> float:
     return _cpu_seconds(program.pid) + max(map(_cpu_seconds, children_of(program.pid)))
 
 
+@pytest.mark.thorough
 def test_a_second_start_takes_less_than_five_seconds_and_asks_nothing(place: Installation) -> None:
     place.environ["SLIPWAY_EMBEDDED_NODE"] = "true"
     first = _start(place)
@@ -172,6 +173,7 @@ def test_a_second_start_takes_less_than_five_seconds_and_asks_nothing(place: Ins
 Running = tuple[Installation, Program]
 
 
+@pytest.mark.thorough
 def test_every_killed_child_is_back_and_the_log_says_why(running: Running) -> None:
     _, program = running
     for name in ("redis", "control", "portal", "agent", "gateway"):
@@ -187,6 +189,7 @@ def test_every_killed_child_is_back_and_the_log_says_why(running: Running) -> No
         assert f"{name} killed by SIGKILL (signal 9)" in output
 
 
+@pytest.mark.thorough
 def test_a_frozen_child_is_replaced_and_the_log_says_why(running: Running) -> None:
     _, program = running
     frozen, heard = _child(program, "control"), len(program.text())
@@ -214,6 +217,7 @@ def test_a_frozen_child_of_every_other_kind_is_replaced(running: Running) -> Non
     assert not any(map(is_alive, frozen))
 
 
+@pytest.mark.thorough
 def test_who_uses_up_the_connections_of_a_health_port_has_nobody_killed(running: Running) -> None:
     place, program = running
     control, heard = _child(program, "control"), len(program.text())
@@ -226,6 +230,7 @@ def test_who_uses_up_the_connections_of_a_health_port_has_nobody_killed(running:
     assert "did not respond" not in program.text()[heard:]
 
 
+@pytest.mark.thorough
 def test_the_gateway_asks_with_a_token_that_it_keeps(place: Installation) -> None:
     kept = place.data_dir / "gateway" / "token"
     for _ in range(2):
@@ -249,6 +254,7 @@ def test_the_gateway_asks_with_a_token_that_it_keeps(place: Installation) -> Non
     assert kept.read_text() != "slg_" + "x" * 43
 
 
+@pytest.mark.thorough
 def test_ctrl_c_stops_everything_also_under_clients_that_do_not_let_go(
     place: Installation,
 ) -> None:
@@ -276,6 +282,7 @@ def test_ctrl_c_stops_everything_also_under_clients_that_do_not_let_go(
     _all_gone(pids)
 
 
+@pytest.mark.thorough
 def test_killing_the_supervisor_or_make_leaves_nothing_and_it_starts_again(
     place: Installation,
 ) -> None:
@@ -313,6 +320,7 @@ def _is_refused(done: "subprocess.CompletedProcess[str]", line: str) -> None:
     assert "Traceback" not in done.stdout + done.stderr
 
 
+@pytest.mark.thorough
 def test_a_data_folder_may_have_a_long_path_with_spaces_and_quotes(place: Installation) -> None:
     folder = place.data_dir / ('my "own" data, ' + "d" * 100)
     copy_tables(folder)
@@ -352,6 +360,7 @@ def test_a_variable_that_does_not_exist_is_refused_with_the_nearest(place: Insta
     _is_refused(done, "SLIPWAY_PORTAL_PROT is not a setting.*did you mean SLIPWAY_PORTAL_PORT")
 
 
+@pytest.mark.thorough
 def test_other_machines_are_let_in_only_when_that_is_meant(place: Installation) -> None:
     opened = {"SLIPWAY_BIND": _EVERYWHERE}
     done = place.manage("up", "--no-input", **opened)
@@ -365,6 +374,7 @@ def test_other_machines_are_let_in_only_when_that_is_meant(place: Installation) 
     assert answer.status_code == 200
 
 
+@pytest.mark.thorough
 def test_a_portal_started_by_itself_does_not_open_either(empty_place: Installation) -> None:
     opened = {"SLIPWAY_BIND": _EVERYWHERE, "SLIPWAY_ALLOWED_HOSTS": "slipway.example.org"}
     _is_refused(empty_place.manage("portal", **opened), "cannot check .*run .*manage.py prepare")
@@ -420,6 +430,7 @@ def filling_disk(tmp_path: Path) -> Iterator[Path]:
         yield folder
 
 
+@pytest.mark.thorough
 def test_a_disk_that_fills_up_later_is_told_by_readiness(
     place: Installation, filling_disk: Path
 ) -> None:

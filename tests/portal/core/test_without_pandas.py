@@ -18,6 +18,7 @@ _TABLE: list[dict[str, Any]] = [
 _LINES = b"".join(json.dumps(line).encode() + b"\n" for line in _TABLE) + _CSV
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("module", "arguments", "sent"),
     [

@@ -116,6 +116,7 @@ def waiting(alice: slipway.Client, project: str, tmp_path: Path) -> DatasetVersi
     return alice.datasets.version("rows", name, project=project)
 
 
+@pytest.mark.thorough
 def test_a_check_that_was_killed_is_made_again_by_another_worker(
     alice: slipway.Client, project: str, waiting: DatasetVersionOut, workers: Workers
 ) -> None:

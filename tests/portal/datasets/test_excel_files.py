@@ -23,6 +23,7 @@ def place(alice: slipway.Client, project: str, tmp_path: Path) -> Place:
     return alice, project, tmp_path / "data"
 
 
+@pytest.mark.thorough
 def test_types_of_cells_are_kept(place: Place) -> None:
     header = ["zip", "code", "count", "price", "ok", "day", "at", "clock", "mixed", "gap"]
     rows: list[list[Any]] = [
@@ -56,6 +57,7 @@ def test_types_of_cells_are_kept(place: Place) -> None:
     assert note.startswith("Text, because its cells are of the kinds ")
 
 
+@pytest.mark.thorough
 def test_the_sheet_is_the_only_visible_one_with_values_or_has_to_be_declared(place: Place) -> None:
     one: list[list[Any]] = [["a"], [1]]
     two: list[list[Any]] = [["b"], [2]]
@@ -84,6 +86,7 @@ def test_merged_cells_are_refused_and_stated_when_allowed(place: Place) -> None:
     assert (both.values, both.table.bad_rows) == ({"a": [1, None], "b": [2, 3]}, 1)
 
 
+@pytest.mark.thorough
 def test_a_formula_counts_by_its_saved_value_and_is_refused_without_one(place: Place) -> None:
     rows = '<row r="2"><c r="A2"><f>1+1</f><v>2</v></c></row>'
     assert push_and_read(*place, {"t.xlsx": by_hand(HEADER + rows)}).values == {"a": [2]}
@@ -132,6 +135,7 @@ def test_dates_of_macintosh_and_formats_of_ones_own(place: Place) -> None:
     assert both.values == {"day": [at(2024, 2, 29, 6)], "long": ["36:00:00"], "money": [3]}
 
 
+@pytest.mark.thorough
 def test_numbers_have_all_digits_of_the_file(place: Place) -> None:
     whole = ["9007199254740993", "1", "18446744073709551615"]
     rows = "".join(f'<row><c r="A{at}"><v>{v}</v></c></row>' for at, v in enumerate(whole, 2))

@@ -100,6 +100,7 @@ def test_compressed_files_that_are_broken_or_bombs_are_refused(
         push_and_read(*place, {f"t.csv{end}": content})
 
 
+@pytest.mark.thorough
 def test_orc_has_the_types_of_the_file(place: Place) -> None:
     table = pa.table(
         {
@@ -175,6 +176,7 @@ def test_folders_of_partitions_are_columns(
     assert declared.values["year"] == ["2025", "2025", "2025", "2026"]
 
 
+@pytest.mark.thorough
 def test_partitions_that_do_not_fit_are_refused(place: Place) -> None:
     one = _parquet(pa.table({"x": [1]}))
     with pytest.raises(errors.InvalidInput, match=r"The column x is in the file and in the name"):

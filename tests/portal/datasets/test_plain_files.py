@@ -81,6 +81,7 @@ def test_patterns_are_short_lines(people: Personas, patterns: list[str]) -> None
     assert "plain_files" in answer.content.decode()
 
 
+@pytest.mark.thorough
 def test_the_page_names_the_setting_takes_it_and_shows_it(people: Personas) -> None:
     bob = Api.of(people.bob)
     version = push(bob, {"t.csv": b"a\n1\n", "docs/README.xlsx": b"no workbook"})
@@ -98,6 +99,7 @@ def test_the_page_names_the_setting_takes_it_and_shows_it(people: Personas) -> N
     assert "Plain files, not in a table: <code>docs/*</code>" in shown
 
 
+@pytest.mark.thorough
 def test_the_command_line_declares_plain_files(
     portal: LivePortal, worker: None, alice: slipway.Client, project: str, folder: Path
 ) -> None:

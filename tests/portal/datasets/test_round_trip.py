@@ -58,6 +58,7 @@ def _round_trip(alice: slipway.Client, project: str, folder: Path, many: _Tables
     return unread
 
 
+@pytest.mark.thorough
 def test_random_tables_are_read_as_they_were_written(
     alice: slipway.Client, project: str, tmp_path: Path
 ) -> None:

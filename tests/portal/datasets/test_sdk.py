@@ -56,6 +56,7 @@ def test_a_folder_is_pushed_and_read_as_path_and_table(
     assert dataset("digits:latest", project=project, client=alice).arrow().num_rows == 1
 
 
+@pytest.mark.thorough
 def test_bad_rows_are_told_with_line_and_column(
     alice: slipway.Client, project: str, tmp_path: Path
 ) -> None:
@@ -78,6 +79,7 @@ def test_bad_rows_are_told_with_line_and_column(
     assert (str(table.schema.field("x").type), table.num_rows) == ("int64", 20_000)
 
 
+@pytest.mark.thorough
 def test_what_was_damaged_here_is_fetched_again_and_what_is_old_makes_room(
     alice: slipway.Client, project: str, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,6 +103,7 @@ def test_what_was_damaged_here_is_fetched_again_and_what_is_old_makes_room(
     assert not newer.exists()
 
 
+@pytest.mark.thorough
 def test_processes_that_ask_at_once_fetch_a_version_once(
     alice: slipway.Client, portal: LivePortal, project: str, data: Path
 ) -> None:
@@ -126,6 +129,7 @@ def test_processes_that_ask_at_once_fetch_a_version_once(
     assert pushed.files == 3
 
 
+@pytest.mark.thorough
 def test_who_comes_later_reads_beside_who_reads_already(
     alice: slipway.Client, portal: LivePortal, project: str, data: Path
 ) -> None:
@@ -148,6 +152,7 @@ def test_who_comes_later_reads_beside_who_reads_already(
     assert done.stdout == f"{path}\n"
 
 
+@pytest.mark.thorough
 def test_the_command_line_pushes_looks_and_pulls(
     alice: slipway.Client,
     portal: LivePortal,

@@ -27,6 +27,7 @@ def packed(table: pa.Table) -> bytes:
     return sink.getvalue()
 
 
+@pytest.mark.thorough
 def test_spaces_after_commas_belong_to_no_name_and_no_value(place: Place) -> None:
     text = b'name, age, joined\nAnn, 31, 2024-01-05\nBob, NA, 2024-02-06\n"C, D", 5, 2024-03-07\n'
     both = push_and_read(*place, {"people.csv": text})
@@ -59,6 +60,7 @@ def test_an_encoding_is_read_when_it_is_declared_or_marked(
     assert both.values == {"name": ["José"]}
 
 
+@pytest.mark.thorough
 def test_an_encoding_that_is_not_declared_is_refused_by_line_and_never_replaced(
     place: Place,
 ) -> None:
@@ -73,6 +75,7 @@ def test_an_encoding_that_is_not_declared_is_refused_by_line_and_never_replaced(
         push_and_read(*place, {"p.csv": "a,b\n1,2\n".encode("utf-16-le")})
 
 
+@pytest.mark.thorough
 def test_five_thousand_columns_are_examined(place: Place) -> None:
     header = ",".join(f"g{n}" for n in range(5000))
     rows = [",".join(str((n * m) % 7) for n in range(5000)) for m in range(1, 20)]
@@ -82,6 +85,7 @@ def test_five_thousand_columns_are_examined(place: Place) -> None:
     assert both.table.note == ""
 
 
+@pytest.mark.thorough
 def test_names_that_are_twice_are_refused_with_their_places(place: Place) -> None:
     twice = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
     with pytest.raises(errors.InvalidInput, match=r"two columns named a, in the places 1, 2"):
@@ -139,6 +143,7 @@ def test_a_separator_can_be_declared(place: Place) -> None:
     assert both.values == {"a,x": ["1,5"], "b": [2]}
 
 
+@pytest.mark.thorough
 def test_parts_of_one_table_widen_without_loss(place: Place) -> None:
     both = push_and_read(
         *place,
@@ -206,6 +211,7 @@ def test_an_unknown_setting_is_refused(place: Place) -> None:
             push_and_read(*place, {"b.csv": b"a\n1\n"}, **options)
 
 
+@pytest.mark.thorough
 def test_the_same_files_with_other_settings_are_a_new_version(
     alice: slipway.Client, project: str, tmp_path: Path
 ) -> None:

@@ -32,6 +32,7 @@ def packed(table: pa.Table) -> bytes:
     return sink.getvalue()
 
 
+@pytest.mark.thorough
 def test_unsigned_ids_stay_exact(place: Place) -> None:
     ids = [18446744073709551615, 18446744073709551613, 9223372036854775809]
     text = "hash,label\n" + "".join(f"{one},1\n" for one in ids)
@@ -84,6 +85,7 @@ def test_leading_zeros_are_numbers_where_that_is_declared(place: Place) -> None:
     )
 
 
+@pytest.mark.thorough
 def test_a_leading_zero_that_comes_late_is_refused_with_its_line_and_the_setting(
     place: Place,
 ) -> None:
@@ -133,6 +135,7 @@ def test_a_type_is_inferred_only_where_it_gives_back_the_value(place: Place) -> 
             assert both.values[f"c{at}"] == (values * 2)[:2]
 
 
+@pytest.mark.thorough
 def test_whole_numbers_widen_only_without_loss(place: Place) -> None:
     begin = b"x\n" + b"1\n" * 12_000
     both = push_and_read(*place, {"x.csv": begin + b"1.5\n"})
@@ -168,6 +171,7 @@ def test_decimals_are_exact(place: Place) -> None:
         push_and_read(*place, {"p.csv": b"price\n0.105\n"}, types={"price": "decimal(25, 2)"})
 
 
+@pytest.mark.thorough
 def test_words_for_missing_values_are_a_setting(place: Place) -> None:
     text = b"country,code,segment,answer,n\nNamibia,NA,None,null,1\nNorway,NO,Gold,yes,NA\n,,,,\n"
     both = push_and_read(*place, {"c.csv": text})
@@ -188,6 +192,7 @@ def test_words_for_missing_values_are_a_setting(place: Place) -> None:
     assert (both.values["code"][0], both.table.statistics.columns[1].missing) == ("NA", 0)
 
 
+@pytest.mark.thorough
 def test_times_have_one_type_with_their_zone(place: Place) -> None:
     ten = datetime(2024, 1, 5, 10, tzinfo=UTC)
     both = push_and_read(
@@ -234,6 +239,7 @@ def test_times_in_parquet_keep_unit_and_zone(place: Place) -> None:
     assert both.table.statistics.columns[2].distinct == 2
 
 
+@pytest.mark.thorough
 def test_mixed_values_under_a_key_are_refused_by_line_or_kept_as_json(place: Place) -> None:
     mixed = lines(
         {"id": 1, "answer": 5},
@@ -251,6 +257,7 @@ def test_mixed_values_under_a_key_are_refused_by_line_or_kept_as_json(place: Pla
     assert (both.values, both.table.bad_rows) == ({"id": [1, 4], "answer": [5, None]}, 2)
 
 
+@pytest.mark.thorough
 def test_nested_values_have_a_stable_type(place: Place) -> None:
     chat = lines(
         {"messages": [{"role": "user", "content": "hi"}], "meta": {"a": 1}},
@@ -269,6 +276,7 @@ def test_nested_values_have_a_stable_type(place: Place) -> None:
     assert both.values["b"][0] == {"c": 1.0, "d": None}
 
 
+@pytest.mark.thorough
 def test_a_key_that_is_twice_in_an_object_is_refused_by_line(place: Place) -> None:
     with pytest.raises(errors.InvalidInput, match="line 1: The key 'a' is in it twice"):
         push_and_read(*place, {"d.jsonl": b'{"a": 1, "a": 2}\n{"a": 3}\n'})
@@ -276,6 +284,7 @@ def test_a_key_that_is_twice_in_an_object_is_refused_by_line(place: Place) -> No
     assert both.values == {"a": [3]}
 
 
+@pytest.mark.thorough
 def test_a_key_that_comes_late_is_a_column_with_missing_values(place: Place) -> None:
     rows = [{"id": n} if n < 11_000 else {"id": n, "refund": 1} for n in range(12_000)]
     both = push_and_read(*place, {"late.jsonl": lines(*rows)})
@@ -304,6 +313,7 @@ def test_what_json_lines_cannot_hold_exactly_is_refused_by_line(place: Place) ->
         assert any(one.line == line and reason in one.message for one in problems), reason
 
 
+@pytest.mark.thorough
 def test_long_values_are_readable(place: Place) -> None:
     record = {"id": 1, "t": "x" * 3_900_000}
     both = push_and_read(*place, {"r.jsonl": lines(record, {"id": 2, "t": "x"})})
@@ -313,6 +323,7 @@ def test_long_values_are_readable(place: Place) -> None:
     assert [len(value) for value in both.values["image"]] == [6_000_000, 1]
 
 
+@pytest.mark.thorough
 def test_distinct_values_are_counted_by_all_of_their_text_and_never_exceed_the_rows(
     place: Place,
 ) -> None:

@@ -237,6 +237,7 @@ def test_broken_frames_store_nothing(people: Personas, body: bytes) -> None:
     assert Piece.objects.missing().count() == 1
 
 
+@pytest.mark.thorough
 def test_two_versions_are_compared_by_files_rows_types_and_values(people: Personas) -> None:
     bob = Api.of(people.bob)
     push(bob, {"t.csv": b"a,b,c\n1,x,1\n2,x,1\n3,y,1\n", "same": b"1", "gone": b"2"})

@@ -28,6 +28,7 @@ def test_all_at_once_is_taken_and_may_bake(lab: Lab) -> None:
         assert lab.show()["rollout"] is None
 
 
+@pytest.mark.thorough
 def test_the_first_replica_answers_while_there_is_no_room_for_others(
     lab: Lab, people: Personas
 ) -> None:

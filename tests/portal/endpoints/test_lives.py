@@ -171,6 +171,7 @@ def test_a_shadow_is_compared_and_answers_nobody(lab: Lab, gateway: GatewayClien
         assert lab.revision(2)["state"] == "standby"
 
 
+@pytest.mark.thorough
 def test_a_killed_replica_is_replaced_and_a_crash_loop_rolls_back(
     lab: Lab, gateway: GatewayClient
 ) -> None:

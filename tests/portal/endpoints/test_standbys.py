@@ -46,6 +46,7 @@ def test_how_long_is_a_setting_with_its_price(lab: Lab, people: Personas, client
     assert refused.status_code == 422
 
 
+@pytest.mark.thorough
 def test_a_warm_revision_gives_its_place_to_work_that_waits(lab: Lab, people: Personas) -> None:
     lab.serving()
     lab.promote("2", bake_s=0)

@@ -43,6 +43,7 @@ def _fail(traffic: Traffic, values: list[Any], status: int, **more: Any) -> list
     return traffic.capture(asked, [None] * len(values), status=status, **more)
 
 
+@pytest.mark.thorough
 def test_errors_are_shown_by_slice_and_revision(traffic: Traffic) -> None:
     traffic.normal(1_500, ago=_AGO[0])
     _fail(traffic, [5.0] * 30, 500, ago=_AGO[0])
@@ -62,6 +63,7 @@ def test_errors_are_shown_by_slice_and_revision(traffic: Traffic) -> None:
     assert [hour["predictions"] for hour in broken["hours"]] == [0]
 
 
+@pytest.mark.thorough
 def test_what_failed_is_in_no_statistic(traffic: Traffic) -> None:
     traffic.normal(1_500, ago=_AGO[0])
     traffic.look()
@@ -88,6 +90,7 @@ def test_what_failed_is_in_no_statistic(traffic: Traffic) -> None:
     assert (first["failed"], last["failed"], last["rows"], last["different"]) == (0, 700, 1_000, 0)
 
 
+@pytest.mark.thorough
 def test_what_is_refused_adds_and_changes_no_column(traffic: Traffic) -> None:
     _fail(traffic, ["tall"], 400)
     traffic.capture([{"inputs": {"made_up": [1.0]}}, b"\x00{"], [None, None], status=400)
@@ -127,6 +130,7 @@ def test_predictions_are_found_by_status_and_selected_when_asked_for(traffic: Tr
     assert Version.objects.filter(dataset__name="bad").count() == 1
 
 
+@pytest.mark.thorough
 def test_wide_and_long_inputs_are_shortened_with_a_count_and_a_word(traffic: Traffic) -> None:
     wide = {"dataframe_records": [{f"c{number}": number for number in range(2_001)}]}
     ids = traffic.capture([{"inputs": [["y" * 4_000]]}], [{"predictions": [1]}])
@@ -146,6 +150,7 @@ def test_no_cell_of_a_long_table_is_cut_in_half() -> None:
     assert rows[-1] == {"a": 1.5, "b": "a long word"}
 
 
+@pytest.mark.thorough
 def test_a_selection_of_too_many_predictions_is_refused_and_never_cut(
     traffic: Traffic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,6 +168,7 @@ def test_a_selection_of_too_many_predictions_is_refused_and_never_cut(
         assert done["reason"].startswith(reason)
 
 
+@pytest.mark.thorough
 def test_a_label_by_own_id_is_of_the_answer_and_erasing_takes_failures_along(
     traffic: Traffic,
 ) -> None:
@@ -179,6 +185,7 @@ def test_a_label_by_own_id_is_of_the_answer_and_erasing_takes_failures_along(
     assert traffic.get("predictions", own_id="order-x")["items"] == []
 
 
+@pytest.mark.thorough
 def test_hours_from_before_failures_were_kept_are_read_with_those_after(traffic: Traffic) -> None:
     for hours in range(7, 1, -1):
         traffic.normal(20, ago=timedelta(hours=hours))
@@ -199,6 +206,7 @@ def test_hours_from_before_failures_were_kept_are_read_with_those_after(traffic:
     assert (sliced["predictions"], sliced["failed"]) == (120, 1)
 
 
+@pytest.mark.thorough
 def test_predictions_of_a_standby_are_marked_where_they_are_found(
     traffic: Traffic, people: Personas
 ) -> None:
@@ -217,6 +225,7 @@ def test_predictions_of_a_standby_are_marked_where_they_are_found(
     assert page.count(">standby</span>") == 1
 
 
+@pytest.mark.thorough
 def test_columns_that_only_newer_hours_have_are_asked_for_in_all(traffic: Traffic) -> None:
     old = traffic.capture(
         [{"inputs": {"z": [7.0]}}], [{"predictions": [1]}], ago=timedelta(hours=9)
@@ -265,6 +274,7 @@ def test_what_no_model_saw_is_shown_by_hour_and_on_the_page(
     assert "4 more without a valid key" in page
 
 
+@pytest.mark.thorough
 def test_an_endpoint_that_never_answered_shows_what_failed_and_says_what_cannot_be_asked(
     traffic: Traffic, people: Personas
 ) -> None:
@@ -282,6 +292,7 @@ def test_an_endpoint_that_never_answered_shows_what_failed_and_says_what_cannot_
     assert "digits has no processed prediction yet" in sliced
 
 
+@pytest.mark.thorough
 def test_what_analyses_steps_back_behind_what_predicts(traffic: Traffic) -> None:
     """Questions of pages run in threads of low priority, passes in a process of low priority."""
     traffic.normal(300)

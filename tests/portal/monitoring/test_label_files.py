@@ -54,6 +54,7 @@ def _send(bob: slipway.Client, file: Path) -> Any:
     return bob.endpoints.monitoring.label_file("digits", file, project="vision")
 
 
+@pytest.mark.thorough
 def test_empty_values_are_skipped_counted_and_shown(
     traffic: Traffic, bob: slipway.Client, tmp_path: Path
 ) -> None:
@@ -75,6 +76,7 @@ def test_empty_values_are_skipped_counted_and_shown(
     assert _send(bob, file).same == 7
 
 
+@pytest.mark.thorough
 def test_empty_labels_sent_twice_count_once_and_not_once_they_have_a_value(
     traffic: Traffic, bob: slipway.Client, tmp_path: Path
 ) -> None:
@@ -97,6 +99,7 @@ def test_empty_labels_sent_twice_count_once_and_not_once_they_have_a_value(
     assert traffic.shown()["empty_labels"] == 0
 
 
+@pytest.mark.thorough
 def test_classes_with_leading_zeros_stay_text(
     traffic: Traffic, bob: slipway.Client, tmp_path: Path
 ) -> None:
@@ -153,6 +156,7 @@ def test_json_lines_and_parquet_are_read_with_their_types(
     assert traffic.shown()["quality"]["figures"]["accuracy"] == pytest.approx(2 / 3)
 
 
+@pytest.mark.thorough
 def test_a_file_of_labels_is_uploaded_on_a_page(traffic: Traffic, people: Personas) -> None:
     ids = _answer(traffic, [True, False, True])
     traffic.settings(task="classification", label_type="boolean")

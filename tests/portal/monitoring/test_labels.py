@@ -2,6 +2,8 @@
 
 from datetime import timedelta
 
+import pytest
+
 from portal.core import clock
 from portal.datasets.models import Version
 from portal.datasets.version_checks import check_waiting
@@ -33,6 +35,7 @@ def _labels(traffic: Traffic, ids: list[str], *, wrong: int = 0) -> list[dict[st
     ]
 
 
+@pytest.mark.thorough
 def test_labels_late_twice_and_otherwise(traffic: Traffic) -> None:
     ids = traffic.normal(400)
     traffic.look()
@@ -94,6 +97,7 @@ def test_labels_by_the_clients_own_id_and_refusals(traffic: Traffic) -> None:
     assert none.status_code == 422
 
 
+@pytest.mark.thorough
 def test_predictions_are_found_by_everything(traffic: Traffic) -> None:
     ids = traffic.normal(30)
     other = traffic.capture([{"inputs": {"a": [50.0]}}], [{"predictions": [1]}], key="key_other")
@@ -117,6 +121,7 @@ def test_predictions_are_found_by_everything(traffic: Traffic) -> None:
     assert refused.status_code == 422
 
 
+@pytest.mark.thorough
 def test_a_selection_becomes_a_dataset_version(traffic: Traffic) -> None:
     ids = traffic.normal(60)
     traffic.look()
@@ -186,6 +191,7 @@ def test_a_selection_becomes_a_dataset_version(traffic: Traffic) -> None:
         assert (refused.status_code, b"filters.since" in refused.content) == (422, True)
 
 
+@pytest.mark.thorough
 def test_a_selection_asked_for_before_moments_named_their_offset_is_of_utc(
     traffic: Traffic,
 ) -> None:
@@ -200,6 +206,7 @@ def test_a_selection_asked_for_before_moments_named_their_offset_is_of_utc(
     assert traffic.get("selections")["items"][0]["reason"].startswith("No prediction matches")
 
 
+@pytest.mark.thorough
 def test_erasing_by_key_leaves_nothing_and_time_removes_the_rest(traffic: Traffic) -> None:
     ids = traffic.normal(20)
     traffic.look()

@@ -21,6 +21,7 @@ def _batches(traffic: Traffic, count: int, rows: int) -> list[str]:
     return traffic.capture([request] * count, [response] * count)
 
 
+@pytest.mark.thorough
 @pytest.mark.postgres
 def test_labels_of_late_rows_of_large_requests_are_measured(
     traffic: Traffic, monkeypatch: pytest.MonkeyPatch
@@ -38,6 +39,7 @@ def test_labels_of_late_rows_of_large_requests_are_measured(
     assert (quality["labelled"], quality["labels_left_out"]) == (2, 0)
 
 
+@pytest.mark.thorough
 @pytest.mark.postgres
 def test_a_slice_says_how_many_labels_are_not_measured(
     traffic: Traffic, people: Personas, monkeypatch: pytest.MonkeyPatch
@@ -55,6 +57,7 @@ def test_a_slice_says_how_many_labels_are_not_measured(
     assert "2 older labels" in browser_of(people.bob).get(page).content.decode()
 
 
+@pytest.mark.thorough
 @pytest.mark.postgres
 def test_classes_and_cells_that_are_left_out_are_counted(
     traffic: Traffic, people: Personas, monkeypatch: pytest.MonkeyPatch
@@ -77,6 +80,7 @@ def test_classes_and_cells_that_are_left_out_are_counted(
     assert "confusion matrix is not shown" in page
 
 
+@pytest.mark.thorough
 @pytest.mark.postgres
 def test_features_and_windows_that_are_left_out_are_counted(
     traffic: Traffic, people: Personas, monkeypatch: pytest.MonkeyPatch
@@ -100,6 +104,7 @@ def test_features_and_windows_that_are_left_out_are_counted(
     assert "1 more window not shown here." in page
 
 
+@pytest.mark.thorough
 @pytest.mark.postgres
 def test_alerts_that_are_left_out_are_counted(
     traffic: Traffic, people: Personas, monkeypatch: pytest.MonkeyPatch
@@ -123,6 +128,7 @@ def test_alerts_that_are_left_out_are_counted(
     assert words in page
 
 
+@pytest.mark.thorough
 @pytest.mark.postgres
 def test_an_id_that_is_too_long_is_not_another_id(traffic: Traffic) -> None:
     request = {"inputs": {"a": [1.0]}, "client_request_id": "x" * 200 + "-1"}
@@ -133,6 +139,7 @@ def test_an_id_that_is_too_long_is_not_another_id(traffic: Traffic) -> None:
     assert Label.objects.get().prediction_id == ""
 
 
+@pytest.mark.thorough
 def test_predictions_of_thousands_of_columns_are_searched(
     traffic: Traffic, people: Personas
 ) -> None:
@@ -161,6 +168,7 @@ def test_predictions_of_thousands_of_columns_are_searched(
     assert slice_["rows"] == int((data[:, :, 7] > 0).sum())
 
 
+@pytest.mark.thorough
 def test_a_search_that_needs_too_much_memory_says_what_to_narrow_down(
     traffic: Traffic, people: Personas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -180,6 +188,7 @@ def test_a_search_that_needs_too_much_memory_says_what_to_narrow_down(
     assert "shorter time range" in page.content.decode()
 
 
+@pytest.mark.thorough
 def test_columns_alike_in_their_first_characters_stay_apart(traffic: Traffic) -> None:
     first, second = "x" * 200 + "-a", "x" * 200 + "-b"
     traffic.capture([{"inputs": {first: [1.0], second: [2.0]}}], [{"predictions": [1.0]}])
@@ -189,6 +198,7 @@ def test_columns_alike_in_their_first_characters_stay_apart(traffic: Traffic) ->
     assert all("of 202 characters" in name and len(name) <= 200 for name in shown["inputs"])
 
 
+@pytest.mark.thorough
 def test_a_class_is_not_another_that_begins_like_it(traffic: Traffic) -> None:
     ids = traffic.capture([{"inputs": {"a": [1.0]}}], [{"predictions": ["x" * 200 + "-1"]}])
     traffic.look()
@@ -206,6 +216,7 @@ def test_long_texts_alike_in_length_and_beginning_stay_apart(traffic: Traffic) -
     assert len(shown) == 2
 
 
+@pytest.mark.thorough
 def test_numbers_among_texts_keep_all_their_digits(traffic: Traffic) -> None:
     for value in ("unknown", 0.1234567891, 1234567.25):
         traffic.capture([{"inputs": {"a": [value]}}], [{"predictions": [1.0]}])
@@ -214,6 +225,7 @@ def test_numbers_among_texts_keep_all_their_digits(traffic: Traffic) -> None:
     assert shown == {"unknown", "0.1234567891", "1234567.25"}
 
 
+@pytest.mark.thorough
 def test_integers_that_no_double_holds_are_shown_as_they_were_sent(
     traffic: Traffic, people: Personas
 ) -> None:

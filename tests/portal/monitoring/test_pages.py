@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 
+import pytest
 from django.test import Client
 
 from portal.core import clock
@@ -19,6 +20,7 @@ def _browser(people: Personas, name: str = "bob") -> Client:
     return client
 
 
+@pytest.mark.thorough
 def test_the_page_of_an_endpoint_never_claims_what_it_does_not_know(
     traffic: Traffic, people: Personas
 ) -> None:

@@ -51,6 +51,7 @@ def _csv(traffic: Traffic, **query: Any) -> list[str]:
     return content.decode().split("\r\n")
 
 
+@pytest.mark.thorough
 @pytest.mark.postgres
 def test_csv_has_the_text_of_each_value_and_tells_empty_from_missing(traffic: Traffic) -> None:
     _declare(traffic)
@@ -94,6 +95,7 @@ def test_json_lines_have_all_digits_nesting_and_params(traffic: Traffic) -> None
     assert all(line["params"] == {"k": 3} for line in lines)
 
 
+@pytest.mark.thorough
 def test_tensors_keep_their_shape_and_bodies_without_rows_are_there_as_text(
     traffic: Traffic,
 ) -> None:
@@ -110,6 +112,7 @@ def test_tensors_keep_their_shape_and_bodies_without_rows_are_there_as_text(
     assert [line.endswith(unreadable) for line in _csv(traffic)].count(True) == 1
 
 
+@pytest.mark.thorough
 def test_many_predictions_come_in_parts_once_each_and_newest_first(
     traffic: Traffic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,6 +133,7 @@ def test_many_predictions_come_in_parts_once_each_and_newest_first(
     assert [one["prediction_id"] for one in chosen] == [one["prediction_id"] for one in listed]
 
 
+@pytest.mark.thorough
 @pytest.mark.postgres
 def test_predictions_to_be_erased_are_left_out_and_counted(traffic: Traffic) -> None:
     bodies = [
@@ -148,6 +152,7 @@ def test_predictions_to_be_erased_are_left_out_and_counted(traffic: Traffic) -> 
         run_pending()
 
 
+@pytest.mark.thorough
 def test_clients_that_do_not_read_keep_nobody_from_an_export(traffic: Traffic) -> None:
     traffic.capture([{"dataframe_records": [{"a": 1}]}], [{"predictions": [0]}])
     traffic.look()
@@ -178,6 +183,7 @@ def test_large_bodies_are_written_in_parts(traffic: Traffic) -> None:
     assert all(line["inputs"]["t"] == text for line in lines)
 
 
+@pytest.mark.thorough
 @pytest.mark.postgres
 def test_a_selection_is_exported_with_its_types_and_without_erased_rows(
     traffic: Traffic, people: Personas
@@ -241,6 +247,7 @@ class _Portal(httpx.BaseTransport):
         return httpx.Response(answer.status_code, headers=dict(answer.headers), content=content)
 
 
+@pytest.mark.thorough
 def test_the_sdk_exports_what_its_filters_match(traffic: Traffic, people: Personas) -> None:
     ids = traffic.capture(
         [{"dataframe_records": [{"a": at}]} for at in (1, 2)], [{"predictions": [0]}] * 2
@@ -269,6 +276,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
 
+@pytest.mark.thorough
 def test_the_command_line_writes_a_file_and_says_how_many_rows(
     traffic: Traffic, people: Personas, tmp_path: Path
 ) -> None:
@@ -296,6 +304,7 @@ def test_the_command_line_writes_a_file_and_says_how_many_rows(
     assert [json.loads(line)["inputs"]["zip"] for line in file.open()] == ["007"] * 3
 
 
+@pytest.mark.thorough
 def test_the_page_offers_both_forms_with_its_filters(traffic: Traffic, people: Personas) -> None:
     traffic.capture(
         [{"dataframe_records": [{"a": at}]} for at in (1, 2)], [{"predictions": [0]}] * 2

@@ -296,6 +296,7 @@ def _check(traffic: Traffic, engine: Engine, folder: Path, **options: Any) -> No
     check()
 
 
+@pytest.mark.thorough
 def test_random_predictions_are_selected_as_they_were_sent(
     declared: Traffic, engine: Engine, tmp_path: Path
 ) -> None:

@@ -77,6 +77,7 @@ def test_what_a_run_logged_becomes_the_baseline_of_its_version(
     assert json_of(bob.get("projects/vision/models/digits/versions/1"))["golden"] is not None
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("uuid", "text", "rows"),
     [
@@ -116,6 +117,7 @@ def test_what_a_model_predicted_where_it_was_logged_proves_it(
     assert (found.rows if found else None) == rows
 
 
+@pytest.mark.thorough
 def test_predictions_from_before_the_baseline_are_compared_with_it(
     traffic: Traffic, people: Personas, settings: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -153,6 +155,7 @@ def test_of_samples_the_one_counts_that_the_model_takes_without_what_it_does_not
     assert [one["name"] for one in row.features] == ["in.a", "in.b"]
 
 
+@pytest.mark.thorough
 def test_it_is_said_that_inputs_of_mlflow_have_no_rows_and_what_to_do(
     traffic: Traffic, people: Personas, settings: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

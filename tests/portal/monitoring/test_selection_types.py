@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from portal.datasets.bytes import content_of, entries_of
 from portal.datasets.models import Version
@@ -41,6 +42,7 @@ def _selected(traffic: Traffic, folder: Path, dataset: str) -> Any:
     return pq.read_table(file).sort_by("customer_id")
 
 
+@pytest.mark.thorough
 def test_long_ids_booleans_text_and_labels_are_exact(traffic: Traffic, tmp_path: Path) -> None:
     _declare(traffic)
     note = "x" * 5_000

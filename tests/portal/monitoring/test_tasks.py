@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from django.test import Client
 
 from tests.personas import Personas
@@ -49,6 +50,7 @@ def test_booleans_and_the_numbers_of_a_truth_file_are_the_same_classes(traffic: 
     assert set(confusion) == {("true", "true"), ("false", "true"), ("false", "false")}
 
 
+@pytest.mark.thorough
 def test_whole_numbers_with_many_values_are_quantities(traffic: Traffic) -> None:
     answers = [at % 200 for at in range(300)]
     found = _quality(traffic, answers, [one + 1 for one in answers])
@@ -60,6 +62,7 @@ def test_whole_numbers_with_many_values_are_quantities(traffic: Traffic) -> None
     assert sliced["figures"]["mae"] == 1
 
 
+@pytest.mark.thorough
 def test_a_corrected_task_recomputes_what_is_shown(traffic: Traffic, people: Personas) -> None:
     answers = [at % 5 for at in range(60)]
     found = _quality(traffic, answers, [one + 1 for one in answers])
@@ -84,6 +87,7 @@ def test_a_corrected_task_recomputes_what_is_shown(traffic: Traffic, people: Per
     assert traffic.shown()["quality"]["figures"]["accuracy"] == 0
 
 
+@pytest.mark.thorough
 def test_classes_with_leading_zeros_stay_text(traffic: Traffic) -> None:
     answers = ["007", "7", "008", "8"]
     found = _quality(traffic, answers, ["007", 7, "8", "8"])
@@ -91,6 +95,7 @@ def test_classes_with_leading_zeros_stay_text(traffic: Traffic) -> None:
     assert traffic.shown()["task"]["label_type"] == "string"
 
 
+@pytest.mark.thorough
 def test_a_label_that_cannot_be_of_the_declared_type_is_refused(traffic: Traffic) -> None:
     ids = _predict(traffic, [True, False])
     traffic.settings(task="classification", label_type="boolean")
@@ -112,6 +117,7 @@ def test_a_label_that_cannot_be_of_the_declared_type_is_refused(traffic: Traffic
     assert (shown["quality"]["labelled"], shown["quality"]["figures"]["accuracy"]) == (1, 0)
 
 
+@pytest.mark.thorough
 def test_measures_that_cannot_be_right_are_not_shown_and_say_why(traffic: Traffic) -> None:
     ids = traffic.normal(20)
     traffic.look()
@@ -129,6 +135,7 @@ def test_measures_that_cannot_be_right_are_not_shown_and_say_why(traffic: Traffi
     assert found["withheld"]["r2"]
 
 
+@pytest.mark.thorough
 def test_probabilities_rankings_forecasts_and_label_sets(traffic: Traffic) -> None:
     found = _quality(traffic, [0.9, 0.2, 0.6, 0.4], [1, 0, 0, 1])
     assert traffic.shown()["task"]["task"] == "probability"

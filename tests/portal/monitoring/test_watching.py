@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 import numpy as np
+import pytest
 
 from portal.accounts.models import OutboxMail
 from portal.endpoints.ports import Evidence, judge
@@ -16,6 +17,7 @@ from tests.portal.monitoring.captured import Traffic
 _AGO = [timedelta(minutes=minutes) for minutes in (50, 40, 30, 20, 10, 5)]
 
 
+@pytest.mark.thorough
 def test_too_little_is_never_green(traffic: Traffic) -> None:
     traffic.look()
     shown = traffic.shown()
@@ -30,6 +32,7 @@ def test_too_little_is_never_green(traffic: Traffic) -> None:
     assert "first 1,050 rows" in shown["baseline"]
 
 
+@pytest.mark.thorough
 def test_drift_alarms_in_the_second_window_and_resolves_by_itself(
     traffic: Traffic, people: Personas
 ) -> None:
@@ -67,6 +70,7 @@ def test_drift_alarms_in_the_second_window_and_resolves_by_itself(
     assert AlertDelivery.objects.filter(sent_at=None).count() == 0
 
 
+@pytest.mark.thorough
 def test_repeating_a_pass_changes_nothing_and_files_are_closed(traffic: Traffic) -> None:
     ids = traffic.normal(1_200, ago=timedelta(hours=3))
     for _ in range(3):
@@ -112,6 +116,7 @@ def test_views_by_slice_and_revision_and_span(traffic: Traffic) -> None:
     assert (refused.status_code, b"no_number" in refused.content) == (422, True)
 
 
+@pytest.mark.thorough
 def test_every_language_of_the_gateway_is_read(traffic: Traffic) -> None:
     image = np.arange(64.0).tolist()
     traffic.capture(
@@ -151,6 +156,7 @@ def test_every_language_of_the_gateway_is_read(traffic: Traffic) -> None:
     assert traffic.shown()["unreadable"] == 1
 
 
+@pytest.mark.thorough
 def test_the_judge_takes_back_a_revision_whose_outputs_differ(traffic: Traffic) -> None:
     assert isinstance(judge(), MonitoringJudge)
     traffic.normal(1_500, ago=_AGO[0])

@@ -94,6 +94,7 @@ def bench(lab: Lab, alice: slipway.Client, project: str, tmp_path: Path) -> Benc
     return Bench(lab, alice, project, tmp_path)
 
 
+@pytest.mark.thorough
 def test_a_notebook_that_gives_the_same_is_verified(bench: Bench) -> None:
     content = notebook(
         words("# Sum"), code("x = 20", count=1), code("print(x + 1)", count=2, prints="21\n")
@@ -114,6 +115,7 @@ def test_a_notebook_that_gives_the_same_is_verified(bench: Bench) -> None:
     assert (changed.badge, changed.latest.number) == ("changed", 2)
 
 
+@pytest.mark.thorough
 def test_hidden_state_order_and_other_results_are_told_cell_by_cell(bench: Bench) -> None:
     content = notebook(
         code("import itertools", count=1),
@@ -145,6 +147,7 @@ def test_a_run_takes_parameters_and_keeps_its_output(bench: Bench) -> None:
     assert output["cells"][2]["outputs"][0]["text"] == ["1.0 b\n"]
 
 
+@pytest.mark.thorough
 def test_a_failing_cell_fails_the_job_and_its_output_shows_where(bench: Bench) -> None:
     content = notebook(code("1 / 0"), code("print('never')"))
     made = bench.save("fails.ipynb", content)
@@ -158,6 +161,7 @@ def test_a_failing_cell_fails_the_job_and_its_output_shows_where(bench: Bench) -
     assert output["cells"][1]["execution_count"] is None
 
 
+@pytest.mark.thorough
 def test_an_output_that_is_too_large_is_shortened_by_cell_and_says_so(bench: Bench) -> None:
     content = notebook(
         code("for i in range(30): print('x' * 1_000_000)"), code("print('after')"), code("1 + 1")
@@ -200,6 +204,7 @@ def test_what_is_too_large_or_no_notebook_is_refused_and_never_cut(bench: Bench)
     assert not told.has_output
 
 
+@pytest.mark.thorough
 def test_a_notebook_beside_its_code_runs_as_a_job_too(bench: Bench, tmp_path: Path) -> None:
     folder = tmp_path / "with-code"
     folder.mkdir()

@@ -120,6 +120,7 @@ def test_the_weights_an_old_onnx_file_lists_are_no_inputs(
     assert [one["name"] for one in made["signature"]["inputs"]] == ["x"]
 
 
+@pytest.mark.thorough
 def test_an_exported_program_tells_what_it_takes(bob: Api, store: Store) -> None:
     made, served = register(bob, store, {"model.pt2": exported()})
     assert made["format"] == "torch_export"
@@ -161,6 +162,7 @@ def archive(**files: bytes) -> bytes:
     return content.getvalue()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("files", "more", "said"),
     [

@@ -61,6 +61,7 @@ def test_every_version_that_came_of_a_run_is_listed(bob: Api, store: Store) -> N
     assert len(use["models"]) == 205
 
 
+@pytest.mark.thorough
 def test_every_use_is_in_one_part_of_the_list(bob: Api, people: Personas, store: Store) -> None:
     """Readers come in parts, newest first, each with the models that came of it."""
     push(bob, {"a.csv": b"x\n1\n"})
@@ -101,6 +102,7 @@ def test_every_use_is_in_one_part_of_the_list(bob: Api, people: Personas, store:
     assert stranger.get(f"{USES}?cursor={after}").status_code == 404
 
 
+@pytest.mark.thorough
 def test_every_version_that_a_job_reads_counts(
     bob: Api, people: Personas, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

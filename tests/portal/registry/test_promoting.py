@@ -224,6 +224,7 @@ def test_only_a_job_that_read_the_named_data_measures_on_it(
     assert promote(bob, 2)[1]["code"] == "gate_closed"
 
 
+@pytest.mark.thorough
 def test_only_what_a_job_measured_counts_and_it_is_compared_with_the_champion(
     bob: Api, mia: Api, job: Api, people: Personas, store: Store
 ) -> None:
@@ -390,6 +391,7 @@ def test_lineage_leads_from_data_to_versions_and_back(
     assert bob.get("projects/vision/lineage?kind=endpoint&id=x").status_code == 404
 
 
+@pytest.mark.thorough
 def test_of_promotions_at_the_same_time_each_takes_its_own_place(portal: LivePortal) -> None:
     headers = {"Authorization": f"Bearer {portal.tokens['alice']}"}
     with httpx.Client(base_url=f"{portal.url}/api/v1", headers=headers, timeout=30) as client:

@@ -64,6 +64,7 @@ def test_a_model_is_registered_with_golden_predictions_and_promoted(
     assert [(one.value, one.is_verified) for one in figures] == [(0.9, False), (None, False)]
 
 
+@pytest.mark.thorough
 def test_the_command_line_says_the_same(
     alice: slipway.Client, project: str, portal: LivePortal
 ) -> None:

@@ -229,6 +229,7 @@ def test_a_share_link_opens_the_report_for_everybody_signed_in_and_nothing_else(
     assert charlie.get(newer).status_code == 404
 
 
+@pytest.mark.thorough
 def test_an_export_is_one_file_without_scripts_and_addresses(
     people: Personas, run: Run, tmp_path: Path
 ) -> None:

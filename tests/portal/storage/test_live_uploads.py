@@ -106,6 +106,7 @@ def test_a_client_that_vanishes_half_way_leaves_nothing(portal: MeasuredPortal) 
     wait_for(lambda: blobs(portal) == before, "cleaning up")
 
 
+@pytest.mark.thorough
 def test_many_slow_transfers_keep_nobody_from_the_database(portal: MeasuredPortal) -> None:
     """There are more transfers than connections to the database, and than threads of requests."""
     count = 80
@@ -161,6 +162,7 @@ def test_a_damaged_file_breaks_off_instead_of_ending_well(portal: MeasuredPortal
     assert len(received) < 21 * MIB
 
 
+@pytest.mark.thorough
 def test_memory_stays_flat_while_files_go_up_and_down(portal: MeasuredPortal) -> None:
     with portal.client() as client:
         client.post("projects/vision/files?name=warm", content=blocks(8)).raise_for_status()

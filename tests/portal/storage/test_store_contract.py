@@ -189,6 +189,7 @@ def test_a_declared_size_over_the_limit_is_refused_before_a_byte_is_read(place: 
     assert next(untouched) == b"first"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("after", [1_000, 2 * PART_BYTES], ids=["early", "late"])
 def test_a_client_that_goes_away_leaves_nothing(place: Place, after: int) -> None:
     def broken() -> Iterator[bytes]:
@@ -214,6 +215,7 @@ def test_a_range_is_read_exactly_and_ends_with_the_object(place: Place) -> None:
         assert piece == content[start : start + length], (start, length)
 
 
+@pytest.mark.thorough
 def test_a_range_across_parts_is_read_exactly(place: Place) -> None:
     content = some_bytes(2 * PART_BYTES + 999)
     key = put(place.store, content).key
@@ -309,6 +311,7 @@ def test_a_dead_server_is_an_outage_within_seconds() -> None:
     assert datetime.now(UTC) - began < timedelta(seconds=10)
 
 
+@pytest.mark.thorough
 def test_a_frozen_server_is_an_outage_in_bounded_time(
     s3: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:

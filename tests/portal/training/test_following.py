@@ -251,6 +251,7 @@ def test_who_may_not_see_the_job_any_more_is_cut_off_within_seconds(
             assert isinstance(following.error, kind)
 
 
+@pytest.mark.thorough
 def test_a_flood_reaches_a_slow_reader_whole(alice: slipway.Client, lab: Lab, job: JobOut) -> None:
     task = lab.place(job)
     lab.report(task, 1, "running")
@@ -264,6 +265,7 @@ def test_a_flood_reaches_a_slow_reader_whole(alice: slipway.Client, lab: Lab, jo
     assert following.log(0) == content
 
 
+@pytest.mark.thorough
 def test_streams_cost_no_threads_and_more_than_one_person_needs_are_refused(
     alice: slipway.Client, lab: Lab, job: JobOut, portal: LivePortal
 ) -> None:

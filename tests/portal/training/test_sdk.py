@@ -121,6 +121,7 @@ def test_a_workload_of_any_kind_is_stopped_with_a_message(
     assert alice.workloads.page(job, project=project).endswith(f"/p/{project}/workloads/{job}")
 
 
+@pytest.mark.thorough
 def test_the_command_line_submits_and_shows(
     portal: LivePortal, lab: Lab, project: str, code: Path
 ) -> None:

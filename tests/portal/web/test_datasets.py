@@ -43,6 +43,7 @@ def test_a_person_looks_at_versions_compares_them_and_deletes_one(people: Person
     assert browser.get("/p/vision/datasets/digits").status_code == 404
 
 
+@pytest.mark.thorough
 def test_files_columns_changes_and_drafts_beyond_the_first_are_counted(
     people: Personas, monkeypatch: pytest.MonkeyPatch
 ) -> None:

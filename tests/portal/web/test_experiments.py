@@ -373,6 +373,7 @@ def packed(table: pa.Table, **options: Any) -> bytes:
     return sink.getvalue()
 
 
+@pytest.mark.thorough
 def test_parquet_is_previewed_by_its_first_rows_and_types(
     people: Personas, browse: Browse, digits: Experiment, tmp_path: Path
 ) -> None:

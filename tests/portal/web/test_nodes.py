@@ -302,6 +302,7 @@ def test_a_project_shows_what_runs_in_it_what_it_costs_and_what_ended(
     assert "$7.20 an hour now" in text_of(vera.get("/p/vision/overview/spend"))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("page", ["/", "/p/vision"])
 def test_no_more_is_asked_for_many_jobs_than_for_few(
     people: Personas, browse: Browse, page: str

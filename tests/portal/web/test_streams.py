@@ -119,6 +119,7 @@ def _archive(portal: RunningPortal, project: str) -> None:
         assert alice.delete(f"/projects/{project}").is_success
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("deed", [_remove_bob, _archive])
 def test_who_loses_the_project_is_cut_off_within_seconds(
     portal: RunningPortal, project: str, deed: Callable[[RunningPortal, str], None]
@@ -131,6 +132,7 @@ def test_who_loses_the_project_is_cut_off_within_seconds(
     assert bob.http.get(f"/p/{project}/events").status_code == 404
 
 
+@pytest.mark.thorough
 def test_signing_out_everywhere_cuts_every_open_page(portal: RunningPortal) -> None:
     here, there = (Visitor.signed_in(portal, "charlie") for _ in range(2))
     with there.listening("/events") as ear:
@@ -138,6 +140,7 @@ def test_signing_out_everywhere_cuts_every_open_page(portal: RunningPortal) -> N
         ear.hears("live:cut", within_s=CUT_S)
 
 
+@pytest.mark.thorough
 def test_signing_out_cuts_the_pages_of_that_browser_alone(portal: RunningPortal) -> None:
     here, there = (Visitor.signed_in(portal, "charlie") for _ in range(2))
     with here.listening("/events") as leaves, there.listening("/events") as stays:
@@ -213,6 +216,7 @@ def test_open_pages_hold_no_database_connection(portal: RunningPortal) -> None:
         wait_for(lambda: open_files() <= before + 1, "moment with one more or none", within_s=5)
 
 
+@pytest.mark.thorough
 def test_fifty_pages_that_show_a_log_hold_no_threads(portal: RunningPortal, project: str) -> None:
     def threads() -> int:
         return len(list(Path(f"/proc/{portal.program.pid}/task").iterdir()))

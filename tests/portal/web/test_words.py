@@ -162,6 +162,7 @@ def _texts(node: ast.AST) -> set[str]:
     return {text for text in found if isinstance(text, str)}
 
 
+@pytest.mark.thorough
 def test_every_verb_the_services_record_has_a_sentence() -> None:
     spelled = re.compile(r"[a-z_]+\.[a-z_]+")
     recorded = {

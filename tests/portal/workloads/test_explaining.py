@@ -67,6 +67,7 @@ def test_it_names_what_the_reader_may_see_and_nothing_else(people: Personas) -> 
     assert "other's" not in sentence
 
 
+@pytest.mark.thorough
 def test_parts_that_are_not_missing_are_not_mentioned(people: Personas) -> None:
     make_machine("big", cpus=4, gib=64)
     submit(people.vision, people.bob, make_tier("half", cpus=3, gib=1), name="first")

@@ -119,6 +119,7 @@ def joined(portal: LivePortal, beside: Beside) -> dict[str, str]:
     return tokens
 
 
+@pytest.mark.thorough
 def test_all_who_wait_for_a_node_hear_of_a_change_at_once_and_the_others_do_not(
     portal: LivePortal, joined: dict[str, str], beside: Beside
 ) -> None:

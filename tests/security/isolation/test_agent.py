@@ -118,6 +118,7 @@ def next_task(arena: Arena) -> str:
     return f"task-{arena.started + 1}"
 
 
+@pytest.mark.thorough
 def test_planted_links_lead_the_agent_nowhere(arena: Arena) -> None:
     before = facts(arena)
     first = run(arena, PLANT, *arena.installation, key="links", copy_limit_bytes=1 << 20)
@@ -153,6 +154,7 @@ def test_a_fetched_checkpoint_belongs_to_the_task(arena: Arena) -> None:
     assert "manifest.json" in arena.portal.state.log_of(task)
 
 
+@pytest.mark.thorough
 def test_no_tree_is_too_deep_to_be_removed(arena: Arena) -> None:
     deep = run(arena, DEEP, key="deep")
     after = run(arena, "print('after')", key="after")

@@ -70,6 +70,7 @@ def neighbours(arena: Arena) -> list[Neighbour]:
     return [arena.neighbour("leave"), arena.neighbour(), arena.neighbour(warm=False)]
 
 
+@pytest.mark.thorough
 @pytest.mark.torch
 def test_a_job_started_cold(arena: Arena, neighbours: list[Neighbour]) -> None:
     check(arena.level, arena.attack(neighbours))

@@ -62,6 +62,7 @@ def test_verbs_and_options_are_completed(environment: dict[str, str]) -> None:
     ]
 
 
+@pytest.mark.thorough
 def test_the_slugs_of_projects_and_teams_come_from_the_server(
     environment: dict[str, str], portal: LivePortal
 ) -> None:
@@ -76,6 +77,7 @@ def test_the_slugs_of_projects_and_teams_come_from_the_server(
     assert complete(environment, "team", "show", word) == [f"{word}-team"]
 
 
+@pytest.mark.thorough
 def test_without_a_login_or_a_server_it_stays_silent(environment: dict[str, str]) -> None:
     assert complete(environment, "project", "show", "") == []
     gone = {"SLIPWAY_URL": "http://127.0.0.1:1", "SLIPWAY_TOKEN": "slp_x"}

@@ -4,6 +4,8 @@ import json
 import secrets
 from pathlib import Path
 
+import pytest
+
 from slipway.cli.exits import ExitCode
 from tests.portal.notebooks.notebooks import code, notebook
 from tests.slipway.cli.conftest import Cli
@@ -37,6 +39,7 @@ def test_notebooks_are_verified_cell_by_cell_and_the_code_says_how_it_went(
     assert bad.read_bytes() == content
 
 
+@pytest.mark.thorough
 def test_findings_and_lines_that_are_left_out_are_counted(cli: Cli, tmp_path: Path) -> None:
     file = tmp_path / "many.ipynb"
     printing = code("print('1\\n' * 14)", count=1, prints="0\n" * 14)

@@ -160,6 +160,7 @@ def test_nothing_a_server_says_reaches_the_terminal_raw(
     assert "[red]" in shown
 
 
+@pytest.mark.thorough
 def test_a_table_has_colours_unless_they_are_refused(terminals: Terminals) -> None:
     with serve(hostile) as url:
         seen = {}
@@ -175,6 +176,7 @@ def test_a_table_has_colours_unless_they_are_refused(terminals: Terminals) -> No
     assert not colour.search(seen["1"])
 
 
+@pytest.mark.thorough
 def test_the_progress_of_an_export_is_shown_and_cleared(
     terminals: Terminals, portal: LivePortal, tmp_path: Path
 ) -> None:

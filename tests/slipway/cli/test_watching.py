@@ -64,6 +64,7 @@ def test_a_running_job_is_shown_live_with_its_reasons(
     assert "\x1b[?25h" in terminal.seen, "the cursor is back"
 
 
+@pytest.mark.thorough
 def test_nothing_in_a_log_or_a_state_drives_the_terminal(
     terminals: Terminals, server: TrainingServer
 ) -> None:
@@ -87,6 +88,7 @@ def test_nothing_in_a_log_or_a_state_drives_the_terminal(
         assert attack not in terminal.seen, repr(attack)
 
 
+@pytest.mark.thorough
 def test_colours_of_a_log_are_left_out_where_nobody_wants_them(
     terminals: Terminals, server: TrainingServer
 ) -> None:
@@ -129,6 +131,7 @@ def test_ctrl_c_ends_the_watching_and_not_the_job(
     assert "/cancel" not in " ".join(path for _, path, _ in server.requests)
 
 
+@pytest.mark.thorough
 def test_the_project_is_named_in_the_advice_where_it_is_not_the_usual_one(
     terminals: Terminals, server: TrainingServer
 ) -> None:
@@ -142,6 +145,7 @@ def test_the_project_is_named_in_the_advice_where_it_is_not_the_usual_one(
     assert f"slipway job cancel wl_1 --project {PROJECT}" in terminal.seen
 
 
+@pytest.mark.thorough
 def test_a_flood_of_lines_keeps_up(terminals: Terminals, server: TrainingServer) -> None:
     server.add_job(state="running")
     server.log(b"".join(b"step %d loss 0.123456\n" % number for number in range(100_000)))

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 from tests.processes import ROOT, clean_environment
 from workers.control.watch import OVER_LIMIT_STATUS
 
@@ -24,6 +26,7 @@ time.sleep(60)
 """
 
 
+@pytest.mark.thorough
 def test_a_task_over_its_limit_ends_the_worker_with_its_name_in_the_log() -> None:
     done = subprocess.run(
         [sys.executable, "-c", _STUCK],

@@ -94,6 +94,7 @@ def test_keys_are_scoped_and_expire_and_belong_to_one_endpoint(
     assert served.predict(ROW, "/invocations", key="theirs").json()["code"] == "no_replica"
 
 
+@pytest.mark.thorough
 def test_a_connection_that_asks_the_same_again_is_judged_each_time(
     served: Plane, revision: RevisionRoute
 ) -> None:

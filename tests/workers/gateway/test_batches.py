@@ -154,6 +154,7 @@ def _send_all(found: Plane, clients: list[http.client.HTTPConnection], letter: b
     _send(found, [(one, PREDICT, letter * (at + 1)) for at, one in enumerate(clients)])
 
 
+@pytest.mark.thorough
 def test_each_of_a_plain_frame_is_given_its_own_answer_and_who_was_given_up_none(
     tmp_path: Path,
 ) -> None:

@@ -16,6 +16,7 @@ ROWS: list[list[float]] = [[1, 2, 3, 4], [0.5, 0, 0, 0]]
 EXPECTED = [[20.0, 20.0], [1.0, 1.0]]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "body",
     [

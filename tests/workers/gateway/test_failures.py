@@ -36,6 +36,7 @@ def _kept(folder: Path) -> dict[str, dict[str, Any]]:
     return {one["prediction_id"]: one for one in found}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("mode", ["on", "strict"])
 def test_what_a_model_refuses_and_what_takes_too_long_is_captured_with_its_status(
     served: Plane, mode: str

@@ -99,6 +99,7 @@ def test_answers_of_a_standby_are_marked_in_the_answer_the_capture_and_the_count
         assert _by_revision(dataplane, "fallback")["rev-2"] == 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "changes", [{"fallback": "off"}, {"is_standby": False}], ids=["off", "never served"]
 )

@@ -5,6 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import httpx
+import pytest
 
 from tests.workers.gateway.captures import captured
 from tests.workers.machines import eventually
@@ -18,6 +19,7 @@ def _metrics(dataplane: Plane) -> str:
     return httpx.get(f"{url}/metrics", headers={"Authorization": f"Bearer {token}"}).text
 
 
+@pytest.mark.thorough
 def test_a_full_disk_stops_no_prediction_and_the_drops_are_counted(tiny_disk: Path) -> None:
     with plane() as dataplane:
         replica = dataplane.replica()

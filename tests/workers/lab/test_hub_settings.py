@@ -5,6 +5,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from tests.processes import ROOT
 from workers.lab.hub_settings import READ_AT_IMPORT, SAME_FOR_ALL
 
@@ -75,6 +77,7 @@ def _values(kind: str) -> tuple[dict[str, str], list[str]]:
     return values, read
 
 
+@pytest.mark.thorough
 def test_a_forked_server_has_the_settings_of_its_own_start() -> None:
     warm, _ = _values("warm")
     cold, _ = _values("cold")
@@ -82,6 +85,7 @@ def test_a_forked_server_has_the_settings_of_its_own_start() -> None:
     assert warm["cookie_path"] == _START["JUPYTERHUB_SERVICE_PREFIX"]
 
 
+@pytest.mark.thorough
 def test_whatever_is_read_at_import_is_given_again() -> None:
     """A newer JupyterHub may read more of the environment while it is imported."""
     _, read = _values("warm")

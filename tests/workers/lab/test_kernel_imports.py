@@ -89,6 +89,7 @@ def use(client: BlockingKernelClient, cells: tuple[str, ...] = CELLS) -> None:
     client.control_channel.get_msg(timeout=_PATIENCE_S)
 
 
+@pytest.mark.thorough
 def test_nothing_that_is_imported_by_itself_comes_from_the_folder(
     desk: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

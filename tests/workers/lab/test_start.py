@@ -75,6 +75,7 @@ def printed(client: BlockingKernelClient, code: str) -> str:
     return "".join(texts)
 
 
+@pytest.mark.thorough
 def test_a_kernel_imports_nothing_from_its_folder_before_a_cell_does(
     desk: Workspace, kernel: BlockingKernelClient
 ) -> None:

@@ -144,6 +144,7 @@ def test_a_script_sees_the_same(
     assert found == expected
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("way", WAYS)
 def test_processes_of_every_kind_find_the_main_module(run: Any, way: str) -> None:
     place, end = run(way, {"pool.py": IN_A_POOL}, "python", "pool.py")
@@ -223,6 +224,7 @@ def test_a_user_may_have_modules_with_our_names(run: Any, way: str) -> None:
     assert end.log_tail == "theirs too\n"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("way", WAYS)
 def test_each_line_arrives_while_the_script_runs(run: Any, site: Site, way: str) -> None:
     files = {"a.py": "import time\nprint('one')\ntime.sleep(1)\nprint('two', end='')\n"}

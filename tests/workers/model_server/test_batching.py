@@ -76,6 +76,7 @@ def _all_equal_alone(served: Plane, *, clients: int, requests: int) -> None:
     assert not wrong, f"{len(wrong)} of {requests} answers are wrong, such as {wrong[0]}"
 
 
+@pytest.mark.thorough
 def test_answers_of_an_unproved_model_are_those_of_each_request_alone(served: Plane) -> None:
     _all_equal_alone(served, clients=16, requests=200)
 
@@ -191,6 +192,7 @@ def test_a_module_with_batch_norm_in_training_mode_is_refuted(tmp_path: Path) ->
     assert report.verdict == BatchingVerdict.REFUTED
 
 
+@pytest.mark.thorough
 def test_a_replica_reports_what_it_proved_and_why(tmp_path: Path) -> None:
     with plane() as found:
         golden = GoldenPrediction(request={"inputs": [[1, 2, 3, 4]]}, predictions=[[20.0, 20.0]])

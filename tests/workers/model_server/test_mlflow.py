@@ -153,6 +153,7 @@ def test_columns_come_as_tensors_too(engine: Engine) -> None:
     assert found["data"] == pytest.approx(PRICES[:2])
 
 
+@pytest.mark.thorough
 def test_the_client_of_mlflow_is_served(served: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
     # It knows no keys; a key rides on its calls, as a proxy would add it.
     send = requests.Session.send

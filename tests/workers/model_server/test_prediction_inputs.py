@@ -369,6 +369,7 @@ def served(folder: Path) -> Iterator[Plane]:
         yield found
 
 
+@pytest.mark.thorough
 def test_every_language_of_the_gateway_refuses_in_the_same_words(served: Plane) -> None:
     body = json.dumps({"dataframe_records": [{"n": 2**63, "s": "a"}]}).encode()
     said = "column 'n' holds '9223372036854775808' in row 0; INT64 was expected: from -9223"

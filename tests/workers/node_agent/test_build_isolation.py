@@ -53,6 +53,7 @@ def run(
     return eventually(partial(portal.state.end_of, key), within_s=120)
 
 
+@pytest.mark.thorough
 def test_a_configuration_that_a_build_wrote_opens_no_folder(
     portal: FakePortal, node: Machine, tmp_path: Path
 ) -> None:
@@ -131,6 +132,7 @@ def test_a_build_that_fills_the_disk_is_ended(
     assert (again.reason, again.log_tail.strip()) == ("completed", "1.0"), again
 
 
+@pytest.mark.thorough
 def test_a_build_changes_no_file_of_another_environment(
     portal: FakePortal, node: Machine, tmp_path: Path
 ) -> None:
@@ -180,6 +182,7 @@ for place in [*places, *attempt.parents[:3], data / "uv-cache", data / "wheel-ca
     assert outside == []
 
 
+@pytest.mark.thorough
 def test_what_a_project_built_is_its_own(portal: FakePortal, node: Machine, tmp_path: Path) -> None:
     code = "import secrets\nfiles['evil.py'] = f'built = {secrets.token_hex(8)!r}\\n'"
     make_source(tmp_path, "evil", "1.0", code)
@@ -198,6 +201,7 @@ def test_what_a_project_built_is_its_own(portal: FakePortal, node: Machine, tmp_
     assert module.stat().st_mode & 0o222 == 0
 
 
+@pytest.mark.thorough
 def test_a_wheel_must_have_the_digest_that_its_index_states(
     portal: FakePortal, node: Machine, tmp_path: Path
 ) -> None:
@@ -215,6 +219,7 @@ def test_a_wheel_must_have_the_digest_that_its_index_states(
     assert "Hash mismatch" in end.message
 
 
+@pytest.mark.thorough
 def test_an_address_on_this_machine_is_no_requirement(portal: FakePortal, node: Machine) -> None:
     for number, host in enumerate(("127.0.0.1:8443", "[::1]", "10.1.2.3", "169.254.169.254")):
         wanted = f"evil @ https://{host}/evil-1.0-py3-none-any.whl\n"

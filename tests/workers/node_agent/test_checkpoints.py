@@ -6,6 +6,8 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import pytest
+
 from slipway.schemas.agent import StoredCheckpoint, TaskSpec
 from tests.checkpoints import FILES, WRITER, make_folder, make_manifest, make_packed, packed_of
 from tests.workers.fake_portal import FakePortal, make_spec
@@ -61,6 +63,7 @@ def make_packed_like(folder: Path, step: int) -> bytes:
     return packed_of(manifest.read_bytes())
 
 
+@pytest.mark.thorough
 def test_what_is_wrong_on_the_disk_is_never_sent(machine: Machine, tmp_path: Path) -> None:
     portal = machine.portal
     secret = tmp_path / "secret"
@@ -94,6 +97,7 @@ def warned(machine: Machine, step: int) -> None:
     eventually(lambda: text in machine.log.read_text(), what=text)
 
 
+@pytest.mark.thorough
 def test_a_part_of_a_gang_and_who_is_not_asked_send_nothing(machine: Machine) -> None:
     portal = machine.portal
     portal.state.want("t", spec_for(portal, f"{WRITER}\nsave(7){_WAIT}"))
@@ -141,6 +145,7 @@ def test_a_torn_one_on_the_disk_is_replaced(machine: Machine) -> None:
     assert str(len(FILES["__0_0.distcp"])) in portal.state.log_of(key)
 
 
+@pytest.mark.thorough
 def test_a_task_is_not_started_from_less_than_the_store_has(
     make_machine: Callable[..., Machine],
 ) -> None:
@@ -175,6 +180,7 @@ def test_a_link_in_the_way_is_not_followed(machine: Machine, tmp_path: Path) -> 
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.thorough
 def test_a_fetch_waits_for_a_portal_that_is_away(machine: Machine) -> None:
     portal = machine.portal
     packed = make_packed(7)

@@ -81,6 +81,7 @@ def test_one_build_serves_all_and_its_log_is_told(portal: FakePortal, building: 
     assert (reports[-1].size_bytes or 0) > 1000
 
 
+@pytest.mark.thorough
 def test_what_two_environments_share_is_on_the_disk_once(
     portal: FakePortal, building: Machine
 ) -> None:
@@ -99,6 +100,7 @@ def test_what_two_environments_share_is_on_the_disk_once(
         assert eventually(partial(portal.state.end_of, run), within_s=60).reason == "completed"
 
 
+@pytest.mark.thorough
 def test_where_pip_is_told_what_uv_does_not_know_pip_installs(
     portal: FakePortal, building: Machine
 ) -> None:
@@ -113,6 +115,7 @@ def test_where_pip_is_told_what_uv_does_not_know_pip_installs(
     assert "Successfully installed lighthouse-1.0" in text
 
 
+@pytest.mark.thorough
 def test_all_of_it_is_compiled_behind_its_tasks_also_when_that_was_broken_off(
     portal: FakePortal, building: Machine
 ) -> None:
@@ -136,6 +139,7 @@ def test_all_of_it_is_compiled_behind_its_tasks_also_when_that_was_broken_off(
     assert eventually(compiled) == [file]
 
 
+@pytest.mark.thorough
 def test_what_is_built_anew_while_the_agent_lives_is_compiled_again(
     portal: FakePortal, building: Machine
 ) -> None:
@@ -150,6 +154,7 @@ def test_what_is_built_anew_while_the_agent_lives_is_compiled_again(
         shutil.rmtree(home)
 
 
+@pytest.mark.thorough
 def test_what_was_built_before_is_no_new_build(portal: FakePortal, building: Machine) -> None:
     digest = add_environment(portal, "lighthouse==1.0\n")
     first = run_in(portal, digest, "t1")
@@ -164,6 +169,7 @@ def test_what_was_built_before_is_no_new_build(portal: FakePortal, building: Mac
     assert {report.build for report in portal.state.environment_reports[digest]} == {1}
 
 
+@pytest.mark.thorough
 def test_tasks_that_name_no_environment_find_the_default_one(
     portal: FakePortal, make_machine: Callable[..., Machine], tmp_path: Path
 ) -> None:
@@ -186,6 +192,7 @@ def test_tasks_that_name_no_environment_find_the_default_one(
     assert end.log_tail.endswith("[None, None]\n")
 
 
+@pytest.mark.thorough
 def test_a_build_that_fails_tells_its_last_lines(portal: FakePortal, building: Machine) -> None:
     digest = add_environment(portal, "lighthouse==9.9\n")
     key = run_in(portal, digest, "t1")
@@ -202,6 +209,7 @@ def test_a_build_that_fails_tells_its_last_lines(portal: FakePortal, building: M
     assert eventually(lambda: portal.state.end_of(again), within_s=60).reason == "completed"
 
 
+@pytest.mark.thorough
 def test_an_agent_killed_in_the_middle_of_a_build_builds_again(
     portal: FakePortal, building: Machine
 ) -> None:

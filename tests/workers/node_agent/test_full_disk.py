@@ -3,10 +3,13 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.workers.fake_portal import FakePortal
 from tests.workers.machines import Machine, eventually
 
 
+@pytest.mark.thorough
 def test_a_task_that_fills_the_disk_is_explained(
     portal: FakePortal, make_machine: Callable[..., Machine], small_disk: Path
 ) -> None:

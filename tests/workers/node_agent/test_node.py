@@ -17,6 +17,7 @@ from workers.node_agent.reporter import report_of
 from workers.node_agent.settings import read_settings
 
 
+@pytest.mark.thorough
 def test_a_node_joins_once_and_keeps_its_token_to_itself(
     portal: FakePortal, make_machine: Callable[..., Machine]
 ) -> None:

@@ -33,6 +33,7 @@ def numbers_in(portal: FakePortal, key: Key) -> list[int]:
     return [int(line) for line in bytes(portal.state.logs[(*key, 0)]).split(b"\n") if line]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_a_flood_arrives_whole_and_in_bounded_memory(
     portal: FakePortal, machine: Machine, ranks: int
@@ -50,6 +51,7 @@ def test_a_flood_arrives_whole_and_in_bounded_memory(
     assert resident_bytes(machine.agent.pid) - before < 48 * MIB
 
 
+@pytest.mark.thorough
 def test_a_bound_keeps_the_beginning_and_the_end_and_says_what_is_missing(
     portal: FakePortal, make_machine: Callable[..., Machine]
 ) -> None:
@@ -82,6 +84,7 @@ def test_a_bound_keeps_the_beginning_and_the_end_and_says_what_is_missing(
     assert len(text) - len(marker) - 2 + missing == 40 * MIB
 
 
+@pytest.mark.thorough
 def test_a_log_goes_on_where_it_was_after_crashes_of_everything(
     portal: FakePortal, machine: Machine
 ) -> None:

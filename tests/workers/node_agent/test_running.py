@@ -114,6 +114,7 @@ def test_a_missing_script_is_said_as_python_says_it(site: Site) -> None:
     assert "can't open file" in end.log_tail
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("argv", "expected"),
     [
@@ -194,6 +195,7 @@ def test_memory_beyond_the_limit_ends_the_task_with_the_reason(site: Site) -> No
     assert end.memory_peak_bytes > GIB // 16
 
 
+@pytest.mark.thorough
 def test_a_hang_ends_with_the_stack_of_every_rank(site: Site) -> None:
     script = (
         "import os, time\n"
@@ -226,6 +228,7 @@ def test_steps_are_reported_the_first_at_once(site: Site) -> None:
     assert len(steps) <= 4
 
 
+@pytest.mark.thorough
 def test_use_is_sampled(site: Site) -> None:
     script = "block = bytearray(64 << 20)\nwhile True: pass"
     key = site.run(script)

@@ -5,6 +5,8 @@ import signal
 from collections.abc import Callable
 from contextlib import suppress
 
+import pytest
+
 from slipway.schemas.agent import TaskKey
 from slipway.schemas.workloads import ReasonCode
 from tests.workers.fake_portal import FakePortal, make_spec
@@ -30,6 +32,7 @@ def test_a_stopped_task_may_say_goodbye(portal: FakePortal, machine: Machine) ->
     eventually(lambda: portal.state.log_of(key) == "ready\nsaved\n")
 
 
+@pytest.mark.thorough
 def test_a_task_that_does_not_listen_is_killed_after_the_grace(
     portal: FakePortal, machine: Machine
 ) -> None:
@@ -50,6 +53,7 @@ def test_a_task_that_does_not_listen_is_killed_after_the_grace(
     eventually(lambda: not any(is_alive(pid) for pid in processes))
 
 
+@pytest.mark.thorough
 def test_a_frozen_shim_is_killed_when_it_does_not_stop(
     portal: FakePortal, machine: Machine
 ) -> None:
@@ -73,6 +77,7 @@ def test_a_task_is_stopped_before_it_ever_ran(portal: FakePortal, machine: Machi
     assert "running" not in portal.state.kinds(key)
 
 
+@pytest.mark.thorough
 def test_stop_after_the_agent_was_killed(portal: FakePortal, machine: Machine) -> None:
     key = start_beating(portal, machine)
     machine.kill()
@@ -81,6 +86,7 @@ def test_stop_after_the_agent_was_killed(portal: FakePortal, machine: Machine) -
     assert eventually(lambda: portal.state.end_of(key)).reason == "user"
 
 
+@pytest.mark.thorough
 def test_a_node_without_its_portal_ends_its_tasks_itself(
     portal: FakePortal, make_machine: Callable[..., Machine]
 ) -> None:
@@ -98,6 +104,7 @@ def test_a_node_without_its_portal_ends_its_tasks_itself(
     assert all(is_alive(pid) for pid in others)
 
 
+@pytest.mark.thorough
 def test_tasks_are_fenced_also_when_the_agent_is_dead(
     portal: FakePortal, make_machine: Callable[..., Machine]
 ) -> None:
@@ -111,6 +118,7 @@ def test_tasks_are_fenced_also_when_the_agent_is_dead(
     assert eventually(lambda: portal.state.end_of(key)).reason == "fenced"
 
 
+@pytest.mark.thorough
 def test_a_node_frozen_past_its_lease_ends_its_tasks_at_once_when_it_thaws(
     portal: FakePortal, make_machine: Callable[..., Machine]
 ) -> None:

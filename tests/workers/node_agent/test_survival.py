@@ -4,6 +4,8 @@ import os
 import signal
 from collections.abc import Callable
 
+import pytest
+
 from tests.workers.fake_portal import FakePortal, Key
 from tests.workers.machines import Machine, always, eventually, is_alive
 
@@ -68,6 +70,7 @@ def test_ranks_do_not_notice_that_the_agent_is_killed(portal: FakePortal, machin
     check_story(portal, key)
 
 
+@pytest.mark.thorough
 def test_what_happens_while_no_agent_runs_is_told_later(
     portal: FakePortal, machine: Machine
 ) -> None:
@@ -83,6 +86,7 @@ def test_what_happens_while_no_agent_runs_is_told_later(
     check_story(portal, key)
 
 
+@pytest.mark.thorough
 def test_an_agent_killed_again_and_again_loses_and_repeats_nothing(
     portal: FakePortal, machine: Machine
 ) -> None:
@@ -95,6 +99,7 @@ def test_an_agent_killed_again_and_again_loses_and_repeats_nothing(
     check_story(portal, key)
 
 
+@pytest.mark.thorough
 def test_a_killed_shim_takes_its_ranks_along_and_the_task_ends(
     portal: FakePortal, machine: Machine
 ) -> None:
@@ -110,6 +115,7 @@ def test_a_killed_shim_takes_its_ranks_along_and_the_task_ends(
     eventually(lambda: not any(is_alive(pid) for pid in processes))
 
 
+@pytest.mark.thorough
 def test_a_shim_killed_while_no_agent_runs_is_told_too(
     portal: FakePortal, machine: Machine
 ) -> None:
@@ -132,6 +138,7 @@ def test_a_killed_rank_ends_the_task_with_its_signal(portal: FakePortal, machine
     assert {rank.signal for rank in end.ranks} <= {signal.SIGKILL, signal.SIGTERM}
 
 
+@pytest.mark.thorough
 def test_a_portal_that_is_away_misses_nothing(portal: FakePortal, machine: Machine) -> None:
     key = start_beating(portal, machine)
     portal.stop()
@@ -157,6 +164,7 @@ def test_a_task_is_started_once_however_often_it_is_wanted(
     check_story(portal, key)
 
 
+@pytest.mark.thorough
 def test_an_ended_task_that_is_still_listed_is_not_started_again(
     portal: FakePortal, machine: Machine
 ) -> None:
@@ -172,6 +180,7 @@ def test_an_ended_task_that_is_still_listed_is_not_started_again(
     assert len(beats_of(machine)) == count
 
 
+@pytest.mark.thorough
 def test_a_new_epoch_starts_only_when_nothing_of_the_old_one_runs(
     portal: FakePortal, machine: Machine
 ) -> None:
@@ -207,6 +216,7 @@ def test_what_is_not_listed_must_not_run(portal: FakePortal, machine: Machine) -
     eventually(lambda: not machine.state(key).path.exists(), what="the folder to be removed")
 
 
+@pytest.mark.thorough
 def test_a_terminated_agent_leaves_its_tasks_running(portal: FakePortal, machine: Machine) -> None:
     key = start_beating(portal, machine)
     assert machine.terminate() == 0

@@ -114,6 +114,7 @@ def _processor_ticks(pid: int) -> int:
     return int(fields[11]) + int(fields[12])
 
 
+@pytest.mark.thorough
 def test_a_flood_of_wake_ups_does_not_occupy_the_agent(machine: Machine) -> None:
     """Anything that runs here may wake the agent; it must stay able to renew its leases."""
     assert machine.agent is not None

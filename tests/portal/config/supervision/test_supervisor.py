@@ -144,6 +144,7 @@ def test_killing_supervisor_and_guard_together_still_ends_the_children(stage: St
     _gone(stage.pid_of("web"))
 
 
+@pytest.mark.thorough
 def test_a_killed_guard_is_followed_by_one_that_knows_as_much(stage: Stage) -> None:
     stage.add("web", extra=_WITH_GRANDCHILD)
     program = stage.supervise()
@@ -157,6 +158,7 @@ def test_a_killed_guard_is_followed_by_one_that_knows_as_much(stage: Stage) -> N
     _gone(stage.pid_of("web"), stage.pid_of("web", "grandchild"), second)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_stop_signal_ends_everything_and_the_exit_is_clean(
     stage: Stage, number: signal.Signals
@@ -247,6 +249,7 @@ def test_the_chatter_of_a_good_start_is_in_the_file_alone(stage: Stage) -> None:
     assert "chatter of web" in (stage.folder / "all.log").read_text()
 
 
+@pytest.mark.thorough
 def test_one_that_floods_the_log_does_not_hold_up_the_others(stage: Stage) -> None:
     stage.add("flood", extra="subprocess.Popen(['yes', 'x' * 100])")
     stage.add("web")
@@ -259,6 +262,7 @@ def test_one_that_floods_the_log_does_not_hold_up_the_others(stage: Stage) -> No
     assert program.wait(10) == 0
 
 
+@pytest.mark.thorough
 def test_a_paused_terminal_does_not_hold_up_anything(stage: Stage) -> None:
     talks = "subprocess.Popen(['bash', '-c', 'while sleep 0.001; do echo " + "x" * 200 + "; done'])"
     stage.add("web", extra=talks)
@@ -291,6 +295,7 @@ def test_what_uses_others_is_stopped_first(stage: Stage) -> None:
     assert log.index("bye of agent") < log.index("bye of web")
 
 
+@pytest.mark.thorough
 def test_what_the_rest_can_do_without_holds_nothing_up(stage: Stage) -> None:
     stage.add("agent", code="print('no driver'); raise SystemExit(2)", optional=True)
     stage.add("web")

@@ -87,6 +87,7 @@ def test_a_tree_comes_out_of_every_kind_as_it_went_in(build: Build, tree: Tree) 
     assert told == ExtractionResult(len(contents), sum(map(len, contents)))
 
 
+@pytest.mark.thorough
 @_patient
 @given(tree=_trees.filter(is_one_place_each), compressed=st.booleans())
 def test_what_is_packed_unpacks_the_same_and_packs_to_the_same_bytes(
@@ -121,6 +122,7 @@ def test_a_name_that_passes_stays_inside(name: str) -> None:
     assert os.path.normpath("/".join((root, *parts))) == place
 
 
+@pytest.mark.thorough
 @_patient
 @given(data=st.data())
 @pytest.mark.parametrize("build", BUILDERS.values(), ids=BUILDERS)
@@ -199,6 +201,7 @@ def test_an_empty_archive_makes_an_empty_folder() -> None:
         assert _unpacked(build({})) == (ExtractionResult(0, 0), {})
 
 
+@pytest.mark.thorough
 def test_a_large_member_passes_in_constant_memory(tmp_path: Path) -> None:
     content = os.urandom(MIB) * 32
     for build in (tar_gz, zipped):
