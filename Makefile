@@ -68,7 +68,7 @@ test-deploy: setup-dev ## Build the images of deploy/, start its compose file, r
 	scripts/docker-test-engine.sh $(BIN)/python -m pytest -m deploy $(call marked,deploy)
 test-slow: setup-dev ## Before a release: slow tests, all tests on PostgreSQL, all hostile values
 	scripts/install-integration
-	$(PYTEST) -m "thorough and not ($(NEEDS_MORE))" $(call marked,thorough)
+	$(PYTEST) -m "thorough and not ($(NEEDS_MORE) or $(ONLY_SLOW))" $(call marked,thorough)
 	scripts/with-postgres $(PYTEST) -m slow $(call marked,slow)
 	TESTS_ASK_ALL=1 scripts/with-postgres $(PYTEST) \
 		-m "not (browser or docker or ranks or $(ONLY_SLOW))" tests --ignore=tests/house

@@ -154,6 +154,7 @@ def test_requests_get_their_503_while_a_table_is_locked(
         _check_back(slipway, api, "Locked")
 
 
+@pytest.mark.thorough
 def test_requests_queue_for_a_lock_that_others_hold_only_for_a_moment(
     slipway: Live, server: PostgresServer
 ) -> None:

@@ -255,6 +255,7 @@ def test_orders_are_mlflows(both: Both) -> None:
         both.ask(order_by=order)
 
 
+@pytest.mark.thorough
 def test_pages_and_views_are_mlflows(both: Both) -> None:
     chosen = random.Random(7)  # noqa: S311 - the same searches each time
     for _ in range(12):

@@ -355,6 +355,7 @@ def test_every_process_of_an_installation_is_in_the_table(world: World) -> None:
     assert not missing, f"say in SERVICES what an unauthenticated process gets of {missing}"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", SERVICES)
 def test_without_a_credential_a_local_process_gets_nothing(world: World, name: str) -> None:
     SERVICES[name].check(world)

@@ -77,6 +77,7 @@ def test_a_head_that_comes_byte_by_byte_is_cut(bounded: RunningPortal) -> None:
     assert took >= HEAD_S * 0.9
 
 
+@pytest.mark.thorough
 def test_line_breaks_in_front_of_a_head_do_not_keep_a_connection(bounded: RunningPortal) -> None:
     with connect(bounded) as connection:
         drip(connection, b"\r\n" * 5_000, every_s=0.1)

@@ -112,6 +112,7 @@ def test_mlflow_comes_back_by_itself_and_nobody_waits_for_it(place: Installation
     _all_gone(everything)
 
 
+@pytest.mark.thorough
 def test_the_first_start_makes_an_administrator_who_can_sign_in(empty_place: Installation) -> None:
     program = _start(empty_place)
     password = _password_in(program.text())

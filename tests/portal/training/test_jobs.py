@@ -163,6 +163,7 @@ def test_a_job_for_containers_waits_for_a_node_that_has_them(bob: Api, machine: 
     assert "it needs the back end docker, and no node offers it" in told
 
 
+@pytest.mark.thorough
 def test_jobs_are_listed_newest_first_in_pages_and_filtered(
     bob: Api, machine: Machine, people: Personas
 ) -> None:

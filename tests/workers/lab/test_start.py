@@ -126,6 +126,7 @@ def test_cells_find_pip_slipway_and_git(desk: Workspace, kernel: BlockingKernelC
     assert sorted(path.name for path in desk.workspace.glob("ran-*")) == []
 
 
+@pytest.mark.thorough
 def test_terminals_find_them_too(desk: Workspace) -> None:
     # A login shell: /etc/profile has replaced PATH by the time the prompt is there.
     variables = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"} | desk.variables()

@@ -153,6 +153,7 @@ def test_processes_of_every_kind_find_the_main_module(run: Any, way: str) -> Non
     assert answer == {"fork": [2, 4], "spawn": [2, 4], "forkserver": [2, 4]}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(
     ("script", "exit_code", "output"),

@@ -338,6 +338,7 @@ def test_a_copy_may_be_changed_and_the_original_stays(tmp_path: Path) -> None:
     assert (tmp_path / "place/folder/a.py").read_text() == "original"
 
 
+@pytest.mark.thorough
 def test_a_snapshot_that_arrives_changed_is_refused(portal: FakePortal, machine: Machine) -> None:
     digest = portal.state.add_snapshot({"a.py": "print()"})
     portal.state.snapshots[digest] += b"\0"
@@ -356,6 +357,7 @@ def test_a_snapshot_the_portal_does_not_have_is_explained(
     assert "not_found" in end.message
 
 
+@pytest.mark.thorough
 def test_a_snapshot_is_fetched_once_and_each_task_has_its_own_copy(
     portal: FakePortal, machine: Machine
 ) -> None:
