@@ -53,6 +53,9 @@ class _Answers:
             body, kind, status = b"", "text/plain", 204
         else:
             body, kind, status = self._get(f"{address.path}?{address.query}", request)
+            if request.is_navigation_request() and not kind.startswith("text/html"):
+                # A download has no page to look at, and ends the navigation with an error.
+                kind = "text/plain"
         sent.fulfill(status=status, content_type=kind, body=body)
 
     def _get(self, path: str, request: Request) -> tuple[bytes, str, int]:
