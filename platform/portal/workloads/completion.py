@@ -152,7 +152,7 @@ def _conclude(workload: Workload, leases: list[Lease], ends: list[TaskEnd]) -> N
     """Every task has ended: the workload ends, or goes back into the queue."""
     cause = root_cause(ends)
     tail = next((lease.log_tail for lease in leases if lease.index == cause.index), "")
-    details = {
+    details: dict[str, Any] = {
         "exit_code": cause.exit_code,
         "log_tail": tail,
         "ended_at": max(end.ended_at for end in ends),

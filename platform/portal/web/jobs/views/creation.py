@@ -129,7 +129,7 @@ def _priced(project: Project, by: User, form: NewJob) -> dict[str, Any]:
             name: form.fields[name].clean(value) for name, value in _priced_facts(form)
         }
         requested = JobIn.model_validate(
-            {"snapshot": _NO_CODE, "script": "x.py", **clean_values_by_name}
+            {"snapshot": _NO_CODE, "script": "x.py", **clean_values_by_name, **_kept(form)}
         )
         quote: Quote = with_cost(
             quote_job(project=project, spec=requested),
@@ -147,6 +147,14 @@ def _priced(project: Project, by: User, form: NewJob) -> dict[str, Any]:
         "ranks": requested.nodes * requested.procs,
         "meaning": meaning,
     }
+
+
+def _kept(form: NewJob) -> dict[str, Any]:
+    """Return the rule for files as it stands in the form."""
+    patterns = str(form["keep"].value() or "").split()
+    limit = form.fields["keep_limit_gb"].clean(form["keep_limit_gb"].value())
+    rule: dict[str, Any] = {"keep": patterns} if patterns else {}
+    return rule | ({} if limit is None else {"keep_limit_bytes": round(limit * 10**9)})
 
 
 def _priced_facts(form: NewJob) -> list[tuple[str, Any]]:
