@@ -65,7 +65,7 @@ class KeepRequest:
 
 @dataclass
 class KeptFiles:
-    """What was uploaded, and what was left out and why. Lists are cut, counts are not."""
+    """Uploaded files, and files left out with the reason. Lists are cut, counts are not."""
 
     prefix: str
     kept: list[dict[str, Any]] = field(default_factory=list)
@@ -144,7 +144,7 @@ def find_files(request: KeepRequest, result: KeptFiles) -> list[_Candidate]:
             result.leave_out(path, size, reason)
         else:
             candidates.append(_Candidate(path, size))
-    # What is named outputs/ comes first, then small files, so that one large one costs no others.
+    # Files in outputs/ come first, then small ones, so that a large file costs no others.
     candidates.sort(key=lambda item: (not item.path.startswith(_OUTPUTS), item.size, item.path))
     fitting, total = [], 0
     for item in candidates:

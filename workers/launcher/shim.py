@@ -24,8 +24,8 @@ from workers.launcher.atomic_files import create_once
 from workers.launcher.cgroup import container_cgroup
 from workers.launcher.confinement import Confinement, adopt_orphans, confine
 from workers.launcher.disk_watch import DiskWatch
+from workers.launcher.file_keeper import FileKeeper, log_lines
 from workers.launcher.journal import ENDED, Journal
-from workers.launcher.keeping import FileKeeper, log_lines
 from workers.launcher.launch import Launch, RendezvousAddress, StopRequest
 from workers.launcher.lease import Lease
 from workers.launcher.network import listen_on_free_port, own_address, port_of, reserve_port

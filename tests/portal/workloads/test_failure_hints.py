@@ -7,7 +7,7 @@ from tests.personas import Api, Personas, json_of
 from tests.portal.workloads.machines import finish, make_machine, make_tier, run, submit
 
 _ENVIRON = """Traceback (most recent call last):
-  File "/work/train.py", line 3, in <module>
+  File "train.py", line 3, in <module>
     token = os.environ["hf_key"]
             ~~~~~~~~~~^^^^^^^^^^
   File "<frozen os>", line 714, in __getitem__
@@ -36,7 +36,7 @@ _STEPS = (
         "slipway secret set OPENAI_API_KEY",
     ),
     ("FileNotFoundError: [Errno 2] No such file or directory: 'data/a.csv'", "--include"),
-    ("FileNotFoundError: [Errno 2] No such file or directory: '/home/me/a'", "own machine"),
+    ("FileNotFoundError: [Errno 2] No such file or directory: '/data/mine/a'", "own machine"),
     ("PermissionError: [Errno 13] Permission denied: '/data'", "SLIPWAY_PERSISTENT_DIR"),
     ("OSError: [Errno 30] Read-only file system: '/mnt/out'", "outputs/"),
     ("ConnectError: [Errno -3] Temporary failure in name resolution", "ask an administrator"),
