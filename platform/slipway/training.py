@@ -37,6 +37,8 @@ def train(
     max_attempts: int | None = None,
     max_hours: float | None = None,
     hang_after_minutes: int | None = None,
+    keep: Sequence[str] | None = None,
+    keep_limit_bytes: int | None = None,
     folder: str | Path = ".",
     include: Sequence[str] = (),
     limit_bytes: int = DEFAULT_LIMIT_BYTES,
@@ -49,7 +51,8 @@ def train(
     The code travels as a snapshot. `params` reach the script as `--name=value` after `args`,
     `strategy` is a word of `slipway.distributed`, `requirements` a file, `datasets` as `digits:3`.
     Spend is split by `tags`. `parent` is the id of a job that this one is a part of. `project` and
-    `client` default to those in use. `watch` shows the log.
+    `client` default to those in use. `watch` shows the log. Files that the job writes and that
+    match a glob of `keep` become artifacts of its run, up to `keep_limit_bytes` for each node.
     """
     with contextlib.ExitStack() as stack:
         if client is None:
@@ -78,6 +81,8 @@ def train(
             max_attempts=max_attempts,
             max_hours=max_hours,
             hang_after_minutes=hang_after_minutes,
+            keep=None if keep is None else [*keep],
+            keep_limit_bytes=keep_limit_bytes,
         )
         client.snapshots.upload(snapshot, project=place)
         return _submitted(client, body, place, watch=watch)

@@ -1,4 +1,4 @@
-"""Code snapshots, jobs and their checkpoints."""
+"""Code snapshots, jobs, their checkpoints and the files they keep."""
 
 from typing import ClassVar
 
@@ -87,6 +87,26 @@ class Job(Row):
     )
 
     objects: ClassVar[JobQuerySet] = JobQuerySet.as_manager()  # type: ignore[assignment]
+
+
+class KeptFiles(Row):
+    """Files that one task of a job kept at the end of one attempt.
+
+    `report` is a `slipway.schemas.kept_files.FilesReport`.
+    """
+
+    id = IdField("kept")
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="files")
+    attempt = models.PositiveIntegerField()
+    rank = models.PositiveIntegerField()
+    report = models.JSONField()
+
+    class Meta(Row.Meta):
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(
+                fields=["job", "attempt", "rank"], name="kept_files_once_a_task"
+            ),
+        ]
 
 
 class CheckpointQuerySet(models.QuerySet["Checkpoint"]):

@@ -45,6 +45,7 @@ from slipway.schemas.workloads import WorkloadState
 from slipway.snapshots.limits import size_text
 
 app = typer.Typer(no_args_is_help=True, help="Training jobs: list, log, cancel, resume, clone.")
+_NAMED = 10
 
 JobArgument = Annotated[
     str,
@@ -95,6 +96,8 @@ def show(session: Session, job: JobOut) -> None:
         "Commit": f"{git.commit[:12]} {git.branch}{dirty}" if git is not None else None,
         "Environment": job.environment,
         "Datasets": job.datasets,
+        "Kept files": _kept(job),
+        "Not kept": _left_out(job),
         "Tags": [f"{name}={value}" for name, value in job.tags.items()],
         "Cloned from": job.cloned_from,
         "Submitted by": workload.submitted_by,
@@ -104,6 +107,31 @@ def show(session: Session, job: JobOut) -> None:
         "Page": session.client.jobs.page(workload.id, project=workload.project),
     }
     session.output.facts(details)
+
+
+def _kept(job: JobOut) -> list[str]:
+    """Return what was kept: a line for each task, then files that a known library wrote."""
+    lines = [
+        f"{files.kept_count} ({size_text(files.kept_bytes)}) in {files.prefix}/"
+        for files in job.files
+        if files.kept_count
+    ]
+    known = [(files.prefix, file) for files in job.files for file in files.kept if file.kind]
+    lines += [f"{prefix}/{file.path}: {file.kind}" for prefix, file in known[:_NAMED]]
+    return lines
+
+
+def _left_out(job: JobOut) -> list[str]:
+    """Return what was not kept, with reasons."""
+    lines = []
+    for files in job.files:
+        named = files.left_out[:_NAMED]
+        lines += [f"{file.path} ({size_text(file.size_bytes)}): {file.reason}" for file in named]
+        if files.left_out_count > len(named):
+            lines.append(f"{files.left_out_count - len(named)} more")
+        if files.error:
+            lines.append(files.error)
+    return lines
 
 
 def _seconds(value: float | None) -> str | None:

@@ -10,7 +10,7 @@ import typer
 from slipway.cli.completion import complete_tier
 from slipway.cli.exits import ExitCode
 from slipway.cli.project import ProjectOption
-from slipway.cli.quantities import parse_pairs
+from slipway.cli.quantities import parse_pairs, parse_size
 from slipway.cli.session import Session, command
 from slipway.cli.transfer import progress_bar
 from slipway.cli.watch import print_new_job, watch
@@ -101,6 +101,23 @@ HangOption = Annotated[
         "--hang-minutes", min=1, help="Stop the job if no rank makes progress for this long."
     ),
 ]
+KeepOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--keep",
+        metavar="PATTERN",
+        help="Files of the working folder to keep with the run, for example 'outputs/*' or "
+        "'*.ckpt'. Default: all that the job writes. Repeatable.",
+    ),
+]
+KeepLimitOption = Annotated[
+    str | None,
+    typer.Option(
+        "--keep-limit",
+        metavar="SIZE",
+        help="Most bytes to keep for each machine, for example 500MB. 0: nothing. Default: 2GB.",
+    ),
+]
 CodeOption = Annotated[
     str, typer.Option("--code", metavar="FOLDER", help="Folder of the code to upload.")
 ]
@@ -150,6 +167,8 @@ def train(
     max_attempts: AttemptsOption = None,
     max_hours: HoursOption = None,
     hang_minutes: HangOption = None,
+    keep: KeepOption = None,
+    keep_limit: KeepLimitOption = None,
     code: CodeOption = ".",
     include: IncludeOption = None,
     max_mb: MaxMbOption = DEFAULT_MAX_MB,
@@ -182,6 +201,8 @@ def train(
             max_attempts=max_attempts,
             max_hours=max_hours,
             hang_after_minutes=hang_minutes,
+            keep=keep,
+            keep_limit_bytes=parse_size(keep_limit, option="--keep-limit"),
         )
         if quote:
             show_quote(session, _quote(session, snapshot, body, slug))
@@ -257,6 +278,7 @@ def show_quote(session: Session, quote: Quote) -> None:
                 + ("" if budget.would_admit else ", which is too little for this job")
                 for budget in quote.budgets
             ],
+            "Files": quote.files,
             "Fits": quote.can_ever_run,
             "Would wait": quote.would_wait,
             "Why": quote.explanation,

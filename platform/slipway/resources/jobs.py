@@ -77,11 +77,15 @@ class Jobs:
         max_attempts: int | None = None,
         max_hours: float | None = None,
         hang_after_minutes: int | None = None,
+        keep: Sequence[str] | None = None,
+        keep_limit_bytes: int | None = None,
     ) -> JobOut:
         """Submit `script` of the snapshot with that digest. It runs on `nodes` times `procs` ranks.
 
         `params` reach the script as `--name=value` after `args`. `requirements` is the text of a
         requirements file. `datasets` are versions it reads (`digits:3`). Spend is split by `tags`.
+        Files that it writes and that match a glob of `keep` are kept with its run, up to
+        `keep_limit_bytes` for each node.
         `slipway.train` does this for a folder of code. Raises InvalidInput for what can never run.
         """
         body = job_body(
@@ -104,6 +108,8 @@ class Jobs:
             max_attempts=max_attempts,
             max_hours=max_hours,
             hang_after_minutes=hang_after_minutes,
+            keep=None if keep is None else [*keep],
+            keep_limit_bytes=keep_limit_bytes,
         )
         return self.submit_body(body, project=project)
 

@@ -54,6 +54,14 @@ from slipway.schemas.base import (
     Whole,
 )
 from slipway.schemas.datasets import DatasetReference
+from slipway.schemas.kept_files import (
+    DEFAULT_KEEP,
+    DEFAULT_LIMIT_BYTES,
+    MAX_LIMIT_BYTES,
+    MOST_PATTERNS,
+    JobFiles,
+    Pattern,
+)
 from slipway.schemas.spend import BudgetRemainder, ExpectedCost
 from slipway.schemas.workloads import WorkloadOut
 
@@ -108,7 +116,8 @@ class JobIn(RequestSchema):
     are versions to read (`digits:3`, without a number the latest at submission): in the job
     `slipway.dataset("digits")` is that version. `tags` split the cost. `parent` is the id of a job
     or other workload of the project that this job is a part of: it is stopped with it, and its cost
-    counts there.
+    counts there. Files that it writes in its working folder and that match a glob of `keep` become
+    artifacts of its run, up to `keep_limit_bytes` for each node (0: none do).
     """
 
     name: Name | None = None
@@ -129,6 +138,8 @@ class JobIn(RequestSchema):
     priority: Whole = Field(default=0, ge=-100, le=100)
     max_attempts: Whole = Field(default=3, ge=1, le=20)
     hang_after_minutes: Whole | None = Field(default=30, ge=1, le=10_080)
+    keep: list[Pattern] = Field(default=DEFAULT_KEEP, max_length=MOST_PATTERNS)
+    keep_limit_bytes: Whole = Field(default=DEFAULT_LIMIT_BYTES, ge=0, le=MAX_LIMIT_BYTES)
     max_hours: Number | None = Field(default=None, gt=0, le=8760)
 
 
@@ -152,13 +163,16 @@ class JobEdit(RequestSchema):
     datasets: list[DatasetReference] | None = Field(default=None, max_length=20)
     tags: Tags | None = None
     max_attempts: Whole | None = Field(default=None, ge=1, le=20)
+    keep: list[Pattern] | None = Field(default=None, max_length=MOST_PATTERNS)
+    keep_limit_bytes: Whole | None = Field(default=None, ge=0, le=MAX_LIMIT_BYTES)
 
 
 class Quote(AnswerSchema):
     """Cost of a job, and whether it could start now. Money in nano-USD.
 
     `expected` is the cost of similar past jobs, absent without history. `budgets` are those that
-    would have to admit it, each of which reserves `set_aside_nano_usd` for it.
+    would have to admit it, each of which reserves `set_aside_nano_usd` for it. `files` says what
+    happens to the files that the job writes.
     """
 
     nano_usd_per_hour: int
@@ -168,6 +182,7 @@ class Quote(AnswerSchema):
     expected: ExpectedCost | None = None
     budgets: list[BudgetRemainder] = []
     set_aside_nano_usd: int = 0
+    files: str = ""
 
 
 class CheckpointOut(AnswerSchema):
@@ -196,7 +211,11 @@ class SampleOut(AnswerSchema):
 
 
 class JobOut(AnswerSchema):
-    """A job: its workload and its exact submission."""
+    """A job: its workload and its exact submission.
+
+    `files` are those that its tasks kept at the end of the latest attempt, by rank. Lists of jobs
+    leave them out.
+    """
 
     workload: WorkloadOut
     script: str
@@ -217,6 +236,9 @@ class JobOut(AnswerSchema):
     step: int | None = None
     resumable_step: int | None = None
     log_ranks: list[int] = []
+    keep: list[str] = []
+    keep_limit_bytes: int = 0
+    files: list[JobFiles] = []
 
 
 class JobProgress(AnswerSchema):

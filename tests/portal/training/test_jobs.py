@@ -374,3 +374,12 @@ def test_a_viewer_sees_and_does_not_run(people: Personas, bob: Api, machine: Mac
     assert send_snapshot(vera, tar_of(CODE)).status_code == 403
     for stranger in (people.charlie, people.root):
         assert Api.of(stranger).get(path).status_code == 404
+
+
+def test_without_a_tier_a_job_gets_none_that_is_made_for_replicas(
+    bob: Api, machine: Machine
+) -> None:
+    make_tier("replica", cpus=0.1, gib=0.25, nano_usd_per_hour=1)
+    make_tier("large", cpus=4, nano_usd_per_hour=9_000_000_000)
+    take_code(bob)
+    assert json_of(submit(bob, tier=None))["workload"]["tier"] == "cpu-small"

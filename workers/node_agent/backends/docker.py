@@ -262,6 +262,8 @@ class DockerBackend:
             hang_after_s=spec.hang_after_s,
             keep_on_fence=spec.keep_on_fence,
             log_bound_bytes=self._settings.log_bound_bytes,
+            keep=tuple(spec.keep),
+            keep_limit_bytes=spec.keep_limit_bytes,
         )
 
     async def phase(self, handle: str) -> Observation:

@@ -3,8 +3,10 @@
 from portal.api.v1.workload_serializers import workload_out
 from portal.training.models import Checkpoint, Job, Snapshot
 from portal.training.services.progress import progress_of
+from portal.training.services.reports import files_of
 from portal.workloads.costs import workload_price
 from portal.workloads.explanations import Explainer
+from portal.workloads.specs import RunSpec
 from slipway.schemas.training import (
     CheckpointOut,
     GitFacts,
@@ -43,8 +45,9 @@ def progress_out(job: Job, explainer: Explainer) -> JobProgress:
     )
 
 
-def job_out(job: Job, explainer: Explainer) -> JobOut:
+def job_out(job: Job, explainer: Explainer, *, with_files: bool = False) -> JobOut:
     """Serialize a job for the explainer's user."""
+    spec = RunSpec.model_validate(job.workload.spec)
     return JobOut(
         **dict(progress_out(job, explainer)),
         script=job.script,
@@ -60,6 +63,9 @@ def job_out(job: Job, explainer: Explainer) -> JobOut:
         tags=job.workload.tags,
         cloned_from=job.cloned_from_id,
         nano_usd_per_hour=workload_price(job.workload),
+        keep=list(spec.keep),
+        keep_limit_bytes=spec.keep_limit_bytes,
+        files=files_of(job) if with_files else [],
     )
 
 

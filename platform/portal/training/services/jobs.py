@@ -14,6 +14,7 @@ from portal.core.errors import InvalidInput, SlipwayError
 from portal.datasets.models import Version
 from portal.datasets.services.datasets import resolve
 from portal.datasets.services.uses import record_use
+from portal.training.kept_files import rule_text
 from portal.training.models import Job
 from portal.training.services.snapshots import require_script, snapshot_of
 from portal.workloads.feasibility import OTHER_PROJECT, need_of, refuse_impossible
@@ -107,6 +108,7 @@ def quote_job(*, project: Project, spec: JobIn) -> Quote:
         require_script(snapshot, spec.script, ranks=spec.nodes * spec.procs)
     tier = offered_tier(spec.tier)
     price = tier.nano_usd_per_hour * spec.nodes
+    files = rule_text(spec.keep, spec.keep_limit_bytes)
     try:
         refuse_impossible(project=project, tier=tier, tasks=spec.nodes, backend=spec.backend)
     except SlipwayError as error:
@@ -115,9 +117,16 @@ def quote_job(*, project: Project, spec: JobIn) -> Quote:
             can_ever_run=False,
             would_wait=True,
             explanation=f"{error.message} {error.next_step or ''}".strip(),
+            files=files,
         )
     waits, why = _estimate_wait(project, tier, spec)
-    return Quote(nano_usd_per_hour=price, can_ever_run=True, would_wait=waits, explanation=why)
+    return Quote(
+        nano_usd_per_hour=price,
+        can_ever_run=True,
+        would_wait=waits,
+        explanation=why,
+        files=files,
+    )
 
 
 def admission_request(*, project: Project, by: User, spec: JobIn) -> AdmissionRequest:
@@ -171,6 +180,8 @@ def clone_job(*, job: Job, by: User, edit: JobEdit) -> Job:
         "priority": workload.priority,
         "max_attempts": workload.max_attempts,
         "max_hours": workload.max_lifetime_s and workload.max_lifetime_s / _S_AN_HOUR,
+        "keep": list(spec.keep),
+        "keep_limit_bytes": spec.keep_limit_bytes,
         "hang_after_minutes": spec.hang_after_s and round(spec.hang_after_s / _S_A_MINUTE),
     }
     changed = edit.model_dump(exclude_unset=True, exclude_none=True)
@@ -190,6 +201,8 @@ def _spec(requested: JobIn) -> RunSpec:
     return spec_from(
         backend=requested.backend,
         argv=_argv(requested),
+        keep=tuple(requested.keep),
+        keep_limit_bytes=requested.keep_limit_bytes,
         hang_after_s=requested.hang_after_minutes and requested.hang_after_minutes * _S_A_MINUTE,
     )
 

@@ -105,6 +105,8 @@ def _spec(lease: Lease, workload: Workload, secrets: dict[str, str]) -> TaskSpec
         services=_services(kind_variables) if workload.network == "platform" else [],
         keep_on_fence=lease.keeps_on_fence,
         checkpoint=kind.copies.newest(workload_id=workload.pk) if is_alone else None,
+        keep=list(spec.keep),
+        keep_limit_bytes=spec.keep_limit_bytes,
         copy_limit_bytes=kind.copies.limit_bytes() if is_alone else 0,
     )
 

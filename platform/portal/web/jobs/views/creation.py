@@ -20,7 +20,7 @@ from portal.training.models import Job
 from portal.training.services.jobs import admission_request, quote_job, submit_job
 from portal.training.services.uploads import ingest_upload
 from portal.web.base.form_submission import error_text, sent, status_of, submit_form
-from portal.web.base.hardware import offer_tiers
+from portal.web.base.hardware import default_slug, offer_tiers
 from portal.web.base.list_query import search_parameter
 from portal.web.base.urls_for import address_of
 from portal.web.jobs.forms import STRATEGIES, NewJob, clone_initial, fresh
@@ -71,7 +71,7 @@ def _source(request: HttpRequest, project: Project) -> Job | None:
 def _form(
     request: HttpRequest, project: Project, source: Job | None, offered: list[Tier]
 ) -> NewJob:
-    initial = clone_initial(source) if source else fresh(offered[0].slug if offered else "")
+    initial = clone_initial(source) if source else fresh(default_slug(offered))
     data, fault = _with_code(request, project)
     form = NewJob(data, project=project, source=source, initial=initial)
     if fault is not None:
@@ -129,7 +129,7 @@ def _priced(project: Project, by: User, form: NewJob) -> dict[str, Any]:
             name: form.fields[name].clean(value) for name, value in _priced_facts(form)
         }
         requested = JobIn.model_validate(
-            {"snapshot": _NO_CODE, "script": "x.py", **clean_values_by_name}
+            {"snapshot": _NO_CODE, "script": "x.py", **clean_values_by_name, **_kept(form)}
         )
         quote: Quote = with_cost(
             quote_job(project=project, spec=requested),
@@ -147,6 +147,14 @@ def _priced(project: Project, by: User, form: NewJob) -> dict[str, Any]:
         "ranks": requested.nodes * requested.procs,
         "meaning": meaning,
     }
+
+
+def _kept(form: NewJob) -> dict[str, Any]:
+    """Return the rule for files as it stands in the form."""
+    patterns = str(form["keep"].value() or "").split()
+    limit = form.fields["keep_limit_gb"].clean(form["keep_limit_gb"].value())
+    rule: dict[str, Any] = {"keep": patterns} if patterns else {}
+    return rule | ({} if limit is None else {"keep_limit_bytes": round(limit * 10**9)})
 
 
 def _priced_facts(form: NewJob) -> list[tuple[str, Any]]:

@@ -15,8 +15,10 @@ from portal.datasets.services.uses import read_by
 from portal.experiments.ports import RunDetail
 from portal.experiments.services.job_runs import run_of
 from portal.notebooks.models import NotebookRun
+from portal.training.kept_files import rule_text
 from portal.training.models import Checkpoint, Job
 from portal.training.services.jobs import cancel_job, resume_job
+from portal.training.services.reports import files_of
 from portal.web.base.confirmation import Confirmation, show_confirmation
 from portal.web.base.form_submission import one_click
 from portal.web.base.list_query import Select, listing, search_parameter
@@ -27,6 +29,7 @@ from portal.web.jobs.presenters import GROUPS, JobStatus, job_of, job_status, jo
 from portal.web.workloads.logs import tail_of
 from portal.web.workloads.presenters import workload_page
 from portal.workloads.services.resume import is_resumable
+from portal.workloads.specs import RunSpec
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.backends import DEFAULT_BACKEND, label_of
 
@@ -101,12 +104,15 @@ def _curves_of(project_slug: str, run: RunDetail) -> Curves:
 def page_of(standing: JobStatus) -> dict[str, Any]:
     """Collect what the page of a job shows beside its log."""
     job, workload = standing.job, standing.workload
+    spec = RunSpec.model_validate(workload.spec)
     return workload_page(standing) | {
         "job": job,
         "backend": "" if workload.backend == DEFAULT_BACKEND else label_of(workload.backend),
         "events_command": f"slipway job events {workload.pk} --project {workload.project.slug}",
         "environment": Environment.objects.filter(digest=workload.environment).first(),
         "checkpoints": shortlist(Checkpoint.objects.filter(job=job).order_by("-step"), CHECKPOINTS),
+        "files": files_of(job),
+        "files_rule": rule_text(spec.keep, spec.keep_limit_bytes),
         "is_resumable": is_resumable(workload),
         "read": shortlist(read_by(workload=workload), READ_SHOWN),
         "clones": shortlist(Job.objects.filter(cloned_from=job).select_related("workload"), CLONES),
