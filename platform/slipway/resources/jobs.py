@@ -20,7 +20,12 @@ from slipway.schemas.training import (
     Quote,
     SampleOut,
 )
-from slipway.schemas.workloads import WorkloadEventOut, WorkloadState
+from slipway.schemas.workloads import (
+    BuildOut,
+    EnvironmentOut,
+    WorkloadEventOut,
+    WorkloadState,
+)
 
 PATIENCE_S = 300.0
 _LOG_TRIES = 5
@@ -217,6 +222,27 @@ class Jobs:
             else:
                 if offset == before or (size is not None and offset >= size):
                     return
+
+    def builds(self, job: str, *, project: str) -> Sequence[BuildOut]:
+        """Return the builds of the environment of a job, by node. None without requirements."""
+        environment = self.get(job, project=project).workload.environment
+        if not environment:
+            return []
+        segments = ("projects", project, "environments", environment)
+        return self._connection.fetch(EnvironmentOut, "GET", *segments).builds
+
+    def build_log(self, job: str, *, project: str, node: str, offset: int = 0) -> Iterator[bytes]:
+        """Yield the log of the latest build of the job's environment on `node`, as it is so far."""
+        environment = self.get(job, project=project).workload.environment or "none"
+        segments = ("projects", project, "environments", environment, "log")
+        while True:
+            before, query = offset, {"node": node, "offset": offset}
+            with self._connection.stream(*segments, query=query) as body:
+                for piece in body:
+                    offset += len(piece)
+                    yield piece
+            if offset == before:
+                return
 
     def follow(
         self,
