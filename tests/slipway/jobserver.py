@@ -55,6 +55,7 @@ class TrainingServer:
     piece_bytes: int = 65_536
     refusal: tuple[int, dict[str, Any]] | None = None
     answers: dict[str, Any] = field(default_factory=dict)
+    packages: dict[str, Any] | None = None  # of a quote
     build_logs: dict[str, bytes] = field(default_factory=dict)  # by node
     changed: threading.Condition = field(default_factory=threading.Condition)
     log_offset: int = 0
@@ -186,6 +187,7 @@ class _Handler(BaseHTTPRequestHandler):
                     "can_ever_run": True,
                     "would_wait": True,
                     "explanation": "Every node that fits is busy.",
+                    "packages": self.state.packages,
                 }
             )
         elif path == f"projects/{PROJECT}/jobs":

@@ -76,6 +76,7 @@ class Jobs:
         backend: BackendName | None = None,
         tier: str | None = None,
         requirements: str | None = None,
+        requirements_file: str | None = None,
         datasets: Sequence[str] = (),
         tags: Mapping[str, str] | None = None,
         priority: int | None = None,
@@ -86,8 +87,10 @@ class Jobs:
         """Submit `script` of the snapshot with that digest. It runs on `nodes` times `procs` ranks.
 
         `params` reach the script as `--name=value` after `args`. `requirements` is the text of a
-        requirements file. `datasets` are versions it reads (`digits:3`). Spend is split by `tags`.
-        `slipway.train` does this for a folder of code. Raises InvalidInput for what can never run.
+        requirements file, "" for no packages of its own. `requirements_file` is the path of one in
+        the snapshot. Without both, the files nearest to the script count. `datasets` are versions
+        it reads (`digits:3`). Spend is split by `tags`. `slipway.train` does this for a folder of
+        code. Raises InvalidInput for what can never run.
         """
         body = job_body(
             script=script,
@@ -103,6 +106,7 @@ class Jobs:
             backend=backend,
             tier=tier,
             requirements=requirements,
+            requirements_file=requirements_file,
             datasets=[*datasets] or None,
             tags=None if tags is None else {**tags},
             priority=priority,
@@ -236,7 +240,8 @@ class Jobs:
         environment = self.get(job, project=project).workload.environment or "none"
         segments = ("projects", project, "environments", environment, "log")
         while True:
-            before, query = offset, {"node": node, "offset": offset}
+            before = offset
+            query: dict[str, str | int] = {"node": node, "offset": offset}
             with self._connection.stream(*segments, query=query) as body:
                 for piece in body:
                     offset += len(piece)

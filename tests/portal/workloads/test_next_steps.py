@@ -1,4 +1,4 @@
-"""The next step after a failure: it depends on what failed, and never names what is done already."""
+"""The next step after a failure depends on what failed, and names nothing that is done already."""
 
 import pytest
 
@@ -37,8 +37,8 @@ def failed(people: Personas, reason: str, message: str, requirements: str = "") 
         ),
         (
             (
-                "Because nosuch was not found in the package registry and you require nosuch, we can "
-                "conclude that your requirements are unsatisfiable."
+                "Because nosuch was not found in the package registry and you require nosuch, we "
+                "can conclude that your requirements are unsatisfiable."
             ),
             "Correct the name or the version of nosuch",
         ),

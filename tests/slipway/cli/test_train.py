@@ -119,6 +119,31 @@ def test_a_quote_submits_and_sends_nothing(here: Cli, server: TrainingServer) ->
     assert here("train", "train.py", "--quote", "--json").document["would_wait"] is True
 
 
+def test_packages_come_from_the_folder_or_from_what_is_asked_for(
+    here: Cli, server: TrainingServer, tmp_path: Path
+) -> None:
+    (tmp_path / "code" / "requirements.txt").write_text("six\n")
+    (tmp_path / "other.txt").write_text("attrs\n")
+    server.packages = {"explanation": "1 package from requirements.txt."}
+    quote = dict(here("train", "train.py", "--quote").rows)
+    assert quote["Packages"] == "1 package from requirements.txt."
+    assert len(server.snapshots) == 1, "the server reads the file"
+    asked: tuple[tuple[str, ...], ...] = (
+        *((), ("-r", "requirements.txt"), ("-r", str(tmp_path / "other.txt"))),
+        ("--no-requirements",),
+    )
+    for arguments in asked:
+        assert here("train", "train.py", *arguments, "-q").code == 0
+    names = ("requirements", "requirements_file")
+    assert [tuple(body.get(name) for name in names) for body in server.bodies[-4:]] == [
+        (None, None),
+        (None, "requirements.txt"),
+        ("attrs", None),
+        ("", None),
+    ]
+    assert here("train", "train.py", "-r", "requirements.txt", "--no-requirements").code == 2
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [

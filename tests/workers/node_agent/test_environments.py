@@ -253,8 +253,9 @@ def test_ordinary_requirements_are_accepted(text: str) -> None:
     "text",
     [
         "-r other.txt",
-        f"--{OPTION} https://evil.example",
-        f"--extra-{OPTION}=https://evil.example",
+        f"--{OPTION} https://user:word@evil.example",
+        f"--extra-{OPTION}=file:///etc",
+        "--trusted-host evil.example",
         "-e .",
         "./local",
         "/etc/passwd",
