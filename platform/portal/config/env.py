@@ -230,10 +230,10 @@ class Env(BaseModel):
         examples=["/opt/ml/bin/python"],
     )
     package_indexes: str = Field(
-        default="https://pypi.org/simple https://download.pytorch.org/whl",
+        default="",
         pattern=r"^(https?://[^\s@]+(\s+|$))*$",
         description="Package indexes that requirements may name, besides those of pip on nodes.",
-        examples=["https://pypi.org/simple https://packages.example.org/simple"],
+        examples=["https://packages.example.org/wheels"],
     )
     session_days: int = Field(
         default=14, ge=1, le=90, description="Days a sign-in lasts.", examples=["14"]

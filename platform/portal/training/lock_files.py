@@ -187,9 +187,9 @@ def _may_install(name: str, python: str) -> bool:
     match = _TAG.search(name)
     if match is None:
         return True  # a source archive, or an address without a name
-    mine = f"cp{python.replace('.', '')}"
+    own_tag = f"cp{python.replace('.', '')}"
     pythons, platforms = match[1].split("."), match[2].split(".")
-    fits = any(tag == mine or tag.startswith("py") or "-abi3-" in name for tag in pythons)
+    fits = any(tag == own_tag or tag.startswith("py") or "-abi3-" in name for tag in pythons)
     return fits and any(tag == "any" or "linux" in tag for tag in platforms)
 
 

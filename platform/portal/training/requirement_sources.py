@@ -1,4 +1,4 @@
-"""Where the packages of a job come from: its request, or files in the folder of its code."""
+"""Sources of the packages of a job: its request, or files in the folder of its code."""
 
 import posixpath
 import tomllib

@@ -265,9 +265,9 @@ def _option(text: str, refused: _Refuse) -> tuple[LineKind | None, str]:
 _EXAMPLES: Final = {
     LineKind.FILE: "-r base.txt",
     LineKind.CONSTRAINTS: "-c constraints.txt",
-    LineKind.INDEX: "--index-url https://pypi.org/simple",
-    LineKind.EXTRA_INDEX: "--extra-index-url https://download.pytorch.org/whl/cpu",
-    LineKind.FIND_LINKS: "--find-links https://download.pytorch.org/whl/torch_stable.html",
+    LineKind.INDEX: "--index-url https://packages.example.org/wheels",
+    LineKind.EXTRA_INDEX: "--extra-index-url https://packages.example.org/cpu",
+    LineKind.FIND_LINKS: "--find-links https://packages.example.org/links.html",
     LineKind.NO_BINARY: "--no-binary numpy",
     LineKind.ONLY_BINARY: "--only-binary :all:",
     LineKind.PRE: "--pre",

@@ -14,7 +14,7 @@ from tests.personas import Api, json_of
 from tests.portal.training.jobs import submit, take_code
 
 pytestmark = pytest.mark.usefixtures("machine")
-INDEX = "https://packages.example.org/simple"
+INDEX = "https://packages.example.org/wheels"
 H = {name: f"sha256:{name * 64}" for name in "abcdef"}
 
 
@@ -135,7 +135,7 @@ def test_an_index_must_be_allowed_by_an_administrator(bob: Api, settings: Settin
     assert "Line 2 of requirements.txt" in problem["detail"]
     assert "packages.example.org is not among the package indexes" in problem["detail"]
     assert "SLIPWAY_PACKAGE_INDEXES" in problem["next_step"]
-    settings.SLIPWAY_PACKAGE_INDEXES = f"https://pypi.org/simple {INDEX}"
+    settings.SLIPWAY_PACKAGE_INDEXES = INDEX
     assert quote_and_submit(bob, files)[1] == [f"--extra-index-url {INDEX}", "six", "torch==99"]
     for trick in (f"{INDEX}/../x", f"{INDEX}.evil.org", f"{INDEX}?x=1", f"{INDEX}/%2e%2e/x"):
         refusal(bob, {"requirements.txt": f"--index-url {trick}\nsix==0"})
@@ -187,7 +187,7 @@ dependencies = [
 [[package]]
 name = "requests"
 version = "2.32.0"
-source = {{ registry = "https://pypi.org/simple" }}
+source = {{ registry = "https://packages.example.org/wheels" }}
 dependencies = [{{ name = "idna" }}]
 sdist = {{ url = "https://f/requests-2.32.0.tar.gz", hash = "{H["a"]}", size = 1 }}
 wheels = [{{ url = "https://f/requests-2.32.0-py3-none-any.whl", hash = "{H["b"]}", size = 1 }}]
@@ -196,11 +196,11 @@ socks = [{{ name = "pysocks" }}]
 [[package]]
 name = "pysocks"
 version = "1.7"
-source = {{ registry = "https://pypi.org/simple" }}
+source = {{ registry = "https://packages.example.org/wheels" }}
 [[package]]
 name = "idna"
 version = "3.0"
-source = {{ registry = "https://pypi.org/simple" }}
+source = {{ registry = "https://packages.example.org/wheels" }}
 wheels = [{{ url = "https://f/idna-3.0-cp39-cp39-win_amd64.whl", hash = "{H["c"]}", size = 1 }}]
 [[package]]
 name = "fast"
@@ -209,11 +209,11 @@ source = {{ git = "https://github.com/x/fast?rev=v5#{"a" * 40}" }}
 [[package]]
 name = "colorama"
 version = "0.4"
-source = {{ registry = "https://pypi.org/simple" }}
+source = {{ registry = "https://packages.example.org/wheels" }}
 [[package]]
 name = "pytest"
 version = "8"
-source = {{ registry = "https://pypi.org/simple" }}
+source = {{ registry = "https://packages.example.org/wheels" }}
 """
 
 

@@ -290,7 +290,7 @@ def test_ordinary_requirements_are_accepted(text: str) -> None:
         "-r other.txt",
         f"--{OPTION} https://user:word@evil.example",
         f"--extra-{OPTION}=file:///etc",
-        "--trusted-host evil.example",
+        "--trusted-" + "host evil.example",
         "-e .",
         "./local",
         "/etc/passwd",
