@@ -67,6 +67,8 @@ class Job(Row):
 
     `datasets` are the versions it was submitted with, such as `digits:3`. `strategy_taken` and
     `strategy_reason` are what the job itself says: which strategy it trains by and why.
+    `requirements_file` is the path in the snapshot that its requirements were read from. With
+    `finds_requirements` the request left it to the files in the snapshot.
     """
 
     workload = models.OneToOneField(
@@ -80,6 +82,8 @@ class Job(Row):
     strategy_taken = models.CharField(max_length=200, blank=True)
     strategy_reason = models.CharField(max_length=2000, blank=True)
     requirements = models.TextField(blank=True)
+    requirements_file = models.CharField(max_length=500, blank=True, default="")
+    finds_requirements = models.BooleanField(default=False)
     git = models.JSONField(null=True, blank=True)
     datasets = models.JSONField(default=list)
     cloned_from = models.ForeignKey(

@@ -7,13 +7,14 @@ from datetime import datetime
 from typing import Any
 
 from portal.compute.lifecycle import LEASE
-from portal.compute.models import Node, Tier
+from portal.compute.models import Environment, Node, Tier
 from portal.core import clock
 from portal.workloads.failure_hints import EXPLAINED_BY_TEXT, FailureContext, failure_hint
 from portal.workloads.fairness import charge
 from portal.workloads.lifecycle import ACTIVE, LeaseState, StopOutcome, end_of_stop
 from portal.workloads.models import Lease, Share, Workload
-from portal.workloads.retries import LOSSES, NEXT_STEPS, TaskEnd, root_cause
+from portal.workloads.next_steps import next_step_of
+from portal.workloads.retries import LOSSES, TaskEnd, root_cause
 from portal.workloads.signals import LeaseClosed, lease_closed
 from portal.workloads.transitions import add_event, announce, move
 from slipway.schemas.truncation import shorten
@@ -219,9 +220,18 @@ def _end(
         plan=StopOutcome.NONE,
         reason=reason,
         reason_text=shorten(text, 500),
-        next_step=shorten(workload.next_step or hint or NEXT_STEPS.get(reason, ""), 300),
+        next_step=workload.next_step
+        or shorten(hint or next_step_of(reason, text, _requirements_of(workload, reason)), 300),
         **details,
     )
+
+
+def _requirements_of(workload: Workload, reason: ReasonCode) -> str:
+    """Return the requirements of the environment, where the next step depends on them."""
+    if reason != ReasonCode.IMPORT_ERROR or not workload.environment:
+        return ""
+    environments = Environment.objects.filter(digest=workload.environment)
+    return environments.values_list("requirements", flat=True).first() or ""
 
 
 def requeue(workload: Workload, reason: ReasonCode, text: str, **details: Any) -> None:

@@ -1,11 +1,13 @@
 """`slipway job`: list, inspect and control training jobs."""
 
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from slipway.cli.build_logs import build_pieces, builds_to_show, show_builds
 from slipway.cli.completion import complete_job
 from slipway.cli.exits import UsageMistake
 from slipway.cli.login import has_browser
@@ -216,9 +218,17 @@ def logs(
         Path | None,
         typer.Option("--download", metavar="FILE", help="Write the log of one rank to a file."),
     ] = None,
+    build: Annotated[
+        bool,
+        typer.Option(
+            "--build",
+            help="Show the log of building the environment. It is shown without this option when "
+            "the build failed or is running.",
+        ),
+    ] = False,
     yes: Yes = False,
 ) -> None:
-    """Show the log of a job, by rank."""
+    """Show the log of a job, by rank, or of building its environment."""
     if follow and (download is not None or session.output.as_json):
         raise UsageMistake(
             "A followed log is text, not JSON.",
@@ -230,12 +240,24 @@ def logs(
             next_step="Add --download FILE to the command.",
         )
     slug = session.project(project)
-    if download is not None:
-        _download(session, job, slug, download, rank=rank or 0, attempt=attempt, yes=yes)
-        return
     value = session.client.jobs.get(job, project=slug)
-    if follow:
+    builds = builds_to_show(session, value, always=build)
+    if download is not None and (build or (builds and rank is None)):
+        content = chain.from_iterable(build_pieces(session, value, each) for each in builds)
+        _download(session, content, download, content_name="the build log", rank=None, yes=yes)
+        return
+    if download is not None:
+        ranks_log = session.client.jobs.logs(job, project=slug, rank=rank or 0, attempt=attempt)
+        content_name = f"rank {rank or 0}"
+        _download(session, ranks_log, download, content_name=content_name, rank=rank or 0, yes=yes)
+        return
+    if follow and not build:
         watch(session, value, rank=rank, attempt=attempt)
+    show_builds(session, value, builds)
+    if build:
+        if not builds:
+            session.output.note("No environment was built for this job.")
+        return
     ranks = [rank] if rank is not None else value.log_ranks or list(range(_ranks(value)))
     screen = PipeScreen(session)
     lines = LogLines(ranks=len(ranks), colours=shows_colours())
@@ -257,23 +279,21 @@ def _pieces(
 
 def _download(
     session: Session,
-    job: str,
-    project: str,
+    content: Iterator[bytes],
     file: Path,
     *,
-    rank: int,
-    attempt: int | None,
+    content_name: str,
+    rank: int | None,
     yes: bool,
 ) -> None:
     if file.exists():
         confirm(f"Replace the file {file}?", yes=yes, output=session.output)
-    content = session.client.jobs.logs(job, project=project, rank=rank, attempt=attempt)
     size_bytes = receive_file(session, content, file, label="Receiving", option="--download")
     if session.output.as_json:
         session.output.document({"path": str(file), "rank": rank, "size_bytes": size_bytes})
     elif session.output.quiet:
         session.output.line(str(file))
-    session.output.note(f"{file}: {size_bytes:,} bytes of rank {rank}.")
+    session.output.note(f"{file}: {size_bytes:,} bytes of {content_name}.")
 
 
 @command(app, "cancel")

@@ -8,19 +8,20 @@ from typing import Annotated
 import typer
 
 from slipway.cli.completion import complete_tier
-from slipway.cli.exits import ExitCode
+from slipway.cli.exits import ExitCode, UsageMistake
 from slipway.cli.project import ProjectOption
 from slipway.cli.quantities import parse_pairs, parse_size
 from slipway.cli.session import Session, command
 from slipway.cli.transfer import progress_bar
 from slipway.cli.watch import print_new_job, watch
 from slipway.errors import InvalidInput, NotFound
+from slipway.requirement_files.names import names_packages
 from slipway.resources.jobs import job_body
 from slipway.schemas.backends import BACKENDS
 from slipway.schemas.money import dollars
 from slipway.schemas.training import JobIn, JobOut, Quote
 from slipway.snapshots import DEFAULT_LIMIT_BYTES, HARD_LIMIT_BYTES, Snapshot, take_snapshot
-from slipway.training import requirements_text
+from slipway.training import requirements_fields
 
 app = typer.Typer()
 _MEGABYTE = 1000**2
@@ -80,7 +81,17 @@ AttemptsOption = Annotated[
 ]
 RequirementsOption = Annotated[
     Path | None,
-    typer.Option("--requirements", "-r", metavar="FILE", help="Packages the job needs."),
+    typer.Option(
+        "--requirements",
+        "-r",
+        metavar="FILE",
+        help="Packages the job needs. Default: requirements.txt, uv.lock, poetry.lock or "
+        "pyproject.toml nearest to the script.",
+    ),
+]
+NoRequirementsOption = Annotated[
+    bool,
+    typer.Option("--no-requirements", help="Use the environment of the installation."),
 ]
 DatasetOption = Annotated[
     list[str] | None,
@@ -159,6 +170,7 @@ def train(
     tier: TierOption = None,
     param: ParamOption = None,
     requirements: RequirementsOption = None,
+    no_requirements: NoRequirementsOption = False,
     dataset: DatasetOption = None,
     tag: TagOption = None,
     name: NameOption = None,
@@ -179,6 +191,11 @@ def train(
     watch_it: WatchOption = False,
 ) -> None:
     """Run a script as a job, on any number of machines and processes."""
+    if requirements is not None and no_requirements:
+        raise UsageMistake(
+            "--requirements and --no-requirements contradict each other.",
+            next_step="Leave one of them out.",
+        )
     slug = session.project(project)
     with create_snapshot(session, code, script, include, max_mb) as snapshot:
         body = job_body(
@@ -192,7 +209,7 @@ def train(
             strategy=strategy,
             backend=backend,
             tier=tier,
-            requirements=requirements_text(requirements) if requirements else None,
+            **requirements_fields(snapshot, "" if no_requirements else requirements),
             datasets=dataset,
             tags=parse_pairs(tag or (), option="--tag") or None,
             name=name,
@@ -278,6 +295,7 @@ def show_quote(session: Session, quote: Quote) -> None:
                 + ("" if budget.would_admit else ", which is too little for this job")
                 for budget in quote.budgets
             ],
+            **({"Packages": quote.packages.explanation} if quote.packages else {}),
             "Files": quote.files,
             "Fits": quote.can_ever_run,
             "Would wait": quote.would_wait,
@@ -298,7 +316,12 @@ def expected_text(quote: Quote) -> str:
 
 
 def _quote(session: Session, snapshot: Snapshot, body: JobIn, project: str) -> Quote:
-    """Request a quote. The code is uploaded only if the server requires it."""
+    """Request a quote. The code is uploaded if it names packages or the server requires it."""
+    names_some = body.requirements is None and names_packages(
+        body.script, snapshot.paths.__contains__
+    )
+    if body.requirements_file is not None or names_some:
+        upload(session, snapshot, project)
     try:
         return session.client.jobs.quote(body, project=project)
     except (InvalidInput, NotFound) as error:

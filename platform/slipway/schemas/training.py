@@ -111,7 +111,9 @@ class JobIn(RequestSchema):
 
     `params` are passed to the script as `--name=value` after `args`, and shown with the job.
     `strategy` is a word of `slipway.distributed`. `requirements` is the text of a requirements
-    file, and empty means the environment of the installation. `backend` isolates the ranks from
+    file, and empty means the environment of the installation. `requirements_file` is the path of
+    one in the snapshot instead. Without either, the files nearest to the script are used:
+    requirements.txt, uv.lock, poetry.lock or pyproject.toml. `backend` isolates the ranks from
     others on their node: `process`, which starts immediately, or `docker`, a container. `datasets`
     are versions to read (`digits:3`, without a number the latest at submission): in the job
     `slipway.dataset("digits")` is that version. `tags` split the cost. `parent` is the id of a job
@@ -130,7 +132,8 @@ class JobIn(RequestSchema):
     procs: Whole = Field(default=1, ge=1, le=256)
     strategy: Annotated[Line, Field(max_length=200)] | None = None
     backend: BackendName = DEFAULT_BACKEND
-    requirements: Annotated[Text, Field(max_length=200_000)] = ""
+    requirements: Annotated[Text, Field(max_length=1_000_000)] | None = None
+    requirements_file: RelativePath | None = None
     datasets: list[DatasetReference] = Field(default=[], max_length=20)
     tags: Tags = {}
     git: GitFacts | None = None
@@ -167,18 +170,35 @@ class JobEdit(RequestSchema):
     keep_limit_bytes: Whole | None = Field(default=None, ge=0, le=MAX_LIMIT_BYTES)
 
 
+class PackagesOut(AnswerSchema):
+    """Packages of a job: `count` of them from `file`, a path in the snapshot, or the request.
+
+    Without any, and with `is_installed`, the job runs in the environment of the installation, which
+    needs no build. `not_used` are files that were found and that Slipway builds no environment
+    from. `explanation` says all of this in sentences.
+    """
+
+    explanation: str
+    file: str | None = None
+    count: int = 0
+    is_installed: bool = False
+    not_used: list[str] = []
+
+
 class Quote(AnswerSchema):
     """Cost of a job, and whether it could start now. Money in nano-USD.
 
     `expected` is the cost of similar past jobs, absent without history. `budgets` are those that
     would have to admit it, each of which reserves `set_aside_nano_usd` for it. `files` says what
-    happens to the files that the job writes.
+    happens to the files that the job writes. `packages` is absent while the snapshot is not
+    uploaded.
     """
 
     nano_usd_per_hour: int
     can_ever_run: bool
     would_wait: bool
     explanation: str
+    packages: PackagesOut | None = None
     expected: ExpectedCost | None = None
     budgets: list[BudgetRemainder] = []
     set_aside_nano_usd: int = 0
@@ -213,6 +233,7 @@ class SampleOut(AnswerSchema):
 class JobOut(AnswerSchema):
     """A job: its workload and its exact submission.
 
+    `requirements_file` is the path, in the snapshot, of the file that its packages come from.
     `files` are those that its tasks kept at the end of the latest attempt, by rank. Lists of jobs
     leave them out.
     """
@@ -227,6 +248,7 @@ class JobOut(AnswerSchema):
     snapshot: SnapshotOut
     git: GitFacts | None = None
     environment: str | None = None
+    requirements_file: str | None = None
     datasets: list[str] = []
     tags: dict[str, str] = {}
     cloned_from: str | None = None

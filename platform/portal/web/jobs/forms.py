@@ -109,8 +109,8 @@ class NewJob(forms.Form):
         required=False,
         max_length=65_536,
         help_text=(
-            "The text of a requirements.txt. Empty: the environment of the installation. Each "
-            "set of requirements is built once and cached."
+            "The text of a requirements.txt. Empty: the requirements.txt, uv.lock, poetry.lock or "
+            "pyproject.toml nearest to the script, or else the environment of the installation."
         ),
         widget=forms.Textarea(
             attrs={**_TEXT, "rows": 4, "placeholder": "torch==2.13.0\nscikit-learn"}
@@ -296,7 +296,7 @@ def clone_initial(job: Job) -> dict[str, Any]:
         "procs": workload.procs,
         "strategy": job.strategy,
         "backend": workload.backend,
-        "requirements": job.requirements,
+        "requirements": "" if job.requirements_file else job.requirements,
         "datasets": " ".join(job.datasets),
         "max_attempts": workload.max_attempts,
         "max_hours": workload.max_lifetime_s and workload.max_lifetime_s / 3600,
