@@ -1,5 +1,7 @@
 """A failed job names the way that works in Slipway: secret, dataset, folder, network, tier."""
 
+from typing import Any
+
 from portal.accounts.models import Project
 from portal.workloads.models import Workload
 from portal.workloads.scheduling import run_passes
@@ -22,7 +24,12 @@ def _failed(people: Personas, message: str, tail: str = "", **changes: str) -> d
     job: Workload = submit(people.vision, people.bob, make_tier())
     run_passes()
     run(job)
-    report = {"reason": "exit", "exit_code": 1, "message": message, "log_tail": tail} | changes
+    report: dict[str, Any] = {
+        "reason": "exit",
+        "exit_code": 1,
+        "message": message,
+        "log_tail": tail,
+    } | changes
     finish(job, **report)
     answer = Api.of(people.bob).get(f"projects/vision/workloads/{job.pk}")
     return dict(json_of(answer))
