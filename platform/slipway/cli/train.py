@@ -296,7 +296,7 @@ def show_quote(session: Session, quote: Quote) -> None:
                 for budget in quote.budgets
             ],
             **({"Packages": quote.packages.explanation} if quote.packages else {}),
-            "Files": quote.files,
+            **({"Files": quote.files} if quote.files else {}),
             "Fits": quote.can_ever_run,
             "Would wait": quote.would_wait,
             "Why": quote.explanation,

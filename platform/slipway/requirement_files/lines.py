@@ -246,7 +246,9 @@ def _option(text: str, refused: _Refuse) -> tuple[LineKind | None, str]:
         raise refused(
             f"the option {name} is not supported", "Remove it, or use a released wheel instead."
         )
-    if kind == LineKind.PRE and not value:
+    if kind == LineKind.PRE:
+        if value:
+            raise refused("--pre takes no value", "Name the package in a line of its own.")
         return kind, ""
     if not value or (" " in value and not _PACKAGE.fullmatch(value)):
         raise refused(f"{name} needs one value", f"For example: {_EXAMPLES[kind]}")
@@ -270,7 +272,6 @@ _EXAMPLES: Final = {
     LineKind.FIND_LINKS: "--find-links https://packages.example.org/links.html",
     LineKind.NO_BINARY: "--no-binary numpy",
     LineKind.ONLY_BINARY: "--only-binary :all:",
-    LineKind.PRE: "--pre",
 }
 
 

@@ -204,6 +204,9 @@ def test_a_quote_needs_no_code_and_queues_nothing(bob: Api, machine: Machine) ->
         "expected": None,
         "budgets": [],
         "set_aside_nano_usd": 120_000_000,
+        "files": "All files that the job writes in its working folder, up to 2 GB for each node, "
+        "are kept as artifacts of its run.",
+        "packages": None,
     }
     said = json_of(bob.post("projects/vision/jobs/quote", wanted | {"nodes": 5}))
     assert (said["can_ever_run"], said["would_wait"]) == (False, True)
