@@ -25,11 +25,12 @@ WHERE datname = current_database() AND pid <> pg_backend_pid()
 def test_requests_of_a_burst_wait_for_a_connection(live: Live) -> None:
     with live.api() as client:
         replies = create_projects(client, 40, "Burst")
-    # Far more than there are connections. A machine that others keep busy may not get through all
-    # of them in the two seconds after which a request is refused.
+    # Where others keep the processors busy, not all may get through in the two seconds after which
+    # a request is refused.
+    is_busy = os.getloadavg()[0] > 2 * (os.cpu_count() or 1)
     refused = [reply for reply in replies if reply.status != 201]
     check_unavailable(refused)
-    assert len(refused) < 20, replies
+    assert len(refused) <= (20 if is_busy else 0), replies
 
 
 def test_after_the_database_dropped_everybody_the_work_goes_on(live: Live) -> None:

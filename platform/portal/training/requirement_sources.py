@@ -31,8 +31,8 @@ class JobPackages:
 
     `requirements` are canonical, empty if there are none, and with `is_installed` the environment
     of the installation has them all. `file` is the path that they come from, empty for those of
-    the request. `python_path` are folders of the code that
-    its scripts import from. `unread` are files that were found and do not count.
+    the request. `python_path` are folders of the code that its scripts import from. `unread` are
+    files that were found and do not count.
     """
 
     requirements: str = ""
@@ -259,8 +259,7 @@ class _Collector:
         for value in _dependencies(line, path, document, extras):
             number = _line_of(text, value)
             self.lines += parse_lines(value, file=path, number=number)
-        source = posixpath.join(at, "src")
-        self.python_path.append(source if self.folder.has_folder(source) else at or ".")
+        self._add_code(self.folder, at)
 
     def _add_lock(self, path: str, name: str) -> None:
         assert self.folder is not None  # noqa: S101  (its file was found)
@@ -279,8 +278,12 @@ class _Collector:
                 "Lock again (uv lock, poetry lock), or export it to requirements.txt.",
             ) from error
         self.lines += parse_lines("\n".join(lines), file=path)
+        self._add_code(self.folder, at)
+
+    def _add_code(self, folder: ProjectFolder, at: str) -> None:
+        """Let scripts import the code of the project at `at`."""
         source = posixpath.join(at, "src")
-        self.python_path.append(source if self.folder.has_folder(source) else at or ".")
+        self.python_path.append(source if folder.has_folder(source) else at or ".")
 
     def _toml(self, path: str) -> dict[str, Any]:
         if self.folder is None or not self.folder.has(path):

@@ -128,11 +128,11 @@ def test_packages_come_from_the_folder_or_from_what_is_asked_for(
     quote = dict(here("train", "train.py", "--quote").rows)
     assert quote["Packages"] == "1 package from requirements.txt."
     assert len(server.snapshots) == 1, "the server reads the file"
-    asked: tuple[tuple[str, ...], ...] = (
+    options: tuple[tuple[str, ...], ...] = (
         *((), ("-r", "requirements.txt"), ("-r", str(tmp_path / "other.txt"))),
         ("--no-requirements",),
     )
-    for arguments in asked:
+    for arguments in options:
         assert here("train", "train.py", *arguments, "-q").code == 0
     names = ("requirements", "requirements_file")
     assert [tuple(body.get(name) for name in names) for body in server.bodies[-4:]] == [
