@@ -61,7 +61,7 @@ setup-integration: ## Install PostgreSQL, Chromium and Docker for test-integrati
 	scripts/docker-test-engine.sh true
 test-integration: setup-dev ## Run the tests on PostgreSQL, in Chromium, with Docker (by apt)
 	scripts/install-integration
-	$(SERVERS) $(PYTEST) -m "(postgres or $(NEEDS_MORE)) and not ($(ONLY_SLOW))" \
+	$(SERVERS) $(PYTEST) -m "(postgres or $(NEEDS_MORE)) and not ($(ONLY_SLOW) or thorough)" \
 		$(call marked,postgres or $(NEEDS_MORE))
 test-deploy: setup-dev ## Build the images of deploy/, start its compose file, run the demo on it (20 min)
 	scripts/install-integration docker-compose
@@ -69,7 +69,7 @@ test-deploy: setup-dev ## Build the images of deploy/, start its compose file, r
 test-slow: setup-dev ## Before a release: slow tests, all tests on PostgreSQL, all hostile values
 	scripts/install-integration
 	$(PYTEST) -m "thorough and not ($(NEEDS_MORE) or $(ONLY_SLOW))" $(call marked,thorough)
-	scripts/with-postgres $(PYTEST) -m slow $(call marked,slow)
+	$(SERVERS) $(PYTEST) -m "slow or (thorough and ($(NEEDS_MORE)))" $(call marked,slow or thorough)
 	TESTS_ASK_ALL=1 scripts/with-postgres $(PYTEST) \
 		-m "not (browser or docker or ranks or $(ONLY_SLOW))" tests --ignore=tests/house
 

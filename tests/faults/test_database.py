@@ -22,6 +22,7 @@ WHERE datname = current_database() AND pid <> pg_backend_pid()
 """
 
 
+@pytest.mark.thorough
 def test_requests_of_a_burst_wait_for_a_connection(live: Live) -> None:
     with live.api() as client:
         replies = create_projects(client, 40, "Burst")
@@ -33,6 +34,7 @@ def test_requests_of_a_burst_wait_for_a_connection(live: Live) -> None:
     assert len(refused) <= (20 if is_busy else 0), replies
 
 
+@pytest.mark.thorough
 def test_after_the_database_dropped_everybody_the_work_goes_on(live: Live) -> None:
     wait_for(lambda: live.beat_of() == "leads", "leader")
     with psycopg.connect(live.place.environ["DATABASE_URL"], autocommit=True) as connection:

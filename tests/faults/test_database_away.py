@@ -100,6 +100,7 @@ def _count_projects(slipway: Live, prefix: str) -> int:
         return int(row[0])
 
 
+@pytest.mark.thorough
 def test_requests_get_their_503_while_the_server_is_frozen(
     slipway: Live, server: PostgresServer
 ) -> None:
@@ -110,6 +111,7 @@ def test_requests_get_their_503_while_the_server_is_frozen(
         _check_back(slipway, api, "Frozen")
 
 
+@pytest.mark.thorough
 def test_requests_under_way_when_the_server_freezes_are_done_or_refused(
     slipway: Live, server: PostgresServer
 ) -> None:

@@ -124,7 +124,7 @@ def training(live: Live, jobs: Jobs) -> Training:
 @pytest.mark.parametrize(
     "mark",
     [
-        "workers.node_agent",
+        pytest.param("workers.node_agent", marks=pytest.mark.thorough),
         pytest.param("manage.py portal", marks=pytest.mark.slow),
         pytest.param("workers.control", marks=pytest.mark.slow),
     ],
@@ -149,6 +149,7 @@ def test_a_killed_rank_goes_on_from_the_last_checkpoint(training: Training, rank
     training.check(attempts=2)
 
 
+@pytest.mark.thorough
 def test_everything_killed_at_once_loses_only_to_the_checkpoint(
     live: Live, training: Training
 ) -> None:

@@ -230,6 +230,7 @@ def both(tracking: TrackingPortal) -> Iterator[Both]:
         yield Both(rest.http, server, experiments, runs)
 
 
+@pytest.mark.thorough
 def test_filters_find_what_mlflow_finds(both: Both) -> None:
     hits = 0
     for text in map(both.text, FILTERS):

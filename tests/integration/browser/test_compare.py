@@ -158,6 +158,7 @@ def test_points_of_the_scatter_plot_are_reached_by_keys_and_open_their_run(
     assert window.faults == []
 
 
+@pytest.mark.thorough
 def test_the_baseline_of_the_table_is_that_of_charts_and_code(
     lab: RunningPortal, run_ids: list[str], chromium: Browser
 ) -> None:

@@ -75,6 +75,7 @@ def _compare(lab: RunningPortal, chromium: Browser, query: str) -> tuple[Window,
     return window, window.page
 
 
+@pytest.mark.thorough
 def test_every_run_has_a_line_that_can_be_told_apart(
     lab: RunningPortal, run_ids: list[str], chromium: Browser, axe: str
 ) -> None:

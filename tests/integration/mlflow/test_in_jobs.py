@@ -61,6 +61,7 @@ def run_in_job(
     return done
 
 
+@pytest.mark.thorough
 def test_a_script_may_set_its_experiment_and_leave_its_run_open(
     tracking: TrackingPortal, variables: dict[str, str]
 ) -> None:

@@ -42,6 +42,7 @@ def _named(
     return json.loads(line.removeprefix("told ")), done.stderr
 
 
+@pytest.mark.thorough
 def test_frames_arrays_and_what_autologging_names_are_sampled(tracking: TrackingPortal) -> None:
     kept, said = _named(tracking, _IN_JOBS, to=("elsewhere",))
     assert sorted(kept) == ["mlflow-eval-late", "mlflow-train", "mlflow-training"]

@@ -62,6 +62,7 @@ def _artifact(client: httpx.Client, slug: str, job: str, path: str) -> httpx.Res
     return client.get(f"{mlflow}/mlflow-artifacts/artifacts/{root}/{path}")
 
 
+@pytest.mark.thorough
 def test_files_of_a_failed_job_are_kept_or_listed(api: tuple[httpx.Client, str]) -> None:
     client, slug = api
     jobs = Jobs(client, project=slug)
