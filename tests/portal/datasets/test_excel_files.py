@@ -164,6 +164,7 @@ def test_rich_texts_escapes_and_gaps(place: Place) -> None:
     assert both.values == {"a": ["José", "x\ry"]}
 
 
+@pytest.mark.thorough
 def test_archives_that_unpack_to_very_much_and_entities_are_refused(place: Place) -> None:
     entities = '<!DOCTYPE x [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;&a;">]>'
     book = by_hand(HEADER + '<row><c t="str"><v>&b;</v></c></row>', before=entities)

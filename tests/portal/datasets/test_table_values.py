@@ -159,6 +159,7 @@ def test_large_whole_numbers_with_missing_ones_stay_exact_in_pandas(place: Place
     assert (str(both.pandas["x"].dtype), str(both.pandas["y"].dtype)) == ("Int64", "float64")
 
 
+@pytest.mark.thorough
 def test_decimals_are_exact(place: Place) -> None:
     prices = [Decimal("12345678901234567.89"), Decimal("0.10"), None]
     table = pa.table({"price": pa.array(prices, pa.decimal128(25, 2))})

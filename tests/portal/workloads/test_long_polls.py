@@ -158,6 +158,7 @@ def test_who_waits_hardly_asks_postgresql_anything(
         assert _transactions(database) - before < 150
 
 
+@pytest.mark.thorough
 def test_a_change_is_heard_although_the_connection_that_listens_was_cut(
     portal: LivePortal, joined: dict[str, str], beside: Beside
 ) -> None:

@@ -118,6 +118,7 @@ def assert_programs(printed: str, desk: Workspace) -> None:
     assert 'Ada "A\\" Lovelace <ada@example.org>' in printed
 
 
+@pytest.mark.thorough
 def test_cells_find_pip_slipway_and_git(desk: Workspace, kernel: BlockingKernelClient) -> None:
     assert_programs(printed(kernel, f"!{PROGRAMS}"), desk)
     # Any other pip refuses to install into the host's Python.

@@ -147,6 +147,7 @@ def test_a_build_changes_no_file_of_another_environment(
         assert (end.reason, end.log_tail.strip()) == ("completed", "1.0"), end
 
 
+@pytest.mark.thorough
 def test_a_wheel_runs_nothing_while_it_is_installed(
     portal: FakePortal, node: Machine, tmp_path: Path
 ) -> None:

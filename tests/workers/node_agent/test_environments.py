@@ -57,6 +57,7 @@ def run_in(portal: FakePortal, digest: str, name: str, **changes: object) -> Key
     return portal.state.want(name, spec)
 
 
+@pytest.mark.thorough
 def test_tasks_find_the_packages_they_asked_for(portal: FakePortal, building: Machine) -> None:
     one = add_environment(portal, "lighthouse==1.0\n")
     two = add_environment(portal, "# newer\nlighthouse == 2.0 ; python_version > '3.8'\n")

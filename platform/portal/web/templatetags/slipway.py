@@ -309,30 +309,30 @@ def figure(value: float) -> str:
 
 
 @register.simple_tag
-def counted(standing: JobStatus) -> SafeString:
+def counted(status: JobStatus) -> SafeString:
     """Show how long a job runs or waits. The browser updates it until the job ends."""
-    goes_on = format_html(' data-counts-from="{}"', standing.started_at.isoformat())
+    goes_on = format_html(' data-counts-from="{}"', status.started_at.isoformat())
     return format_html(
         '<span class="counted"{}>{}</span>',
-        "" if standing.until else goes_on,
-        lasting(standing.lasted.total_seconds()),
+        "" if status.until else goes_on,
+        lasting(status.lasted.total_seconds()),
     )
 
 
 @register.simple_tag
-def costing(standing: JobStatus) -> SafeString:
+def costing(status: JobStatus) -> SafeString:
     """Show the cost of a job so far. The browser updates it while hardware is held."""
     goes_on = format_html(
         ' data-cost="{}" data-rate="{}" data-cost-at="{}"',
-        standing.cost,
-        standing.rate,
+        status.cost,
+        status.rate,
         clock.now().isoformat(),
     )
     return format_html(
         '<span class="counted"{}{}>{}</span>',
-        _exactly(standing.cost),
-        goes_on if standing.rate else "",
-        short_dollars(standing.cost),
+        _exactly(status.cost),
+        goes_on if status.rate else "",
+        short_dollars(status.cost),
     )
 
 

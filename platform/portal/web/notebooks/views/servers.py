@@ -99,16 +99,16 @@ def project_notebook(request: HttpRequest, project: str, server: str) -> HttpRes
     return render(request, "web/notebooks/server.html", context | _WHERE)
 
 
-def _page(request: HttpRequest, standing: ServerStatus) -> dict[str, Any]:
-    server = standing.server
+def _page(request: HttpRequest, status: ServerStatus) -> dict[str, Any]:
+    server = status.server
     events = WorkloadEvent.objects.filter(workload=server.workload_id).order_by("-pk")
     maintains = gated_role(request).at_least(Role.MAINTAINER)
     return {
-        "it": standing,
+        "it": status,
         "server": server,
         "events": shortlist(events, EVENTS_SHOWN),
-        "may_stop": standing.is_mine or maintains,
-        "opens": standing.is_mine and request.GET.get("open") == "1",
+        "may_stop": status.is_mine or maintains,
+        "opens": status.is_mine and request.GET.get("open") == "1",
         "file": search_parameter(request, "file"),
     }
 
