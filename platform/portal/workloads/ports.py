@@ -176,7 +176,8 @@ class Kind:
     `warm` names its program in `workers.launcher.platform_programs`, and `keeps_warm` says whether
     nodes should keep a warm process of it now.
     `grouping` says what its workloads are parts of. Without it they are not added up. With
-    `has_run` each workload has one MLflow run, which follows its state.
+    `has_run` each workload has one MLflow run, which follows its state. With `reports_silence` one
+    that runs without output, steps and use of a processor is reported, see `silence`.
     """
 
     name: str
@@ -202,6 +203,7 @@ class Kind:
     grouping: Grouping | None = None
     presentation: Presentation = field(default_factory=Presentation)
     has_run: bool = False
+    reports_silence: bool = False
 
     def page_of(self, workload_id: str) -> PageAddress:
         """Return the page of a workload of this kind: its own, or the generic one."""
@@ -250,6 +252,11 @@ def admission() -> Admission:
 def register_kind(kind: Kind) -> None:
     """Register a kind. Called from an app's wiring. The same kind again replaces it."""
     _registry.kinds[kind.name] = kind
+
+
+def kinds_that_report_silence() -> list[str]:
+    """Return the names of the kinds whose silent workloads are reported."""
+    return sorted(kind.name for kind in _registry.kinds.values() if kind.reports_silence)
 
 
 def known_kind(name: str) -> Kind:
