@@ -48,13 +48,13 @@ QUICK = {
     "runs": Smoke(
         "--rounds 2 --runs 20 --points 50", {"compare_200_curves", "first_paint", "history_100k"}
     ),
-    "monitoring": Smoke("--rounds 1 --predictions 480 --days 1", {"memory", "month: by id"}),
     "agent": Smoke("--mib 4 --forks 1", {"output_four_ranks", "wish_to_running_warm"}),
-    "datasets": Smoke("--files 3 --gib 0 --peer-mib 1", {"memory_3_files"}),
-    "strategies": Smoke("ddp --rounds 1 --steps 1 --seconds 0.1", {"ddp"}),
 }
 # A complete platform, often beside its peers, minutes each: in `make test-slow`.
 SLOW = {
+    "datasets": Smoke("--files 3 --gib 0 --peer-mib 1", {"memory_3_files"}),
+    "monitoring": Smoke("--rounds 1 --predictions 480 --days 1", {"memory", "month: by id"}),
+    "strategies": Smoke("ddp --rounds 1 --steps 1 --seconds 0.1", {"ddp"}),
     "footprint": Smoke(
         "--without node gateway notebooks tracking --idle-seconds 0.5",
         {"all_pss", "first_start", "redis_ready_again"},

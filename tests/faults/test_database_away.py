@@ -134,6 +134,7 @@ def test_requests_under_way_when_the_server_freezes_are_done_or_refused(
         assert _count_projects(slipway, prefix) == len(done)
 
 
+@pytest.mark.thorough
 def test_requests_get_their_503_while_the_server_is_stopped(
     slipway: Live, server: PostgresServer
 ) -> None:

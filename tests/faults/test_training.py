@@ -134,6 +134,7 @@ def test_ranks_do_not_notice_the_death_of(live: Live, training: Training, mark: 
     training.check(attempts=1)
 
 
+@pytest.mark.thorough
 def test_ranks_do_not_notice_the_death_of_redis(live: Live, training: Training) -> None:
     live.redis().flushall()
     live.kill("redis-server")

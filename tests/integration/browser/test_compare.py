@@ -81,6 +81,7 @@ def _selected(page: Page) -> list[str]:
     return page.locator("[data-parallel-table] tbody th").all_text_contents()
 
 
+@pytest.mark.thorough
 def test_brushes_axes_and_colours_are_there_again_when_the_address_is_opened(
     lab: RunningPortal, run_ids: list[str], chromium: Browser, axe: str
 ) -> None:

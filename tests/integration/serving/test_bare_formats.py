@@ -141,6 +141,7 @@ def test_a_file_of_torch_is_registered_and_answers(
         asked.predict([[1, 2, 3]])
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("room")
 def test_an_onnx_file_is_registered_on_the_command_line_and_answers(
     endpoints: Endpoints, tmp_path: Path

@@ -95,6 +95,7 @@ def test_files_of_a_failed_job_are_kept_or_listed(api: tuple[httpx.Client, str])
     assert "[slipway] Not kept: passwd (0 bytes): a symbolic link." in log
 
 
+@pytest.mark.thorough
 def test_the_rule_of_a_job_decides_and_is_shown_before_it_runs(
     api: tuple[httpx.Client, str],
 ) -> None:
