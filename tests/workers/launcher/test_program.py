@@ -13,7 +13,8 @@ import pytest
 from tests.workers.fake_portal import make_spec
 from tests.workers.machines import Site
 
-WAYS = ["cold", pytest.param("warm", marks=pytest.mark.torch)]
+# A warm process imports torch first; `test_warm.py` starts one in the gate.
+WAYS = ["cold", pytest.param("warm", marks=[pytest.mark.torch, pytest.mark.thorough])]
 
 LOOKING_AROUND = """
 import json, multiprocessing, os, pickle, signal, sys, threading
