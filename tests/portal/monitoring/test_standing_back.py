@@ -44,6 +44,33 @@ def started(tmp_path: Path) -> "subprocess.Popen[str]":
     )
 
 
+def test_several_that_start_at_once_are_all_nice() -> None:
+    """Linux refuses a second change within a tenth of a second to those who do not administer."""
+    if not _AUTOGROUP_ON.exists() or _AUTOGROUP_ON.read_text().strip() != "1":
+        pytest.skip("this kernel has no autogroups")
+    code = (
+        "from pathlib import Path; from portal.monitoring.cpu_priority import *; input(); "
+        "lower_session_priority(19); print(Path('/proc/self/autogroup').read_text())"
+    )
+    environment = clean_environment() | {"PYTHONPATH": str(ROOT / "platform")}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", code],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(4)
+    ]
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+    outputs = [process.communicate(timeout=60)[0] for process in processes]
+    assert [output.split()[-1] for output in outputs] == ["19"] * 4
+
+
 def test_what_analyses_is_nice_and_dies_with_its_parent(started: "subprocess.Popen[str]") -> None:
     with started:
         try:
