@@ -3,10 +3,12 @@
 import json
 
 from portal.accounts.models import Project, User
-from portal.notebooks.models import NotebookRun
+from portal.compute.models import Node
+from portal.notebooks.models import NotebookRun, WorkspaceRequest, transfer_deadline
 from portal.notebooks.services.files import save_notebook
 from portal.storage.services import store_file
 from portal.workloads.models import Workload
+from slipway.schemas.workspace_files import FileRequest
 
 
 def content_of(words: str) -> bytes:
@@ -36,3 +38,18 @@ def make_notebook_run(workload_id: str) -> None:
     NotebookRun.objects.create(
         workload=workload, path="output.ipynb", purpose="verify", output=output
     )
+
+
+def make_file_request(workload_id: str, node: str) -> str:
+    """Let somebody wait for a folder of the workspace on a node."""
+    workload = Workload.objects.get(pk=workload_id)
+    request = FileRequest(id="", folder=f"{workload.project_id}/workspace", operation="list")
+    row = WorkspaceRequest.objects.create(
+        project=workload.project,
+        person=workload.submitted_by,
+        node=Node.objects.get(name=node),
+        request=request.model_dump(mode="json", exclude={"id"}),
+        state="waiting",
+        expires_at=transfer_deadline(),
+    )
+    return row.pk

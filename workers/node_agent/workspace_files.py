@@ -14,6 +14,7 @@ import signal
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -59,7 +60,10 @@ class WorkspaceFiles:
             if request.id not in self._running:
                 task = asyncio.create_task(self._serve(request))
                 self._running[request.id] = task
-                task.add_done_callback(lambda _, name=request.id: self._running.pop(name, None))
+                task.add_done_callback(partial(self._forget, request.id))
+
+    def _forget(self, request_id: str, _: asyncio.Task[None]) -> None:
+        self._running.pop(request_id, None)
 
     async def _serve(self, request: FileRequest) -> None:
         async with self._limit:

@@ -57,6 +57,7 @@ _STREAM_SILENT_S = 180.0
 _STREAM_POLL_S = 0.02
 _CHECKED_EVERY_S = 0.5
 _MOST_A_PERSON = 6
+_Field = Literal["path", "target"]
 _STATES_AFTER_CLAIM = frozenset({"claimed", "streaming", "ended"})
 _VERBS = {
     "write": "workspace.upload",
@@ -227,7 +228,9 @@ def delete_entry(workspace: Workspace, *, path: str) -> None:
     _record(workspace, row, answer)
 
 
-def _changed(workspace: Workspace, row: WorkspaceRequest, *, field: str = "path") -> WorkspaceEntry:
+def _changed(
+    workspace: Workspace, row: WorkspaceRequest, *, field: _Field = "path"
+) -> WorkspaceEntry:
     answer = _answer(row, field=field, within_s=_CHANGED_WITHIN_S)
     _record(workspace, row, answer)
     path: str = row.request["target"] if field == "target" else row.request["path"]
@@ -280,7 +283,7 @@ def _create(
             next_step="Wait until a download or upload has ended.",
             retry_after_s=5,
         )
-    request = FileRequest(id="", folder=workspace.folder, operation=operation, **details)  # type: ignore[arg-type]
+    request = FileRequest(id="", folder=workspace.folder, operation=operation, **details)
     return WorkspaceRequest.objects.create(
         project=workspace.project,
         person=workspace.person,
@@ -294,7 +297,7 @@ def _create(
 def _answer(
     row: WorkspaceRequest,
     *,
-    field: Literal["path", "target"],
+    field: _Field,
     states: tuple[str, ...] = ("ended",),
     within_s: float = _ANSWERED_WITHIN_S,
 ) -> FileAnswer:
