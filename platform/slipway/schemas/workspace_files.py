@@ -19,7 +19,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from slipway.schemas.base import AnswerSchema, RequestSchema
+from slipway.schemas.base import AnswerSchema, RequestSchema, forbidden_character
 
 WorkspaceArea = Literal["shared", "personal"]
 EntryKind = Literal["folder", "file", "link", "special"]
@@ -68,9 +68,28 @@ def _check_entry_path(text: str) -> str:
     return path
 
 
+def check_new_path(text: str) -> str:
+    """Return the path of a file or folder that is to be created. Raises ValueError.
+
+    Names that exist may hold anything. New ones hold nothing that a page or terminal could not
+    show as it is.
+    """
+    path = _check_entry_path(text)
+    bad = forbidden_character(path)
+    if bad is not None:
+        raise ValueError(f"holds the character U+{ord(bad):04X}, which is not allowed")
+    if any(not part.strip() for part in path.split("/")):
+        raise ValueError("has a name of white space alone")
+    return path
+
+
 FolderPath = Annotated[str, AfterValidator(check_path), Field(max_length=MAX_PATH_BYTES)]
 EntryPath = Annotated[
     str, AfterValidator(_check_entry_path), Field(min_length=1, max_length=MAX_PATH_BYTES)
+]
+
+NewPath = Annotated[
+    str, AfterValidator(check_new_path), Field(min_length=1, max_length=MAX_PATH_BYTES)
 ]
 
 
@@ -111,7 +130,7 @@ class WorkspaceFolder(AnswerSchema):
 class WorkspaceFolderIn(RequestSchema):
     """A folder to create."""
 
-    path: EntryPath
+    path: NewPath
     area: WorkspaceArea = "shared"
     node: Annotated[str, Field(max_length=48)] = ""
 
@@ -120,7 +139,7 @@ class WorkspaceMoveIn(RequestSchema):
     """A file or folder to rename or to move within its area. Nothing is overwritten."""
 
     path: EntryPath
-    target: EntryPath
+    target: NewPath
     area: WorkspaceArea = "shared"
     node: Annotated[str, Field(max_length=48)] = ""
 

@@ -21,6 +21,13 @@ FILES = "/projects/vision/workspace-files"
 _UPLOAD = {"Content-Type": "application/octet-stream"}
 
 
+@pytest.fixture(scope="module")
+def stopped(bob: Person) -> Person:
+    """Bob, whose notebook server has run and stopped, so that there is a workspace."""
+    bob.stop(bob.ready("once"))
+    return bob
+
+
 def put(person: Person, path: str, content: bytes, **query: str) -> httpx.Response:
     return person.api.post(
         f"{FILES}/content", params={"path": path, **query}, content=content, headers=_UPLOAD
@@ -90,8 +97,10 @@ def test_files_are_changed_while_a_server_runs_and_after_it_stopped(
     assert {"workspace.upload", "workspace.move", "workspace.delete"} <= set(verbs)
 
 
-def test_a_personal_folder_exists_for_its_owner_alone(running: RunningPortal, bob: Person) -> None:
-    bob.stop(bob.ready("mine"))
+def test_a_personal_folder_exists_for_its_owner_alone(
+    running: RunningPortal, stopped: Person
+) -> None:
+    bob = stopped
     assert put(bob, "secret.txt", b"mine", area="personal").status_code == 200
     assert read(bob, "secret.txt", area="personal").content == b"mine"
     assert "secret.txt" not in names(bob)
@@ -116,8 +125,8 @@ def test_a_personal_folder_exists_for_its_owner_alone(running: RunningPortal, bo
     assert "secret.txt" not in json.dumps(events)
 
 
-def test_the_sdk_moves_files(running: RunningPortal, bob: Person, tmp_path: Path) -> None:
-    bob.stop(bob.ready("sdk"))
+@pytest.mark.usefixtures("stopped")
+def test_the_sdk_moves_files(running: RunningPortal, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("from here")
     with Client(running.url, running.tokens["bob"]) as client:
         files = client.workspaces
@@ -133,9 +142,8 @@ def test_the_sdk_moves_files(running: RunningPortal, bob: Person, tmp_path: Path
         assert "sdk" not in {entry.name for entry in files.list(project="vision").entries}
 
 
-def test_a_browser_uploads_renames_previews_and_deletes(bob: Person, page: Page) -> None:
-    bob.stop(bob.ready("pages"))
-    page.goto(f"{bob.portal}/p/vision/notebooks/workspace")
+def test_a_browser_uploads_renames_previews_and_deletes(stopped: Person, page: Page) -> None:
+    page.goto(f"{stopped.portal}/p/vision/notebooks/workspace")
     hostile = b"<script>document.title = 'stolen'</script>\n"
     page.get_by_label("Upload files to this folder").set_input_files(
         [

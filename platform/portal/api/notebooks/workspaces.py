@@ -23,6 +23,7 @@ from slipway.schemas.workspace_files import (
     EntryPath,
     FolderPath,
     ListOrder,
+    NewPath,
     WorkspaceArea,
     WorkspaceEntry,
     WorkspaceFolder,
@@ -77,9 +78,10 @@ class EntryQuery(PlaceQuery):
     path: EntryPath
 
 
-class UploadQuery(EntryQuery):
+class UploadQuery(PlaceQuery):
     """The file to write. `replace` replaces an existing one."""
 
+    path: NewPath
     replace: bool = False
 
 

@@ -10,14 +10,12 @@ from portal.notebooks.models.files import (
 from portal.notebooks.models.hubs import HEARD_EVERY, Hub, HubVersion
 from portal.notebooks.models.servers import Server, ServerQuerySet, ServerRun
 from portal.notebooks.models.workspaces import (
-    TRANSFERS_WITHIN,
     WorkspaceRequest,
     transfer_deadline,
 )
 
 __all__ = [
     "HEARD_EVERY",
-    "TRANSFERS_WITHIN",
     "UNDO_WITHIN",
     "Content",
     "Hub",

@@ -4,20 +4,17 @@ from typing import Any
 
 from django import forms
 
-from slipway.schemas.workspace_files import MAX_PATH_BYTES, check_path
+from slipway.schemas.workspace_files import MAX_PATH_BYTES, check_new_path
 
 _TEXT = {"autocomplete": "off", "spellcheck": "false"}
 
 
 def clean_path(text: str) -> str:
-    """Return a path of a workspace. Raises forms.ValidationError."""
+    """Return the path of something new. Raises forms.ValidationError."""
     try:
-        path = check_path(text)
+        return check_new_path(text)
     except ValueError as error:
         raise forms.ValidationError(f"This {error}.") from error
-    if not path:
-        raise forms.ValidationError("Name a file or folder.")
-    return path
 
 
 class PlaceForm(forms.Form):
