@@ -23,7 +23,7 @@ router = Router(tags=["File requests"])
 _PATH = "/file-requests/{request_id}"
 
 
-class ContentQuery(BaseModel):
+class FileOffsetQuery(BaseModel):
     """Offset of the first byte of the body in the file."""
 
     offset: int = Field(ge=0, le=2**53)
@@ -45,7 +45,7 @@ def report_file_request(request: HttpRequest, request_id: str, payload: FileRepo
 
 @router.put(f"{_PATH}/content", auth=agent_gate(NodeToken()), response=LogAnswer)
 def upload_file_content(
-    request: HttpRequest, request_id: str, query: Query[ContentQuery]
+    request: HttpRequest, request_id: str, query: Query[FileOffsetQuery]
 ) -> LogAnswer:
     """Accept bytes of a file that somebody downloads."""
     end = append_content(

@@ -54,7 +54,7 @@ class PlaceQuery(BaseModel):
     node: str = Field(default="", max_length=48)
 
 
-class FolderQuery(PlaceQuery):
+class WorkspaceFolderQuery(PlaceQuery):
     """Which part of a folder to list. `hidden` includes names that begin with a dot."""
 
     path: FolderPath = ""
@@ -78,7 +78,7 @@ class EntryQuery(PlaceQuery):
     path: EntryPath
 
 
-class UploadQuery(PlaceQuery):
+class WorkspaceUploadQuery(PlaceQuery):
     """The file to write. `replace` replaces an existing one."""
 
     path: NewPath
@@ -105,7 +105,7 @@ def download_answer(download: FileDownload) -> HttpResponse:
 
 @router.get(_ALL, auth=gate(_READ), response=WorkspaceFolder)
 def list_workspace_folder(
-    request: HttpRequest, project: str, query: Query[FolderQuery]
+    request: HttpRequest, project: str, query: Query[WorkspaceFolderQuery]
 ) -> WorkspaceFolder:
     """List a folder of the workspace, folders first. Links are shown and never followed."""
     workspace = _workspace(request, query.area, query.node)
@@ -125,7 +125,7 @@ def download_workspace_file(
 
 @router.post(f"{_ALL}/content", auth=gate(_CHANGE), response=WorkspaceEntry, openapi_extra=_UP)
 def upload_workspace_file(
-    request: HttpRequest, project: str, query: Query[UploadQuery]
+    request: HttpRequest, project: str, query: Query[WorkspaceUploadQuery]
 ) -> WorkspaceEntry:
     """Write a file as a whole. The body is its content, at most 2 GiB."""
     workspace = _workspace(request, query.area, query.node)

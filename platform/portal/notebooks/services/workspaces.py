@@ -6,8 +6,7 @@ the log store, so any process of the portal can serve either side.
 """
 
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
@@ -90,7 +89,7 @@ class FileDownload:
     name: str
     is_folder: bool
     size_bytes: int | None
-    pieces: Iterator[bytes]
+    pieces: "ArrivingBytes"
 
 
 def nodes_with_workspace(*, project: Project, person: User, area: WorkspaceArea) -> list[Node]:
@@ -176,7 +175,7 @@ def open_download(
     default = "personal" if workspace.area == "personal" else workspace.project.slug
     name = path.rpartition("/")[2] or default
     name = f"{name}.zip" if is_folder else name
-    return FileDownload(name, is_folder, answer.size_bytes, _arriving(row))
+    return FileDownload(name, is_folder, answer.size_bytes, ArrivingBytes(row))
 
 
 def write_file(
@@ -201,10 +200,17 @@ def write_file(
             size += len(piece)
         row.request["size_bytes"] = size
         with transaction.atomic():
-            WorkspaceRequest.objects.move(
+            is_current = WorkspaceRequest.objects.move(
                 row.pk, states=("receiving",), target="waiting", request=row.request
             )
             Node.objects.wake([row.node_id])
+        if not is_current:
+            raise Conflict(
+                "The upload took longer than an hour, so it was not stored.",
+                code="upload_too_slow",
+                field="content",
+                next_step="Upload it in parts, or fetch it in a terminal of JupyterLab.",
+            )
         return _changed(workspace, row)
     finally:
         _forget(row)
@@ -357,7 +363,26 @@ def _forget(row: WorkspaceRequest) -> None:
     log_store().delete(row.transfer_key)
 
 
-def _arriving(row: WorkspaceRequest) -> Iterator[bytes]:
+class ArrivingBytes:
+    """The bytes of a download. Closing it makes the agent stop, even if nothing was read."""
+
+    def __init__(self, row: WorkspaceRequest) -> None:
+        self._row = row
+        self._pieces = _arriving(row)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        return next(self._pieces)
+
+    def close(self) -> None:
+        """Stop the transfer."""
+        self._pieces.close()
+        _forget(self._row)
+
+
+def _arriving(row: WorkspaceRequest) -> Generator[bytes, None, None]:
     """Yield the bytes of a download while they arrive. Raises ConnectionError."""
     store, offset = log_store(), 0
     heard = checked = time.monotonic()
@@ -386,8 +411,7 @@ def _arriving(row: WorkspaceRequest) -> Iterator[bytes]:
         if not ended or not FileAnswer.model_validate(row.answer).ok:
             raise ConnectionError("the node stopped sending the file")
     finally:
-        with suppress(WorkspaceRequest.DoesNotExist):
-            _forget(row)
+        _forget(row)
 
 
 def _entry(entry: FileEntry, folder: str) -> WorkspaceEntry:

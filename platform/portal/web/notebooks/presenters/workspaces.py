@@ -24,7 +24,11 @@ _PICTURES = {
     b"GIF89a": "gif",
 }
 _LANGUAGES = {
-    "py": "python", "sh": "bash", "js": "js", "md": "markdown", "yml": "yaml",
+    "py": "python",
+    "sh": "bash",
+    "js": "js",
+    "md": "markdown",
+    "yml": "yaml",
     **{name: name for name in ("r", "sql", "json", "html", "css", "yaml", "toml", "c", "cpp")},
     **{name: name for name in ("java", "rust", "go", "xml", "diff")},
     "rs": "rust",
@@ -33,7 +37,7 @@ _LANGUAGES = {
 
 
 @dataclass(frozen=True)
-class Link:
+class FolderLink:
     """A link with its text."""
 
     text: str
@@ -41,7 +45,7 @@ class Link:
 
 
 @dataclass(frozen=True)
-class Column:
+class SortColumn:
     """The header of a sortable column. `sorted_by` is a value of aria-sort."""
 
     label: str
@@ -56,7 +60,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Row:
+class EntryRow:
     """One entry of a folder. `query` names it in the links to its pages."""
 
     entry: WorkspaceEntry
@@ -70,7 +74,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class FilePreview:
+class WorkspacePreview:
     """What a page shows of a file. `fault` says why it shows nothing."""
 
     markdown: SafeString | None = None
@@ -105,25 +109,25 @@ def folder_url(workspace: Workspace, path: str = "", **more: str) -> str:
     return f"{page}?{query_of(workspace, path, **more)}"
 
 
-def trail_of(workspace: Workspace, path: str) -> list[Link]:
+def trail_of(workspace: Workspace, path: str) -> list[FolderLink]:
     """Return the folders above a path, topmost first, and the path's own."""
     top = "Personal" if workspace.area == "personal" else "Shared"
-    trail = [Link(top, folder_url(workspace))]
+    trail = [FolderLink(top, folder_url(workspace))]
     parts = path.split("/") if path else []
     for count, part in enumerate(parts, start=1):
-        trail.append(Link(shown_name(part), folder_url(workspace, "/".join(parts[:count]))))
+        trail.append(FolderLink(shown_name(part), folder_url(workspace, "/".join(parts[:count]))))
     return trail
 
 
-def rows_of(workspace: Workspace, folder: WorkspaceFolder) -> list[Row]:
+def rows_of(workspace: Workspace, folder: WorkspaceFolder) -> list[EntryRow]:
     """Return the rows of a folder."""
     return [
-        Row(entry, shown_name(entry.name), query_of(workspace, entry.path))
+        EntryRow(entry, shown_name(entry.name), query_of(workspace, entry.path))
         for entry in folder.entries
     ]
 
 
-def columns_of(workspace: Workspace, path: str, order: str, **more: str) -> list[Column]:
+def columns_of(workspace: Workspace, path: str, order: str, **more: str) -> list[SortColumn]:
     """Return the sortable headers of a folder."""
     columns = []
     for label, name, classes in (
@@ -134,32 +138,32 @@ def columns_of(workspace: Workspace, path: str, order: str, **more: str) -> list
         following = f"-{name}" if order == name else name
         sorted_by = {name: "ascending", f"-{name}": "descending"}.get(order, "")
         url = folder_url(workspace, path, sort=following, **more)
-        columns.append(Column(label, url, sorted_by, classes))
+        columns.append(SortColumn(label, url, sorted_by, classes))
     return columns
 
 
-def preview_file(name: str, content: bytes) -> FilePreview:
+def preview_file(name: str, content: bytes) -> WorkspacePreview:
     """Return what a page shows of a file."""
     ending = name.rpartition(".")[2].lower()
     picture = _picture_kind(content)
     if picture:
         data = base64.b64encode(content).decode()
-        return FilePreview(picture=f"data:image/{picture};base64,{data}")
+        return WorkspacePreview(picture=f"data:image/{picture};base64,{data}")
     if ending == "ipynb":
         notebook = preview_of(content)
         if notebook is not None:
-            return FilePreview(notebook=notebook, cells=cell_views(notebook))
+            return WorkspacePreview(notebook=notebook, cells=cell_views(notebook))
     if len(content) > MOST_TEXT_BYTES:
-        return FilePreview(fault="It is too large to show as text. Download it.")
+        return WorkspacePreview(fault="It is too large to show as text. Download it.")
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError:
-        return FilePreview(fault="It is no text in UTF-8 and no picture. Download it.")
+        return WorkspacePreview(fault="It is no text in UTF-8 and no picture. Download it.")
     if "\0" in text:
-        return FilePreview(fault="It is no text. Download it.")
+        return WorkspacePreview(fault="It is no text. Download it.")
     if ending in ("md", "markdown"):
-        return FilePreview(markdown=render_markdown(text))
-    return FilePreview(code=code_html(text, _LANGUAGES.get(ending, "")))
+        return WorkspacePreview(markdown=render_markdown(text))
+    return WorkspacePreview(code=code_html(text, _LANGUAGES.get(ending, "")))
 
 
 def _picture_kind(content: bytes) -> str:

@@ -12,7 +12,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from portal.accounts.gates import gated_project
 from portal.accounts.principal import require_principal
-from portal.core.errors import Conflict, InvalidInput, SlipwayError, Unavailable
+from portal.core.errors import Conflict, InvalidInput, RateLimited, SlipwayError, Unavailable
 from portal.core.policy import guarded_by
 from portal.core.streams import ByteStream
 from portal.notebooks.gates import WorkspaceMember
@@ -35,7 +35,7 @@ from portal.web.base.urls_for import address_of
 from portal.web.notebooks.forms.workspaces import MoveEntry, NewFolder, PlaceForm
 from portal.web.notebooks.presenters.workspaces import (
     MOST_PREVIEWED_BYTES,
-    FilePreview,
+    WorkspacePreview,
     columns_of,
     folder_url,
     preview_file,
@@ -94,7 +94,7 @@ def project_workspace(request: HttpRequest, project: str) -> HttpResponse:
     try:
         workspace = _workspace(request, request.GET)
         context |= _folder(request, workspace, path)
-    except (Conflict, Unavailable) as error:
+    except (Conflict, RateLimited, Unavailable) as error:
         context["trouble"] = error
         context["has_workspace"] = error.code != "no_workspace"
     return render(request, "web/notebooks/workspace.html", context | _WHERE)
@@ -165,22 +165,22 @@ def project_workspace_file(request: HttpRequest, project: str) -> HttpResponse:
     return render(request, "web/notebooks/workspace_file.html", context | _WHERE)
 
 
-def _preview(workspace: Workspace, path: str) -> FilePreview:
+def _preview(workspace: Workspace, path: str) -> WorkspacePreview:
     try:
         download = open_download(workspace, path=path, limit_bytes=MOST_PREVIEWED_BYTES)
     except (Conflict, Unavailable) as error:
-        return FilePreview(fault=error_text(error))
+        return WorkspacePreview(fault=error_text(error))
     except SlipwayError as error:
         if error.status != 413:  # too large
             raise
-        return FilePreview(fault="It is too large to show. Download it.")
+        return WorkspacePreview(fault="It is too large to show. Download it.")
     if download.is_folder:
-        download.pieces.close()  # type: ignore[attr-defined]
-        return FilePreview(fault="It is a folder.")
+        download.pieces.close()
+        return WorkspacePreview(fault="It is a folder.")
     try:
         content = b"".join(download.pieces)
     except ConnectionError:
-        return FilePreview(fault="It changed while it was read. Reload the page.")
+        return WorkspacePreview(fault="It changed while it was read. Reload the page.")
     return preview_file(path.rpartition("/")[2], content)
 
 
