@@ -20,7 +20,7 @@ _MOST_LEVELS: Final = 64
 _MOST_NAMED: Final = 1000
 _LEVEL: Final = 1
 _REPORT: Final = "FILES-LEFT-OUT.txt"
-# What the format can express.
+# The range of dates of the format.
 _FIRST_DATE: Final = (1980, 1, 1, 0, 0, 0)
 _LAST_YEAR: Final = 2107
 

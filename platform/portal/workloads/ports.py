@@ -229,7 +229,7 @@ class Kind:
 
 
 class NodeFileRequests(Protocol):
-    """What people ask of the files on a node."""
+    """Requests of people about the files on a node."""
 
     def __call__(self, *, node: Node) -> Sequence[FileRequest]:
         """Return the requests that the agent of the node should claim. Only database work."""

@@ -145,7 +145,7 @@ class WorkspaceMoveIn(RequestSchema):
 
 
 class FileRequest(AnswerSchema):
-    """What an agent is to do in a folder of its node. `folder` is a persistent key.
+    """An operation for an agent in a folder of its node. `folder` is a persistent key.
 
     The folder is `PROJECT/workspace` or `PROJECT/person-…`. `target` is that of a move.
     """

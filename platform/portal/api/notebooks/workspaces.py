@@ -55,7 +55,7 @@ class PlaceQuery(BaseModel):
 
 
 class WorkspaceFolderQuery(PlaceQuery):
-    """Which part of a folder to list. `hidden` includes names that begin with a dot."""
+    """A part of a folder. `hidden` includes names that begin with a dot."""
 
     path: FolderPath = ""
     order: ListOrder = "name"

@@ -75,7 +75,7 @@ class EntryRow:
 
 @dataclass(frozen=True)
 class WorkspacePreview:
-    """What a page shows of a file. `fault` says why it shows nothing."""
+    """Preview of a file. `fault` says why it shows nothing."""
 
     markdown: SafeString | None = None
     code: SafeString | None = None
