@@ -3,11 +3,10 @@
 import json
 
 from portal.accounts.models import Project, User
-from portal.compute.models import Node
 from portal.notebooks.models import NotebookRun, WorkspaceRequest, transfer_deadline
 from portal.notebooks.services.files import save_notebook
 from portal.storage.services import store_file
-from portal.workloads.models import Workload
+from portal.workloads.models import Lease, Workload
 from slipway.schemas.workspace_files import FileRequest
 
 
@@ -40,14 +39,14 @@ def make_notebook_run(workload_id: str) -> None:
     )
 
 
-def make_file_request(workload_id: str, node: str) -> str:
-    """Let somebody wait for a folder of the workspace on a node."""
+def make_file_request(workload_id: str) -> str:
+    """Let somebody wait for a folder on the node that runs a job."""
     workload = Workload.objects.get(pk=workload_id)
     request = FileRequest(id="", folder=f"{workload.project_id}/workspace", operation="list")
     row = WorkspaceRequest.objects.create(
         project=workload.project,
         person=workload.submitted_by,
-        node=Node.objects.get(name=node),
+        node=Lease.objects.filter(workload=workload).latest("pk").node,
         request=request.model_dump(mode="json", exclude={"id"}),
         state="waiting",
         expires_at=transfer_deadline(),

@@ -202,7 +202,7 @@ def _let_work(world: World) -> None:
     open_nodes()
     for objects in (own.objects, foreign.objects):
         make_notebook_run(objects["workload"])
-        objects["file request"] = make_file_request(objects["workload"], objects["node"])
+        objects["file request"] = make_file_request(objects["workload"])
     world.own.update(own.objects, tier="cpu-small", resource="cpu")
     world.own["docs page"], world.foreign["docs page"] = "training", "nor-such-a-page"
     # Tiers belong to the installation, so there is no foreign one; a foreign attempt or rank is
