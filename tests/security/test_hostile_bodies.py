@@ -181,6 +181,8 @@ _FREE = {
     # Rows are what models take and give: JSON of any kind, kept as it came.
     "/golden": ("inputs holds", "outputs holds"),
     "/uses": ("run is null",),
+    # Files that exist may have any name.
+    "/workspace-files": ("path is",),
     "/notebooks/servers/{server}": ("daily_stop is nothing",),
     "/endpoints/{endpoint}/promote": ("version is null",),
     "/rollback": ("reason is nothing", "reason is white space"),

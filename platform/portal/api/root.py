@@ -13,6 +13,7 @@ from portal.api.description import PortalApi
 from portal.api.notebooks import files as notebook_files
 from portal.api.notebooks import files_runs as notebook_runs
 from portal.api.notebooks import servers as notebook_servers
+from portal.api.notebooks import workspaces as notebook_workspaces
 from portal.api.routing import require_gates
 from portal.api.v1 import (
     account,
@@ -89,7 +90,7 @@ for module in (
     *(models, promotions, reports),
     *(datasets, dataset_files),
     *(endpoints, endpoint_keys),
-    *(notebook_files, notebook_runs, notebook_servers),
+    *(notebook_files, notebook_runs, notebook_servers, notebook_workspaces),
     *(monitoring, predictions),
 ):
     api.add_router("", module.router)

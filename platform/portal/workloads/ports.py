@@ -7,12 +7,14 @@ from typing import Protocol
 
 from portal.accounts.models import Project
 from portal.accounts.principal import Principal
+from portal.compute.models import Node
 from portal.core.errors import InvalidInput
 from portal.workloads.models import Workload
 from portal.workloads.presentation import PageAddress, Presentation, SearchHit
 from portal.workloads.retries import RetryRule
 from slipway.schemas.accounts import Scope
 from slipway.schemas.agent import StoredCheckpoint, TaskReport
+from slipway.schemas.workspace_files import FileRequest
 
 
 @dataclass(frozen=True)
@@ -228,11 +230,23 @@ class Kind:
         ]
 
 
+class NodeFileRequests(Protocol):
+    """Requests of people about the files on a node."""
+
+    def __call__(self, *, node: Node) -> Sequence[FileRequest]:
+        """Return the requests that the agent of the node should claim. Only database work."""
+
+
+def _no_file_requests(*, node: Node) -> Sequence[FileRequest]:
+    return ()
+
+
 class _Registry:
     """Registrations of other apps in this process."""
 
     def __init__(self) -> None:
         self.admission: Admission = AdmitEverything()
+        self.file_requests: NodeFileRequests = _no_file_requests
         self.kinds: dict[str, Kind] = {}
 
 
@@ -247,6 +261,16 @@ def register_admission(admission: Admission) -> None:
 def admission() -> Admission:
     """Return the admission in force."""
     return _registry.admission
+
+
+def register_file_requests(requests: NodeFileRequests) -> None:
+    """Register the app whose pages show files on nodes. Called once, from its wiring."""
+    _registry.file_requests = requests
+
+
+def file_requests(node: Node) -> Sequence[FileRequest]:
+    """Return the requests about files that the agent of a node should claim."""
+    return _registry.file_requests(node=node)
 
 
 def register_kind(kind: Kind) -> None:

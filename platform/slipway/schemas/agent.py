@@ -29,6 +29,7 @@ from slipway.schemas.backends import BackendName, IsolationLevel
 from slipway.schemas.base import AnswerSchema, Line, Number, RequestSchema, Truth, Whole
 from slipway.schemas.kept_files import FilesReport
 from slipway.schemas.workloads import Labels, ReasonCode, Resources
+from slipway.schemas.workspace_files import FileRequest
 
 Id = Annotated[str, Field(max_length=32)]
 Count = Annotated[Whole, Field(ge=0, le=2**53)]
@@ -216,6 +217,7 @@ class DesiredState(AnswerSchema):
     version: int
     tasks: list[DesiredTask]
     prewarm: list[ProgramName] = []
+    file_requests: list[FileRequest] = []
 
 
 class RankEnd(AnswerSchema):
