@@ -48,7 +48,7 @@ from slipway.schemas.workspace_files import (
     WorkspaceOperation,
 )
 
-_CLAIMED_WITHIN_S = 15.0
+_CLAIMED_WITHIN_S = 30.0
 _ANSWERED_WITHIN_S = 60.0
 # A large tree takes long to delete, and a large upload to copy.
 _CHANGED_WITHIN_S = 600.0
