@@ -56,8 +56,8 @@ def docs_link(context: Context) -> SafeString:
         return SafeString("")
     project = getattr(request, "gated_project", None)
     return format_html(
-        '<a class="btn btn-ghost docs-link" href="{}{}" title="Documentation of this page">{}Docs'
-        "</a>",
+        '<a class="btn btn-ghost docs-link" href="{}{}" title="Documentation of this page">{}'
+        "<span>Docs</span></a>",
         reverse("docs_page", args=[slug]),
         f"?project={project.slug}" if project else "",
         svg("book-2", "icon-start"),
