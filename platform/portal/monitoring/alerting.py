@@ -237,7 +237,7 @@ def raise_alert(endpoint: Endpoint, finding: AlertReason) -> None:
             "alert.raise",
             kind="alert",
             target=alert,
-            label=f"{endpoint.name}: {finding.kind}",
+            label=f"{endpoint.name}: {finding.kind.replace('_', ' ')}",
             project=endpoint.project,
             after={"reason": alert.reason},
         )
@@ -267,7 +267,7 @@ def _resolve(endpoint: Endpoint, alert: Alert) -> None:
             "alert.resolve",
             kind="alert",
             target=alert,
-            label=f"{endpoint.name}: {alert.kind}",
+            label=f"{endpoint.name}: {alert.kind.replace('_', ' ')}",
             project=endpoint.project,
         )
         _queue_deliveries(alert, "resolved")
