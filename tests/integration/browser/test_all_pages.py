@@ -6,6 +6,7 @@ test client answers the browser, in the transaction in which the matrix made its
 
 import asyncio
 import mimetypes
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,9 @@ class _Answers:
             body = b"".join(answer.streaming_content) if answer.streaming else answer.content
         finally:
             asyncio._set_running_loop(loop)
-        return body, answer.headers.get("Content-Type", "text/plain"), answer.status_code
+        kind = answer.headers.get("Content-Type", "text/plain")
+        is_download = answer.headers.get("Content-Disposition", "").startswith("attachment")
+        return body, "text/plain" if is_download else kind, answer.status_code
 
 
 def _static(name: str) -> tuple[bytes, str, int]:
@@ -111,4 +114,15 @@ def test_a_page_has_no_serious_barrier_and_is_no_wider_than_its_window(
         if not page.evaluate("document.querySelector('main, .entrance') !== null"):
             return  # a part of a page, or data
         page.wait_for_load_state("networkidle")
+        _photograph(window, route)
         assert overflow(window) + barriers_in_both(window, axe) == []
+
+
+def _photograph(window: Window, route: Route) -> None:
+    """Save screenshots of both looks, if the environment names a folder for them."""
+    if folder := os.environ.get("PICTURES"):
+        name = re.sub(r"\W+", "-", route.template).strip("-") or "home"
+        for theme, size in LOOKS:
+            window.look(theme, size)
+            window.page.wait_for_timeout(300)
+            window.page.screenshot(path=f"{folder}/{name}-{theme}.png", full_page=True)

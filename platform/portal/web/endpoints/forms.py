@@ -310,12 +310,12 @@ class NewKeyForm(SchemaForm):
         widget=forms.TextInput(attrs={**_TEXT, "placeholder": "web shop"}),
     )
     scope = forms.ChoiceField(
-        label="May",
+        label="Scope",
         choices=(("predict", "Predict"), ("read", "Only metadata and health")),
         widget=forms.Select,
     )
     expires = forms.IntegerField(
-        label="Expires after days",
+        label="Expires in (days)",
         required=False,
         min_value=1,
         max_value=3650,

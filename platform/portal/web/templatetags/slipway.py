@@ -1,5 +1,6 @@
 """Template tags and filters of every page. They are builtins, so no page loads them."""
 
+import math
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -55,8 +56,8 @@ def docs_link(context: Context) -> SafeString:
         return SafeString("")
     project = getattr(request, "gated_project", None)
     return format_html(
-        '<a class="btn btn-ghost docs-link" href="{}{}" title="Documentation of this page">{}Docs'
-        "</a>",
+        '<a class="btn btn-ghost docs-link" href="{}{}" title="Documentation of this page">{}'
+        "<span>Docs</span></a>",
         reverse("docs_page", args=[slug]),
         f"?project={project.slug}" if project else "",
         svg("book-2", "icon-start"),
@@ -303,8 +304,15 @@ def memory(size_bytes: int | None) -> str:
 
 
 @register.filter
-def figure(value: float) -> str:
-    """Show what was measured with as many digits as one compares."""
+def figure(value: float | None) -> str:
+    """Show a measured value with six significant digits. NaN is shown as `undefined`."""
+    if value is None:
+        return ""
+    if math.isnan(value):
+        hint = "NaN was logged: the metric is undefined for this data."
+        return format_html('<span class="text-secondary" title="{}">undefined</span>', hint)
+    if math.isinf(value):
+        return "∞" if value > 0 else "-∞"
     return f"{value:.6g}"
 
 
