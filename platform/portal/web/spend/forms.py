@@ -143,7 +143,11 @@ _EXPLAINED = {
         "Share of the remaining hours you can use; a queue never fills a machine completely."
     ),
 }
-_LABELS = {"price": "Purchase price in dollars", "watts": "Power in watts", "months": "Write-off"}
+_LABELS = {
+    "price": "Purchase price in dollars",
+    "watts": "Power in watts",
+    "months": "Depreciation in months",
+}
 
 
 class RentOrBuy(forms.Form):
