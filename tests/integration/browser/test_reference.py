@@ -14,10 +14,11 @@ pytestmark = pytest.mark.browser
 def test_samples_of_an_operation_are_tabs_that_remember_the_language(
     window: Open, project: str
 ) -> None:
-    alice = window("alice", viewport=NARROW, color_scheme="dark").go("/api/v1/docs")
+    alice = window("alice", viewport=NARROW, color_scheme="dark")
     page = alice.page
     # Hundreds of operations are drawn at once.
     page.set_default_timeout(4 * PATIENCE_MS)
+    alice.go("/api/v1/docs")
     operation = page.locator("#operations-Account-whoami")
     operation.get_by_text("/api/v1/whoami").click()
     curl = operation.get_by_role("tab", name="curl")
@@ -43,7 +44,9 @@ def test_samples_of_an_operation_are_tabs_that_remember_the_language(
     if folder := os.environ.get("PICTURES"):
         operation.locator(".samples").scroll_into_view_if_needed()
         page.screenshot(path=Path(folder) / "narrow-dark.png")
-        wide = window("alice", viewport={"width": 1280, "height": 900}).go("/api/v1/docs").page
+        wide = window("alice", viewport={"width": 1280, "height": 900}).page
+        wide.set_default_timeout(4 * PATIENCE_MS)
+        wide.goto(page.url)
         wide.locator("#operations-Jobs-create_job").get_by_text("/jobs").first.click()
         wide.locator("#operations-Jobs-create_job .samples").scroll_into_view_if_needed()
         wide.screenshot(path=Path(folder) / "wide-light.png")
