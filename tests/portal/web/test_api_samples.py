@@ -100,7 +100,8 @@ def recorder(
 
         do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = do_HEAD = answer  # noqa: N815
 
-        def log_message(self, *_arguments: Any) -> None: ...
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+            """Write nothing to the output of tests."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
