@@ -205,8 +205,9 @@ def test_bodies_of_samples_are_valid(settings: Settings) -> None:
     assert checked > 60
 
 
-def _subclasses(kind: type) -> Iterator[Any]:
-    for child in kind.__subclasses__():
+def _subclasses(kind: type[Any]) -> Iterator[type[Any]]:
+    children: list[type[Any]] = kind.__subclasses__()
+    for child in children:
         yield child
         yield from _subclasses(child)
 
