@@ -180,6 +180,7 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
     ("POST", "/api/v1/projects/{project}/runs/move"): _runs_to_move,
     ("POST", "/api/v1/projects/{project}/runs/delete"): _runs,
     ("POST", "/api/v1/projects/{project}/runs/restore"): _runs,
+    ("POST", "/api/v1/projects/{project}/views"): {"name": "new", "query": "q=first"},
     ("POST", "/api/v1/projects/{project}/models"): {"name": "new-model"},
     ("PATCH", "/api/v1/projects/{project}/models/{model}"): {"card": "# New"},
     ("POST", "/api/v1/projects/{project}/models/{model}/versions"): {

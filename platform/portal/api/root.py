@@ -39,6 +39,7 @@ from portal.api.v1 import (
     quotas,
     reports,
     runs,
+    saved_views,
     secrets,
     spend,
     teams,
@@ -85,7 +86,7 @@ api = PortalApi(
 problems.register(api)
 for module in (
     *(account, notifications, projects, teams, members, secrets, files, audit, users),
-    *(experiments, runs),
+    *(experiments, runs, saved_views),
     *(jobs, job_events, workloads, environments, tiers, quotas, nodes, spend, budgets),
     *(models, promotions, reports),
     *(datasets, dataset_files),

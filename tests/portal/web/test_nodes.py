@@ -261,7 +261,7 @@ def test_a_withdrawn_tier_is_not_offered_until_it_is_again(
     root.post("/settings/tiers/small/retire")
     assert 'value="small"' not in html_of(bob.get("/p/vision/jobs/new"))
     assert "/settings/tiers/small" not in html_of(root.get("/settings/tiers"))
-    assert "withdrawn" in text_of(root.get("/settings/tiers?state=all"))
+    assert "retired" in text_of(root.get("/settings/tiers?state=all"))
     root.post("/settings/tiers/small/offer")
     assert 'value="small"' in html_of(bob.get("/p/vision/jobs/new"))
 

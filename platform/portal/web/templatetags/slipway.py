@@ -5,6 +5,7 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 from zlib import crc32
 
@@ -12,7 +13,7 @@ from django import template
 from django.forms import BoundField
 from django.template import Context
 from django.urls import reverse
-from django.utils.html import format_html, format_html_join
+from django.utils.html import format_html, format_html_join, json_script
 from django.utils.safestring import SafeString
 
 from portal.accounts.models import AuditEvent, User
@@ -27,6 +28,7 @@ from portal.web.base.dates import exact, lasting, relative_time
 from portal.web.base.icons import svg
 from portal.web.base.list_query import NEWEST
 from portal.web.base.urls_for import address_of
+from portal.web.docs.api_samples import samples_of
 from portal.web.docs.links import docs_slug
 from portal.web.jobs.presenters import JobStatus
 from slipway.schemas.money import dollars, is_tiny, short_dollars
@@ -43,6 +45,19 @@ _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?(\+00:00|Z)")
 def icon(name: str, extra: str = "") -> SafeString:
     """Render an icon. `extra` adds classes."""
     return svg(name, extra)
+
+
+@register.simple_tag(takes_context=True)
+def code_samples(context: Context) -> SafeString:
+    """Embed the code samples of the API of the page, for the newest project of the reader."""
+    principal = context["shell"].principal
+    project = principal and principal.projects().live().order_by("-pk").first()
+    return _embedded_samples(context["api"], project.slug if project else None)
+
+
+@lru_cache(maxsize=64)
+def _embedded_samples(api: Any, project: str | None) -> SafeString:
+    return json_script(samples_of(api.get_openapi_schema(), project), "code-samples")
 
 
 @register.simple_tag(takes_context=True)
