@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import FilePayload, Page, expect
 
 from slipway import Client
 from slipway.errors import Conflict
@@ -147,13 +147,13 @@ def test_a_browser_uploads_renames_previews_and_deletes(stopped: Person, page: P
     hostile = b"<script>document.title = 'stolen'</script>\n"
     page.get_by_label("Upload files to this folder").set_input_files(
         [
-            {"name": "plot.md", "mimeType": "text/plain", "buffer": b"# Title\n" + hostile},
-            {"name": "run.py", "mimeType": "text/plain", "buffer": b"print(1)\n"},
+            FilePayload(name="plot.md", mimeType="text/plain", buffer=b"# Title\n" + hostile),
+            FilePayload(name="run.py", mimeType="text/plain", buffer=b"print(1)\n"),
         ]
     )
     expect(page.get_by_role("link", name="plot.md", exact=True)).to_be_visible()
     page.get_by_label("Upload files to this folder").set_input_files(
-        [{"name": "run.py", "mimeType": "text/plain", "buffer": b"print(2)\n"}]
+        [FilePayload(name="run.py", mimeType="text/plain", buffer=b"print(2)\n")]
     )
     expect(page.get_by_text("There is already a file of this name.")).to_be_visible()
     page.get_by_role("button", name="Replace run.py").click()

@@ -52,8 +52,11 @@ def test_several_that_start_at_once_are_all_nice() -> None:
     if not _AUTOGROUP_ON.exists() or _AUTOGROUP_ON.read_text().strip() != "1":
         pytest.skip("this kernel has no autogroups")
     code = (
-        "from pathlib import Path; from portal.monitoring.cpu_priority import "
-        "lower_session_priority as lower; input(); lower(19); print(Path('/proc/self/autogroup').read_text())"
+        "from pathlib import Path\n"
+        "from portal.monitoring.cpu_priority import lower_session_priority\n"
+        "input()\n"
+        "lower_session_priority(19)\n"
+        "print(Path('/proc/self/autogroup').read_text())\n"
     )
     environment = clean_environment() | {"PYTHONPATH": str(ROOT / "platform")}
     processes = [
