@@ -181,6 +181,7 @@ _FREE = {
     # Rows are what models take and give: JSON of any kind, kept as it came.
     "/golden": ("inputs holds", "outputs holds"),
     "/uses": ("run is null",),
+    "/views": ("query is nothing", "experiment is null"),
     # Files that exist may have any name.
     "/workspace-files": ("path is",),
     "/notebooks/servers/{server}": ("daily_stop is nothing",),

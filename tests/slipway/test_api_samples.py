@@ -14,8 +14,11 @@ from portal.web.docs.api_samples import samples_of
 from tests.live import LivePortal
 
 SCHEMA = api.get_openapi_schema()
-# They read runs or a job's machines, which a new project has not.
-_NEED_OBJECTS = ("/runs/compare", "/runs/curves", "/lineage")
+# They read runs, a job's machines or a folder on a node, which a new project has not.
+_NEED_OBJECTS = (
+    *("/runs/compare", "/runs/curves", "/lineage"),
+    *("/workspace-files", "/workspace-files/content"),
+)
 
 
 def _readable(samples: Mapping[str, Mapping[str, str]]) -> list[str]:

@@ -19,7 +19,14 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from slipway.schemas.base import AnswerSchema, RequestSchema, forbidden_character
+from slipway.schemas.base import (
+    AnswerSchema,
+    Number,
+    RequestSchema,
+    Truth,
+    Whole,
+    forbidden_character,
+)
 
 WorkspaceArea = Literal["shared", "personal"]
 EntryKind = Literal["folder", "file", "link", "special"]
@@ -170,8 +177,8 @@ class FileEntry(AnswerSchema):
 
     name: Annotated[str, Field(max_length=MAX_PATH_BYTES)]
     kind: EntryKind
-    size_bytes: Annotated[int, Field(ge=0, le=2**63 - 1)]
-    modified: float
+    size_bytes: Annotated[Whole, Field(ge=0, le=2**63 - 1)]
+    modified: Number
 
 
 class FileAnswer(AnswerSchema):
@@ -180,14 +187,14 @@ class FileAnswer(AnswerSchema):
     `size_bytes` is that of a file that is sent. A folder, as a zip, has none.
     """
 
-    ok: bool
+    ok: Truth
     code: Annotated[str, Field(max_length=40)] = ""
     detail: Annotated[str, Field(max_length=500)] = ""
     entries: Annotated[list[FileEntry], Field(max_length=MOST_LISTED)] = []
-    total: Annotated[int, Field(ge=0, le=2**53)] = 0
-    is_cut: bool = False
+    total: Annotated[Whole, Field(ge=0, le=2**53)] = 0
+    is_cut: Truth = False
     kind: EntryKind = "file"
-    size_bytes: Annotated[int, Field(ge=0, le=2**63 - 1)] | None = None
+    size_bytes: Annotated[Whole, Field(ge=0, le=2**63 - 1)] | None = None
 
 
 class FileReport(RequestSchema):
