@@ -103,7 +103,7 @@ def test_every_kind_of_object_is_searched_or_has_no_page_of_its_own(
 ) -> None:
     assert set(KIND_NOUNS) | WITHOUT_PAGE == set(KINDS)
     assert not set(KIND_NOUNS) & WITHOUT_PAGE
-    searched = set(search_objects(Principal(people.root), None, "otter", limit=1))
+    searched = set(search_objects(Principal(people.root), {}, None, "otter", limit=1))
     workloads = {kind.presentation.search_noun for kind in registered_kinds().values()}
     assert set(KIND_NOUNS.values()) <= searched | workloads | {"projects", "teams", "people"}
     # A kind of workload that is part of another object is found as that object.

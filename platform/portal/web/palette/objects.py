@@ -12,7 +12,7 @@ from django.db.models import Q
 from django.urls import reverse
 
 from portal.accounts.models import Project, ProjectSecret, User
-from portal.accounts.models.tenancy import role_in
+from portal.accounts.models.tenancy import roles_in
 from portal.accounts.principal import Principal
 from portal.compute.models import Node, Tier
 from portal.datasets.models import Dataset
@@ -25,7 +25,7 @@ from slipway.schemas.accounts import Role
 
 # A search reads the newest projects, experiments and runs, so that it is quick in every
 # installation. Lists of runs search all of them.
-_PROJECTS = 500
+MOST_PROJECTS = 500
 _EXPERIMENTS = 4
 _RUNS_EACH = 250
 _SECRETS = 100
@@ -72,14 +72,18 @@ class PaletteItem:
 
 
 def search_objects(
-    principal: Principal, here: Project | None, text: str, *, limit: int
+    principal: Principal,
+    projects: dict[str, Project],
+    here: Project | None,
+    text: str,
+    *,
+    limit: int,
 ) -> dict[str, list[PaletteItem]]:
     """Return at most `limit` objects of each kind whose name contains `text`, by plural noun.
 
-    Objects are those of live projects of the principal. Runs are those of `here`, if it is given.
+    `projects` are the newest live projects of the principal, by id. Runs are those of `here`, if it
+    is given.
     """
-    newest = principal.projects().live().order_by("-pk")[:_PROJECTS]
-    projects = {project.pk: project for project in newest}
     groups: dict[str, Callable[[], list[PaletteItem]]] = {
         "models": lambda: _models(projects, text, limit),
         "model versions": lambda: _model_versions(projects, text, limit),
@@ -211,20 +215,15 @@ def _reports(projects: dict[str, Project], text: str, limit: int) -> list[Palett
 def _secrets(user: User, projects: dict[str, Project], text: str, limit: int) -> list[PaletteItem]:
     """Return secrets of the projects in which the person may see names of secrets."""
     rows = ProjectSecret.objects.filter(project__in=list(projects), name__icontains=text)
-    newest = rows.order_by("-pk").values_list("project_id", "name")
-    roles: dict[str, Role | None] = {}
+    newest = list(rows.order_by("-pk").values_list("project_id", "name")[:_SECRETS])
+    roles = roles_in(user, {projects[project_id] for project_id, _ in newest}) if newest else {}
     items: list[PaletteItem] = []
-    for project_id, name in newest[:_SECRETS]:
-        project = projects[project_id]
-        if project_id not in roles:
-            roles[project_id] = role_in(user, project)
-        role = roles[project_id]
+    for project_id, name in newest:
+        project, role = projects[project_id], roles.get(project_id)
         if role is not None and role.at_least(Role.CONTRIBUTOR):
             url = f"{reverse('project_secrets', args=[project.slug])}?{urlencode({'q': name})}"
             items.append(PaletteItem(name, f"secret of {project.name}", "lock", url))
-        if len(items) == limit:
-            break
-    return items
+    return items[:limit]
 
 
 def _budgets(principal: Principal, text: str, limit: int) -> list[PaletteItem]:

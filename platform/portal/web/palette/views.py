@@ -18,7 +18,7 @@ from portal.web.base.navigation import IN_PROJECT, IN_SETTINGS, RAIL
 from portal.web.base.urls_for import address_of, url_of_hit
 from portal.web.docs.catalog import files_by_slug
 from portal.web.docs.markdown_pages import title_of
-from portal.web.palette.objects import PaletteItem, search_objects
+from portal.web.palette.objects import MOST_PROJECTS, PaletteItem, search_objects
 from portal.workloads.ports import registered_kinds
 from slipway.schemas.accounts import Role, Scope
 
@@ -55,12 +55,15 @@ def palette(request: HttpRequest) -> HttpResponse:
     """Return the lines that match `q`, those of the project in `project` first."""
     principal, text = require_principal(request), search_parameter(request, "q")
     slug = search_parameter(request, "project")
-    here = principal.projects().live().filter(slug=slug).select_related("team").first()
+    live = principal.projects().live().select_related("team")
+    here = live.filter(slug=slug).first() if slug else None
+    newest = live.order_by("-pk")[:MOST_PROJECTS] if text else []
+    projects = {project.pk: project for project in newest}
     pages_of_project = _pages_of(principal, here, text) if here else []
-    actions = _actions(principal, here, text)
+    actions = _actions(principal, here, next(iter(projects.values()), None), text)
     groups = {
         **_workloads(principal, here, text),
-        **(search_objects(principal, here, text, limit=EACH + 1) if text else {}),
+        **(search_objects(principal, projects, here, text, limit=EACH + 1) if text else {}),
         "projects": _projects(principal, text),
         "pages": _pages(principal, text),
         "documentation pages": _docs_pages(text) if text else [],
@@ -95,11 +98,11 @@ def _pages_of(principal: Principal, project: Project, text: str) -> list[Palette
     ]
 
 
-def _actions(principal: Principal, here: Project | None, text: str) -> list[PaletteItem]:
+def _actions(
+    principal: Principal, here: Project | None, newest: Project | None, text: str
+) -> list[PaletteItem]:
     """Return what the person can start, in the project at hand or else in the newest project."""
-    if here is None and not text:
-        return []
-    project = here or principal.projects().live().select_related("team").order_by("-pk").first()
+    project = here or newest
     role = role_in(principal.user, project) if project else None
     if project is None or role is None:
         return []
