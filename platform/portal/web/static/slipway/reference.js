@@ -67,11 +67,11 @@ function build(texts) {
     }, title);
     tab.addEventListener("click", () => select(key));
     tabs.append(tab);
-    const said = element("span", { "data-said": "", "aria-live": "polite" }, "Copy");
+    const status = element("span", { "data-copy-status": "", "aria-live": "polite" }, "Copy");
     const copy = element("button", {
       type: "button", class: "btn btn-sm copy-button", "data-copy": `${name}-${key}-code`,
       "aria-label": `Copy the sample: ${title}`,
-    }, said);
+    }, status);
     const code = element("code", { id: `${name}-${key}-code` }, texts[key]);
     block.append(element("div", {
       role: "tabpanel", id: `${name}-${key}`, "aria-labelledby": `${name}-${key}-tab`,
