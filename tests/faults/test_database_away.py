@@ -47,7 +47,7 @@ def slipway(server: PostgresServer, folder: Path) -> Iterator[Live]:
     place = Installation(folder, server.url)
     live = Live(place)
     try:
-        live.start()
+        live.start(within_s=240)  # it makes all tables, which takes a busy machine a minute
         yield live
     finally:
         place.end()
