@@ -21,18 +21,22 @@ def test_samples_of_an_operation_are_tabs_that_remember_the_language(
     alice.go("/api/v1/docs")
     operation = page.locator("#operations-Account-whoami")
     operation.get_by_text("/api/v1/whoami").click()
-    curl = operation.get_by_role("tab", name="curl")
+    curl = operation.locator(".samples").get_by_role("tab", name="curl")
     expect(curl).to_have_attribute("aria-selected", "true")
-    expect(operation.get_by_role("tabpanel")).to_contain_text("curl --fail-with-body http")
+    expect(operation.locator(".samples").get_by_role("tabpanel")).to_contain_text(
+        "curl --fail-with-body http"
+    )
     curl.focus()
     page.keyboard.press("ArrowRight")
-    expect(operation.get_by_role("tab", name="Python")).to_be_focused()
-    expect(operation.get_by_role("tabpanel")).to_contain_text("client.whoami()")
+    expect(operation.locator(".samples").get_by_role("tab", name="Python")).to_be_focused()
+    expect(operation.locator(".samples").get_by_role("tabpanel")).to_contain_text("client.whoami()")
     page.keyboard.press("End")
-    expect(operation.get_by_role("tabpanel")).to_contain_text("slipway whoami")
+    expect(operation.locator(".samples").get_by_role("tabpanel")).to_contain_text("slipway whoami")
     other = page.locator("#operations-Jobs-list_jobs")
     other.get_by_text("/jobs", exact=False).first.click()
-    expect(other.get_by_role("tabpanel")).to_contain_text("slipway job list --project")
+    expect(other.locator(".samples").get_by_role("tabpanel")).to_contain_text(
+        "slipway job list --project"
+    )
     copy = other.get_by_role("button", name="Copy the sample: Command line")
     copy.click()
     expect(copy).to_contain_text("Cop")
@@ -40,7 +44,7 @@ def test_samples_of_an_operation_are_tabs_that_remember_the_language(
     assert not page.evaluate(too_wide)
     alice.go("/api/v1/docs")
     operation.get_by_text("/api/v1/whoami").click()
-    expect(operation.get_by_role("tabpanel")).to_contain_text("slipway whoami")
+    expect(operation.locator(".samples").get_by_role("tabpanel")).to_contain_text("slipway whoami")
     if folder := os.environ.get("PICTURES"):
         operation.locator(".samples").scroll_into_view_if_needed()
         page.screenshot(path=Path(folder) / "narrow-dark.png")

@@ -101,19 +101,19 @@ def test_a_personal_folder_exists_for_its_owner_alone(
     running: RunningPortal, stopped: Person
 ) -> None:
     bob = stopped
-    assert put(bob, "secret.txt", b"mine", area="personal").status_code == 200
-    assert read(bob, "secret.txt", area="personal").content == b"mine"
-    assert "secret.txt" not in names(bob)
+    assert put(bob, "diary-of-bob.txt", b"mine", area="personal").status_code == 200
+    assert read(bob, "diary-of-bob.txt", area="personal").content == b"mine"
+    assert "diary-of-bob.txt" not in names(bob)
     dora = Person(running, "dora", PASSWORD)
     # Dora has had no server: no folder. With one of her own she sees hers.
     nothing = dora.api.get(FILES, params={"area": "personal"})
     assert (nothing.status_code, nothing.json()["code"]) == (409, "no_workspace")
     dora.stop(dora.ready("hers"))
-    assert "secret.txt" not in names(dora, area="personal")
-    assert read(dora, "secret.txt", area="personal").status_code == 404
+    assert "diary-of-bob.txt" not in names(dora, area="personal")
+    assert read(dora, "diary-of-bob.txt", area="personal").status_code == 404
     assert (
         read(
-            dora, f"../person-{bob.api.get('/whoami').json()['user']['id']}/secret.txt"
+            dora, f"../person-{bob.api.get('/whoami').json()['user']['id']}/diary-of-bob.txt"
         ).status_code
         == 422
     )
@@ -122,7 +122,7 @@ def test_a_personal_folder_exists_for_its_owner_alone(
     events: list[dict[str, Any]] = (
         running.client("alice").get("/projects/vision/audit", params={"limit": 20}).json()["items"]
     )
-    assert "secret.txt" not in json.dumps(events)
+    assert "diary-of-bob.txt" not in json.dumps(events)
 
 
 @pytest.mark.usefixtures("stopped")
@@ -156,9 +156,9 @@ def test_a_browser_uploads_renames_previews_and_deletes(stopped: Person, page: P
         [FilePayload(name="run.py", mimeType="text/plain", buffer=b"print(2)\n")]
     )
     expect(page.get_by_text("There is already a file of this name.")).to_be_visible()
-    page.get_by_role("button", name="Replace run.py").click()
+    with page.expect_navigation():  # the page is loaded again when all uploads have ended
+        page.get_by_role("button", name="Replace run.py").click()
     expect(page.get_by_role("button", name="Replace run.py")).to_have_count(0)
-    page.wait_for_load_state()
     page.get_by_role("link", name="plot.md", exact=True).click()
     expect(page.get_by_role("heading", name="Title")).to_be_visible()
     assert "stolen" not in page.title()

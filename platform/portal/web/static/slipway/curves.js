@@ -447,6 +447,8 @@ if (section) {
   const list = document.getElementById("runs-rows");
   if (list) new MutationObserver((records) => records.some((record) => [...record.addedNodes].some((node) => node.id === "runs-rows")) && replaceRuns()).observe(list.parentElement, { childList: true });
   document.querySelector("[data-runs-charts]")?.addEventListener("toggle", toAddress);
+  // The answer to a filter replaces the address by that of its request, which may be older.
+  if (list) document.addEventListener("htmx:after:history:update", toAddress);
   document.addEventListener("slipway:baseline", (event) => {
     settings.base = event.detail;
     changed();
