@@ -96,6 +96,7 @@ def watched(whole_slipway: Callable[[], RunningPortal], tmp_path: Path) -> Itera
             client.endpoints.delete("digits", project=project)
 
 
+@pytest.mark.thorough
 def test_real_drift_alarms_and_the_truth_lies_below_its_estimate(
     watched: Watched, chromium: Browser, axe: str
 ) -> None:
