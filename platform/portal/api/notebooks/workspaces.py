@@ -5,7 +5,6 @@ Agents answer them, and see only what is committed. So changes are PUT and PATCH
 """
 
 from django.http import HttpRequest, HttpResponse
-from django.utils.http import content_disposition_header
 from ninja import Query, Router, Status
 from pydantic import BaseModel, Field
 
@@ -13,7 +12,7 @@ from portal.accounts.gates import gated_project
 from portal.accounts.principal import require_principal
 from portal.api.routing import gate
 from portal.api.uploads import body_of
-from portal.core.streams import ByteStream, release_connection
+from portal.core.streams import private_download, release_connection
 from portal.notebooks.gates import WorkspaceMember
 from portal.notebooks.services import workspaces
 from portal.notebooks.services.workspaces import FileDownload, Workspace, workspace_of
@@ -92,15 +91,12 @@ def _workspace(request: HttpRequest, area: WorkspaceArea, node: str) -> Workspac
 
 def download_answer(download: FileDownload) -> HttpResponse:
     """Return a file as a download. Browsers never show it as a page."""
-    kind = "application/zip" if download.is_folder else "application/octet-stream"
-    answer = ByteStream(download.pieces, content_type=kind)
-    name = "".join(c if c.isprintable() else "_" for c in download.name)
-    answer.headers["Content-Disposition"] = content_disposition_header(True, name) or ""
-    answer.headers["X-Content-Type-Options"] = "nosniff"
-    answer.headers["Cache-Control"] = "private, no-store"
-    if download.size_bytes is not None:
-        answer.headers["Content-Length"] = str(download.size_bytes)
-    return answer  # type: ignore[return-value]
+    return private_download(  # type: ignore[return-value]
+        download.pieces,
+        name=download.name,
+        content_type=download.content_type,
+        size_bytes=download.size_bytes,
+    )
 
 
 @router.get(_ALL, auth=gate(_READ), response=WorkspaceFolder)

@@ -91,6 +91,11 @@ class FileDownload:
     size_bytes: int | None
     pieces: "ArrivingBytes"
 
+    @property
+    def content_type(self) -> str:
+        """The type of the bytes, never one that a browser shows."""
+        return "application/zip" if self.is_folder else "application/octet-stream"
+
 
 def nodes_with_workspace(*, project: Project, person: User, area: WorkspaceArea) -> list[Node]:
     """Return the nodes that have such a folder, that of the newest notebook server first."""

@@ -7,14 +7,13 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
-from django.utils.http import content_disposition_header
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from portal.accounts.gates import gated_project
 from portal.accounts.principal import require_principal
 from portal.core.errors import Conflict, InvalidInput, RateLimited, SlipwayError, Unavailable
 from portal.core.policy import guarded_by
-from portal.core.streams import ByteStream
+from portal.core.streams import private_download
 from portal.notebooks.gates import WorkspaceMember
 from portal.notebooks.services.servers import resume_server
 from portal.notebooks.services.workspaces import (
@@ -195,15 +194,12 @@ def project_workspace_download(request: HttpRequest, project: str) -> HttpRespon
     except (Conflict, Unavailable) as error:
         messages.error(request, error_text(error))
         return redirect(folder_url(workspace, path.rpartition("/")[0]))
-    kind = "application/zip" if download.is_folder else "application/octet-stream"
-    answer = ByteStream(download.pieces, content_type=kind)
-    name = "".join(c if c.isprintable() else "_" for c in download.name)
-    answer.headers["Content-Disposition"] = content_disposition_header(True, name) or "attachment"
-    answer.headers["X-Content-Type-Options"] = "nosniff"
-    answer.headers["Cache-Control"] = "private, no-store"
-    if download.size_bytes is not None:
-        answer.headers["Content-Length"] = str(download.size_bytes)
-    return answer
+    return private_download(
+        download.pieces,
+        name=download.name,
+        content_type=download.content_type,
+        size_bytes=download.size_bytes,
+    )
 
 
 @guarded_by(_CHANGE)
