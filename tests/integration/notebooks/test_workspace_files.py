@@ -13,7 +13,7 @@ from playwright.sync_api import FilePayload, Page, expect
 
 from slipway import Client
 from slipway.errors import Conflict
-from tests.notebooks import PASSWORD, Person
+from tests.notebooks import NEWCOMER, PASSWORD, Person
 from tests.portals import RunningPortal
 
 pytestmark = pytest.mark.integration
@@ -101,19 +101,19 @@ def test_a_personal_folder_exists_for_its_owner_alone(
     running: RunningPortal, stopped: Person
 ) -> None:
     bob = stopped
-    assert put(bob, "diary-of-bob.txt", b"mine", area="personal").status_code == 200
+    assert put(bob, "diary-of-bob.txt", b"mine", area="personal", replace="true").is_success
     assert read(bob, "diary-of-bob.txt", area="personal").content == b"mine"
     assert "diary-of-bob.txt" not in names(bob)
-    dora = Person(running, "dora", PASSWORD)
-    # Dora has had no server: no folder. With one of her own she sees hers.
-    nothing = dora.api.get(FILES, params={"area": "personal"})
+    gina = Person(running, NEWCOMER, PASSWORD)
+    # No other test starts a server for her: she has no folder. With one of her own she sees hers.
+    nothing = gina.api.get(FILES, params={"area": "personal"})
     assert (nothing.status_code, nothing.json()["code"]) == (409, "no_workspace")
-    dora.stop(dora.ready("hers"))
-    assert "diary-of-bob.txt" not in names(dora, area="personal")
-    assert read(dora, "diary-of-bob.txt", area="personal").status_code == 404
+    gina.stop(gina.ready("hers"))
+    assert "diary-of-bob.txt" not in names(gina, area="personal")
+    assert read(gina, "diary-of-bob.txt", area="personal").status_code == 404
     assert (
         read(
-            dora, f"../person-{bob.api.get('/whoami').json()['user']['id']}/diary-of-bob.txt"
+            gina, f"../person-{bob.api.get('/whoami').json()['user']['id']}/diary-of-bob.txt"
         ).status_code
         == 422
     )

@@ -38,7 +38,7 @@ def test_ranks_on_two_nodes_form_one_world(
     keys = start_gang(portal, (first_way, second_way))
     eventually(lambda: "rendezvous" in portal.state.kinds(keys[0]), within_s=60)
     eventually(lambda: portal.state.reports[keys[1]], within_s=60)
-    assert "first task" in portal.state.reports[keys[1]][-1].message
+    eventually(lambda: "first task" in portal.state.reports[keys[1]][-1].message, within_s=60)
     portal.state.introduce(keys[0], keys[1:])
     for number, key in enumerate(keys):
         end = eventually(lambda key=key: portal.state.end_of(key), within_s=90)  # type: ignore[misc]
