@@ -124,7 +124,11 @@ class NewRollout(SchemaForm):
         help_text="A number, an alias or a stage. Empty: the latest version.",
         widget=forms.TextInput(attrs={**_TEXT, "list": "versions"}),
     )
-    plan = forms.ChoiceField(choices=PLANS, initial=PLANS[0][0], widget=forms.RadioSelect)
+    plan = forms.ChoiceField(
+        choices=PLANS,
+        initial=PLANS[0][0],
+        widget=forms.RadioSelect(attrs={"class": "form-check-input"}),
+    )
     percents = forms.CharField(
         label="Canary steps, in percent",
         required=False,

@@ -79,8 +79,10 @@ class StateLabel:
     is_active: bool = False
 
 
-def state_label(endpoint: Endpoint) -> StateLabel:
-    """Return the state of an endpoint in one word."""
+def state_label(endpoint: Endpoint, *, ready: int) -> StateLabel:
+    """Return the state of an endpoint in a word or two; `ready` counts its ready replicas."""
+    if endpoint.status == _E.SERVING and endpoint.desired_replicas and not ready:
+        return StateLabel("no replica ready", "warn")
     return StateLabel(*_ENDPOINTS[endpoint.status], is_active=endpoint.status == _E.CREATING)
 
 
@@ -107,7 +109,7 @@ def endpoint_rows(
     return [
         (
             it,
-            state_label(it.endpoint),
+            state_label(it.endpoint, ready=it.ready),
             state_reason(it.endpoint),
             alerts.get(it.endpoint.pk, 0),
         )

@@ -98,7 +98,7 @@ def page_of(status: EndpointStatus, viewer: User) -> dict[str, Any]:
     alerts = endpoint_alerts(endpoint)
     return {
         "endpoint": endpoint,
-        "state": state_label(endpoint),
+        "state": state_label(endpoint, ready=status.ready.total()),
         "why": state_reason(endpoint, lines),
         "status": status,
         "alerts": alerts.items,
