@@ -221,12 +221,14 @@ def test_tasks_that_name_no_environment_find_the_default_one(
     script = (
         "import importlib.util, sys, lighthouse\n"
         "print(sys.prefix, [importlib.util.find_spec(name) for name in ('django', 'httpx')])\n"
+        # The SDK works all the same, with packages that the script does not see.
+        "import slipway; print(slipway.Client.__module__)\n"
     )
     end = eventually(lambda: portal.state.end_of(portal.state.run("t1", script)), within_s=60)
     assert end.reason == "completed", end
     (home,) = (machine.data_dir / "environments").iterdir()
     assert end.log_tail.startswith(str(home))
-    assert end.log_tail.endswith("[None, None]\n")
+    assert end.log_tail.endswith("[None, None]\nslipway.client\n")
 
 
 @pytest.mark.thorough
