@@ -125,6 +125,9 @@ def test_cells_find_pip_slipway_and_git(desk: Workspace, kernel: BlockingKernelC
     others = printed(kernel, f"!{sys.base_prefix}/bin/python3 -I -m pip install nothing")
     assert "virtualenv" in others or "No module named pip" in others, others
     assert sorted(path.name for path in desk.workspace.glob("ran-*")) == []
+    # Without ipywidgets each progress bar begins with a red warning.
+    bars = "from tqdm.auto import tqdm; print([*tqdm('ab')])"
+    assert "TqdmWarning" not in printed(kernel, bars)
 
 
 @pytest.mark.thorough
