@@ -68,6 +68,15 @@ def start(
         Path | None,
         typer.Option("--requirements", "-r", help="Requirements file with packages to install."),
     ] = None,
+    environment: Annotated[
+        str | None,
+        typer.Option(
+            "--environment",
+            "-e",
+            metavar="ENVIRONMENT",
+            help="Environment of the project, such as vision or vision@3; see slipway env.",
+        ),
+    ] = None,
     idle: Annotated[
         int | None, typer.Option("--idle", min=5, help="Idle minutes before it stops (60).")
     ] = None,
@@ -87,7 +96,7 @@ def start(
     """Launch a notebook server, or start one of yours again."""
     place, notebooks = session.project(project), session.client.notebooks
     known = _find_server(session, notebook, place)
-    given = (tier, requirements, idle, max_hours, daily_start, daily_stop, days, tag)
+    given = (tier, requirements, environment, idle, max_hours, daily_start, daily_stop, days, tag)
     if known is not None:
         _require_none(notebook, given)
         made = notebooks.start(known.id, project=place)
@@ -97,6 +106,7 @@ def start(
             project=place,
             tier=tier,
             requirements=_text_of(requirements),
+            environment=environment,
             idle_minutes=idle,
             max_hours=max_hours,
             daily_start=daily_start,

@@ -6,6 +6,7 @@ from django import forms
 from pydantic import ValidationError
 
 from portal.core.validation_messages import validation_predicate
+from portal.web.base.environments import EnvironmentField
 from portal.web.base.hardware import TierField
 from slipway.schemas.notebook_servers import WORKDAYS, ServerEdit, ServerIn, Weekday
 
@@ -125,12 +126,19 @@ class LaunchServer(ServerTimes):
         help_text="Empty: until it is idle or you stop it.",
         widget=forms.NumberInput(attrs={"step": "any"}),
     )
+    environment = EnvironmentField(
+        help_text=(
+            "The packages of JupyterLab are added to it. Packages that you install with pip "
+            "survive restarts either way."
+        )
+    )
     requirements = forms.CharField(
+        label="Own packages",
         required=False,
         max_length=65_536,
         help_text=(
-            "The text of a requirements.txt. Empty: the environment of the installation. "
-            "Packages installed with pip survive restarts either way."
+            "The text of a requirements.txt, for this server alone. It is used instead of an "
+            "environment."
         ),
         widget=forms.Textarea(attrs={**_TEXT, "rows": 4, "placeholder": "polars\nscikit-learn"}),
     )
