@@ -21,6 +21,7 @@ from slipway.cli.tables import CellOverflow, ListColumn
 from slipway.cli.train import (
     DEFAULT_MAX_MB,
     CodeOption,
+    EnvironmentOption,
     HoursOption,
     IncludeOption,
     MaxMbOption,
@@ -329,6 +330,7 @@ def run(
     tier: TierOption = None,
     param: ParamOption = None,
     requirements: RequirementsOption = None,
+    environment: EnvironmentOption = None,
     name: NameOption = None,
     max_hours: HoursOption = None,
     code: CodeOption = ".",
@@ -348,6 +350,7 @@ def run(
             params=parse_pairs(param or (), option="--param"),
             tier=tier,
             requirements=requirements_text(requirements) if requirements else None,
+            environment=environment,
             name=name,
             max_hours=max_hours,
         )

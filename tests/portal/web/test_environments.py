@@ -13,6 +13,7 @@ from portal.compute.services.named_environments import add_version, create_named
 from portal.training.models import Job
 from portal.workloads.scheduling import run_passes
 from tests.personas import Api, Personas, json_of
+from tests.portal.notebooks.notebooks import code, notebook, send
 from tests.portal.web.conftest import Browse
 from tests.portal.web.labs import take_code, use_store
 from tests.portal.web.reading import fault_of, html_of, text_of
@@ -76,13 +77,13 @@ def test_a_job_chooses_an_environment_and_its_page_shows_build_and_users(
 ) -> None:
     bob = browse(people.bob)
     named = _create(people, people.bob)
-    code = take_code(people.vision, people.bob)
+    digest = take_code(people.vision, people.bob)
     page = html_of(bob.get("/p/vision/jobs/new?environment=trees"))
     assert "trees@1 · 1 package · Python 3.11 · not built yet" in page
     assert '<option value="trees" selected>' in page
     assert "Automatic: files in the code, then that of the installation" in page
     fields = {
-        "snapshot": code,
+        "snapshot": digest,
         "script": "train.py",
         "tier": "small",
         "nodes": "1",
@@ -140,3 +141,22 @@ def test_a_notebook_server_keeps_the_version_it_was_launched_in(
     assert "desk" in text_of(browse(people.vera).get(f"{LIST}/trees"))
     bad = bob.post("projects/vision/notebooks/servers", {"name": "two", "environment": "tree"})
     assert (bad.status_code, json_of(bad)["field"]) == (422, "environment")
+
+
+def test_a_notebook_runs_as_a_job_in_an_environment(people: Personas, browse: Browse) -> None:
+    _create(people, people.bob)
+    saved = json_of(send(Api.of(people.bob), "a/churn.ipynb", notebook(code("print(1)"))))
+    bob, at = browse(people.bob), f"/p/vision/notebooks/files/{saved['id']}"
+    page = html_of(bob.get(f"{at}/run"))
+    assert "trees@1 · 1 package · Python 3.11 · not built yet" in page
+    quote = text_of(bob.post(f"{at}/quote", {"tier": "small", "environment": "trees"}))
+    assert "1 package of the environment trees@1" in quote
+    fields = {"tier": "small", "params": ""}
+    unknown = bob.post(f"{at}/run", fields | {"environment": "tree"})
+    assert "no environment named tree" in fault_of(unknown, "environment")
+    assert bob.post(f"{at}/run", fields | {"environment": "trees"}).status_code == 302
+    assert str(Job.objects.latest("pk").environment_version) == "trees@1"
+    # Without one it is that of the installation, which has papermill: the default may lack it.
+    NamedEnvironment.objects.update(is_default=True)
+    assert bob.post(f"{at}/run", fields).status_code == 302
+    assert Job.objects.latest("pk").environment_version is None

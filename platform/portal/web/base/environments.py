@@ -25,6 +25,7 @@ BUILD_TONES = {
     BuildSummary.FAILED: "bad",
     BuildSummary.NOT_BUILT: "",
 }
+_OF_INSTALLATION = "Environment of the installation"
 Choice = tuple[str, str]
 
 
@@ -41,10 +42,11 @@ class EnvironmentField(forms.CharField):
         )
 
 
-def offer_environments(form: forms.Form, project: Project, *, automatic: str) -> None:
+def offer_environments(form: forms.Form, project: Project, *, automatic: str = "") -> None:
     """Fill the picker of a form that is about to be shown.
 
-    `automatic` are the words for no choice, in which `{}` is the default of the project.
+    `automatic` are the words for no choice, in which `{}` is the default of the project. Without
+    them no choice is the environment of the installation.
     """
     field = form.fields["environment"]
     assert isinstance(field.widget, forms.Select)  # noqa: S101  (declared by the form)
@@ -66,10 +68,12 @@ def offer_environments(form: forms.Form, project: Project, *, automatic: str) ->
     if chosen is not None:
         own.insert(0, choice(chosen, chosen.reference))
     default = next((named.name for named in environments if named.is_default), None)
-    general: list[Choice] = [
-        ("", automatic.format(default or "that of the installation")),
-        (INSTALLATION, "Environment of the installation"),
-    ]
+    general: list[Choice] = [("", _OF_INSTALLATION)]
+    if automatic:
+        general = [
+            ("", automatic.format(default or "that of the installation")),
+            (INSTALLATION, _OF_INSTALLATION),
+        ]
     choices: list[Choice | tuple[str, list[Choice]]] = [*general]
     if own:
         choices.append(("Environments of the project", own))
