@@ -213,6 +213,7 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
     ("POST", "/api/v1/projects/{project}/named-environments/{environment}/versions"): {
         "requirements": "numpy==2.3.5"
     },
+    ("POST", "/p/{project}/default-environment"): {"environment": "packages-of-alice"},
     ("POST", "/p/{project}/new-environment"): {"name": "fresh", "requirements": "numpy==2.3.5"},
     ("POST", "/p/{project}/environments/{environment}/version"): {"requirements": "numpy==2.3.5"},
     ("POST", "/p/{project}/environments/{environment}/edit"): {"description": "For trees."},

@@ -175,8 +175,11 @@ _FREE = {
     "/drain": ("reason is nothing", "reason is white space"),
     "/default-environment": ("environment is null",),
     **{
-        end: tuple(f"description is {free}" for free in _EMPTY_OR_LINES)
-        for end in ("/named-environments", "/named-environments/{environment}")
+        end: ("requirements is a line", *(f"description is {free}" for free in _EMPTY_OR_LINES))
+        for end in (
+            *("/named-environments", "/named-environments/{environment}"),
+            "/named-environments/{environment}/versions",
+        )
     },
     "/environments": tuple(f"requirements is {free}" for free in _EMPTY_OR_LINES),
     "/datasets/{dataset}": tuple(f"description is {free}" for free in _EMPTY_OR_LINES),

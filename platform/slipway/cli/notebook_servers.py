@@ -174,6 +174,15 @@ def edit(
     tier: Annotated[
         str | None, typer.Option("--tier", help="New hardware, only while stopped.")
     ] = None,
+    environment: Annotated[
+        str | None,
+        typer.Option(
+            "--environment",
+            "-e",
+            metavar="ENVIRONMENT",
+            help="New environment, such as vision or vision@3, only while stopped.",
+        ),
+    ] = None,
     idle: Annotated[
         int | None, typer.Option("--idle", min=5, help="Idle minutes before it stops.")
     ] = None,
@@ -189,7 +198,7 @@ def edit(
     ] = False,
     project: ProjectOption = None,
 ) -> None:
-    """Change your server. Stop it first to change its tier or time limit."""
+    """Change your server. Stop it first to change its tier, environment or time limit."""
     if unscheduled and (daily_start or daily_stop):
         raise UsageMistake(
             "--unscheduled excludes the options of a schedule.",
@@ -201,6 +210,7 @@ def edit(
         _get_server(session, notebook, place).id,
         project=place,
         tier=tier,
+        environment=environment,
         idle_minutes=idle,
         max_hours=max_hours,
         daily_start="" if unscheduled else daily_start,

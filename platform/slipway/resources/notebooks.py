@@ -76,6 +76,7 @@ class Notebooks:
         *,
         project: str,
         tier: str | None = None,
+        environment: str | None = None,
         idle_minutes: int | None = None,
         max_hours: float | None = None,
         daily_start: str | None = None,
@@ -84,11 +85,13 @@ class Notebooks:
     ) -> ServerOut:
         """Change a server of yours. An empty time and 0 hours remove those limits.
 
-        `tier` and `max_hours` change only while it is stopped.
+        `tier`, `environment` and `max_hours` change only while it is stopped. `environment` is one
+        of the project, such as `vision` or `vision@3`, or `installation`.
         """
         body = build(
             ServerEdit,
             tier=tier,
+            environment=environment,
             idle_minutes=idle_minutes,
             max_hours=max_hours,
             daily_start=daily_start,

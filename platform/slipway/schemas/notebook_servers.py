@@ -107,12 +107,14 @@ class ServerIn(RequestSchema):
 class ServerEdit(RequestSchema):
     """Changes to a server. Omitted fields stay unchanged.
 
-    `tier` and `max_hours` can change only while it is stopped, and 0 hours remove the limit. An
-    empty `daily_start` or `daily_stop` removes that time. Times that have passed today apply from
-    the next day on.
+    `tier`, `max_hours` and `environment` can change only while it is stopped. 0 hours remove the
+    limit. `environment` replaces its packages: `vision`, `vision@3`, or `installation`. An empty
+    `daily_start` or `daily_stop` removes that time. Times that have passed today apply from the
+    next day on.
     """
 
     tier: Slug | None = None
+    environment: EnvironmentReference | None = None
     max_hours: Number | None = Field(default=None, ge=0, le=720)
     idle_minutes: Whole | None = Field(default=None, ge=5, le=10_080)
     daily_start: TimeOrNone | None = None

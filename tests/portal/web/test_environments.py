@@ -10,6 +10,8 @@ from pytest_django import Settings
 from portal.accounts.models import User
 from portal.compute.models import NamedEnvironment
 from portal.compute.services.named_environments import add_version, create_named_environment
+from portal.notebooks.models import Server
+from portal.notebooks.services.servers import stop_server
 from portal.training.models import Job
 from portal.workloads.scheduling import run_passes
 from tests.personas import Api, Personas, json_of
@@ -126,7 +128,7 @@ def test_a_job_chooses_an_environment_and_its_page_shows_build_and_users(
 def test_a_notebook_server_keeps_the_version_it_was_launched_in(
     people: Personas, browse: Browse
 ) -> None:
-    _create(people, people.bob)
+    named = _create(people, people.bob)
     page = html_of(browse(people.bob).get("/p/vision/notebooks/new"))
     assert "trees@1 · 1 package · Python 3.11 · not built yet" in page
     assert "Default: that of the installation" in page
@@ -139,6 +141,15 @@ def test_a_notebook_server_keeps_the_version_it_was_launched_in(
     server = json_of(bob.post("projects/vision/notebooks/servers", body))
     assert server["environment_version"] == "trees@1"
     assert "desk" in text_of(browse(people.vera).get(f"{LIST}/trees"))
+    at = f"projects/vision/notebooks/servers/{server['id']}"
+    runs = bob.patch(at, {"environment": "installation"})
+    assert (runs.status_code, json_of(runs)["field"]) == (409, "environment")
+    stop_server(server=Server.objects.get(pk=server["id"]))
+    add_version(named=named, by=people.bob, requirements="six")
+    form = html_of(browse(people.bob).get(f"/p/vision/notebooks/servers/{server['id']}/edit"))
+    assert "Unchanged: trees@1" in form
+    assert json_of(bob.patch(at, {"environment": "trees"}))["environment_version"] == "trees@2"
+    assert json_of(bob.patch(at, {"environment": "installation"}))["environment_version"] is None
     bad = bob.post("projects/vision/notebooks/servers", {"name": "two", "environment": "tree"})
     assert (bad.status_code, json_of(bad)["field"]) == (422, "environment")
 

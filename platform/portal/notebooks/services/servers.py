@@ -116,6 +116,7 @@ def start_server(*, server: Server, by: User | None = None) -> Server:
         current = Server.objects.select_for_update(of=("self",), no_key=True).get(pk=server.pk)
         if current.status not in AT_REST:
             return server
+        _require_same_packages(server, current)
         # Perhaps changed concurrently. From here on they cannot change.
         server.refresh_from_db(fields=["tier", "max_lifetime_s"])
         _start(server, owner, environment)
@@ -127,6 +128,19 @@ def start_server(*, server: Server, by: User | None = None) -> Server:
             project=server.project,
         )
     return server
+
+
+def _require_same_packages(server: Server, current: Server) -> None:
+    """Raise Conflict if the environment that was looked up is no longer that of the server."""
+    if (server.environment_version_id, server.requirements) != (
+        current.environment_version_id,
+        current.requirements,
+    ):
+        raise Conflict(
+            f"The environment of the notebook server {server.name} has just been changed.",
+            code="server_changed",
+            next_step="Start it again.",
+        )
 
 
 def resume_server(*, project: Project, by: User) -> Server | None:

@@ -52,7 +52,7 @@ def offer_environments(form: forms.Form, project: Project, *, automatic: str = "
     assert isinstance(field.widget, forms.Select)  # noqa: S101  (declared by the form)
     environments = NamedEnvironment.objects.filter(project=project).active().order_by("name")
     versions = latest_versions(environments)
-    chosen = _older_version(project, str(form["environment"].value() or ""), versions)
+    chosen = _numbered_version(project, str(form["environment"].value() or ""))
     shown = [versions[named.pk] for named in environments]
     summaries = build_summaries(
         project, [it.environment_id for it in (*shown, *filter(None, [chosen]))]
@@ -64,9 +64,11 @@ def offer_environments(form: forms.Form, project: Project, *, automatic: str = "
         python = version.environment.python
         return value, f"{version.reference} · {packages} · Python {python} · {build}"
 
-    own = [choice(version, version.named.name) for version in shown]
-    if chosen is not None:
-        own.insert(0, choice(chosen, chosen.reference))
+    # The latest version has its name as the value, unless the form names it by its number.
+    own = [
+        choice(it, it.reference if it == chosen else it.named.name)
+        for it in (*([chosen] if chosen and chosen not in shown else []), *shown)
+    ]
     default = next((named.name for named in environments if named.is_default), None)
     general: list[Choice] = [("", _OF_INSTALLATION)]
     if automatic:
@@ -80,10 +82,8 @@ def offer_environments(form: forms.Form, project: Project, *, automatic: str = "
     field.widget.choices = choices
 
 
-def _older_version(
-    project: Project, reference: str, versions: dict[str, EnvironmentVersion]
-) -> EnvironmentVersion | None:
-    """Return the version that a form names by its number, which is not among the latest."""
+def _numbered_version(project: Project, reference: str) -> EnvironmentVersion | None:
+    """Return the version that a form names by its number."""
     if "@" not in reference:
         return None
     try:
