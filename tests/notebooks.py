@@ -36,7 +36,7 @@ def running_notebooks(
 ) -> Iterator[RunningPortal]:
     """Yield all of Slipway with the Hub and its proxy, and a project in which COLLEAGUES work.
 
-    Alice owns it, the others and NEWCOMER contribute. The tier `desk` lets all of them work at once.
+    Alice owns it, the others and NEWCOMER contribute. The tier `desk` lets COLLEAGUES work at once.
     """
     environ = {"SLIPWAY_EMBEDDED_NOTEBOOKS": "true"} | environ
     people = tuple(dict.fromkeys((*PEOPLE, *COLLEAGUES, NEWCOMER)))

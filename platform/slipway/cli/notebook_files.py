@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from slipway.cli.environment_option import EnvironmentOption
 from slipway.cli.exits import ExitCode, UsageMistake
 from slipway.cli.pagination import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
 from slipway.cli.project import ProjectOption
@@ -21,7 +22,6 @@ from slipway.cli.tables import CellOverflow, ListColumn
 from slipway.cli.train import (
     DEFAULT_MAX_MB,
     CodeOption,
-    EnvironmentOption,
     HoursOption,
     IncludeOption,
     MaxMbOption,

@@ -6,6 +6,7 @@ from typing import Annotated, Final
 
 import typer
 
+from slipway.cli.environment_option import EnvironmentOption
 from slipway.cli.exits import ExitCode, UsageMistake
 from slipway.cli.login import has_browser
 from slipway.cli.notebook_files import delete_notebook
@@ -68,15 +69,7 @@ def start(
         Path | None,
         typer.Option("--requirements", "-r", help="Requirements file with packages to install."),
     ] = None,
-    environment: Annotated[
-        str | None,
-        typer.Option(
-            "--environment",
-            "-e",
-            metavar="ENVIRONMENT",
-            help="Environment of the project, such as vision or vision@3; see slipway env.",
-        ),
-    ] = None,
+    environment: EnvironmentOption = None,
     idle: Annotated[
         int | None, typer.Option("--idle", min=5, help="Idle minutes before it stops (60).")
     ] = None,

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from slipway.cli.completion import complete_tier
+from slipway.cli.environment_option import EnvironmentOption
 from slipway.cli.exits import ExitCode, UsageMistake
 from slipway.cli.project import ProjectOption
 from slipway.cli.quantities import parse_pairs, parse_size
@@ -92,15 +93,6 @@ RequirementsOption = Annotated[
 NoRequirementsOption = Annotated[
     bool,
     typer.Option("--no-requirements", help="Use the environment of the installation."),
-]
-EnvironmentOption = Annotated[
-    str | None,
-    typer.Option(
-        "--environment",
-        "-e",
-        metavar="ENVIRONMENT",
-        help="Environment of the project to run in, such as vision or vision@3; see slipway env.",
-    ),
 ]
 DatasetOption = Annotated[
     list[str] | None,

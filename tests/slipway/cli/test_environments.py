@@ -29,6 +29,8 @@ def test_environments_are_created_versioned_and_chosen(alice: Cli, tmp_path: Pat
     frozen = alice("env", "freeze", "trees", "--json", *here)
     assert (frozen.code, frozen.problem["code"]) == (ExitCode.INVALID, "not_built")
     assert "slipway env build trees@2" in frozen.problem["next_step"]
+    build = alice("env", "build", "trees", "--json", *here)
+    assert (build.code, build.problem["code"]) == (ExitCode.INVALID, "no_node_builds_ahead")
     wrong = alice("env", "show", "trees@x", "--json", *here)
     assert (wrong.code, wrong.problem["field"]) == (ExitCode.USAGE, "environment")
 

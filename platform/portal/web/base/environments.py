@@ -25,6 +25,7 @@ BUILD_TONES = {
     BuildSummary.FAILED: "bad",
     BuildSummary.NOT_BUILT: "",
 }
+MODEL_PACKAGES = "Packages that came with the model"
 _OF_INSTALLATION = "Environment of the installation"
 Choice = tuple[str, str]
 
@@ -42,11 +43,14 @@ class EnvironmentField(forms.CharField):
         )
 
 
-def offer_environments(form: forms.Form, project: Project, *, automatic: str = "") -> None:
+def offer_environments(
+    form: forms.Form, project: Project, *, automatic: str = "", installation: bool = True
+) -> None:
     """Fill the picker of a form that is about to be shown.
 
     `automatic` are the words for no choice, in which `{}` is the default of the project. Without
-    them no choice is the environment of the installation.
+    them no choice is the environment of the installation, which is else a choice of its own unless
+    `installation` is False.
     """
     field = form.fields["environment"]
     assert isinstance(field.widget, forms.Select)  # noqa: S101  (declared by the form)
@@ -72,10 +76,9 @@ def offer_environments(form: forms.Form, project: Project, *, automatic: str = "
     default = next((named.name for named in environments if named.is_default), None)
     general: list[Choice] = [("", _OF_INSTALLATION)]
     if automatic:
-        general = [
-            ("", automatic.format(default or "that of the installation")),
-            (INSTALLATION, _OF_INSTALLATION),
-        ]
+        general = [("", automatic.format(default or "that of the installation"))]
+        if installation:
+            general.append((INSTALLATION, _OF_INSTALLATION))
     choices: list[Choice | tuple[str, list[Choice]]] = [*general]
     if own:
         choices.append(("Environments of the project", own))

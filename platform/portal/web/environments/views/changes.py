@@ -125,8 +125,8 @@ def project_environment_archive(
     question = Confirmation(
         title=f"Archive the environment {named.name}?",
         effects=(
-            "New jobs and notebook servers cannot use it.",
-            "Jobs that ran in it and notebook servers that use it stay as they are.",
+            "New jobs, notebook servers and revisions of endpoints cannot use it.",
+            "What ran in it, and notebook servers and endpoints that use it, stay as they are.",
             "You can restore it at any time.",
         ),
         button="Archive the environment",

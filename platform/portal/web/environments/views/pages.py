@@ -24,6 +24,8 @@ from portal.compute.services.named_environments import (
     version_of,
 )
 from portal.core.policy import guarded_by
+from portal.endpoints.lifecycle import KEPT
+from portal.endpoints.models import Revision
 from portal.notebooks.models import Server
 from portal.training.models import Job
 from portal.web.base.environments import BUILD_LABELS, BUILD_TONES
@@ -34,7 +36,8 @@ from portal.web.workloads.logs import number
 from slipway.schemas.accounts import Role, Scope
 
 WHERE = {"area": "projects", "section": "environments"}
-_VERSIONS, _JOBS, _SERVERS, _BUILDS = 20, 10, 10, 20
+_VERSIONS, _BUILDS = 20, 20
+_JOBS, _SERVERS, _REVISIONS = 10, 10, 10
 
 
 @guarded_by(ProjectRole(Role.VIEWER, Scope.WORKLOADS_READ))
@@ -92,6 +95,9 @@ def project_environment(request: HttpRequest, project: str, environment: str) ->
     versions = EnvironmentVersion.objects.filter(named=named).select_related("created_by")
     jobs = Job.objects.filter(environment_version__named=named)
     servers = Server.objects.filter(environment_version__named=named)
+    revisions = Revision.objects.filter(
+        environment_version__named=named, state__in=[state.value for state in KEPT]
+    )
     builds = EnvironmentBuild.objects.filter(
         environment=version.environment, project=named.project
     ).select_related("node")
@@ -118,6 +124,12 @@ def project_environment(request: HttpRequest, project: str, environment: str) ->
         ),
         "servers": shortlist(
             servers.select_related("owner", "environment_version").order_by("-pk"), _SERVERS
+        ),
+        "revisions": shortlist(
+            revisions.select_related("endpoint", "made_by", "environment_version")
+            .defer("served", "counts")
+            .order_by("-pk"),
+            _REVISIONS,
         ),
         "may_write": role.at_least(Role.CONTRIBUTOR),
         "may_set_default": role.at_least(Role.MAINTAINER),
