@@ -67,7 +67,7 @@ def _show(session: Session, endpoint: EndpointOut) -> None:
         "Address": endpoint.url,
         "Revisions": [
             f"{revision.number}: {revision.model} {revision.version}, "
-            + f"{revision.state}, {revision.weight} %"
+            f"{revision.state}, {revision.weight} %"
             + (" once resumed" if revision.state == "paused" else "")
             for revision in endpoint.revisions
             if revision.weight or revision.state not in _PAST
