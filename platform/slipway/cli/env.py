@@ -12,6 +12,7 @@ from slipway.cli.pagination import DEFAULT_LIMIT, Cursor, Limit, collect, show_l
 from slipway.cli.project import ProjectOption
 from slipway.cli.session import Session, command
 from slipway.cli.tables import CellOverflow, ListColumn
+from slipway.errors import Conflict
 from slipway.schemas.environments import EnvironmentVersionDetail
 from slipway.terminal_text import tame
 from slipway.training import requirements_text
@@ -191,7 +192,14 @@ def build(
     """Build a version on the nodes before a job needs it. Default: the latest."""
     name, number = _parsed(environment)
     slug, environments = session.project(project), session.client.environments
-    version = environments.start_build(name, number, project=slug)
+    try:
+        version = environments.start_build(name, number, project=slug)
+    except Conflict as error:
+        if error.code != "already_built":
+            raise
+        session.output.note(error.message)
+        _show(session, environments.version(name, number, project=slug))
+        return
     nodes = ", ".join(version.requested)
     session.output.note(f"Building {version.reference} on {nodes or 'no other node'}.")
     while wait and version.requested and version.build != "ready":
@@ -202,7 +210,8 @@ def build(
         for failed in version.builds:
             session.output.note(f"Build log on node {failed.node}:")
             log = b"".join(environments.build_log(version.digest, project=slug, node=failed.node))
-            session.output.note(tame(log.decode("utf-8", "replace"), colours=False))
+            for line in log.decode("utf-8", "replace").splitlines():
+                session.output.note(tame(line, colours=False))
         raise typer.Exit(ExitCode.JOB_FAILED)
 
 

@@ -114,6 +114,7 @@ def project_environment(request: HttpRequest, project: str, environment: str) ->
             (build, tail_of_build(packages.digest, build)) for build in shown_builds
         ),
         "requested": requested,
+        "is_built": any(build.state == BuildState.READY for build in shown_builds),
         "is_building": any(build.state == BuildState.BUILDING for build in shown_builds),
         "versions": shortlist(versions.order_by("-number"), _VERSIONS),
         "jobs": shortlist(
