@@ -1,7 +1,7 @@
 """Bringing the world into the state in which a route has something to change."""
 
 from portal.accounts.models import Project
-from portal.compute.models import Node, Tier
+from portal.compute.models import NamedEnvironment, Node, Tier
 from portal.compute.services.nodes import cordon_node
 from portal.core import clock
 from portal.datasets.models import Version
@@ -28,8 +28,8 @@ def make_ready(world: World, template: str) -> None:
         _ready_endpoint(world, template)
     elif "/notebook" in template or "/servers/{server}/" in template:
         _ready_notebook(world, template)
-    elif "/reports/" in template:
-        pass  # its report has what they change
+    elif "/reports/" in template or "environments/{environment}" in template:
+        _ready_environment(world, template)
     elif template.endswith("/experiments/{experiment}/restore"):
         delete_experiment(project=project, experiment_id=int(world.own["experiment"]))
     elif template.endswith("/runs/restore"):
@@ -48,6 +48,16 @@ def make_ready(world: World, template: str) -> None:
         # Nobody decides about what they made or asked for.
         VersionRecord.objects.update(author=world.people.bob)
         PromotionRequest.objects.update(requested_by=world.people.bob)
+
+
+def _ready_environment(world: World, template: str) -> None:
+    """Archive an environment to restore. A report has what its routes change."""
+    if template.endswith("/build"):
+        # Nodes build ahead if they keep projects apart, and `open_nodes` let them mix.
+        Node.objects.update(state="ready", last_seen_at=clock.now())
+    if "environments" in template and template.endswith("/restore"):
+        environments = NamedEnvironment.objects.filter(name=world.own["named environment"])
+        environments.update(archived_at=clock.now())
 
 
 def _ready_data(world: World, template: str) -> None:

@@ -89,6 +89,7 @@ class PortalState:
         self.tasks: dict[Key, DesiredTask] = {}
         self.places: dict[Key, str] = {}
         self.prewarm: list[str] = []
+        self.builds_ahead: list[dict[str, str]] = []
         self.heartbeat_s = 0.2
         self.lease_s = 30.0
         self.fenced: list[TaskKey] = []
@@ -346,6 +347,7 @@ class _Handler(BaseHTTPRequestHandler):
                         if state.places[key] == self.node
                     ],
                     "prewarm": state.prewarm,
+                    "builds_ahead": state.builds_ahead,
                 }
             )
 

@@ -211,6 +211,18 @@ class DesiredTask(AnswerSchema):
     spec: TaskSpec | None = None
 
 
+class BuildAheadRequest(AnswerSchema):
+    """An environment to build for a project before a task needs it.
+
+    Without `from_source` only wheels of indexes are installed, so that no code of the project runs.
+    """
+
+    id: str
+    project: str
+    digest: str
+    from_source: bool = False
+
+
 class DesiredState(AnswerSchema):
     """Everything this node should run, as of `version`."""
 
@@ -218,6 +230,7 @@ class DesiredState(AnswerSchema):
     tasks: list[DesiredTask]
     prewarm: list[ProgramName] = []
     file_requests: list[FileRequest] = []
+    builds_ahead: list[BuildAheadRequest] = []
 
 
 class RankEnd(AnswerSchema):

@@ -8,14 +8,22 @@ from django.conf import settings
 
 from portal.accounts.services.secrets import secrets_of
 from portal.compute.models import Node
+from portal.workloads.builds_ahead import open_requests
 from portal.workloads.lifecycle import StopOutcome
 from portal.workloads.models import Lease, Workload
 from portal.workloads.ports import file_requests, kind_of, warm_programs
 from portal.workloads.specs import RunSpec
 from portal.workloads.tokens import token_of
 from slipway.schemas.accounts import NetworkRule
-from slipway.schemas.agent import DesiredState, DesiredTask, Rendezvous, ServiceAddress, TaskSpec
-from slipway.schemas.backends import BACKENDS
+from slipway.schemas.agent import (
+    BuildAheadRequest,
+    DesiredState,
+    DesiredTask,
+    Rendezvous,
+    ServiceAddress,
+    TaskSpec,
+)
+from slipway.schemas.backends import BACKENDS, DEFAULT_BACKEND
 from slipway.schemas.workloads import ReasonCode, Resources, WorkloadState
 
 
@@ -41,6 +49,16 @@ def desired_for(*, node: Node) -> DesiredState:
         tasks=tasks,
         prewarm=warm_programs(),
         file_requests=list(file_requests(node)),
+        builds_ahead=[
+            BuildAheadRequest(
+                id=request.pk,
+                project=request.project_id,
+                digest=request.environment.digest,
+                # A build from source would run beside tasks of other projects.
+                from_source=DEFAULT_BACKEND not in node.shared_backends,
+            )
+            for request in open_requests(node).select_related("environment")
+        ],
     )
 
 

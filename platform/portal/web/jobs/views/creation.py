@@ -21,6 +21,7 @@ from portal.training.project_folder import ProjectFolder
 from portal.training.services.jobs import admission_request, quote_job, submit_job
 from portal.training.services.snapshots import snapshot_of
 from portal.training.services.uploads import ingest_upload
+from portal.web.base.environments import offer_environments
 from portal.web.base.form_submission import error_text, sent, status_of, submit_form
 from portal.web.base.hardware import default_slug, offer_tiers
 from portal.web.base.list_query import search_parameter
@@ -35,7 +36,7 @@ _NO_CODE = "0" * 64
 # Fields that determine the price.
 _PRICED = (
     *("name", "script", "tier", "nodes", "procs", "strategy", "backend", "max_hours"),
-    "requirements",
+    *("requirements", "environment"),
 )
 _CHUNK_BYTES = 1024 * 1024
 _RUN = ProjectRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)
@@ -58,6 +59,7 @@ def project_job_new(request: HttpRequest, project: str) -> HttpResponse:
         messages.success(request, f"{done.result.workload.name} submitted.")
         return redirect(address_of(project_row, "job", done.result.workload_id))
     offer_tiers(form, project_row, offered)
+    offer_environments(form, project_row, automatic="Automatic: files in the code, then {}")
     context = {
         "form": form,
         "source": source,
@@ -77,6 +79,8 @@ def _form(
     request: HttpRequest, project: Project, source: Job | None, offered: list[Tier]
 ) -> NewJob:
     initial = clone_initial(source) if source else fresh(default_slug(offered))
+    if source is None:
+        initial["environment"] = search_parameter(request, "environment")
     data, fault = _with_code(request, project)
     form = NewJob(data, project=project, source=source, initial=initial)
     if fault is not None:
