@@ -15,6 +15,7 @@ from workers.launcher.confinement import Confinement, confine, die_with_parent
 from workers.launcher.launch import Launch
 from workers.launcher.logs import LogWriter
 from workers.launcher.mounts import View, graphics_devices
+from workers.launcher.network import listen_on_free_port
 from workers.launcher.platform_programs import READABLE_PACKAGES
 from workers.launcher.program import STACK_SIGNAL, Program
 from workers.launcher.rank_env import LISTENER_VARIABLE
@@ -77,6 +78,14 @@ class Rank:
         """Close the pipe and the log."""
         os.close(self.output)
         self.log.close()
+
+
+def open_listener(launch: Launch, program: Program) -> socket.socket | None:
+    """Open the socket of a server that clients outside the sandbox's network will reach."""
+    if not launch.confined.offline or program.kind != "own":
+        return None
+    is_local = launch.address in ("", "127.0.0.1", "localhost")
+    return listen_on_free_port("127.0.0.1" if is_local else "0.0.0.0")  # noqa: S104
 
 
 @dataclass(frozen=True)

@@ -36,10 +36,7 @@ def test_ranks_on_two_nodes_form_one_world(
     make_machine(name="node-1").start().connected()
     make_machine(name="node-2").start().connected()
     keys = start_gang(portal, (first_way, second_way))
-    eventually(lambda: "rendezvous" in portal.state.kinds(keys[0]), within_s=60)
-    eventually(lambda: portal.state.reports[keys[1]], within_s=60)
-    eventually(lambda: "first task" in portal.state.reports[keys[1]][-1].message, within_s=60)
-    portal.state.introduce(keys[0], keys[1:])
+    introduce(portal, keys)
     for number, key in enumerate(keys):
         end = eventually(lambda key=key: portal.state.end_of(key), within_s=90)  # type: ignore[misc]
         assert end.reason == "completed", end
@@ -53,6 +50,14 @@ def test_ranks_on_two_nodes_form_one_world(
                 "group": str(number),
                 "groups": "2",
             }
+
+
+def introduce(portal: FakePortal, keys: list[Key]) -> None:
+    """Wait for the address of every task, and hand all of them to all tasks."""
+    for key in keys:
+        eventually(lambda key=key: "rendezvous" in portal.state.kinds(key), within_s=60)  # type: ignore[misc]
+    assert not any("running" in portal.state.kinds(key) for key in keys)
+    portal.state.introduce(keys)
 
 
 def start_gang(portal: FakePortal, ways: tuple[str | None, str | None]) -> list[Key]:
@@ -88,7 +93,10 @@ def test_a_gang_that_is_not_whole_says_so(
     digest = portal.state.add_snapshot({"a.py": script})
     spec = make_spec("python", "a.py", snapshot=digest, world_size=2, first_rank=rank)
     key = portal.state.want("t1", spec, index=rank)
-    portal.state.meet(key, Rendezvous(address="127.0.0.1", port=9))
+    eventually(lambda: "rendezvous" in portal.state.kinds(key), within_s=60)
+    report = next(item for item in portal.state.reports[key] if item.kind == "rendezvous")
+    meeting = report.rendezvous or Rendezvous(address="127.0.0.1", port=9)
+    portal.state.meet(key, meeting, [])
     end = eventually(lambda: portal.state.end_of(key), within_s=90)
     assert end.reason == "world_size", end
     assert "world of 2" in end.message
