@@ -70,7 +70,9 @@ class Explainer:
         if quiet:
             seen = min(filter(None, (lease.node.last_seen_at for lease in leases)), default=None)
             return f"{verb} on {where}, but node {quiet[0]} {_last_heartbeat_text(seen)}."
-        doing = next((lease.message for lease in leases if lease.message), "")
+        # A task without an address is the one that the others of its gang wait for.
+        late_first = sorted(leases, key=lambda lease: (bool(lease.address), lease.index))
+        doing = next((lease.message for lease in late_first if lease.message), "")
         steps = [lease.step for lease in leases if lease.step is not None]
         if workload.status == WorkloadState.RUNNING:
             running = f"Running on {where}" + (f", at step {min(steps)}." if steps else ".")
