@@ -12,6 +12,7 @@ from typing import Final
 
 from workers.launcher.cgroup import MAX_PROCESSES
 from workers.launcher.confinement import Confinement, confine, die_with_parent
+from workers.launcher.exit_reasons import RankEnding
 from workers.launcher.launch import Launch
 from workers.launcher.logs import LogWriter
 from workers.launcher.mounts import View, graphics_devices
@@ -73,6 +74,16 @@ class Rank:
     def tail_text(self) -> str:
         """The last output as text that any database takes."""
         return self.tail.decode("utf-8", errors="replace").replace("\0", "\ufffd")
+
+    def ending(self) -> RankEnding:
+        """Return how the process ended, for the verdict on the task."""
+        return RankEnding(
+            rank=self.rank,
+            exit_code=self.exit_code,
+            signal=self.signal,
+            failure=self.failure,
+            seen_at_ns=self.ended_at_ns or 0,
+        )
 
     def close(self) -> None:
         """Close the pipe and the log."""

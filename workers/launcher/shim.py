@@ -15,6 +15,7 @@ import time
 import traceback
 from contextlib import suppress
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Final, Protocol
@@ -23,6 +24,7 @@ from workers.launcher import exit_reasons
 from workers.launcher.atomic_files import create_once
 from workers.launcher.cgroup import container_cgroup
 from workers.launcher.confinement import Confinement, adopt_orphans, confine
+from workers.launcher.connections import RankConnections
 from workers.launcher.disk_watch import DiskWatch
 from workers.launcher.file_keeper import FileKeeper, log_lines
 from workers.launcher.gang import GangPorts, write_host_file
@@ -86,6 +88,7 @@ class Shim:
         self._active_at_s = self._sampled_at_s = now
         self._notified_at_s = 0.0
         self._progress = RankProgress(lambda fields: self._note("progress", **fields))
+        self._connections = RankConnections(launch, partial(self._note, "progress"))
         self._polled_at_s = 0.0
         self._stop_requested = False
         self._output_waits = False
@@ -210,6 +213,7 @@ class Shim:
         elif sandbox is not None:
             sandbox.close()
         self._serve_store(gang.meeting)
+        self._connections.begin(gang)
         self._note("running", warm=warm, message=launch.start_message(warm=warm))
         return None
 
@@ -252,6 +256,9 @@ class Shim:
             # After the last fork, because a fork would lose the store's threads.
             self._store = self._host.serve(listening.detach(), meeting.address, meeting.port)
 
+    def _store_pid(self) -> int:
+        return os.getpid() if self._sidecar is None else self._sidecar.pid
+
     def _run_store_process(self, sockets: list[socket.socket]) -> None:
         """Run as the sidecar process: serve the store at the address that the ranks have."""
         assert self._host is not None  # noqa: S101 - only started with a host
@@ -288,6 +295,7 @@ class Shim:
             self._obey()
             self._watch()
             self._progress.flush_due()
+            self._connections.step([rank.pid for rank in self._ranks], self._store_pid())
         self._disk.step()
         if self._disk.is_exceeded:
             self._ending.over_disk(
@@ -409,6 +417,8 @@ class Shim:
 
     def _finish(self) -> None:
         """Keep files, leave no process behind, keep the last output, and write how it ended."""
+        if not any(ending.failed for ending in self._endings()):
+            self._connections.finish(self._store_pid())
         self._keep_files()
         self._ending.kill_tree()
         deadline = time.monotonic() + _DRAIN_PATIENCE_S
@@ -465,16 +475,7 @@ class Shim:
         return max(self._usage.peak_bytes, self._launch.cgroup.memory_peak() or 0)
 
     def _endings(self) -> list[exit_reasons.RankEnding]:
-        return [
-            exit_reasons.RankEnding(
-                rank=rank.rank,
-                exit_code=rank.exit_code,
-                signal=rank.signal,
-                failure=rank.failure,
-                seen_at_ns=rank.ended_at_ns or 0,
-            )
-            for rank in self._ranks
-        ]
+        return [rank.ending() for rank in self._ranks]
 
     def _evidence(self) -> exit_reasons.Evidence:
         ending = self._ending

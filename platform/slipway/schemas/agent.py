@@ -297,7 +297,8 @@ class TaskReport(RequestSchema):
     by `Reports.sent_unix_ms`. A task that was stopped by an order carries that order's
     `stop_reason` as its reason. One that ran to its end with status 0 carries `completed`.
     `ended` carries reason and detail. `progress` carries the latest step of a rank (the first one
-    immediately), a checkpoint, once the strategy, or at the end the files that were kept.
+    immediately), a checkpoint, once the strategy, at the end the files that were kept, or whether
+    ranks here have connected to others. Only one that saw all connections says that none has.
     `rendezvous` carries the address of a task of a gang as its `member`, and the meeting point if
     it is task 0.
     """
@@ -313,6 +314,7 @@ class TaskReport(RequestSchema):
     step: Count | None = None
     checkpoint: SavedCheckpoint | None = None
     strategy: ChosenStrategy | None = None
+    ranks_connected: Truth | None = None
     files: FilesReport | None = None
     warm: Truth | None = None
     reason: ReasonCode | None = None

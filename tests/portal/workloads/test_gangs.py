@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from portal.workloads.explanations import Explainer
 from portal.workloads.models import Lease, Workload
 from portal.workloads.scheduling import run_passes
 from tests.personas import Personas, json_of
@@ -15,6 +16,8 @@ from tests.portal.workloads.machines import (
     make_tier,
     report_of,
     run,
+    send_report,
+    state_of,
     submit,
 )
 
@@ -36,6 +39,12 @@ def test_the_gang_hears_where_it_meets(people: Personas) -> None:
     stray = report_of(second, "rendezvous", 1, rendezvous={"address": "6.6.6.6", "port": 1})
     follower.call("POST", "reports", {"reports": [stray]})
     assert json_of(leader.call("GET", "desired"))["tasks"][0]["rendezvous"] == place
+
+
+def explanation(people: Personas, job: Workload) -> str:
+    """What bob reads about the state of the job."""
+    job.refresh_from_db()
+    return Explainer(people.bob).explain(job)
 
 
 def _gang(people: Personas, **changes: Any) -> tuple[Workload, list[tuple[Lease, Machine]]]:
@@ -155,3 +164,69 @@ def test_the_next_attempt_of_a_gang_waits_for_new_addresses(people: Personas) ->
     run_passes()
     assert [lease.epoch for lease in leases_of(job)] == [2, 2]
     assert [_members(machine) for _, machine in tasks] == [None, None]
+
+
+def _connections(lease: Lease, sequence: int, *, connected: bool) -> None:
+    send_report(lease, "progress", sequence, ranks_connected=connected)
+
+
+def _events(job: Workload) -> list[str]:
+    kinds = job.events.order_by("pk").values_list("kind", flat=True)
+    return [kind for kind in kinds if kind.startswith("ranks")]
+
+
+def test_a_job_whose_ranks_stay_apart_says_so_until_they_connect(people: Personas) -> None:
+    job, tasks = _gang(people)
+    run(job)
+    for lease, _ in tasks:
+        assert "None of the 4 ranks" not in explanation(people, job)
+        for _ in range(2):
+            _connections(lease, 3, connected=False)
+    assert "None of the 4 ranks has connected to another" in explanation(people, job)
+    assert _events(job) == ["ranks_apart"]
+    _connections(tasks[0][0], 4, connected=True)
+    _connections(tasks[0][0], 5, connected=False)
+    assert "ranks" not in explanation(people, job)
+    assert _events(job) == ["ranks_apart", "ranks_connected"]
+
+
+def test_a_job_whose_ranks_never_met_ends_with_a_warning(people: Personas) -> None:
+    job, tasks = _gang(people)
+    run(job)
+    for lease, _ in tasks:
+        _connections(lease, 3, connected=False)
+        send_report(lease, "ended", 4, reason="completed")
+    assert state_of(job) == "succeeded"
+    assert "None of the 4 ranks has connected to another" in explanation(people, job)
+
+
+def test_ranks_are_not_apart_if_one_task_could_not_be_observed(people: Personas) -> None:
+    job, tasks = _gang(people)
+    run(job)
+    _connections(tasks[0][0], 3, connected=False)
+    finish(job)
+    assert "ranks" not in explanation(people, job)
+    assert not _events(job)
+
+
+def test_the_next_attempt_starts_without_the_warning(people: Personas) -> None:
+    job, tasks = _gang(people)
+    run(job)
+    for lease, _ in tasks:
+        _connections(lease, 3, connected=False)
+    finish(job, "preempted")
+    run_passes()
+    run(job)
+    assert "ranks" not in explanation(people, job)
+    for lease, _ in tasks:  # of the first attempt
+        _connections(lease, 5, connected=True)
+    assert not job.ranks_apart
+
+
+def test_a_job_of_one_rank_is_never_apart(people: Personas) -> None:
+    make_machine()
+    job = submit(people.vision, people.bob, make_tier())
+    run_passes()
+    run(job)
+    _connections(leases_of(job)[0], 3, connected=False)
+    assert not _events(job)

@@ -35,7 +35,10 @@ print(json.dumps({
     "local": os.environ["LOCAL_WORLD_SIZE"], "group": os.environ["GROUP_RANK"]}))
 print("<end>")
 """
+# `fit` of Keras 3 does not train on several workers, that of Keras 2 does.
 KERAS = """
+import os
+os.environ["TF_USE_LEGACY_KERAS"] = "1"
 import tensorflow as tf
 strategy = tf.distribute.MultiWorkerMirroredStrategy()
 x = tf.random.stateless_normal((256, 8), seed=(1, 2))
@@ -86,12 +89,19 @@ def check_meeting(answers: list[dict[str, Any]]) -> None:
     assert answers[0]["greetings"] == [f"rank {rank}" for rank in range(1, len(answers))]
 
 
+def connected(portal: FakePortal, key: Key) -> list[bool]:
+    """What the reports of a task say of connections between its ranks."""
+    reports = portal.state.reports[key]
+    return [item.ranks_connected for item in reports if item.ranks_connected is not None]
+
+
 def test_the_ranks_of_one_node_find_each_other(site: Site) -> None:
     end = site.run_to_end(MEET, procs=3, env={"TF_CONFIG": "left over in the project"})
     assert end.reason == "completed", end
     answers = [json.loads(site.whole_log(end, rank)) for rank in range(3)]
     check_meeting(answers)
     assert answers[0]["file"] == "127.0.0.1 slots=3\n"
+    assert connected(site.portal, (end.task_id, end.epoch)) == [True]
 
 
 def test_the_ranks_of_two_nodes_find_each_other(
@@ -115,11 +125,58 @@ def test_the_ranks_of_two_nodes_find_each_other(
             assert answers[-1]["group"] == str(index)
     check_meeting(answers)
     assert answers[0]["file"] == "127.0.0.1 slots=2\n127.0.0.1 slots=2\n"
+    assert [connected(portal, key) for key in keys] == [[True], [True]]
 
 
 def test_a_job_of_one_rank_is_told_of_no_others(site: Site) -> None:
-    script = "import os; answer = [name for name in os.environ if 'HOST' in name or 'TF_' in name]"
-    assert site.answer_of(script) == []
+    script = (
+        "import json, os\n"
+        "print(json.dumps([name for name in os.environ if 'HOST' in name or 'TF_' in name]))\n"
+        "print('<end>')"
+    )
+    end = site.run_to_end(script)
+    assert json.loads(site.whole_log(end)) == []
+    assert connected(site.portal, (end.task_id, end.epoch)) == []
+
+
+@pytest.mark.parametrize(
+    ("script", "seen"),
+    [
+        ("print('epoch 1')", [False]),
+        # A server that only its own rank uses, as a dashboard is.
+        (
+            (
+                "import socket; server = socket.create_server(('127.0.0.1', 0))\n"
+                "client = socket.create_connection(server.getsockname()); server.accept()"
+            ),
+            [False],
+        ),
+        ("raise SystemExit(3)", []),
+    ],
+)
+def test_ranks_that_never_connect_are_noticed(site: Site, script: str, seen: list[bool]) -> None:
+    end = site.run_to_end(script, procs=2)
+    assert connected(site.portal, (end.task_id, end.epoch)) == seen
+
+
+def test_ranks_that_connect_on_ports_of_their_own_are_noticed(site: Site) -> None:
+    script = """
+import os, pathlib, socket, time
+place = pathlib.Path(os.environ["SLIPWAY_PERSISTENT_DIR"], "port")
+if os.environ["RANK"] == "0":
+    server = socket.create_server(("127.0.0.1", 0))
+    place.with_suffix(".new").write_text(str(server.getsockname()[1]))
+    place.with_suffix(".new").rename(place)
+    peer = server.accept()[0]
+else:
+    while not place.exists():
+        time.sleep(0.05)
+    peer = socket.create_connection(("127.0.0.1", int(place.read_text())))
+peer.recv(1)
+"""
+    key = site.run(script, procs=2, persistent_key="own-ports")
+    eventually(lambda: connected(site.portal, key) == [True])
+    site.portal.state.forget(key)
 
 
 def test_ports_of_ranks_are_assigned_to_nobody_else(site: Site) -> None:
@@ -184,7 +241,7 @@ def test_keras_trains_one_model_on_two_nodes(
     make_machine(name="node-2").start().connected()
     digest = "cd" * 32
     portal.state.environments[digest] = EnvironmentSpec(
-        digest=digest, requirements="tensorflow-cpu\n", python="3.11"
+        digest=digest, requirements="tensorflow-cpu\ntf_keras\n", python="3.11"
     )
     keys = start_gang(
         portal,

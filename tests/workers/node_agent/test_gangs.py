@@ -40,6 +40,7 @@ def test_ranks_on_two_nodes_form_one_world(
     for number, key in enumerate(keys):
         end = eventually(lambda key=key: portal.state.end_of(key), within_s=90)  # type: ignore[misc]
         assert end.reason == "completed", end
+        assert any(report.ranks_connected for report in portal.state.reports[key])
         for rank in (2 * number, 2 * number + 1):
             eventually(lambda key=key, rank=rank: portal.state.log_of(key, rank).endswith("}\n"))  # type: ignore[misc]
             said = json.loads(portal.state.log_of(key, rank).splitlines()[-1])
@@ -101,3 +102,16 @@ def test_a_gang_that_is_not_whole_says_so(
     assert end.reason == "world_size", end
     assert "world of 2" in end.message
     assert said in end.message
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("script", "seen"), [("print('epoch 1')", False), (SUM, True)])
+def test_a_rendezvous_store_that_no_rank_uses_is_noticed(
+    portal: FakePortal, machine: Machine, script: str, seen: bool
+) -> None:
+    key = portal.state.run("t1", script, warm="torch", procs=2)
+    end = eventually(lambda: portal.state.end_of(key), within_s=90)
+    assert end.reason == "completed", end
+    reports = portal.state.reports[key]
+    assert any(report.warm for report in reports)
+    assert [item.ranks_connected for item in reports if item.ranks_connected is not None] == [seen]

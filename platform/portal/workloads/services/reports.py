@@ -16,7 +16,7 @@ from portal.compute.models import Node
 from portal.compute.resources import memory_text
 from portal.core import clock
 from portal.workloads.completion import advance_workload, close_lease, notify_nodes
-from portal.workloads.gangs import gang_members
+from portal.workloads.gangs import gang_members, note_connections
 from portal.workloads.lifecycle import LeaseState, lease_sources
 from portal.workloads.models import Lease, Workload, WorkloadEvent
 from portal.workloads.ports import kind_of
@@ -185,6 +185,8 @@ def _progress(workload: Workload, lease: Lease, report: TaskReport, at: datetime
         line = keep(workload_id=workload.pk, attempt=lease.epoch, report=report, at=at)
         if line:
             _record_event(lease, report, "progress", line)
+        if report.ranks_connected is not None and workload.nodes * workload.procs > 1:
+            note_connections(workload, lease, connected=report.ranks_connected)
     if report.step is None:
         return
     further = Lease.objects.open().filter(Q(step__isnull=True) | Q(step__lt=report.step))

@@ -18,4 +18,14 @@ class Migration(migrations.Migration):
             name='ports',
             field=models.JSONField(blank=True, null=True),
         ),
+        migrations.AddField(
+            model_name='lease',
+            name='ranks_connected',
+            field=models.BooleanField(blank=True, null=True),
+        ),
+        migrations.AddField(
+            model_name='workload',
+            name='ranks_apart',
+            field=models.BooleanField(db_default=False, default=False),
+        ),
     ]
