@@ -88,7 +88,16 @@ def framework_variables(launch: Launch, rank: int, gang: Gang) -> dict[str, str]
     """Return what frameworks other than torch read to find the other ranks of a job."""
     if not gang.members:
         return {}
-    variables = {"SLIPWAY_HOSTFILE": f"{launch.tmp_link or launch.tmp_dir}/{_HOST_FILE}"}
+    first = gang.members[0]
+    variables = {
+        "SLIPWAY_HOSTFILE": f"{launch.tmp_link or launch.tmp_dir}/{_HOST_FILE}",
+        # Defaults of torchrun's options: one that each rank starts joins those of the others. It
+        # listens itself, and at MASTER_PORT there may be a store already.
+        "PET_NNODES": str(launch.world_size),
+        "PET_NODE_RANK": str(rank),
+        "PET_MASTER_ADDR": first.address,
+        "PET_MASTER_PORT": str(first.ports[0]),
+    }
     hosts = list(_endpoints(gang))
     if len(hosts) > _MOST_LISTED:
         return variables
@@ -97,18 +106,6 @@ def framework_variables(launch: Launch, rank: int, gang: Gang) -> dict[str, str]
         **variables,
         "SLIPWAY_HOSTS": ",".join(hosts),
         "TF_CONFIG": json.dumps({"cluster": {"worker": hosts}, "task": task}),
-    }
-
-
-def torchrun_variables(launch: Launch, rank: int, gang: Gang) -> dict[str, str]:
-    """Return the defaults of torchrun's options, so that its agents on all nodes form one world."""
-    if launch.world_size == 1:
-        return {}
-    return {
-        "PET_NNODES": str(launch.world_size),
-        "PET_NODE_RANK": str(rank),
-        "PET_MASTER_ADDR": gang.meeting.address,
-        "PET_MASTER_PORT": str(gang.meeting.port),
     }
 
 

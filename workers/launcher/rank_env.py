@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from workers.launcher.gang import framework_variables, torchrun_variables
+from workers.launcher.gang import framework_variables
 from workers.launcher.launch import Gang, Launch
 from workers.launcher.network import interface_of
 from workers.launcher.task_socket import VARIABLE
@@ -100,11 +100,6 @@ def rank_environment(launch: Launch, local_rank: int, gang: Gang) -> dict[str, s
     return env
 
 
-def launcher_environment(launch: Launch, local_rank: int, gang: Gang) -> dict[str, str]:
-    """Variables of a program that starts ranks itself, such as torchrun: none of a rank's own."""
-    env = rank_environment(launch, local_rank, gang)
-    defaults = torchrun_variables(launch, launch.first_rank + local_rank, gang)
-    return {
-        **{name: value for name, value in env.items() if name not in _OF_A_RANK},
-        **{name: launch.env.get(name, value) for name, value in defaults.items()},
-    }
+def without_contract(env: Mapping[str, str]) -> dict[str, str]:
+    """The same without the variables of a rank, for programs that start ranks themselves."""
+    return {name: value for name, value in env.items() if name not in _OF_A_RANK}

@@ -34,7 +34,7 @@ from workers.launcher.lease import Lease
 from workers.launcher.processes import ProcessMark, living_descendants, uptime_s
 from workers.launcher.program import plan
 from workers.launcher.progress import RankProgress
-from workers.launcher.rank_env import launcher_environment, rank_environment
+from workers.launcher.rank_env import rank_environment, without_contract
 from workers.launcher.ranks import (
     InRank,
     Rank,
@@ -190,9 +190,10 @@ class Shim:
         if gang is None:
             return None
         write_host_file(launch, gang)
-        variables = launcher_environment if program.brings_own_launcher else rank_environment
         for local_rank in range(launch.procs):
-            env = variables(launch, local_rank, gang)
+            env = rank_environment(launch, local_rank, gang)
+            if program.brings_own_launcher:
+                env = without_contract(env)
             rank = launch.first_rank + local_rank
             started = start_rank(
                 launch,
@@ -228,8 +229,7 @@ class Shim:
             return ports.alone()
         meeting = None if ports.meeting is None else asdict(ports.meeting)
         self._note("rendezvous", rendezvous=meeting, member=asdict(ports.member))
-        began_s = uptime_s()
-        is_noted = False
+        began_s, is_noted = uptime_s(), False
         while (gang := launch.folder.known_gang()) is None:
             waited_s = uptime_s() - began_s
             time.sleep(_JOIN_POLL_S if waited_s < _NOTE_WAIT_AFTER_S else _LOOK_EVERY_S)

@@ -22,7 +22,7 @@ def gang_members(workloads: Collection[Workload]) -> dict[str, list[GangMember] 
     list is empty then, because frameworks need the addresses of all ranks.
     """
     epochs = {workload.pk: workload.epoch for workload in workloads}
-    tasks: dict[str, list[tuple[str, list[int], str]]] = {key: [] for key in epochs}
+    tasks: dict[str, list[tuple[str, list[int] | None, str]]] = {key: [] for key in epochs}
     rows = Lease.objects.filter(workload__in=epochs).order_by("index")
     for key, epoch, address, ports, state in rows.values_list(
         "workload_id", "epoch", "address", "ports", "state"
@@ -64,8 +64,8 @@ def note_connections(workload: Workload, lease: Lease, *, connected: bool) -> No
     add_event(workload, kind="ranks_apart" if apart else "ranks_connected", message=text)
 
 
-def _members(tasks: list[tuple[str, list[int], str]]) -> list[GangMember] | None:
+def _members(tasks: list[tuple[str, list[int] | None, str]]) -> list[GangMember] | None:
     missing = [state for address, _, state in tasks if not address]
     if not missing:
-        return [GangMember(address=address, ports=ports) for address, ports, _ in tasks]
+        return [GangMember(address=address, ports=ports or []) for address, ports, _ in tasks]
     return [] if all(state == LeaseState.RUNNING for state in missing) else None
