@@ -1,4 +1,4 @@
-"""Whether the ranks of a job ever connected to each other, as the kernel's tables show.
+"""Detects whether the ranks of a job ever connect to each other, from the tables of the kernel.
 
 Ranks that should train together and never connect train several models, each on its own, and
 succeed. Nothing but the missing connections tells such a job from one whose ranks work together.

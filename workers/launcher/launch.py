@@ -38,7 +38,7 @@ class MemberAddress:
 
 @dataclass(frozen=True)
 class Gang:
-    """Where the ranks of a job find each other: the rendezvous, and every task by index.
+    """Addresses at which ranks find each other: the rendezvous, and every task by index.
 
     `members` is empty if there is a single rank, or if an agent reserves no ports for ranks.
     """
