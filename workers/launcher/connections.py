@@ -5,14 +5,15 @@ succeed. Nothing but the missing connections tells such a job from one whose ran
 A closed connection stays in the table for a minute, so short ones are seen too.
 """
 
+import socket
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from ipaddress import IPv6Address, ip_address
 from os import scandir
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 from workers.launcher.launch import Gang, Launch
 from workers.launcher.processes import descendants, uptime_s
@@ -28,6 +29,10 @@ _EVERY_S: Final = 15.0
 # Loading data and compiling a model may take most of a minute before ranks connect.
 _PATIENCE_S: Final = 120.0
 _SOCKET: Final = "socket:["
+_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
+# IPv4 addresses in the table of IPv6 begin with this.
+_MAPPED: Final = bytes(10) + b"\xff\xff"
+_IPV4_BYTES: Final = 4
 End = tuple[str, int]
 
 
@@ -57,6 +62,8 @@ class RankConnections:
         self._ports: set[int] = set()
         self._remote: set[End] = set()
         self._machines: set[str] = set()
+        # The platform may run on a machine of the gang, and ranks of all kinds connect to it.
+        self._services = set(_ports_of_urls(launch.env.values()))
 
     def begin(self, gang: Gang) -> None:
         """Start to watch: the ranks have been started."""
@@ -119,9 +126,18 @@ class RankConnections:
             rank, other = owners.get(item.inode), rank_at.get(item.remote)
             if rank is None:
                 continue
-            if item.remote[0] in self._machines or other not in (None, rank):
+            is_elsewhere = item.remote[0] in self._machines and item.remote[1] not in self._services
+            if is_elsewhere or other not in (None, rank):
                 return True
         return False
+
+
+def _ports_of_urls(values: Iterable[str]) -> Iterator[int]:
+    for value in values:
+        with suppress(ValueError):  # a value that is no URL
+            url = urlsplit(value)
+            if url.scheme in _DEFAULT_PORTS:
+                yield url.port or _DEFAULT_PORTS[url.scheme]
 
 
 def read_connections() -> list[Connection] | None:
@@ -139,7 +155,7 @@ def read_connections() -> list[Connection] | None:
             return None
         try:
             connections.extend(_parse(text.decode("ascii")))
-        except (ValueError, IndexError, struct.error):
+        except (ValueError, IndexError, OSError, struct.error):
             return None
     return connections
 
@@ -155,11 +171,9 @@ def _end_of(text: str) -> End:
     """Parse `0100007F:1F90`: words in the machine's byte order. IPv4 is such in either table."""
     address, port = text.split(":")
     words = [int(address[start : start + 8], 16) for start in range(0, len(address), 8)]
-    packed = struct.pack(f"={len(words)}I", *words)
-    parsed = ip_address(packed)
-    if isinstance(parsed, IPv6Address) and parsed.ipv4_mapped is not None:
-        parsed = parsed.ipv4_mapped
-    return str(parsed), int(port, 16)
+    packed = struct.pack(f"={len(words)}I", *words).removeprefix(_MAPPED)
+    family = socket.AF_INET if len(packed) == _IPV4_BYTES else socket.AF_INET6
+    return socket.inet_ntop(family, packed), int(port, 16)
 
 
 def _sockets_of(pids: Sequence[int]) -> set[int]:
