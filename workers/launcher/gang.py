@@ -1,8 +1,9 @@
 """Ports of the ranks of one task, and what frameworks are told of the ranks of all tasks."""
 
+import hashlib
 import json
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -104,9 +105,23 @@ def framework_variables(launch: Launch, rank: int, gang: Gang) -> dict[str, str]
     task = {"type": "worker", "index": rank}
     return {
         **variables,
+        **ray_variables(launch.env),
         "SLIPWAY_HOSTS": ",".join(hosts),
         "TF_CONFIG": json.dumps({"cluster": {"worker": hosts}, "task": task}),
     }
+
+
+def ray_variables(env: Mapping[str, str]) -> dict[str, str]:
+    """Return what makes Ray refuse clients of other jobs, which may share the machine's network.
+
+    All tasks of an attempt have the same token of the platform, and no other job has it. Ray reads
+    these when it is imported. A project that sets them itself keeps its own.
+    """
+    token = env.get("SLIPWAY_TOKEN", "")
+    if not token or "RAY_AUTH_MODE" in env:
+        return {}
+    derived = hashlib.sha256(f"ray\0{token}".encode()).hexdigest()
+    return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": derived}
 
 
 def _endpoints(gang: Gang) -> Iterator[str]:

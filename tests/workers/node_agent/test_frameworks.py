@@ -57,6 +57,18 @@ dist.init_process_group("gloo")
 print("world", dist.get_world_size(), "rank", dist.get_rank(), flush=True)
 dist.destroy_process_group()
 """
+RAY = """
+import time, ray, slipway.ray
+slipway.ray.init(log_to_driver=False)
+
+@ray.remote(num_cpus=1)
+def square(x):
+    time.sleep(1)
+    return x * x, ray.get_runtime_context().get_node_id()
+
+results = ray.get([square.remote(x) for x in range(4)])
+print("squares", [value for value, _ in results], "nodes", len({node for _, node in results}))
+"""
 LAUNCH = """
 import subprocess
 subprocess.run(["torchrun", "--nproc-per-node", "2", "train.py"], check=True)
@@ -142,6 +154,23 @@ def test_a_job_of_one_rank_is_told_of_no_others(site: Site) -> None:
     end = site.run_to_end(script)
     assert json.loads(site.whole_log(end)) == []
     assert connected(site.portal, (end.task_id, end.epoch)) == []
+
+
+@pytest.mark.parametrize("own", [{}, {"RAY_AUTH_MODE": "disabled"}])
+def test_ray_refuses_clients_of_other_jobs(site: Site, own: dict[str, str]) -> None:
+    script = (
+        "import json, os\n"
+        "print(json.dumps([os.environ.get('RAY_AUTH_' + name) for name in ('MODE', 'TOKEN')]))\n"
+        "print('<end>')"
+    )
+    tokens = set()
+    for attempt in ("slw_a_1", "slw_a_2"):
+        end = site.run_to_end(script, procs=2, env={"SLIPWAY_TOKEN": attempt, **own})
+        modes = [json.loads(site.whole_log(end, rank)) for rank in (0, 1)]
+        assert modes[0] == modes[1]
+        assert modes[0][0] == own.get("RAY_AUTH_MODE", "token")
+        tokens.add(modes[0][1])
+    assert tokens == {None} if own else len(tokens) == 2
 
 
 @pytest.mark.parametrize(
@@ -249,6 +278,32 @@ def test_torchrun_on_each_node_forms_one_world(
         assert end.reason == "completed", end
         worlds.extend(worlds_of(portal, key, rank))
     assert sorted(worlds) == [("4", str(rank)) for rank in range(4)]
+
+
+@pytest.mark.slow
+def test_ray_forms_one_cluster_over_two_nodes(
+    portal: FakePortal, make_machine: Callable[..., Machine]
+) -> None:
+    make_machine(name="node-1").start().connected()
+    make_machine(name="node-2").start().connected()
+    digest = "ce" * 32
+    portal.state.environments[digest] = EnvironmentSpec(
+        digest=digest, requirements="ray\n", python="3.11"
+    )
+    keys = start_gang(
+        portal,
+        *("python", "train.py"),
+        snapshot=portal.state.add_snapshot({"train.py": RAY}),
+        environment=digest,
+        env={"SLIPWAY_TOKEN": "slw_of_this_attempt"},
+        resources={"cpu_millis": 2000, "memory_bytes": 4 * GIB},
+    )
+    for key in keys:
+        end = eventually(lambda key=key: portal.state.end_of(key), within_s=300)  # type: ignore[misc]
+        assert end.reason == "completed", (end, portal.state.log_of(keys[0], 0))
+    log = portal.state.log_of(keys[0], 0)
+    assert "squares [0, 1, 4, 9] nodes 2" in log, log
+    assert connected(portal, keys[0]) == [True]
 
 
 @pytest.mark.slow
