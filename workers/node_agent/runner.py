@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from slipway.schemas.agent import TaskSpec
+from pydantic import ValidationError
+
+from slipway.schemas.agent import GangMember, TaskSpec
 from slipway.schemas.workloads import ReasonCode
 from workers.launcher.launch import (
     Gang,
@@ -146,6 +148,8 @@ class AttemptRunner:
         attempt.journal.reserve()
         if attempt.journal.last() is None:
             self._record_progress("The node has accepted the task.")
+        if spec.world_size > spec.procs:
+            self._check_address()
         await self._wait_for_predecessors()
         persistent = self._services.folders.persistent_of(spec.persistent_key)
         persistent.parent.mkdir(mode=0o700, exist_ok=True)
@@ -186,6 +190,19 @@ class AttemptRunner:
         if attempt.desired is None or attempt.stale:
             return None
         return attempt.desired.spec
+
+    def _check_address(self) -> None:
+        """Raise StartError if ranks on other nodes cannot use the address of this one.
+
+        The portal refuses to pass such an address on, and the gang would wait for it.
+        """
+        try:
+            GangMember(address=self._services.address, ports=[1])
+        except ValidationError as error:
+            raise StartError(
+                f"Other nodes cannot reach the address {self._services.address!r} of this node. "
+                "Start its agent with --address and an address of its network."
+            ) from error
 
     def _record_progress(self, message: str) -> None:
         self._attempt.journal.append("starting", message=message)

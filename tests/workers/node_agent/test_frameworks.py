@@ -248,6 +248,16 @@ def test_a_node_that_dies_while_it_waits_for_others_ends_its_task_once(
     assert portal.state.kinds(key).count("rendezvous") == 1
 
 
+def test_a_node_without_an_address_for_others_says_so(
+    portal: FakePortal, make_machine: Callable[..., Machine]
+) -> None:
+    make_machine("--address", "0.0.0.0").start().connected()  # noqa: S104
+    key = portal.state.want("t1", make_spec("python", "-c", "print()", world_size=2))
+    end = eventually(lambda: portal.state.end_of(key))
+    assert end.reason == "start_failed"
+    assert "--address" in end.message
+
+
 def worlds_of(portal: FakePortal, key: Key, rank: int) -> list[tuple[str, str]]:
     """World size and rank that the two ranks of a torchrun print. Their lines may be mixed."""
 
