@@ -9,7 +9,7 @@ from typing import Final
 
 from slipway.bundled_packages import folder_in
 
-# What `slipway` imports in a job. Rich and Typer are for its command line alone.
+# Imports of the SDK in a job. Rich and Typer are for its command line alone.
 _NEEDED: Final = ("httpx", "platformdirs", "pydantic")
 _VERSIONS: Final = "versions.txt"
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]+")

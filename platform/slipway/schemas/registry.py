@@ -497,6 +497,4 @@ class LineageOut(AnswerSchema):
 
 def spelled(value: float) -> str:
     """Format a number for people, with NaN and infinities by their names."""
-    if math.isnan(value):
-        return "NaN"
-    return f"{value:.6g}" if math.isfinite(value) else f"{'-' if value < 0 else ''}infinity"
+    return f"{value:.6g}".replace("nan", "NaN").replace("inf", "infinity")
