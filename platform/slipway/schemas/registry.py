@@ -28,7 +28,6 @@ PUT    registry-rules                           RulesIn → RulesOut
 A version is the one an MLflow client sees: number, alias and tags are the same objects.
 """
 
-import math
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Literal
