@@ -13,9 +13,8 @@ MAX_REQUIREMENTS_CHARACTERS = 200_000
 # The environment of the installation, where a name of one is asked for.
 INSTALLATION = "installation"
 # The newest version of an environment, or a version of it: `vision`, `vision@3`.
-EnvironmentReference = Annotated[
-    Line, Field(max_length=60, pattern=rf"^{SLUG_PATTERN}(?:@[1-9][0-9]{{0,8}})?$")
-]
+REFERENCE_PATTERN = rf"^{SLUG_PATTERN}(?:@[1-9][0-9]{{0,8}})?$"
+EnvironmentReference = Annotated[Line, Field(max_length=60, pattern=REFERENCE_PATTERN)]
 Requirements = Annotated[Text, Field(max_length=MAX_REQUIREMENTS_CHARACTERS)]
 BuildSummary = Literal["ready", "building", "failed", "not_built"]
 
