@@ -197,10 +197,10 @@ def roles_in(user: User, projects: Iterable[Project]) -> dict[str, Role]:
     direct: dict[str, Role] = {}
     through_team: dict[str, Role] = {}
     for project_id, team_id, role in memberships.values_list("project_id", "team_id", "role"):
-        if team_id is None:
-            direct[str(project_id)] = Role(role)
-        else:
+        if team_id:
             through_team[str(team_id)] = Role(role)
+        else:
+            direct[str(project_id)] = Role(role)
     roles: dict[str, Role] = {}
     for project in projects:
         held = [direct.get(project.pk), through_team.get(project.team_id or "")]
