@@ -6,9 +6,15 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from portal.accounts.audit import record
-from portal.accounts.models import User
+from portal.accounts.models import Project, User
 from portal.compute.lifecycle import BuildState
-from portal.compute.models import BuildRequest, EnvironmentBuild, EnvironmentVersion, Node
+from portal.compute.models import (
+    BuildRequest,
+    Environment,
+    EnvironmentBuild,
+    EnvironmentVersion,
+    Node,
+)
 from portal.core import clock
 from portal.core.errors import Conflict
 from slipway.schemas.backends import DEFAULT_BACKEND
@@ -21,8 +27,17 @@ MOST_NODES = 20
 
 def open_requests(node: Node) -> QuerySet[BuildRequest]:
     """Return the requests that a node has to serve."""
-    since = clock.now() - _OPEN_FOR
-    return BuildRequest.objects.filter(node=node, created_at__gt=since).order_by("pk")
+    return _open().filter(node=node).order_by("pk")
+
+
+def requested_nodes(*, project: Project, environment: Environment) -> list[str]:
+    """Return the names of the nodes that still have to answer a request of a project."""
+    requests = _open().filter(project=project, environment=environment)
+    return list(requests.order_by("node__name").values_list("node__name", flat=True))
+
+
+def _open() -> QuerySet[BuildRequest]:
+    return BuildRequest.objects.filter(created_at__gt=clock.now() - _OPEN_FOR)
 
 
 def request_builds(*, version: EnvironmentVersion, by: User) -> list[Node]:

@@ -79,9 +79,9 @@ def lines_of(page: str) -> str:
 
 
 def test_the_quickstart_goes_from_data_to_predictions_and_their_cost(typed: Type) -> None:
-    said = typed(f"{lines_of('docs/quickstart.md')}\n{lines_of('docs/predictions.md')}")
-    assert "registered digits version 1" in said
-    right = next(line for line in said.splitlines() if line.endswith("of 20 digits right"))
+    output = typed(f"{lines_of('docs/quickstart.md')}\n{lines_of('docs/predictions.md')}")
+    assert "registered digits version 1" in output
+    right = next(line for line in output.splitlines() if line.endswith("of 20 digits right"))
     assert int(right.split()[0]) >= 15
-    (scores,) = json.loads(said.splitlines()[-1])["predictions"]
+    (scores,) = json.loads(output.splitlines()[-1])["predictions"]
     assert max(range(10), key=scores.__getitem__) == 0

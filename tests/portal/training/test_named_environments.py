@@ -1,11 +1,13 @@
 """Named environments of a project through the REST API, and jobs that run in them."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from portal.accounts.models import AuditEvent
 from portal.compute.models import EnvironmentVersion, NamedEnvironment
+from portal.core.clock import frozen, now
 from portal.training.models import Job
 from portal.workloads.scheduling import run_passes
 from tests.personas import Api, Personas, json_of
@@ -193,6 +195,9 @@ def test_a_build_ahead_is_requested_from_nodes_and_ends_with_their_report(
     version = json_of(bob.post(build))
     assert (version["requested"], version["build"]) == (["lab"], "not_built")
     assert json_of(bob.post(build))["requested"] == ["lab"]  # the same request
+    with frozen(now() + timedelta(hours=3)):
+        # A node that does not answer is not waited for: pages would look again for ever.
+        assert json_of(bob.get(f"{PATH}/trees/versions/1"))["requested"] == []
     state = json_of(machine.call("GET", "desired?seen=0&wait_s=0"))
     (request,) = state["builds_ahead"]
     assert request["digest"] == digest

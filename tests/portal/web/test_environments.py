@@ -60,8 +60,10 @@ def test_an_environment_is_created_versioned_and_made_the_default(
     assert "Make default" not in text_of(added)
     default = mia.post("/p/vision/default-environment", {"environment": "trees"}, follow=True)
     assert "packages run in trees" in text_of(default)
-    asked = bob.get(f"{LIST}/trees/archive")
-    assert "New jobs, notebook servers and revisions of endpoints cannot use it." in text_of(asked)
+    question = bob.get(f"{LIST}/trees/archive")
+    assert "New jobs, notebook servers and revisions of endpoints cannot use it." in text_of(
+        question
+    )
     kept = bob.post(f"{LIST}/trees/archive", follow=True)
     assert "is the default environment of this project" in text_of(kept)
     mia.post("/p/vision/default-environment", {"environment": ""})

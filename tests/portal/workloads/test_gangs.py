@@ -32,9 +32,9 @@ def test_the_gang_hears_where_it_meets(people: Personas) -> None:
     place = {"address": "10.0.0.1", "port": 29500, "agent_store": True}
     report = report_of(first, "rendezvous", 1, rendezvous=place)
     assert leader.call("POST", "reports", {"reports": [report]}).status_code == 200
-    told = json_of(follower.call("GET", f"desired?seen={seen}"))
-    assert told["version"] > seen
-    assert told["tasks"][0]["rendezvous"] == place
+    desired = json_of(follower.call("GET", f"desired?seen={seen}"))
+    assert desired["version"] > seen
+    assert desired["tasks"][0]["rendezvous"] == place
     # Only task 0 says where, and only once an epoch.
     stray = report_of(second, "rendezvous", 1, rendezvous={"address": "6.6.6.6", "port": 1})
     follower.call("POST", "reports", {"reports": [stray]})
@@ -42,7 +42,7 @@ def test_the_gang_hears_where_it_meets(people: Personas) -> None:
 
 
 def explanation(people: Personas, job: Workload) -> str:
-    """What bob reads about the state of the job."""
+    """Return the sentence that bob reads about the state of the job."""
     job.refresh_from_db()
     return Explainer(people.bob).explain(job)
 

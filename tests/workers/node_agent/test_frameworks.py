@@ -107,7 +107,7 @@ def check_meeting(answers: list[dict[str, Any]]) -> None:
 
 
 def connected(portal: FakePortal, key: Key) -> list[bool]:
-    """What the reports of a task say of connections between its ranks."""
+    """Return whether ranks had connected, from each report of a task that says so."""
     reports = portal.state.reports[key]
     return [item.ranks_connected for item in reports if item.ranks_connected is not None]
 
@@ -262,8 +262,8 @@ def worlds_of(portal: FakePortal, key: Key, rank: int) -> list[tuple[str, str]]:
     """World size and rank that the two ranks of a torchrun print. Their lines may be mixed."""
 
     def lines() -> list[tuple[str, str]]:
-        found = re.findall(r"world (\d+) rank (\d)", portal.state.log_of(key, rank))
-        return found if len(found) == 2 else []
+        ranks = re.findall(r"world (\d+) rank (\d)", portal.state.log_of(key, rank))
+        return ranks if len(ranks) == 2 else []
 
     return eventually(lines)
 

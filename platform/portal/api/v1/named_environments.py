@@ -13,7 +13,6 @@ from portal.api.v1.serializers import PageParameters, SearchQuery, page_of, user
 from portal.api.v1.workload_serializers import build_out
 from portal.compute.gates import EnvironmentRole, gated_environment
 from portal.compute.models import (
-    BuildRequest,
     EnvironmentBuild,
     EnvironmentVersion,
     NamedEnvironment,
@@ -21,7 +20,7 @@ from portal.compute.models import (
 from portal.compute.services import named_environments as services
 from portal.compute.services.named_environments import BuildSummary
 from portal.core.pagination import paginate
-from portal.workloads.builds_ahead import request_builds
+from portal.workloads.builds_ahead import request_builds, requested_nodes
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.base import PageOf
 from slipway.schemas.environments import (
@@ -94,14 +93,13 @@ def _detail(named: NamedEnvironment, version: EnvironmentVersion) -> Environment
         .select_related("node")
         .order_by("pk")
     )
-    requests = BuildRequest.objects.filter(environment=environment, project=named.project)
     summary = services.build_summary(build.state for build in builds)
     return EnvironmentVersionDetail(
         **_version_out(version, summary).model_dump(),
         requirements=environment.requirements,
         locked=environment.locked if builds else "",
         builds=[build_out(environment, build) for build in builds],
-        requested=list(requests.order_by("node__name").values_list("node__name", flat=True)),
+        requested=requested_nodes(project=named.project, environment=environment),
     )
 
 

@@ -12,7 +12,6 @@ from portal.accounts.models import Project
 from portal.compute.gates import EnvironmentRole, gated_environment
 from portal.compute.lifecycle import BuildState
 from portal.compute.models import (
-    BuildRequest,
     EnvironmentBuild,
     EnvironmentVersion,
     NamedEnvironment,
@@ -33,6 +32,7 @@ from portal.web.base.list_query import Select, listing, search_parameter
 from portal.web.base.shortlist import shortlist
 from portal.web.workloads.environment_builds import tail_of_build
 from portal.web.workloads.logs import number
+from portal.workloads.builds_ahead import requested_nodes
 from slipway.schemas.accounts import Role, Scope
 
 WHERE = {"area": "projects", "section": "environments"}
@@ -103,8 +103,7 @@ def project_environment(request: HttpRequest, project: str, environment: str) ->
     ).select_related("node")
     shown_builds = shortlist(builds.order_by("node__name"), _BUILDS)
     packages = version.environment
-    requests = BuildRequest.objects.filter(environment=packages, project=named.project)
-    requested = list(requests.order_by("node__name").values_list("node__name", flat=True))
+    requested = requested_nodes(project=named.project, environment=packages)
     context = {
         "named": named,
         "version": version,
