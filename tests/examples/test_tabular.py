@@ -11,6 +11,7 @@ pytestmark = pytest.mark.integration
 EXAMPLE = "tabular"
 
 
+@pytest.mark.thorough
 def test_labels_that_come_late_meet_their_predictions_without_slipway(without_slipway: Run) -> None:
     trained = without_slipway("train.py")
     errors = re.search(r"patients: ([0-9.]+) \(always the mean: ([0-9.]+)\)", trained)

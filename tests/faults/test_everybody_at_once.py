@@ -25,6 +25,7 @@ from tests.matrix import table
 from tests.matrix.actors import Cast
 from tests.matrix.world import make_world, values_for
 from tests.routes import Route, routes
+from tests.turns import thorough_after
 
 pytestmark = [
     pytest.mark.postgres,
@@ -142,7 +143,7 @@ class Crowd:
             self.faults.append(f"{name}: {error!r}")
 
 
-@pytest.mark.parametrize("number", range(ROUNDS))
+@pytest.mark.parametrize("number", thorough_after(1, range(ROUNDS)))
 def test_nobody_is_ended_for_another(number: int) -> None:
     world = make_world()
     casts = [Cast(world) for _ in range(PEOPLE)]

@@ -6,6 +6,7 @@ from portal.api.mlflow.auth import KNOWN_FOR_S
 from slipway.schemas.accounts import Scope
 from tests.processes import wait_for
 from tests.tracking import Rest, TrackingPortal
+from tests.turns import thorough_after
 
 pytestmark = pytest.mark.postgres
 
@@ -19,7 +20,7 @@ _ROUTES = (
 _WITHIN_S = KNOWN_FOR_S + 5
 
 
-@pytest.mark.parametrize("end", ["revoked", "suspended"])
+@pytest.mark.parametrize("end", thorough_after(1, ["revoked", "suspended"]))
 def test_an_ended_token_is_refused_by_every_kind_of_route(
     tracking: TrackingPortal, end: str
 ) -> None:

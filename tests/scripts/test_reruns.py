@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.processes import ROOT, clean_environment
+from tests.turns import thorough_after
 
 _TESTS = """
 from pathlib import Path
@@ -86,7 +87,7 @@ def test_the_first_failure_is_reported(tmp_path: Path, processes: str) -> None:
     assert summary.count("SECOND TRY ") == 3
 
 
-@pytest.mark.parametrize("processes", ["0", "2"])
+@pytest.mark.parametrize("processes", thorough_after(1, ["2", "0"]))
 @pytest.mark.parametrize(("tests", "status"), [(3, 0), (4, 1)])
 def test_more_than_three_second_tries_fail_the_run(
     tmp_path: Path, processes: str, tests: int, status: int

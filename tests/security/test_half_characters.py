@@ -19,7 +19,7 @@ from tests.portal.experiments.test_runs_api import write
 from tests.portal.experiments.world import make_experiment, make_run
 from tests.portal.notebooks.notebooks import code, notebook, send, words
 from tests.routes import Route, routes
-from tests.turns import asked_all, in_turns
+from tests.turns import asked_all, in_turns, thorough_after
 
 HALF = "\ud83d"
 ESCAPED = b"\\ud83d"
@@ -109,7 +109,7 @@ def test_a_notebook_is_kept_shown_and_compared(people: Personas) -> None:
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("ending", ["jsonl", "csv", "json", "txt"])
+@pytest.mark.parametrize("ending", thorough_after(2, ["jsonl", "csv", "json", "txt"]))
 def test_a_dataset_is_checked_and_shown(people: Personas, ending: str) -> None:
     bob, client = Api.of(people.bob), _client(people)
     rows = b'{"name": "' + ESCAPED + b'", "' + ESCAPED + b'": 1, "n": 1}\n'
@@ -173,7 +173,7 @@ def test_no_operation_breaks_on_half_a_character_in_its_body(
 _KEYS: list[Any] = [HALF, [HALF, HALF], [0, HALF, HALF], [1, 1.0, HALF], ["2030-01-01", HALF, 1]]
 
 
-@pytest.mark.parametrize("at", range(len(_KEYS)))
+@pytest.mark.parametrize("at", thorough_after(2, range(len(_KEYS))))
 def test_no_list_breaks_on_half_a_character_in_its_cursor(cast: Cast, at: int) -> None:
     """In the gate, each list gets every second key."""
     cursor = encode_cursor(json.dumps(_KEYS[at]))

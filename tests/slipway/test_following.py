@@ -11,6 +11,7 @@ import slipway
 from slipway import errors
 from slipway.schemas.training import JobProgress, LogPiece, SampleOut
 from tests.slipway.jobserver import PROJECT, Fault, TrainingServer, training_server, wait_until
+from tests.turns import thorough_after
 
 QUICK = slipway.Retries(attempts=2, first_wait_s=0.01)
 TEXT = "".join(f"line {number} é 数 \x1b[31m\n" for number in range(3000)).encode()
@@ -80,7 +81,7 @@ def test_what_happens_arrives_when_it_happens(
     assert sorted(delays)[len(delays) // 2] < 0.5
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", thorough_after(2, range(6)))
 def test_no_byte_is_lost_or_doubled_whatever_breaks(
     server: TrainingServer, client: slipway.Client, seed: int
 ) -> None:

@@ -134,6 +134,7 @@ def test_the_address_carries_what_is_hidden_pinned_smoothed_and_grouped(
     assert window.faults == []
 
 
+@pytest.mark.thorough
 def test_zooming_in_fetches_the_points_of_that_part(
     lab: RunningPortal, run_ids: list[str], chromium: Browser
 ) -> None:

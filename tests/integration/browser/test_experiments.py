@@ -137,6 +137,7 @@ def _log_long_run(lab: RunningPortal, number: int) -> str:
     return run_id
 
 
+@pytest.mark.thorough
 def test_charts_say_what_they_do_not_draw(lab: RunningPortal, chromium: Browser) -> None:
     runs = [_log_long_run(lab, number) for number in range(2)]
     context = chromium.new_context(viewport={"width": 1280, "height": 860})

@@ -141,6 +141,7 @@ def test_the_log_reaches_the_browser_within_a_second(
     assert middle_ms <= BEHIND_MS, [round(each) for each in behind]
 
 
+@pytest.mark.thorough
 def test_the_log_is_searched_and_downloaded_whole(
     alice: Callable[..., Window], lab: RunningPortal, tmp_path: Path
 ) -> None:

@@ -78,6 +78,7 @@ def lines_of(page: str) -> str:
     return "\n".join(one.text for one in snippets_of(page) if one.language == "sh")
 
 
+@pytest.mark.thorough
 def test_the_quickstart_goes_from_data_to_predictions_and_their_cost(typed: Type) -> None:
     output = typed(f"{lines_of('docs/quickstart.md')}\n{lines_of('docs/predictions.md')}")
     assert "registered digits version 1" in output

@@ -58,6 +58,7 @@ def said_of(jobs: Jobs, job: str) -> str:
     return f"{found['explanation']}\n{jobs.log(job)}"
 
 
+@pytest.mark.thorough
 def test_a_job_runs_in_a_container_of_its_own_requirements(jobs: Jobs) -> None:
     job = jobs.submit(_SCRIPT, procs=2, backend="docker", requirements="iniconfig==2.1.0")
     assert jobs.end_of(job, within_s=180)["state"] == "succeeded", said_of(jobs, job)

@@ -10,6 +10,7 @@ import pytest
 
 from tests.faults.requests_at_once import Reply, check_unavailable, send
 from tests.tracking import TrackingPortal
+from tests.turns import thorough_after
 
 pytestmark = pytest.mark.integration
 _CREATE = "/api/2.0/mlflow/experiments/create"
@@ -72,7 +73,7 @@ def _away(tracking: TrackingPortal) -> Iterator[None]:
     elsewhere.rename(file)
 
 
-@pytest.mark.parametrize("obstacle", [_locked, _away])
+@pytest.mark.parametrize("obstacle", thorough_after(1, [_locked, _away]))
 def test_the_first_requests_after_a_start_get_their_503_in_time(
     tracking: TrackingPortal, obstacle: Callable[[TrackingPortal], AbstractContextManager[None]]
 ) -> None:

@@ -175,6 +175,7 @@ def test_a_server_that_dies_says_why_and_starts_with_one_click(bob: Person) -> N
     bob.stop(server)
 
 
+@pytest.mark.thorough
 def test_a_schedule_is_changed_from_the_command_line(running: RunningPortal, bob: Person) -> None:
     server = bob.ready("timed", tier="desk", daily_stop="23:58")
 

@@ -44,6 +44,7 @@ def names(person: Person, path: str = "", **query: str) -> dict[str, str]:
     return {entry["name"]: entry["kind"] for entry in answer.json()["entries"]}
 
 
+@pytest.mark.thorough
 def test_files_are_changed_while_a_server_runs_and_after_it_stopped(
     running: RunningPortal, bob: Person
 ) -> None:

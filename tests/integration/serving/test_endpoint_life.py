@@ -100,6 +100,7 @@ def _revision_of(endpoints: Endpoints, name: str, version: int) -> int:
     return next(int(one["number"]) for one in revisions if one["version"] == str(version))
 
 
+@pytest.mark.thorough
 def test_a_replica_that_is_killed_is_replaced(endpoints: Endpoints, doubling: str) -> None:
     before = {one["id"] for one in endpoints.call("GET", f"endpoints/{doubling}/replicas")}
     # The model of these tests ends its own process at this input, as the kernel ends a process.

@@ -135,6 +135,7 @@ def values(log: str, word: str) -> list[str]:
     return [line.removeprefix(f"{word} ") for line in log.splitlines() if line.startswith(word)]
 
 
+@pytest.mark.thorough
 def test_torchrun_restarts_its_own_ranks(place: Site) -> None:
     command = ("python", "-m", "torch.distributed.run", "--standalone")
     options = ("--nproc-per-node", "2", "--max-restarts", "1", "train.py")

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from slipway.schemas.base import forbidden_character
 from tests.personas import Api, Personas, json_of
 from tests.security.problems import refusal
+from tests.turns import thorough_after
 
 _MANY = settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -42,7 +43,7 @@ def bob(people: Personas) -> Api:
 @example(name="e\u0301" * 100)
 @example(name="\U0001f9ea\U0001f468\u200d\U0001f469\u200d\U0001f467")
 @example(name="Ωμέγα ما 漢字 naïve \u200b")
-@pytest.mark.parametrize("kind", ["projects", "teams"])
+@pytest.mark.parametrize("kind", thorough_after(1, ["projects", "teams"]))
 def test_a_name_is_kept_as_typed_or_refused_in_words(bob: Api, kind: str, name: str) -> None:
     answer = bob.post(kind, _json_of_text(name))
     expected = _expected(name)
@@ -59,7 +60,7 @@ def test_a_name_is_kept_as_typed_or_refused_in_words(bob: Api, kind: str, name: 
 
 @_MANY
 @given(first=_GOOD, second=_GOOD)
-@pytest.mark.parametrize("kind", ["projects", "teams"])
+@pytest.mark.parametrize("kind", thorough_after(1, ["projects", "teams"]))
 def test_a_changed_name_is_found_by_searching_for_it(
     bob: Api, kind: str, first: str, second: str
 ) -> None:

@@ -183,6 +183,7 @@ def test_parts_of_one_table_need_the_same_columns(place: Place) -> None:
         push_and_read(*place, {"part-1.csv": b"a,b\n1,2\n", "part-2.csv": b"a,c\n1,2\n"})
 
 
+@pytest.mark.thorough
 def test_parts_in_another_order_of_columns_are_one_table(place: Place) -> None:
     both = push_and_read(*place, {"part-1.csv": b"a,b\n1,x\n", "part-2.csv": b'"b","a"\ny,2.5\n'})
     assert both.values == {"a": [1.0, 2.5], "b": ["x", "y"]}

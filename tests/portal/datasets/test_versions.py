@@ -19,6 +19,7 @@ from portal.storage.usage import stored_bytes
 from slipway.schemas.datasets import PIECE_BYTES
 from tests.personas import Api, Personas, json_of
 from tests.portal.datasets.pushing import AT, begin, close, fill, frames, named, push, send, sha
+from tests.turns import thorough_after
 
 TRAIN = b"x,label\n" + b"".join(b"%d,%d\n" % (n, n % 10) for n in range(1000))
 
@@ -110,14 +111,17 @@ def test_bad_rows_are_refused_with_line_and_column_unless_they_are_allowed(
 
 @pytest.mark.parametrize(
     ("name", "content", "said"),
-    [
-        ("a.csv", b'x\n"open', "not CSV"),
-        ("a.csv", b"x,x\n1,2\n", "twice"),
-        ("a.csv", b"x\n\x00\n", "NUL"),
-        ("a.jsonl", b'{"a": 1}\n{"a": }\n', "not JSON"),
-        ("a.jsonl", b"[" * 100_000 + b"\n", "nested"),
-        ("a.parquet", b"PAR1 and then nothing", "not Parquet"),
-    ],
+    thorough_after(
+        2,
+        [
+            ("a.csv", b'x\n"open', "not CSV"),
+            ("a.csv", b"x,x\n1,2\n", "twice"),
+            ("a.csv", b"x\n\x00\n", "NUL"),
+            ("a.jsonl", b'{"a": 1}\n{"a": }\n', "not JSON"),
+            ("a.jsonl", b"[" * 100_000 + b"\n", "nested"),
+            ("a.parquet", b"PAR1 and then nothing", "not Parquet"),
+        ],
+    ),
 )
 def test_what_is_no_table_says_so(people: Personas, name: str, content: bytes, said: str) -> None:
     refused = push(Api.of(people.bob), {name: content})

@@ -106,6 +106,7 @@ def test_a_first_revision_that_fails_leaves_an_endpoint_that_can_be_mended(lab: 
     assert lab.show()["state"] == "serving"
 
 
+@pytest.mark.thorough
 def test_rolling_back_to_a_warm_revision_takes_one_snapshot(
     lab: Lab, gateway: GatewayClient
 ) -> None:

@@ -254,6 +254,7 @@ def test_failures_are_on_the_pages(traffic: Traffic, people: Personas) -> None:
     assert odd.status_code == 422
 
 
+@pytest.mark.thorough
 def test_what_no_model_saw_is_shown_by_hour_and_on_the_page(
     traffic: Traffic, gateway: GatewayClient, people: Personas
 ) -> None:

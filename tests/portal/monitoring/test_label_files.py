@@ -136,6 +136,7 @@ def test_a_value_of_another_type_is_refused_by_line_column_and_value(
         _send(bob, tmp_path / "nothing.csv")
 
 
+@pytest.mark.thorough
 def test_json_lines_and_parquet_are_read_with_their_types(
     traffic: Traffic, bob: slipway.Client, tmp_path: Path
 ) -> None:

@@ -44,6 +44,7 @@ def test_the_page_of_an_endpoint_never_claims_what_it_does_not_know(
     assert _browser(people, "charlie").get(PAGE).status_code == 404
 
 
+@pytest.mark.thorough
 def test_page_and_alert_write_an_accuracy_in_the_same_way(
     traffic: Traffic, people: Personas
 ) -> None:

@@ -77,6 +77,7 @@ def test_csv_has_the_text_of_each_value_and_tells_empty_from_missing(traffic: Tr
     assert last == ""
 
 
+@pytest.mark.thorough
 def test_json_lines_have_all_digits_nesting_and_params(traffic: Traffic) -> None:
     body = b'{"inputs": {"x": [[[1, 2], [3, 4]]], "big": [%s]}, "params": {"k": 3}}'
     numbers = (b"0.12345678901234567890123", b"123456789012345678901234567890", b"-1.5e-7")

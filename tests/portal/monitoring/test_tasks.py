@@ -32,6 +32,7 @@ def _quality(traffic: Traffic, answers: list[Any], values: list[Any]) -> Any:
     return traffic.shown()["quality"]
 
 
+@pytest.mark.thorough
 def test_booleans_and_the_numbers_of_a_truth_file_are_the_same_classes(traffic: Traffic) -> None:
     answers = [at % 2 == 0 for at in range(300)]
     truth: list[Any] = [int(said if at % 10 else not said) for at, said in enumerate(answers)]

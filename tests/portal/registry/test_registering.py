@@ -21,6 +21,7 @@ from portal.registry import tasks
 from portal.registry.models import VersionRecord
 from tests.personas import Api, Personas, json_of
 from tests.portal.registry.store import FILES, MLMODEL, Store
+from tests.turns import thorough_after
 
 pytestmark = pytest.mark.django_db(databases=["default", "tracking"])
 MODELS = "projects/vision/models"
@@ -205,7 +206,7 @@ BOMBS = {
 }
 
 
-@pytest.mark.parametrize("name", BOMBS)
+@pytest.mark.parametrize("name", thorough_after(4, list(BOMBS)))
 def test_a_hostile_mlmodel_hurts_nobody(
     bob: Api, store: Store, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,7 +34,7 @@ from tests.portal.spend.ledgers import (
     written,
 )
 from tests.portal.workloads.machines import make_tier
-from tests.turns import asked_all
+from tests.turns import asked_all, in_turns
 
 pytestmark = pytest.mark.postgres
 
@@ -218,7 +218,7 @@ def test_the_sum_of_lines_is_the_exact_integral_whatever_happened(
         transaction.savepoint_rollback(savepoint)
 
 
-@pytest.mark.parametrize("crash", range(0, 44, 3))
+@pytest.mark.parametrize("crash", in_turns(range(0, 44, 3), "crashes", one_in=3))
 def test_a_meter_that_dies_anywhere_leaves_all_or_nothing(ledger: Ledger, crash: int) -> None:
     ledger.play(("grant", 0))
     ledger.play(("grant", 1))

@@ -31,6 +31,7 @@ from tests.portal.workloads.machines import (
     run,
     send_report,
 )
+from tests.turns import thorough_after
 
 OCTETS = "application/octet-stream"
 
@@ -285,10 +286,10 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("body", HOSTILE.values(), ids=HOSTILE.keys())
-def test_what_is_no_whole_checkpoint_is_refused(bob: Api, machine: Machine, body: bytes) -> None:
+@pytest.mark.parametrize("fault", thorough_after(6, list(HOSTILE)))
+def test_what_is_no_whole_checkpoint_is_refused(bob: Api, machine: Machine, fault: str) -> None:
     _, lease = running(bob)
-    answer = bring(machine, lease, 10, body)
+    answer = bring(machine, lease, 10, HOSTILE[fault])
     assert code_of(answer) == (422, "bad_checkpoint"), answer.content
     assert not Checkpoint.objects.exists()
     assert not StoredFile.objects.filter(name__startswith="checkpoint-").exists()

@@ -17,6 +17,7 @@ from tests.portal.web.conftest import Browse
 from tests.portal.web.labs import make_job, print_lines, run_job, use_store
 from tests.portal.web.reading import html_of, text_of
 from tests.portal.workloads.machines import Machine, finish, make_machine, make_tier
+from tests.turns import thorough_after
 
 COMMIT = "3f2a9c17e0b54d6f8a1c2e3d4b5a69788c7d6e5f"
 
@@ -60,16 +61,19 @@ def test_the_list_says_of_each_job_how_it_stands_and_why(
 
 @pytest.mark.parametrize(
     ("query", "shown"),
-    [
-        ("q=base", ["baseline"]),
-        ("q=train.py", ["baseline", "wide"]),
-        ("state=succeeded", ["baseline"]),
-        ("state=waiting", ["wide"]),
-        ("who=me", ["wide"]),
-        ("tier=small", ["baseline", "wide"]),
-        ("tier=other", []),
-        ("sort=name", ["baseline", "wide"]),
-    ],
+    thorough_after(
+        4,
+        [
+            ("q=base", ["baseline"]),
+            ("state=succeeded", ["baseline"]),
+            ("state=waiting", ["wide"]),
+            ("who=me", ["wide"]),
+            ("q=train.py", ["baseline", "wide"]),
+            ("tier=small", ["baseline", "wide"]),
+            ("tier=other", []),
+            ("sort=name", ["baseline", "wide"]),
+        ],
+    ),
 )
 def test_the_list_is_narrowed_down_by_the_address(
     people: Personas, browse: Browse, machine: Machine, query: str, shown: list[str]

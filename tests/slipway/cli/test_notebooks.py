@@ -11,6 +11,7 @@ from tests.portal.notebooks.notebooks import code, notebook
 from tests.slipway.cli.conftest import Cli
 
 
+@pytest.mark.thorough
 def test_notebooks_are_verified_cell_by_cell_and_the_code_says_how_it_went(
     cli: Cli, tmp_path: Path
 ) -> None:

@@ -138,13 +138,13 @@ def test_a_secret_is_typed_without_being_seen(
     "arguments",
     [
         ("project", "list"),
-        ("project", "list", "-q"),
-        ("project", "list", "--json"),
         ("project", "show", "x"),
-        ("project", "archive", "x"),
-        ("project", "restore", "x"),
-        ("project", "restore", "x", "--json"),
-        ("whoami",),
+        pytest.param(("project", "list", "-q"), marks=pytest.mark.thorough),
+        pytest.param(("project", "list", "--json"), marks=pytest.mark.thorough),
+        pytest.param(("project", "archive", "x"), marks=pytest.mark.thorough),
+        pytest.param(("project", "restore", "x"), marks=pytest.mark.thorough),
+        pytest.param(("project", "restore", "x", "--json"), marks=pytest.mark.thorough),
+        pytest.param(("whoami",), marks=pytest.mark.thorough),
     ],
 )
 def test_nothing_a_server_says_reaches_the_terminal_raw(
@@ -198,6 +198,7 @@ def test_an_export_never_goes_to_the_terminal(terminals: Terminals, portal: Live
     assert "--output audit.csv" in terminal.seen
 
 
+@pytest.mark.thorough
 def test_an_export_that_is_cut_off_leaves_no_file(
     environment: dict[str, str], tmp_path: Path
 ) -> None:

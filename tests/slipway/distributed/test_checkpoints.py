@@ -47,6 +47,7 @@ def test_a_checkpoint_is_resumed_by_other_ranks_and_another_strategy(
     assert ends[0].value["difference"] <= TOLERANCE
 
 
+@pytest.mark.thorough
 def test_a_damaged_checkpoint_is_named_and_the_one_before_is_resumed(
     run_ranks: RunRanks, tmp_path: Path
 ) -> None:

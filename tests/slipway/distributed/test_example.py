@@ -13,6 +13,7 @@ pytestmark = pytest.mark.ranks
 SCRIPT = ROOT / "examples" / "digits" / "train.py"
 
 
+@pytest.mark.thorough
 def test_two_ranks_learn_the_digits_and_go_on_where_they_were(
     run_ranks: RunRanks, tmp_path: Path
 ) -> None:

@@ -235,6 +235,7 @@ def test_a_warm_process_that_does_not_come_up_costs_nothing_but_time(without_tor
     assert "a warm torch process was discarded" in without_torch.machine.log.read_text()
 
 
+@pytest.mark.thorough
 def test_a_warm_process_that_never_comes_up_is_not_started_again_and_again(
     without_torch: Site,
 ) -> None:

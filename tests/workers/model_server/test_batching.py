@@ -17,6 +17,7 @@ from slipway.schemas.serving import (
     GoldenPrediction,
     ModelFormat,
 )
+from tests.turns import thorough_after
 from tests.workers.model_server.hostile_models import (
     CHANGING,
     CROSS_ROW,
@@ -116,7 +117,7 @@ def _proved(
 
 
 @pytest.mark.parametrize("kind", [*CROSS_ROW, *CHANGING])
-@pytest.mark.parametrize("values", [[1.5, -2.0, 4.25], [3.0]])
+@pytest.mark.parametrize("values", thorough_after(1, [[1.5, -2.0, 4.25], [3.0]]))
 def test_a_model_that_looks_across_rows_or_calls_is_refuted(
     quick_model: Any, kind: str, values: list[float]
 ) -> None:

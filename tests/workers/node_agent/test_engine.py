@@ -113,6 +113,7 @@ def test_an_agent_whose_engine_has_stopped_says_so(socket_path: Path, tmp_path: 
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can start an agent as another user")
+@pytest.mark.thorough
 def test_an_agent_that_may_not_open_the_socket_says_what_to_do() -> None:
     with TemporaryDirectory(prefix="sl-") as name:
         folder = Path(name)
@@ -126,6 +127,7 @@ def test_an_agent_that_may_not_open_the_socket_says_what_to_do() -> None:
     assert f"the node agent may not open {path}; add its user to the group" in output
 
 
+@pytest.mark.thorough
 def test_an_engine_too_old_to_hide_control_groups_is_refused(
     socket_path: Path, tmp_path: Path
 ) -> None:

@@ -44,6 +44,7 @@ def test_a_used_token_is_refused_with_the_next_step(
     assert "Create a new join token" in machine.log.read_text()
 
 
+@pytest.mark.thorough
 def test_a_portal_that_comes_later_is_waited_for(
     portal: FakePortal, make_machine: Callable[..., Machine]
 ) -> None:
