@@ -57,7 +57,7 @@ def test_what_pip_accepts_is_understood(text: str, kind: LineKind, value: str | 
         ("hg+https://h/x#egg=x", 1, "no other version control", "git repository"),
         ("--trusted-host h", 1, "administrator", "pip configuration"),
         ("--find-links ./wheels", 1, "not the address of an index", "https://"),
-        ("--index-url https://u:secret@h/s", 1, "a password", "pip configuration"),
+        ("--index-url https://u:secret@h/s", 1, "a password", "secret of the project"),
         ("-r https://h/r.txt", 1, "may change between two builds", "submitted folder"),
         ("six==${VERSION}", 1, "do not travel", "value itself"),
         ("six --install-option=x", 1, "other than --hash", ""),

@@ -178,17 +178,17 @@ class EnvironmentBuilds:
             spec = self._specs.get(key)
             known = spec is not None
             if spec is None:
-                spec = await self._spec(digest)
+                spec = await self._spec(digest, project)
             prepared = await self._prepare(
                 backend, spec, on_build, project, known=known, from_source=from_source
             )
             self._specs[key] = spec
             return prepared
 
-    async def _spec(self, digest: str) -> EnvironmentSpec:
+    async def _spec(self, digest: str, project: str | None) -> EnvironmentSpec:
         try:
             spec: EnvironmentSpec = await retry_until_answered(
-                lambda: self._portal.environment(digest)
+                lambda: self._portal.environment(digest, project)
             )
         except PortalRefused as error:
             raise StartError(f"The portal did not return the environment: {error}.") from error

@@ -151,14 +151,23 @@ class VirtualEnvironments:
             published = await self._ready(home)
             if published is not None:
                 return published
-        requirements = checked_requirements(spec.requirements)
+        requirements = checked_requirements(spec.requirements, spec.secrets)
         build = _Build(shared, spec.python, requirements, None, build_log)
+        if own is None and requirements.accounts:
+            raise _failed(
+                "packages of an index with an account belong to one project, and this node builds "
+                "for all projects alone"
+            )
         if own is None:
             try:
                 return await self._ensure_in(build)
             except NeedsSource as error:
                 raise error.__cause__ or _failed("something has no wheel") from error
-        if not direct_addresses(requirements.text) and not requirements.from_source:
+        # Files from an index with an account are the project's alone, too.
+        is_of_project = (
+            direct_addresses(requirements.text) or requirements.from_source or requirements.accounts
+        )
+        if not is_of_project:
             with suppress(NeedsSource):
                 return await self._ensure_in(build)
         build_log.write(
@@ -301,7 +310,10 @@ class VirtualEnvironments:
             return site
         pip, only_for_pip = await self._installer.pip_settings(site)
         pip = requirements.with_indexes(pip)
-        hosts = await asyncio.to_thread(allowed_hosts, pip, requirements.text, build_variables())
+        accounts = requirements.accounts
+        hosts = await asyncio.to_thread(
+            allowed_hosts, pip, requirements.text, build_variables(), accounts
+        )
         return replace(
             site,
             pip=pip,
@@ -374,6 +386,10 @@ class VirtualEnvironments:
         text = build.requirements.file(has_indexes=False)
         (scratch / "requirements.txt").write_text(text, "utf-8")
         (scratch / "constraints.txt").write_text(build.requirements.constraints, "utf-8")
+        # The scratch folder is the home of each step, where uv and pip look for it.
+        netrc = scratch / ".netrc"
+        netrc.touch(mode=0o600)
+        netrc.write_text(build.requirements.netrc, "utf-8")
         return attempt, scratch
 
     async def _interpreter(self, version: str) -> Interpreter:

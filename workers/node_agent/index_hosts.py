@@ -13,9 +13,10 @@ import re
 import socket
 import ssl
 import urllib.request
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 from urllib.parse import SplitResult, urljoin, urlsplit
 
@@ -51,11 +52,15 @@ def direct_addresses(requirements: str) -> list[str]:
 
 
 def allowed_hosts(
-    settings: Mapping[str, str], requirements: str, variables: Mapping[str, str]
+    settings: Mapping[str, str],
+    requirements: str,
+    variables: Mapping[str, str],
+    accounts: Mapping[str, tuple[str, str]] | None = None,
 ) -> tuple[HostPort, ...]:
     """Every host and port that a build may connect to. Blocks: it reads pages of the indexes.
 
     `settings` are pip's, by the names of its options, and `variables` those of the environment.
+    `accounts` are name and password of indexes, by host.
     Where a proxy is configured, builds reach the proxy instead. Raises StartError for a requirement
     whose address is not public.
     """
@@ -75,7 +80,8 @@ def allowed_hosts(
     names = [match[0] for line in requirements.splitlines() if (match := _NAME.match(line))]
     # The pages of the default index only refer to the host that pip knows.
     unknown = indexes[1:] if files else indexes
-    for parts in _named_by_pages(unknown, pages, names, settings, variables):
+    connect = partial(_client, settings, variables, accounts or {})
+    for parts in _named_by_pages(unknown, pages, names, connect):
         if _host_port(parts) in trusted or _is_public(parts.hostname or ""):
             targets.add(parts)
     hosts = {_reached(parts, proxies) for parts in targets}
@@ -167,8 +173,7 @@ def _named_by_pages(
     indexes: list[str],
     pages: list[str],
     names: list[str],
-    settings: Mapping[str, str],
-    variables: Mapping[str, str],
+    connect: Callable[[], httpx.Client],
 ) -> set[SplitResult]:
     """Return the hosts of files that the index pages link to, as far as they can be read."""
     requested = [page for page in pages if _parts(page)]
@@ -179,14 +184,18 @@ def _named_by_pages(
     result: set[SplitResult] = set()
     if not requested:
         return result
-    with _client(settings, variables) as client:
+    with connect() as client:
         for address in requested:
             with suppress(httpx.HTTPError, httpx.InvalidURL, ValueError):
                 result |= _hosts_of_page(client, address)
     return result
 
 
-def _client(settings: Mapping[str, str], variables: Mapping[str, str]) -> httpx.Client:
+def _client(
+    settings: Mapping[str, str],
+    variables: Mapping[str, str],
+    accounts: Mapping[str, tuple[str, str]],
+) -> httpx.Client:
     authorities = settings.get("cert") or variables.get("SSL_CERT_FILE")
     verify: ssl.SSLContext | bool = True
     with suppress(OSError):
@@ -197,7 +206,22 @@ def _client(settings: Mapping[str, str], variables: Mapping[str, str]) -> httpx.
         follow_redirects=True,
         timeout=_WITHIN_S,
         headers={"Accept": _ACCEPT},
+        auth=_Accounts(accounts),
     )
+
+
+class _Accounts(httpx.Auth):
+    """Signs in where an index has an account, and nowhere else a redirect may lead."""
+
+    def __init__(self, accounts: Mapping[str, tuple[str, str]]) -> None:
+        self._accounts = accounts
+
+    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
+        """Add the account of the host."""
+        if account := self._accounts.get(request.url.host):
+            yield from httpx.BasicAuth(*account).auth_flow(request)
+        else:
+            yield request
 
 
 def _hosts_of_page(client: httpx.Client, address: str) -> set[SplitResult]:

@@ -88,9 +88,10 @@ class Portal:
         """Report resource usage of tasks."""
         await self._post("samples", samples)
 
-    async def environment(self, digest: str) -> EnvironmentSpec:
-        """Return the build spec of an environment."""
-        answer = await self._call("GET", f"environments/{digest}")
+    async def environment(self, digest: str, project: str | None) -> EnvironmentSpec:
+        """Return the build spec of an environment, for a task of the project."""
+        params = {"project": project} if project else {}
+        answer = await self._call("GET", f"environments/{digest}", params=params)
         return parsed(EnvironmentSpec, answer)
 
     async def report_environment(self, digest: str, report: EnvironmentReport) -> int:

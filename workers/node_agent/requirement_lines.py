@@ -1,8 +1,10 @@
 """Requirements of an environment as the node gives them to uv and pip."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
+from urllib.parse import quote, urlsplit
 
 from slipway.requirement_files.lines import (
     INDEXES,
@@ -19,6 +21,9 @@ _SETTINGS: Final = {
     LineKind.EXTRA_INDEX: "extra-index-url",
     LineKind.FIND_LINKS: "find-links",
 }
+_SECRET = re.compile(r"\$\{([A-Z0-9_]+)\}")
+# Programs do not agree on how a netrc file quotes other characters.
+_IN_NETRC = re.compile(r"[!$-&(-\[\]-~]+")
 
 
 @dataclass(frozen=True)
@@ -29,7 +34,7 @@ class NodeRequirements:
     must have if they are installed. `indexes` has the options of pip's configuration that the
     requirements set, which the portal has checked against the administrator's list. `only_for_pip`
     is the reason why uv cannot install them, if there is one, and `from_source` tells that some
-    package must not be a wheel.
+    package must not be a wheel. `accounts` are the name and password of indexes, by host.
     """
 
     text: str
@@ -37,14 +42,34 @@ class NodeRequirements:
     indexes: Mapping[str, str] = field(default_factory=dict)
     only_for_pip: str = ""
     from_source: bool = False
+    accounts: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+
+    @property
+    def netrc(self) -> str:
+        """The accounts as a netrc file, so that no command line and no log has a password."""
+        return "".join(
+            f"machine {host} login {name} password {password}\n"
+            for host, (name, password) in self.accounts.items()
+        )
 
     def file(self, *, has_indexes: bool) -> str:
-        """Return the requirements file. Constraints are in `constraints.txt` beside it."""
+        """Return the requirements file. Constraints are in `constraints.txt` beside it.
+
+        Indexes have their accounts, because containers have no netrc file.
+        """
         lines = ["-c constraints.txt\n"] if self.constraints else []
         if has_indexes:
             words = iter(self.arguments_of_pip())
-            lines += [f"{name} {address}\n" for name, address in zip(words, words, strict=True)]
+            lines += [
+                f"{name} {self._with_account(address)}\n"
+                for name, address in zip(words, words, strict=True)
+            ]
         return "".join([*lines, self.text])
+
+    def _with_account(self, address: str) -> str:
+        name, password = self.accounts.get(urlsplit(address).hostname or "", ("", ""))
+        account = f"//{quote(name, safe='')}:{quote(password, safe='')}@" if name else "//"
+        return address.replace("//", account, 1)
 
     def with_indexes(self, settings: Mapping[str, str]) -> dict[str, str]:
         """Return pip's settings with the indexes of the requirements, as pip combines the two."""
@@ -64,8 +89,11 @@ class NodeRequirements:
         ]
 
 
-def checked_requirements(text: str) -> NodeRequirements:
-    """Return the requirements, parsed as the portal parses them. Raises StartError if invalid."""
+def checked_requirements(text: str, secrets: Mapping[str, str] | None = None) -> NodeRequirements:
+    """Return the requirements, parsed as the portal parses them. Raises StartError if invalid.
+
+    `secrets` are those of the project that accounts of indexes name.
+    """
     try:
         lines = parse_canonical(text)
     except RequirementRefused as error:
@@ -82,15 +110,46 @@ def checked_requirements(text: str) -> NodeRequirements:
         from_source=any(
             line.kind == LineKind.NO_BINARY and line.value != ":none:" for line in lines
         ),
+        accounts=_accounts(lines, secrets or {}),
     )
+
+
+def _accounts(
+    lines: list[RequirementLine], secrets: Mapping[str, str]
+) -> dict[str, tuple[str, str]]:
+    accounts: dict[str, tuple[str, str]] = {}
+    for line in lines:
+        if line.account:
+            for name in line.secrets:
+                _check_secret(name, secrets)
+            user, _, password = _SECRET.sub(
+                lambda match: secrets[match[1]].strip(), line.account
+            ).partition(":")
+            accounts[urlsplit(line.address).hostname or ""] = (user, password)
+    return accounts
+
+
+def _check_secret(name: str, secrets: Mapping[str, str]) -> None:
+    if name not in secrets:
+        raise StartError(
+            f"The environment could not be built: an index of packages needs the secret {name}, "
+            "which the project does not have. Add it on the page Secrets, and submit again.",
+            ReasonCode.ENVIRONMENT_FAILED,
+        )
+    if not _IN_NETRC.fullmatch(secrets[name].strip()):
+        raise StartError(
+            f"The environment could not be built: the secret {name} for an index of packages has "
+            "spaces, quotes, #, \\ or letters outside of ASCII. Use a password without them.",
+            ReasonCode.ENVIRONMENT_FAILED,
+        )
 
 
 def _indexes(lines: list[RequirementLine]) -> dict[str, str]:
     indexes: dict[str, str] = {}
     for line in lines:
         if line.kind == LineKind.INDEX:
-            indexes["index-url"] = line.value
+            indexes["index-url"] = line.address
         elif line.kind in INDEXES:
             name = _SETTINGS[line.kind]
-            indexes[name] = f"{indexes.get(name, '')} {line.value}".strip()
+            indexes[name] = f"{indexes.get(name, '')} {line.address}".strip()
     return indexes

@@ -33,6 +33,13 @@ _WHEEL = re.compile(r"([A-Za-z0-9][A-Za-z0-9._]*)-[^-/]+(?:-[^-/]+)?-[^-/]+-[^-/
 _EGG = re.compile(rf"(?:^|&)egg=({_NAME}{_EXTRAS})(?:&|$)")
 _ARCHIVES: Final = (".whl", ".tar.gz", ".zip", ".tar.bz2", ".tgz")
 _PASSWORD = re.compile(r"//[^/@\s]+@")
+# The account for an index: its password, and perhaps its name, are secrets of the project.
+_VARIABLE_NAME: Final = r"\$\{([A-Z][A-Z0-9_]{0,63})\}"
+_ACCOUNT = re.compile(rf"(?<=//)(?:[A-Za-z0-9._~-]+|{_VARIABLE_NAME}):{_VARIABLE_NAME}@")
+_INDEX_WITH_ACCOUNT = re.compile(
+    r"(?:-i|-f|--(?:index-url|pypi-url|extra-index-url|find-links))(?:\s*=\s*|\s+)"
+    rf"https?:{_ACCOUNT.pattern.replace('(?<=//)', '//')}[^$\s]+"
+)
 _CHOICES = re.compile(rf":all:|:none:|{_NAME}(?:,{_NAME})*")
 
 
@@ -144,6 +151,22 @@ class RequirementLine:
             return self.value
         return f"{self.kind.value} {self.value}".rstrip()
 
+    @property
+    def account(self) -> str:
+        """The account of an index, such as `build:${ACME_TOKEN}`, or an empty text."""
+        match = _ACCOUNT.search(self.value) if self.kind in INDEXES else None
+        return match[0].removesuffix("@") if match else ""
+
+    @property
+    def secrets(self) -> list[str]:
+        """The names of the project's secrets that the account of an index names."""
+        return re.findall(_VARIABLE_NAME, self.account)
+
+    @property
+    def address(self) -> str:
+        """The address of an index without its account."""
+        return _ACCOUNT.sub("", self.value)
+
     def refused(self, reason: str, next_step: str) -> RequirementRefused:
         """Return the refusal of this line."""
         return RequirementRefused(self.file, self.number, self.text, reason, next_step)
@@ -218,10 +241,11 @@ def _parse(file: str, number: int, text: str) -> RequirementLine | None:
         raise refused("it contains a control character", "Remove it.")
     if len(text) > MAX_LINE:
         raise refused(f"it is longer than {MAX_LINE} characters", "Shorten it.")
-    if _VARIABLE.search(text):
+    if _VARIABLE.search(text) and not _INDEX_WITH_ACCOUNT.fullmatch(text):
         raise refused(
             "variables of your machine do not travel with the code",
-            "Write the value itself, and no password: everybody in the project can read it.",
+            f"Write the value itself. The password of an index is a secret of the project: "
+            f"{_EXAMPLE_OF_ACCOUNT}",
         )
     if text.startswith("-"):
         kind, value = _option(text, refused)
@@ -275,10 +299,15 @@ _EXAMPLES: Final = {
 }
 
 
+_EXAMPLE_OF_ACCOUNT: Final = (
+    "--extra-index-url https://USER:${ACME_TOKEN}@packages.example.org/simple"
+)
+
+
 def _check_index(value: str, refused: _Refuse) -> None:
-    """Raise unless it is a web address without a password."""
+    """Raise unless it is a web address without a password of its own."""
     try:
-        parts = urlsplit(value)
+        parts = urlsplit(_ACCOUNT.sub("", value))
         is_address = parts.scheme in ("http", "https") and bool(parts.hostname)
     except ValueError:
         is_address = False
@@ -290,8 +319,7 @@ def _check_index(value: str, refused: _Refuse) -> None:
     if parts.username is not None or parts.password is not None:
         raise refused(
             "it contains a password, which everybody in the project could read",
-            "Ask an administrator to put the index with its password into the pip configuration "
-            "of the node.",
+            f"Save the password as a secret of the project and name that: {_EXAMPLE_OF_ACCOUNT}",
         )
 
 

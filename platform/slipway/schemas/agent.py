@@ -356,12 +356,14 @@ class ReportsAnswer(AnswerSchema):
 class EnvironmentSpec(AnswerSchema):
     """Specification of an environment, content-addressed by `digest`.
 
-    `requirements` are the exact versions another node has built already, where one has.
+    `requirements` are the exact versions another node has built already, where one has. `secrets`
+    are those secrets of the project that the accounts of package indexes name.
     """
 
     digest: str
     requirements: str
     python: str
+    secrets: dict[str, str] = {}
 
 
 class EnvironmentReport(RequestSchema):

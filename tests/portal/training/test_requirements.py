@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 from pytest_django import Settings
 
+from portal.accounts.services.secrets import write_secret
 from portal.compute.models import Environment
 from portal.training.models import Job
 from portal.workloads.models import Workload
 from portal.workloads.specs import RunSpec
-from tests.personas import Api, json_of
+from tests.personas import Api, Personas, json_of
 from tests.portal.training.jobs import submit, take_code
 
 pytestmark = pytest.mark.usefixtures("machine")
@@ -139,6 +140,34 @@ def test_an_index_must_be_allowed_by_an_administrator(bob: Api, settings: Settin
     assert quote_and_submit(bob, files)[1] == [f"--extra-index-url {INDEX}", "six", "torch==99"]
     for trick in (f"{INDEX}/../x", f"{INDEX}.evil.org", f"{INDEX}?x=1", f"{INDEX}/%2e%2e/x"):
         refusal(bob, {"requirements.txt": f"--index-url {trick}\nsix==0"})
+
+
+def test_the_account_of_an_index_is_a_secret_of_the_project(
+    people: Personas, bob: Api, settings: Settings
+) -> None:
+    settings.SLIPWAY_PACKAGE_INDEXES = INDEX
+
+    def of(account: str, more: str = "") -> dict[str, str]:
+        address = INDEX.replace("//", f"//{account}@")
+        return {"requirements.txt": f"--extra-index-url {address}\n{more}acme-tools==1"}
+
+    problem = refusal(bob, of("build:hunter2"))
+    assert "Line 1 of requirements.txt" in problem["detail"]
+    assert "hunter2" not in str(problem)
+    assert "https://USER:${ACME_TOKEN}@" in problem["next_step"]
+    assert "https://USER:${ACME_TOKEN}@" in refusal(bob, of("${ACME_TOKEN}"))["next_step"]
+    for account in ("build:${ACME_TOKEN}", "${ACME_USER}:${ACME_TOKEN}"):
+        problem = refusal(bob, of(account))
+        assert problem["code"] == "unknown_secret"
+    for name in ("ACME_USER", "ACME_TOKEN"):
+        write_secret(project=people.vision, by=people.alice, name=name, value="x")
+    line = f"--extra-index-url {INDEX.replace('//', '//${ACME_USER}:${ACME_TOKEN}@')}"
+    _, lines = quote_and_submit(bob, of("${ACME_USER}:${ACME_TOKEN}"))
+    assert lines == [line, "acme-tools==1"]
+    other = f"--find-links {INDEX.replace('//', '//other:${ACME_TOKEN}@')}\n"
+    problem = refusal(bob, of("build:${ACME_TOKEN}", other))
+    assert "another account for packages.example.org" in problem["detail"]
+    refusal(bob, {"requirements.txt": "x @ git+https://a:${ACME_TOKEN}@example.org/x.git"})
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from django.test import Client
 from limits import RateLimitItemPerMinute
+from pytest_django import Settings
 
 from portal.accounts.services.secrets import write_secret
 from portal.api.throttle import agent_throttle, api_throttle
@@ -394,6 +395,34 @@ def test_an_environment_is_built_with_a_live_log_and_locked_by_the_first(
     build.refresh_from_db()
     assert (build.state, build.number) == ("building", 2)
     assert make_machine("x").call("GET", f"environments/{digest}").status_code == 404
+
+
+def test_a_node_gets_the_secrets_of_indexes_for_tasks_of_the_project_alone(
+    people: Personas, settings: Settings
+) -> None:
+    settings.SLIPWAY_PACKAGE_INDEXES = "https://packages.example.org"
+    for project, by, value in (
+        (people.vision, people.alice, "of vision"),
+        (people.other, people.charlie, "of other"),
+    ):
+        write_secret(project=project, by=by, name="ACME_TOKEN", value=value)
+        write_secret(project=project, by=by, name="UNRELATED", value="secret")
+        environment = use_environment(
+            project=project,
+            by=by,
+            requirements="--index-url https://ci:${ACME_TOKEN}@packages.example.org\nacme",
+        )
+    machine = make_machine()
+    submit(people.vision, people.bob, make_tier(), environment=environment.digest)
+    run_passes()
+
+    def spec(query: str) -> Any:
+        return machine.call("GET", f"environments/{environment.digest}{query}")
+
+    assert json_of(spec(f"?project={people.vision.pk}"))["secrets"] == {"ACME_TOKEN": "of vision"}
+    assert json_of(spec(""))["secrets"] == {}
+    assert spec(f"?project={people.other.pk}").status_code == 404
+    assert spec("?project=%00").status_code in (404, 422)
 
 
 def test_samples_are_kept_once(people: Personas) -> None:

@@ -79,7 +79,7 @@ class ImageStore:
 
         Without a project it is everybody's, and made of wheels alone.
         """
-        requirements = checked_requirements(spec.requirements)
+        requirements = checked_requirements(spec.requirements, spec.secrets)
         digest = checked_digest(spec.digest, "environment")
         if not _PYTHON.fullmatch(spec.python):
             raise _failed(f"{spec.python[:50]!r} is not a version of Python")

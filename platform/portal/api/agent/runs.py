@@ -77,9 +77,14 @@ def download_snapshot(request: HttpRequest, digest: str) -> ByteStream:
 
 
 @router.get("/environments/{digest}", auth=agent_gate(NodeToken()), response=EnvironmentSpec)
-def get_environment(request: HttpRequest, digest: str) -> EnvironmentSpec:
-    """Return the specification of the environment of a task of this node."""
-    environment = environment_for(node=gated_node(request), digest=digest)
+def get_environment(request: HttpRequest, digest: str, project: str = "") -> EnvironmentSpec:
+    """Return the specification of the environment of a task of this node.
+
+    With the id of a project, for a task of that project.
+    """
+    environment, secrets = environment_for(
+        node=gated_node(request), digest=digest, project_id=project
+    )
     # Exact versions of another node, unless the requirements name the very files by their hashes.
     locked = "" if " --hash=" in environment.requirements else environment.locked
     if locked:
@@ -88,6 +93,7 @@ def get_environment(request: HttpRequest, digest: str) -> EnvironmentSpec:
         digest=environment.digest,
         requirements=locked or environment.requirements,
         python=environment.python,
+        secrets=secrets,
     )
 
 

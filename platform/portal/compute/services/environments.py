@@ -77,8 +77,10 @@ def refused_requirement(error: RequirementRefused) -> InvalidInput:
 def canonical(requirements: Iterable[RequirementLine]) -> str:
     """Return lines that name no files in canonical form.
 
-    Raises RequirementRefused, and InvalidInput for too many.
+    Raises RequirementRefused, and InvalidInput for too many requirements.
     """
+    requirements = list(requirements)
+    _check_accounts(requirements)
     lines = {_canonical_line(line) for line in requirements}
     if len(lines) > MAX_REQUIREMENTS:
         raise InvalidInput(
@@ -87,6 +89,29 @@ def canonical(requirements: Iterable[RequirementLine]) -> str:
             next_step="Remove packages that others already depend on.",
         )
     return "\n".join(sorted(lines))
+
+
+def _check_accounts(requirements: Iterable[RequirementLine]) -> None:
+    """Raise RequirementRefused for two accounts at one host: pip and uv look them up by host."""
+    accounts: dict[str, str] = {}
+    for line in requirements:
+        if line.account and accounts.setdefault(host_of(line), line.account) != line.account:
+            raise line.refused(
+                f"another line has another account for {host_of(line)}",
+                "Use one account for all indexes of a host.",
+            )
+
+
+def host_of(line: RequirementLine) -> str:
+    """Return the host of the address of an index, without its port."""
+    return urlsplit(line.address).hostname or ""
+
+
+def secrets_named_by(requirements: str) -> set[str]:
+    """Return the names of the project's secrets that canonical requirements name."""
+    if "${" not in requirements:
+        return set()
+    return {name for line in parse_canonical(requirements) for name in line.secrets}
 
 
 def package_lines(requirements: str) -> list[str]:
@@ -110,15 +135,18 @@ def _canonical_line(line: RequirementLine) -> str:
 
 
 def _allowed_index(line: RequirementLine) -> str:
-    """Return the address of an index if it is, or is below, one that an administrator allows."""
-    parts = urlsplit(line.value)
+    """Return the address of an index if it is, or is below, one that an administrator allows.
+
+    It keeps its account, which names secrets of the project.
+    """
+    parts = urlsplit(line.address)
     host = (parts.hostname or "") + (f":{parts.port}" if parts.port else "")
     path = parts.path.rstrip("/")
     allowed = [index.rstrip("/") for index in settings.SLIPWAY_PACKAGE_INDEXES.split()]
     plain = f"{parts.scheme}://{host}{path}"
     is_plain = not (parts.query or parts.fragment) and not re.search(r"%|//|/\.\.?(?:/|$)", path)
     if is_plain and any(plain == index or plain.startswith(f"{index}/") for index in allowed):
-        return plain
+        return plain.replace("//", f"//{line.account}@", 1) if line.account else plain
     raise line.refused(
         f"{host} is not among the package indexes that an administrator allows",
         f"Allowed are: {' '.join(allowed)}. Ask an administrator to add it to "
@@ -164,8 +192,12 @@ def digest_of(requirements: str, python: str) -> str:
 def use_environment(
     *, project: Project, by: User, requirements: str, python: str | None = None
 ) -> Environment:
-    """Return the environment of these requirements, now used by the project too."""
+    """Return the environment of these requirements, now used by the project too.
+
+    Raises InvalidInput for requirements that cannot be used, or that name an unknown secret.
+    """
     lines = normalised(requirements)
+    check_secrets(project, lines)
     python = python or default_python()
     with transaction.atomic():
         environment, _ = Environment.objects.get_or_create(
@@ -183,6 +215,19 @@ def use_environment(
                 project=project,
             )
     return environment
+
+
+def check_secrets(project: Project, requirements: str) -> None:
+    """Raise InvalidInput for canonical requirements that name a secret the project lacks."""
+    names = secrets_named_by(requirements)
+    known = project.secrets.filter(name__in=names).values_list("name", flat=True) if names else ()
+    for name in sorted(names.difference(known)):
+        raise InvalidInput(
+            f"The requirements name the secret {name}, which the project does not have.",
+            code="unknown_secret",
+            field="requirements",
+            next_step=f"Add it on the page Secrets, or with slipway secret set {name}.",
+        )
 
 
 def build_log_key(digest: str, build: EnvironmentBuild) -> str:

@@ -9,7 +9,7 @@ from django.db import transaction
 
 from portal.accounts.models import Project, User
 from portal.compute.models import Environment, Tier
-from portal.compute.services.environments import default_python, use_environment
+from portal.compute.services.environments import check_secrets, default_python, use_environment
 from portal.compute.services.named_environments import default_version_of, resolve_environment
 from portal.compute.services.tiers import offered_tier
 from portal.core.errors import InvalidInput, SlipwayError
@@ -243,6 +243,7 @@ def _packages(project: Project, requested: JobIn, snapshot: Snapshot | None) -> 
         folder=None if snapshot is None else ProjectFolder(snapshot),
         python=default_python(),
     )
+    check_secrets(project, packages.requirements)
     if reference is not None:
         sentence = f"The environment {reference} is not used."
         return replace(packages, explanation=f"{packages.explanation} {sentence}".strip())

@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 
 from portal.accounts.models import Project
+from portal.accounts.services.secrets import secrets_of
 from portal.compute.models import Environment, Node
-from portal.compute.services.environments import accept_build_report
+from portal.compute.services.environments import accept_build_report, secrets_named_by
 from portal.core.errors import NotFound
 from portal.storage.models import StoredFile
 from portal.storage.services import open_file
@@ -32,14 +33,27 @@ def snapshot_for(*, node: Node, digest: str) -> tuple[Iterator[bytes], int]:
     return open_file(file=file), file.blob.size_bytes
 
 
-def environment_for(*, node: Node, digest: str) -> Environment:
-    """Return an environment, for a node with a task that runs in it or a request to build it."""
+def environment_for(
+    *, node: Node, digest: str, project_id: str
+) -> tuple[Environment, dict[str, str]]:
+    """Return an environment, for a node with a task that runs in it or a request to build it.
+
+    And the secrets that its requirements name, where the task or request is of that project.
+    """
     leases = Lease.objects.open().filter(node=node, workload__environment=digest)
-    is_needed = leases.exists() or open_requests(node).filter(environment__digest=digest).exists()
+    requests = open_requests(node).filter(environment__digest=digest)
+    if project_id:
+        leases = leases.filter(workload__project=project_id)
+        requests = requests.filter(project=project_id)
+    is_needed = leases.exists() or requests.exists()
     environment = Environment.objects.filter(digest=digest).first() if is_needed else None
     if environment is None:
         raise NotFound
-    return environment
+    names = secrets_named_by(environment.requirements) if project_id else set()
+    if not names:
+        return environment, {}
+    secrets = secrets_of(Project.objects.get(pk=project_id))
+    return environment, {name: value for name, value in secrets.items() if name in names}
 
 
 def apply_build_report(*, node: Node, digest: str, report: EnvironmentReport) -> int:
