@@ -15,9 +15,12 @@ from types import ModuleType
 _FOLDER = "bundled"
 
 
-def folder_in(place: Path) -> Path:
-    """Return the folder of packages for this Python: compiled ones fit one minor version."""
-    return place / _FOLDER / str(sys.implementation.cache_tag)
+def folder_in(place: Path, tag: str = "") -> Path:
+    """Return the folder of packages for a Python: compiled ones fit one minor version.
+
+    `tag` names the Python, such as `cpython-312`; without it, it is the one that runs this.
+    """
+    return place / _FOLDER / (tag or str(sys.implementation.cache_tag))
 
 
 def use_bundled_packages() -> None:

@@ -34,10 +34,11 @@ from workers.node_agent.errors import StartError
 from workers.node_agent.folders import NodeFolders, checked_digest, checked_name
 from workers.node_agent.index_hosts import allowed_hosts, direct_addresses
 from workers.node_agent.installation import Installer, NeedsSource, Site
-from workers.node_agent.interpreters import Interpreter, describe_interpreter
+from workers.node_agent.interpreters import Interpreter, describe_interpreter, find_interpreters
 from workers.node_agent.isolation import Isolation
 from workers.node_agent.manifests import ContentChanged, Manifest, compare, fingerprint_of, record
 from workers.node_agent.requirement_lines import NodeRequirements, checked_requirements
+from workers.node_agent.sdk_packages import SdkPackages
 from workers.node_agent.settings import AgentSettings
 
 log = logging.getLogger(__name__)
@@ -288,6 +289,8 @@ class VirtualEnvironments:
                     await self._installer.install_from_source(site, build.log)
                 await asyncio.to_thread(seal, attempt, skeleton)
                 await self._compile_first(site, build.log)
+            if _is_foreign(base.version):
+                await self._add_sdk_packages(site, build.log)
             manifest = await asyncio.to_thread(_finish, site, skeleton)
         except (StartError, NeedsSource):
             await asyncio.to_thread(shutil.rmtree, attempt, ignore_errors=True)
@@ -306,7 +309,7 @@ class VirtualEnvironments:
 
     async def _with_indexes(self, site: Site, requirements: NodeRequirements) -> Site:
         """The site with the way to the package indexes. Raises StartError."""
-        if not requirements.text.strip():
+        if not requirements.text.strip() and not _is_foreign(site.base.version):
             return site
         pip, only_for_pip = await self._installer.pip_settings(site)
         pip = requirements.with_indexes(pip)
@@ -335,6 +338,24 @@ class VirtualEnvironments:
         async with asyncio.TaskGroup() as group:
             for command in first_compile_commands(site.base.executable, site.site_packages):
                 group.create_task(compile_kind(command))
+
+    async def _add_sdk_packages(self, site: Site, build_log: BuildLog) -> None:
+        """Install what the SDK imports for another Python than the agent's, once on this node."""
+        draft = SdkPackages.for_python(self._folders.sdk, site.base.version)
+        if draft is None:
+            return
+        try:
+            build_log.write(f"Installing the SDK's packages for Python {site.base.version}.\n")
+            for_all = replace(site, project=None)
+            await self._installer.install_into(for_all, draft.requirements, draft.folder, build_log)
+            await asyncio.to_thread(draft.publish)
+        except StartError:
+            build_log.write(
+                f"They could not be installed, so `import slipway` fails in Python "
+                f"{site.base.version} unless the requirements name {draft.names}.\n"
+            )
+        finally:
+            await asyncio.to_thread(draft.discard)
 
     def _is_being_compiled(self, published: _EnvironmentRecord) -> bool:
         task = self._compiling.get(published.attempt)
@@ -398,12 +419,16 @@ class VirtualEnvironments:
             raise _failed(f"{version[:50]!r} is not a version of Python such as 3.11")
         name = f"{match[1]}.{match[2]}"
         own = str(self._settings.python or sys.executable)
-        for candidate in (own, shutil.which(f"python{name}")):
-            base = None if candidate is None else await describe_interpreter(candidate)
-            if base is not None and base.version == name:
-                return base
-        has = await describe_interpreter(own)
-        raise _failed(f"this node has no Python {name} (it has {has.version if has else 'none'})")
+        described = await describe_interpreter(own)
+        if described is not None and described.version == name:
+            return described
+        interpreters = await find_interpreters(own)
+        if name in interpreters:
+            return interpreters[name]
+        raise _failed(
+            f"this node has no Python {name} (it has {', '.join(sorted(interpreters)) or 'none'}). "
+            f"Administrators: install it there, such as with `uv python install {name}`"
+        )
 
 
 @dataclass(frozen=True)
@@ -415,6 +440,11 @@ class _Build:
     requirements: NodeRequirements
     project: str | None
     log: BuildLog
+
+
+def _is_foreign(version: str) -> bool:
+    """Return whether a minor version of Python is not that of the agent."""
+    return version != f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 def _finish(site: Site, skeleton: Skeleton) -> Manifest:

@@ -136,6 +136,25 @@ class Installer:
         await self._steps.run(step, build_log)
         return locked_requirements(read_text(lock))
 
+    async def install_into(
+        self, site: Site, requirements: str, folder: Path, build_log: BuildLog
+    ) -> None:
+        """Install wheels for the site's Python into a folder that is no environment.
+
+        Raises StartError.
+        """
+        if site.only_for_pip:
+            raise StartError(site.only_for_pip, ReasonCode.ENVIRONMENT_FAILED)
+        file = site.scratch / "folder.txt"
+        file.write_text(requirements, "utf-8")
+        self._cache.mkdir(mode=0o700, exist_ok=True)
+        install = [
+            *self._uv("install", str(site.base.executable), self._cache),
+            *("--target", str(folder), "--only-binary", ":all:", "--link-mode", "copy"),
+            *(*arguments_of_uv(site.pip), "-q", "-r", str(file)),
+        ]
+        await self._steps.run(site.step(install, self._cache, folder, network=True), build_log)
+
     async def _wheels_by_pip(self, site: Site, build_log: BuildLog) -> str:
         report = site.scratch / "report.json"
         only = ("--only-binary", ":all:", "--no-cache-dir", "--report", str(report))

@@ -7,11 +7,16 @@ never asked: its `pyvenv.cfg` and its links may have been written by what was bu
 import asyncio
 import json
 import os
+import re
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+_NAME: Final = re.compile(r"python3\.\d+")
+# The SDK and the launcher run in the interpreter of a task.
+_OLDEST: Final = (3, 11)
 # Without `site`, so that no .pth file runs.
 _DESCRIBE: Final = """\
 import json, os, sys, sysconfig
@@ -52,6 +57,45 @@ async def describe_interpreter(python: str) -> Interpreter | None:
         return Interpreter(executable, str(answer["version"]), _distinct(places))
     except (ValueError, KeyError, TypeError):
         return None
+
+
+async def find_interpreters(own: str) -> dict[str, Interpreter]:
+    """Find the base interpreters of this machine, by minor version such as `3.12`.
+
+    `own` comes first, then the search path, pyenv and uv. Entries that do not run, such as pyenv's
+    shims for versions that are not selected, are left out, and so are versions that the SDK does
+    not support.
+    """
+    candidates = [own, *dict.fromkeys(map(str, _candidates()))]
+    described = await asyncio.gather(*map(describe_interpreter, candidates))
+    interpreters: dict[str, Interpreter] = {}
+    for interpreter in filter(None, described):
+        if _minor(interpreter.version) >= _OLDEST:
+            interpreters.setdefault(interpreter.version, interpreter)
+    return interpreters
+
+
+def _candidates() -> Iterator[Path]:
+    """Yield files that may be interpreters, those that are preferred first."""
+    for folder in os.environ.get("PATH", "").split(os.pathsep):
+        if Path(folder).is_absolute():
+            names = (path for path in Path(folder).glob("python3.*") if _NAME.fullmatch(path.name))
+            yield from sorted(names)
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
+    data = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
+    uv = Path(os.environ.get("UV_PYTHON_INSTALL_DIR") or data / "uv" / "python")
+    for versions, pattern in ((pyenv, "3.*"), (uv, "cpython-3.*")):
+        # Of several patch releases the newest.
+        yield from sorted(versions.glob(f"{pattern}/bin/python3"), key=_release, reverse=True)
+
+
+def _release(python: Path) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", python.parts[-3])[:3]))
+
+
+def _minor(version: str) -> tuple[int, int]:
+    major, _, minor = version.partition(".")
+    return int(major), int(minor)
 
 
 def places_of_this_interpreter() -> tuple[str, ...]:

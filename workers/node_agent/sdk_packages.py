@@ -6,9 +6,10 @@ import re
 import shutil
 import stat
 import tempfile
+from dataclasses import dataclass
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 from slipway.bundled_packages import folder_in
 
@@ -26,7 +27,7 @@ def bundle_packages(place: Path) -> None:
     agent left half written is replaced as a whole. Where the disk is full, jobs do without.
     """
     needed = _closure()
-    versions = "".join(f"{name}=={needed[name].version}\n" for name in sorted(needed))
+    versions = _versions(needed)
     folder = folder_in(place)
     if _read(folder / _VERSIONS) == versions:
         return
@@ -45,6 +46,55 @@ def bundle_packages(place: Path) -> None:
     except OSError as error:
         shutil.rmtree(draft, ignore_errors=True)
         log.warning("the packages of the SDK could not be put beside it: %s", error)
+
+
+@dataclass(frozen=True)
+class SdkPackages:
+    """Packages of the SDK for another Python, in a draft of their folder until it is published."""
+
+    target: Path
+    folder: Path
+    requirements: str
+
+    @classmethod
+    def for_python(cls, place: Path, version: str) -> Self | None:
+        """Begin a folder for a minor version such as `3.12`, None if there is a current one."""
+        target = folder_in(place, f"cpython-{version.replace('.', '')}")
+        requirements = cls.requirements_of_sdk()
+        if _read(target / _VERSIONS) == requirements:
+            return None
+        target.parent.mkdir(mode=0o755, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=".", dir=target.parent))
+        return cls(target, folder, requirements)
+
+    @staticmethod
+    def requirements_of_sdk() -> str:
+        """Return the versions of the packages beside the agent, one a line."""
+        return _versions(_closure())
+
+    @property
+    def names(self) -> str:
+        """Names of the packages that the SDK itself imports."""
+        return ", ".join(_NEEDED)
+
+    def publish(self) -> None:
+        """Make the packages readable to all, in place of earlier ones."""
+        (self.folder / _VERSIONS).write_text(self.requirements)
+        for path in (self.folder, *self.folder.rglob("*")):
+            path.chmod(0o755 if path.is_dir() else 0o644)
+        shutil.rmtree(self.target, ignore_errors=True)
+        try:
+            self.folder.rename(self.target)
+        except OSError as error:  # another build has published them concurrently
+            log.info("the packages of the SDK are there already: %s", error)
+
+    def discard(self) -> None:
+        """Remove the draft unless it was published."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _versions(needed: dict[str, Distribution]) -> str:
+    return "".join(f"{name}=={needed[name].version}\n" for name in sorted(needed))
 
 
 def _closure() -> dict[str, Distribution]:

@@ -287,7 +287,8 @@ def test_a_python_the_node_does_not_have_is_named(portal: FakePortal, building: 
     digest = add_environment(portal, "lighthouse==1.0\n", python="2.1")
     end = eventually(lambda: portal.state.end_of(run_in(portal, digest, "t1")), within_s=30)
     assert end.reason == "environment_failed"
-    assert "no Python 2.1" in end.message
+    assert "no Python 2.1 (it has " in end.message
+    assert "`uv python install 2.1`" in end.message
 
 
 def test_a_build_is_stopped_with_its_task(portal: FakePortal, building: Machine) -> None:

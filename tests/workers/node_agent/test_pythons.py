@@ -1,0 +1,84 @@
+"""Environments in another Python than the agent's, with what the SDK needs there."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.workers.fake_portal import FakePortal, make_spec
+from tests.workers.machines import Machine, eventually
+from tests.workers.node_agent.packages import make_wheel
+from tests.workers.node_agent.test_environments import add_environment, run_in
+from workers.node_agent.sdk_packages import SdkPackages
+
+
+def other_python() -> tuple[Path, str]:
+    """Another Python of this machine that the SDK supports, where pyenv keeps it: root, version."""
+    versions = Path.home() / ".pyenv" / "versions"
+    for path in sorted(versions.glob("3.1[2-9].*/bin/python3")):
+        major, minor, *_ = path.parts[-3].split(".")
+        if (int(major), int(minor)) != sys.version_info[:2]:
+            return versions.parent, f"{major}.{minor}"
+    pytest.skip("this machine has no other Python in pyenv")
+
+
+def test_an_environment_has_the_python_that_it_names(
+    portal: FakePortal, make_machine: Callable[..., Machine], tmp_path: Path
+) -> None:
+    root, python = other_python()
+    tmp_path.chmod(0o755)
+    make_wheel(tmp_path, "lighthouse", "1.0")
+    for line in SdkPackages.requirements_of_sdk().splitlines():
+        name, _, version = line.partition("==")
+        make_wheel(tmp_path, name.replace("-", "_"), version)
+    # As pyenv's shims answer for a version that is not selected.
+    shims = tmp_path / "shims"
+    shims.mkdir()
+    (shims / f"python{python}").write_text("#!/bin/sh\nexit 127\n")
+    (shims / f"python{python}").chmod(0o755)
+    machine = make_machine("--readable", str(tmp_path))
+    machine.environment = {
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": str(tmp_path),
+        "PYENV_ROOT": str(root),
+        "PATH": f"{shims}:/usr/bin:/bin",
+    }
+    machine.start().connected()
+    digest = add_environment(portal, "lighthouse==1.0\n", python=python)
+    code = (
+        "import lighthouse, slipway.job, sys\n"
+        "print(lighthouse.version, '%d.%d' % sys.version_info[:2])\n"
+    )
+    snapshot = portal.state.add_snapshot({"a.py": code})
+    spec = make_spec("python", "a.py", snapshot=snapshot, environment=digest)
+    key = portal.state.want("t1", spec)
+    end = eventually(lambda: portal.state.end_of(key), within_s=60)
+    assert end.reason == "completed", end
+    assert end.log_tail == f"1.0 {python}\n"
+    # The SDK finds its packages in that Python, too: compiled ones fit one minor version.
+    tag = f"cpython-{python.replace('.', '')}"
+    bundled = machine.data_dir / "sdk" / "bundled" / tag
+    assert (bundled / "versions.txt").read_text() == SdkPackages.requirements_of_sdk()
+    assert (bundled / "httpx.py").stat().st_mode & 0o004
+
+
+def test_a_build_says_that_the_sdk_lacks_packages_in_another_python(
+    portal: FakePortal, make_machine: Callable[..., Machine], tmp_path: Path
+) -> None:
+    root, python = other_python()
+    tmp_path.chmod(0o755)
+    make_wheel(tmp_path, "lighthouse", "1.0")
+    machine = make_machine("--readable", str(tmp_path))
+    machine.environment = {
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": str(tmp_path),
+        "PYENV_ROOT": str(root),
+    }
+    machine.start().connected()
+    digest = add_environment(portal, "lighthouse==1.0\n", python=python)
+    key = run_in(portal, digest, "t1")
+    assert eventually(lambda: portal.state.end_of(key), within_s=60).reason == "completed"
+    text = "".join(report.log for report in portal.state.environment_reports[digest])
+    assert f"`import slipway` fails in Python {python} unless the requirements name httpx" in text
+    assert not list((machine.data_dir / "sdk" / "bundled").glob(".*"))
