@@ -8,6 +8,7 @@ from portal.experiments.models import Run
 from tests.checkpoints import make_packed
 from tests.matrix.kept_notebooks import content_of
 from tests.matrix.reported import VERSION
+from tests.matrix.searched import METRIC, PARAMETERS
 from tests.matrix.work import FACTS, STEP, beat, code
 from tests.matrix.world import World
 from tests.model_files import artifacts_folder
@@ -27,6 +28,10 @@ def _sign_in(_world: World, user: User | None) -> Body:
 
 def _job(world: World, _user: User | None) -> Body:
     return {"snapshot": world.own["snapshot"], "script": "train.py", "tier": "cpu-small"}
+
+
+def _sweep(world: World, user: User | None) -> Body:
+    return {"job": _job(world, user), "parameters": PARAMETERS, "metric": METRIC}
 
 
 def _runs(world: World, _user: User | None) -> Body:
@@ -174,6 +179,9 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
     ("POST", "/api/v1/projects/{project}/jobs"): _job,
     ("POST", "/api/v1/projects/{project}/jobs/quote"): _job,
     ("POST", "/api/v1/projects/{project}/jobs/{job}/clone"): {"name": "again"},
+    ("POST", "/api/v1/projects/{project}/sweeps"): _sweep,
+    ("POST", "/api/v1/projects/{project}/sweeps/quote"): _sweep,
+    ("POST", "/api/v1/projects/{project}/sweeps/{sweep}/extend"): {"trials": 50},
     ("PATCH", "/api/v1/projects/{project}/runs/{run}"): {"tags": {"team": "vision"}},
     ("POST", "/api/v1/projects/{project}/runs/tag"): _runs_to_tag,
     ("POST", "/api/v1/projects/{project}/runs/move"): _runs_to_move,

@@ -11,6 +11,7 @@ from portal.experiments.services.deletion import delete_experiment, delete_runs
 from portal.notebooks.models import NotebookFile
 from portal.notebooks.services.files_deletion import delete_notebook
 from portal.registry.models import PromotionRequest, VersionRecord
+from portal.sweeps.models import Sweep
 from portal.workloads.models import Workload
 from slipway.schemas.datasets import VersionState
 from tests.matrix.desks import open_desk, start_desk
@@ -28,8 +29,8 @@ def make_ready(world: World, template: str) -> None:
         _ready_endpoint(world, template)
     elif "/notebook" in template or "/servers/{server}/" in template:
         _ready_notebook(world, template)
-    elif "/reports/" in template:
-        pass  # its report has what they change
+    elif "/reports/" in template or "/sweeps/" in template:
+        _ready_sweep(world, template)  # a report has what they change
     elif template.endswith("/experiments/{experiment}/restore"):
         delete_experiment(project=project, experiment_id=int(world.own["experiment"]))
     elif template.endswith("/runs/restore"):
@@ -48,6 +49,11 @@ def make_ready(world: World, template: str) -> None:
         # Nobody decides about what they made or asked for.
         VersionRecord.objects.update(author=world.people.bob)
         PromotionRequest.objects.update(requested_by=world.people.bob)
+
+
+def _ready_sweep(world: World, template: str) -> None:
+    if template.endswith("/resume"):
+        Sweep.objects.filter(pk=world.own["sweep"]).update(state="paused")
 
 
 def _ready_data(world: World, template: str) -> None:

@@ -40,6 +40,7 @@ from portal.api.v1 import (
     runs,
     secrets,
     spend,
+    sweeps,
     teams,
     tiers,
     users,
@@ -85,7 +86,7 @@ problems.register(api)
 for module in (
     *(account, notifications, projects, teams, members, secrets, files, audit, users),
     *(experiments, runs),
-    *(jobs, job_events, workloads, environments, tiers, quotas, nodes, spend, budgets),
+    *(jobs, job_events, sweeps, workloads, environments, tiers, quotas, nodes, spend, budgets),
     *(models, promotions, reports),
     *(datasets, dataset_files),
     *(endpoints, endpoint_keys),

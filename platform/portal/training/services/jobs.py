@@ -120,6 +120,31 @@ def quote_job(*, project: Project, spec: JobIn) -> Quote:
     return Quote(nano_usd_per_hour=price, can_ever_run=True, would_wait=waits, explanation=why)
 
 
+def settled_job(*, project: Project, requested: JobIn) -> JobIn:
+    """Return a submission with its defaults settled: name, tier and versions of datasets.
+
+    It can be submitted many times and means the same each time. Raises InvalidInput as `submit_job`
+    does, and queues nothing.
+    """
+    _spec(requested)
+    _check_strategy(requested)
+    normalised(requested.requirements)
+    snapshot = snapshot_of(project, requested.snapshot)
+    if snapshot is None:
+        raise _no_snapshot()
+    require_script(snapshot, requested.script, ranks=requested.nodes * requested.procs)
+    tier = offered_tier(requested.tier)
+    _parent(project, requested.parent)
+    refuse_impossible(project=project, tier=tier, tasks=requested.nodes, backend=requested.backend)
+    return requested.model_copy(
+        update={
+            "name": requested.name or _name_of(requested.script),
+            "tier": tier.slug,
+            "datasets": [version.reference for version in _versions(project, requested)],
+        }
+    )
+
+
 def admission_request(*, project: Project, by: User, spec: JobIn) -> AdmissionRequest:
     """Return what the admission would be asked about such a job. Raises InvalidInput."""
     tier = offered_tier(spec.tier)
