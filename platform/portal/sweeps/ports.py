@@ -18,8 +18,8 @@ class PastTrial:
 
 
 @dataclass(frozen=True)
-class Search:
-    """What a suggestion follows from: nothing else, so that it can be repeated after a crash.
+class SuggestionInput:
+    """Input of a suggestion, and all of it, so that it can be repeated after a crash.
 
     `history` is in the order of numbers.
     """
@@ -34,7 +34,9 @@ class Search:
 class Sampler(Protocol):
     """Suggests the values of the next trials."""
 
-    def suggest(self, search: Search, *, first: int, count: int) -> Sequence[ParameterValues]:
+    def suggest(
+        self, search: SuggestionInput, *, first: int, count: int
+    ) -> Sequence[ParameterValues]:
         """Return values for `count` trials from number `first` on.
 
         Fewer, or none, when the algorithm has no more: a grid ends.

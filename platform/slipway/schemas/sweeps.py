@@ -50,7 +50,7 @@ class SweepState(StrEnum):
 
     @property
     def has_ended(self) -> bool:
-        """Whether it starts no trials any more, unless it is extended."""
+        """Return True if it starts no more trials, unless it is extended."""
         return self not in (SweepState.RUNNING, SweepState.PAUSED)
 
 

@@ -47,7 +47,7 @@ def _out(sweep: Sweep, summary: SweepSummary) -> SweepOut:
         state=sweep.status,
         explanation=sweep.explanation,
         next_step=sweep.next_step or None,
-        algorithm=sweep.algorithm,  # type: ignore[arg-type]
+        algorithm=sweep.algorithm,
         metric=sweep.objective,
         parameters=sweep.parameters,
         script=sweep.job["script"],

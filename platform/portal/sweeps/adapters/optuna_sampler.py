@@ -5,6 +5,7 @@ Imported by the control worker alone: Optuna takes a second to import.
 
 import warnings
 from collections.abc import Sequence
+from typing import Literal
 
 import optuna
 from optuna.distributions import (
@@ -18,17 +19,19 @@ from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 from scipy.stats import qmc
 
-from portal.sweeps.ports import PastTrial, Search
+from portal.sweeps.ports import PastTrial, SuggestionInput
 from slipway.schemas.sweeps import ParameterSpace, ParameterValues, applies, grid, ordered
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
-_DIRECTIONS = {"max": "maximize", "min": "minimize"}
+_DIRECTIONS: dict[str, Literal["maximize", "minimize"]] = {"max": "maximize", "min": "minimize"}
 
 
 class OptunaSampler:
     """The `Sampler` of all algorithms: Optuna's, the grid, and Sobol's sequence of SciPy."""
 
-    def suggest(self, search: Search, *, first: int, count: int) -> Sequence[ParameterValues]:
+    def suggest(
+        self, search: SuggestionInput, *, first: int, count: int
+    ) -> Sequence[ParameterValues]:
         """See `portal.sweeps.ports.Sampler`."""
         if search.algorithm == "grid":
             return grid(search.parameters)[first : first + count]
@@ -41,7 +44,7 @@ class OptunaSampler:
             return _optuna(search, first, count)
 
 
-def _optuna(search: Search, first: int, count: int) -> list[ParameterValues]:
+def _optuna(search: SuggestionInput, first: int, count: int) -> list[ParameterValues]:
     distributions = {name: _distribution(space) for name, space in search.parameters.items()}
     study = optuna.create_study(sampler=_sampler(search, first), direction=_DIRECTIONS[search.goal])
     study.add_trials([_frozen(trial, distributions) for trial in search.history])
@@ -56,7 +59,7 @@ def _optuna(search: Search, first: int, count: int) -> list[ParameterValues]:
     return suggestions
 
 
-def _sampler(search: Search, first: int) -> BaseSampler:
+def _sampler(search: SuggestionInput, first: int) -> BaseSampler:
     """Return the sampler, with random numbers of its own for each number of a trial."""
     seed = (search.seed * 1_000_003 + first) % 2**32
     if search.algorithm == "random":
@@ -100,7 +103,7 @@ def _frozen(trial: PastTrial, distributions: dict[str, BaseDistribution]) -> Fro
     )
 
 
-def _sobol(search: Search, first: int, count: int) -> list[ParameterValues]:
+def _sobol(search: SuggestionInput, first: int, count: int) -> list[ParameterValues]:
     """Return points of a scrambled Sobol sequence. Its next ones follow from number and seed."""
     names = ordered(search.parameters)
     engine = qmc.Sobol(len(names), scramble=True, rng=search.seed)

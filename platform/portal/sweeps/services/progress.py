@@ -18,7 +18,7 @@ from portal.experiments.factories import tracker
 from portal.experiments.services.job_runs import run_id_of
 from portal.sweeps.factories import sampler
 from portal.sweeps.models import Sweep, Trial, TrialJob
-from portal.sweeps.ports import PastTrial, Search
+from portal.sweeps.ports import PastTrial, SuggestionInput
 from portal.sweeps.transitions import end_trial, move_sweep, start_attempt
 from portal.training.models import Job
 from portal.training.services.jobs import submit_job
@@ -175,7 +175,7 @@ def _start_trials(sweep: Sweep) -> None:
     if reason:
         _pause(sweep, reason, _RESTORE)
         return
-    search = Search(
+    search = SuggestionInput(
         algorithm=sweep.algorithm,
         parameters=sweep.parameters,
         goal=sweep.objective.goal,

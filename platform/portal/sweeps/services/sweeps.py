@@ -31,7 +31,7 @@ def start_sweep(*, project: Project, by: User, requested: SweepIn) -> Sweep:
         sweep = Sweep.objects.create(
             project=project,
             created_by=by,
-            name=job.name,
+            name=job.name or "",
             job=job.model_dump(mode="json"),
             space={name: space.model_dump() for name, space in requested.parameters.items()},
             metric=requested.metric.name,
