@@ -61,15 +61,15 @@ setup-integration: ## Install PostgreSQL, Chromium and Docker for test-integrati
 	scripts/docker-test-engine.sh true
 test-integration: setup-dev ## Run the tests on PostgreSQL, in Chromium, with Docker (by apt)
 	scripts/install-integration
-	$(SERVERS) $(PYTEST) -m "(postgres or $(NEEDS_MORE)) and not ($(ONLY_SLOW))" \
+	$(SERVERS) $(PYTEST) -m "(postgres or $(NEEDS_MORE)) and not ($(ONLY_SLOW) or thorough)" \
 		$(call marked,postgres or $(NEEDS_MORE))
 test-deploy: setup-dev ## Build the images of deploy/, start its compose file, run the demo on it (20 min)
 	scripts/install-integration docker-compose
 	scripts/docker-test-engine.sh $(BIN)/python -m pytest -m deploy $(call marked,deploy)
 test-slow: setup-dev ## Before a release: slow tests, all tests on PostgreSQL, all hostile values
 	scripts/install-integration
-	$(PYTEST) -m "thorough and not ($(NEEDS_MORE))" $(call marked,thorough)
-	scripts/with-postgres $(PYTEST) -m slow $(call marked,slow)
+	$(PYTEST) -m "thorough and not ($(NEEDS_MORE) or $(ONLY_SLOW))" $(call marked,thorough)
+	$(SERVERS) $(PYTEST) -m "slow or (thorough and ($(NEEDS_MORE)))" $(call marked,slow or thorough)
 	TESTS_ASK_ALL=1 scripts/with-postgres $(PYTEST) \
 		-m "not (browser or docker or ranks or $(ONLY_SLOW))" tests --ignore=tests/house
 
@@ -85,7 +85,7 @@ check-lint: setup-dev
 check-format: setup-dev
 	$(STEP) "ruff format" $(BIN)/ruff format --check .
 check-types: setup-dev
-	$(STEP) "mypy --strict" $(BIN)/mypy --strict platform workers notebooks_service manage.py tests examples/digits \
+	$(STEP) "mypy --strict" $(BIN)/mypy --strict --num-workers 2 platform workers notebooks_service manage.py tests examples/digits \
 		$(wildcard bench/*.py scripts/*.py scripts/*/*.py)
 	$(STEP) "mypy --strict examples/text" env MYPYPATH=examples/text $(BIN)/mypy --strict examples/text
 	$(STEP) "mypy --strict examples/tabular" env MYPYPATH=examples/tabular \

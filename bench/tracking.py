@@ -120,6 +120,8 @@ def _peer(folder: Path, database: str) -> Iterator[Server]:
     uri = f"sqlite:///{database}" if is_file else database.replace("://", "+psycopg://", 1)
     argv = [sys.executable, "-m", "mlflow", "server", "--port", str(port)]
     argv += ["--backend-store-uri", uri, "--artifacts-destination", str(folder / "artifacts")]
+    # Its usual 5 s are shorter than a turn of the other side, and clients do not repeat a POST.
+    argv += ["--uvicorn-opts", "--timeout-keep-alive 600"]
     with (folder / "peer.log").open("wb") as log:
         process = subprocess.Popen(argv, stdout=log, stderr=log, start_new_session=True)
     url = f"http://127.0.0.1:{port}"

@@ -48,24 +48,24 @@ QUICK = {
     "runs": Smoke(
         "--rounds 2 --runs 20 --points 50", {"compare_200_curves", "first_paint", "history_100k"}
     ),
-    "spend": Smoke("--rounds 1 --leases 40 --running 3 --projects 2", {"view_p95_ms_1m_leases"}),
-    "monitoring": Smoke("--rounds 1 --predictions 480 --days 1", {"memory", "month: by id"}),
     "agent": Smoke("--mib 4 --forks 1", {"output_four_ranks", "wish_to_running_warm"}),
+}
+# A complete platform, often beside its peers, minutes each: in `make test-slow`.
+SLOW = {
     "datasets": Smoke("--files 3 --gib 0 --peer-mib 1", {"memory_3_files"}),
+    "monitoring": Smoke("--rounds 1 --predictions 480 --days 1", {"memory", "month: by id"}),
+    "strategies": Smoke("ddp --rounds 1 --steps 1 --seconds 0.1", {"ddp"}),
     "footprint": Smoke(
         "--without node gateway notebooks tracking --idle-seconds 0.5",
         {"all_pss", "first_start", "redis_ready_again"},
     ),
-    "strategies": Smoke("ddp --rounds 1 --steps 1 --seconds 0.1", {"ddp"}),
     "logs": Smoke(
         "--rate 1 --seconds 4 --flood-seconds 0.2", {"flood_without_loss", "rate_without_loss"}
     ),
     "launch": Smoke(
         "--rounds 1 --steps 10", {"recovery_vs_warm_start", "submit_to_first_step_warm"}
     ),
-}
-# A complete platform beside its peers, minutes each: in `make test-slow`.
-SLOW = {
+    "spend": Smoke("--rounds 1 --leases 40 --running 3 --projects 2", {"view_p95_ms_1m_leases"}),
     "tracking": Smoke(
         "--rounds 1 --runs 40 --points 320 --databases sqlite", {"log_metric_sqlite"}
     ),

@@ -20,6 +20,7 @@ from tests.processes import Program, wait_for
 PASSWORD = "correct-horse-battery"
 SERVERS = "/projects/vision/notebooks/servers"
 COLLEAGUES = ("alice", "bob", "dora", "emil", "fay")
+NEWCOMER = "gina"
 _DESK = {
     "name": "Desk",
     "slug": "desk",
@@ -35,16 +36,16 @@ def running_notebooks(
 ) -> Iterator[RunningPortal]:
     """Yield all of Slipway with the Hub and its proxy, and a project in which COLLEAGUES work.
 
-    Alice owns it, the others contribute. The tier `desk` lets all of them work at once.
+    Alice owns it, the others and NEWCOMER contribute. The tier `desk` lets COLLEAGUES work at once.
     """
     environ = {"SLIPWAY_EMBEDDED_NOTEBOOKS": "true"} | environ
-    people = tuple(dict.fromkeys((*PEOPLE, *COLLEAGUES)))
+    people = tuple(dict.fromkeys((*PEOPLE, *COLLEAGUES, NEWCOMER)))
     with running_slipway(folder, people, node=node, **environ) as running:
         owner, *others = COLLEAGUES
         with running.client(owner) as alice, running.client("root") as root:
             alice.post("/projects", json={"name": "Vision"}).raise_for_status()
             root.post("/tiers", json=_DESK).raise_for_status()
-            for name in others:
+            for name in (*others, NEWCOMER):
                 invite = {"email": f"{name}@example.org", "role": "contributor"}
                 link = alice.post("/projects/vision/invitations", json=invite).json()["link"]
                 token = {"token": link.rpartition("/")[2]}

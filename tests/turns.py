@@ -6,11 +6,27 @@ mostly repeats itself. `make test-slow` asks all, by the variable TESTS_ASK_ALL.
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TypeVar, overload
+from typing import Any, TypeVar, overload
 from zlib import crc32
+
+import pytest
 
 _ALL = "TESTS_ASK_ALL"
 Value = TypeVar("Value")
+
+
+def thorough_after(count: int, cases: Sequence[Any]) -> list[Any]:
+    """Parameters of a test, of which only the first ones run in the gate.
+
+    A case is a single value or the tuple of a test's parameters.
+    """
+    return [
+        pytest.param(
+            *(case if isinstance(case, tuple) else (case,)),
+            marks=[pytest.mark.thorough] if place >= count else [],
+        )
+        for place, case in enumerate(cases)
+    ]
 
 
 def asked_all() -> bool:

@@ -14,6 +14,7 @@ predictions = slipway.Endpoint("digits").predict(frame)
 from importlib import import_module
 from typing import Any
 
+from slipway.bundled_packages import use_bundled_packages
 from slipway.version import __version__
 
 __all__ = [
@@ -48,6 +49,9 @@ _HOMES = {
     "track": "slipway.track",
     "train": "slipway.training",
 }
+
+
+use_bundled_packages()
 
 
 def __getattr__(name: str) -> Any:

@@ -32,6 +32,7 @@ from slipway.resources.tiers import Tiers
 from slipway.resources.tokens import Tokens
 from slipway.resources.users import Users
 from slipway.resources.workloads import Workloads
+from slipway.resources.workspaces import Workspaces
 from slipway.retries import Retries
 from slipway.schemas.accounts import WhoAmI
 
@@ -91,6 +92,7 @@ class Client:
         self.spend = Spend(self._connection)
         self.budgets = Budgets(self._connection)
         self.workloads = Workloads(self._connection)
+        self.workspaces = Workspaces(self._connection)
 
     def __repr__(self) -> str:
         return f"<slipway.Client {self.url} token=***>"

@@ -227,9 +227,15 @@ class Connection:
         )
         self._answer(request)
 
-    def send(self, method: str, *segments: str, body: RequestSchema | None = None) -> None:
+    def send(
+        self,
+        method: str,
+        *segments: str,
+        query: Query | None = None,
+        body: RequestSchema | None = None,
+    ) -> None:
         """Send one request whose answer has no content, or raise SlipwayError."""
-        self._answer(self._request(method, segments, None, body))
+        self._answer(self._request(method, segments, query, body))
 
     @contextmanager
     def stream(

@@ -4,8 +4,11 @@ MLflow keeps the columns of an input dataset and none of its rows. Where a data 
 named, by `mlflow.log_input` or by autologging, a sample of it becomes an artifact of the run, as
 `slipway.track.data` makes one, and a model that such a run logs predicts some of these rows, see
 `slipway.mlflow_golden`. That happens in Slipway's jobs and notebooks, and wherever this SDK
-is installed and MLflow talks to a Slipway that this machine is signed in to.
-SLIPWAY_SAMPLE_INPUTS=0 switches it off.
+is installed and MLflow talks to a Slipway that this machine is signed in to, see
+`slipway.mlflow_plugin`. SLIPWAY_SAMPLE_INPUTS=0 switches it off.
+
+This module and what it imports of ours need the standard library alone: the environment of a job
+may lack every package of the SDK, and its models are monitored all the same.
 """
 
 import functools
@@ -19,46 +22,16 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-from slipway.credentials import read_logins
-from slipway.errors import SlipwayError
 from slipway.mlflow_golden import Proofs
 from slipway.samples import file_of, sample_of
 
-__all__ = ["Inputs", "watch_inputs"]
+__all__ = ["watch_inputs"]
 
 _OFF = {"0", "false", "no", "off"}
 _CONTEXT = "mlflow.data.context"
 _MOST_OF_A_RUN = 3
 _MOST_HELD = 4
 _WATCHED = "_slipway_samples"
-
-
-class Inputs:
-    """Plug-in that MLflow loads where this SDK is installed. It adds no header."""
-
-    def __init__(self) -> None:
-        self._address = ""
-
-    def in_context(self) -> bool:
-        """Start watching once MLflow uses a Slipway server. Always returns False."""
-        address = import_module("mlflow").get_tracking_uri()
-        if address != self._address:  # called for every request
-            self._address = address
-            ours = [f"{portal.rstrip('/')}/mlflow" for portal in _portals() if portal]
-            if address.startswith(tuple(ours)):
-                watch_inputs(*ours)
-        return False
-
-    def request_headers(self) -> dict[str, str]:
-        """Return nothing."""
-        return {}
-
-
-def _portals() -> list[str]:
-    try:
-        return [os.environ.get("SLIPWAY_URL", ""), *read_logins().servers]
-    except SlipwayError:
-        return []
 
 
 def watch_inputs(*ours: str) -> None:

@@ -14,7 +14,7 @@ from slipway.sanitize import visible
 from slipway.schemas.backends import BackendName
 from slipway.schemas.money import dollars
 from slipway.schemas.training import JobIn, JobOut
-from slipway.snapshots import DEFAULT_LIMIT_BYTES, take_snapshot
+from slipway.snapshots import DEFAULT_LIMIT_BYTES, Snapshot, take_snapshot
 from slipway.terminal_text import tame
 
 
@@ -37,6 +37,8 @@ def train(
     max_attempts: int | None = None,
     max_hours: float | None = None,
     hang_after_minutes: int | None = None,
+    keep: Sequence[str] | None = None,
+    keep_limit_bytes: int | None = None,
     folder: str | Path = ".",
     include: Sequence[str] = (),
     limit_bytes: int = DEFAULT_LIMIT_BYTES,
@@ -47,9 +49,12 @@ def train(
     """Run `script`, a Python file or notebook of `folder`, as a job on `nodes` times `procs` ranks.
 
     The code travels as a snapshot. `params` reach the script as `--name=value` after `args`,
-    `strategy` is a word of `slipway.distributed`, `requirements` a file, `datasets` as `digits:3`.
-    Spend is split by `tags`. `parent` is the id of a job that this one is a part of. `project` and
-    `client` default to those in use. `watch` shows the log.
+    `strategy` is a word of `slipway.distributed`. `requirements` is a requirements file, "" for
+    none; without it, the files nearest to the script say which packages it needs. `datasets` are
+    versions such as `digits:3`. Spend is split by `tags`. `parent` is the id of a job that this one
+    is a part of. `project` and `client` default to those in use. `watch` shows the log. Files that
+    the job writes and that match a glob of `keep` become artifacts of its run, up to
+    `keep_limit_bytes` for each node.
     """
     with contextlib.ExitStack() as stack:
         if client is None:
@@ -71,13 +76,15 @@ def train(
             strategy=strategy,
             backend=backend,
             tier=tier,
-            requirements=None if requirements is None else requirements_text(requirements),
+            **requirements_fields(snapshot, requirements),
             datasets=[*datasets] or None,
             tags=None if tags is None else {**tags},
             priority=priority,
             max_attempts=max_attempts,
             max_hours=max_hours,
             hang_after_minutes=hang_after_minutes,
+            keep=None if keep is None else [*keep],
+            keep_limit_bytes=keep_limit_bytes,
         )
         client.snapshots.upload(snapshot, project=place)
         return _submitted(client, body, place, watch=watch)
@@ -86,6 +93,21 @@ def train(
 def _submitted(client: Client, body: JobIn, project: str, *, watch: bool) -> JobOut:
     job = client.jobs.submit_body(body, project=project)
     return _watched(client, job) if watch else job
+
+
+def requirements_fields(
+    snapshot: Snapshot, requirements: str | Path | None
+) -> dict[str, str | None]:
+    """Return the fields of a job for a requirements file: a path in the snapshot, or its text.
+
+    "" stands for no packages, None for what the snapshot names itself.
+    """
+    if requirements is None or requirements == "":
+        return {"requirements": None if requirements is None else ""}
+    path = snapshot.path_of(requirements)
+    if path is not None:
+        return {"requirements_file": path}
+    return {"requirements": requirements_text(requirements)}
 
 
 def requirements_text(path: str | Path) -> str:

@@ -18,6 +18,7 @@ def test_one_process_learns_the_digits(run: Run) -> None:
     assert float(reached[1]) > 0.7
 
 
+@pytest.mark.thorough
 def test_torchrun_starts_the_same_script(run: Run) -> None:
     ranks = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
     trained = run(*ranks, "train.py", "--epochs", "1", "--strategy", "ddp")

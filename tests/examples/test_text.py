@@ -10,6 +10,7 @@ EXAMPLE = "text"
 pytestmark = [pytest.mark.integration, pytest.mark.torch]
 
 
+@pytest.mark.thorough
 def test_the_encoder_learns_and_is_asked_without_slipway(without_slipway: Run) -> None:
     trained = without_slipway("train.py", "--epochs", "3", "--texts", "480", "--lr", "3e-3")
     assert re.search(r"^480 texts, \d+ words, 9 sections$", trained, re.MULTILINE)

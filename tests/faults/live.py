@@ -53,11 +53,11 @@ class Live:
         self.outbox = place.data_dir / "outbox"
         self.url = f"http://localhost:{place.portal_port}"
 
-    def start(self, **environ: str) -> None:
+    def start(self, *, within_s: float = 60, **environ: str) -> None:
         """Start everything and wait until it is ready."""
         self.place.environ |= environ
         self.program = self.place.start("manage.py", "up", "--no-input")
-        self.program.wait_for_text("Slipway is ready", within_s=60)
+        self.program.wait_for_text("Slipway is ready", within_s=within_s)
 
     def pid_of(self, name: str) -> int:
         """Return the process id of redis, control or portal; 0 while there is none."""

@@ -28,6 +28,7 @@ def _reset_password(live: Live, browser: httpx.Client) -> float:
     return time.monotonic() - began
 
 
+@pytest.mark.thorough
 def test_doorbells_that_vanish_cost_seconds_and_no_mail(live: Live) -> None:
     with live.frozen("control"):  # so that the rings stay in Redis
         live.queue_mails(20)
@@ -39,6 +40,7 @@ def test_doorbells_that_vanish_cost_seconds_and_no_mail(live: Live) -> None:
     live.wait_for_mails(20, within_s=15)
 
 
+@pytest.mark.thorough
 def test_a_frozen_redis_hangs_no_request_and_holds_up_no_mail(live: Live) -> None:
     with httpx.Client() as browser:
         usual = max(_reset_password(live, browser) for _ in range(3))
@@ -51,6 +53,7 @@ def test_a_frozen_redis_hangs_no_request_and_holds_up_no_mail(live: Live) -> Non
     live.wait_for_mails(5, "Thawed", within_s=20)
 
 
+@pytest.mark.thorough
 def test_a_frozen_redis_hangs_no_request_of_the_api(live: Live) -> None:
     """The rate limit asks Redis too, so a request may find out twice."""
     with live.api() as api:
@@ -99,6 +102,7 @@ def test_a_killed_redis_is_back_and_no_mail_is_lost(live: Live) -> None:
     live.wait_for_mails(10, within_s=20)
 
 
+@pytest.mark.thorough
 def test_a_doorbell_leaves_nothing_behind_in_redis(live: Live) -> None:
     live.queue_mails(10)
     live.wait_for_mails(10, within_s=15)

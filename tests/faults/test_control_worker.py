@@ -85,6 +85,7 @@ def live_with_mail_server(tmp_path: Path, mail_server: _MailServer) -> Iterator[
         yield slipway
 
 
+@pytest.mark.thorough
 def test_a_worker_killed_while_it_sends_loses_no_mail(
     live_with_mail_server: Live, mail_server: _MailServer
 ) -> None:
@@ -135,6 +136,7 @@ def test_a_frozen_leader_is_followed_and_replaced(live: Live) -> None:
     assert live.sql("SELECT epoch FROM config_leadership") == 2
 
 
+@pytest.mark.thorough
 def test_a_leader_that_stops_in_order_hands_over_at_once(live: Live) -> None:
     _, port = live.another_control()
     wait_for(lambda: live.beat_of() == "leads", "first leader")
@@ -142,6 +144,7 @@ def test_a_leader_that_stops_in_order_hands_over_at_once(live: Live) -> None:
     wait_for(lambda: live.beat_of(port) == "leads", "second leader", within_s=4)
 
 
+@pytest.mark.thorough
 def test_a_worker_that_finds_its_health_port_taken_says_which_setting_to_change(
     tmp_path: Path,
 ) -> None:

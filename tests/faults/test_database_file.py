@@ -69,6 +69,7 @@ def test_requests_get_their_503_while_another_process_holds_the_lock(unharmed: L
         assert live.sql("SELECT count(*) FROM accounts_project WHERE name LIKE 'Locked %'") == 1
 
 
+@pytest.mark.thorough
 def test_requests_queue_for_a_lock_that_others_hold_only_for_a_moment(unharmed: Live) -> None:
     with unharmed.api() as api:
         replies = create_projects(api, 40, "Queued")

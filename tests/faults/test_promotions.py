@@ -133,6 +133,7 @@ def looking_for_moves(running: RunningPortal) -> Iterator[Callable[[str], Any]]:
         yield lambda target: file.execute(question.format("?"), [target]).fetchone()[0]
 
 
+@pytest.mark.thorough
 def test_a_portal_killed_before_mlflow_knew_loses_no_move(
     running: RunningPortal, project: str
 ) -> None:

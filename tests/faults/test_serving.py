@@ -81,6 +81,7 @@ def ids(answers: list[Answer]) -> set[str]:
     return {one.headers["x-slipway-prediction-id"] for one in answers if one.status == 200}
 
 
+@pytest.mark.thorough
 def test_a_replica_that_is_killed_costs_no_prediction(dataplane: Plane) -> None:
     replicas = [dataplane.replica(f"rep-{number}") for number in (1, 2)]
     dataplane.start_gateway()
@@ -176,6 +177,7 @@ def test_a_key_is_refused_within_a_second_while_the_portal_hangs(dataplane: Plan
     dataplane.portal.answers.set()
 
 
+@pytest.mark.thorough
 def test_a_revocation_that_would_do_nothing_is_refused(dataplane: Plane) -> None:
     dataplane.start_gateway()
     dataplane.serve(dataplane.replica(), keys=[key_route(KEY), key_route("another", "key-2")])
@@ -260,6 +262,7 @@ def test_a_replica_that_drains_finishes_what_it_began(dataplane: Plane) -> None:
     assert states[-2:] == [ReplicaState.READY, ReplicaState.DRAINING]
 
 
+@pytest.mark.thorough
 def test_a_replica_with_a_wrong_golden_prediction_never_becomes_ready(dataplane: Plane) -> None:
     golden = GoldenPrediction(request={"inputs": [[1, 2, 3, 4]]}, predictions=[[20.0, 21.0]])
     replica = dataplane.replica(golden=[golden], wait=False)
@@ -269,6 +272,7 @@ def test_a_replica_with_a_wrong_golden_prediction_never_becomes_ready(dataplane:
     assert "[0][1] is 20.0; 21.0 was expected" in report.reason
 
 
+@pytest.mark.thorough
 def test_a_prediction_can_be_queried_within_five_seconds(dataplane: Plane) -> None:
     replica = dataplane.replica()
     dataplane.start_gateway()

@@ -52,6 +52,7 @@ class Racer:
         return self.log.read_text()[-3000:] if self.process.returncode else ""
 
 
+@pytest.mark.thorough
 def test_racing_uploads_and_sweeps_lose_no_file(tmp_path: Path) -> None:
     dice = random.Random(7)  # noqa: S311  (a test's dice)
     with installation(tmp_path) as place:

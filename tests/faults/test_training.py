@@ -124,7 +124,7 @@ def training(live: Live, jobs: Jobs) -> Training:
 @pytest.mark.parametrize(
     "mark",
     [
-        "workers.node_agent",
+        pytest.param("workers.node_agent", marks=pytest.mark.thorough),
         pytest.param("manage.py portal", marks=pytest.mark.slow),
         pytest.param("workers.control", marks=pytest.mark.slow),
     ],
@@ -134,6 +134,7 @@ def test_ranks_do_not_notice_the_death_of(live: Live, training: Training, mark: 
     training.check(attempts=1)
 
 
+@pytest.mark.thorough
 def test_ranks_do_not_notice_the_death_of_redis(live: Live, training: Training) -> None:
     live.redis().flushall()
     live.kill("redis-server")
@@ -149,6 +150,7 @@ def test_a_killed_rank_goes_on_from_the_last_checkpoint(training: Training, rank
     training.check(attempts=2)
 
 
+@pytest.mark.thorough
 def test_everything_killed_at_once_loses_only_to_the_checkpoint(
     live: Live, training: Training
 ) -> None:

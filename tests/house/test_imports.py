@@ -35,6 +35,7 @@ LOADERS_ALLOWED = {
     "platform/slipway/datasets.py": "a script that reads files by their path needs no pyarrow",
     "platform/slipway/resources/monitoring.py": "only a file of labels needs pyarrow",
     "platform/slipway/track.py": "MLflow is for whoever has it installed, and slow to import",
+    "platform/slipway/mlflow_plugin.py": "MLflow is for whoever has it installed",
     "platform/slipway/mlflow_inputs.py": "it changes the MLflow that the script has loaded",
     "platform/slipway/mlflow_golden.py": "it asks the MLflow that the script has loaded",
     "workers/launcher/in_jobs/slipway_in_jobs.py": "the SDK may be missing, or too new a Python",

@@ -37,6 +37,16 @@ _REGISTRY = re.compile(
 )
 # They hand on what pip is told on a machine, by the names of its options.
 PIP_OPTIONS_ALLOWED = {
+    # The options that requirements may contain, and what is written about them.
+    "CHANGELOG.md",
+    "docs/operating.md",
+    "docs/training.md",
+    "platform/portal/compute/services/default_environment.py",
+    "platform/portal/compute/services/environments.py",
+    "platform/slipway/requirement_files/lines.py",
+    "tests/portal/training/test_requirements.py",
+    "tests/slipway/test_requirement_files.py",
+    "workers/node_agent/requirement_lines.py",
     "workers/node_agent/uv_install.py",
     "workers/node_agent/index_hosts.py",
     "tests/workers/node_agent/test_index_hosts.py",

@@ -140,6 +140,7 @@ def test_an_empty_installation_becomes_the_one_saved(saved: Saved, tmp_path: Pat
         comes_back_in(saved, fresh)
 
 
+@pytest.mark.thorough
 def test_a_backup_moves_between_databases(saved: Saved, tmp_path: Path) -> None:
     """On PostgreSQL this goes to SQLite and from there back to another PostgreSQL."""
     there = tmp_path / "there"
@@ -192,6 +193,7 @@ def saved_data(saved: Saved) -> Path:
     return saved.portal.installation.data_dir
 
 
+@pytest.mark.thorough
 def test_nothing_is_overwritten_and_what_is_lost_is_named(saved: Saved, tmp_path: Path) -> None:
     # One test: processes that share tests would each fill and save an installation.
     _what_is_not_empty_is_left_alone(saved)
@@ -295,6 +297,7 @@ def files_in(fresh: Installation) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.thorough
 def test_a_tampered_backup_is_refused_before_anything_is_written(
     saved: Saved, tmp_path: Path
 ) -> None:
@@ -412,6 +415,7 @@ FORGERIES: list[tuple[Callable[[Forged], object], str]] = [
 ]
 
 
+@pytest.mark.thorough
 def test_a_hostile_plain_backup_is_refused_before_anything_is_written(
     saved: Saved, tmp_path: Path
 ) -> None:
@@ -434,6 +438,7 @@ def test_a_hostile_plain_backup_is_refused_before_anything_is_written(
         assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.thorough
 def test_nothing_readable_is_in_a_backup_unless_it_is_asked_for(
     saved: Saved, tmp_path: Path
 ) -> None:

@@ -12,6 +12,7 @@ from tests.processes import clean_environment
 pytestmark = pytest.mark.browser
 
 
+@pytest.mark.thorough
 def test_a_test_that_is_rerun_leaves_no_event_loop_to_the_next() -> None:
     environ = clean_environment()
     kept = {name: environ[name] for name in environ if not name.startswith("PYTEST")}

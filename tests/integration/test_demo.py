@@ -21,11 +21,14 @@ from slipway.schemas.registry import RequestState
 from slipway.schemas.workloads import WorkloadState
 from tests.processes import Program, clean_environment, free_ports, wait_for
 
-pytestmark = pytest.mark.integration
-
-PROJECT, MODEL, ENDPOINT = "demo", "digits", "demo-digits"
 # Everything is installed and started from nothing, on a machine that other tests keep busy.
 FIRST_WITHIN_S, AGAIN_WITHIN_S = 1200, 600
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.timeout(FIRST_WITHIN_S + 3 * AGAIN_WITHIN_S),
+]
+
+PROJECT, MODEL, ENDPOINT = "demo", "digits", "demo-digits"
 _PORTS = (
     "PORTAL",
     "CONTROL_HEALTH",

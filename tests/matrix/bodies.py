@@ -116,6 +116,7 @@ def _register_by_form(world: World, _user: User | None) -> Body:
 _REPORT = {"title": "New report", "blocks": [{"kind": "text", "text": "Words."}]}
 _REPORT_BY_FORM = {"title": "New report", "blocks": '[{"kind": "text", "text": "Words."}]'}
 _NOTEBOOK = "/api/v1/projects/{project}/notebook-files/{notebook}"
+_WORKSPACE = "/api/v1/projects/{project}/workspace-files"
 _NOTEBOOK_RUN = "/api/v1/projects/{project}/notebook-runs/{job}"
 _NOTEBOOK_PAGE = "/p/{project}/notebooks/files/{notebook}"
 _INVITE_BY_FORM = {"email": "new@example.org", "role": "viewer", "expires_in_days": "7"}
@@ -187,6 +188,7 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
     ("POST", "/api/v1/projects/{project}/runs/move"): _runs_to_move,
     ("POST", "/api/v1/projects/{project}/runs/delete"): _runs,
     ("POST", "/api/v1/projects/{project}/runs/restore"): _runs,
+    ("POST", "/api/v1/projects/{project}/views"): {"name": "new", "query": "q=first"},
     ("POST", "/api/v1/projects/{project}/models"): {"name": "new-model"},
     ("PATCH", "/api/v1/projects/{project}/models/{model}"): {"card": "# New"},
     ("POST", "/api/v1/projects/{project}/models/{model}/versions"): {
@@ -280,6 +282,14 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
         "log": "done",
     },
     ("POST", "/api/agent/v1/samples"): _samples,
+    ("POST", "/api/agent/v1/file-requests/{request_id}/reports"): {
+        "state": "ended",
+        "answer": {"ok": True},
+    },
+    ("PUT", "/api/agent/v1/file-requests/{request_id}/content"): b"a file",
+    ("POST", f"{_WORKSPACE}/content"): b"a file",
+    ("PUT", f"{_WORKSPACE}/folders"): {"path": "data"},
+    ("PATCH", _WORKSPACE): {"path": "data", "target": "other"},
     ("POST", "/projects/new"): {"name": "New project"},
     ("POST", "/p/{project}/settings"): {"name": "Renamed"},
     ("POST", "/api/v1/projects/{project}/reports"): _REPORT,
@@ -399,6 +409,9 @@ QUERIES = {
     ("POST", f"{_VERSION}/append"): "?path=b.bin&offset=0&size_bytes=9",
     ("GET", "/api/v1/projects/{project}/environments/{digest}/log"): "?node=atlas",
     ("PUT", "/api/agent/v1/logs/{task_id}/{epoch}/{rank}"): "?offset=0",
+    ("PUT", "/api/agent/v1/file-requests/{request_id}/content"): "?offset=0",
+    ("POST", f"{_WORKSPACE}/content"): "?path=a.csv",
+    ("DELETE", _WORKSPACE): "?path=a.csv",
 }
 
 

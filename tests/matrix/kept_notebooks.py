@@ -3,10 +3,11 @@
 import json
 
 from portal.accounts.models import Project, User
-from portal.notebooks.models import NotebookRun
+from portal.notebooks.models import NotebookRun, WorkspaceRequest, transfer_deadline
 from portal.notebooks.services.files import save_notebook
 from portal.storage.services import store_file
-from portal.workloads.models import Workload
+from portal.workloads.models import Lease, Workload
+from slipway.schemas.workspace_files import FileRequest
 
 
 def content_of(words: str) -> bytes:
@@ -36,3 +37,18 @@ def make_notebook_run(workload_id: str) -> None:
     NotebookRun.objects.create(
         workload=workload, path="output.ipynb", purpose="verify", output=output
     )
+
+
+def make_file_request(workload_id: str) -> str:
+    """Let somebody wait for a folder on the node that runs a job."""
+    workload = Workload.objects.get(pk=workload_id)
+    request = FileRequest(id="", folder=f"{workload.project_id}/workspace", operation="list")
+    row = WorkspaceRequest.objects.create(
+        project=workload.project,
+        person=workload.submitted_by,
+        node=Lease.objects.filter(workload=workload).latest("pk").node,
+        request=request.model_dump(mode="json", exclude={"id"}),
+        state="waiting",
+        expires_at=transfer_deadline(),
+    )
+    return row.pk

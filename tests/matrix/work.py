@@ -16,13 +16,12 @@ from portal.compute.services.node_registration import create_join_token, join_no
 from portal.compute.services.nodes import cordon_node, uncordon_node
 from portal.compute.services.tiers import create_tier
 from portal.experiments.factories import opener
-from portal.experiments.models import Experiment
+from portal.experiments.models import Experiment, SavedView
 from portal.experiments.ports import NewRun
 from portal.storage.services import receive_bytes
 from portal.training.services.checkpoint_copies import store_copy
 from portal.training.services.jobs import submit_job
 from portal.training.services.snapshots import store_snapshot
-from portal.web.models import SavedView
 from portal.workloads.models import Lease
 from portal.workloads.scheduling import run_passes
 from portal.workloads.services.heartbeats import heartbeat

@@ -20,7 +20,7 @@ from slipway.schemas.accounts import Role
 from slipway.schemas.spend import BudgetIn
 from tests.matrix.data import make_versions
 from tests.matrix.desks import make_server
-from tests.matrix.kept_notebooks import make_notebook, make_notebook_run
+from tests.matrix.kept_notebooks import make_file_request, make_notebook, make_notebook_run
 from tests.matrix.registered import make_model
 from tests.matrix.reported import make_report
 from tests.matrix.searched import make_sweep
@@ -109,6 +109,7 @@ PARAMETERS = {
     "/{epoch}/{rank}": Parameter("rank", "61235"),
     "/checkpoints/{task_id}": Parameter("task", f"task_{MISSING_ULID}"),
     "/{epoch}/{step}": Parameter("step", "612373"),
+    "/file-requests/{request_id}": Parameter("file request", f"wfr_{MISSING_ULID}"),
     "/password/reset/key/{uidb36}": Parameter("reset user", "zz"),
     "/password/reset/key/{uidb36}-{key}": Parameter("reset key", "0-0"),
 }
@@ -204,6 +205,7 @@ def _let_work(world: World) -> None:
     for objects in (own.objects, foreign.objects):
         make_notebook_run(objects["workload"])
         objects["sweep"] = make_sweep(objects["workload"])
+        objects["file request"] = make_file_request(objects["workload"])
     world.own.update(own.objects, tier="cpu-small", resource="cpu")
     world.own["docs page"], world.foreign["docs page"] = "training", "nor-such-a-page"
     # Tiers belong to the installation, so there is no foreign one; a foreign attempt or rank is

@@ -103,6 +103,7 @@ def doors(tracking: TrackingPortal) -> Doors:
     return Doors(tracking)
 
 
+@pytest.mark.thorough
 def test_names_of_files_are_refused_alike(doors: Doors) -> None:
     odd = {}
     for what, bad in BAD.items():

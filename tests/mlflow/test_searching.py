@@ -230,6 +230,7 @@ def both(tracking: TrackingPortal) -> Iterator[Both]:
         yield Both(rest.http, server, experiments, runs)
 
 
+@pytest.mark.thorough
 def test_filters_find_what_mlflow_finds(both: Both) -> None:
     hits = 0
     for text in map(both.text, FILTERS):
@@ -255,6 +256,7 @@ def test_orders_are_mlflows(both: Both) -> None:
         both.ask(order_by=order)
 
 
+@pytest.mark.thorough
 def test_pages_and_views_are_mlflows(both: Both) -> None:
     chosen = random.Random(7)  # noqa: S311 - the same searches each time
     for _ in range(12):

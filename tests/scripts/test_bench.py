@@ -40,6 +40,7 @@ def test_every_script_that_measures_is_one_to_choose() -> None:
     assert run("--list").stdout.split() == list(SCRIPTS)
 
 
+@pytest.mark.thorough
 def test_a_chosen_script_runs_small_and_its_figures_stand_in_the_table() -> None:
     done = run("drift", "--quick")
     assert done.returncode == 0, done.stdout + done.stderr

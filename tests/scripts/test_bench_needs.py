@@ -37,6 +37,7 @@ def test_a_benchmark_without_the_development_packages_names_them(name: str) -> N
     assert_one_sentence(done, f"bench/{name}.py needs the development packages", "make setup-dev")
 
 
+@pytest.mark.thorough
 def test_serving_without_wrk_names_the_package(tmp_path: Path) -> None:
     done = run(sys.executable, "bench/serving.py", "--json", PATH=str(tmp_path))
     assert_one_sentence(done, "bench/serving.py needs wrk", "apt-get install", "wrk")

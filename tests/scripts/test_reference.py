@@ -30,6 +30,7 @@ def test_every_public_name_of_the_sdk_stands_in_the_reference() -> None:
     assert "slipway.schemas." not in page
 
 
+@pytest.mark.thorough
 def test_every_operation_stands_in_the_reference_and_its_types_are_found() -> None:
     page = reference.rest_page()
     paths = api.get_openapi_schema()["paths"]

@@ -159,6 +159,7 @@ def test_a_name_of_the_operator_is_accepted_at_the_port_of_the_portal(
             assert _status(portal, f"Host: {host}") == 421, host
 
 
+@pytest.mark.thorough
 def test_behind_a_proxy_both_hosts_count(proxied: RunningPortal) -> None:
     inner = f"Host: 127.0.0.1:{proxied.installation.portal_port}"
     good = "X-Forwarded-Host: slipway.example.org"

@@ -27,7 +27,7 @@ from tests.matrix.world import values_for
 from tests.personas import json_of
 from tests.portal.accounts.browser import Browser
 from tests.routes import Route, routes
-from tests.turns import asked_all
+from tests.turns import asked_all, thorough_after
 
 _SHUT = frozenset({"401", "403", "404", "405", TO_SIGN_IN})
 _GUARDED = SignedIn | Administrator | TeamRole | ProjectRole | WorkloadRole | EndpointRole
@@ -93,7 +93,7 @@ def _routes(end: str) -> tuple[Route, ...]:
     return routes() if asked_all() else routes()[list(_ENDS).index(end) % 2 :: 2]
 
 
-@pytest.mark.parametrize("end", _ENDS)
+@pytest.mark.parametrize("end", thorough_after(2, list(_ENDS)))
 def test_what_has_ended_opens_no_route(cast: Cast, end: str) -> None:
     # A job of somebody who only changed the password, or whose token expired, works on.
     actors = _credentials(cast, job=end == "suspended")

@@ -89,6 +89,7 @@ def test_artifacts_of_every_kind_are_previewed(people: Personas, tmp_path: Path)
         assert client.get(f"{url}/download?path={path}").status_code == 404, path
 
 
+@pytest.mark.thorough
 @pytest.mark.django_db
 def test_a_notebook_is_kept_shown_and_compared(people: Personas) -> None:
     bob, client = Api.of(people.bob), _client(people)

@@ -181,6 +181,9 @@ _FREE = {
     # Rows are what models take and give: JSON of any kind, kept as it came.
     "/golden": ("inputs holds", "outputs holds"),
     "/uses": ("run is null",),
+    "/views": ("query is nothing", "experiment is null"),
+    # Files that exist may have any name.
+    "/workspace-files": ("path is",),
     "/notebooks/servers/{server}": ("daily_stop is nothing",),
     "/endpoints/{endpoint}/promote": ("version is null",),
     "/rollback": ("reason is nothing", "reason is white space"),
@@ -189,7 +192,7 @@ _FREE = {
 _REFUSALS = (
     *("invalid_input", "too_large", "not_found"),
     *("no_such_snapshot", "no_such_script", "no_such_tier", "invalid_join_token"),
-    *("no_such_person", "one_of_three", "webhook_refused", "no_member"),
+    *("no_such_person", "one_of_three", "webhook_refused", "no_member", "bad_requirement"),
 )
 
 

@@ -25,6 +25,8 @@ from tests.notebooks import PASSWORD, OpenDesk, Person, running_notebooks
 from tests.portals import RunningPortal
 from tests.processes import children_of, command_of, wait_for
 
+# All of them need a whole installation with a notebook.
+pytestmark = pytest.mark.thorough
 _LISTENING = "0A"
 _HTTP_REFUSED = (401, 403)
 
@@ -339,7 +341,6 @@ def _unix_paths(world: World) -> list[str]:
     return [fields[7] for fields in lines if len(fields) > 7 and fields[6] in inodes]
 
 
-@pytest.mark.thorough
 def test_every_process_of_an_installation_is_in_the_table(world: World) -> None:
     at = world.running.installation
     environ = dict(at.environ) | {

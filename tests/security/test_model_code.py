@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from slipway.schemas.serving import ModelFormat
+from tests.turns import thorough_after
 from tests.workers.machines import eventually
 from tests.workers.serving import Plane, plane
 
@@ -71,7 +72,7 @@ def served() -> Iterator[Plane]:
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("make", [pickled, exported, loader])
+@pytest.mark.parametrize("make", thorough_after(1, [pickled, exported, loader]))
 def test_the_code_of_a_model_runs_in_its_replica_alone(
     served: Plane, tmp_path: Path, make: Any
 ) -> None:

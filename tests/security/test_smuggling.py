@@ -208,6 +208,7 @@ def test_who_waits_for_continue_is_told_or_refused(served: Plane) -> None:
     assert refused.startswith(b"HTTP/1.1 401")
 
 
+@pytest.mark.thorough
 def test_slow_clients_are_closed_and_hold_nobody_up(served: Plane) -> None:
     slow = [Wire(served).send(HEAD[:20]) for _ in range(50)]
     began = time.monotonic()

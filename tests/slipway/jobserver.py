@@ -55,6 +55,8 @@ class TrainingServer:
     piece_bytes: int = 65_536
     refusal: tuple[int, dict[str, Any]] | None = None
     answers: dict[str, Any] = field(default_factory=dict)
+    packages: dict[str, Any] | None = None  # of a quote
+    build_logs: dict[str, bytes] = field(default_factory=dict)  # by node
     changed: threading.Condition = field(default_factory=threading.Condition)
     log_offset: int = 0
 
@@ -172,6 +174,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._json(state.answers[path])
         elif state.refusal is not None:
             self._json(state.refusal[1], status=state.refusal[0])
+        elif re.fullmatch(rf"projects/{PROJECT}/environments/(\w+)/log", path):
+            log, offset = state.build_logs[self._query["node"]], int(self._query["offset"])
+            self._bytes(log[offset:])
         elif match := re.fullmatch(rf"projects/{PROJECT}/snapshots(?:/(\w+))?", path):
             self._snapshot(match[1])
         elif path == f"projects/{PROJECT}/jobs/quote":
@@ -182,6 +187,7 @@ class _Handler(BaseHTTPRequestHandler):
                     "can_ever_run": True,
                     "would_wait": True,
                     "explanation": "Every node that fits is busy.",
+                    "packages": self.state.packages,
                 }
             )
         elif path == f"projects/{PROJECT}/jobs":

@@ -66,6 +66,7 @@ def test_a_client_is_made_of_these_parts() -> None:
         "users",
         "whoami",
         "workloads",
+        "workspaces",
     ]
     parameters = inspect.signature(slipway.Client).parameters
     assert list(parameters) == ["url", "token", "timeout_s", "retries", "transport"]

@@ -60,7 +60,8 @@ def test_one_call_makes_a_job_of_a_script(
     body = JobIn.model_validate(server.bodies[0])
     assert (body.script, body.nodes, body.procs, body.strategy) == ("train.py", 2, 2, "ddp")
     assert body.params == {"lr": "0.1", "epochs": "3"}
-    assert (body.args, body.requirements, body.name) == (["--fast"], "numpy==2.0", "first")
+    assert (body.args, body.requirements, body.name) == (["--fast"], None, "first")
+    assert body.requirements_file == "requirements.txt"
     assert body.git is not None
     assert body.git.branch == "main"
     with tarfile.open(fileobj=io.BytesIO(server.snapshots[body.snapshot])) as archive:
@@ -119,8 +120,8 @@ def test_what_can_never_run_is_refused_before_anything_is_sent(
     refuse("There is no folder", folder="none")
     with pytest.raises(errors.TooLarge):
         slipway.train("train.py", project=PROJECT, client=client, limit_bytes=5)
-    (code / "requirements.txt").write_bytes(b"\xff")
-    refuse("it is not UTF-8", requirements="requirements.txt")
+    (code.parent / "other.txt").write_bytes(b"\xff")
+    refuse("it is not UTF-8", requirements=code.parent / "other.txt")
     assert server.requests == []
 
 

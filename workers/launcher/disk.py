@@ -88,6 +88,8 @@ class DiskMeter:
     def shared_steps(self) -> Iterator[None]:
         """Measure what was changed in folders that other tasks may write, too."""
         for path in self.shared:
+            if not self.own:
+                self._device = os.stat(path).st_dev  # noqa: PTH116
             yield from self._walk(path, self.since_s)
 
     def _walk(self, path: str, since_s: float | None) -> Iterator[None]:

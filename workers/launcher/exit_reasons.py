@@ -58,6 +58,11 @@ _TYPES: Final = {
 _EXCEPTION = re.compile(
     r"^Traceback \(most recent call last\):\n(?:[ \t].*\n)+(\S.*)$", re.MULTILINE
 )
+# Lines that libraries print as the process ends: after the cause, and never the cause.
+_EPILOGUE = re.compile(
+    r"^(\W* ?View (run|experiment)\b.*\bat:? \S+|wandb: .*|Exception ignored in.*"
+    r"|.*resource_tracker.*leaked.*|\s+warnings\.warn\(.*)$"
+)
 _EXIT: Final = "SystemExit"
 _WORLD = re.compile(
     r"world[ _]?size|clients joined|client socket has (timed out|failed)"
@@ -283,7 +288,8 @@ def _read_output(tail: str) -> tuple[str | None, str]:
             return reason, tail[tail.rfind("\n", 0, match.start()) + 1 :].splitlines()[0]
     exceptions = _EXCEPTION.findall(tail)
     lines = [line for line in tail.splitlines() if line.strip()]
-    return None, (exceptions or lines or [""])[-1]
+    own_lines = [line for line in lines if not _EPILOGUE.match(line)]
+    return None, (exceptions or own_lines or lines or [""])[-1]
 
 
 def _shorten(text: str) -> str:

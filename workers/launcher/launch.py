@@ -101,6 +101,9 @@ class Launch:
     keep_on_fence: bool = False
     log_bound_bytes: int = BOUND_BYTES
     cold_reason: str = ""
+    # Globs of files in the working folder that are kept at the end, and their bytes in all.
+    keep: tuple[str, ...] = ()
+    keep_limit_bytes: int = 0
 
     def to_json(self) -> str:
         """Return one line of JSON, which contains secrets."""
@@ -117,6 +120,7 @@ class Launch:
                 **document,
                 "argv": tuple(document["argv"]),
                 "gpus": tuple(document["gpus"]),
+                "keep": tuple(document.get("keep", ())),
                 "cgroup": Cgroup.from_json(document["cgroup"]),
                 "confined": confined,
                 "meeting": None if meeting is None else RendezvousAddress(**meeting),

@@ -119,6 +119,34 @@ def start_rank(
     return Rank(rank, pid, reading, log, shows_stack=program.in_place)
 
 
+@dataclass(frozen=True)
+class Helper:
+    """A process of ours with the rights of a rank. `output` is the reading end of a pipe."""
+
+    pid: int
+    output: int
+
+
+def start_helper(
+    launch: Launch, program: Program, env: dict[str, str], *, sandbox: Sandbox | None
+) -> Helper:
+    """Start a program of ours where a rank would run, with a rank's rights. Raises OSError."""
+    reading, writing = os.pipe2(os.O_CLOEXEC)
+    os.set_blocking(reading, False)
+    shim = os.getpid()
+    try:
+        pid = os.fork()
+    except OSError:
+        os.close(reading)
+        os.close(writing)
+        raise
+    if pid == 0:
+        _enter(launch, writing, shim, forked=False, sandbox=sandbox, listener=None)
+        _replace(program, env)
+    os.close(writing)
+    return Helper(pid, reading)
+
+
 def _enter(
     launch: Launch,
     output: int,

@@ -24,11 +24,12 @@ from workers.launcher.atomic_files import create_once
 from workers.launcher.cgroup import container_cgroup
 from workers.launcher.confinement import Confinement, adopt_orphans, confine
 from workers.launcher.disk_watch import DiskWatch
+from workers.launcher.file_keeper import FileKeeper, log_lines
 from workers.launcher.journal import ENDED, Journal
 from workers.launcher.launch import Launch, RendezvousAddress, StopRequest
 from workers.launcher.lease import Lease
 from workers.launcher.network import listen_on_free_port, own_address, port_of, reserve_port
-from workers.launcher.processes import ProcessMark, uptime_s
+from workers.launcher.processes import ProcessMark, living_descendants, uptime_s
 from workers.launcher.program import Program, plan
 from workers.launcher.progress import RankProgress
 from workers.launcher.rank_env import rank_environment, without_contract
@@ -80,6 +81,8 @@ class Shim:
         self._stop_requested = False
         self._output_waits = False
         self._contact: TaskSocket | None = None
+        self._sandbox: Sandbox | None = None
+        self._keeper = FileKeeper(launch)
 
     def run(self) -> InRank | None:
         """Supervise to the end. In a rank forked from a warm process: what it must become."""
@@ -166,6 +169,7 @@ class Shim:
                 view_of(launch), join=launch.cgroup.join, services=launch.confined.services
             )
             self._ending.init = sandbox.init
+        self._keeper.spared = set(living_descendants(os.getpid()))
         meeting = self._meet(serves_store=serves_store)
         for local_rank in range(launch.procs):
             env = rank_environment(launch, local_rank, meeting)
@@ -186,7 +190,9 @@ class Shim:
             self._ranks.append(started)
         if listener is not None:
             listener.close()
-        if sandbox is not None:
+        if sandbox is not None and self._keeper.is_on:
+            self._sandbox = sandbox
+        elif sandbox is not None:
             sandbox.close()
         self._serve_store(meeting)
         self._note("running", warm=warm, message=self._start_message(warm=warm))
@@ -379,7 +385,8 @@ class Shim:
     # The end
 
     def _finish(self) -> None:
-        """Leave no process behind, keep the last output, and write how it ended."""
+        """Keep files, leave no process behind, keep the last output, and write how it ended."""
+        self._keep_files()
         self._ending.kill_tree()
         deadline = time.monotonic() + _DRAIN_PATIENCE_S
         while has_descendants() and time.monotonic() < deadline:
@@ -411,6 +418,25 @@ class Shim:
             cpu_seconds=round(self._usage.cpu_seconds, 3),
             log_tail=tails[rank_ending.rank],
         )
+
+    def _keep_files(self) -> None:
+        """Upload what the ranks wrote. Their processes are gone, and the sandbox is still there."""
+        if not self._keeper.is_on or self._ending.fenced_after_s is not None:
+            return
+        stop_s = self._ending.wait_s() if self._ending.stop_reason is not None else None
+        failed = any(ending.failed for ending in self._endings())
+        report = self._keeper.run(
+            self._sandbox, lease=self._lease, killed_after_s=stop_s, failed=failed
+        )
+        if self._sandbox is not None:
+            self._sandbox.close()
+        lines = log_lines(report)
+        if lines:
+            first = self._ranks[0]
+            while first.output_open and first.drain():
+                pass
+            first.log.append(lines.encode())
+            self._note("progress", files=report)
 
     def _peak_bytes(self) -> int:
         return max(self._usage.peak_bytes, self._launch.cgroup.memory_peak() or 0)

@@ -41,6 +41,7 @@ from workers.node_agent.runner import NodeServices
 from workers.node_agent.sampler import Sampler
 from workers.node_agent.settings import AgentSettings
 from workers.node_agent.snapshots import SnapshotStore
+from workers.node_agent.workspace_files import WorkspaceFiles
 
 log = logging.getLogger(__name__)
 _TEND_EVERY_S: Final = 1.0
@@ -88,7 +89,8 @@ class Agent:
             address=self._facts.address,
             pass_env=settings.passed(),
         )
-        self._reconciler = Reconciler(self._portal, rooms, self._shipper, self._gpus)
+        files = WorkspaceFiles(self._portal, self._folders, self._isolation, self._disk)
+        self._reconciler = Reconciler(self._portal, rooms, self._shipper, self._gpus, files)
 
     def _find_backends(self) -> dict[str, Backend]:
         backends: dict[str, Backend] = {}

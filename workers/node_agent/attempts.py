@@ -17,9 +17,9 @@ from slipway.schemas.workloads import ReasonCode
 from workers.launcher.atomic_files import read_json, write_atomically
 from workers.launcher.journal import ENDED, Journal, JournalEntry
 from workers.launcher.launch import StateFolder, StopRequest
+from workers.launcher.removal import remove_tree
 from workers.node_agent.folders import NodeFolders, TaskFolder, handle_of
 from workers.node_agent.notifier import Notifier
-from workers.node_agent.removal import remove_tree
 
 log = logging.getLogger(__name__)
 

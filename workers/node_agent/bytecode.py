@@ -40,5 +40,5 @@ def first_compile_commands(base: Path, site_packages: Path) -> list[list[str]]:
 
 
 def remaining_compile_command(base: Path, attempt: Path) -> list[str]:
-    """The command line that compiles all that is not compiled yet, standing back for others."""
+    """The command line that compiles all that is not compiled yet, at low priority."""
     return [str(base), "-I", "-S", "-c", _COMPILE, str(attempt / "lib")]

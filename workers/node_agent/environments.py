@@ -37,7 +37,7 @@ from workers.node_agent.installation import Installer, NeedsSource, Site
 from workers.node_agent.interpreters import Interpreter, describe_interpreter
 from workers.node_agent.isolation import Isolation
 from workers.node_agent.manifests import ContentChanged, Manifest, compare, fingerprint_of, record
-from workers.node_agent.requirement_lines import checked_requirements
+from workers.node_agent.requirement_lines import NodeRequirements, checked_requirements
 from workers.node_agent.settings import AgentSettings
 
 log = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ def default_environment(requirements: Path) -> EnvironmentSpec:
     except (OSError, UnicodeDecodeError) as error:
         raise _failed(f"{requirements}, the node's own requirements, is unreadable") from error
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
-    named = f"slipway-environment-1\n{python}\n{checked_requirements(text)}"
+    named = f"slipway-environment-1\n{python}\n{checked_requirements(text).text}"
     digest = hashlib.sha256(named.encode()).hexdigest()
     return EnvironmentSpec(digest=digest, requirements=text, python=python)
 
@@ -158,7 +158,7 @@ class VirtualEnvironments:
                 return await self._ensure_in(build)
             except NeedsSource as error:
                 raise error.__cause__ or _failed("something has no wheel") from error
-        if not direct_addresses(requirements):
+        if not direct_addresses(requirements.text) and not requirements.from_source:
             with suppress(NeedsSource):
                 return await self._ensure_in(build)
         build_log.write(
@@ -272,7 +272,7 @@ class VirtualEnvironments:
             await self._steps.run(site.step(make, attempt), build.log)
             skeleton = skeleton_of(attempt)
             locked = ""
-            if build.requirements.strip():
+            if build.requirements.text.strip():
                 if build.project is None:
                     locked = await self._installer.install_wheels(site, build.log)
                 else:
@@ -295,13 +295,20 @@ class VirtualEnvironments:
         self._checked[attempt] = (manifest.fingerprint(), uptime_s())
         published.write()
 
-    async def _with_indexes(self, site: Site, requirements: str) -> Site:
+    async def _with_indexes(self, site: Site, requirements: NodeRequirements) -> Site:
         """The site with the way to the package indexes. Raises StartError."""
-        if not requirements.strip():
+        if not requirements.text.strip():
             return site
         pip, only_for_pip = await self._installer.pip_settings(site)
-        hosts = await asyncio.to_thread(allowed_hosts, pip, requirements, build_variables())
-        return replace(site, pip=pip, only_for_pip=only_for_pip, hosts=hosts)
+        pip = requirements.with_indexes(pip)
+        hosts = await asyncio.to_thread(allowed_hosts, pip, requirements.text, build_variables())
+        return replace(
+            site,
+            pip=pip,
+            only_for_pip=only_for_pip or requirements.only_for_pip,
+            pip_arguments=tuple(requirements.arguments_of_pip()),
+            hosts=hosts,
+        )
 
     async def _compile_first(self, site: Site, build_log: BuildLog) -> None:
         """Compile what tasks import first. What cannot be compiled is the affair of tasks."""
@@ -364,7 +371,9 @@ class VirtualEnvironments:
         scratch = home / f"{attempt.name}.tmp"
         attempt.mkdir(mode=0o755)
         scratch.mkdir(mode=0o700)
-        (scratch / "requirements.txt").write_text(build.requirements, "utf-8")
+        text = build.requirements.file(has_indexes=False)
+        (scratch / "requirements.txt").write_text(text, "utf-8")
+        (scratch / "constraints.txt").write_text(build.requirements.constraints, "utf-8")
         return attempt, scratch
 
     async def _interpreter(self, version: str) -> Interpreter:
@@ -387,7 +396,7 @@ class _Build:
 
     home: Path
     python: str
-    requirements: str
+    requirements: NodeRequirements
     project: str | None
     log: BuildLog
 

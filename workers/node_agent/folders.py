@@ -14,6 +14,7 @@ from typing import Final
 from slipway.schemas.agent import TaskKey
 from workers.launcher.platform_programs import READABLE_PACKAGES
 from workers.node_agent.errors import AgentError, StartError
+from workers.node_agent.sdk_packages import bundle_packages
 
 # The kernel's limit for the path of a socket, less the names that we append.
 _SOCKET_PATH_LIMIT: Final = 100
@@ -156,13 +157,14 @@ class NodeFolders:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for folder in (self.code, self.code / "workers", self.sdk):
             folder.mkdir(exist_ok=True)
-            # Contains only links to our code, which the users of projects have to read.
+            # Contains only our code and its packages, which the users of projects have to read.
             folder.chmod(0o755)
         self.shared.mkdir(mode=0o755, exist_ok=True)
         self.notification_socket.parent.mkdir(mode=0o755, exist_ok=True)
         for name in READABLE_PACKAGES:
             _link(self.code / "workers" / name, launcher.parent / name)
         _link(self.sdk / "slipway", sdk)
+        bundle_packages(self.sdk)
 
     def allow_traversal(self) -> None:
         """Let other users pass through our own folders to what is theirs, without listing any."""

@@ -51,6 +51,7 @@ class Site:
     project: str | None
     pip: Mapping[str, str] = field(default_factory=dict)
     only_for_pip: str = ""
+    pip_arguments: tuple[str, ...] = ()
     hosts: tuple[HostPort, ...] = ()
 
     @property
@@ -162,7 +163,7 @@ class Installer:
         cache, lock = site.scratch / "uv-cache", site.scratch / "resolved.txt"
         resolve = [
             *self._uv("compile", str(site.python), cache),
-            *("--generate-hashes", "--no-header", "--no-annotate"),
+            *("--generate-hashes", "--emit-build-options", "--no-header", "--no-annotate"),
             *(*arguments_of_uv(site.pip), "-q", str(site.requirements_file), "-o", str(lock)),
         ]
         # The build may write to the environment, because its interpreter runs the build.
@@ -181,7 +182,7 @@ class Installer:
             *(sys.executable, "-I", "-m", "pip", "--python", str(site.python), "install"),
             *("--no-input", "--disable-pip-version-check", "--no-warn-script-location"),
             *("--progress-bar", "off", "--root-user-action", "ignore", "--no-compile"),
-            *(*more, "-r", str(site.requirements_file)),
+            *(*site.pip_arguments, *more, "-r", str(site.requirements_file)),
         ]
         await self._steps.run(site.step(install, site.attempt, network=True), build_log)
 

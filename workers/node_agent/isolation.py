@@ -248,7 +248,7 @@ def _probe_namespaces(
     """Create a trial sandbox and return why that is impossible, or ""."""
     user = users.probe_user if users else None
     trial = Isolation("namespaces", hidden=[str(folders.root)])
-    view = View(writable=(), readable=_code_places(folders), offline=offline)
+    view = View(writable=(), readable=code_places(folders), offline=offline)
     # The shell is the second process inside, and cannot see the data folder.
     check = 'test $$ -eq 2 && test ! -e "$1"'
     shell = ["/bin/sh", "-c", check, "sh", str(folders.tasks)]
@@ -261,7 +261,7 @@ def _probe_users(folders: NodeFolders, users: ProjectUsers | None) -> str:
     if users is None:
         return "the agent is not root"
     folders.allow_traversal()
-    places = " && ".join(f"test -x '{path}'" for path in (folders.tasks, *_code_places(folders)))
+    places = " && ".join(f"test -x '{path}'" for path in (folders.tasks, *code_places(folders)))
     command = ["/bin/sh", "-c", f"{places} && test -x '{sys.executable}'"]
     reason = _outcome(command, user=users.probe_user)
     if reason:
@@ -269,7 +269,8 @@ def _probe_users(folders: NodeFolders, users: ProjectUsers | None) -> str:
     return ""
 
 
-def _code_places(folders: NodeFolders) -> tuple[str, ...]:
+def code_places(folders: NodeFolders) -> tuple[str, ...]:
+    """Return the folders of our code that sandboxed processes need."""
     links = [*(folders.code / "workers").iterdir(), *folders.sdk.iterdir()]
     return tuple(map(str, (folders.code, folders.sdk, *(link.resolve() for link in links))))
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from workers.node_agent.removal import remove_tree
+from workers.launcher.removal import remove_tree
 
 _FOLDERS: Final = (Path("/dev/shm"), Path("/tmp"), Path("/var/tmp"))  # noqa: S108
 _IPC_RMID: Final = 0

@@ -21,6 +21,7 @@ from slipway.schemas.agent import (
     Samples,
     TaskKey,
 )
+from slipway.schemas.workspace_files import FileReport
 from workers.node_agent.errors import StaleEpoch
 from workers.portal_client.client import TIMEOUT_S, AsyncPortalClient, PortalRefused, parsed
 
@@ -123,6 +124,31 @@ class Portal:
         """The bytes of a checkpoint, as they come."""
         path = f"checkpoints/{key.task_id}/{key.epoch}/{step}"
         async with self._stream(path) as blocks:
+            yield blocks
+
+    async def claim_file_request(self, request_id: str) -> None:
+        """Take over a request about files. Refused if nobody waits for it any more."""
+        await self._call("POST", f"file-requests/{request_id}/claim")
+
+    async def report_file_request(self, request_id: str, report: FileReport) -> None:
+        """Report the answer to a request about files."""
+        await self._post(f"file-requests/{request_id}/reports", report)
+
+    async def put_file_content(self, request_id: str, offset: int, data: bytes) -> None:
+        """Send bytes of a file that somebody downloads."""
+        await self._call(
+            "PUT",
+            f"file-requests/{request_id}/content",
+            params={"offset": str(offset)},
+            content=data,
+            headers={"Content-Type": "application/octet-stream"},
+            timeout=httpx.Timeout(_TRANSFER_PATIENCE_S, connect=HEARTBEAT_PATIENCE_S),
+        )
+
+    @asynccontextmanager
+    async def file_content(self, request_id: str) -> AsyncIterator[AsyncIterator[bytes]]:
+        """The bytes of a file that somebody uploads, as they come."""
+        async with self._stream(f"file-requests/{request_id}/content") as blocks:
             yield blocks
 
     async def _post(self, path: str, body: pydantic.BaseModel, **options: Any) -> bytes:

@@ -12,6 +12,7 @@ from workers.node_agent.gpus import Gpus
 from workers.node_agent.log_shipper import LogShipper
 from workers.node_agent.portal import Portal
 from workers.node_agent.runner import AttemptRunner, NodeServices, clear_folder
+from workers.node_agent.workspace_files import WorkspaceFiles
 from workers.portal_client.backoff import Backoff
 from workers.portal_client.client import PortalRefused, PortalUnreachable
 
@@ -24,13 +25,19 @@ class Reconciler:
     """Follows the desired state, and owns the runners."""
 
     def __init__(
-        self, portal: Portal, rooms: NodeServices, shipper: LogShipper, gpus: Gpus
+        self,
+        portal: Portal,
+        rooms: NodeServices,
+        shipper: LogShipper,
+        gpus: Gpus,
+        files: WorkspaceFiles,
     ) -> None:
         self._portal = portal
         self._services = rooms
         self._table = rooms.table
         self._shipper = shipper
         self._gpus = gpus
+        self._files = files
         self._runners: set[asyncio.Task[None]] = set()
         self._backoff = Backoff()
         self._closing = False
@@ -60,6 +67,7 @@ class Reconciler:
     def apply(self, desired: DesiredState) -> None:
         """Start new attempts and pass the desired state to the others."""
         self.prewarm = list(desired.prewarm)
+        self._files.accept(desired.file_requests)
         listed: set[str] = set()
         for task in desired.tasks:
             key = TaskKey(task_id=task.task_id, epoch=task.epoch)

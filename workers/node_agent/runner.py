@@ -12,6 +12,7 @@ from slipway.schemas.workloads import ReasonCode
 from workers.launcher.launch import RendezvousAddress, StopRequest
 from workers.launcher.lease import Lease
 from workers.launcher.processes import uptime_s
+from workers.launcher.removal import remove_tree
 from workers.node_agent.attempts import Attempt, AttemptTable
 from workers.node_agent.backends.base import (
     Backend,
@@ -25,7 +26,6 @@ from workers.node_agent.checkpoints import CheckpointStore
 from workers.node_agent.errors import StartError
 from workers.node_agent.folders import NodeFolders
 from workers.node_agent.notifier import Notifier
-from workers.node_agent.removal import remove_tree
 from workers.node_agent.snapshots import SnapshotStore, copy_fresh
 
 log = logging.getLogger(__name__)

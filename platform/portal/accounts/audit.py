@@ -10,6 +10,29 @@ from portal.core.db_patience import note_saved
 from slipway.schemas.truncation import shorten_name
 
 Facts = dict[str, Any]
+# Components that change things by themselves, by the noun of the verb.
+_COMPONENTS = {
+    "alert": "Monitoring",
+    "prediction": "Monitoring",
+    "selection": "Monitoring",
+    "endpoint": "Endpoint controller",
+    "workload": "Scheduler",
+    "node": "Scheduler",
+    "notebook": "Notebook service",
+    "budget": "Budgets",
+    "rate": "Setup",
+    "tier": "Setup",
+    "gateway": "Setup",
+    "hub": "Setup",
+    "user": "Setup",
+    "run": "Experiment tracking",
+    "experiment": "Experiment tracking",
+    "model": "Model registry",
+    "model_version": "Model registry",
+    "dataset": "Datasets",
+    "file": "Storage",
+    "environment": "Environments",
+}
 
 
 def record(
@@ -33,7 +56,7 @@ def record(
     transaction.on_commit(note_saved)
     return AuditEvent.objects.create(
         actor_id=origin.user.pk if origin.user else "",
-        actor=origin.user.email if origin.user else origin.label,
+        actor=origin.user.email if origin.user else origin.label or _component(verb),
         token_id=origin.token.pk if origin.token else "",
         ip=origin.ip,
         request_id=origin.request_id,
@@ -48,6 +71,10 @@ def record(
         before=before,
         after=after,
     )
+
+
+def _component(verb: str) -> str:
+    return _COMPONENTS.get(verb.partition(".")[0], "Slipway")
 
 
 def difference(old: Facts, new: Facts) -> tuple[Facts, Facts]:

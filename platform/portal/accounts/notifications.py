@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
+from urllib.parse import urlencode
 
 from django.db.models import Model, QuerySet
 from django.urls import reverse
@@ -24,7 +25,7 @@ RowT = TypeVar("RowT", bound=Model)
 
 @dataclass(frozen=True)
 class Notification:
-    """An open cause. `route` and `arguments` name the page where it is solved.
+    """An open cause. `route`, `arguments` and `query` name the page where it is solved.
 
     `project` is None for causes outside of projects, such as the budget of a person.
     """
@@ -39,11 +40,13 @@ class Notification:
     arguments: tuple[str | int, ...]
     since: datetime
     waits_for_you: bool = False
+    query: tuple[tuple[str, str], ...] = ()
 
     @property
     def path(self) -> str:
-        """Path of the page where it is solved."""
-        return reverse(self.route, args=self.arguments)
+        """Path of the page where it is solved, with its query."""
+        path = reverse(self.route, args=self.arguments)
+        return f"{path}?{urlencode(self.query)}" if self.query else path
 
 
 @dataclass(frozen=True)

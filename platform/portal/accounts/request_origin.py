@@ -15,22 +15,26 @@ from portal.accounts.models import ApiToken, User
 
 @dataclass(frozen=True)
 class Origin:
-    """Person and address of a change. `label` is the actor if it is no person (system, command)."""
+    """Person and address of a change.
+
+    `label` is the actor if it is no person, such as a command. Without both, the actor is the
+    component that makes such changes by itself.
+    """
 
     user: User | None = None
     token: ApiToken | None = None
-    label: str = "system"
+    label: str = ""
     ip: str | None = None
     request_id: str = ""
 
 
-_SYSTEM = Origin()
+_NOBODY = Origin()
 _current: ContextVar[Origin] = ContextVar("slipway_origin")
 
 
 def current_origin() -> Origin:
     """Return the current origin."""
-    return _current.get(_SYSTEM)
+    return _current.get(_NOBODY)
 
 
 @contextmanager

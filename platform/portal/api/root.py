@@ -13,6 +13,7 @@ from portal.api.description import PortalApi
 from portal.api.notebooks import files as notebook_files
 from portal.api.notebooks import files_runs as notebook_runs
 from portal.api.notebooks import servers as notebook_servers
+from portal.api.notebooks import workspaces as notebook_workspaces
 from portal.api.routing import require_gates
 from portal.api.v1 import (
     account,
@@ -38,6 +39,7 @@ from portal.api.v1 import (
     quotas,
     reports,
     runs,
+    saved_views,
     secrets,
     spend,
     sweeps,
@@ -85,12 +87,12 @@ api = PortalApi(
 problems.register(api)
 for module in (
     *(account, notifications, projects, teams, members, secrets, files, audit, users),
-    *(experiments, runs),
+    *(experiments, runs, saved_views),
     *(jobs, job_events, sweeps, workloads, environments, tiers, quotas, nodes, spend, budgets),
     *(models, promotions, reports),
     *(datasets, dataset_files),
     *(endpoints, endpoint_keys),
-    *(notebook_files, notebook_runs, notebook_servers),
+    *(notebook_files, notebook_runs, notebook_servers, notebook_workspaces),
     *(monitoring, predictions),
 ):
     api.add_router("", module.router)

@@ -11,13 +11,14 @@ UPLOAD_TYPE = "application/octet-stream"
 _UPLOADS = {
     "POST": re.compile(
         r"\A/(?:api/v1/projects/[^/]+/(?:files|snapshots|notebook-files"
+        r"|workspace-files/content"
         r"|datasets/[^/]+/(?:pieces|versions/[^/]+/append))"
         r"|p/[^/]+/jobs/code)\Z"
     ),
     "PUT": re.compile(
         r"\A/api/(?:v1/(?:files/[^/]+/content"
         r"|projects/[^/]+/notebook-runs/[^/]+/output)"
-        r"|agent/v1/(?:logs|checkpoints)/[^/]+/\d+/\d+)\Z"
+        r"|agent/v1/(?:(?:logs|checkpoints)/[^/]+/\d+/\d+|file-requests/[^/]+/content))\Z"
     ),
 }
 _CHUNK_BYTES = 1024 * 1024

@@ -229,6 +229,12 @@ class Env(BaseModel):
         "their own, on the embedded node; empty builds it from requirements/jobs.txt.",
         examples=["/opt/ml/bin/python"],
     )
+    package_indexes: str = Field(
+        default="",
+        pattern=r"^(https?://[^\s@]+(\s+|$))*$",
+        description="Package indexes that requirements may name, besides those of pip on nodes.",
+        examples=["https://packages.example.org/wheels"],
+    )
     session_days: int = Field(
         default=14, ge=1, le=90, description="Days a sign-in lasts.", examples=["14"]
     )

@@ -9,10 +9,12 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Final, Literal
+from typing import IO, Final, Literal
 
 import portal
 
@@ -22,6 +24,53 @@ _ENTER: Final = (
     "import sys; sys.path.insert(0, sys.argv[1]); from workers.launcher.{} import main; main()"
 )
 _TRIAL_WITHIN_S: Final = 20.0
+_MOST_ERROR_CHARACTERS: Final = 2_000
+
+
+@dataclass(frozen=True)
+class ConfinedResult:
+    """The end of a confined process.
+
+    `status` is as in `subprocess.CompletedProcess`. `output` is None if it is larger than allowed.
+    `errors` is the end of its standard error.
+    """
+
+    status: int
+    output: bytes | None
+    errors: str
+
+
+def run_confined(
+    module: str, *arguments: str, source: IO[bytes], within_s: float, most_output_bytes: int
+) -> ConfinedResult:
+    """Run a module of ours on the bytes of a file, in an empty folder, and return what it wrote.
+
+    It gets no variable of the portal, whose environment contains the secrets of the installation.
+    Raises subprocess.TimeoutExpired after `within_s` seconds.
+    """
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(
+            confined_command(module, *arguments, writable=[folder]),
+            stdin=source,
+            stdout=output,
+            stderr=subprocess.PIPE,
+            cwd=folder,
+            env={
+                "PYTHONPATH": str(_PLATFORM),
+                "HOME": folder,
+                "TMPDIR": folder,
+                "LANG": "C.UTF-8",
+            },
+            timeout=within_s,
+            check=False,
+        )
+        size = output.seek(0, os.SEEK_END)
+        output.seek(0)
+        return ConfinedResult(
+            done.returncode,
+            output.read() if size <= most_output_bytes else None,
+            done.stderr.decode(errors="replace")[-_MOST_ERROR_CHARACTERS:],
+        )
 
 
 def confined_command(module: str, *arguments: str, writable: Sequence[Path | str]) -> list[str]:

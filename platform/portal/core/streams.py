@@ -9,6 +9,7 @@ from typing import TypeVar, cast
 from asgiref.sync import sync_to_async
 from django.db import close_old_connections, connection
 from django.http import StreamingHttpResponse
+from django.utils.http import content_disposition_header
 
 Result = TypeVar("Result")
 
@@ -68,3 +69,22 @@ class ByteStream(StreamingHttpResponse):
         fetch = sync_to_async(partial(next, pieces, None))
         while (piece := await fetch()) is not None:
             yield piece
+
+
+def private_download(
+    pieces: Iterator[bytes], *, name: str, content_type: str, size_bytes: int | None
+) -> ByteStream:
+    """Return bytes as a download that no browser shows as a page and no cache keeps.
+
+    `name` may hold anything: what cannot be printed becomes "_". Without `size_bytes` the size is
+    unknown until the end.
+    """
+    answer = ByteStream(pieces, content_type=content_type)
+    printable = "".join(c if c.isprintable() else "_" for c in name)
+    disposition = content_disposition_header(as_attachment=True, filename=printable)
+    answer.headers["Content-Disposition"] = disposition or "attachment"
+    answer.headers["X-Content-Type-Options"] = "nosniff"
+    answer.headers["Cache-Control"] = "private, no-store"
+    if size_bytes is not None:
+        answer.headers["Content-Length"] = str(size_bytes)
+    return answer

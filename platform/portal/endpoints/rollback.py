@@ -24,9 +24,9 @@ def previous_warm_revision(endpoint: Endpoint) -> Revision | None:
     """Return the previous revision, if it is still warm."""
     done = Rollout.objects.filter(endpoint=endpoint, state=RolloutState.DONE)
     warm = Q(state=RevisionState.STANDBY, replicas__state="ready")
-    standing = endpoint.revisions.filter(warm).distinct()
+    standbys = endpoint.revisions.filter(warm).distinct()
     replaced = done.exclude(plan=PlanKind.SHADOW).values("previous")
-    return standing.filter(pk__in=replaced).order_by("-standby_since").first()
+    return standbys.filter(pk__in=replaced).order_by("-standby_since").first()
 
 
 def switch(

@@ -219,8 +219,8 @@ def retire_standbys(endpoint: Endpoint, timestamp: datetime) -> None:
     """
     busy = Rollout.objects.under_way().filter(endpoint=endpoint)
     involved = {key for row in busy for key in (row.revision_id, row.previous_id) if key}
-    standing = endpoint.revisions.filter(state=RevisionState.STANDBY).exclude(pk__in=involved)
-    warm = list(standing.order_by("-standby_since", "-number"))
+    standbys = endpoint.revisions.filter(state=RevisionState.STANDBY).exclude(pk__in=involved)
+    warm = list(standbys.order_by("-standby_since", "-number"))
     for revision in warm[1:]:
         _retire(endpoint, revision, "A newer revision is kept warm instead.")
     if not warm:

@@ -120,10 +120,10 @@ def _drift(
             for feature in worst[:_SHOWN]
         )
         more = f" and {len(worst) - _SHOWN} more" if len(worst) > _SHOWN else ""
-        plural = "s" if len(names) > 1 else ""
+        subject = f"{noun} differs" if len(names) == 1 else f"{noun}s differ"
         yield AlertReason(
             kind,
-            f"{len(names)} {noun}{plural} differ from the baseline in two windows in a row: "
+            f"{len(names)} {subject} from the baseline in two windows in a row: "
             f"{shown}{more}. The last window has {last.rows:,} rows.",
             revision.pk,
         )
@@ -237,7 +237,7 @@ def raise_alert(endpoint: Endpoint, finding: AlertReason) -> None:
             "alert.raise",
             kind="alert",
             target=alert,
-            label=f"{endpoint.name}: {finding.kind}",
+            label=f"{endpoint.name}: {finding.kind.replace('_', ' ')}",
             project=endpoint.project,
             after={"reason": alert.reason},
         )
@@ -267,7 +267,7 @@ def _resolve(endpoint: Endpoint, alert: Alert) -> None:
             "alert.resolve",
             kind="alert",
             target=alert,
-            label=f"{endpoint.name}: {alert.kind}",
+            label=f"{endpoint.name}: {alert.kind.replace('_', ' ')}",
             project=endpoint.project,
         )
         _queue_deliveries(alert, "resolved")

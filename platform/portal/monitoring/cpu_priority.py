@@ -12,6 +12,7 @@ _LOOK_S = 0.05
 _STAT = Path("/proc/stat")
 _AUTOGROUP_ON = Path("/proc/sys/kernel/sched_autogroup_enabled")
 _AUTOGROUP = Path("/proc/self/autogroup")
+_AUTOGROUP_WITHIN_S = 5.0
 _PR_SET_PDEATHSIG = 1
 
 
@@ -43,7 +44,24 @@ def lower_session_priority(nice: int) -> None:
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
             if os.getppid() != parent:
                 os.kill(os.getpid(), signal.SIGKILL)
+            _write_autogroup(nice)
+
+
+def _write_autogroup(nice: int) -> None:
+    """Set the nice value of this session. Raises OSError.
+
+    Linux allows all processes without CAP_SYS_ADMIN one change in a tenth of a second together.
+    """
+    deadline = time.monotonic() + _AUTOGROUP_WITHIN_S
+    while True:
+        try:
             _AUTOGROUP.write_text(str(nice), "ascii")
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_LOOK_S)
+        else:
+            return
 
 
 def _used() -> float:

@@ -6,12 +6,10 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import structlog
 
-import portal
-from portal.core.confined_process import confined_command
+from portal.core.confined_process import run_confined
 from portal.core.errors import Conflict
 
 log = structlog.get_logger(__name__)
@@ -57,32 +55,25 @@ class DiffCell:
 
 def differences(before: bytes, after: bytes) -> list[DiffCell]:
     """Return the cells of both notebooks, paired. Raises Conflict when it takes too much."""
-    with tempfile.TemporaryDirectory() as nowhere:
-        try:
-            process = subprocess.run(
-                confined_command("portal.notebooks.comparison", writable=[nowhere]),
-                input=b"%d\n%b%b" % (len(before), before, after),
-                capture_output=True,
-                timeout=_PATIENCE_S,
-                check=False,
-                cwd=nowhere,
-                # Not our environment, which contains the secrets of the installation.
-                env={
-                    "PYTHONPATH": str(Path(portal.__path__[0]).parent),
-                    "HOME": nowhere,
-                    "TMPDIR": nowhere,
-                    "LANG": "C.UTF-8",
-                },
+    try:
+        with tempfile.TemporaryFile() as source:
+            source.write(b"%d\n%b%b" % (len(before), before, after))
+            source.seek(0)
+            done = run_confined(
+                "portal.notebooks.comparison",
+                source=source,
+                within_s=_PATIENCE_S,
+                most_output_bytes=_MOST_RESULT_BYTES,
             )
-        except subprocess.TimeoutExpired:
-            raise _not_comparable("takes too long") from None
-    if process.returncode == -signal.SIGXCPU:
+    except subprocess.TimeoutExpired:
+        raise _not_comparable("takes too long") from None
+    if done.status == -signal.SIGXCPU:
         raise _not_comparable("takes too long")
-    if process.returncode or len(process.stdout) > _MOST_RESULT_BYTES:
-        last = process.stderr.decode(errors="replace").strip().rpartition("\n")[2]
-        log.warning("notebooks_not_compared", status=process.returncode, said=last[:500])
+    if done.status or done.output is None:
+        last = done.errors.strip().rpartition("\n")[2]
+        log.warning("notebooks_not_compared", status=done.status, said=last[:500])
         raise _not_comparable("needs too much memory, or one of the versions is damaged")
-    return [_cell(cell) for cell in json.loads(process.stdout)["cells"]]
+    return [_cell(cell) for cell in json.loads(done.output)["cells"]]
 
 
 def _cell(values: dict[str, object]) -> DiffCell:

@@ -5,7 +5,7 @@ from typing import Any
 
 from django.http import HttpRequest
 
-from portal.accounts.gates import ProjectObject, gated_role
+from portal.accounts.gates import ProjectObject, ProjectRole, gated_role
 from portal.accounts.models import Project
 from portal.accounts.principal import principal_of_bearer, require_principal
 from portal.accounts.tokens import hash_of
@@ -13,6 +13,7 @@ from portal.compute.tokens import bearer_of
 from portal.core.errors import Forbidden, NotFound, Unauthenticated
 from portal.notebooks.hub_tokens import has_hub_shape
 from portal.notebooks.models import Hub, Server
+from portal.workloads.models import Workload
 from slipway.schemas.accounts import Role, Scope
 
 
@@ -50,6 +51,31 @@ class ServerOwner:
     def describe(self) -> str:
         other = f" or project {self.or_role.value}" if self.or_role else ""
         return f"owner of the server{other}"
+
+
+@dataclass(frozen=True)
+class WorkspaceMember:
+    """Contributors of the project, themselves: with a session or a token of their own.
+
+    The token of a job speaks for the person, too. With it, code of a colleague that somebody runs
+    could read their personal folder, and write what their next server executes.
+    """
+
+    scope: Scope
+
+    def check(self, request: HttpRequest, path: dict[str, Any]) -> None:
+        """Raise Unauthenticated, NotFound or Forbidden. Set the project on the request."""
+        ProjectRole(Role.CONTRIBUTOR, self.scope).check(request, path)
+        token = require_principal(request).token
+        if token is not None and Workload.objects.filter(pk=token.pk).exists():
+            raise Forbidden(
+                "Jobs and notebook servers cannot use files of workspaces through the API.",
+                code="workload_token",
+                next_step="Use a token of your own, or in a notebook server the files themselves.",
+            )
+
+    def describe(self) -> str:
+        return "project contributor, not by a workload's token"
 
 
 def gated_server(request: HttpRequest) -> Server:

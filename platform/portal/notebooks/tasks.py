@@ -6,6 +6,7 @@ from portal.core.enqueue import background_task
 from portal.notebooks.culling import cull_idle_servers
 from portal.notebooks.housekeeping import free_deleted
 from portal.notebooks.server_schedule import apply_schedules
+from portal.notebooks.services.workspace_transfers import drop_expired
 from portal.notebooks.workload_sync import sync_all
 
 # Task → how often it runs even if nothing enqueues it.
@@ -27,3 +28,4 @@ def maintain_servers() -> None:
 def free_deleted_files() -> None:
     """Free notebooks whose deletion can no longer be taken back."""
     free_deleted()
+    drop_expired()

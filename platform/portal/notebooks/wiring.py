@@ -6,9 +6,16 @@ from portal.notebooks.culling import warn_of_budget
 from portal.notebooks.kinds import KIND
 from portal.notebooks.models import Hub, Server
 from portal.notebooks.presentation import PRESENTATION
+from portal.notebooks.services.workspace_transfers import requests_of
 from portal.notebooks.urls import node_address_of, variables_of
 from portal.notebooks.workload_sync import is_notebook_server, sync_server
-from portal.workloads.ports import BudgetRule, Grouping, Kind, register_kind
+from portal.workloads.ports import (
+    BudgetRule,
+    Grouping,
+    Kind,
+    register_file_requests,
+    register_kind,
+)
 from portal.workloads.retries import RetryRule
 from portal.workloads.signals import WorkloadChanged, workload_changed
 from slipway.schemas.accounts import Scope
@@ -57,4 +64,5 @@ NOTEBOOK = Kind(
     presentation=PRESENTATION,
 )
 register_kind(NOTEBOOK)
+register_file_requests(requests_of)
 workload_changed.connect(_when_server_moved)

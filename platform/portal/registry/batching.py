@@ -17,7 +17,7 @@ from slipway.schemas.serving import BatchingMode, BatchingReport, BatchingVerdic
 
 _NO_GOLDEN = (
     "No golden rows are recorded, so row independence cannot be proved. Record them with "
-    "slipway.register(…, golden=…), or declare `rows`."
+    "slipway.register(…, golden=…), or choose the mode rows."
 )
 _NOT_YET = (
     "Not proved yet: before it is ready, each replica predicts the golden rows alone, together "

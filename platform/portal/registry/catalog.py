@@ -125,6 +125,17 @@ def newest_models_matching(
     return list(newest.values_list("workspace", "name"))
 
 
+def newest_versions_matching(
+    project_ids: Iterable[str], text: str, number: int, *, limit: int
+) -> list[tuple[str, str]]:
+    """Return project id and model of the versions `number` of models whose name contains `text`."""
+    versions = ModelVersion.objects.filter(
+        workspace__in=list(project_ids), name__icontains=text, version=number
+    )
+    newest = versions.exclude(current_stage=DELETED).order_by("-creation_time", "name")[:limit]
+    return list(newest.values_list("workspace", "name"))
+
+
 def list_models(
     project_id: str, *, text: str = "", cursor: str | None = None, limit: int = 50
 ) -> ModelPage:

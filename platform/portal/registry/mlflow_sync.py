@@ -109,8 +109,8 @@ def _point(values: dict[str, str], alias: str, version: int | None) -> None:
     if version is None:
         rows.delete()
         return
-    standing = ModelVersion.objects.filter(**values, version=version).exclude(current_stage=DELETED)
-    if not standing.exists():
+    kept = ModelVersion.objects.filter(**values, version=version).exclude(current_stage=DELETED)
+    if not kept.exists():
         rows.delete()
     elif not rows.update(version=version):
         RegisteredModelAlias(**values, alias=alias, version=version).save(force_insert=True)

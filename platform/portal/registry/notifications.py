@@ -64,9 +64,10 @@ def _notification(request: PromotionRequest, project: Project, model: str) -> No
         project=project,
         title=title,
         reason=f"{reason} {note}".strip(),
-        next_step="Approve or reject it on the version's page." if is_open else "Promote it.",
-        route="project_model_version",
+        next_step="Approve or reject it." if is_open else "Promote it.",
+        route="project_model_promote",
         arguments=(project.slug, model, request.record.number),
+        query=((request.kind, request.target),),
         since=request.created_at if is_open else request.decided_at or request.created_at,
         waits_for_you=True,
     )

@@ -14,11 +14,11 @@ from portal.storage.archives.names import PathIndex, parts_of
 from portal.storage.archives.tar import read_tar
 
 MAX_FILES = 50_000
-_LIMITS = ArchiveLimits(members=100_000, total_bytes=2 * GIB, member_bytes=GIB)
+LIMITS = ArchiveLimits(members=100_000, total_bytes=2 * GIB, member_bytes=GIB)
 _MARK_BYTES = 8
 
 
-class _Source:
+class ArchiveSource:
     """A file to read an archive from, over pieces of bytes."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
@@ -41,12 +41,12 @@ def names_in(pieces: Iterator[bytes]) -> list[str]:
     is no tar, TooLarge for too many files. Nothing is written. The node that unpacks checks again.
     """
     names: list[str] = []
-    places = PathIndex(_LIMITS)
+    places = PathIndex(LIMITS)
     try:
-        for member in read_tar(_Source(pieces), _LIMITS, is_gzip=False):  # type: ignore[arg-type]
+        for member in read_tar(ArchiveSource(pieces), LIMITS, is_gzip=False):  # type: ignore[arg-type]
             for _ in member.pieces:
                 pass
-            parts = parts_of(member.name, _LIMITS)
+            parts = parts_of(member.name, LIMITS)
             if not parts:
                 continue
             places.reserve(member.name, parts, is_folder=member.is_folder)

@@ -1,4 +1,4 @@
-"""Code snapshots, jobs and their checkpoints."""
+"""Code snapshots, jobs, their checkpoints and the files they keep."""
 
 from typing import ClassVar
 
@@ -67,6 +67,8 @@ class Job(Row):
 
     `datasets` are the versions it was submitted with, such as `digits:3`. `strategy_taken` and
     `strategy_reason` are what the job itself says: which strategy it trains by and why.
+    `requirements_file` is the path in the snapshot that its requirements were read from. With
+    `finds_requirements` the request left it to the files in the snapshot.
     """
 
     workload = models.OneToOneField(
@@ -80,6 +82,8 @@ class Job(Row):
     strategy_taken = models.CharField(max_length=200, blank=True)
     strategy_reason = models.CharField(max_length=2000, blank=True)
     requirements = models.TextField(blank=True)
+    requirements_file = models.CharField(max_length=500, blank=True, default="")
+    finds_requirements = models.BooleanField(default=False)
     git = models.JSONField(null=True, blank=True)
     datasets = models.JSONField(default=list)
     cloned_from = models.ForeignKey(
@@ -87,6 +91,26 @@ class Job(Row):
     )
 
     objects: ClassVar[JobQuerySet] = JobQuerySet.as_manager()  # type: ignore[assignment]
+
+
+class KeptFiles(Row):
+    """Files that one task of a job kept at the end of one attempt.
+
+    `report` is a `slipway.schemas.kept_files.FilesReport`.
+    """
+
+    id = IdField("kept")
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="files")
+    attempt = models.PositiveIntegerField()
+    rank = models.PositiveIntegerField()
+    report = models.JSONField()
+
+    class Meta(Row.Meta):
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(
+                fields=["job", "attempt", "rank"], name="kept_files_once_a_task"
+            ),
+        ]
 
 
 class CheckpointQuerySet(models.QuerySet["Checkpoint"]):

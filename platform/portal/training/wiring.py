@@ -64,6 +64,7 @@ JOB = Kind(
     grouping=Grouping(noun="experiment"),
     presentation=PRESENTATION,
     has_run=True,
+    reports_silence=True,
 )
 register_kind(JOB)
 

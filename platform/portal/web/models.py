@@ -1,11 +1,11 @@
-"""Events for open pages, saved views of lists, and first steps of people."""
+"""Events for open pages, and first steps of people."""
 
 from datetime import timedelta
 from typing import ClassVar
 
 from django.db import models
 
-from portal.accounts.models import Project, User
+from portal.accounts.models import User
 from portal.core import clock
 from portal.core.ids import ID_MAX_LENGTH
 from portal.core.models import IdField, Row
@@ -39,26 +39,6 @@ class LiveEvent(models.Model):
         indexes: ClassVar[list[models.Index]] = [
             models.Index(fields=["at"], name="live_by_age"),
             models.Index(fields=["topic", "id"], name="live_by_topic"),
-        ]
-
-
-class SavedView(Row):
-    """A list of runs as an address describes it, under a name that is unique in the project.
-
-    `query` is the part of the address after the question mark. Without `experiment_id` (MLflow's)
-    the list is that of all runs.
-    """
-
-    id = IdField("view")
-    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+")
-    name = models.CharField(max_length=100)
-    query = models.TextField(blank=True)
-    experiment_id = models.PositiveIntegerField(null=True)
-    saved_by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
-
-    class Meta(Row.Meta):
-        constraints: ClassVar[list[models.BaseConstraint]] = [
-            models.UniqueConstraint(fields=["project", "name"], name="view_name_once_a_project"),
         ]
 
 

@@ -7,12 +7,14 @@ from datetime import datetime
 from typing import Any
 
 from portal.compute.lifecycle import LEASE
-from portal.compute.models import Node
+from portal.compute.models import Environment, Node, Tier
 from portal.core import clock
+from portal.workloads.failure_hints import EXPLAINED_BY_TEXT, FailureContext, failure_hint
 from portal.workloads.fairness import charge
 from portal.workloads.lifecycle import ACTIVE, LeaseState, StopOutcome, end_of_stop
 from portal.workloads.models import Lease, Share, Workload
-from portal.workloads.retries import LOSSES, NEXT_STEPS, TaskEnd, root_cause
+from portal.workloads.next_steps import next_step_of
+from portal.workloads.retries import LOSSES, TaskEnd, root_cause
 from portal.workloads.signals import LeaseClosed, lease_closed
 from portal.workloads.transitions import add_event, announce, move
 from slipway.schemas.truncation import shorten
@@ -151,7 +153,7 @@ def _conclude(workload: Workload, leases: list[Lease], ends: list[TaskEnd]) -> N
     """Every task has ended: the workload ends, or goes back into the queue."""
     cause = root_cause(ends)
     tail = next((lease.log_tail for lease in leases if lease.index == cause.index), "")
-    details = {
+    details: dict[str, Any] = {
         "exit_code": cause.exit_code,
         "log_tail": tail,
         "ended_at": max(end.ended_at for end in ends),
@@ -182,12 +184,33 @@ def _retry_or_fail(
         requeue(workload, cause.reason, f"Running again: {message}", **counts)
         return
     target = WorkloadState.LOST if lost else WorkloadState.FAILED
+    hint = _hint(workload, cause, details["log_tail"])
     tried = f" (after {workload.epoch} attempts)" if workload.epoch > 1 else ""
-    _end(workload, target, cause.reason, f"{message}{tried}", **details, **counts)
+    _end(workload, target, cause.reason, f"{message}{tried}", hint=hint, **details, **counts)
+
+
+def _hint(workload: Workload, cause: TaskEnd, log_tail: str) -> str:
+    """Return the next step that the text of the error suggests, or "" for the general one."""
+    if cause.reason not in EXPLAINED_BY_TEXT:
+        return ""
+    with_gpus = Tier.objects.offered().filter(gpus__gt=0)
+    context = FailureContext(
+        project=workload.project.slug,
+        network=workload.network_rule,
+        gpus=workload.gpus,
+        gpu_tier=with_gpus.values_list("slug", flat=True).first(),
+    )
+    return failure_hint(cause.message, log_tail, context)
 
 
 def _end(
-    workload: Workload, target: WorkloadState, reason: ReasonCode, text: str, **details: Any
+    workload: Workload,
+    target: WorkloadState,
+    reason: ReasonCode,
+    text: str,
+    *,
+    hint: str = "",
+    **details: Any,
 ) -> None:
     move(
         workload,
@@ -197,9 +220,18 @@ def _end(
         plan=StopOutcome.NONE,
         reason=reason,
         reason_text=shorten(text, 500),
-        next_step=workload.next_step or NEXT_STEPS.get(reason, ""),
+        next_step=workload.next_step
+        or shorten(hint or next_step_of(reason, text, _requirements_of(workload, reason)), 300),
         **details,
     )
+
+
+def _requirements_of(workload: Workload, reason: ReasonCode) -> str:
+    """Return the requirements of the environment, where the next step depends on them."""
+    if reason != ReasonCode.IMPORT_ERROR or not workload.environment:
+        return ""
+    environments = Environment.objects.filter(digest=workload.environment)
+    return environments.values_list("requirements", flat=True).first() or ""
 
 
 def requeue(workload: Workload, reason: ReasonCode, text: str, **details: Any) -> None:

@@ -19,6 +19,7 @@ from portal.workloads.models import Lease, Share, Workload
 from portal.workloads.placement import Capacity, FreeCapacity, Site, missing_part
 from portal.workloads.ports import kind_of
 from portal.workloads.scheduling import read_sites
+from portal.workloads.silence import silence_text
 from slipway.schemas.truncation import join_names
 from slipway.schemas.workloads import WorkloadState
 
@@ -72,7 +73,8 @@ class Explainer:
         doing = next((lease.message for lease in leases if lease.message), "")
         steps = [lease.step for lease in leases if lease.step is not None]
         if workload.status == WorkloadState.RUNNING:
-            return f"Running on {where}" + (f", at step {min(steps)}." if steps else ".")
+            running = f"Running on {where}" + (f", at step {min(steps)}." if steps else ".")
+            return f"{running} {silence_text(workload)}".rstrip()
         return f"Starting on {where}" + (f": {doing.rstrip('.')}." if doing else ".")
 
     def _waiting_reason(self, workload: Workload) -> str:

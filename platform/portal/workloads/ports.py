@@ -7,12 +7,14 @@ from typing import Protocol
 
 from portal.accounts.models import Project
 from portal.accounts.principal import Principal
+from portal.compute.models import Node
 from portal.core.errors import InvalidInput
 from portal.workloads.models import Workload
 from portal.workloads.presentation import PageAddress, Presentation, SearchHit
 from portal.workloads.retries import RetryRule
 from slipway.schemas.accounts import Scope
 from slipway.schemas.agent import StoredCheckpoint, TaskReport
+from slipway.schemas.workspace_files import FileRequest
 
 
 @dataclass(frozen=True)
@@ -176,7 +178,8 @@ class Kind:
     `warm` names its program in `workers.launcher.platform_programs`, and `keeps_warm` says whether
     nodes should keep a warm process of it now.
     `grouping` says what its workloads are parts of. Without it they are not added up. With
-    `has_run` each workload has one MLflow run, which follows its state.
+    `has_run` each workload has one MLflow run, which follows its state. With `reports_silence` one
+    that runs without output, steps and use of a processor is reported, see `silence`.
     """
 
     name: str
@@ -202,6 +205,7 @@ class Kind:
     grouping: Grouping | None = None
     presentation: Presentation = field(default_factory=Presentation)
     has_run: bool = False
+    reports_silence: bool = False
 
     def page_of(self, workload_id: str) -> PageAddress:
         """Return the page of a workload of this kind: its own, or the generic one."""
@@ -226,11 +230,23 @@ class Kind:
         ]
 
 
+class NodeFileRequests(Protocol):
+    """Requests of people about the files on a node."""
+
+    def __call__(self, *, node: Node) -> Sequence[FileRequest]:
+        """Return the requests that the agent of the node should claim. Only database work."""
+
+
+def _no_file_requests(*, node: Node) -> Sequence[FileRequest]:
+    return ()
+
+
 class _Registry:
     """Registrations of other apps in this process."""
 
     def __init__(self) -> None:
         self.admission: Admission = AdmitEverything()
+        self.file_requests: NodeFileRequests = _no_file_requests
         self.kinds: dict[str, Kind] = {}
 
 
@@ -247,9 +263,24 @@ def admission() -> Admission:
     return _registry.admission
 
 
+def register_file_requests(requests: NodeFileRequests) -> None:
+    """Register the app whose pages show files on nodes. Called once, from its wiring."""
+    _registry.file_requests = requests
+
+
+def file_requests(node: Node) -> Sequence[FileRequest]:
+    """Return the requests about files that the agent of a node should claim."""
+    return _registry.file_requests(node=node)
+
+
 def register_kind(kind: Kind) -> None:
     """Register a kind. Called from an app's wiring. The same kind again replaces it."""
     _registry.kinds[kind.name] = kind
+
+
+def kinds_that_report_silence() -> list[str]:
+    """Return the names of the kinds whose silent workloads are reported."""
+    return sorted(kind.name for kind in _registry.kinds.values() if kind.reports_silence)
 
 
 def known_kind(name: str) -> Kind:

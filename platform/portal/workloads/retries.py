@@ -45,7 +45,7 @@ NEXT_STEPS = {
         "administrator for a higher disk limit on the node."
     ),
     _R.HANG: "Read the stack traces in the log: they show where each rank is waiting.",
-    _R.ENVIRONMENT_FAILED: "Read the build log of the environment and fix requirements.txt.",
+    _R.ENVIRONMENT_FAILED: "Read the build log, on the page of the job or with `slipway job logs`.",
     _R.PEER_FAILED: "Check the logs of the other ranks and the network between the nodes.",
     _R.START_FAILED: "Try again. If it happens again, ask an administrator to check the node.",
     _R.EXIT: "Read the last lines of the log, fix the script and submit again.",

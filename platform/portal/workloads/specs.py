@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from portal.core.errors import InvalidInput
 from slipway.schemas.agent import ProgramName
 from slipway.schemas.backends import DEFAULT_BACKEND, BackendName
+from slipway.schemas.kept_files import MAX_LIMIT_BYTES, MOST_PATTERNS
 
 MAX_SPEC_BYTES = 128 * 1024
 _VARIABLE = re.compile(r"\A[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
@@ -19,7 +20,9 @@ _PERSONAL_KEY = rf"^{_PERSON}[A-Za-z0-9_]{{1,57}}$"
 class RunSpec(BaseModel):
     """Command of one task. `persistent_key` names, within the project, what outlives an attempt.
 
-    `personal_key` names in the same way the folder of one person, see `personal_key_of`.
+    `keep` and `keep_limit_bytes` are rules for the files it writes, see
+    `slipway.schemas.kept_files`. `personal_key` names in the same way the folder of one person,
+    see `personal_key_of`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -31,6 +34,8 @@ class RunSpec(BaseModel):
     persistent_key: Annotated[str, Field(pattern=_KEY)] | None = None
     personal_key: Annotated[str, Field(pattern=_PERSONAL_KEY)] | None = None
     stop_grace_s: Annotated[float, Field(ge=0, le=3600)] | None = None
+    keep: Annotated[tuple[str, ...], Field(max_length=MOST_PATTERNS)] = ()
+    keep_limit_bytes: Annotated[int, Field(ge=0, le=MAX_LIMIT_BYTES)] = 0
     hang_after_s: Annotated[float, Field(ge=10, le=7 * 86_400)] | None = None
 
     @field_validator("persistent_key")

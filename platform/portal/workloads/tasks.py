@@ -6,11 +6,13 @@ from portal.core.enqueue import background_task
 from portal.workloads.reconciler import delete_old_samples as forget_old_samples
 from portal.workloads.reconciler import reconcile
 from portal.workloads.scheduling import run_passes
+from portal.workloads.silence import find_silent
 
 # Task → how often it runs even if nothing enqueues it.
 PERIODIC = {
     "workloads.reconcile": timedelta(seconds=2),
     "workloads.delete_usage_samples": timedelta(hours=1),
+    "workloads.find_silent": timedelta(minutes=1),
 }
 
 
@@ -31,3 +33,9 @@ def reconcile_and_schedule() -> None:
 def delete_usage_samples() -> None:
     """Delete samples of use from weeks ago."""
     forget_old_samples()
+
+
+@background_task("workloads.find_silent")
+def find_silent_workloads() -> None:
+    """Report running work that writes nothing and uses no processor."""
+    find_silent()

@@ -5,14 +5,17 @@ from collections.abc import Mapping
 
 from django.db.models import Max
 
+from portal.accounts.notifications import register_notifications
 from portal.accounts.principal import register_bearer
 from portal.compute.models import EnvironmentBuild, ProjectEnvironment
 from portal.compute.signals import NodeChanged, node_changed
 from portal.core.enqueue import enqueue_now
 from portal.storage.usage import register_stored
+from portal.workloads.notifications import silence_notifications
 from portal.workloads.signals import LeaseClosed, WorkloadChanged, lease_closed, workload_changed
 from portal.workloads.tasks import schedule
 from portal.workloads.tokens import PREFIX, principal_behind
+from slipway.schemas.accounts import Scope
 from slipway.schemas.workloads import WorkloadState
 
 
@@ -49,4 +52,5 @@ workload_changed.connect(_when_queued)
 lease_closed.connect(_on_capacity_change)
 node_changed.connect(_on_capacity_change)
 register_stored("environments", _environments)
+register_notifications(Scope.WORKLOADS_READ, silence_notifications)
 register_bearer(PREFIX, principal_behind)

@@ -1,11 +1,13 @@
 """`slipway job`: list, inspect and control training jobs."""
 
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from slipway.cli.build_logs import build_pieces, builds_to_show, show_builds
 from slipway.cli.completion import complete_job
 from slipway.cli.exits import UsageMistake
 from slipway.cli.login import has_browser
@@ -45,6 +47,7 @@ from slipway.schemas.workloads import WorkloadState
 from slipway.snapshots.limits import size_text
 
 app = typer.Typer(no_args_is_help=True, help="Training jobs: list, log, cancel, resume, clone.")
+_NAMED = 10
 
 JobArgument = Annotated[
     str,
@@ -95,6 +98,8 @@ def show(session: Session, job: JobOut) -> None:
         "Commit": f"{git.commit[:12]} {git.branch}{dirty}" if git is not None else None,
         "Environment": job.environment,
         "Datasets": job.datasets,
+        "Kept files": _kept(job),
+        "Not kept": _left_out(job),
         "Tags": [f"{name}={value}" for name, value in job.tags.items()],
         "Cloned from": job.cloned_from,
         "Submitted by": workload.submitted_by,
@@ -104,6 +109,31 @@ def show(session: Session, job: JobOut) -> None:
         "Page": session.client.jobs.page(workload.id, project=workload.project),
     }
     session.output.facts(details)
+
+
+def _kept(job: JobOut) -> list[str]:
+    """Return what was kept: a line for each task, then files that a known library wrote."""
+    lines = [
+        f"{files.kept_count} ({size_text(files.kept_bytes)}) in {files.prefix}/"
+        for files in job.files
+        if files.kept_count
+    ]
+    known = [(files.prefix, file) for files in job.files for file in files.kept if file.kind]
+    lines += [f"{prefix}/{file.path}: {file.kind}" for prefix, file in known[:_NAMED]]
+    return lines
+
+
+def _left_out(job: JobOut) -> list[str]:
+    """Return what was not kept, with reasons."""
+    lines = []
+    for files in job.files:
+        named = files.left_out[:_NAMED]
+        lines += [f"{file.path} ({size_text(file.size_bytes)}): {file.reason}" for file in named]
+        if files.left_out_count > len(named):
+            lines.append(f"{files.left_out_count - len(named)} more")
+        if files.error:
+            lines.append(files.error)
+    return lines
 
 
 def _seconds(value: float | None) -> str | None:
@@ -188,9 +218,17 @@ def logs(
         Path | None,
         typer.Option("--download", metavar="FILE", help="Write the log of one rank to a file."),
     ] = None,
+    build: Annotated[
+        bool,
+        typer.Option(
+            "--build",
+            help="Show the log of building the environment. It is shown without this option when "
+            "the build failed or is running.",
+        ),
+    ] = False,
     yes: Yes = False,
 ) -> None:
-    """Show the log of a job, by rank."""
+    """Show the log of a job, by rank, or of building its environment."""
     if follow and (download is not None or session.output.as_json):
         raise UsageMistake(
             "A followed log is text, not JSON.",
@@ -202,12 +240,24 @@ def logs(
             next_step="Add --download FILE to the command.",
         )
     slug = session.project(project)
-    if download is not None:
-        _download(session, job, slug, download, rank=rank or 0, attempt=attempt, yes=yes)
-        return
     value = session.client.jobs.get(job, project=slug)
-    if follow:
+    builds = builds_to_show(session, value, always=build)
+    if download is not None and (build or (builds and rank is None)):
+        content = chain.from_iterable(build_pieces(session, value, each) for each in builds)
+        _download(session, content, download, content_name="the build log", rank=None, yes=yes)
+        return
+    if download is not None:
+        ranks_log = session.client.jobs.logs(job, project=slug, rank=rank or 0, attempt=attempt)
+        content_name = f"rank {rank or 0}"
+        _download(session, ranks_log, download, content_name=content_name, rank=rank or 0, yes=yes)
+        return
+    if follow and not build:
         watch(session, value, rank=rank, attempt=attempt)
+    show_builds(session, value, builds)
+    if build:
+        if not builds:
+            session.output.note("No environment was built for this job.")
+        return
     ranks = [rank] if rank is not None else value.log_ranks or list(range(_ranks(value)))
     screen = PipeScreen(session)
     lines = LogLines(ranks=len(ranks), colours=shows_colours())
@@ -229,23 +279,21 @@ def _pieces(
 
 def _download(
     session: Session,
-    job: str,
-    project: str,
+    content: Iterator[bytes],
     file: Path,
     *,
-    rank: int,
-    attempt: int | None,
+    content_name: str,
+    rank: int | None,
     yes: bool,
 ) -> None:
     if file.exists():
         confirm(f"Replace the file {file}?", yes=yes, output=session.output)
-    content = session.client.jobs.logs(job, project=project, rank=rank, attempt=attempt)
     size_bytes = receive_file(session, content, file, label="Receiving", option="--download")
     if session.output.as_json:
         session.output.document({"path": str(file), "rank": rank, "size_bytes": size_bytes})
     elif session.output.quiet:
         session.output.line(str(file))
-    session.output.note(f"{file}: {size_bytes:,} bytes of rank {rank}.")
+    session.output.note(f"{file}: {size_bytes:,} bytes of {content_name}.")
 
 
 @command(app, "cancel")

@@ -11,7 +11,8 @@ import typer.main
 Command = Any  # Typer carries its own copy of Click, whose types it does not offer
 
 NOUNS = (
-    *("job", "sweep", "notebook", "run", "dataset", "model", "endpoint", "project", "team"),
+    *("job", "sweep", "notebook", "workspace", "run", "dataset", "model", "endpoint"),
+    *("project", "team"),
     *("invitation", "secret", "token", "tier", "node", "audit", "budget", "report"),
 )
 VERBS = ("train", "spend", "notifications")

@@ -8,6 +8,7 @@ from slipway.cli.exits import UsageMistake
 from slipway.schemas.money import parse_dollars
 
 _MEMORY = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?) *(?P<unit>[kmgt]?)i?b?")
+_SIZE = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?) *(?P<unit>[kmgt]?)(?P<binary>i?)b?")
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 _CPUS = re.compile(r"[0-9]+(?:\.[0-9]{1,3})?")
 
@@ -18,6 +19,17 @@ def parse_memory(text: str) -> int:
     if match is None:
         raise _mistake("--memory", text, "Write it like 8GiB or 512MiB.")
     return int(Decimal(match["number"]) * 1024 ** _POWERS[match["unit"]])
+
+
+def parse_size(text: str | None, *, option: str) -> int | None:
+    """Parse 2GB (decimal), 2GiB (binary) or a number of bytes. Raises UsageMistake."""
+    if text is None:
+        return None
+    match = _SIZE.fullmatch(text.strip().lower())
+    if match is None:
+        raise _mistake(option, text, "Write it like 2GB, 500MB or 1GiB.")
+    base = 1024 if match["binary"] else 1000
+    return int(Decimal(match["number"]) * base ** _POWERS[match["unit"]])
 
 
 def parse_cpus(text: str) -> int:

@@ -353,3 +353,61 @@ def _print_moved(session: Session, moved: list[str], where: str, *, named: int) 
         verb = "was" if others == 1 else "were"
         words += f" {others} of the {named} runs {verb} not changed."
     session.output.note(words)
+
+
+@command(app, "views")
+def list_views(session: Session, project: ProjectOption = None) -> None:
+    """List the saved views of runs, which the project shares."""
+    views = session.client.runs.views.list(project=session.project(project))
+    show_list(
+        session,
+        PageOf(items=list(views)),
+        columns=[
+            ListColumn("Id"),
+            ListColumn("Name", fit=CellOverflow.WRAPPED, style="bold"),
+            ListColumn("Saved by", dispensable=2),
+            ListColumn("Link", dispensable=1),
+        ],
+        row=lambda v: (v.id, v.name, v.saved_by.email, v.link),
+        key=lambda v: v.id,
+        nothing="No view is saved. Save one: slipway run save-view NAME --query 'q=...'",
+    )
+
+
+@command(app, "save-view")
+def save_view(
+    session: Session,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the view.")],
+    query: Annotated[
+        str,
+        typer.Option("--query", help="What follows the question mark in the address of a list."),
+    ] = "",
+    experiment: Annotated[
+        int | None, typer.Option("--experiment", "-e", help="Only this experiment.")
+    ] = None,
+    project: ProjectOption = None,
+) -> None:
+    """Save a view of runs for the project, or replace the one of that name."""
+    view = session.client.runs.views.save(
+        name, query, project=session.project(project), experiment=experiment
+    )
+    if session.output.as_json:
+        session.output.document(view)
+    elif session.output.quiet:
+        session.output.line(view.id)
+    session.output.note(f"Saved the view {view.name}: {view.link}")
+
+
+@command(app, "delete-view")
+def delete_view(
+    session: Session,
+    view: Annotated[str, typer.Argument(metavar="VIEW", help="Id of the view.")],
+    project: ProjectOption = None,
+) -> None:
+    """Delete a saved view. The runs stay."""
+    session.client.runs.views.delete(view, project=session.project(project))
+    if session.output.as_json:
+        session.output.document({"id": view})
+    elif session.output.quiet:
+        session.output.line(view)
+    session.output.note(f"The view {view} is deleted.")

@@ -8,19 +8,20 @@ from typing import Annotated
 import typer
 
 from slipway.cli.completion import complete_tier
-from slipway.cli.exits import ExitCode
+from slipway.cli.exits import ExitCode, UsageMistake
 from slipway.cli.project import ProjectOption
-from slipway.cli.quantities import parse_pairs
+from slipway.cli.quantities import parse_pairs, parse_size
 from slipway.cli.session import Session, command
 from slipway.cli.transfer import progress_bar
 from slipway.cli.watch import print_new_job, watch
 from slipway.errors import InvalidInput, NotFound
+from slipway.requirement_files.names import names_packages
 from slipway.resources.jobs import job_body
 from slipway.schemas.backends import BACKENDS
 from slipway.schemas.money import dollars
 from slipway.schemas.training import JobIn, JobOut, Quote
 from slipway.snapshots import DEFAULT_LIMIT_BYTES, HARD_LIMIT_BYTES, Snapshot, take_snapshot
-from slipway.training import requirements_text
+from slipway.training import requirements_fields
 
 app = typer.Typer()
 _MEGABYTE = 1000**2
@@ -80,7 +81,17 @@ AttemptsOption = Annotated[
 ]
 RequirementsOption = Annotated[
     Path | None,
-    typer.Option("--requirements", "-r", metavar="FILE", help="Packages the job needs."),
+    typer.Option(
+        "--requirements",
+        "-r",
+        metavar="FILE",
+        help="Packages the job needs. Default: requirements.txt, uv.lock, poetry.lock or "
+        "pyproject.toml nearest to the script.",
+    ),
+]
+NoRequirementsOption = Annotated[
+    bool,
+    typer.Option("--no-requirements", help="Use the environment of the installation."),
 ]
 DatasetOption = Annotated[
     list[str] | None,
@@ -99,6 +110,23 @@ HangOption = Annotated[
     int | None,
     typer.Option(
         "--hang-minutes", min=1, help="Stop the job if no rank makes progress for this long."
+    ),
+]
+KeepOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--keep",
+        metavar="PATTERN",
+        help="Files of the working folder to keep with the run, for example 'outputs/*' or "
+        "'*.ckpt'. Default: all that the job writes. Repeatable.",
+    ),
+]
+KeepLimitOption = Annotated[
+    str | None,
+    typer.Option(
+        "--keep-limit",
+        metavar="SIZE",
+        help="Most bytes to keep for each machine, for example 500MB. 0: nothing. Default: 2GB.",
     ),
 ]
 CodeOption = Annotated[
@@ -142,6 +170,7 @@ def train(
     tier: TierOption = None,
     param: ParamOption = None,
     requirements: RequirementsOption = None,
+    no_requirements: NoRequirementsOption = False,
     dataset: DatasetOption = None,
     tag: TagOption = None,
     name: NameOption = None,
@@ -150,6 +179,8 @@ def train(
     max_attempts: AttemptsOption = None,
     max_hours: HoursOption = None,
     hang_minutes: HangOption = None,
+    keep: KeepOption = None,
+    keep_limit: KeepLimitOption = None,
     code: CodeOption = ".",
     include: IncludeOption = None,
     max_mb: MaxMbOption = DEFAULT_MAX_MB,
@@ -160,6 +191,11 @@ def train(
     watch_it: WatchOption = False,
 ) -> None:
     """Run a script as a job, on any number of machines and processes."""
+    if requirements is not None and no_requirements:
+        raise UsageMistake(
+            "--requirements and --no-requirements contradict each other.",
+            next_step="Leave one of them out.",
+        )
     slug = session.project(project)
     with create_snapshot(session, code, script, include, max_mb) as snapshot:
         body = job_body(
@@ -173,7 +209,7 @@ def train(
             strategy=strategy,
             backend=backend,
             tier=tier,
-            requirements=requirements_text(requirements) if requirements else None,
+            **requirements_fields(snapshot, "" if no_requirements else requirements),
             datasets=dataset,
             tags=parse_pairs(tag or (), option="--tag") or None,
             name=name,
@@ -182,6 +218,8 @@ def train(
             max_attempts=max_attempts,
             max_hours=max_hours,
             hang_after_minutes=hang_minutes,
+            keep=keep,
+            keep_limit_bytes=parse_size(keep_limit, option="--keep-limit"),
         )
         if quote:
             show_quote(session, _quote(session, snapshot, body, slug))
@@ -257,6 +295,8 @@ def show_quote(session: Session, quote: Quote) -> None:
                 + ("" if budget.would_admit else ", which is too little for this job")
                 for budget in quote.budgets
             ],
+            **({"Packages": quote.packages.explanation} if quote.packages else {}),
+            **({"Files": quote.files} if quote.files else {}),
             "Fits": quote.can_ever_run,
             "Would wait": quote.would_wait,
             "Why": quote.explanation,
@@ -276,7 +316,12 @@ def expected_text(quote: Quote) -> str:
 
 
 def _quote(session: Session, snapshot: Snapshot, body: JobIn, project: str) -> Quote:
-    """Request a quote. The code is uploaded only if the server requires it."""
+    """Request a quote. The code is uploaded if it names packages or the server requires it."""
+    names_some = body.requirements is None and names_packages(
+        body.script, snapshot.paths.__contains__
+    )
+    if body.requirements_file is not None or names_some:
+        upload(session, snapshot, project)
     try:
         return session.client.jobs.quote(body, project=project)
     except (InvalidInput, NotFound) as error:

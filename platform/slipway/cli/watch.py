@@ -15,6 +15,7 @@ from rich.live import Live
 from rich.segment import Segment
 from rich.text import Text
 
+from slipway.cli.build_logs import show_failed_builds
 from slipway.cli.exits import ExitCode, exit_code_of
 from slipway.cli.output import console
 from slipway.cli.session import Session
@@ -184,6 +185,7 @@ def watch(
         else:
             _show(session, job, rank, attempt)
             ended = session.client.jobs.get(job_id, project=project)
+            show_failed_builds(session, ended)
     if session.output.as_json:
         session.output.document(ended)
     elif session.output.quiet:

@@ -20,7 +20,12 @@ from slipway.schemas.training import (
     Quote,
     SampleOut,
 )
-from slipway.schemas.workloads import WorkloadEventOut, WorkloadState
+from slipway.schemas.workloads import (
+    BuildOut,
+    EnvironmentOut,
+    WorkloadEventOut,
+    WorkloadState,
+)
 
 PATIENCE_S = 300.0
 _LOG_TRIES = 5
@@ -71,18 +76,24 @@ class Jobs:
         backend: BackendName | None = None,
         tier: str | None = None,
         requirements: str | None = None,
+        requirements_file: str | None = None,
         datasets: Sequence[str] = (),
         tags: Mapping[str, str] | None = None,
         priority: int | None = None,
         max_attempts: int | None = None,
         max_hours: float | None = None,
         hang_after_minutes: int | None = None,
+        keep: Sequence[str] | None = None,
+        keep_limit_bytes: int | None = None,
     ) -> JobOut:
         """Submit `script` of the snapshot with that digest. It runs on `nodes` times `procs` ranks.
 
         `params` reach the script as `--name=value` after `args`. `requirements` is the text of a
-        requirements file. `datasets` are versions it reads (`digits:3`). Spend is split by `tags`.
-        `slipway.train` does this for a folder of code. Raises InvalidInput for what can never run.
+        requirements file, "" for no packages of its own. `requirements_file` is the path of one in
+        the snapshot. Without both, the files nearest to the script count. `datasets` are versions
+        it reads (`digits:3`). Spend is split by `tags`. Files that it writes and that match a glob
+        of `keep` are kept with its run, up to `keep_limit_bytes` for each node. `slipway.train`
+        does this for a folder of code. Raises InvalidInput for what can never run.
         """
         body = job_body(
             script=script,
@@ -98,12 +109,15 @@ class Jobs:
             backend=backend,
             tier=tier,
             requirements=requirements,
+            requirements_file=requirements_file,
             datasets=[*datasets] or None,
             tags=None if tags is None else {**tags},
             priority=priority,
             max_attempts=max_attempts,
             max_hours=max_hours,
             hang_after_minutes=hang_after_minutes,
+            keep=None if keep is None else [*keep],
+            keep_limit_bytes=keep_limit_bytes,
         )
         return self.submit_body(body, project=project)
 
@@ -217,6 +231,28 @@ class Jobs:
             else:
                 if offset == before or (size is not None and offset >= size):
                     return
+
+    def builds(self, job: str, *, project: str) -> Sequence[BuildOut]:
+        """Return the builds of the environment of a job, by node. None without requirements."""
+        environment = self.get(job, project=project).workload.environment
+        if not environment:
+            return []
+        segments = ("projects", project, "environments", environment)
+        return self._connection.fetch(EnvironmentOut, "GET", *segments).builds
+
+    def build_log(self, job: str, *, project: str, node: str, offset: int = 0) -> Iterator[bytes]:
+        """Yield the log of the latest build of the job's environment on `node`, as it is so far."""
+        environment = self.get(job, project=project).workload.environment or "none"
+        segments = ("projects", project, "environments", environment, "log")
+        while True:
+            before = offset
+            query: dict[str, str | int] = {"node": node, "offset": offset}
+            with self._connection.stream(*segments, query=query) as body:
+                for piece in body:
+                    offset += len(piece)
+                    yield piece
+            if offset == before:
+                return
 
     def follow(
         self,

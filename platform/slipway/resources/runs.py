@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 from slipway.connection import Connection, Download, Query, address
 from slipway.pages import Pages
 from slipway.resources.requests import build
+from slipway.resources.saved_views import SavedViews
 from slipway.schemas.base import PageOf
 from slipway.schemas.experiments import (
     ArtifactOut,
@@ -28,10 +29,13 @@ class Runs:
 
     GET projects/{project}/runs · GET, PATCH …/{run} · GET …/compare, curves · POST …/delete,
     restore, tag, move · GET …/{run}/artifacts, artifacts/content, models
+
+    `views` are the saved views of lists of runs.
     """
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self.views = SavedViews(connection)
 
     def page(self, run: str, *, project: str) -> str:
         """Return the address of the page of a run, for a browser."""

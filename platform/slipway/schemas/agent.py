@@ -27,7 +27,9 @@ from pydantic import Field
 
 from slipway.schemas.backends import BackendName, IsolationLevel
 from slipway.schemas.base import AnswerSchema, Line, Number, RequestSchema, Truth, Whole
+from slipway.schemas.kept_files import FilesReport
 from slipway.schemas.workloads import Labels, ReasonCode, Resources
+from slipway.schemas.workspace_files import FileRequest
 
 Id = Annotated[str, Field(max_length=32)]
 Count = Annotated[Whole, Field(ge=0, le=2**53)]
@@ -167,7 +169,9 @@ class TaskSpec(AnswerSchema):
     `persistent_key`, and data of one person in that of `personal_key`. `gpu_indices` are the GPUs
     of the node this task may see, and no others. `network` is the project's rule: `platform`
     reaches only the `services`. Ranks start once that folder has `checkpoint`, or a newer one. The
-    newest one, of at most `copy_limit_bytes`, is copied to the portal (0: none is).
+    newest one, of at most `copy_limit_bytes`, is copied to the portal (0: none is). At the end,
+    files of the working folder that the task wrote and that match a glob of `keep` become artifacts
+    of its run, up to `keep_limit_bytes`.
     """
 
     backend: BackendName
@@ -190,6 +194,8 @@ class TaskSpec(AnswerSchema):
     keep_on_fence: bool = False
     checkpoint: StoredCheckpoint | None = None
     copy_limit_bytes: int = Field(default=0, ge=0)
+    keep: list[str] = []
+    keep_limit_bytes: int = Field(default=0, ge=0)
 
 
 class DesiredTask(AnswerSchema):
@@ -211,6 +217,7 @@ class DesiredState(AnswerSchema):
     version: int
     tasks: list[DesiredTask]
     prewarm: list[ProgramName] = []
+    file_requests: list[FileRequest] = []
 
 
 class RankEnd(AnswerSchema):
@@ -247,7 +254,8 @@ class TaskReport(RequestSchema):
     by `Reports.sent_unix_ms`. A task that was stopped by an order carries that order's
     `stop_reason` as its reason. One that ran to its end with status 0 carries `completed`.
     `ended` carries reason and detail. `progress` carries the latest step of a rank (the first one
-    immediately), a checkpoint, or once the strategy. `rendezvous` carries the address of task 0.
+    immediately), a checkpoint, once the strategy, or at the end the files that were kept.
+    `rendezvous` carries the address of task 0.
     """
 
     task_id: Id
@@ -260,6 +268,7 @@ class TaskReport(RequestSchema):
     step: Count | None = None
     checkpoint: SavedCheckpoint | None = None
     strategy: ChosenStrategy | None = None
+    files: FilesReport | None = None
     warm: Truth | None = None
     reason: ReasonCode | None = None
     exit_code: Status | None = None

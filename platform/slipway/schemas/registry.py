@@ -496,5 +496,7 @@ class LineageOut(AnswerSchema):
 
 
 def spelled(value: float) -> str:
-    """Format a number for people, including NaN and infinities."""
-    return f"{value:.6g}" if math.isfinite(value) else str(value)
+    """Format a number for people, with NaN and infinities by their names."""
+    if math.isnan(value):
+        return "NaN"
+    return f"{value:.6g}" if math.isfinite(value) else f"{'-' if value < 0 else ''}infinity"

@@ -54,6 +54,14 @@ from slipway.schemas.base import (
     Whole,
 )
 from slipway.schemas.datasets import DatasetReference
+from slipway.schemas.kept_files import (
+    DEFAULT_KEEP,
+    DEFAULT_LIMIT_BYTES,
+    MAX_LIMIT_BYTES,
+    MOST_PATTERNS,
+    JobFiles,
+    Pattern,
+)
 from slipway.schemas.spend import BudgetRemainder, ExpectedCost
 from slipway.schemas.workloads import WorkloadOut
 
@@ -103,12 +111,15 @@ class JobIn(RequestSchema):
 
     `params` are passed to the script as `--name=value` after `args`, and shown with the job.
     `strategy` is a word of `slipway.distributed`. `requirements` is the text of a requirements
-    file, and empty means the environment of the installation. `backend` isolates the ranks from
+    file, and empty means the environment of the installation. `requirements_file` is the path of
+    one in the snapshot instead. Without either, the files nearest to the script are used:
+    requirements.txt, uv.lock, poetry.lock or pyproject.toml. `backend` isolates the ranks from
     others on their node: `process`, which starts immediately, or `docker`, a container. `datasets`
     are versions to read (`digits:3`, without a number the latest at submission): in the job
     `slipway.dataset("digits")` is that version. `tags` split the cost. `parent` is the id of a job
     or other workload of the project that this job is a part of: it is stopped with it, and its cost
-    counts there.
+    counts there. Files that it writes in its working folder and that match a glob of `keep` become
+    artifacts of its run, up to `keep_limit_bytes` for each node (0: none do).
     """
 
     name: Name | None = None
@@ -121,7 +132,8 @@ class JobIn(RequestSchema):
     procs: Whole = Field(default=1, ge=1, le=256)
     strategy: Annotated[Line, Field(max_length=200)] | None = None
     backend: BackendName = DEFAULT_BACKEND
-    requirements: Annotated[Text, Field(max_length=200_000)] = ""
+    requirements: Annotated[Text, Field(max_length=1_000_000)] | None = None
+    requirements_file: RelativePath | None = None
     datasets: list[DatasetReference] = Field(default=[], max_length=20)
     tags: Tags = {}
     git: GitFacts | None = None
@@ -129,6 +141,8 @@ class JobIn(RequestSchema):
     priority: Whole = Field(default=0, ge=-100, le=100)
     max_attempts: Whole = Field(default=3, ge=1, le=20)
     hang_after_minutes: Whole | None = Field(default=30, ge=1, le=10_080)
+    keep: list[Pattern] = Field(default=DEFAULT_KEEP, max_length=MOST_PATTERNS)
+    keep_limit_bytes: Whole = Field(default=DEFAULT_LIMIT_BYTES, ge=0, le=MAX_LIMIT_BYTES)
     max_hours: Number | None = Field(default=None, gt=0, le=8760)
 
 
@@ -152,22 +166,43 @@ class JobEdit(RequestSchema):
     datasets: list[DatasetReference] | None = Field(default=None, max_length=20)
     tags: Tags | None = None
     max_attempts: Whole | None = Field(default=None, ge=1, le=20)
+    keep: list[Pattern] | None = Field(default=None, max_length=MOST_PATTERNS)
+    keep_limit_bytes: Whole | None = Field(default=None, ge=0, le=MAX_LIMIT_BYTES)
+
+
+class PackagesOut(AnswerSchema):
+    """Packages of a job: `count` of them from `file`, a path in the snapshot, or the request.
+
+    Without any, and with `is_installed`, the job runs in the environment of the installation, which
+    needs no build. `not_used` are files that were found and that Slipway builds no environment
+    from. `explanation` says all of this in sentences.
+    """
+
+    explanation: str
+    file: str | None = None
+    count: int = 0
+    is_installed: bool = False
+    not_used: list[str] = []
 
 
 class Quote(AnswerSchema):
     """Cost of a job, and whether it could start now. Money in nano-USD.
 
     `expected` is the cost of similar past jobs, absent without history. `budgets` are those that
-    would have to admit it, each of which reserves `set_aside_nano_usd` for it.
+    would have to admit it, each of which reserves `set_aside_nano_usd` for it. `files` says what
+    happens to the files that the job writes. `packages` is absent while the snapshot is not
+    uploaded.
     """
 
     nano_usd_per_hour: int
     can_ever_run: bool
     would_wait: bool
     explanation: str
+    packages: PackagesOut | None = None
     expected: ExpectedCost | None = None
     budgets: list[BudgetRemainder] = []
     set_aside_nano_usd: int = 0
+    files: str = ""
 
 
 class CheckpointOut(AnswerSchema):
@@ -196,7 +231,12 @@ class SampleOut(AnswerSchema):
 
 
 class JobOut(AnswerSchema):
-    """A job: its workload and its exact submission."""
+    """A job: its workload and its exact submission.
+
+    `requirements_file` is the path, in the snapshot, of the file that its packages come from.
+    `files` are those that its tasks kept at the end of the latest attempt, by rank. Lists of jobs
+    leave them out.
+    """
 
     workload: WorkloadOut
     script: str
@@ -208,6 +248,7 @@ class JobOut(AnswerSchema):
     snapshot: SnapshotOut
     git: GitFacts | None = None
     environment: str | None = None
+    requirements_file: str | None = None
     datasets: list[str] = []
     tags: dict[str, str] = {}
     cloned_from: str | None = None
@@ -217,6 +258,9 @@ class JobOut(AnswerSchema):
     step: int | None = None
     resumable_step: int | None = None
     log_ranks: list[int] = []
+    keep: list[str] = []
+    keep_limit_bytes: int = 0
+    files: list[JobFiles] = []
 
 
 class JobProgress(AnswerSchema):

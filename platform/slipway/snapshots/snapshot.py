@@ -80,6 +80,11 @@ class Snapshot:
             next_step="Name a file by its path from the folder of your code.",
         )
 
+    def path_of(self, name: str | Path) -> str | None:
+        """Return the path of a file within the snapshot, or None if it is not in it."""
+        path = _inside(self.folder, name)
+        return path if path in self.paths else None
+
     def _missing_script_reason(self, name: str | Path, path: str | None) -> str:
         if path is None:
             return f"in the folder {visible(str(self.folder))}, which is what travels"

@@ -101,7 +101,17 @@ _OPERATIONS = [schema[path][verb] for path in schema for verb in schema[path]]
 load_all_checks()
 
 
-@pytest.mark.parametrize("operation", _OPERATIONS, ids=lambda operation: operation.label)
+@pytest.mark.parametrize(
+    "operation",
+    [
+        pytest.param(
+            operation,
+            id=operation.label,
+            marks=[pytest.mark.thorough] if crc32(operation.label.encode()) % 2 else [],
+        )
+        for operation in _OPERATIONS
+    ],
+)
 def test_the_api_keeps_its_own_description(
     operation: "schemathesis.APIOperation[Any, Any, Any, Any]",
     portal: RunningPortal,

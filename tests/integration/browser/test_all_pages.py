@@ -6,6 +6,7 @@ test client answers the browser, in the transaction in which the matrix made its
 
 import asyncio
 import mimetypes
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,9 @@ class _Answers:
             body, kind, status = b"", "text/plain", 204
         else:
             body, kind, status = self._get(f"{address.path}?{address.query}", request)
+            if request.is_navigation_request() and not kind.startswith("text/html"):
+                # A download has no page to look at, and ends the navigation with an error.
+                kind = "text/plain"
         sent.fulfill(status=status, content_type=kind, body=body)
 
     def _get(self, path: str, request: Request) -> tuple[bytes, str, int]:
@@ -65,7 +69,9 @@ class _Answers:
             body = b"".join(answer.streaming_content) if answer.streaming else answer.content
         finally:
             asyncio._set_running_loop(loop)
-        return body, answer.headers.get("Content-Type", "text/plain"), answer.status_code
+        kind = answer.headers.get("Content-Type", "text/plain")
+        is_download = answer.headers.get("Content-Disposition", "").startswith("attachment")
+        return body, "text/plain" if is_download else kind, answer.status_code
 
 
 def _static(name: str) -> tuple[bytes, str, int]:
@@ -108,4 +114,15 @@ def test_a_page_has_no_serious_barrier_and_is_no_wider_than_its_window(
         if not page.evaluate("document.querySelector('main, .entrance') !== null"):
             return  # a part of a page, or data
         page.wait_for_load_state("networkidle")
+        _photograph(window, route)
         assert overflow(window) + barriers_in_both(window, axe) == []
+
+
+def _photograph(window: Window, route: Route) -> None:
+    """Save screenshots of both looks, if the environment names a folder for them."""
+    if folder := os.environ.get("PICTURES"):
+        name = re.sub(r"\W+", "-", route.template).strip("-") or "home"
+        for theme, size in LOOKS:
+            window.look(theme, size)
+            window.page.wait_for_timeout(300)
+            window.page.screenshot(path=f"{folder}/{name}-{theme}.png", full_page=True)

@@ -81,6 +81,7 @@ def _selected(page: Page) -> list[str]:
     return page.locator("[data-parallel-table] tbody th").all_text_contents()
 
 
+@pytest.mark.thorough
 def test_brushes_axes_and_colours_are_there_again_when_the_address_is_opened(
     lab: RunningPortal, run_ids: list[str], chromium: Browser, axe: str
 ) -> None:
@@ -158,6 +159,7 @@ def test_points_of_the_scatter_plot_are_reached_by_keys_and_open_their_run(
     assert window.faults == []
 
 
+@pytest.mark.thorough
 def test_the_baseline_of_the_table_is_that_of_charts_and_code(
     lab: RunningPortal, run_ids: list[str], chromium: Browser
 ) -> None:

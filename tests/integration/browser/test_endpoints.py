@@ -64,6 +64,7 @@ def weight(page: Page, revision: int, percent: int, within_ms: int = PATIENCE_MS
     expect(shown).to_have_text(f"{percent} %", timeout=within_ms)
 
 
+@pytest.mark.thorough
 def test_a_model_goes_from_a_run_to_an_endpoint_and_back(
     lab: Endpoints, chromium: Browser, contexts: list[BrowserContext], axe: str
 ) -> None:

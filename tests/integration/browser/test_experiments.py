@@ -166,6 +166,7 @@ def test_charts_say_what_they_do_not_draw(lab: RunningPortal, chromium: Browser)
     assert window.faults == []
 
 
+@pytest.mark.thorough
 def test_a_job_logs_by_plain_mlflow_without_any_set_up(lab: RunningPortal) -> None:
     with lab.client("alice") as api:
         jobs = Jobs(api, project="curves")

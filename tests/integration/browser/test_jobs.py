@@ -160,6 +160,7 @@ def test_the_log_is_searched_and_downloaded_whole(
     assert whole.endswith("all done\n")
 
 
+@pytest.mark.thorough
 def test_a_whole_folder_is_packed_by_the_browser_without_what_never_belongs_into_a_job(
     alice: Callable[..., Window], tmp_path: Path
 ) -> None:
@@ -201,6 +202,7 @@ def test_the_form_works_without_scripts(
     wait_for(has_ended, "the end of the log", within_s=60)
 
 
+@pytest.mark.thorough
 def test_no_page_about_jobs_or_machines_has_a_serious_barrier(
     alice: Callable[..., Window], lab: RunningPortal, axe: str, tmp_path: Path
 ) -> None:

@@ -1,30 +1,22 @@
 """Real digits, then rotated and noisy ones: the alarm, the truth below its estimate, new data."""
 
-import json
 import os
 import secrets
-import subprocess
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from playwright.sync_api import Browser, expect
-from scipy import ndimage
-from sklearn.datasets import load_digits
-from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import train_test_split
 
 import slipway
 from slipway.schemas.monitoring import MonitoringOut
 from tests.integration.browser.conftest import LOOKS, WIDE, Window, address_of
+from tests.integration.browser.real_digits import Digits, Table, train
 from tests.integration.browser.test_axe import barriers_in_both, overflow
 from tests.portals import RunningPortal
-from tests.processes import ROOT, clean_environment, wait_for
+from tests.processes import wait_for
 
 pytestmark = pytest.mark.browser
 # A replica starts cold, and passes of the control worker come every ten seconds, on a busy machine.
@@ -32,55 +24,6 @@ STARTS_WITHIN_S = 180.0
 LOOKS_WITHIN_S = 90.0
 # As small as a window may be, so that two requests are two windows.
 WINDOW_ROWS = 200
-Table = NDArray[np.float64]
-# A linear classifier as MLflow loads one: its loader is code that came with it.
-_MLMODEL = """flavors:
-  python_function:
-    code: code
-    data: weights.json
-    loader_module: linear_digits
-model_uuid: 0123456789abcdef0123456789abcdef
-signature:
-  inputs: '[{"type": "tensor", "tensor-spec": {"dtype": "float64", "shape": [-1, 64]}}]'
-  outputs: '[{"type": "tensor", "tensor-spec": {"dtype": "float64", "shape": [-1, 10]}}]'
-  params: null
-"""
-_LOADER = """
-import json
-import numpy as np
-class Model:
-    def __init__(self, facts):
-        self.weights, self.bias = np.array(facts["weights"]), np.array(facts["bias"])
-    def predict(self, inputs, params=None):
-        scores = np.asarray(inputs) @ self.weights.T + self.bias
-        odds = np.exp(scores - scores.max(axis=1, keepdims=True))
-        return odds / odds.sum(axis=1, keepdims=True)
-def _load_pyfunc(path):
-    with open(path) as file:
-        return Model(json.load(file))
-"""
-# What a person's training does, with an unmodified MLflow client.
-_TRAINING = """
-import sys
-import mlflow
-import numpy as np
-import slipway
-
-known = np.load(sys.argv[1])
-with mlflow.start_run() as run:
-    slipway.track.data(known["images"], predictions=known["said"], truth=known["labels"])
-    mlflow.log_artifacts(sys.argv[2], "model")
-    print("run", run.info.run_id, flush=True)
-"""
-
-
-@dataclass(frozen=True)
-class Digits:
-    """Digits nobody trained on, as they are and as a careless camera sends them."""
-
-    images: Table
-    corrupted: Table
-    labels: list[int]
 
 
 class Watched:
@@ -117,62 +60,6 @@ class Watched:
         wait_for(lambda: look(self.shown()), what, within_s=LOOKS_WITHIN_S, every_s=0.5)
 
 
-def _split() -> tuple[Table, Table, Sequence[int], Sequence[int]]:
-    images, labels = load_digits(return_X_y=True)
-    parts: Any = train_test_split(
-        images / 16, labels, test_size=0.5, random_state=0, stratify=labels
-    )
-    return tuple(parts)
-
-
-def _corrupted(images: Table) -> Table:
-    random = np.random.default_rng(0)
-    turned = [
-        ndimage.rotate(one.reshape(8, 8), 45, reshape=False, order=1).ravel() for one in images
-    ]
-    noise: Table = random.normal(0, 0.1, size=images.shape)
-    return np.clip(np.array(turned) + noise, 0, 1)
-
-
-def _train(running: RunningPortal, project: str, folder: Path) -> tuple[str, Digits]:
-    """Train on half of the digits and log the run; returns its id, and digits that are new."""
-    first, rest, first_labels, rest_labels = _split()
-    fitted = LogisticRegression(C=0.1, max_iter=500).fit(first, first_labels)
-    known, new, known_labels, new_labels = train_test_split(
-        rest, rest_labels, test_size=0.5, random_state=0, stratify=rest_labels
-    )
-    np.savez(
-        folder / "known.npz", images=known, labels=known_labels, said=fitted.predict_proba(known)
-    )
-    weights = {"weights": fitted.coef_.tolist(), "bias": fitted.intercept_.tolist()}
-    model = folder / "model"
-    for name, text in (
-        ("MLmodel", _MLMODEL),
-        ("code/linear_digits.py", _LOADER),
-        ("weights.json", json.dumps(weights)),
-        ("requirements.txt", ""),
-    ):
-        (model / name).parent.mkdir(parents=True, exist_ok=True)
-        (model / name).write_text(text)
-    environ = clean_environment() | {
-        "PYTHONPATH": str(ROOT / "platform"),
-        "MLFLOW_TRACKING_URI": f"{running.url}/mlflow/{project}",
-        "MLFLOW_TRACKING_TOKEN": running.tokens["alice"],
-        "MLFLOW_DISABLE_TELEMETRY": "true",
-        "GIT_PYTHON_REFRESH": "quiet",
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", _TRAINING, folder / "known.npz", model],
-        env=environ,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    run = next(line for line in done.stdout.splitlines() if line.startswith("run ")).split()[1]
-    return run, Digits(new, _corrupted(new), [int(one) for one in new_labels])
-
-
 @pytest.fixture
 def watched(whole_slipway: Callable[[], RunningPortal], tmp_path: Path) -> Iterator[Watched]:
     """All of Slipway with a node, and an endpoint that serves a classifier of real digits.
@@ -183,7 +70,7 @@ def watched(whole_slipway: Callable[[], RunningPortal], tmp_path: Path) -> Itera
     running = whole_slipway()
     with slipway.Client(running.url, running.tokens["alice"]) as client:
         client.projects.create("Camera", slug=project)
-        run, digits = _train(running, project, tmp_path)
+        (run,), digits = train(running, project, tmp_path)
         client.models.register("digits", f"runs:/{run}/model", project=project)
         wait_for(
             lambda: client.models.version("digits", 1, project=project).golden,
@@ -209,6 +96,7 @@ def watched(whole_slipway: Callable[[], RunningPortal], tmp_path: Path) -> Itera
             client.endpoints.delete("digits", project=project)
 
 
+@pytest.mark.thorough
 def test_real_drift_alarms_and_the_truth_lies_below_its_estimate(
     watched: Watched, chromium: Browser, axe: str
 ) -> None:

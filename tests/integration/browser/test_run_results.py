@@ -37,6 +37,21 @@ def _run(running: RunningPortal, project: str, name: str, files: dict[str, bytes
     return str(info["run_id"])
 
 
+# The texts of a chart that are not whole inside of it.
+_CUT_OFF = """it => {
+    const chart = window.echarts.getInstanceByDom(it);
+    const isCut = (text) => {
+        const box = text.getBoundingRect().clone();
+        if (text.transform) box.applyTransform(text.transform);
+        return box.x < 0 || box.y < 0
+            || box.x + box.width > chart.getWidth() || box.y + box.height > chart.getHeight();
+    };
+    return chart.getZr().storage.getDisplayList()
+        .filter((shape) => shape.type === "tspan" && isCut(shape))
+        .map((shape) => shape.style.text);
+}"""
+
+
 def _files(value: int) -> dict[str, bytes]:
     images = {
         f"images/val~digits+step+{step}+timestamp+{step}+{'0' * 8}.png": png(value + step)
@@ -73,6 +88,8 @@ def test_the_results_of_a_run_are_drawn(
     refused.scroll_into_view_if_needed()
     expect(refused).to_be_visible()
     expect(results.locator("[data-chart] [_echarts_instance_]")).to_have_count(3)
+    drawn = results.locator("[data-chart] [_echarts_instance_]")
+    assert [drawn.nth(at).evaluate(_CUT_OFF) for at in range(3)] == [[], [], []]
     expect(results.locator("[data-events][data-drawn]")).to_be_visible()
     expect(results.locator("[data-scalars] [_echarts_instance_]")).to_have_count(3)
     expect(results.locator("[data-histograms] [_echarts_instance_]")).to_have_count(2)

@@ -334,6 +334,7 @@ def test_every_form_works_without_scripts(window: Open, project: str) -> None:
     alice.says("is no longer in")
 
 
+@pytest.mark.thorough
 def test_the_api_reference_works_under_the_policy_of_the_pages(window: Open) -> None:
     alice = window("alice").go("/api/v1/docs")
     # Hundreds of operations are drawn at once; beside other tests that has taken 15 s.

@@ -209,6 +209,7 @@ def test_links_a_container_leaves_lead_nowhere(bench: Bench, engine: Engine) -> 
     asyncio.run(check())
 
 
+@pytest.mark.thorough
 def test_an_image_is_built_from_an_environment_once(bench: Bench, engine: Engine) -> None:
     lines: list[str] = []
 
@@ -235,6 +236,7 @@ def test_an_image_is_built_from_an_environment_once(bench: Bench, engine: Engine
     asyncio.run(check())
 
 
+@pytest.mark.thorough
 def test_an_image_of_one_project_is_not_used_by_another(
     bench: Bench, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,6 +21,7 @@ _LOOKS_WITHIN_S = 120.0
 _STARTS_WITHIN_S = 180.0
 
 
+@pytest.mark.thorough
 def test_what_a_run_named_proves_the_models_that_it_logged(
     whole_slipway: Callable[[], RunningPortal],
 ) -> None:

@@ -61,6 +61,7 @@ def run_in_job(
     return done
 
 
+@pytest.mark.thorough
 def test_a_script_may_set_its_experiment_and_leave_its_run_open(
     tracking: TrackingPortal, variables: dict[str, str]
 ) -> None:
@@ -79,6 +80,7 @@ def test_a_script_may_set_its_experiment_and_leave_its_run_open(
     assert [point["step"] for point in points] == list(range(200))
 
 
+@pytest.mark.thorough
 @pytest.mark.torch
 def test_the_ranks_of_torchrun_log_to_the_one_run_of_their_job(
     tracking: TrackingPortal, variables: dict[str, str]

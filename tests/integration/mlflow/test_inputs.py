@@ -46,6 +46,7 @@ def alice(tracking: TrackingPortal) -> Iterator[slipway.Client]:
     worker.wait()
 
 
+@pytest.mark.thorough
 def test_what_a_run_reads_is_its_input_though_mlflow_was_away_when_it_was_read(
     tracking: TrackingPortal,
     alice: slipway.Client,

@@ -42,6 +42,7 @@ def _named(
     return json.loads(line.removeprefix("told ")), done.stderr
 
 
+@pytest.mark.thorough
 def test_frames_arrays_and_what_autologging_names_are_sampled(tracking: TrackingPortal) -> None:
     kept, said = _named(tracking, _IN_JOBS, to=("elsewhere",))
     assert sorted(kept) == ["mlflow-eval-late", "mlflow-train", "mlflow-training"]
@@ -65,7 +66,7 @@ def test_it_is_so_where_the_sdk_is_installed_and_the_server_is_ours(
     installed.mkdir()
     (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: slipway\nVersion: 1\n")
     (installed / "entry_points.txt").write_text(
-        "[mlflow.request_header_provider]\nslipway = slipway.mlflow_inputs:Inputs\n"
+        "[mlflow.request_header_provider]\nslipway = slipway.mlflow_plugin:Inputs\n"
     )
     nobody: dict[str, Any] = {"SLIPWAY_CONFIG_DIR": str(tmp_path)}
     there, elsewhere = tracking.portal.url, "https://slipway.example.org"

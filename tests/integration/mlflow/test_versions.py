@@ -29,6 +29,7 @@ def foreign_sources(tracking: TrackingPortal) -> list[str]:
     return [f"runs:/{run}/model", f"models:/{model_id}", "models:/theirs/1", f"{uri}/model"]
 
 
+@pytest.mark.thorough
 def test_every_kind_of_source_is_served_or_refused_at_once(tracking: TrackingPortal) -> None:
     foreign = foreign_sources(tracking)
     done = subprocess.run(

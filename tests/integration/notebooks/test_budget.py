@@ -15,6 +15,7 @@ pytestmark = pytest.mark.browser
 _USD = 10**9
 
 
+@pytest.mark.thorough
 def test_a_budget_warns_saves_and_stops_and_the_raise_brings_the_desk_back(
     running: RunningPortal, page: Page, bob: Person
 ) -> None:

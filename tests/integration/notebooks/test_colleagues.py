@@ -193,6 +193,7 @@ def test_a_start_executes_nothing_of_the_shared_folder(
     bob.stop(server)
 
 
+@pytest.mark.thorough
 def test_everyday_use_imports_nothing_of_a_colleague(
     bob: Person, doras: tuple[OpenDesk, str], workspace: Path
 ) -> None:
@@ -297,6 +298,7 @@ def test_a_personal_folder_is_nobody_elses(bob: Person, doras: tuple[OpenDesk, s
     bob.stop(server)
 
 
+@pytest.mark.thorough
 def test_links_in_the_shared_folder_do_not_lead_into_the_personal_one(
     bob: Person, doras: tuple[OpenDesk, str]
 ) -> None:
@@ -320,6 +322,7 @@ def test_links_in_the_shared_folder_do_not_lead_into_the_personal_one(
     bob.stop(server)
 
 
+@pytest.mark.thorough
 def test_a_colleague_who_opens_a_running_server_is_refused(
     bob: Person, dora: Person, doras: tuple[OpenDesk, str]
 ) -> None:

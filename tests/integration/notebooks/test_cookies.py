@@ -76,6 +76,7 @@ def _name_of(path: str) -> str:
     return f"jupyterhub-{kind}-{person}-{server}"
 
 
+@pytest.mark.thorough
 def test_each_server_is_sent_its_own_cookies_alone(visitors: list[Visitor]) -> None:
     servers = [visitor.person.ready("cookies", tier="desk") for visitor in visitors]
     urls = [

@@ -33,6 +33,7 @@ def _database_away(running: RunningPortal) -> Iterator[None]:
     elsewhere.rename(file)
 
 
+@pytest.mark.thorough
 def test_kernels_work_on_and_other_requests_get_their_503_in_time(running: RunningPortal) -> None:
     person = Person(running, "bob", PASSWORD)
     server = person.ready()

@@ -13,6 +13,7 @@ from websockets.sync.client import ClientConnection
 from tests.notebooks import COLLEAGUES, PASSWORD, OpenDesk, Person, notebook_of, run_cell
 from tests.portals import RunningPortal
 from tests.processes import children_of, command_of, wait_for
+from tests.turns import thorough_after
 
 pytestmark = pytest.mark.integration
 
@@ -102,7 +103,7 @@ def pid_of(running: RunningPortal, part: str) -> int:
     return found[0] if found else 0
 
 
-@pytest.mark.parametrize("part", list(_PARTS))
+@pytest.mark.parametrize("part", thorough_after(0, ["proxy", "portal", "hub", "redis", "agent"]))
 def test_five_people_work_on_and_nothing_saved_is_lost(
     running: RunningPortal, five: list[Worker], part: str
 ) -> None:
@@ -136,6 +137,7 @@ def test_five_people_work_on_and_nothing_saved_is_lost(
         )
 
 
+@pytest.mark.thorough
 def test_a_hub_without_its_database_is_rebuilt_from_ours(
     running: RunningPortal, five: list[Worker]
 ) -> None:

@@ -65,6 +65,7 @@ def clients(running: RunningPortal) -> Iterator[list[httpx.Client]]:
         wait_for(lambda: _all_gone(found), "the end of the crowd", within_s=120, every_s=0.5)
 
 
+@pytest.mark.thorough
 def test_fifty_launches_at_once_all_run_or_wait_with_a_reason(clients: list[httpx.Client]) -> None:
     asked = [(client, number) for number in range(_EACH) for client in clients]
     with ThreadPoolExecutor(len(asked)) as pool:

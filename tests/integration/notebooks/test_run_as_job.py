@@ -41,6 +41,7 @@ def signed_in(chromium: Browser, bob: Person) -> Page:
     return page
 
 
+@pytest.mark.thorough
 def test_a_run_as_job_goes_on_without_the_browser(chromium: Browser, bob: Person) -> None:
     # It goes on only when the browser is gone: a file that this test writes tells it so.
     gate = f"gone-{secrets.token_hex(3)}"

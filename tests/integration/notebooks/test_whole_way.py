@@ -26,6 +26,7 @@ _GIT = (
 )
 
 
+@pytest.mark.thorough
 def test_the_whole_way(bob: Person) -> None:
     server = bob.ready("whole", idle_minutes=30)
     desk = bob.open(server)
@@ -80,6 +81,7 @@ def test_the_whole_way(bob: Person) -> None:
     bob.stop(server)
 
 
+@pytest.mark.thorough
 def test_what_pip_installs_survives_a_stop(bob: Person) -> None:
     server = bob.ready("layer")
     desk = bob.open(server)
@@ -118,6 +120,7 @@ def test_what_pip_installs_survives_a_stop(bob: Person) -> None:
     bob.stop(server)
 
 
+@pytest.mark.thorough
 def test_nobody_else_gets_in_and_no_cookie_of_the_portal_does(
     running: RunningPortal, bob: Person
 ) -> None:

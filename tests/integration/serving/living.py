@@ -17,6 +17,8 @@ from tests.portals import RunningPortal, running_slipway
 from tests.processes import wait_for
 from tests.tracking import Rest
 
+# A busy machine may keep a database waiting; the SDK waits, too.
+_BUSY_S = 30.0
 # Where `slipway.track.data` logs a sample of the training data.
 SAMPLE = "slipway/data/training.json"
 # A model that multiplies, as MLflow loads one: its loader is code that came with it.
@@ -67,11 +69,20 @@ class Endpoints:
         self.gateway = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30)
         self.keys: dict[str, str] = {}
 
+    def _answer(self, method: str, path: str, body: Any) -> httpx.Response | None:
+        """Return the answer, or None where the database is busy and nothing was changed."""
+        answer = self.api.request(method, f"{self.path}/{path}", json=body)
+        is_busy = answer.status_code == 503 and answer.json()["code"] == "database_busy"
+        return None if is_busy else answer
+
     def call(self, method: str, path: str, body: Any = None) -> Any:
         """Ask the API; returns what it says."""
-        found = self.api.request(method, f"{self.path}/{path}", json=body)
-        assert found.is_success, (method, path, found.status_code, found.text)
-        return found.json() if found.content else None
+        answer = wait_for(
+            lambda: self._answer(method, path, body), f"{method} {path}", within_s=_BUSY_S
+        )
+        assert answer is not None
+        assert answer.is_success, (method, path, answer.status_code, answer.text)
+        return answer.json() if answer.content else None
 
     def register(
         self,

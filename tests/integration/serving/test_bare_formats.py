@@ -15,6 +15,7 @@ import slipway
 from tests.integration.serving.living import Endpoints, running_endpoints
 from tests.live import ROOT
 from tests.processes import wait_for
+from tests.turns import thorough_after
 from tests.workers.serving import linear_model
 
 pytestmark = [pytest.mark.integration, pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
@@ -107,7 +108,7 @@ def answers(endpoints: Endpoints, name: str, model: str) -> Any:
 @pytest.mark.usefixtures("room")
 @pytest.mark.parametrize(
     ("make", "kind", "given"),
-    [(scripted, "torchscript", SIGNATURE), (exported, "torch_export", None)],
+    thorough_after(0, [(scripted, "torchscript", SIGNATURE), (exported, "torch_export", None)]),
 )
 def test_a_file_of_torch_is_registered_and_answers(
     endpoints: Endpoints,
@@ -140,6 +141,7 @@ def test_a_file_of_torch_is_registered_and_answers(
         asked.predict([[1, 2, 3]])
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("room")
 def test_an_onnx_file_is_registered_on_the_command_line_and_answers(
     endpoints: Endpoints, tmp_path: Path

@@ -78,6 +78,7 @@ class _Clients:
             self.factors[round(answer.json()["predictions"][0][0] / rows[0][0], 6)] += 1
 
 
+@pytest.mark.thorough
 def test_a_canary_whose_predictions_drift_is_taken_back_by_itself(endpoints: Endpoints) -> None:
     good, bad = _register(endpoints, 2), _register(endpoints, 3)
     # Its golden predictions were recorded anew with what it does now, so they come back equal.

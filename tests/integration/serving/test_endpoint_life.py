@@ -51,6 +51,7 @@ def test_a_registered_model_answers_once_its_golden_predictions_came_back(
     assert refused.status_code == 401
 
 
+@pytest.mark.thorough
 def test_a_version_whose_golden_prediction_fails_gets_no_traffic(
     endpoints: Endpoints, doubling: str
 ) -> None:

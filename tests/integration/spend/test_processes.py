@@ -128,6 +128,7 @@ def _told(folder: Path, script: str) -> dict[str, int]:
     return told
 
 
+@pytest.mark.thorough
 def test_meters_killed_fifty_times_under_load_are_not_a_nano_dollar_off(tmp_path: Path) -> None:
     told = _told(tmp_path, _WORLD + _KILL_METERS)
     assert told["killed"] == 50

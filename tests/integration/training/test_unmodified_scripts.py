@@ -151,6 +151,7 @@ def test_a_script_for_torchrun_needs_no_torchrun(place: Site, warm: str | None) 
     assert values(logs[0], "weights") == values(logs[1], "weights")
 
 
+@pytest.mark.thorough
 @_COLD_AND_WARM
 def test_lightning_finds_its_ranks(place: Site, warm: str | None) -> None:
     logs = run_on(place, LIGHTNING, "python", "train.py", procs=2, warm=warm)
@@ -168,6 +169,7 @@ def test_accelerate_finds_its_ranks(place: Site, warm: str | None) -> None:
     assert values(logs[0], "weights") == values(logs[1], "weights")
 
 
+@pytest.mark.thorough
 def test_accelerate_may_launch_by_itself(place: Site) -> None:
     # On CPUs it starts more than one process only through MPI.
     command = ("python", "-m", "accelerate.commands.launch", "--cpu", "--num_processes", "1")

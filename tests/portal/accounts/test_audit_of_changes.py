@@ -18,6 +18,7 @@ from tests.turns import in_turns
 
 __all__ = ["_module_cast", "cast"]
 _DATASET = "/api/v1/projects/{project}/datasets/{dataset}"
+_ON_NODES = "needs a node; see tests/integration/notebooks/test_workspace_files.py"
 # Routes that take unsafe verbs and leave no event, and why that is right.
 UNAUDITED = {
     "/api/v1/": "answers 404",
@@ -29,6 +30,16 @@ UNAUDITED = {
     "/api/agent/v1/checkpoints/{task_id}/{epoch}/{step}": "a machine keeps what a job has saved",
     "/api/agent/v1/environments/{digest}/reports": "a machine says what it sees",
     "/api/agent/v1/samples": "a machine says what it sees",
+    "/api/agent/v1/file-requests/{request_id}/claim": "a machine does what a person asked",
+    "/api/agent/v1/file-requests/{request_id}/reports": "a machine answers a person",
+    "/api/agent/v1/file-requests/{request_id}/content": "a machine sends what a person reads",
+    "/api/v1/projects/{project}/workspace-files": _ON_NODES,
+    "/api/v1/projects/{project}/workspace-files/content": _ON_NODES,
+    "/api/v1/projects/{project}/workspace-files/folders": _ON_NODES,
+    "/p/{project}/notebooks/workspace/folder": _ON_NODES,
+    "/p/{project}/notebooks/workspace/move": _ON_NODES,
+    "/p/{project}/notebooks/workspace/delete": _ON_NODES,
+    "/p/{project}/notebooks/workspace/lab": "starts a server, which is audited",
     "/api/gateway/v1/": "answers 404",
     "/first-steps": "a choice about one's own Home",
     "/p/{project}/compare": "leads to the address of the selected runs",

@@ -105,6 +105,7 @@ def test_a_portal_killed_between_commit_and_answer_gives_the_same_answer_afterwa
     assert [project["id"] for project in listed if project["name"] == name] == [answer.json()["id"]]
 
 
+@pytest.mark.thorough
 def test_many_requests_with_one_key_at_two_processes_have_one_effect(
     portal: RunningPortal,
 ) -> None:

@@ -118,11 +118,11 @@ def test_an_environment_belongs_to_the_projects_that_use_it(bob: Api, people: Pe
         ("--pre numpy", "Line 1"),
         ("-e .", "Line 1"),
         ("./wheels/own.whl", "Line 1"),
-        ("own @ file:///etc/passwd", "only https"),
-        ("own @ git+ssh://example.org/x", "only https"),
+        ("own @ file:///etc/passwd", "no files of your machine"),
+        ("own @ git+ssh://example.org/x", "no SSH key"),
         ("numpy\x00", "U+0000"),
         ("a" * 300, "longer than"),
-        ("\n".join(f"package-{n}" for n in range(501)), "at most 500"),
+        ("\n".join(f"package-{n}" for n in range(1001)), "at most 1000"),
     ],
 )
 def test_requirements_that_are_no_packages_are_refused_by_line(

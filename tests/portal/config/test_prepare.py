@@ -107,6 +107,7 @@ def test_enter_twice_makes_a_password_that_is_shown_once(place: Installation) ->
     assert (again.returncode, again.stdout) == (0, "")
 
 
+@pytest.mark.thorough
 def test_ctrl_c_at_a_question_ends_without_a_trace(place: Installation) -> None:
     terminal = Terminal(place)
     terminal.answer("e-mail [admin@localhost]:", "\x03")
@@ -163,6 +164,7 @@ def prepared(prepared_folder: Path, place: Installation) -> Path:
     return place.data_dir
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "command"),
     [

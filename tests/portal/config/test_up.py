@@ -112,6 +112,7 @@ def test_mlflow_comes_back_by_itself_and_nobody_waits_for_it(place: Installation
     _all_gone(everything)
 
 
+@pytest.mark.thorough
 def test_the_first_start_makes_an_administrator_who_can_sign_in(empty_place: Installation) -> None:
     program = _start(empty_place)
     password = _password_in(program.text())
@@ -144,12 +145,14 @@ def _longest_way(program: Program) -> float:
 
 
 @pytest.mark.thorough
-def test_a_second_start_takes_less_than_five_seconds_and_asks_nothing(place: Installation) -> None:
+def test_a_second_start_is_quick_and_asks_nothing(place: Installation) -> None:
     place.environ["SLIPWAY_EMBEDDED_NODE"] = "true"
     first = _start(place)
     first.signal(signal.SIGINT)
     assert first.wait() == 0
     noted = (place.data_dir / "prepared").stat().st_mtime_ns
+    # Others may change a PostgreSQL server, so each start prepares it again.
+    bound_s = 10 if place.environ["DATABASE_URL"] else 5
     took_s, worked_s = 0.0, 0.0
     for _ in range(3):
         began = time.monotonic()
@@ -163,11 +166,12 @@ def test_a_second_start_takes_less_than_five_seconds_and_asks_nothing(place: Ins
         assert program.wait() == 0
         # Where others keep the processors busy, the clock says nothing about us. The work does.
         is_busy = os.getloadavg()[0] > (os.cpu_count() or 1)
-        if took_s < 5 or (is_busy and worked_s < 5):
+        if took_s < bound_s or (is_busy and worked_s < bound_s):
             break
     else:
         pytest.fail(f"it took {took_s:.1f} s, and {worked_s:.1f} s of a processor")
-    assert (place.data_dir / "prepared").stat().st_mtime_ns == noted, "it prepared again"
+    prepared_again = (place.data_dir / "prepared").stat().st_mtime_ns != noted
+    assert prepared_again == bool(place.environ["DATABASE_URL"])
 
 
 Running = tuple[Installation, Program]

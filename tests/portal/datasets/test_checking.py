@@ -132,6 +132,7 @@ def test_a_check_that_was_killed_is_made_again_by_another_worker(
     assert (made.id, made.number, made.rows) == (waiting.id, 1, 50_000)
 
 
+@pytest.mark.thorough
 def test_a_version_whose_check_always_dies_is_refused_and_never_stuck(
     alice: slipway.Client, project: str, waiting: DatasetVersionOut, workers: Workers
 ) -> None:

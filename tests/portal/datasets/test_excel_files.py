@@ -74,6 +74,7 @@ def test_the_sheet_is_the_only_visible_one_with_values_or_has_to_be_declared(pla
         push_and_read(*place, {"t.xlsx": book}, sheet="Three")
 
 
+@pytest.mark.thorough
 def test_merged_cells_are_refused_and_stated_when_allowed(place: Place) -> None:
     book = openpyxl.Workbook()
     sheet = book.active
@@ -98,6 +99,7 @@ def test_a_formula_counts_by_its_saved_value_and_is_refused_without_one(place: P
         push_and_read(*place, {"t.xlsx": book})
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("cell", "message"),
     [
@@ -122,6 +124,7 @@ def test_cells_that_cannot_be_read_are_named(place: Place, cell: str, message: s
     assert push_and_read(*place, {"t.xlsx": book}, allow_bad_rows=True).values == {"a": [1]}
 
 
+@pytest.mark.thorough
 def test_dates_of_macintosh_and_formats_of_ones_own(place: Place) -> None:
     book = openpyxl.Workbook()
     book.epoch = openpyxl.utils.datetime.CALENDAR_MAC_1904
@@ -147,6 +150,7 @@ def test_numbers_have_all_digits_of_the_file(place: Place) -> None:
     assert both.values == {"a": [float(number) for number in fractions]}
 
 
+@pytest.mark.thorough
 def test_rich_texts_escapes_and_gaps(place: Place) -> None:
     strings = (
         "<si><t>a</t></si><si><r><t>Jo</t></r><r><t>sé</t></r><rPh><t>ho</t></rPh></si>"
@@ -160,6 +164,7 @@ def test_rich_texts_escapes_and_gaps(place: Place) -> None:
     assert both.values == {"a": ["José", "x\ry"]}
 
 
+@pytest.mark.thorough
 def test_archives_that_unpack_to_very_much_and_entities_are_refused(place: Place) -> None:
     entities = '<!DOCTYPE x [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;&a;">]>'
     book = by_hand(HEADER + '<row><c t="str"><v>&b;</v></c></row>', before=entities)

@@ -63,6 +63,7 @@ def test_every_packing_and_every_value_has_a_turn(values: tuple[str, ...]) -> No
     assert (set(ends), set(had)) == (set(_PACKERS), set(values))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("end", "form"), _in_turns(_FORMATS))
 def test_compressed_files_are_the_tables_that_they_hold(place: Place, end: str, form: str) -> None:
     pack = _PACKERS[end]
@@ -122,6 +123,7 @@ def test_orc_has_the_types_of_the_file(place: Place) -> None:
         push_and_read(*place, {"t.orc": sink.getvalue()[:-9]})
 
 
+@pytest.mark.thorough
 def test_times_in_orc_beyond_nanoseconds_are_refused_and_never_wrapped(place: Place) -> None:
     sink = io.BytesIO()
     orc.write_table(pa.table({"at": pa.array([at(1500, 1, 1)], pa.timestamp("us"))}), sink)
@@ -148,6 +150,7 @@ def _push_tree(place: Place, files: dict[str, bytes], **options: Any) -> BothSid
     return push_and_read(*place, files, **options)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("end", "write"), [("parquet", _parquet), ("csv", _csv), ("jsonl", _json)])
 def test_folders_of_partitions_are_columns(
     place: Place, end: str, write: Callable[[pa.Table], bytes]
@@ -189,6 +192,7 @@ def test_partitions_that_do_not_fit_are_refused(place: Place) -> None:
     assert both.values == {"x": [1, 1], "y": ["1", "18446744073709551617"]}
 
 
+@pytest.mark.thorough
 def test_a_torch_dataset_reads_compressed_partitions_by_rows(
     alice: slipway.Client, project: str, tmp_path: Path
 ) -> None:

@@ -32,6 +32,7 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.thorough
 def test_declared_files_are_stored_as_they_are_and_are_in_no_table(
     alice: slipway.Client, project: str, folder: Path
 ) -> None:
@@ -50,6 +51,7 @@ def test_declared_files_are_stored_as_they_are_and_are_in_no_table(
     assert (read.path / "docs" / "README.xlsx").read_bytes() == b"PK\x03\x04 no workbook"
 
 
+@pytest.mark.thorough
 def test_a_pattern_that_no_file_matches_is_refused(
     alice: slipway.Client, project: str, folder: Path
 ) -> None:

@@ -38,6 +38,7 @@ def test_spaces_after_commas_belong_to_no_name_and_no_value(place: Place) -> Non
     assert (both.types["age"], both.values["age"]) == ("int64", [3, None, 4])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("encoding", "declared"),
     [
@@ -94,6 +95,7 @@ def test_names_that_are_twice_are_refused_with_their_places(place: Place) -> Non
         push_and_read(*place, {"d.csv": b"x,y, x\n1,2,3\n"})
 
 
+@pytest.mark.thorough
 def test_a_column_without_a_name_gets_one_and_the_page_says_so(place: Place) -> None:
     both = push_and_read(*place, {"f.csv": b',a\n0,"x"\n1,"y"\n'})
     assert both.values == {"column_1": [0, 1], "a": ["x", "y"]}
@@ -115,6 +117,7 @@ _FORMS = [
 ]
 
 
+@pytest.mark.thorough
 def test_forms_of_the_same_table_are_the_same_table(
     alice: slipway.Client, project: str, tmp_path: Path
 ) -> None:
@@ -129,6 +132,7 @@ def test_forms_of_the_same_table_are_the_same_table(
         assert [column.type for column in tables[name].statistics.columns] == ["int64", "string"]
 
 
+@pytest.mark.thorough
 def test_quotes_and_line_breaks_in_values_stay(place: Place) -> None:
     text = b'"a, b","c""d"\n"x\ny","1 ""2"" 3"\n" z ",""\n5" pipe,"q"\n"","""q"""\n'
     both = push_and_read(*place, {"q.csv": text})
@@ -138,6 +142,7 @@ def test_quotes_and_line_breaks_in_values_stay(place: Place) -> None:
     }
 
 
+@pytest.mark.thorough
 def test_a_separator_can_be_declared(place: Place) -> None:
     both = push_and_read(*place, {"s.csv": b"a,x;b\n1,5;2\n"}, separator=";")
     assert both.values == {"a,x": ["1,5"], "b": [2]}
@@ -183,6 +188,7 @@ def test_parts_in_another_order_of_columns_are_one_table(place: Place) -> None:
     assert both.values == {"a": [1.0, 2.5], "b": ["x", "y"]}
 
 
+@pytest.mark.thorough
 def test_bad_rows_that_are_accepted_are_left_out_on_both_sides_and_columns_stay(
     place: Place,
 ) -> None:
@@ -192,6 +198,7 @@ def test_bad_rows_that_are_accepted_are_left_out_on_both_sides_and_columns_stay(
     assert (len(both.rows), both.table.bad_rows, both.rows[-1]) == (20_001, 2, {"x": 4, "y": 5})
 
 
+@pytest.mark.thorough
 def test_a_declared_column_that_is_nowhere_is_refused(place: Place) -> None:
     with pytest.raises(
         errors.InvalidInput,
@@ -200,6 +207,7 @@ def test_a_declared_column_that_is_nowhere_is_refused(place: Place) -> None:
         push_and_read(*place, {"b.csv": b"zip\n1\n"}, types={"zp": "string"})
 
 
+@pytest.mark.thorough
 def test_an_unknown_setting_is_refused(place: Place) -> None:
     for options in (
         {"types": {"a": "varchar"}},

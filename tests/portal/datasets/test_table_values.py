@@ -44,12 +44,14 @@ def test_unsigned_ids_stay_exact(place: Place) -> None:
     assert hashes.distinct == 3
 
 
+@pytest.mark.thorough
 def test_unsigned_ids_in_json_lines_stay_exact(place: Place) -> None:
     ids = [18446744073709551615, 18446744073709551613]
     both = push_and_read(*place, {"ids.jsonl": lines(*({"id": one} for one in ids))})
     assert (both.types, both.values) == ({"id": "uint64"}, {"id": ids})
 
 
+@pytest.mark.thorough
 def test_whole_numbers_beyond_64_bits_are_text(place: Place) -> None:
     numbers = ["184467440737095516150", "-9223372036854775809"]
     both = push_and_read(*place, {"n.csv": ("n\n" + "\n".join(numbers) + "\n").encode()})
@@ -58,6 +60,7 @@ def test_whole_numbers_beyond_64_bits_are_text(place: Place) -> None:
     assert "more digits" in both.table.table_schema.columns[0].note
 
 
+@pytest.mark.thorough
 def test_leading_zeros_stay(place: Place) -> None:
     rows = [f"{n},{n:05},00431{n:06},{n}.50,00{n}" for n in range(1, 41)]
     text = "\n".join(["customer,zip,phone,amount,code", *rows, ""])
@@ -75,6 +78,7 @@ def test_leading_zeros_stay(place: Place) -> None:
     assert "'00001' would lose its zeros" in both.table.table_schema.columns[1].note
 
 
+@pytest.mark.thorough
 def test_leading_zeros_are_numbers_where_that_is_declared(place: Place) -> None:
     both = push_and_read(
         *place, {"a.csv": b"zip,n\n01234,007\n00042,1\n"}, types={"n": "int32", "zip": "string"}
@@ -124,6 +128,7 @@ _TEXTS: list[tuple[list[str], str, list[object] | None]] = [
 ]
 
 
+@pytest.mark.thorough
 def test_a_type_is_inferred_only_where_it_gives_back_the_value(place: Place) -> None:
     """Each column has two values, the last one twice where there is one."""
     header = ",".join(f"c{at}" for at in range(len(_TEXTS)))
@@ -147,12 +152,14 @@ def test_whole_numbers_widen_only_without_loss(place: Place) -> None:
         push_and_read(*place, {"x.csv": large + b"1.5\n"})
 
 
+@pytest.mark.thorough
 def test_large_whole_numbers_with_missing_ones_stay_exact_in_pandas(place: Place) -> None:
     both = push_and_read(*place, {"x.csv": b"x,y,z\n9007199254740993,1,a\n,,b\n5,2,c\n"})
     assert both.pandas["x"].tolist()[0] == 9007199254740993
     assert (str(both.pandas["x"].dtype), str(both.pandas["y"].dtype)) == ("Int64", "float64")
 
 
+@pytest.mark.thorough
 def test_decimals_are_exact(place: Place) -> None:
     prices = [Decimal("12345678901234567.89"), Decimal("0.10"), None]
     table = pa.table({"price": pa.array(prices, pa.decimal128(25, 2))})
@@ -217,6 +224,7 @@ def test_times_have_one_type_with_their_zone(place: Place) -> None:
         )
 
 
+@pytest.mark.thorough
 def test_times_in_parquet_keep_unit_and_zone(place: Place) -> None:
     ns = pa.array([1704448800123456789, None], pa.timestamp("ns", "Europe/Vienna"))
     both = push_and_read(
@@ -292,6 +300,7 @@ def test_a_key_that_comes_late_is_a_column_with_missing_values(place: Place) -> 
     assert sum(value or 0 for value in both.values["refund"]) == 1_000
 
 
+@pytest.mark.thorough
 def test_what_json_lines_cannot_hold_exactly_is_refused_by_line(place: Place) -> None:
     bad = [
         (b'{"x": 0.1234567890123456789}', "more digits"),

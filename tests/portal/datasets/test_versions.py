@@ -88,6 +88,7 @@ def test_parquet_and_json_lines_are_tables_and_numbered_files_are_parts_of_one(
     assert lines["statistics"]["columns"][1]["missing"] == 1
 
 
+@pytest.mark.thorough
 def test_bad_rows_are_refused_with_line_and_column_unless_they_are_allowed(
     people: Personas,
 ) -> None:

@@ -11,7 +11,7 @@ from django.test import Client
 
 from portal.core import clock
 from portal.core.errors import InvalidInput
-from portal.endpoints.models import Endpoint, Replica
+from portal.endpoints.models import Endpoint, Replica, Revision, Rollout
 from portal.endpoints.ports import Evidence, ServedFile, ServedModel
 from portal.endpoints.reconciler import reconcile_all
 from portal.workloads.models import Lease, Workload
@@ -223,6 +223,7 @@ class Lab:
     def settle(self) -> None:
         """Let every replica that starts become ready, and stopped ones end, until all is calm."""
         for _ in range(4):
+            before = self._states()
             self.start_replicas()
             for replica in Replica.objects.alive():
                 if replica.is_pending:
@@ -230,6 +231,18 @@ class Lab:
             for workload in Workload.objects.filter(state="stopping"):
                 finish(workload, "user")
             self.look_after()
+            if self._states() == before:
+                break
+
+    def _states(self) -> list[tuple[object, ...]]:
+        """Return all that looking after endpoints may change."""
+        return [
+            *Endpoint.objects.order_by("pk").values_list("pk", "state"),
+            *Revision.objects.order_by("pk").values_list("pk", "state", "weight"),
+            *Replica.objects.order_by("pk").values_list("pk", "state"),
+            *Rollout.objects.order_by("pk").values_list("pk", "state", "step"),
+            *Workload.objects.order_by("pk").values_list("pk", "state"),
+        ]
 
     def report(self, replica: Replica, state: str, **facts: Any) -> HttpResponse:
         """Let a replica report, with the token of its workload."""

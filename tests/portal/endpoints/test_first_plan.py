@@ -53,6 +53,7 @@ def test_the_first_replica_answers_while_there_is_no_room_for_others(
     assert "16 of 17 replicas are ready. Waiting: needs 1 CPU" in page
 
 
+@pytest.mark.thorough
 def test_a_next_revision_that_has_no_room_is_said_to_wait_for_it(
     lab: Lab, people: Personas
 ) -> None:
@@ -65,6 +66,7 @@ def test_a_next_revision_that_has_no_room_is_said_to_wait_for_it(
     assert "Revision 2 is not serving yet. Waiting: needs 1 CPU" in page
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["canary", "shadow"])
 def test_an_endpoint_that_failed_takes_its_next_version_all_at_once(
     lab: Lab, people: Personas, kind: str

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from tests.portal.endpoints.serving import GatewayClient, Judge, Lab
 
 CANARY: dict[str, Any] = {"kind": "canary", "bake_s": 60}
@@ -65,6 +67,7 @@ def test_one_pause_of_the_machine_takes_no_revision_back(lab: Lab, gateway: Gate
     assert gateway.weights() == {"1": 100}
 
 
+@pytest.mark.thorough
 def test_going_back_after_the_other_revision_failed_says_so(
     lab: Lab, gateway: GatewayClient
 ) -> None:

@@ -64,6 +64,7 @@ def test_predictions_that_were_not_captured_are_told_everywhere(
     assert FULL in ready["problems"]["capture"]
 
 
+@pytest.mark.thorough
 def test_a_span_without_more_ends_the_incident_and_the_next_one_is_another(
     lab: Lab, gateway: GatewayClient
 ) -> None:
@@ -85,6 +86,7 @@ def test_a_span_without_more_ends_the_incident_and_the_next_one_is_another(
         assert "capture" not in Client().get("/readyz").json()["problems"]
 
 
+@pytest.mark.thorough
 def test_answers_of_a_standby_are_in_the_history_with_their_count(
     lab: Lab, gateway: GatewayClient, people: Personas
 ) -> None:

@@ -15,6 +15,7 @@ pytestmark = [pytest.mark.postgres, pytest.mark.django_db(databases=["default", 
 AT = "projects/vision/endpoints/digits"
 
 
+@pytest.mark.thorough
 def test_a_living_replica_is_listed_however_many_ended_after_it(
     lab: Lab, people: Personas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -35,6 +36,7 @@ def test_a_living_replica_is_listed_however_many_ended_after_it(
     assert "2 more replicas that ended not shown here." in page
 
 
+@pytest.mark.thorough
 def test_revisions_that_are_left_out_are_counted(
     lab: Lab, people: Personas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -53,6 +55,7 @@ def test_revisions_that_are_left_out_are_counted(
     assert "1 more earlier revision not shown here." in page
 
 
+@pytest.mark.thorough
 def test_incidents_that_are_left_out_are_counted(
     lab: Lab, gateway: GatewayClient, people: Personas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,6 +99,7 @@ def test_keys_beyond_the_first_are_counted(
     assert "<code>slipway endpoint keys list digits --project vision</code>" in page
 
 
+@pytest.mark.thorough
 def test_every_revision_can_be_chosen_for_monitoring(lab: Lab, people: Personas) -> None:
     lab.serving()
     revision = Replica.objects.alive().get().revision

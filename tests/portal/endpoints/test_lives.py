@@ -94,6 +94,7 @@ def test_a_canary_moves_traffic_step_by_step(lab: Lab, gateway: GatewayClient) -
         assert gateway.weights() == {"2": 100}
 
 
+@pytest.mark.thorough
 def test_a_first_revision_that_fails_leaves_an_endpoint_that_can_be_mended(lab: Lab) -> None:
     lab.create()
     lab.start_replicas()
@@ -127,6 +128,7 @@ def test_rolling_back_to_a_warm_revision_takes_one_snapshot(
     assert [one["weight"] for one in again["revisions"]] == [100, 0]
 
 
+@pytest.mark.thorough
 def test_going_back_to_a_cold_revision_starts_it_again(lab: Lab, gateway: GatewayClient) -> None:
     lab.serving()
     assert lab.do("rollback", status=409)["code"] == "nothing_before"
@@ -141,6 +143,7 @@ def test_going_back_to_a_cold_revision_starts_it_again(lab: Lab, gateway: Gatewa
         assert gateway.weights() == {"1": 100, "2": 0}
 
 
+@pytest.mark.thorough
 def test_a_rollout_under_way_can_be_taken_back_and_tried_again(
     lab: Lab, gateway: GatewayClient
 ) -> None:
@@ -208,6 +211,7 @@ def test_a_replica_that_was_started_again_is_found_where_it_is_now(
     assert "ready again" in lab.story()
 
 
+@pytest.mark.thorough
 def test_load_brings_replicas_and_calm_takes_them_away(lab: Lab, gateway: GatewayClient) -> None:
     lab.serving(max_replicas=3, target_concurrency=10)
     endpoint_id, revision_id = lab.ids(1)

@@ -302,6 +302,22 @@ def test_a_replica_that_is_not_ready_says_what_it_waits_for(lab: Lab, bob: Clien
     }
 
 
+def test_a_promotion_that_would_wait_for_hardware_says_so(lab: Lab, bob: Client) -> None:
+    lab.serving(min_replicas=16, max_replicas=16)
+    page = text_of(bob.get(f"{ONE}/promote?model=digits&version=2"))
+    assert "No node has capacity for small now: the rollout waits until running work ends" in page
+    assert "Hardware is available" not in page
+
+
+def test_an_endpoint_without_a_ready_replica_does_not_look_healthy(lab: Lab, bob: Client) -> None:
+    lab.serving()
+    assert "no replica ready" not in text_of(bob.get(ONE))
+    for replica in lab.replicas(1):
+        lab.crash(replica)
+    for page in (ONE, ALL):
+        assert "no replica ready" in text_of(bob.get(page)), page
+
+
 def test_the_tab_of_revisions_says_what_each_changed(lab: Lab, bob: Client) -> None:
     lab.serving()
     lab.promote("2", kind="all_at_once")

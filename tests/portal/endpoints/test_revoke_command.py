@@ -43,6 +43,7 @@ def revoke(*arguments: str) -> str:
     return out.getvalue()
 
 
+@pytest.mark.thorough
 def test_the_gateway_refuses_the_key_while_the_portal_is_stopped(
     key: tuple[str, str], dataplane: Plane
 ) -> None:

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from portal.endpoints.models import EndpointEvent
 from tests.personas import Personas
 from tests.portal.endpoints.pages import ALL, ONE, browser_of, text_of
@@ -19,6 +21,7 @@ def _report(lab: Lab, gateway: GatewayClient, **what: Any) -> None:
     lab.look_after()
 
 
+@pytest.mark.thorough
 def test_a_load_beyond_the_bound_is_told_once_and_ends_after_a_calm_time(
     lab: Lab, gateway: GatewayClient, people: Personas
 ) -> None:
@@ -54,6 +57,7 @@ def test_a_load_beyond_the_bound_is_told_once_and_ends_after_a_calm_time(
         assert len(_told("capped")) == 2
 
 
+@pytest.mark.thorough
 def test_a_higher_bound_takes_the_sentence_away_at_once(lab: Lab, gateway: GatewayClient) -> None:
     lab.serving(max_replicas=1, target_concurrency=10)
     _report(lab, gateway, in_flight=25)
@@ -77,6 +81,7 @@ def test_a_pause_takes_it_away_too(lab: Lab, gateway: GatewayClient) -> None:
     assert lab.show()["missing_replicas_reason"] == ""
 
 
+@pytest.mark.thorough
 def test_waiting_requests_bring_one_replica_at_a_time(lab: Lab, gateway: GatewayClient) -> None:
     lab.serving(max_replicas=2, target_queue_ms=50)
     for times in range(1, 5):

@@ -12,6 +12,7 @@ pytestmark = pytest.mark.postgres
 PRICE = 3_600_000_000
 
 
+@pytest.mark.thorough
 def test_promotes_in_a_row_keep_the_newest_replaced_revision_warm_and_no_other(lab: Lab) -> None:
     lab.serving()
     for version in ("2", "3", "4"):

@@ -237,6 +237,7 @@ def test_columns_that_only_newer_hours_have_are_asked_for_in_all(traffic: Traffi
     assert [one["prediction_id"] for one in found] == old
 
 
+@pytest.mark.thorough
 def test_failures_are_on_the_pages(traffic: Traffic, people: Personas) -> None:
     traffic.normal(30)
     _fail(traffic, [9.0] * 10, 503)

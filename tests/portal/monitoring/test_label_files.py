@@ -113,6 +113,7 @@ def test_classes_with_leading_zeros_stay_text(
     assert (found["labelled"], found["figures"]["accuracy"]) == (4, 0.75)
 
 
+@pytest.mark.thorough
 def test_a_value_of_another_type_is_refused_by_line_column_and_value(
     traffic: Traffic, bob: slipway.Client, tmp_path: Path
 ) -> None:

@@ -208,6 +208,7 @@ def test_a_class_is_not_another_that_begins_like_it(traffic: Traffic) -> None:
     assert (quality["labelled"], quality["figures"]["accuracy"]) == (1, 0)
 
 
+@pytest.mark.thorough
 def test_long_texts_alike_in_length_and_beginning_stay_apart(traffic: Traffic) -> None:
     texts = ["x" * 1_500 + "-a", "x" * 1_500 + "-b"]
     traffic.capture([{"inputs": {"a": [text]}} for text in texts], [{"predictions": [1.0]}] * 2)

@@ -73,6 +73,7 @@ def test_the_variance_of_large_labels_close_together_is_not_cancelled() -> None:
     assert found["r2"] == pytest.approx(expected)
 
 
+@pytest.mark.thorough
 @given(
     st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=40),
     st.integers(0, 40),
@@ -174,6 +175,7 @@ _SETS = st.lists(
 )
 
 
+@pytest.mark.thorough
 @given(_SETS, st.integers(0, 30))
 @_CASES
 def test_sets_of_labels_have_the_measures_of_sklearn(

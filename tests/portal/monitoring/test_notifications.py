@@ -42,6 +42,7 @@ def test_an_open_alert_is_on_home_the_project_the_list_the_endpoint_and_under_th
         assert _REASON in _text(people.vera, path)
     for path in _LISTS:
         assert "1 alert</a>" in _text(people.vera, path)
+    assert "Monitoring</span> raised an alert in vision" in _text(people.alice, "/")
     assert "1 open" in _text(people.vera, "/notifications/count")
     for path in ("/", "/notifications", "/notifications/card", "/notifications/count"):
         page = _text(people.charlie, path)

@@ -1,5 +1,6 @@
 """The pages of monitoring, without scripts: what they say, and what they never claim."""
 
+import re
 from datetime import timedelta
 
 import pytest
@@ -41,6 +42,20 @@ def test_the_page_of_an_endpoint_never_claims_what_it_does_not_know(
     assert bob.get(PAGE, {"revision": "x"}).status_code == 422
     assert bob.get(PAGE, {"feature": "height", "value": "1"}).status_code == 422
     assert _browser(people, "charlie").get(PAGE).status_code == 404
+
+
+def test_page_and_alert_write_an_accuracy_in_the_same_way(
+    traffic: Traffic, people: Personas
+) -> None:
+    traffic.settings(min_accuracy=0.9)
+    ids = traffic.normal(300)
+    traffic.look()
+    traffic.post("labels", {"labels": [{"prediction_id": one, "value": 1} for one in ids]})
+    traffic.look()
+    page = _browser(people).get(PAGE).content.decode()
+    (measured,) = set(re.findall(r"Measured accuracy is ([\d.]+ %) of 300 labelled", page))
+    assert re.search(rf"Accuracy</[^%]*>{measured}<", page), page
+    assert "at least 90.0 % is required" in page
 
 
 def test_alerts_are_snoozed_and_limits_and_channels_changed_on_pages(

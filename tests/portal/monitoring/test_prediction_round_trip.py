@@ -316,6 +316,7 @@ def test_two_thousand_random_predictions_are_selected_as_they_were_sent(
     _check(declared, engine, tmp_path, max_examples=20, database=None, print_blob=True)
 
 
+@pytest.mark.thorough
 def test_an_empty_cell_of_required_text_is_selected_as_empty_text(
     declared: Traffic, engine: Engine, tmp_path: Path
 ) -> None:

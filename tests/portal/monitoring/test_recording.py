@@ -136,6 +136,7 @@ def test_predictions_from_before_the_baseline_are_compared_with_it(
     assert {one["rows"] for one in shown["features"] if not one["is_output"]} == {300}
 
 
+@pytest.mark.thorough
 def test_of_samples_the_one_counts_that_the_model_takes_without_what_it_does_not(
     people: Personas, settings: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

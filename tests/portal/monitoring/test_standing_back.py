@@ -11,6 +11,9 @@ import pytest
 from tests.processes import ROOT, clean_environment, is_alive, wait_for
 
 _AUTOGROUP_ON = Path("/proc/sys/kernel/sched_autogroup_enabled")
+_WITHOUT_ADMINISTRATION = (
+    ["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin"] if os.getuid() == 0 else []
+)
 # Lets a process analyse nothing, tells which it is, and waits.
 _STARTED = """
 import json, os, time
@@ -42,6 +45,36 @@ def started(tmp_path: Path) -> "subprocess.Popen[str]":
         stdout=subprocess.PIPE,
         text=True,
     )
+
+
+def test_several_that_start_at_once_are_all_nice() -> None:
+    """Linux refuses a second change within a tenth of a second to those who do not administer."""
+    if not _AUTOGROUP_ON.exists() or _AUTOGROUP_ON.read_text().strip() != "1":
+        pytest.skip("this kernel has no autogroups")
+    code = (
+        "from pathlib import Path\n"
+        "from portal.monitoring.cpu_priority import lower_session_priority\n"
+        "input()\n"
+        "lower_session_priority(19)\n"
+        "print(Path('/proc/self/autogroup').read_text())\n"
+    )
+    environment = clean_environment() | {"PYTHONPATH": str(ROOT / "platform")}
+    processes = [
+        subprocess.Popen(
+            [*_WITHOUT_ADMINISTRATION, sys.executable, "-c", code],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(4)
+    ]
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+    outputs = [process.communicate(timeout=60)[0] for process in processes]
+    assert [output.split()[-1] for output in outputs] == ["19"] * 4
 
 
 def test_what_analyses_is_nice_and_dies_with_its_parent(started: "subprocess.Popen[str]") -> None:

@@ -48,6 +48,7 @@ def test_a_version_of_data_tells_the_models_that_came_of_its_runs_and_jobs(
     assert json_of(bob.get(USES)) == uses
 
 
+@pytest.mark.thorough
 def test_every_version_that_came_of_a_run_is_listed(bob: Api, store: Store) -> None:
     push(bob, {"a.csv": b"x\n1\n"})
     run_id = store.run()

@@ -39,6 +39,9 @@ def test_a_request_reaches_those_who_can_decide_and_the_decision_reaches_the_req
         assert _seen(decider) == [("approval", request["id"])]
         assert _seen(decider, "projects/vision/notifications") == [("approval", request["id"])]
         assert _mailed(decider) == ["[Vision] Bob requests approval of digits version 1"]
+    path = json_of(Api.of(people.mia).get("notifications"))["items"][0]["path"]
+    assert path == "/p/vision/models/digits/versions/1/promote?stage=Production"
+    assert 'value="approve">Approve</button>' in _page(people.mia, path)
     for other in (people.bob, people.vera, people.charlie, people.root):
         assert _seen(other) == []
         assert _mailed(other) == []

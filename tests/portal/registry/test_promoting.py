@@ -243,7 +243,7 @@ def test_only_what_a_job_measured_counts_and_it_is_compared_with_the_champion(
     evaluate(job, 2, 0.905)
     assert "0.905 against 0.9 of version 1" in promote(bob, 2)[1]["detail"]
     evaluate(job, 2, not_finite="nan")
-    assert "is nan for version 2" in gate_now(bob, 2)["sentence"]
+    assert "is NaN for version 2" in gate_now(bob, 2)["sentence"]
     evaluate(job, 2, 0.92)
     assert promote(bob, 2)[0] == 201
     put_gates(mia, ACCURACY | {"metric": "loss", "higher_is_better": False})
@@ -267,7 +267,7 @@ def test_a_figure_may_come_from_a_run_of_the_project_alone(
     assert evaluate(bob, 1, run_id=run_id)["value"] == 0.75
     LatestMetric.objects.update(is_nan=True, value=0.0)
     shown = evaluate(bob, 1, run_id=run_id)
-    assert (shown["value"], shown["note"]) == (None, "nan")
+    assert (shown["value"], shown["note"]) == (None, "NaN")
     foreign = Store(store.root, people.other.pk).run(accuracy=1.0)
     body = {"metric": "accuracy", "dataset": "digits:3", "run_id": foreign}
     assert bob.post(f"{DIGITS}/1/evaluations", body).status_code == 422

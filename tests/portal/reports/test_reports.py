@@ -189,7 +189,7 @@ def test_an_object_of_another_project_does_not_exist_in_a_report_page_link_or_ex
         assert words.count("This run no longer exists.") == 2
         assert words.count("The runs of this chart no longer exist.") == 2
         assert words.count("This file or its run no longer exists.") == 2
-        assert "1 run of this chart was deleted." in words
+        assert "1 run of this chart is not in this project." in words
         assert "No runs match." in words
     picked = bob.get("/p/vision/reports/pick?kind=run&q=name").json()
     assert picked == {"items": []}

@@ -182,6 +182,7 @@ def ledger(people: Personas, node: Node) -> Ledger:
 
 
 # A meter that was overtaken just before it wrote the first line of all could not go on.
+@pytest.mark.thorough
 @example(
     history=[
         ("grant", 0),

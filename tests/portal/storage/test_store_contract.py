@@ -90,7 +90,7 @@ def _s3(server: S3Server) -> Place:
     return Place(open_store(f"s3://{bucket}/some/prefix", server.options), leave, count)
 
 
-@pytest.fixture(params=["fake", "file", "s3"])
+@pytest.fixture(params=["fake", "file", pytest.param("s3", marks=pytest.mark.thorough)])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     if request.param == "fake":
         return _fake()
@@ -263,6 +263,7 @@ def test_entries_list_every_object_with_its_size_and_age(place: Place) -> None:
     assert all(began < entry.modified_at < ahead for entry in found.values())
 
 
+@pytest.mark.thorough
 def test_entries_can_be_listed_by_the_begin_of_their_digest(place: Place) -> None:
     stored = [put(place.store, f"content {number}".encode()) for number in range(20)]
 
@@ -287,6 +288,7 @@ def test_drafts_are_cleared_by_age_and_never_listed(place: Place) -> None:
     assert keys(place.store) == [kept]
 
 
+@pytest.mark.thorough
 def test_a_wrong_secret_is_an_outage_not_a_missing_file(s3: S3Server) -> None:
     bucket = f"closed-{secrets.token_hex(6)}"
     s3.make_bucket(bucket)

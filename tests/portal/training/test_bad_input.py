@@ -68,7 +68,7 @@ def test_next_steps_say_how_many_names_they_leave_out(bob: Api, machine: Machine
         ({"strategy": "ddp=3", "procs": 2}, "bad_strategy", "strategy"),
         ({"strategy": "ps=2:async", "procs": 2}, "bad_strategy", "strategy"),
         ({"strategy": "pipeline=2*tensor=2", "procs": 6}, "bad_strategy", "strategy"),
-        ({"requirements": "-r other.txt"}, "invalid_input", "requirements"),
+        ({"requirements": "-r other.txt"}, "bad_requirement", "requirements"),
         ({"params": {f"p{n}": "x" * 4000 for n in range(20)}}, "too_long", "params"),
         ({"args": ["x" * 4000] * 20}, "too_long", "args"),
         ({"snapshot": "0" * 64}, "no_such_snapshot", "snapshot"),

@@ -134,6 +134,7 @@ def test_a_job_is_followed_from_submission_to_its_last_byte(
     assert again.log(0) == line + b"bye\n"
 
 
+@pytest.mark.thorough
 def test_who_comes_back_gets_what_follows_and_nothing_twice(
     alice: slipway.Client, lab: Lab, job: JobOut, portal: LivePortal
 ) -> None:
@@ -167,6 +168,7 @@ def test_who_comes_back_gets_what_follows_and_nothing_twice(
     assert whole == {(1, 0): content, (1, 1): b"one\n" * 100_000}
 
 
+@pytest.mark.thorough
 def test_a_bookmark_that_is_none_begins_at_the_beginning(
     alice: slipway.Client, lab: Lab, job: JobOut
 ) -> None:

@@ -163,6 +163,7 @@ def test_a_job_for_containers_waits_for_a_node_that_has_them(bob: Api, machine: 
     assert "it needs the back end docker, and no node offers it" in told
 
 
+@pytest.mark.thorough
 def test_jobs_are_listed_newest_first_in_pages_and_filtered(
     bob: Api, machine: Machine, people: Personas
 ) -> None:
@@ -203,6 +204,9 @@ def test_a_quote_needs_no_code_and_queues_nothing(bob: Api, machine: Machine) ->
         "expected": None,
         "budgets": [],
         "set_aside_nano_usd": 120_000_000,
+        "files": "All files that the job writes in its working folder, up to 2 GB for each node, "
+        "are kept as artifacts of its run.",
+        "packages": None,
     }
     said = json_of(bob.post("projects/vision/jobs/quote", wanted | {"nodes": 5}))
     assert (said["can_ever_run"], said["would_wait"]) == (False, True)
@@ -373,3 +377,12 @@ def test_a_viewer_sees_and_does_not_run(people: Personas, bob: Api, machine: Mac
     assert send_snapshot(vera, tar_of(CODE)).status_code == 403
     for stranger in (people.charlie, people.root):
         assert Api.of(stranger).get(path).status_code == 404
+
+
+def test_without_a_tier_a_job_gets_none_that_is_made_for_replicas(
+    bob: Api, machine: Machine
+) -> None:
+    make_tier("replica", cpus=0.1, gib=0.25, nano_usd_per_hour=1)
+    make_tier("large", cpus=4, nano_usd_per_hour=9_000_000_000)
+    take_code(bob)
+    assert json_of(submit(bob, tier=None))["workload"]["tier"] == "cpu-small"

@@ -20,6 +20,7 @@ def _store(settings: Settings, tmp_path: Path) -> None:
     settings.SLIPWAY_STORAGE_URL = f"file://{tmp_path / 'blobs'}"
 
 
+@pytest.mark.thorough
 def test_a_person_looks_at_versions_compares_them_and_deletes_one(people: Personas) -> None:
     bob = Api.of(people.bob)
     push(bob, {"t.csv": b"a,b\n" + b"".join(b"%d,x\n" % n for n in range(40))})
@@ -126,6 +127,7 @@ def test_a_dataset_is_made_filled_refused_and_taken_all_the_same(people: Persona
     assert "1 bad" in browser.get(address).content.decode()
 
 
+@pytest.mark.thorough
 def test_declarations_of_the_form_decide_how_tables_are_read_and_are_shown(
     people: Personas,
 ) -> None:

@@ -21,8 +21,7 @@ from pyarrow import parquet
 from pytest_django import Settings
 
 from portal.experiments.adapters.mlflow import tracker
-from portal.experiments.models import Experiment, ModelVersion, RegisteredModel, Run, Tag
-from portal.web.models import SavedView
+from portal.experiments.models import Experiment, ModelVersion, RegisteredModel, Run, SavedView, Tag
 from tests.personas import Personas
 from tests.portal.datasets.hostile import nested_parquet
 from tests.portal.experiments.test_runs_api import write

@@ -80,6 +80,7 @@ def test_the_list_is_narrowed_down_by_the_address(
     assert [name for name in ("baseline", "wide") if f">{name}</a>" in listed] == shown
 
 
+@pytest.mark.thorough
 def test_a_list_of_thirty_asks_no_more_than_one_of_three(
     people: Personas, browse: Browse, machine: Machine
 ) -> None:

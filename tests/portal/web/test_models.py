@@ -29,6 +29,10 @@ def test_a_model_is_registered_approved_and_promoted_on_pages(
     form = {"name": "digits", "run": run, "path": "model"}
     assert bob.post("/p/vision/register-model", form).headers["Location"] == PAGE
     assert "serving_input_example.json" in bob.get(PAGE).content.decode()
+    figure = {"metric": "auc", "dataset": "digits:1", "not_finite": "nan"}
+    path = "projects/vision/models/digits/versions/1/evaluations"
+    assert Api.of(people.bob).post(path, figure).status_code == 201
+    assert "auc on digits:1 undefined" in text_of(bob.get(PAGE))
     promote = f"{PAGE}/promote?stage=Production"
     assert "Request approval" in bob.get(promote).content.decode()
     assert bob.post(promote, {"do": "promote"}).status_code == 422

@@ -64,6 +64,13 @@ def test_the_list_of_nodes_tells_load_labels_and_what_is_taken(
     assert "50 % allocated 1 % busy" in listed
 
 
+def test_a_node_without_a_free_processor_says_zero(people: Personas, browse: Browse) -> None:
+    for _ in range(2):
+        run_job(make_job(people.vision, people.bob))
+    page = html_of(browse(people.root).get("/settings/nodes/lab-1"))
+    assert "<dt>Free now</dt><dd>0 CPUs, " in page
+
+
 def test_a_silent_node_is_shown_as_lost(people: Personas, browse: Browse) -> None:
     root = browse(people.root)
     with frozen(after(40)):
@@ -261,7 +268,7 @@ def test_a_withdrawn_tier_is_not_offered_until_it_is_again(
     root.post("/settings/tiers/small/retire")
     assert 'value="small"' not in html_of(bob.get("/p/vision/jobs/new"))
     assert "/settings/tiers/small" not in html_of(root.get("/settings/tiers"))
-    assert "withdrawn" in text_of(root.get("/settings/tiers?state=all"))
+    assert "retired" in text_of(root.get("/settings/tiers?state=all"))
     root.post("/settings/tiers/small/offer")
     assert 'value="small"' in html_of(bob.get("/p/vision/jobs/new"))
 

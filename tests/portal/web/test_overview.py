@@ -1,5 +1,6 @@
 """The overview of a project: experiments, models, endpoints, jobs, spend, and what to do next."""
 
+import math
 import re
 from datetime import timedelta
 
@@ -46,8 +47,11 @@ def test_experiments_show_their_last_run_and_the_best_one(people: Personas, brow
     best = make_run(digits, "wide-net", metrics={"val_accuracy": 0.97, "loss": 0.2})
     last = make_run(digits, "deep-net", minute=1, metrics={"val_accuracy": 0.91, "loss": 0.1})
     make_run(make_experiment(people.other), "foreign", metrics={"val_accuracy": 0.99})
+    one_class = make_experiment(people.vision, "one-class")
+    make_run(one_class, "no-curve", metrics={"val_auc": math.nan})
     page = browse(people.vera).get(RESULTS)
     words = text_of(page)
+    assert "val_auc" not in words
     assert "digits 2 runs" in words
     assert "deep-net finished 0.97 highest val_accuracy" in words
     assert f"/runs/{last.run_uuid}" in html_of(page)

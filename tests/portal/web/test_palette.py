@@ -1,7 +1,13 @@
 """The command palette finds what one may see, and nothing else."""
 
 from portal.accounts.models import Project, User
-from portal.experiments.models import RegisteredModel
+from portal.accounts.principal import Principal
+from portal.accounts.services.secrets import write_secret
+from portal.experiments.models import ModelVersion, RegisteredModel
+from portal.spend.models import Budget
+from portal.web.audit.messages import KINDS
+from portal.web.palette.objects import KIND_NOUNS, WITHOUT_PAGE, search_objects
+from portal.workloads.ports import registered_kinds
 from slipway.schemas.accounts import Role
 from tests.matrix.data import make_versions
 from tests.matrix.kept_notebooks import make_notebook
@@ -9,6 +15,7 @@ from tests.personas import Personas
 from tests.portal.experiments.world import make_experiment, make_run
 from tests.portal.web.conftest import Browse
 from tests.portal.web.reading import html_of, text_of
+from tests.portal.workloads.machines import make_tier
 
 
 def test_it_finds_projects_pages_teams_and_people(people: Personas, browse: Browse) -> None:
@@ -91,6 +98,66 @@ def test_it_finds_objects_of_each_kind_that_one_may_see(people: Personas, browse
     assert "/p/other" not in html_of(browse(people.vera).get("/palette?q=of-charlie.ipynb"))
 
 
+def test_every_kind_of_object_is_searched_or_has_no_page_of_its_own(
+    people: Personas, browse: Browse
+) -> None:
+    assert set(KIND_NOUNS) | WITHOUT_PAGE == set(KINDS)
+    assert not set(KIND_NOUNS) & WITHOUT_PAGE
+    searched = set(search_objects(Principal(people.root), {}, None, "otter", limit=1))
+    workloads = {kind.presentation.search_noun for kind in registered_kinds().values()}
+    assert set(KIND_NOUNS.values()) <= searched | workloads | {"projects", "teams", "people"}
+    # A kind of workload that is part of another object is found as that object.
+    assert all(workloads), "a kind of workload has no search noun in its presentation"
+
+
+def test_it_finds_versions_of_models_by_their_number(people: Personas, browse: Browse) -> None:
+    for project in (people.vision, people.other):
+        RegisteredModel.objects.create(workspace=project.pk, name="digits", creation_time=1)
+        ModelVersion.objects.create(
+            workspace=project.pk,
+            name="digits",
+            version=12,
+            creation_time=1,
+            last_updated_time=1,
+            current_stage="None",
+            status="READY",
+        )
+    vera = browse(people.vera)
+    for query in ("digits+12", "digits+v12", "digits:12", "digits+version+12"):
+        page = html_of(vera.get(f"/palette?q={query}"))
+        assert 'data-url="/p/vision/models/digits/versions/12"' in page, query
+        assert "/p/other" not in page
+    assert "versions/" not in html_of(vera.get("/palette?q=digits+13"))
+
+
+def test_it_finds_secrets_and_budgets_for_those_who_see_them(
+    people: Personas, browse: Browse
+) -> None:
+    for project, by in ((people.vision, people.alice), (people.other, people.charlie)):
+        write_secret(project=project, by=by, name="OTTER_KEY", value="weasel")
+        Budget.objects.create(project=project, limit_nano_usd=10**9, made_by=by)
+    bob = html_of(browse(people.bob).get("/palette?q=otter_key"))
+    assert 'data-url="/p/vision/secrets?q=OTTER_KEY"' in bob
+    assert "weasel" not in bob
+    assert "/p/other" not in bob
+    assert "OTTER_KEY" not in html_of(browse(people.vera).get("/palette?q=otter_k"))
+    assert "Budget of project vision" in html_of(browse(people.bob).get("/palette?q=vision"))
+    assert "Budget of project other" not in html_of(browse(people.bob).get("/palette?q=other"))
+
+
+def test_administrators_find_nodes_and_tiers(people: Personas, browse: Browse) -> None:
+    make_tier(slug="otter-small")
+    root = html_of(browse(people.root).get("/palette?q=otter"))
+    assert 'data-url="/settings/tiers/otter-small"' in root
+    assert "otter-small" not in html_of(browse(people.alice).get("/palette?q=otter"))
+    assert 'data-url="/settings/nodes/join"' in html_of(browse(people.root).get("/palette?q=join"))
+
+
+def test_it_finds_pages_of_the_documentation(people: Personas, browse: Browse) -> None:
+    page = html_of(browse(people.vera).get("/palette?q=sdk"))
+    assert 'data-url="/docs/sdk"' in page
+
+
 def test_it_offers_the_actions_that_ones_role_allows(people: Personas, browse: Browse) -> None:
     bob = browse(people.bob)
     for query, url in (
@@ -98,8 +165,21 @@ def test_it_offers_the_actions_that_ones_role_allows(people: Personas, browse: B
         ("deploy", "/p/vision/new-endpoint"),
         ("upload+data", "/p/vision/datasets/new"),
         ("register", "/p/vision/register-model"),
+        ("job", "/p/vision/jobs/new"),
+        ("report", "/p/vision/reports/new"),
+        ("readme", "/p/vision/readme"),
+        ("token", "/settings/tokens/new"),
     ):
         assert f'data-url="{url}"' in html_of(bob.get(f"/palette?q={query}&project=vision"))
     assert "Deploy a model in Vision" in text_of(bob.get("/palette?q=deploy"))
-    assert "Invite a member" not in text_of(bob.get("/palette?q=invite&project=vision"))
-    assert "Deploy" not in text_of(browse(people.vera).get("/palette?q=deploy&project=vision"))
+    for query, url in (
+        ("invite", "/p/vision/members/invite"),
+        ("budget", "/spend/budgets?group=vision"),
+        ("secret", "/p/vision/secrets/write"),
+        ("gates", "/p/vision/registry-rules"),
+    ):
+        line = f'data-url="{url}"'
+        assert line in html_of(browse(people.alice).get(f"/palette?q={query}&project=vision"))
+        assert line not in html_of(bob.get(f"/palette?q={query}&project=vision"))
+    vera = browse(people.vera)
+    assert "Deploy a model" not in text_of(vera.get("/palette?q=deploy&project=vision"))

@@ -172,6 +172,7 @@ def test_rent_or_buy_starts_from_ones_own_use_and_takes_other_assumptions(
     with frozen(NOW):
         text = bob.get("/spend/rent-or-buy").content.decode()
         assert 'name="rent_per_hour" value="3.6"' in text
+        assert "Residual value (%)" in text
         assert "Renting stays cheaper" in text
         much = bob.get("/spend/rent-or-buy?used_hours=500&price=20000").content.decode()
     assert re.search(r"Owning is cheaper after \d+ months", much)

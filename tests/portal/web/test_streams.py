@@ -75,6 +75,7 @@ def test_a_change_rings_in_every_page_of_the_project(portal: RunningPortal, proj
         assert ear.hears("live:secrets") < SOON_S
 
 
+@pytest.mark.thorough
 def test_what_rang_between_drawing_and_listening_is_not_missed(
     portal: RunningPortal, project: str
 ) -> None:
@@ -156,6 +157,7 @@ def test_signing_out_cuts_the_pages_of_that_browser_alone(portal: RunningPortal)
         stays.hears("live:tokens")
 
 
+@pytest.mark.thorough
 def test_a_suspended_person_is_cut_off_within_seconds(portal: RunningPortal) -> None:
     bob = Visitor.signed_in(portal, "bob")
     address = f"/users/{_id_of(portal, 'bob')}"

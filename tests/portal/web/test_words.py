@@ -178,6 +178,7 @@ def test_every_verb_the_services_record_has_a_sentence() -> None:
     assert recorded - set(VERBS) == set()
 
 
+@pytest.mark.thorough
 def test_the_audit_log_is_filtered_by_every_kind_the_services_record() -> None:
     kinds = {
         text

@@ -21,8 +21,8 @@ from tests.portal.workloads.machines import after, finish, leases_of, make_machi
 
 def looked_at(place: LogPosition) -> tuple[bool, LogPoll]:
     """Look once, as a stream does; answers whether the job is over, too."""
-    standing = log_status(place)
-    return standing.has_ended, poll_log(place, standing.log)
+    status = log_status(place)
+    return status.has_ended, poll_log(place, status.log)
 
 
 @pytest.fixture

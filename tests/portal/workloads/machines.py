@@ -46,6 +46,7 @@ JOB = Kind(
     warm="torch",
     grouping=Grouping(noun="experiment"),
     presentation=PRESENTATION,
+    reports_silence=True,
 )
 NOTEBOOK = Kind("notebook", "notebook", warm="jupyterlab")
 REPLICA = Kind("replica", "replica", keeps_on_fence=True)

@@ -141,6 +141,7 @@ def test_all_who_wait_for_a_node_hear_of_a_change_at_once_and_the_others_do_not(
     assert answer.json()["version"] == seen["two"]
 
 
+@pytest.mark.thorough
 def test_who_waits_hardly_asks_postgresql_anything(
     portal: LivePortal, joined: dict[str, str]
 ) -> None:
@@ -157,6 +158,7 @@ def test_who_waits_hardly_asks_postgresql_anything(
         assert _transactions(database) - before < 150
 
 
+@pytest.mark.thorough
 def test_a_change_is_heard_although_the_connection_that_listens_was_cut(
     portal: LivePortal, joined: dict[str, str], beside: Beside
 ) -> None:
@@ -230,6 +232,7 @@ def test_strangers_and_bad_questions_are_answered_at_once(
     assert answer.headers["Content-Type"] == "application/problem+json"
 
 
+@pytest.mark.thorough
 def test_a_client_that_leaves_is_forgotten(portal: LivePortal, joined: dict[str, str]) -> None:
     version = ask(portal.url, joined["two"], 0, 0).json()["version"]
     for _ in range(6):

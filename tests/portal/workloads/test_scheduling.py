@@ -299,6 +299,7 @@ def test_a_head_that_no_open_node_could_hold_keeps_nothing_back(people: Personas
     assert states_of(head, small) == ["queued", "placed"]
 
 
+@pytest.mark.thorough
 def test_a_pass_is_bounded_and_says_when_there_is_more(people: Personas) -> None:
     for i in range(3):
         make_machine(f"n{i}", cpus=64, gib=64)

@@ -41,7 +41,7 @@ from tests.portal.workloads.machines import facts, make_tier, submit
 from tests.portal.workloads.world import START, Agent, Key, World
 from tests.turns import asked_all
 
-EXAMPLES = int(os.environ.get("MACHINE_EXAMPLES", "10" if asked_all() else "5"))
+EXAMPLES = int(os.environ.get("MACHINE_EXAMPLES", "10" if asked_all() else "3"))
 STEPS = int(os.environ.get("MACHINE_STEPS", "30"))
 # Shrinking a failure takes minutes; the first finding is often enough to go on with.
 PHASES = [phase for phase in Phase if phase != Phase.shrink or "MACHINE_SHRINK" in os.environ]

@@ -133,6 +133,7 @@ def test_planted_links_lead_the_agent_nowhere(arena: Arena) -> None:
     assert not CANARY.search(sent.decode("latin-1"))
 
 
+@pytest.mark.thorough
 def test_a_link_for_the_folder_of_checkpoints_leads_nowhere(arena: Arena) -> None:
     before = facts(arena)
     goal = str(arena.machine.folder / "installation")

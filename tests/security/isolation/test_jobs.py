@@ -76,6 +76,7 @@ def test_a_job_started_cold(arena: Arena, neighbours: list[Neighbour]) -> None:
     check(arena.level, arena.attack(neighbours))
 
 
+@pytest.mark.thorough
 @pytest.mark.torch
 def test_forked_from_a_warm_process(arena: Arena, neighbours: list[Neighbour]) -> None:
     check(arena.level, arena.attack(neighbours, warm="torch"))

@@ -84,6 +84,7 @@ def test_without_a_login_or_a_server_it_stays_silent(environment: dict[str, str]
     assert complete(environment, "project", "show", "", **gone) == []
 
 
+@pytest.mark.thorough
 def test_a_name_that_a_shell_would_run_is_not_offered(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
@@ -106,6 +107,7 @@ def test_a_name_that_a_shell_would_run_is_not_offered(
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.thorough
 def test_a_slow_server_is_waited_for_a_second_at_most(environment: dict[str, str]) -> None:
     asked, stop = threading.Event(), threading.Event()
     process = []

@@ -89,6 +89,7 @@ def test_without_a_screen_the_address_is_shown_and_nothing_opened(
     assert terminal.finish() == 130
 
 
+@pytest.mark.thorough
 def test_archiving_asks_and_takes_no_for_an_answer(
     terminals: Terminals, environment: dict[str, str], portal: LivePortal
 ) -> None:
@@ -113,6 +114,7 @@ def test_archiving_asks_and_takes_no_for_an_answer(
     assert f"slipway project restore {slug}" in terminal.seen
 
 
+@pytest.mark.thorough
 def test_a_secret_is_typed_without_being_seen(
     terminals: Terminals, environment: dict[str, str], portal: LivePortal
 ) -> None:
@@ -237,6 +239,7 @@ def test_ctrl_c_ends_with_its_own_code(environment: dict[str, str]) -> None:
     assert b"Traceback" not in error
 
 
+@pytest.mark.thorough
 def test_a_reader_that_hangs_up_is_no_fault(environment: dict[str, str]) -> None:
     items = [PROJECT | {"name": "x" * 90} for _ in range(200)]
     pages = iter(range(10_000))
@@ -274,6 +277,7 @@ def test_output_that_cannot_be_written_is_explained(environment: dict[str, str])
     assert "No space left" in json.loads(done.stderr)["detail"]
 
 
+@pytest.mark.thorough
 def test_streams_that_are_closed_do_no_harm(environment: dict[str, str]) -> None:
     script = f"exec {sys.executable} -m slipway project list <&- >&- 2>&-"
     with serve(hostile) as url:

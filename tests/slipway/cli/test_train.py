@@ -119,6 +119,31 @@ def test_a_quote_submits_and_sends_nothing(here: Cli, server: TrainingServer) ->
     assert here("train", "train.py", "--quote", "--json").document["would_wait"] is True
 
 
+def test_packages_come_from_the_folder_or_from_what_is_asked_for(
+    here: Cli, server: TrainingServer, tmp_path: Path
+) -> None:
+    (tmp_path / "code" / "requirements.txt").write_text("six\n")
+    (tmp_path / "other.txt").write_text("attrs\n")
+    server.packages = {"explanation": "1 package from requirements.txt."}
+    quote = dict(here("train", "train.py", "--quote").rows)
+    assert quote["Packages"] == "1 package from requirements.txt."
+    assert len(server.snapshots) == 1, "the server reads the file"
+    options: tuple[tuple[str, ...], ...] = (
+        *((), ("-r", "requirements.txt"), ("-r", str(tmp_path / "other.txt"))),
+        ("--no-requirements",),
+    )
+    for arguments in options:
+        assert here("train", "train.py", *arguments, "-q").code == 0
+    names = ("requirements", "requirements_file")
+    assert [tuple(body.get(name) for name in names) for body in server.bodies[-4:]] == [
+        (None, None),
+        (None, "requirements.txt"),
+        ("attrs", None),
+        ("", None),
+    ]
+    assert here("train", "train.py", "-r", "requirements.txt", "--no-requirements").code == 2
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
@@ -260,6 +285,42 @@ def test_a_log_is_shown_by_rank(here: Cli, server: TrainingServer) -> None:
     assert here("job", "logs", "wl_1").out == "[0] zero \n[1] one\n[1] not ended\n"
     assert here("job", "logs", "wl_1", "--rank", "1").out == "one\nnot ended\n"
     assert here("job", "logs", "wl_1", "--rank", "0", "--attempt", "1").out == "old\n"
+
+
+def test_the_log_of_a_build_is_shown_when_it_failed_or_runs(
+    here: Cli, server: TrainingServer, tmp_path: Path
+) -> None:
+    digest, path = "e" * 64, f"projects/{PROJECT}/environments/{'e' * 64}"
+    job = server.add_job(state="failed", reason="environment_failed")
+    job.document["workload"]["environment"] = digest
+    build = {"node": "n1", "state": "failed", "changed_at": "2026-11-20T12:00:42Z"}
+    environment = {
+        "digest": digest,
+        "python": "3.11",
+        "requirements": "nosuch",
+        "created_at": "2026-11-20T12:00:00Z",
+        "builds": [build, build | {"node": "n2", "state": "ready"}],
+    }
+    server.answers[path] = environment
+    server.build_logs["n1"] = b"$ uv pip compile\nno \x1b]0;t\x07nosuch\n"
+    server.build_logs["n2"] = b"Ready: 3 MiB.\n"
+    ran = here("job", "logs", "wl_1")
+    assert ran.out == "$ uv pip compile\nno nosuch\n"
+    assert "Build log of the environment on node n1 (failed):" in ran.err
+    file = tmp_path / "build.log"
+    assert here("job", "logs", "wl_1", "--download", str(file)).code == 0
+    assert file.read_bytes() == server.build_logs["n1"]
+    watched = here("job", "logs", "wl_1", "--follow")
+    assert (watched.code, watched.out) == (int(ExitCode.JOB_FAILED), ran.out)
+
+    server.set(state="succeeded", reason="completed")
+    server.log(b"hello\n")
+    assert here("job", "logs", "wl_1").out == "hello\n"
+    assert here("job", "logs", "wl_1", "--build").out.endswith("Ready: 3 MiB.\n")
+
+    server.set(state="starting", reason=None)
+    environment["builds"] = [build | {"state": "building"}]
+    assert here("job", "logs", "wl_1").out == ran.out + "hello\n"
 
 
 def test_a_log_is_downloaded_byte_for_byte(

@@ -40,6 +40,7 @@ def interrupt(terminal: Terminal) -> None:
     os.killpg(terminal.process.pid, signal.SIGINT)
 
 
+@pytest.mark.thorough
 def test_a_running_job_is_shown_live_with_its_reasons(
     terminals: Terminals, server: TrainingServer
 ) -> None:
@@ -103,6 +104,7 @@ def test_colours_of_a_log_are_left_out_where_nobody_wants_them(
     assert "\x1b[31mred\x1b[0m" in terminal.seen
 
 
+@pytest.mark.thorough
 def test_a_dumb_terminal_gets_plain_lines(terminals: Terminals, server: TrainingServer) -> None:
     server.add_job()
     server.log(b"\x1b[31mline\x1b[0m\n")
@@ -157,6 +159,7 @@ def test_a_flood_of_lines_keeps_up(terminals: Terminals, server: TrainingServer)
     assert terminal.seen.count("loss 0.123456") == 100_000
 
 
+@pytest.mark.thorough
 def test_sending_code_shows_how_far_it_is(
     terminals: Terminals, server: TrainingServer, tmp_path: Path
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from slipway.distributed.manifest import file_facts, read_manifest, write_manifest
 from tests.slipway.distributed.conftest import RunRanks
+from tests.turns import thorough_after
 
 pytestmark = pytest.mark.ranks
 
@@ -18,16 +19,19 @@ TOLERANCE = 1e-9
 
 @pytest.mark.parametrize(
     ("saved_by", "ranks", "resumed_by", "other_ranks"),
-    [
-        ("zero3", 4, "zero3", 2),
-        ("zero3", 4, "pipeline=2*ddp", 4),
-        ("pipeline:interleaved", 2, "tensor", 2),
-        ("tensor=2*zero3", 4, "zero1", 2),
-        ("zero1", 4, "zero2+offload", 2),
-        ("ddp", 2, "ps=2", 4),
-        ("ps=2", 4, "ddp", 1),
-        ("ddp", 1, "pipeline=2*zero3", 4),
-    ],
+    thorough_after(
+        2,
+        [
+            ("zero3", 4, "zero3", 2),
+            ("pipeline:interleaved", 2, "tensor", 2),
+            ("zero3", 4, "pipeline=2*ddp", 4),
+            ("tensor=2*zero3", 4, "zero1", 2),
+            ("zero1", 4, "zero2+offload", 2),
+            ("ddp", 2, "ps=2", 4),
+            ("ps=2", 4, "ddp", 1),
+            ("ddp", 1, "pipeline=2*zero3", 4),
+        ],
+    ),
 )
 def test_a_checkpoint_is_resumed_by_other_ranks_and_another_strategy(
     run_ranks: RunRanks,
@@ -79,7 +83,7 @@ def test_a_torn_checkpoint_is_passed_over(run_ranks: RunRanks, tmp_path: Path, h
     assert "Passing over checkpoint step-0000000005" in ends[0].log
 
 
-@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize("victim", thorough_after(1, [0, 1]))
 def test_a_rank_killed_while_saving_leaves_no_half_checkpoint(
     run_ranks: RunRanks, tmp_path: Path, victim: int
 ) -> None:
@@ -110,7 +114,10 @@ def test_the_best_by_metric_is_kept(run_ranks: RunRanks, tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     ("strategy", "ranks", "asked"),
-    [("ddp", 2, 1), ("zero3", 2, 0), ("pipeline", 2, 1), ("ps=1", 3, 1), ("ps=1:async", 3, 0)],
+    thorough_after(
+        2,
+        [("ddp", 2, 1), ("zero3", 2, 0), ("pipeline", 2, 1), ("ps=1", 3, 1), ("ps=1:async", 3, 0)],
+    ),
 )
 def test_a_job_asked_to_stop_saves_and_says_by_its_exit_code_that_it_can_go_on(
     run_ranks: RunRanks, tmp_path: Path, strategy: str, ranks: int, asked: int

@@ -5,26 +5,30 @@ from typing import Any
 import pytest
 
 from tests.slipway.distributed.conftest import RunRanks
+from tests.turns import thorough_after
 
 pytestmark = pytest.mark.ranks
 
 TOLERANCE = 1e-9
 
+# The first five are each kind once, and run in the gate.
 STRATEGIES = [
     ("ddp", 2),
+    ("zero3+offload", 2),
+    ("pipeline:interleaved", 2),
+    ("tensor", 2),
+    ("ps=1:sync", 3),
+    ("pipeline=2*tensor=2", 4),
     ("zero1", 2),
     ("zero2", 2),
     ("zero3", 2),
     ("zero3", 4),
     ("zero2+offload", 2),
-    ("zero3+offload", 2),
     ("ddp=2*zero3", 4),
     ("ddp=2*zero2", 4),
     ("pipeline:gpipe", 2),
     ("pipeline:1f1b", 2),
-    ("pipeline:interleaved", 2),
     ("pipeline=4:1f1b", 4),
-    ("tensor", 2),
     ("tensor=2*ddp", 4),
     ("tensor=2*zero1", 4),
     ("tensor=2*zero3", 4),
@@ -33,38 +37,33 @@ STRATEGIES = [
     ("pipeline=2*zero1", 4),
     ("pipeline=2*zero3", 4),
     ("pipeline=2:interleaved*zero3", 4),
-    ("pipeline=2*tensor=2", 4),
-    ("ps=1:sync", 3),
     ("ps=2:sync", 4),
 ]
-# Of ways that others here go, too, each with a neighbour.
-_SELDOM = (
-    *("zero2+offload", "ddp=2*zero2", "tensor=2*zero1", "pipeline=2*zero1", "ps=2:sync"),
-    *("pipeline=2:interleaved*ddp", "pipeline=2:interleaved*zero3"),
-)
 
 
+# The first four run in the gate.
 WITH_WISHES: list[tuple[str, int, dict[str, Any]]] = [
     # A batch of 16 on 3 ranks: shares of 6, 5 and 5 samples, each counting for what it is.
-    ("ddp", 3, {}),
     ("zero3", 3, {}),
-    ("ps=1:sync", 4, {}),
     # Gradients of micro-batches add up; a learning-rate schedule moves on once a step.
+    ("pipeline=2:1f1b", 2, {"microbatches": 8, "schedule": True}),
+    # torch's own transformer layers: their linear pairs are split, their attention is not.
+    ("tensor", 2, {"model": "encoder"}),
+    # The norm of all gradients is limited, wherever their parts lie.
+    ("zero3", 2, {"clip_norm": 0.1}),
+    # And more of each.
+    ("ddp", 3, {}),
+    ("ps=1:sync", 4, {}),
     ("ddp", 2, {"microbatches": 3, "schedule": True}),
     ("zero3", 2, {"microbatches": 2, "schedule": True}),
     ("zero1", 2, {"microbatches": 2, "schedule": True}),
     ("ps=2:sync", 4, {"microbatches": 2, "schedule": True}),
-    ("pipeline=2:1f1b", 2, {"microbatches": 8, "schedule": True}),
-    # torch's own transformer layers: their linear pairs are split, their attention is not.
-    ("tensor", 2, {"model": "encoder"}),
     ("zero3", 2, {"model": "encoder"}),
-    # The norm of all gradients is limited, wherever their parts lie.
     *(
         (strategy, world_size, {"clip_norm": 0.1})
         for strategy, world_size in (
             ("ddp", 2),
             ("zero1", 2),
-            ("zero3", 2),
             ("tensor", 2),
             ("pipeline", 2),
             ("pipeline=2*tensor=2", 4),
@@ -78,13 +77,7 @@ WITH_WISHES: list[tuple[str, int, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("strategy", "world_size"),
-    [
-        pytest.param(*case, marks=[pytest.mark.slow] if case[0] in _SELDOM else [])
-        for case in STRATEGIES
-    ],
-)
+@pytest.mark.parametrize(("strategy", "world_size"), thorough_after(5, STRATEGIES))
 def test_a_strategy_trains_what_one_process_trains(
     run_ranks: RunRanks, strategy: str, world_size: int
 ) -> None:
@@ -93,13 +86,7 @@ def test_a_strategy_trains_what_one_process_trains(
     assert ends[0].value["loss_difference"] <= TOLERANCE
 
 
-@pytest.mark.parametrize(
-    ("strategy", "world_size", "wishes"),
-    [
-        pytest.param(*case, marks=[pytest.mark.slow] if place % 2 else [])
-        for place, case in enumerate(WITH_WISHES)
-    ],
-)
+@pytest.mark.parametrize(("strategy", "world_size", "wishes"), thorough_after(4, WITH_WISHES))
 def test_wishes_change_how_it_is_computed_and_not_what(
     run_ranks: RunRanks, strategy: str, world_size: int, wishes: dict[str, Any]
 ) -> None:

@@ -5,6 +5,7 @@ import math
 import pytest
 
 from tests.slipway.distributed.conftest import RunRanks
+from tests.turns import thorough_after
 
 pytestmark = pytest.mark.ranks
 
@@ -13,17 +14,20 @@ TOLERANCE = 1e-9
 
 @pytest.mark.parametrize(
     ("strategy", "world_size"),
-    [
-        ("ddp", 2),
-        ("zero3", 3),
-        ("zero3+offload", 2),
-        ("tensor", 2),
-        ("pipeline:1f1b", 2),
-        ("pipeline:interleaved", 2),
-        ("pipeline=2*zero3", 4),
-        ("ps=1", 3),
-        ("ddp", 1),
-    ],
+    thorough_after(
+        3,
+        [
+            ("ddp", 2),
+            ("zero3", 3),
+            ("pipeline:1f1b", 2),
+            ("tensor", 2),
+            ("zero3+offload", 2),
+            ("pipeline:interleaved", 2),
+            ("pipeline=2*zero3", 4),
+            ("ps=1", 3),
+            ("ddp", 1),
+        ],
+    ),
 )
 def test_all_ranks_learn_what_one_process_measures(
     run_ranks: RunRanks, strategy: str, world_size: int

@@ -5,6 +5,7 @@ import signal
 import pytest
 
 from tests.slipway.distributed.conftest import RunRanks
+from tests.turns import thorough_after
 
 pytestmark = pytest.mark.ranks
 
@@ -13,7 +14,7 @@ TOLERANCE = 1e-9
 
 @pytest.mark.parametrize(
     ("strategy", "world_size"),
-    [("ps=1:async", 2), ("ps=2:async", 3), ("ps=1:ssp=1", 2), ("ps=2:ssp=3", 3)],
+    thorough_after(1, [("ps=1:async", 2), ("ps=2:async", 3), ("ps=1:ssp=1", 2), ("ps=2:ssp=3", 3)]),
 )
 def test_an_asynchronous_server_with_one_worker_trains_what_one_process_trains(
     run_ranks: RunRanks, strategy: str, world_size: int
@@ -23,7 +24,7 @@ def test_an_asynchronous_server_with_one_worker_trains_what_one_process_trains(
     assert ends[0].value["loss_difference"] <= TOLERANCE
 
 
-@pytest.mark.parametrize("strategy", ["ps=1:async", "ps=2:async", "ps=1:ssp=2"])
+@pytest.mark.parametrize("strategy", thorough_after(1, ["ps=1:ssp=2", "ps=1:async", "ps=2:async"]))
 def test_several_asynchronous_workers_reach_the_loss_of_one_process(
     run_ranks: RunRanks, strategy: str
 ) -> None:
@@ -32,7 +33,7 @@ def test_several_asynchronous_workers_reach_the_loss_of_one_process(
     assert ends[0].value["loss"] <= 1.1 * ends[0].value["reference"]
 
 
-@pytest.mark.parametrize("strategy", ["ps=1:async", "ps=2:ssp=1", "ps=1:sync"])
+@pytest.mark.parametrize("strategy", thorough_after(1, ["ps=1:async", "ps=2:ssp=1", "ps=1:sync"]))
 def test_the_others_go_on_when_a_worker_is_killed(run_ranks: RunRanks, strategy: str) -> None:
     servers = int(strategy[3])
     ends = run_ranks(

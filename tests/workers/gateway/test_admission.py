@@ -62,6 +62,7 @@ def test_readiness_is_a_configuration_to_serve(served: Plane) -> None:
     assert "the portal responds" in told["checks"]["snapshot"]["detail"]
 
 
+@pytest.mark.thorough
 def test_keys_are_scoped_and_expire_and_belong_to_one_endpoint(
     served: Plane, revision: RevisionRoute
 ) -> None:
@@ -233,6 +234,7 @@ def test_a_shadow_is_asked_and_compared_and_never_answers(
     eventually(left_out, what="copies that no replica could take are counted")
 
 
+@pytest.mark.thorough
 def test_too_many_are_turned_away_early_and_the_others_are_served(
     served: Plane, revision: RevisionRoute
 ) -> None:

@@ -181,6 +181,7 @@ def test_each_of_a_plain_frame_is_given_its_own_answer_and_who_was_given_up_none
             client.close()
 
 
+@pytest.mark.thorough
 def test_of_those_who_go_together_each_is_answered_as_it_asked(plane_of_one: Plane) -> None:
     rows = [b'{"inputs":[[%d,0,0,0]]}' % at for at in range(5)]
     asked = [(PREDICT, row) for row in rows]
@@ -205,6 +206,7 @@ def test_of_those_who_go_together_each_is_answered_as_it_asked(plane_of_one: Pla
             client.close()
 
 
+@pytest.mark.thorough
 def test_those_who_come_together_again_and_again_go_together(tmp_path: Path) -> None:
     path = tmp_path / "r.sock"
     listener = Listener(path)

@@ -41,6 +41,7 @@ def test_every_form_of_scoring_is_understood(
     assert answer.headers["x-slipway-model-version"] == "1"
 
 
+@pytest.mark.thorough
 def test_csv_is_understood_too(served: Plane) -> None:
     answer = served.call(
         "POST", "/invocations", b"a,b,c,d\n1,2,3,4\n", headers={"Content-Type": "text/csv"}

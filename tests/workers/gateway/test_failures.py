@@ -70,6 +70,7 @@ def test_what_a_model_refuses_and_what_takes_too_long_is_captured_with_its_statu
     assert {one["revision"] for one in by_status.values()} == {"rev-1"}
 
 
+@pytest.mark.thorough
 def test_nothing_is_captured_where_capture_is_off(served: Plane) -> None:
     revisions = served.portal.snapshot.endpoints[0].revisions
     served.portal.serve(endpoint(revisions, capture="off"))
@@ -109,6 +110,7 @@ def test_files_from_before_there_was_a_status_are_merged_with_those_that_have_on
     assert {name: one["status"] for name, one in _kept(root).items()} == expected
 
 
+@pytest.mark.thorough
 def test_an_hour_that_is_larger_than_memory_is_merged_a_piece_at_a_time(tmp_path: Path) -> None:
     folder = tmp_path / "endpoint=ep_1/hour=2023-11-14T22"
     folder.mkdir(parents=True)

@@ -64,6 +64,7 @@ def _captured_as_fallback(dataplane: Plane) -> set[str]:
     return {row[0] for row in duckdb.execute(sql, [paths]).fetchall()}
 
 
+@pytest.mark.thorough
 def test_answers_of_a_standby_are_marked_in_the_answer_the_capture_and_the_counters() -> None:
     with plane() as dataplane:
         current = _served(dataplane)

@@ -22,6 +22,7 @@ def digits(served: Plane) -> Iterator[slipway.Endpoint]:
         yield found
 
 
+@pytest.mark.thorough
 def test_a_frame_comes_back_as_a_frame_with_its_index(digits: slipway.Endpoint) -> None:
     frame = pd.DataFrame(ROWS, columns=list("abcd"), index=["x", "y"])
     answer = digits.predict(frame)
@@ -77,6 +78,7 @@ def test_refusals_are_typed(served: Plane) -> None:
         away.predict(ROWS)
 
 
+@pytest.mark.thorough
 def test_a_rate_limit_is_waited_out_as_it_asks() -> None:
     with plane() as served:
         replica = served.replica()

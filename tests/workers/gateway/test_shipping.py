@@ -66,6 +66,7 @@ def _kept_by_the_calm_thread(folder: Path, root: Path) -> tuple[ShipperThreads, 
     return crew, slow
 
 
+@pytest.mark.thorough
 def test_the_shipper_says_when_it_works_and_that_goes_last(tmp_path: Path) -> None:
     folder, root = tmp_path / "capture", tmp_path / "predictions"
     command = [sys.executable, "-m", "workers.gateway.shipper", str(folder), str(root)]

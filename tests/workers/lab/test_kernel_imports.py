@@ -120,6 +120,7 @@ def test_nothing_that_is_imported_by_itself_comes_from_the_folder(
         assert traces(desk.workspace) == ["planted_one"]
 
 
+@pytest.mark.thorough
 def test_modules_beside_the_notebook_are_imported_by_name(
     desk: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,6 +164,7 @@ def test_modules_beside_the_notebook_are_imported_by_name(
         assert path.count("") == 1
 
 
+@pytest.mark.thorough
 def test_a_debugger_reads_no_commands_from_the_folder(
     desk: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -118,14 +118,19 @@ def assert_programs(printed: str, desk: Workspace) -> None:
     assert 'Ada "A\\" Lovelace <ada@example.org>' in printed
 
 
+@pytest.mark.thorough
 def test_cells_find_pip_slipway_and_git(desk: Workspace, kernel: BlockingKernelClient) -> None:
     assert_programs(printed(kernel, f"!{PROGRAMS}"), desk)
     # Any other pip refuses to install into the host's Python.
     others = printed(kernel, f"!{sys.base_prefix}/bin/python3 -I -m pip install nothing")
     assert "virtualenv" in others or "No module named pip" in others, others
     assert sorted(path.name for path in desk.workspace.glob("ran-*")) == []
+    # Without ipywidgets each progress bar begins with a red warning.
+    bars = "from tqdm.auto import tqdm; print([*tqdm('ab')])"
+    assert "TqdmWarning" not in printed(kernel, bars)
 
 
+@pytest.mark.thorough
 def test_terminals_find_them_too(desk: Workspace) -> None:
     # A login shell: /etc/profile has replaced PATH by the time the prompt is there.
     variables = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"} | desk.variables()

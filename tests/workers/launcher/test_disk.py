@@ -101,6 +101,7 @@ def test_a_folder_that_vanishes_is_no_failure(folder: Path) -> None:
     assert not meter.result.too_deep
 
 
+@pytest.mark.thorough
 def test_folders_too_deep_to_measure_are_reported(folder: Path) -> None:
     place = os.open(folder, os.O_RDONLY)
     for _ in range(1100):

@@ -103,6 +103,7 @@ def machine(request: pytest.FixtureRequest) -> Iterator[Machine]:
     portal.close()
 
 
+@pytest.mark.thorough
 @pytest.mark.torch
 def test_processes_of_a_task_share_data(machine: Machine) -> None:
     state = machine.portal.state

@@ -13,7 +13,8 @@ import pytest
 from tests.workers.fake_portal import make_spec
 from tests.workers.machines import Site
 
-WAYS = ["cold", pytest.param("warm", marks=pytest.mark.torch)]
+# A warm process imports torch first; `test_warm.py` starts one in the gate.
+WAYS = ["cold", pytest.param("warm", marks=[pytest.mark.torch, pytest.mark.thorough])]
 
 LOOKING_AROUND = """
 import json, multiprocessing, os, pickle, signal, sys, threading
@@ -153,6 +154,7 @@ def test_processes_of_every_kind_find_the_main_module(run: Any, way: str) -> Non
     assert answer == {"fork": [2, 4], "spawn": [2, 4], "forkserver": [2, 4]}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(
     ("script", "exit_code", "output"),

@@ -158,3 +158,13 @@ def test_a_stop_says_why_it_was_asked() -> None:
 
 def test_no_failure_is_completed() -> None:
     assert judge(seen(ending(0, exit_code=0), ending(1, exit_code=0))).reason == "completed"
+
+
+def test_lines_that_libraries_print_at_the_end_do_not_hide_the_error() -> None:
+    tail = (
+        "error: no rows in data.csv\n"
+        "🏃 View run train-1 at: http://127.0.0.1/#/experiments/1/runs/2\n"
+        "🧪 View experiment at: http://127.0.0.1/#/experiments/1\n"
+    )
+    verdict = judge(seen(ending(0), tails={0: tail}))
+    assert verdict.message == "Rank 0 exited with status 1: error: no rows in data.csv"

@@ -105,6 +105,7 @@ def cmdline(pid: int) -> bytes:
         return file.read()
 
 
+@pytest.mark.thorough
 def test_two_ranks_train_and_agree_with_a_cold_start(site: Site) -> None:
     results = {}
     for wanted in ("torch", None):
@@ -151,6 +152,7 @@ def test_threads_work_after_the_fork(site: Site, threads: str) -> None:
     assert answer(site, script, env={"OMP_NUM_THREADS": threads})[0] == int(threads)
 
 
+@pytest.mark.thorough
 def test_data_loaders_with_workers_work(site: Site) -> None:
     script = (
         "import torch\n"

@@ -72,6 +72,7 @@ def test_a_configuration_that_a_build_wrote_opens_no_folder(
     assert "'pyvenv.cfg' is not what the node wrote" in end.message
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("attack", "why"),
     [
@@ -114,6 +115,7 @@ for number in range(1 << 16):
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("folder", [pytest.param("None", marks=pytest.mark.slow), "attempt"])
 def test_a_build_that_fills_the_disk_is_ended(
     portal: FakePortal, make_machine: Callable[..., Machine], tmp_path: Path, folder: str
@@ -145,6 +147,7 @@ def test_a_build_changes_no_file_of_another_environment(
         assert (end.reason, end.log_tail.strip()) == ("completed", "1.0"), end
 
 
+@pytest.mark.thorough
 def test_a_wheel_runs_nothing_while_it_is_installed(
     portal: FakePortal, node: Machine, tmp_path: Path
 ) -> None:
@@ -228,6 +231,7 @@ def test_an_address_on_this_machine_is_no_requirement(portal: FakePortal, node: 
         assert "is not on the public network" in end.message
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "action",
     ["change", *(pytest.param(action, marks=pytest.mark.slow) for action in ("add", "remove"))],

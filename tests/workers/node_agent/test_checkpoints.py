@@ -105,6 +105,7 @@ def test_a_part_of_a_gang_and_who_is_not_asked_send_nothing(machine: Machine) ->
     always(lambda: not portal.state.checkpoints, for_s=1.5)
 
 
+@pytest.mark.thorough
 def test_a_task_begins_with_the_checkpoint_from_the_store(machine: Machine) -> None:
     portal = machine.portal
     portal.state.checkpoints["t", 7] = make_packed(7)
@@ -136,6 +137,7 @@ def test_what_is_there_already_is_not_fetched(machine: Machine) -> None:
     assert "step-0000000007" not in portal.state.log_of(key)
 
 
+@pytest.mark.thorough
 def test_a_torn_one_on_the_disk_is_replaced(machine: Machine) -> None:
     portal = machine.portal
     portal.state.checkpoints["t", 7] = make_packed(7)

@@ -103,6 +103,7 @@ def test_an_agent_without_an_engine_says_where_it_looked(socket_path: Path, tmp_
     )
 
 
+@pytest.mark.thorough
 def test_an_agent_whose_engine_has_stopped_says_so(socket_path: Path, tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as engine:
         engine.bind(str(socket_path))

@@ -7,8 +7,10 @@ import json
 import os
 import shutil
 import tarfile
+import threading
 from collections.abc import Callable
 from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,7 @@ import pytest
 from slipway.schemas.agent import EnvironmentSpec
 from tests.workers.fake_portal import FakePortal, Key, make_spec
 from tests.workers.machines import Machine, eventually
-from tests.workers.node_agent.packages import make_wheel
+from tests.workers.node_agent.packages import add_to_index, make_wheel
 from workers.node_agent.errors import StartError
 from workers.node_agent.folders import NodeFolders
 from workers.node_agent.requirement_lines import checked_requirements
@@ -55,6 +57,7 @@ def run_in(portal: FakePortal, digest: str, name: str, **changes: object) -> Key
     return portal.state.want(name, spec)
 
 
+@pytest.mark.thorough
 def test_tasks_find_the_packages_they_asked_for(portal: FakePortal, building: Machine) -> None:
     one = add_environment(portal, "lighthouse==1.0\n")
     two = add_environment(portal, "# newer\nlighthouse == 2.0 ; python_version > '3.8'\n")
@@ -113,6 +116,40 @@ def test_where_pip_is_told_what_uv_does_not_know_pip_installs(
     text = "".join(report.log for report in portal.state.environment_reports[digest])
     assert "slower than uv: pip has the option only-binary, which uv does not support.\n" in text
     assert "Successfully installed lighthouse-1.0" in text
+
+
+@pytest.mark.thorough
+def test_an_index_and_versions_of_the_requirements_complete_those_of_the_node(
+    portal: FakePortal, building: Machine, tmp_path: Path
+) -> None:
+    own, extra = tmp_path / "own", tmp_path / "extra"
+    add_to_index(own, make_wheel(tmp_path, "beacon", "1.0"))
+    add_to_index(extra, make_wheel(tmp_path, "harbour", "1.0"))
+    for wheel in tmp_path.glob("*.whl"):
+        wheel.unlink()
+    handler = partial(SimpleHTTPRequestHandler, directory=str(extra))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    building.kill()
+    building.environment = {"PIP_" + OPTION.upper().replace("-", "_"): f"file://{own}"}
+    building.start().connected()
+    lines = (
+        f"--extra-{OPTION} http://127.0.0.1:{server.server_port}\n--constraint beacon<2\n"
+        "beacon\nharbour\n"
+    )
+    snapshot = portal.state.add_snapshot({"a.py": "import beacon, harbour\nprint('both')"})
+    spec = make_spec(
+        "python", "a.py", snapshot=snapshot, environment=add_environment(portal, lines)
+    )
+    key = portal.state.want("t1", spec)
+    try:
+        end = eventually(lambda: portal.state.end_of(key), within_s=60)
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+    assert (end.reason, end.log_tail.strip()) == ("completed", "both"), end
 
 
 @pytest.mark.thorough
@@ -184,12 +221,14 @@ def test_tasks_that_name_no_environment_find_the_default_one(
     script = (
         "import importlib.util, sys, lighthouse\n"
         "print(sys.prefix, [importlib.util.find_spec(name) for name in ('django', 'httpx')])\n"
+        # The SDK works all the same, with packages that the script does not see.
+        "import slipway; print(slipway.Client.__module__)\n"
     )
     end = eventually(lambda: portal.state.end_of(portal.state.run("t1", script)), within_s=60)
     assert end.reason == "completed", end
     (home,) = (machine.data_dir / "environments").iterdir()
     assert end.log_tail.startswith(str(home))
-    assert end.log_tail.endswith("[None, None]\n")
+    assert end.log_tail.endswith("[None, None]\nslipway.client\n")
 
 
 @pytest.mark.thorough
@@ -261,8 +300,9 @@ def test_ordinary_requirements_are_accepted(text: str) -> None:
     "text",
     [
         "-r other.txt",
-        f"--{OPTION} https://evil.example",
-        f"--extra-{OPTION}=https://evil.example",
+        f"--{OPTION} https://user:word@evil.example",
+        f"--extra-{OPTION}=file:///etc",
+        "--trusted-" + "host evil.example",
         "-e .",
         "./local",
         "/etc/passwd",
@@ -338,6 +378,7 @@ def test_a_copy_may_be_changed_and_the_original_stays(tmp_path: Path) -> None:
     assert (tmp_path / "place/folder/a.py").read_text() == "original"
 
 
+@pytest.mark.thorough
 def test_a_snapshot_that_arrives_changed_is_refused(portal: FakePortal, machine: Machine) -> None:
     digest = portal.state.add_snapshot({"a.py": "print()"})
     portal.state.snapshots[digest] += b"\0"
@@ -356,6 +397,7 @@ def test_a_snapshot_the_portal_does_not_have_is_explained(
     assert "not_found" in end.message
 
 
+@pytest.mark.thorough
 def test_a_snapshot_is_fetched_once_and_each_task_has_its_own_copy(
     portal: FakePortal, machine: Machine
 ) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from slipway.schemas.agent import Rendezvous
+from tests.turns import thorough_after
 from tests.workers.fake_portal import FakePortal, Key, make_spec
 from tests.workers.machines import Machine, eventually
 
@@ -37,7 +38,7 @@ def test_ranks_on_two_nodes_form_one_world(
     keys = start_gang(portal, (first_way, second_way))
     eventually(lambda: "rendezvous" in portal.state.kinds(keys[0]), within_s=60)
     eventually(lambda: portal.state.reports[keys[1]], within_s=60)
-    assert "first task" in portal.state.reports[keys[1]][-1].message
+    eventually(lambda: "first task" in portal.state.reports[keys[1]][-1].message, within_s=60)
     portal.state.introduce(keys[0], keys[1:])
     for number, key in enumerate(keys):
         end = eventually(lambda key=key: portal.state.end_of(key), within_s=90)  # type: ignore[misc]
@@ -74,7 +75,8 @@ def start_gang(portal: FakePortal, ways: tuple[str | None, str | None]) -> list[
 
 
 @pytest.mark.parametrize(
-    ("rank", "said"), [(0, "1/2 clients joined"), (1, "trying to connect to (127.0.0.1, 9)")]
+    ("rank", "said"),
+    thorough_after(1, [(0, "1/2 clients joined"), (1, "trying to connect to (127.0.0.1, 9)")]),
 )
 def test_a_gang_that_is_not_whole_says_so(
     portal: FakePortal, machine: Machine, rank: int, said: str

@@ -65,6 +65,7 @@ def test_a_heartbeat_says_what_the_machine_is(portal: FakePortal, machine: Machi
     assert heartbeat.running == []
 
 
+@pytest.mark.thorough
 def test_a_heartbeat_names_what_runs(portal: FakePortal, machine: Machine) -> None:
     key = portal.state.run("t1", "import time; time.sleep(600)")
     eventually(lambda: portal.state.heartbeats[-1].running)
@@ -83,6 +84,7 @@ def test_quotas_of_control_groups_count(tmp_path: Path, monkeypatch: pytest.Monk
     assert host_info.memory_bytes() == 64 << 20 < whole[1]
 
 
+@pytest.mark.thorough
 def test_more_gpus_than_there_are_is_refused(portal: FakePortal, machine: Machine) -> None:
     resources = Resources(cpu_millis=1000, memory_bytes=1 << 30, gpus=9)
     key = portal.state.want("t1", make_spec("true", resources=resources))
@@ -91,6 +93,7 @@ def test_more_gpus_than_there_are_is_refused(portal: FakePortal, machine: Machin
     assert "needs 9 GPUs" in end.message
 
 
+@pytest.mark.thorough
 def test_task_ids_that_are_no_folders_are_refused(portal: FakePortal, machine: Machine) -> None:
     names = ("../escape", "a/b", "", ".hidden")
     keys = {name: portal.state.want(name, make_spec("true")) for name in names}
@@ -118,6 +121,7 @@ def test_a_back_end_the_node_does_not_have_is_refused(portal: FakePortal, machin
     assert "no back end 'docker'" in end.message
 
 
+@pytest.mark.thorough
 def test_one_refused_report_does_not_hold_up_the_others(
     portal: FakePortal, machine: Machine
 ) -> None:
@@ -127,6 +131,7 @@ def test_one_refused_report_does_not_hold_up_the_others(
     assert eventually(lambda: portal.state.end_of(good)).reason == "completed"
 
 
+@pytest.mark.thorough
 def test_a_tasks_environment_may_be_given_by_the_operator(
     portal: FakePortal, make_machine: Callable[..., Machine]
 ) -> None:
@@ -139,6 +144,7 @@ def test_a_tasks_environment_may_be_given_by_the_operator(
     assert end.log_tail == "http://proxy.example:3128 False\n"
 
 
+@pytest.mark.thorough
 def test_a_long_path_still_has_room_for_sockets(
     portal: FakePortal, make_machine: Callable[..., Machine]
 ) -> None:

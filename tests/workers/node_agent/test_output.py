@@ -118,6 +118,7 @@ def test_output_appears_within_a_second(portal: FakePortal, machine: Machine) ->
     eventually(lambda: portal.state.log_of(key).count("\n") == 20)
 
 
+@pytest.mark.thorough
 def test_bytes_that_are_no_text_come_through(portal: FakePortal, machine: Machine) -> None:
     key = portal.state.run("t1", "import os\nos.write(1, bytes(range(256)) * 4)")
     end = eventually(lambda: portal.state.end_of(key))

@@ -38,7 +38,13 @@ def make_settings(data_dir: Path, **changes: object) -> AgentSettings:
 class TestProcessBackend(BackendContract):
     """All promises, through shims on this machine."""
 
-    @pytest.fixture(params=["namespaces", "users", "shared", "namespaces without control groups"])
+    @pytest.fixture(
+        params=[
+            *("namespaces", "users"),
+            pytest.param("shared", marks=pytest.mark.thorough),
+            pytest.param("namespaces without control groups", marks=pytest.mark.thorough),
+        ]
+    )
     def bench(self, request: pytest.FixtureRequest) -> Iterator[Bench]:
         data_dir = Path(tempfile.mkdtemp(prefix="sl-"))
         folders = node_folders(data_dir)

@@ -14,6 +14,7 @@ from tests.workers.machines import Machine, always, eventually, is_alive
 from tests.workers.node_agent.test_survival import beats_of, start_beating
 
 
+@pytest.mark.thorough
 def test_a_stopped_task_may_say_goodbye(portal: FakePortal, machine: Machine) -> None:
     script = (
         "import signal, sys, time\n"
@@ -139,6 +140,7 @@ def test_a_node_frozen_past_its_lease_ends_its_tasks_at_once_when_it_thaws(
     assert eventually(lambda: portal.state.end_of(key)).reason == "fenced"
 
 
+@pytest.mark.thorough
 def test_the_portal_can_fence_a_task_by_a_heartbeat(portal: FakePortal, machine: Machine) -> None:
     key = start_beating(portal, machine)
     processes = machine.processes(key)

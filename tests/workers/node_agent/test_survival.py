@@ -128,6 +128,7 @@ def test_a_shim_killed_while_no_agent_runs_is_told_too(
     assert eventually(lambda: portal.state.end_of(key)).reason == "signal"
 
 
+@pytest.mark.thorough
 def test_a_killed_rank_ends_the_task_with_its_signal(portal: FakePortal, machine: Machine) -> None:
     key = start_beating(portal, machine, procs=2)
     ranks = machine.processes(key)[1:]
@@ -151,6 +152,7 @@ def test_a_portal_that_is_away_misses_nothing(portal: FakePortal, machine: Machi
     check_story(portal, key)
 
 
+@pytest.mark.thorough
 def test_a_task_is_started_once_however_often_it_is_wanted(
     portal: FakePortal, machine: Machine
 ) -> None:
@@ -208,6 +210,7 @@ def test_an_epoch_the_portal_calls_stale_is_killed(portal: FakePortal, machine: 
     eventually(lambda: not machine.state(key).path.exists(), what="the folder to be removed")
 
 
+@pytest.mark.thorough
 def test_what_is_not_listed_must_not_run(portal: FakePortal, machine: Machine) -> None:
     key = start_beating(portal, machine)
     processes = machine.processes(key)
@@ -228,6 +231,7 @@ def test_a_terminated_agent_leaves_its_tasks_running(portal: FakePortal, machine
     check_story(portal, key)
 
 
+@pytest.mark.thorough
 def test_an_agent_can_be_told_to_leave_nothing_behind(
     portal: FakePortal, make_machine: Callable[..., Machine]
 ) -> None:
@@ -238,6 +242,7 @@ def test_an_agent_can_be_told_to_leave_nothing_behind(
     assert not any(is_alive(pid) for pid in processes)
 
 
+@pytest.mark.thorough
 def test_two_agents_do_not_share_a_folder(portal: FakePortal, machine: Machine) -> None:
     first = machine.agent
     machine.start()

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from slipway.bundled_packages import folder_in
 from slipway.schemas.agent import EnvironmentSpec, IsolationFacts
 from workers.launcher.journal import Journal
 from workers.launcher.launch import Launch, SandboxBoundary, StateFolder, StopRequest
@@ -186,6 +187,7 @@ class DockerBackend:
         resources = order.spec.resources
         launcher = (self._folders.code / "workers" / "launcher").resolve()
         sdk = (self._folders.sdk / "slipway").resolve()
+        bundled = folder_in(self._folders.sdk).parent
         mounts = [
             _mount(order.folder.state, _STATE),
             _mount(order.folder.work, _WORK),
@@ -194,6 +196,7 @@ class DockerBackend:
             _mount(self._folders.shared, _SHARED, read_only=True),
             _mount(launcher, f"{_CODE}/workers/launcher", read_only=True),
             _mount(sdk, f"{_SDK}/slipway", read_only=True),
+            _mount(bundled, f"{_SDK}/{bundled.name}", read_only=True),
         ]
         if order.cache is not None:
             mounts.append(_mount(order.cache, _CACHE))
@@ -262,6 +265,8 @@ class DockerBackend:
             hang_after_s=spec.hang_after_s,
             keep_on_fence=spec.keep_on_fence,
             log_bound_bytes=self._settings.log_bound_bytes,
+            keep=tuple(spec.keep),
+            keep_limit_bytes=spec.keep_limit_bytes,
         )
 
     async def phase(self, handle: str) -> Observation:

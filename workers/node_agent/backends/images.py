@@ -17,7 +17,7 @@ from workers.node_agent.backends.engine import Engine, EngineError
 from workers.node_agent.build_steps import build_variables
 from workers.node_agent.errors import StartError
 from workers.node_agent.folders import checked_digest
-from workers.node_agent.requirement_lines import checked_requirements
+from workers.node_agent.requirement_lines import NodeRequirements, checked_requirements
 
 log = logging.getLogger(__name__)
 _IMAGE_NAME = re.compile(r"[a-z0-9]+(?:[._/:@-]+[A-Za-z0-9]+)*")
@@ -87,7 +87,9 @@ class ImageStore:
         scope = hashlib.sha256(project.encode()).hexdigest()[:16] if project else _EVERYBODY
         tag = f"slipway-environment:{digest[:48]}-{base}-{scope}"
         build = secrets.token_hex(8)
-        context = self._context(requirements, build, only_wheels=project is None)
+        context = self._context(
+            requirements, build, only_wheels=project is None and not requirements.from_source
+        )
         try:
             if await self._exists(tag):
                 return tag
@@ -116,14 +118,16 @@ class ImageStore:
         except EngineError as error:
             log.warning("layers of the build %s could not be removed: %s", build, error)
 
-    def _context(self, requirements: str, build: str, *, only_wheels: bool) -> bytes:
+    def _context(self, requirements: NodeRequirements, build: str, *, only_wheels: bool) -> bytes:
         """The tar the engine builds from."""
         buffer = io.BytesIO()
         variables = build_variables()
         with tarfile.open(fileobj=buffer, mode="w") as tar:
             recipe = dockerfile(self._base, build, only_wheels=only_wheels)
             _add(tar, "Dockerfile", recipe.encode())
-            _add(tar, "files/requirements.txt", requirements.encode())
+            file = requirements.file(has_indexes=True)
+            _add(tar, "files/requirements.txt", file.encode())
+            _add(tar, "files/constraints.txt", requirements.constraints.encode())
             bundle = next(filter(Path.is_file, map(_path_in(variables), _AUTHORITIES)), None)
             if bundle is not None:
                 _add(tar, "files/authorities.pem", bundle.read_bytes())

@@ -241,6 +241,8 @@ class ProcessBackend:
             hang_after_s=spec.hang_after_s,
             keep_on_fence=spec.keep_on_fence,
             log_bound_bytes=self._settings.log_bound_bytes,
+            keep=tuple(spec.keep),
+            keep_limit_bytes=spec.keep_limit_bytes,
         )
 
     def _short_tmp(self, folder: TaskFolder) -> str:

@@ -3,7 +3,7 @@
 from ninja import NinjaAPI
 
 from portal.api import problems
-from portal.api.agent import checkpoints, nodes, runs
+from portal.api.agent import checkpoints, file_requests, nodes, runs
 from portal.api.bodies import StrictParser
 from portal.api.root import OrjsonRenderer
 from portal.api.routing import require_gates
@@ -22,6 +22,6 @@ agent_api = NinjaAPI(
     openapi_url=None,
 )
 problems.register(agent_api)
-for module in (nodes, runs, checkpoints):
+for module in (nodes, runs, checkpoints, file_requests):
     agent_api.add_router("", module.router)
 require_gates(agent_api)

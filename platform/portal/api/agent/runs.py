@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 from portal.api.agent.requires import agent_gate
 from portal.api.uploads import body_of
 from portal.compute.gates import NodeToken, gated_node
+from portal.compute.services.environments import options_of
 from portal.core.streams import ByteStream, release_connection
 from portal.workloads.services.logs import append_log
 from portal.workloads.services.reports import accept_reports
@@ -79,9 +80,13 @@ def download_snapshot(request: HttpRequest, digest: str) -> ByteStream:
 def get_environment(request: HttpRequest, digest: str) -> EnvironmentSpec:
     """Return the specification of the environment of a task of this node."""
     environment = environment_for(node=gated_node(request), digest=digest)
+    # Exact versions of another node, unless the requirements name the very files by their hashes.
+    locked = "" if " --hash=" in environment.requirements else environment.locked
+    if locked:
+        locked = "\n".join([*options_of(environment.requirements), locked])
     return EnvironmentSpec(
         digest=environment.digest,
-        requirements=environment.locked or environment.requirements,
+        requirements=locked or environment.requirements,
         python=environment.python,
     )
 

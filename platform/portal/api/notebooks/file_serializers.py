@@ -32,13 +32,13 @@ def version_out(version: NotebookVersion) -> NotebookVersionOut:
 
 def notebook_out(file: NotebookFile) -> NotebookFileOut:
     """Describe a notebook of `NotebookFileQuerySet.of_project`."""
-    standing = reproducibility_of(file)
+    reproducibility = reproducibility_of(file)
     latest = NotebookVersion.objects.complete().get(file=file, number=file.head)
     return NotebookFileOut(
         id=file.pk,
         path=file.path,
-        badge=standing.badge,
-        badge_reason=standing.reason,
+        badge=reproducibility.badge,
+        badge_reason=reproducibility.reason,
         latest=version_out(latest),
         created_at=file.created_at,
         deleted_at=file.deleted_at,

@@ -42,17 +42,17 @@ def url_of(endpoint: Endpoint) -> str:
     return f"{settings.SLIPWAY_GATEWAY_URL}/v1/{endpoint.name}"
 
 
-def _revisions_out(standing: EndpointStatus) -> list[RevisionOut]:
+def _revisions_out(status: EndpointStatus) -> list[RevisionOut]:
     return [
         RevisionOut(
             number=revision.number,
             model=revision.model,
             version=revision.model_version,
-            state=standing.state_of(revision),
+            state=status.state_of(revision),
             reason=revision.reason,
             weight=revision.weight,
-            replicas_ready=standing.ready[revision.pk],
-            desired_replicas=standing.desired_replicas(revision),
+            replicas_ready=status.ready[revision.pk],
+            desired_replicas=status.desired_replicas(revision),
             answered=revision.answered,
             failed=revision.failed,
             answered_as_standby=revision.fallback,
@@ -65,7 +65,7 @@ def _revisions_out(standing: EndpointStatus) -> list[RevisionOut]:
             created_at=revision.created_at,
             ready_at=revision.ready_at,
         )
-        for revision in standing.revisions
+        for revision in status.revisions
     ]
 
 
@@ -93,7 +93,7 @@ def rollout_out(rollout: Rollout) -> RolloutOut:
 
 def endpoint_out(endpoint: Endpoint) -> EndpointOut:
     """Serialize an endpoint of `EndpointQuerySet.of_project`."""
-    standing = endpoint_status(endpoint)
+    status = endpoint_status(endpoint)
     recent = recent_incidents(endpoint)
     incidents = list(recent[: _MOST_INCIDENTS + 1])
     more = len(incidents) > _MOST_INCIDENTS
@@ -107,26 +107,24 @@ def endpoint_out(endpoint: Endpoint) -> EndpointOut:
         tier=endpoint.tier.slug,
         min_replicas=endpoint.min_replicas,
         max_replicas=endpoint.max_replicas,
-        desired_replicas=sum(
-            standing.desired_replicas(revision) for revision in standing.revisions
-        ),
-        replicas_ready=sum(standing.ready.values()),
+        desired_replicas=sum(status.desired_replicas(revision) for revision in status.revisions),
+        replicas_ready=sum(status.ready.values()),
         missing_replicas_reason=endpoint.missing_replicas_reason,
         target_concurrency=endpoint.target_concurrency,
         target_queue_ms=endpoint.target_queue_ms,
         warm_minutes=endpoint.warm_minutes,
         fallback=endpoint.fallback,
-        captured=standing.captured,
-        uncaptured=standing.uncaptured,
+        captured=status.captured,
+        uncaptured=status.uncaptured,
         incidents=[_incident_out(incident) for incident in incidents[:_MOST_INCIDENTS]],
         incidents_left_out=recent.count() - _MOST_INCIDENTS if more else 0,
-        nano_usd_per_hour=standing.nano_usd_per_hour,
+        nano_usd_per_hour=status.nano_usd_per_hour,
         capture=endpoint.capture,
         limits=LimitsIn.model_validate(endpoint.limits),
         rules=RollbackRules.model_validate(endpoint.rules),
-        revisions=_revisions_out(standing),
-        revisions_left_out=standing.revisions_left_out,
-        rollout=rollout_out(standing.rollout) if standing.rollout else None,
+        revisions=_revisions_out(status),
+        revisions_left_out=status.revisions_left_out,
+        rollout=rollout_out(status.rollout) if status.rollout else None,
         made_by=endpoint.made_by.email,
         created_at=endpoint.created_at,
     )

@@ -3,8 +3,10 @@
 from portal.api.v1.workload_serializers import workload_out
 from portal.training.models import Checkpoint, Job, Snapshot
 from portal.training.services.progress import progress_of
+from portal.training.services.reports import files_of
 from portal.workloads.costs import workload_price
 from portal.workloads.explanations import Explainer
+from portal.workloads.specs import RunSpec
 from slipway.schemas.training import (
     CheckpointOut,
     GitFacts,
@@ -43,8 +45,9 @@ def progress_out(job: Job, explainer: Explainer) -> JobProgress:
     )
 
 
-def job_out(job: Job, explainer: Explainer) -> JobOut:
+def job_out(job: Job, explainer: Explainer, *, with_files: bool = False) -> JobOut:
     """Serialize a job for the explainer's user."""
+    spec = RunSpec.model_validate(job.workload.spec)
     return JobOut(
         **dict(progress_out(job, explainer)),
         script=job.script,
@@ -56,10 +59,14 @@ def job_out(job: Job, explainer: Explainer) -> JobOut:
         snapshot=snapshot_out(job.snapshot),
         git=GitFacts.model_validate(job.git) if job.git else None,
         environment=job.workload.environment or None,
+        requirements_file=job.requirements_file or None,
         datasets=job.datasets,
         tags=job.workload.tags,
         cloned_from=job.cloned_from_id,
         nano_usd_per_hour=workload_price(job.workload),
+        keep=list(spec.keep),
+        keep_limit_bytes=spec.keep_limit_bytes,
+        files=files_of(job) if with_files else [],
     )
 
 

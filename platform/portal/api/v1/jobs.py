@@ -135,7 +135,8 @@ def quote_job(request: HttpRequest, project: str, payload: JobIn) -> Quote:
 )
 def get_job(request: HttpRequest, project: str, job: str) -> JobOut:
     """Get a job."""
-    return job_out(gated_job(request), Explainer(require_principal(request).user))
+    explainer = Explainer(require_principal(request).user)
+    return job_out(gated_job(request), explainer, with_files=True)
 
 
 @router.post(

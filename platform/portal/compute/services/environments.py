@@ -3,7 +3,10 @@
 import hashlib
 import re
 import sys
+from collections.abc import Iterable
+from urllib.parse import urlsplit
 
+from django.conf import settings
 from django.db import transaction
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
@@ -16,17 +19,21 @@ from portal.compute.models import Environment, EnvironmentBuild, Node, ProjectEn
 from portal.compute.signals import BuildChanged, build_changed
 from portal.core import clock
 from portal.core.errors import InvalidInput, NotFound
+from slipway.requirement_files.lines import (
+    INDEXES,
+    LineKind,
+    RequirementLine,
+    RequirementRefused,
+    parse_canonical,
+)
 from slipway.schemas.agent import EnvironmentReport
 from slipway.schemas.base import forbidden_character
 
-MAX_REQUIREMENTS = 500
-# Longer lines contain many hashes, never a single long name.
-MAX_LINE = 20_000
+MAX_REQUIREMENTS = 1000
 MAX_NAME = 200
 MAX_BUILD_LOG_BYTES = 64 * 1024**2
 _HASH = re.compile(r"\s--hash[= ](sha256:[0-9a-f]{64})(?=\s|\Z)")
-_COMMENT = re.compile(r"(?:^|\s)#.*$")
-_SCHEMES = ("https://", "git+https://")
+_ANY_HASH = re.compile(r"\s--hash[= ]\S+")
 
 
 def default_python() -> str:
@@ -37,8 +44,9 @@ def default_python() -> str:
 def normalised(requirements: str) -> str:
     """Return requirements in canonical form, sorted, one a line.
 
-    Raises InvalidInput, naming the line, for anything but packages: options of pip, other files,
-    local paths.
+    Options come first: indexes, which an administrator must allow, versions that packages must have
+    if they are installed (`--constraint`), and whether wheels are used. Raises InvalidInput, naming
+    the line and the reason.
     """
     bad = forbidden_character(requirements, multiline=True)
     if bad is not None:
@@ -47,12 +55,25 @@ def normalised(requirements: str) -> str:
             field="requirements",
             next_step="Remove control characters and text-direction marks.",
         )
-    joined = requirements.replace("\r\n", "\n").replace("\\\n", " ")
-    lines: set[str] = set()
-    for number, raw in enumerate(joined.split("\n"), start=1):
-        line = _COMMENT.sub("", raw).strip()
-        if line:
-            lines.add(_normal_line(line, number))
+    try:
+        return canonical(parse_canonical(requirements))
+    except RequirementRefused as error:
+        raise refused_requirement(error) from error
+
+
+def refused_requirement(error: RequirementRefused) -> InvalidInput:
+    """Return the error of the request for a line that cannot be used."""
+    return InvalidInput(
+        str(error), code="bad_requirement", field="requirements", next_step=error.next_step
+    )
+
+
+def canonical(requirements: Iterable[RequirementLine]) -> str:
+    """Return lines that name no files in canonical form.
+
+    Raises RequirementRefused, and InvalidInput for too many.
+    """
+    lines = {_canonical_line(line) for line in requirements}
     if len(lines) > MAX_REQUIREMENTS:
         raise InvalidInput(
             f"There are {len(lines)} requirements; at most {MAX_REQUIREMENTS} are allowed.",
@@ -62,21 +83,64 @@ def normalised(requirements: str) -> str:
     return "\n".join(sorted(lines))
 
 
-def _normal_line(line: str, number: int) -> str:
-    if len(line) > MAX_LINE:
-        raise _bad_line(number, f"it is longer than {MAX_LINE} characters", "Shorten it.")
-    hashes = sorted(set(_HASH.findall(line)))
-    text = _HASH.sub("", line).strip()
+def package_lines(requirements: str) -> list[str]:
+    """Return the lines of canonical requirements that require a package, without options."""
+    return [line for line in requirements.splitlines() if not line.startswith("-")]
+
+
+def options_of(requirements: str) -> list[str]:
+    """Return the lines of canonical requirements that are options."""
+    return [line for line in requirements.splitlines() if line.startswith("-")]
+
+
+def _canonical_line(line: RequirementLine) -> str:
+    if line.kind in INDEXES:
+        return f"{line.kind.value} {_allowed_index(line)}"
+    if line.kind == LineKind.CONSTRAINT:
+        return f"{line.kind.value} {_canonical_package(line)}"
+    if line.kind == LineKind.PACKAGE:
+        return _canonical_package(line)
+    return line.text
+
+
+def _allowed_index(line: RequirementLine) -> str:
+    """Return the address of an index if it is, or is below, one that an administrator allows."""
+    parts = urlsplit(line.value)
+    host = (parts.hostname or "") + (f":{parts.port}" if parts.port else "")
+    path = parts.path.rstrip("/")
+    allowed = [index.rstrip("/") for index in settings.SLIPWAY_PACKAGE_INDEXES.split()]
+    plain = f"{parts.scheme}://{host}{path}"
+    is_plain = not (parts.query or parts.fragment) and not re.search(r"%|//|/\.\.?(?:/|$)", path)
+    if is_plain and any(plain == index or plain.startswith(f"{index}/") for index in allowed):
+        return plain
+    raise line.refused(
+        f"{host} is not among the package indexes that an administrator allows",
+        f"Allowed are: {' '.join(allowed)}. Ask an administrator to add it to "
+        "SLIPWAY_PACKAGE_INDEXES, or to the pip configuration of the nodes, which every build uses."
+        if allowed
+        else "Ask an administrator to add it to SLIPWAY_PACKAGE_INDEXES, or to the pip "
+        "configuration of the nodes, which every build uses.",
+    )
+
+
+def _canonical_package(line: RequirementLine) -> str:
+    hashes = sorted(set(_HASH.findall(line.value)))
+    text = _ANY_HASH.sub("", line.value).strip()
+    if not hashes and text != line.value.strip():
+        raise line.refused("only sha256 hashes are supported", "Hash it with sha256.")
     try:
         requirement = Requirement(text)
     except InvalidRequirement as error:
-        raise _bad_line(
-            number, "it is not a package", "For example: scikit-learn==1.7.0"
+        raise line.refused(
+            "its versions or its marker are not valid", "For example: scikit-learn==1.7.0"
         ) from error
-    if requirement.url is not None and not requirement.url.startswith(_SCHEMES):
-        raise _bad_line(number, "only https addresses are allowed", "Name a released version.")
     if len(requirement.name) > MAX_NAME:
-        raise _bad_line(number, f"its name is longer than {MAX_NAME} characters", "Check the name.")
+        raise line.refused(f"its name is longer than {MAX_NAME} characters", "Check the name.")
+    if line.kind == LineKind.CONSTRAINT and (requirement.url or requirement.extras):
+        raise line.refused(
+            "a constraint has a name and versions, and no address or extras",
+            "Move it to the requirements.",
+        )
     parts: list[str] = [canonicalize_name(requirement.name)]
     if requirement.extras:
         parts.append(f"[{','.join(sorted(map(canonicalize_name, requirement.extras)))}]")
@@ -84,14 +148,6 @@ def _normal_line(line: str, number: int) -> str:
     if requirement.marker:
         parts.append(f" ; {requirement.marker}")
     return "".join(parts) + "".join(f" --hash={value}" for value in hashes)
-
-
-def _bad_line(number: int, why: str, next_step: str) -> InvalidInput:
-    return InvalidInput(
-        f"Line {number} of the requirements cannot be used: {why}.",
-        field="requirements",
-        next_step=next_step,
-    )
 
 
 def digest_of(requirements: str, python: str) -> str:

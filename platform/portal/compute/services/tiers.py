@@ -1,5 +1,7 @@
 """Services for hardware tiers, by administrators."""
 
+from collections.abc import Sequence
+
 from django.db import IntegrityError, transaction
 
 from portal.accounts import audit
@@ -16,14 +18,22 @@ _GIB_HOUR = 5_000_000
 _GPU_HOUR = 1_200_000_000
 _PRICE_STEP = 1_000_000
 _SMALL_MEMORY = 4 * GIB
+# The least that a job or a notebook server gets without a tier named, where a tier offers it.
+_PROGRAM = Amount(500, GIB // 2)
 _MEMORY_STEP = GIB // 16
 
 
-def offered_tier(slug: str | None) -> Tier:
-    """Return a tier on offer, the cheapest if none is named. Raises InvalidInput or Conflict."""
+def offered_tier(slug: str | None, *, is_replica: bool = False) -> Tier:
+    """Return a tier on offer, the default if none is named. Raises InvalidInput or Conflict.
+
+    The default is that of jobs and notebook servers, see `default_tier`, or the cheapest tier for
+    a replica.
+    """
     offered = Tier.objects.offered()
-    named = offered.filter(slug=slug) if slug is not None else offered
-    tier = named.first()
+    if slug is not None:
+        tier = offered.filter(slug=slug).first()
+    else:
+        tier = offered.first() if is_replica else default_tier(list(offered))
     if tier is not None:
         return tier
     if slug is None:
@@ -39,6 +49,20 @@ def offered_tier(slug: str | None) -> Tier:
         field="tier",
         next_step=f"Tiers: {names}." if names else "Ask an administrator to add a tier.",
     )
+
+
+def default_tier(offered: Sequence[Tier]) -> Tier | None:
+    """Return the tier of a job or a notebook server for which none is named, None without tiers.
+
+    It is the first of those `offered`, cheapest first, that has room for a program of a user. A
+    tier of a tenth of a CPU is made for replicas: it is the default only where all are like that.
+    """
+    fitting = (
+        tier
+        for tier in offered
+        if tier.cpu_millis >= _PROGRAM.cpu_millis and tier.memory_bytes >= _PROGRAM.memory_bytes
+    )
+    return next(fitting, offered[0] if offered else None)
 
 
 def create_tier(

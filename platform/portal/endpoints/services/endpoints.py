@@ -26,7 +26,7 @@ def create_endpoint(*, project: Project, by: User, spec: EndpointIn) -> Endpoint
     Raises InvalidInput for one that can never run, Conflict for a name that is taken.
     """
     require_comparable(spec.plan, None)
-    tier = offered_tier(spec.tier)
+    tier = offered_tier(spec.tier, is_replica=True)
     most = _max_replicas(spec.min_replicas, spec.max_replicas)
     refuse_impossible(project=project, tier=tier, tasks=1, backend=DEFAULT_BACKEND)
     _require_free(spec.name)

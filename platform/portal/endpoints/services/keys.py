@@ -75,8 +75,8 @@ def revoke_key(*, endpoint: Endpoint, by: User | None, key_id: str) -> EndpointK
         if key is None:
             raise NotFound
         timestamp = clock.now()
-        standing = EndpointKey.objects.filter(pk=key.pk, revoked_at__isnull=True)
-        if standing.update(revoked_at=timestamp):
+        active = EndpointKey.objects.filter(pk=key.pk, revoked_at__isnull=True)
+        if active.update(revoked_at=timestamp):
             key.revoked_at = timestamp
             name = by.display_name if by else "An operator"
             add_event(endpoint, "key", f"{name} revoked the key {key.name}.")

@@ -16,6 +16,7 @@ from portal.experiments.models.registered import (
     RegisteredModelTag,
 )
 from portal.experiments.models.runs import LatestMetric, Metric, Param, Run, Tag
+from portal.experiments.models.saved_views import SavedView
 from portal.experiments.models.stored import StoredArtifacts
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "RegisteredModelAlias",
     "RegisteredModelTag",
     "Run",
+    "SavedView",
     "StoredArtifacts",
     "Tag",
 ]

@@ -5,12 +5,10 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 from threading import BoundedSemaphore
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
-import portal
-from portal.core.confined_process import confined_command
+from portal.core.confined_process import run_confined
 from portal.experiments.ports import Artifact, RunDetail
 from portal.experiments.results.inspection import inspect
 from portal.experiments.results.tables import TableRefused
@@ -77,36 +75,22 @@ def inspect_artifacts(
         _inspecting.release()
 
 
-def _confined(content: Any, order: dict[str, Any], within_s: float) -> dict[str, Any]:
-    with tempfile.TemporaryFile() as report, tempfile.TemporaryDirectory() as nowhere:
-        command = confined_command(
-            "portal.experiments.results.inspection", json.dumps(order), writable=[nowhere]
+def _confined(content: IO[bytes], order: dict[str, Any], within_s: float) -> dict[str, Any]:
+    try:
+        done = run_confined(
+            "portal.experiments.results.inspection",
+            json.dumps(order),
+            source=content,
+            within_s=within_s,
+            most_output_bytes=_MOST_RESULT_BYTES,
         )
-        # Not our environment, which contains the secrets of the installation.
-        environment = {
-            "PYTHONPATH": str(Path(portal.__path__[0]).parent),
-            "TMPDIR": nowhere,
-            "LANG": "C.UTF-8",
-        }
-        try:
-            done = subprocess.run(
-                command,
-                stdin=content,
-                stdout=report,
-                stderr=subprocess.DEVNULL,
-                cwd=nowhere,
-                env=environment,
-                timeout=within_s,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            raise InspectionRefused("Reading this file takes too long; download it.") from None
-        if done.returncode:
-            raise InspectionRefused(_exit_reason(done.returncode))
-        if report.tell() > _MOST_RESULT_BYTES:
-            raise InspectionRefused("This file holds too much to show here; download it.")
-        report.seek(0)
-        answer: dict[str, Any] = json.loads(report.read())
+    except subprocess.TimeoutExpired:
+        raise InspectionRefused("Reading this file takes too long; download it.") from None
+    if done.status:
+        raise InspectionRefused(_exit_reason(done.status))
+    if done.output is None:
+        raise InspectionRefused("This file holds too much to show here; download it.")
+    answer: dict[str, Any] = json.loads(done.output)
     if "refused" in answer:
         raise InspectionRefused(str(answer["refused"]))
     result: dict[str, Any] = answer["result"]

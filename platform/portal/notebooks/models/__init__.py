@@ -9,6 +9,10 @@ from portal.notebooks.models.files import (
 )
 from portal.notebooks.models.hubs import HEARD_EVERY, Hub, HubVersion
 from portal.notebooks.models.servers import Server, ServerQuerySet, ServerRun
+from portal.notebooks.models.workspaces import (
+    WorkspaceRequest,
+    transfer_deadline,
+)
 
 __all__ = [
     "HEARD_EVERY",
@@ -22,4 +26,6 @@ __all__ = [
     "Server",
     "ServerQuerySet",
     "ServerRun",
+    "WorkspaceRequest",
+    "transfer_deadline",
 ]

@@ -12,8 +12,7 @@ from typing import Any
 
 import structlog
 
-import portal
-from portal.core.confined_process import confined_command
+from portal.core.confined_process import run_confined
 from portal.core.errors import Unavailable
 from portal.reports.content.pieces import BlockContent, Figure
 
@@ -41,38 +40,22 @@ def pdf_of(title: str, subtitle: str, blocks: Sequence[BlockContent]) -> bytes:
 
 
 def _written(document: Mapping[str, Any]) -> bytes:
-    with (
-        tempfile.TemporaryFile() as source,
-        tempfile.TemporaryFile() as target,
-        tempfile.TemporaryDirectory() as nowhere,
-    ):
-        source.write(json.dumps(document).encode())
-        source.seek(0)
-        command = confined_command("portal.reports.content.pdf_process", writable=[nowhere])
-        # Not our environment, which contains the secrets of the installation.
-        environment = {
-            "PYTHONPATH": str(Path(portal.__path__[0]).parent),
-            "TMPDIR": nowhere,
-            "LANG": "C.UTF-8",
-        }
-        try:
-            done = subprocess.run(
-                command,
-                stdin=source,
-                stdout=target,
-                stderr=subprocess.PIPE,
-                cwd=nowhere,
-                env=environment,
-                timeout=_WITHIN_S,
-                check=False,
+    try:
+        with tempfile.TemporaryFile() as source:
+            source.write(json.dumps(document).encode())
+            source.seek(0)
+            done = run_confined(
+                "portal.reports.content.pdf_process",
+                source=source,
+                within_s=_WITHIN_S,
+                most_output_bytes=_MOST_BYTES,
             )
-        except subprocess.TimeoutExpired:
-            raise _refused("Writing the PDF takes too long.") from None
-        if done.returncode or not 0 < target.tell() <= _MOST_BYTES:
-            log.warning("report_pdf_failed", status=done.returncode, error=done.stderr[-2000:])
-            raise _refused("The PDF cannot be written, or is too large.")
-        target.seek(0)
-        return target.read()
+    except subprocess.TimeoutExpired:
+        raise _refused("Writing the PDF takes too long.") from None
+    if done.status or not done.output:
+        log.warning("report_pdf_failed", status=done.status, error=done.errors)
+        raise _refused("The PDF cannot be written, or is too large.")
+    return done.output
 
 
 def _fonts() -> Path:

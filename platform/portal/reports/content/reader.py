@@ -143,8 +143,9 @@ class ReportReader:
             for run in runs
             for cell in [self._run_cell(run)]
         ]
-        noun = "run of this chart was" if gone == 1 else "runs of this chart were"
-        notes = [f"{gone} {noun} deleted."] if gone else []
+        # A report may name ids that never were in its project, so "deleted" would be a guess.
+        noun = "run of this chart is" if gone == 1 else "runs of this chart are"
+        notes = [f"{gone} {noun} not in this project."] if gone else []
         return BlockContent("chart", block.caption, legend=legend, figures=figures, notes=notes)
 
     def _metric(

@@ -8,13 +8,16 @@ from django.db import transaction
 
 from portal.accounts.models import Project, User
 from portal.compute.models import Environment, Tier
-from portal.compute.services.environments import normalised, use_environment
+from portal.compute.services.environments import default_python, use_environment
 from portal.compute.services.tiers import offered_tier
 from portal.core.errors import InvalidInput, SlipwayError
 from portal.datasets.models import Version
 from portal.datasets.services.datasets import resolve
 from portal.datasets.services.uses import record_use
-from portal.training.models import Job
+from portal.training.kept_files import rule_text
+from portal.training.models import Job, Snapshot
+from portal.training.project_folder import ProjectFolder
+from portal.training.requirement_sources import JobPackages, packages_of
 from portal.training.services.snapshots import require_script, snapshot_of
 from portal.workloads.feasibility import OTHER_PROJECT, need_of, refuse_impossible
 from portal.workloads.models import Workload
@@ -47,12 +50,14 @@ def submit_job(
     Raises InvalidInput, naming the field: no such snapshot, script or tier, a tier that can never
     fit, a strategy that does not, a bad requirement.
     """
-    spec = _spec(requested)
     _check_strategy(requested)
+    _spec(requested)
     snapshot = snapshot_of(project, requested.snapshot)
     if snapshot is None:
         raise _no_snapshot()
     require_script(snapshot, requested.script, ranks=requested.nodes * requested.procs)
+    packages = _packages(requested, snapshot)
+    spec = _spec(requested, packages.python_path)
     tier = offered_tier(requested.tier)
     versions = _versions(project, requested)
     parent = _parent(project, requested.parent)
@@ -69,7 +74,7 @@ def submit_job(
                 procs=requested.procs,
                 priority=requested.priority,
                 snapshot=snapshot.digest,
-                environment=_environment(project, by, requested, cloned_from),
+                environment=_environment(project, by, packages, cloned_from),
                 max_attempts=requested.max_attempts,
                 max_lifetime_s=_lifetime(requested),
                 tags=requested.tags,
@@ -86,7 +91,10 @@ def submit_job(
             args=requested.args,
             params=requested.params,
             strategy=requested.strategy or "",
-            requirements=requested.requirements,
+            requirements=requested.requirements or packages.requirements,
+            requirements_file=packages.file,
+            finds_requirements=requested.requirements is None
+            and requested.requirements_file is None,
             git=requested.git.model_dump() if requested.git else None,
             datasets=[version.reference for version in versions],
             cloned_from=cloned_from,
@@ -100,13 +108,15 @@ def quote_job(*, project: Project, spec: JobIn) -> Quote:
     """
     _spec(spec)
     _check_strategy(spec)
-    normalised(spec.requirements)
     _versions(project, spec)
     snapshot = snapshot_of(project, spec.snapshot)
     if snapshot is not None:
         require_script(snapshot, spec.script, ranks=spec.nodes * spec.procs)
+    packages = _packages(spec, snapshot)
+    shown = packages.as_schema() if snapshot is not None or spec.requirements else None
     tier = offered_tier(spec.tier)
     price = tier.nano_usd_per_hour * spec.nodes
+    files = rule_text(spec.keep, spec.keep_limit_bytes)
     try:
         refuse_impossible(project=project, tier=tier, tasks=spec.nodes, backend=spec.backend)
     except SlipwayError as error:
@@ -115,9 +125,18 @@ def quote_job(*, project: Project, spec: JobIn) -> Quote:
             can_ever_run=False,
             would_wait=True,
             explanation=f"{error.message} {error.next_step or ''}".strip(),
+            files=files,
+            packages=shown,
         )
     waits, why = _estimate_wait(project, tier, spec)
-    return Quote(nano_usd_per_hour=price, can_ever_run=True, would_wait=waits, explanation=why)
+    return Quote(
+        nano_usd_per_hour=price,
+        can_ever_run=True,
+        would_wait=waits,
+        explanation=why,
+        files=files,
+        packages=shown,
+    )
 
 
 def settled_job(*, project: Project, requested: JobIn) -> JobIn:
@@ -189,13 +208,15 @@ def clone_job(*, job: Job, by: User, edit: JobEdit) -> Job:
         "procs": workload.procs,
         "strategy": job.strategy or None,
         "backend": workload.backend,
-        "requirements": job.requirements,
+        **_same_requirements(job, has_new_code=edit.snapshot is not None),
         "datasets": job.datasets,
         "tags": workload.tags,
         "git": job.git if edit.snapshot is None else None,
         "priority": workload.priority,
         "max_attempts": workload.max_attempts,
         "max_hours": workload.max_lifetime_s and workload.max_lifetime_s / _S_AN_HOUR,
+        "keep": list(spec.keep),
+        "keep_limit_bytes": spec.keep_limit_bytes,
         "hang_after_minutes": spec.hang_after_s and round(spec.hang_after_s / _S_A_MINUTE),
     }
     changed = edit.model_dump(exclude_unset=True, exclude_none=True)
@@ -207,7 +228,26 @@ def clone_job(*, job: Job, by: User, edit: JobEdit) -> Job:
     )
 
 
-def _spec(requested: JobIn) -> RunSpec:
+def _same_requirements(job: Job, *, has_new_code: bool) -> dict[str, str]:
+    """Return where the packages of a job came from. New code is searched as the first one was."""
+    if job.finds_requirements and (has_new_code or not job.requirements_file):
+        return {}
+    if job.requirements_file:
+        return {"requirements_file": job.requirements_file}
+    return {"requirements": job.requirements}
+
+
+def _packages(requested: JobIn, snapshot: Snapshot | None) -> JobPackages:
+    return packages_of(
+        requirements=requested.requirements,
+        file=requested.requirements_file,
+        script=requested.script,
+        folder=None if snapshot is None else ProjectFolder(snapshot),
+        python=default_python(),
+    )
+
+
+def _spec(requested: JobIn, python_path: tuple[str, ...] = ()) -> RunSpec:
     if len(json.dumps(requested.params)) > MAX_PARAMS_BYTES:
         raise _too_long("params", MAX_PARAMS_BYTES)
     if sum(len(arg.encode()) for arg in requested.args) > MAX_ARGS_BYTES:
@@ -215,6 +255,10 @@ def _spec(requested: JobIn) -> RunSpec:
     return spec_from(
         backend=requested.backend,
         argv=_argv(requested),
+        keep=tuple(requested.keep),
+        keep_limit_bytes=requested.keep_limit_bytes,
+        # Relative to the folder of the code, in which every rank starts.
+        env={"PYTHONPATH": ":".join(python_path)} if python_path else {},
         hang_after_s=requested.hang_after_minutes and requested.hang_after_minutes * _S_A_MINUTE,
     )
 
@@ -253,19 +297,21 @@ def _check_strategy(requested: JobIn) -> None:
         ) from error
 
 
-def _environment(project: Project, by: User, requested: JobIn, cloned_from: Job | None) -> str:
+def _environment(project: Project, by: User, packages: JobPackages, cloned_from: Job | None) -> str:
     """Return the digest of the environment to run in, empty for the installation's own.
 
     A clone keeps the version of Python its original had, so that it is the same environment.
     """
-    if not normalised(requested.requirements):
+    if not packages.needs_environment:
         return ""
     python = None
-    if cloned_from is not None and cloned_from.requirements == requested.requirements:
-        digest = cloned_from.workload.environment
-        python = Environment.objects.values_list("python", flat=True).filter(digest=digest).first()
+    if cloned_from is not None:
+        same = Environment.objects.filter(
+            digest=cloned_from.workload.environment, requirements=packages.requirements
+        )
+        python = same.values_list("python", flat=True).first()
     return use_environment(
-        project=project, by=by, requirements=requested.requirements, python=python
+        project=project, by=by, requirements=packages.requirements, python=python
     ).digest
 
 

@@ -1,12 +1,17 @@
-"""Reports of jobs on their training: checkpoints, and the strategy in use."""
+"""Reports of jobs: checkpoints, the strategy in use, and the files they keep."""
 
 from datetime import datetime
 
-from portal.training.models import Checkpoint, Job
+from django.db.models import Max
+
+from portal.training.kept_files import files_line, job_files
+from portal.training.models import Checkpoint, Job, KeptFiles
 from portal.training.services.checkpoint_copies import oversize_note
 from slipway.schemas.agent import ChosenStrategy, SavedCheckpoint, TaskReport
+from slipway.schemas.kept_files import FilesReport, JobFiles
 
 MAX_CHECKPOINTS = 1000
+MAX_TASKS = 32
 
 
 def accept_report(*, workload_id: str, attempt: int, report: TaskReport, at: datetime) -> str:
@@ -14,9 +19,26 @@ def accept_report(*, workload_id: str, attempt: int, report: TaskReport, at: dat
     job = Job.objects.filter(pk=workload_id).first()
     if job is None:
         return ""
+    if report.files is not None:
+        return _record_files(job, attempt, report.files)
     if report.checkpoint is not None:
         return _record_checkpoint(job, attempt, report.checkpoint, at)
     return "" if report.strategy is None else _record_strategy(job, report.strategy)
+
+
+def _record_files(job: Job, attempt: int, files: FilesReport) -> str:
+    """Record which files of a task were kept, once a task and attempt."""
+    KeptFiles.objects.update_or_create(
+        job=job, attempt=attempt, rank=files.rank, defaults={"report": files.model_dump()}
+    )
+    return files_line(files)
+
+
+def files_of(job: Job) -> list[JobFiles]:
+    """Return the files of the latest attempt that kept any, by rank."""
+    attempt = job.files.aggregate(latest=Max("attempt"))["latest"]
+    rows = job.files.filter(attempt=attempt).order_by("rank")[:MAX_TASKS]
+    return [job_files(FilesReport.model_validate(row.report), row.attempt) for row in rows]
 
 
 def _record_checkpoint(job: Job, attempt: int, saved: SavedCheckpoint, at: datetime) -> str:

@@ -1,6 +1,6 @@
 """The hardware picker: the tiers on offer, with price, free capacity and why one would wait."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,6 +8,7 @@ from django import forms
 
 from portal.accounts.models import Project
 from portal.compute.models import Tier
+from portal.compute.services.tiers import default_tier
 from portal.workloads.feasibility import need_of
 from portal.workloads.placement import Capacity
 from portal.workloads.scheduling import read_sites
@@ -49,6 +50,12 @@ class TierField(forms.CharField):
             max_length=48,
             error_messages={"required": "Choose a tier."},
         )
+
+
+def default_slug(offered: Sequence[Tier]) -> str:
+    """Return the slug of the tier that forms of jobs and notebooks choose first, "" without one."""
+    tier = default_tier(offered)
+    return tier.slug if tier else ""
 
 
 def offer_tiers(form: forms.Form, project: Project, tiers: Iterable[Tier]) -> None:

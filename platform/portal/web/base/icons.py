@@ -65,6 +65,7 @@ CHOSEN = frozenset(
         "settings",
         "sun",
         "trash",
+        "upload",
         "user",
         "user-check",
         "user-cog",

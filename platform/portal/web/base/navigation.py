@@ -43,6 +43,14 @@ IN_PROJECT = (
     NavigationEntry(
         "Notebook files", "book", "project_notebook_files", "notebook_files", group=DEVELOP
     ),
+    NavigationEntry(
+        "Workspace files",
+        "folders",
+        "project_workspace",
+        "workspace",
+        Role.CONTRIBUTOR,
+        group=DEVELOP,
+    ),
     NavigationEntry("Jobs", "rocket", "project_jobs", "jobs", group=DEVELOP),
     NavigationEntry("Datasets", "folder", "project_datasets", "datasets"),
     NavigationEntry("Experiments", "flask", "project_experiments", "experiments", group=DEVELOP),

@@ -78,6 +78,11 @@ def cell_views(preview: NotebookPreview) -> list[CellView]:
     return [_cell_view(cell, preview.language, highlighter) for cell in preview.cells]
 
 
+def code_html(code: str, language: str) -> SafeString:
+    """Render the text of a file as code, without colours if the language is unknown."""
+    return _Highlighter().html(code, language)
+
+
 class _Highlighter:
     """Colours code until the budget of a page is spent: a lexer takes its time."""
 

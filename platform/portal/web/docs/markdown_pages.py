@@ -160,7 +160,7 @@ def _render_code(
         f'<div class="docs-code"><pre tabindex="0"><code id="{name}">{code}</code></pre>'
         f'<button type="button" class="btn btn-sm copy-button" data-copy="{name}" '
         f'aria-label="Copy this snippet">{svg("copy")}'
-        '<span data-said aria-live="polite">Copy</span></button></div>\n'
+        '<span data-copy-status aria-live="polite">Copy</span></button></div>\n'
     )
 
 

@@ -124,7 +124,11 @@ class NewRollout(SchemaForm):
         help_text="A number, an alias or a stage. Empty: the latest version.",
         widget=forms.TextInput(attrs={**_TEXT, "list": "versions"}),
     )
-    plan = forms.ChoiceField(choices=PLANS, initial=PLANS[0][0], widget=forms.RadioSelect)
+    plan = forms.ChoiceField(
+        choices=PLANS,
+        initial=PLANS[0][0],
+        widget=forms.RadioSelect(attrs={"class": "form-check-input"}),
+    )
     percents = forms.CharField(
         label="Canary steps, in percent",
         required=False,
@@ -310,12 +314,12 @@ class NewKeyForm(SchemaForm):
         widget=forms.TextInput(attrs={**_TEXT, "placeholder": "web shop"}),
     )
     scope = forms.ChoiceField(
-        label="May",
+        label="Scope",
         choices=(("predict", "Predict"), ("read", "Only metadata and health")),
         widget=forms.Select,
     )
     expires = forms.IntegerField(
-        label="Expires after days",
+        label="Expires in (days)",
         required=False,
         min_value=1,
         max_value=3650,

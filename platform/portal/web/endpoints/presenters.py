@@ -79,8 +79,10 @@ class StateLabel:
     is_active: bool = False
 
 
-def state_label(endpoint: Endpoint) -> StateLabel:
-    """Return the state of an endpoint in one word."""
+def state_label(endpoint: Endpoint, *, ready: int) -> StateLabel:
+    """Return the state of an endpoint in a word or two; `ready` counts its ready replicas."""
+    if endpoint.status == _E.SERVING and endpoint.desired_replicas and not ready:
+        return StateLabel("no replica ready", "warn")
     return StateLabel(*_ENDPOINTS[endpoint.status], is_active=endpoint.status == _E.CREATING)
 
 
@@ -107,7 +109,7 @@ def endpoint_rows(
     return [
         (
             it,
-            state_label(it.endpoint),
+            state_label(it.endpoint, ready=it.ready),
             state_reason(it.endpoint),
             alerts.get(it.endpoint.pk, 0),
         )
@@ -146,23 +148,23 @@ class RevisionLine:
     may_return: bool
 
 
-def _revision_label(standing: EndpointStatus, revision: Revision) -> StateLabel:
-    if standing.state_of(revision) == "paused":
+def _revision_label(status: EndpointStatus, revision: Revision) -> StateLabel:
+    if status.state_of(revision) == "paused":
         return StateLabel("paused", "")
     return StateLabel(*_REVISIONS[revision.status])
 
 
-def revisions_of(standing: EndpointStatus) -> list[RevisionLine]:
+def revisions_of(status: EndpointStatus) -> list[RevisionLine]:
     """Return the revisions of an endpoint as its page shows them."""
     return [
         RevisionLine(
             row=revision,
-            state=_revision_label(standing, revision),
-            ready=standing.ready[revision.pk],
-            desired=standing.desired_replicas(revision) if revision.status in KEPT else 0,
-            may_return=revision.status in (_V.STANDBY, _V.RETIRED) and standing.rollout is None,
+            state=_revision_label(status, revision),
+            ready=status.ready[revision.pk],
+            desired=status.desired_replicas(revision) if revision.status in KEPT else 0,
+            may_return=revision.status in (_V.STANDBY, _V.RETIRED) and status.rollout is None,
         )
-        for revision in standing.revisions
+        for revision in status.revisions
     ]
 
 
@@ -262,12 +264,12 @@ def replica_of(endpoint: Endpoint, replica_id: str) -> Replica:
     return replica
 
 
-def current_of(standing: EndpointStatus) -> Revision | None:
+def current_of(status: EndpointStatus) -> Revision | None:
     """Return the revision that answers most, or the newest while none does."""
-    answering = [revision for revision in standing.revisions if revision.weight]
+    answering = [revision for revision in status.revisions if revision.weight]
     if answering:
         return max(answering, key=lambda revision_row: revision_row.weight)
-    return standing.revisions[0] if standing.revisions else None
+    return status.revisions[0] if status.revisions else None
 
 
 def example_for(revision: Revision | None) -> str:

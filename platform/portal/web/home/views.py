@@ -94,6 +94,8 @@ def home_of(principal: Principal) -> dict[str, Any]:
     )
     roles = roles_in(user, projects)
     recent = AuditEvent.objects.visible_to(user).exclude(target_kind="user")
+    # Files that the platform stores for itself belong to another change.
+    recent = recent.exclude(verb="file.create", actor_id="")
     work_in = _first_writable_project(projects, roles)
     return {
         **activity_of(user, visible_jobs(principal), principal.projects().live()),

@@ -16,6 +16,7 @@ from portal.web.base.hardware import TierField
 from portal.web.base.shortlist import Shortlist, shortlist
 from portal.workloads.specs import RunSpec
 from slipway.schemas.backends import BACKENDS, DEFAULT_BACKEND
+from slipway.schemas.kept_files import DEFAULT_KEEP, DEFAULT_LIMIT_BYTES
 from slipway.schemas.training import JobIn
 
 RECENT_CODE = 20
@@ -34,6 +35,7 @@ STRATEGIES = {
     "tensor=2": "Each layer is split across ranks of one machine: for wide layers.",
     "ps=1:async": "A parameter server; workers never wait for each other.",
 }
+_GB = 10**9
 _TEXT = {"autocomplete": "off", "spellcheck": "false"}
 
 
@@ -107,8 +109,8 @@ class NewJob(forms.Form):
         required=False,
         max_length=65_536,
         help_text=(
-            "The text of a requirements.txt. Empty: the environment of the installation. Each "
-            "set of requirements is built once and cached."
+            "The text of a requirements.txt. Empty: the requirements.txt, uv.lock, poetry.lock or "
+            "pyproject.toml nearest to the script, or else the environment of the installation."
         ),
         widget=forms.Textarea(
             attrs={**_TEXT, "rows": 4, "placeholder": "torch==2.13.0\nscikit-learn"}
@@ -133,6 +135,24 @@ class NewJob(forms.Form):
     )
     priority = forms.IntegerField(
         min_value=-100, max_value=100, help_text="Higher priorities go first within this project."
+    )
+    keep = forms.CharField(
+        label="Files to keep",
+        required=False,
+        max_length=2000,
+        help_text=(
+            "Of the files that the job writes in its working folder: * for all, or globs such as "
+            "outputs/* *.ckpt, separated by spaces. They become artifacts of its run."
+        ),
+        widget=forms.TextInput(attrs={**_TEXT, "placeholder": "*"}),
+    )
+    keep_limit_gb = forms.FloatField(
+        label="Most to keep, in GB for each node",
+        min_value=0,
+        max_value=1000,
+        required=False,
+        help_text="0: nothing is kept. Files that do not fit are listed on the job's page.",
+        widget=forms.NumberInput(attrs={"step": "any"}),
     )
     name = forms.CharField(
         required=False,
@@ -176,6 +196,10 @@ class NewJob(forms.Form):
         """Read the references, separated by spaces or commas."""
         return str(self.cleaned_data["datasets"]).replace(",", " ").split()
 
+    def clean_keep(self) -> list[str]:
+        """Read globs, separated by spaces. None means all files."""
+        return str(self.cleaned_data["keep"]).split() or [*DEFAULT_KEEP]
+
     def clean_tags(self) -> dict[str, str]:
         """Read name=value, separated by spaces."""
         return pairs(str(self.cleaned_data["tags"]).split())
@@ -193,6 +217,9 @@ class NewJob(forms.Form):
         if self.errors:
             return data
         values_by_name = {name: value for name, value in data.items() if value not in (None, "")}
+        limit_gb = values_by_name.pop("keep_limit_gb", None)
+        if limit_gb is not None:
+            values_by_name["keep_limit_bytes"] = round(limit_gb * _GB)
         try:
             self.payload = JobIn.model_validate(
                 values_by_name | self._inherited_settings(data["snapshot"])
@@ -249,6 +276,8 @@ def fresh(tier: str) -> dict[str, Any]:
         "procs": 1,
         "max_attempts": 3,
         "priority": 0,
+        "keep": " ".join(DEFAULT_KEEP),
+        "keep_limit_gb": DEFAULT_LIMIT_BYTES / _GB,
         "backend": DEFAULT_BACKEND,
     }
 
@@ -256,6 +285,7 @@ def fresh(tier: str) -> dict[str, Any]:
 def clone_initial(job: Job) -> dict[str, Any]:
     """Return the initial values for a clone: the job as it was submitted."""
     workload = job.workload
+    spec = RunSpec.model_validate(workload.spec)
     return {
         "snapshot": job.snapshot.digest,
         "script": job.script,
@@ -266,11 +296,13 @@ def clone_initial(job: Job) -> dict[str, Any]:
         "procs": workload.procs,
         "strategy": job.strategy,
         "backend": workload.backend,
-        "requirements": job.requirements,
+        "requirements": "" if job.requirements_file else job.requirements,
         "datasets": " ".join(job.datasets),
         "max_attempts": workload.max_attempts,
         "max_hours": workload.max_lifetime_s and workload.max_lifetime_s / 3600,
         "priority": workload.priority,
+        "keep": " ".join(spec.keep),
+        "keep_limit_gb": spec.keep_limit_bytes / _GB,
         "name": workload.name,
         "tags": " ".join(f"{name}={value}" for name, value in workload.tags.items()),
     }

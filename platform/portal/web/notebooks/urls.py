@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from portal.web.notebooks.views import creation, files, runs, servers
+from portal.web.notebooks.views import creation, files, runs, servers, workspaces
 
 urlpatterns = [
     path("p/<slug:project>/notebooks", servers.project_notebooks, name="project_notebooks"),
@@ -115,5 +115,40 @@ urlpatterns = [
         "p/<slug:project>/notebooks/runs/<slug:job>/output",
         runs.project_notebook_output,
         name="project_notebook_output",
+    ),
+    path(
+        "p/<slug:project>/notebooks/workspace",
+        workspaces.project_workspace,
+        name="project_workspace",
+    ),
+    path(
+        "p/<slug:project>/notebooks/workspace/file",
+        workspaces.project_workspace_file,
+        name="project_workspace_file",
+    ),
+    path(
+        "p/<slug:project>/notebooks/workspace/download",
+        workspaces.project_workspace_download,
+        name="project_workspace_download",
+    ),
+    path(
+        "p/<slug:project>/notebooks/workspace/folder",
+        workspaces.project_workspace_folder,
+        name="project_workspace_folder",
+    ),
+    path(
+        "p/<slug:project>/notebooks/workspace/move",
+        workspaces.project_workspace_move,
+        name="project_workspace_move",
+    ),
+    path(
+        "p/<slug:project>/notebooks/workspace/delete",
+        workspaces.project_workspace_delete,
+        name="project_workspace_delete",
+    ),
+    path(
+        "p/<slug:project>/notebooks/workspace/lab",
+        workspaces.project_workspace_lab,
+        name="project_workspace_lab",
     ),
 ]

@@ -1,25 +1,64 @@
-"""Search for objects by name: models, experiments, runs, datasets, reports, notebook files."""
+"""Search for objects by name: those of projects, and for administrators those of the installation.
+
+KIND_NOUNS says for every kind of object in the audit log what finds it.
+"""
 
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from urllib.parse import urlencode
 
+from django.db.models import Q
 from django.urls import reverse
 
-from portal.accounts.models import Project
+from portal.accounts.models import Project, ProjectSecret, User
+from portal.accounts.models.tenancy import roles_in
 from portal.accounts.principal import Principal
+from portal.compute.models import Node, Tier
 from portal.datasets.models import Dataset
 from portal.experiments.models import Experiment, Run
 from portal.notebooks.models import NotebookFile
-from portal.registry.catalog import newest_models_matching
+from portal.registry.catalog import newest_models_matching, newest_versions_matching
 from portal.reports.models import Report
+from portal.spend.models import Budget
+from slipway.schemas.accounts import Role
 
 # A search reads the newest projects, experiments and runs, so that it is quick in every
 # installation. Lists of runs search all of them.
-_PROJECTS = 500
+MOST_PROJECTS = 500
 _EXPERIMENTS = 4
 _RUNS_EACH = 250
+_SECRETS = 100
 _RUN_ID = re.compile(r"[0-9a-f]{6,32}")
+_VERSION = re.compile(r"(?P<model>.*?)[\s:]*(?:\bversion\s*|\bv)?(?P<number>\d{1,9})")
+# Groups of the palette by kind of object in the audit log. A kind without a page of its own, or one
+# that is part of another object's page, is in WITHOUT_PAGE.
+KIND_NOUNS = {
+    "project": "projects",
+    "team": "teams",
+    "user": "people",
+    "member": "people",
+    "workload": "jobs",
+    "notebook": "notebook files",
+    "secret": "secrets",
+    "node": "nodes",
+    "tier": "hardware tiers",
+    "budget": "budgets",
+    "dataset": "datasets",
+    "run": "runs",
+    "experiment": "experiments",
+    "model": "models",
+    "model_version": "model versions",
+    "endpoint": "endpoints",
+    "report": "reports",
+}
+WITHOUT_PAGE = frozenset(
+    {
+        *("invitation", "token", "environment", "file", "quota", "rate", "dataset_version"),
+        *("promotion_request", "registry_rules", "endpoint_key", "alert", "alert_channel"),
+        *("selection", "erasure", "gateway", "hub"),
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -33,22 +72,34 @@ class PaletteItem:
 
 
 def search_objects(
-    principal: Principal, here: Project | None, text: str, *, limit: int
+    principal: Principal,
+    projects: dict[str, Project],
+    here: Project | None,
+    text: str,
+    *,
+    limit: int,
 ) -> dict[str, list[PaletteItem]]:
     """Return at most `limit` objects of each kind whose name contains `text`, by plural noun.
 
-    Objects are those of live projects of the principal. Runs are those of `here`, if it is given.
+    `projects` are the newest live projects of the principal, by id. Runs are those of `here`, if it
+    is given.
     """
-    newest = principal.projects().live().order_by("-pk")[:_PROJECTS]
-    projects = {project.pk: project for project in newest}
     groups: dict[str, Callable[[], list[PaletteItem]]] = {
         "models": lambda: _models(projects, text, limit),
+        "model versions": lambda: _model_versions(projects, text, limit),
         "experiments": lambda: _experiments(projects, text, limit),
         "runs": lambda: _runs({here.pk: here} if here else projects, text, limit),
         "datasets": lambda: _datasets(principal, text, limit),
         "reports": lambda: _reports(projects, text, limit),
         "notebook files": lambda: _notebook_files(principal, text, limit),
+        "secrets": lambda: _secrets(principal.user, projects, text, limit),
+        "budgets": lambda: _budgets(principal, text, limit),
     }
+    if principal.user.is_administrator:
+        groups |= {
+            "nodes": lambda: _nodes(text, limit),
+            "hardware tiers": lambda: _tiers(text, limit),
+        }
     return {noun: search() for noun, search in groups.items()}
 
 
@@ -63,6 +114,27 @@ def _models(projects: dict[str, Project], text: str, limit: int) -> list[Palette
     return [
         _item(name, "model", "packages", projects[project_id], "project_model", name)
         for project_id, name in newest_models_matching(projects, text, limit=limit)
+    ]
+
+
+def _model_versions(projects: dict[str, Project], text: str, limit: int) -> list[PaletteItem]:
+    """Return versions for a text that ends with their number: "churn 3", "churn v3", "churn:3"."""
+    match = _VERSION.fullmatch(text.strip())
+    if match is None or not match["model"]:
+        return []
+    number = int(match["number"])
+    versions = newest_versions_matching(projects, match["model"], number, limit=limit)
+    return [
+        _item(
+            f"{name} version {number}",
+            "model version",
+            "packages",
+            projects[project_id],
+            "project_model_version",
+            name,
+            number,
+        )
+        for project_id, name in versions
     ]
 
 
@@ -137,4 +209,51 @@ def _reports(projects: dict[str, Project], text: str, limit: int) -> list[Palett
     return [
         _item(row.title, "report", "file-text", projects[row.project_id], "project_report", row.pk)
         for row in rows[:limit]
+    ]
+
+
+def _secrets(user: User, projects: dict[str, Project], text: str, limit: int) -> list[PaletteItem]:
+    """Return secrets of the projects in which the person may see names of secrets."""
+    rows = ProjectSecret.objects.filter(project__in=list(projects), name__icontains=text)
+    newest = list(rows.order_by("-pk").values_list("project_id", "name")[:_SECRETS])
+    roles = roles_in(user, {projects[project_id] for project_id, _ in newest}) if newest else {}
+    items: list[PaletteItem] = []
+    for project_id, name in newest:
+        project, role = projects[project_id], roles.get(project_id)
+        if role is not None and role.at_least(Role.CONTRIBUTOR):
+            url = f"{reverse('project_secrets', args=[project.slug])}?{urlencode({'q': name})}"
+            items.append(PaletteItem(name, f"secret of {project.name}", "lock", url))
+    return items[:limit]
+
+
+def _budgets(principal: Principal, text: str, limit: int) -> list[PaletteItem]:
+    rows = Budget.objects.visible_to(principal).select_related("project", "team", "person")
+    rows = rows.filter(
+        Q(project__name__icontains=text)
+        | Q(project__slug__icontains=text)
+        | Q(team__name__icontains=text)
+        | Q(team__slug__icontains=text)
+        | Q(person__email__icontains=text)
+        | Q(person__name__icontains=text)
+    )
+    return [
+        PaletteItem(
+            f"Budget of {row.scope_name}", "budget", "wallet", reverse("budget", args=[row.pk])
+        )
+        for row in rows.order_by("-pk")[:limit]
+    ]
+
+
+def _nodes(text: str, limit: int) -> list[PaletteItem]:
+    rows = Node.objects.present().filter(name__icontains=text).order_by("-pk")[:limit]
+    return [
+        PaletteItem(row.name, "node", "server-2", reverse("node", args=[row.name])) for row in rows
+    ]
+
+
+def _tiers(text: str, limit: int) -> list[PaletteItem]:
+    rows = Tier.objects.filter(Q(slug__icontains=text) | Q(name__icontains=text))
+    return [
+        PaletteItem(row.slug, "hardware tier", "cpu", reverse("tier", args=[row.slug]))
+        for row in rows.order_by("slug")[:limit]
     ]

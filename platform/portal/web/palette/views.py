@@ -16,7 +16,9 @@ from portal.core.policy import guarded_by
 from portal.web.base.list_query import search_parameter
 from portal.web.base.navigation import IN_PROJECT, IN_SETTINGS, RAIL
 from portal.web.base.urls_for import address_of, url_of_hit
-from portal.web.palette.objects import PaletteItem, search_objects
+from portal.web.docs.catalog import files_by_slug
+from portal.web.docs.markdown_pages import title_of
+from portal.web.palette.objects import MOST_PROJECTS, PaletteItem, search_objects
 from portal.workloads.ports import registered_kinds
 from slipway.schemas.accounts import Role, Scope
 
@@ -40,7 +42,10 @@ ACTIONS = (
     Action("Upload a dataset", "project_dataset_new", "new dataset data add import create"),
     Action("Register a model", "project_model_register", "new model version"),
     Action("Write a report", "project_report_new", "new report share page text charts"),
+    Action("Edit the README", "project_readme", "describe about text"),
     Action("Invite a member", "project_invite", "add people person", Role.MAINTAINER),
+    Action("Add a secret", "project_secret_write", "new set password key", Role.MAINTAINER),
+    Action("Change stages and gates", "project_rules", "set approval rules", Role.MAINTAINER),
 )
 
 
@@ -50,14 +55,18 @@ def palette(request: HttpRequest) -> HttpResponse:
     """Return the lines that match `q`, those of the project in `project` first."""
     principal, text = require_principal(request), search_parameter(request, "q")
     slug = search_parameter(request, "project")
-    here = principal.projects().live().filter(slug=slug).select_related("team").first()
+    live = principal.projects().live().select_related("team")
+    here = live.filter(slug=slug).first() if slug else None
+    newest = live.order_by("-pk")[:MOST_PROJECTS] if text else []
+    projects = {project.pk: project for project in newest}
     pages_of_project = _pages_of(principal, here, text) if here else []
-    actions = _actions(principal, here, text)
+    actions = _actions(principal, here, next(iter(projects.values()), None), text)
     groups = {
         **_workloads(principal, here, text),
-        **(search_objects(principal, here, text, limit=EACH + 1) if text else {}),
+        **(search_objects(principal, projects, here, text, limit=EACH + 1) if text else {}),
         "projects": _projects(principal, text),
         "pages": _pages(principal, text),
+        "documentation pages": _docs_pages(text) if text else [],
         "teams": _teams(principal.user, text),
         "people": _user_items(principal.user, text) if text else [],
     }
@@ -89,11 +98,11 @@ def _pages_of(principal: Principal, project: Project, text: str) -> list[Palette
     ]
 
 
-def _actions(principal: Principal, here: Project | None, text: str) -> list[PaletteItem]:
+def _actions(
+    principal: Principal, here: Project | None, newest: Project | None, text: str
+) -> list[PaletteItem]:
     """Return what the person can start, in the project at hand or else in the newest project."""
-    if here is None and not text:
-        return []
-    project = here or principal.projects().live().select_related("team").order_by("-pk").first()
+    project = here or newest
     role = role_in(principal.user, project) if project else None
     if project is None or role is None:
         return []
@@ -106,7 +115,20 @@ def _actions(principal: Principal, here: Project | None, text: str) -> list[Pale
         )
         for action in ACTIONS
         if role.at_least(action.role) and _matches(f"{action.label} {action.words}", text)
-    ]
+    ] + _budget_action(project, role, text, in_project=here is not None)
+
+
+def _budget_action(
+    project: Project, role: Role, text: str, *, in_project: bool
+) -> list[PaletteItem]:
+    """Return the action that sets a budget of a project, whose page is that of all budgets."""
+    if not role.at_least(Role.MAINTAINER) or not _matches(
+        "set a budget new limit money spend", text
+    ):
+        return []
+    url = f"{reverse('budgets')}?group={project.slug}"
+    label = "Set a budget" if in_project else f"Set a budget for {project.name}"
+    return [PaletteItem(label, "action", "plus", url)]
 
 
 def _workloads(
@@ -152,7 +174,21 @@ def _pages(principal: Principal, text: str) -> list[PaletteItem]:
         PaletteItem("Documentation", "page", "book-2", reverse("docs")),
         PaletteItem("API reference", "page", "book", reverse("api:openapi-view")),
     ]
+    if principal.user.is_administrator:
+        pages += [
+            PaletteItem("New hardware tier", "action", "plus", reverse("tier_new")),
+            PaletteItem("Join a machine as a node", "action", "plus", reverse("node_join")),
+        ]
     return [page for page in pages if _matches(page.label, text)]
+
+
+def _docs_pages(text: str) -> list[PaletteItem]:
+    """Return pages of the documentation by title."""
+    return [
+        PaletteItem(title, "documentation", "book-2", reverse("docs_page", args=[slug]))
+        for slug, file in files_by_slug().items()
+        if file.file.is_file() and _matches(title := title_of(slug), text)
+    ]
 
 
 def _user_items(user: User, text: str) -> list[PaletteItem]:

@@ -1,5 +1,6 @@
 """Presenters of the project overview: the latest experiments and models."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -77,7 +78,8 @@ def _best_run(project: Project, within: tuple[int, ...], metric: str) -> BestRun
         project.pk, within, order=SortOrder(column, descending), columns=(column,), limit=1
     )
     for run in tracker().search(search).items:
-        if metric in run.metrics:
+        # NaN ranks last. Then no run has a value, as an AUC of a single class.
+        if math.isfinite(run.metrics.get(metric, math.nan)):
             extreme = "highest" if descending else "lowest"
             return BestRun(run.id, metric, extreme, number(run.metrics[metric]))
     return None

@@ -125,25 +125,26 @@ class RatesForm(forms.Form):
             self.fields[name] = Dollars(label=f"{_UNITS[name]}, dollars per hour")
 
 
-_EXPLAINED = {
-    "rent_per_hour": "Rent of one such machine per hour.",
-    "used_hours": "Machine hours you need per month; filled in from your usage.",
-    "price": "Purchase price of one complete machine.",
-    "watts": "Average power draw; it is always on.",
-    "power_per_kwh": "Dollars per kilowatt-hour.",
-    "power_overhead": "Cooling overhead (PUE): 1.4 is 40 % more.",
-    "hosting_per_month": "Rack, network and insurance, dollars per month.",
-    "staff_hours_per_month": "Operator hours per month.",
-    "staff_per_hour": "Dollars per operator hour.",
-    "interest_percent": "Interest per year on the capital.",
-    "months": "Depreciation period in months.",
-    "rest_percent": "Residual value after that.",
-    "failing_percent": "Share of hours lost to faults and repairs.",
+# Labels and hints of the assumptions.
+_ASSUMPTIONS = {
+    "rent_per_hour": ("Rent ($/h)", "Of one such machine."),
+    "used_hours": ("Machine hours per month", "Filled in from your usage."),
+    "price": ("Purchase price ($)", "Of one complete machine."),
+    "watts": ("Power draw (W)", "Average; the machine is always on."),
+    "power_per_kwh": ("Electricity ($/kWh)", ""),
+    "power_overhead": ("Cooling overhead (PUE)", "1.4 is 40 % more."),
+    "hosting_per_month": ("Hosting ($/month)", "Rack, network and insurance."),
+    "staff_hours_per_month": ("Operator hours per month", ""),
+    "staff_per_hour": ("Operator cost ($/h)", ""),
+    "interest_percent": ("Interest (%/year)", "On the capital."),
+    "months": ("Depreciation (months)", ""),
+    "rest_percent": ("Residual value (%)", "Of the price, after the depreciation."),
+    "failing_percent": ("Downtime (%)", "Share of hours lost to faults and repairs."),
     "most_percent": (
-        "Share of the remaining hours you can use; a queue never fills a machine completely."
+        "Max utilisation (%)",
+        "Share of the remaining hours you can use; a queue never fills a machine completely.",
     ),
 }
-_LABELS = {"price": "Purchase price in dollars", "watts": "Power in watts", "months": "Write-off"}
 
 
 class RentOrBuy(forms.Form):
@@ -154,10 +155,11 @@ class RentOrBuy(forms.Form):
         for field in fields(Assumptions):
             is_months = field.name == "months"
             kind = forms.IntegerField if is_months else forms.FloatField
+            label, hint = _ASSUMPTIONS[field.name]
             self.fields[field.name] = kind(
-                label=_LABELS.get(field.name, field.name.replace("_", " ").capitalize()),
+                label=label,
                 min_value=1 if is_months or field.name == "price" else 0,
                 max_value=120 if is_months else 100 if "percent" in field.name else 10**9,
-                help_text=_EXPLAINED[field.name],
+                help_text=hint,
                 widget=forms.NumberInput(attrs={"step": "any"}),
             )

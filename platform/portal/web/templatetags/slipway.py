@@ -1,9 +1,11 @@
 """Template tags and filters of every page. They are builtins, so no page loads them."""
 
+import math
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 from zlib import crc32
 
@@ -11,7 +13,7 @@ from django import template
 from django.forms import BoundField
 from django.template import Context
 from django.urls import reverse
-from django.utils.html import format_html, format_html_join
+from django.utils.html import format_html, format_html_join, json_script
 from django.utils.safestring import SafeString
 
 from portal.accounts.models import AuditEvent, User
@@ -26,6 +28,7 @@ from portal.web.base.dates import exact, lasting, relative_time
 from portal.web.base.icons import svg
 from portal.web.base.list_query import NEWEST
 from portal.web.base.urls_for import address_of
+from portal.web.docs.api_samples import samples_of
 from portal.web.docs.links import docs_slug
 from portal.web.jobs.presenters import JobStatus
 from slipway.schemas.money import dollars, is_tiny, short_dollars
@@ -45,6 +48,19 @@ def icon(name: str, extra: str = "") -> SafeString:
 
 
 @register.simple_tag(takes_context=True)
+def code_samples(context: Context) -> SafeString:
+    """Embed the code samples of the API of the page, for the newest project of the reader."""
+    principal = context["shell"].principal
+    project = principal and principal.projects().live().order_by("-pk").first()
+    return _embedded_samples(context["api"], project.slug if project else None)
+
+
+@lru_cache(maxsize=64)
+def _embedded_samples(api: Any, project: str | None) -> SafeString:
+    return json_script(samples_of(api.get_openapi_schema(), project), "code-samples")
+
+
+@register.simple_tag(takes_context=True)
 def docs_link(context: Context) -> SafeString:
     """Link the page to the page of the documentation that explains it, if there is one."""
     request = context.get("request")
@@ -55,8 +71,8 @@ def docs_link(context: Context) -> SafeString:
         return SafeString("")
     project = getattr(request, "gated_project", None)
     return format_html(
-        '<a class="btn btn-ghost docs-link" href="{}{}" title="Documentation of this page">{}Docs'
-        "</a>",
+        '<a class="btn btn-ghost docs-link" href="{}{}" title="Documentation of this page">{}'
+        "<span>Docs</span></a>",
         reverse("docs_page", args=[slug]),
         f"?project={project.slug}" if project else "",
         svg("book-2", "icon-start"),
@@ -303,36 +319,43 @@ def memory(size_bytes: int | None) -> str:
 
 
 @register.filter
-def figure(value: float) -> str:
-    """Show what was measured with as many digits as one compares."""
+def figure(value: float | None) -> str:
+    """Show a measured value with six significant digits. NaN is shown as `undefined`."""
+    if value is None:
+        return ""
+    if math.isnan(value):
+        hint = "NaN was logged: the metric is undefined for this data."
+        return format_html('<span class="text-secondary" title="{}">undefined</span>', hint)
+    if math.isinf(value):
+        return "∞" if value > 0 else "-∞"
     return f"{value:.6g}"
 
 
 @register.simple_tag
-def counted(standing: JobStatus) -> SafeString:
+def counted(status: JobStatus) -> SafeString:
     """Show how long a job runs or waits. The browser updates it until the job ends."""
-    goes_on = format_html(' data-counts-from="{}"', standing.started_at.isoformat())
+    goes_on = format_html(' data-counts-from="{}"', status.started_at.isoformat())
     return format_html(
         '<span class="counted"{}>{}</span>',
-        "" if standing.until else goes_on,
-        lasting(standing.lasted.total_seconds()),
+        "" if status.until else goes_on,
+        lasting(status.lasted.total_seconds()),
     )
 
 
 @register.simple_tag
-def costing(standing: JobStatus) -> SafeString:
+def costing(status: JobStatus) -> SafeString:
     """Show the cost of a job so far. The browser updates it while hardware is held."""
     goes_on = format_html(
         ' data-cost="{}" data-rate="{}" data-cost-at="{}"',
-        standing.cost,
-        standing.rate,
+        status.cost,
+        status.rate,
         clock.now().isoformat(),
     )
     return format_html(
         '<span class="counted"{}{}>{}</span>',
-        _exactly(standing.cost),
-        goes_on if standing.rate else "",
-        short_dollars(standing.cost),
+        _exactly(status.cost),
+        goes_on if status.rate else "",
+        short_dollars(status.cost),
     )
 
 

@@ -85,11 +85,11 @@ async def _events(hub: PageHub, place: LogPosition) -> AsyncIterator[bytes]:
     """Yield events until the log is complete, or none if there is nothing to send."""
     loop = asyncio.get_running_loop()
     moved_s = spoke_s = loop.time()
-    standing, asked_s = await hub.query(lambda: log_status(place)), loop.time()
+    status, asked_s = await hub.query(lambda: log_status(place)), loop.time()
     while True:
         if loop.time() - asked_s >= ASK_S:
-            standing, asked_s = await hub.query(lambda: log_status(place)), loop.time()
-        log_place = standing.log
+            status, asked_s = await hub.query(lambda: log_status(place)), loop.time()
+        log_place = status.log
         look = await hub.read(lambda log=log_place: poll_log(place, log))  # type: ignore[misc]
         if look.gap:
             yield _format_event("gap", {"start": look.gap[0], "end": look.gap[1]})
@@ -99,12 +99,12 @@ async def _events(hub: PageHub, place: LogPosition) -> AsyncIterator[bytes]:
             moved_s = spoke_s = loop.time()
             continue
         is_told = look.piece is None or look.piece.is_complete
-        if standing.newest > place.attempt and is_told:
-            place.attempt, place.start = standing.newest, 0
+        if status.newest > place.attempt and is_told:
+            place.attempt, place.start = status.newest, 0
             asked_s = 0.0
             yield _format_event("attempt", {"attempt": place.attempt})
             continue
-        if standing.has_ended and is_told:
+        if status.has_ended and is_told:
             yield _format_event("complete", {})
             return
         if loop.time() - spoke_s >= HEARTBEAT_S:

@@ -34,9 +34,11 @@ class Lease(Row):
     """A task of one epoch on a node: resources, price, and how far it has come.
 
     It is committed before anything starts, so what runs is always accounted for. `ended_at` is when
-    the node's runtime says it ended, in our own time. `charged_to_ms` (Unix milliseconds) is up to
-    when the fair share knows of it. `billed_to_ms` and `billed_nano_usd` say up to when and how
-    much the ledger of spend knows of it (not yet: null). `is_settled` means that nothing follows.
+    the node's runtime says it ended, in our own time. `active_at` is when the task last wrote
+    output, finished a step or used a processor, to about a minute. `charged_to_ms` (Unix
+    milliseconds) is up to when the fair share knows of it. `billed_to_ms` and `billed_nano_usd` say
+    up to when and how much the ledger of spend knows of it (not yet: null). `is_settled` means that
+    nothing follows.
     """
 
     id = IdField("lse")
@@ -68,6 +70,7 @@ class Lease(Row):
     ends_by = models.DateTimeField(null=True, blank=True)
     started_at = models.DateTimeField(null=True, blank=True)
     ended_at = models.DateTimeField(null=True, blank=True)
+    active_at = models.DateTimeField(null=True, blank=True)
 
     warm = models.BooleanField(null=True, blank=True)
     step = models.BigIntegerField(null=True, blank=True)

@@ -60,7 +60,8 @@ class Workload(Row):
     at the last of them. `plan` says what becomes of it once its last lease is closed. `waits_since`
     is when the present wait began. `failures` and `losses` count ends by its own fault and by that
     of machines. `parent` is the workload that it is a part of, such as the search that submitted
-    it, and `root` the outermost one. Parts are stopped with their parent, and spend counts them at
+    it, and `root` the outermost one. `silent_since` is set while it runs without output, steps and
+    use of a processor, see `silence`. Parts are stopped with their parent, and spend counts them at
     the root.
     """
 
@@ -120,6 +121,7 @@ class Workload(Row):
     started_at = models.DateTimeField(null=True, blank=True)
     deadline_at = models.DateTimeField(null=True, blank=True)
     ended_at = models.DateTimeField(null=True, blank=True)
+    silent_since = models.DateTimeField(null=True, blank=True)
 
     objects: ClassVar[WorkloadQuerySet] = WorkloadQuerySet.as_manager()  # type: ignore[assignment]
 
@@ -146,6 +148,11 @@ class Workload(Row):
                 name="workload_queue",
             ),
             models.Index(fields=["id"], condition=Q(state="submitted"), name="workload_held"),
+            models.Index(
+                fields=["silent_since"],
+                condition=Q(silent_since__isnull=False),
+                name="workload_silent",
+            ),
             models.Index(
                 fields=["deadline_at"],
                 condition=Q(state__in=_ACTIVE, deadline_at__isnull=False),

@@ -10,7 +10,7 @@ from portal.accounts.services.secrets import secrets_of
 from portal.compute.models import Node
 from portal.workloads.lifecycle import StopOutcome
 from portal.workloads.models import Lease, Workload
-from portal.workloads.ports import kind_of, warm_programs
+from portal.workloads.ports import file_requests, kind_of, warm_programs
 from portal.workloads.specs import RunSpec
 from portal.workloads.tokens import token_of
 from slipway.schemas.accounts import NetworkRule
@@ -36,7 +36,12 @@ def desired_for(*, node: Node) -> DesiredState:
         if workload.project_id not in secrets:
             secrets[workload.project_id] = secrets_of(workload.project)
         tasks.append(_start(lease, workload, secrets[workload.project_id]))
-    return DesiredState(version=version, tasks=tasks, prewarm=warm_programs())
+    return DesiredState(
+        version=version,
+        tasks=tasks,
+        prewarm=warm_programs(),
+        file_requests=list(file_requests(node)),
+    )
 
 
 def _stop(lease: Lease, workload: Workload) -> DesiredTask:
@@ -105,6 +110,8 @@ def _spec(lease: Lease, workload: Workload, secrets: dict[str, str]) -> TaskSpec
         services=_services(kind_variables) if workload.network == "platform" else [],
         keep_on_fence=lease.keeps_on_fence,
         checkpoint=kind.copies.newest(workload_id=workload.pk) if is_alone else None,
+        keep=list(spec.keep),
+        keep_limit_bytes=spec.keep_limit_bytes,
         copy_limit_bytes=kind.copies.limit_bytes() if is_alone else 0,
     )
 

@@ -9,6 +9,7 @@ from portal.compute.models import Node
 from portal.core import clock
 from portal.core.errors import Conflict, NotFound, TooLarge
 from portal.workloads.models import Lease, Workload
+from portal.workloads.silence import is_worth_noting, note_activity
 from slipway.schemas.workloads import ReasonCode
 
 MAX_APPEND_BYTES = 8 * 1024**2
@@ -76,6 +77,9 @@ def append_log(
             next_step="Stop sending it.",
         )
     end = _append(_key(lease, rank), offset, pieces)
+    timestamp = clock.now()
+    if end > offset and is_worth_noting(lease.active_at, timestamp):
+        note_activity([lease.pk], timestamp)
     if is_last and end == offset:
         log_store().append(_end_key(lease, rank), 0, b".")
     return end

@@ -169,7 +169,7 @@ def _progress(workload: Workload, lease: Lease, report: TaskReport, at: datetime
     if report.step is None:
         return
     further = Lease.objects.open().filter(Q(step__isnull=True) | Q(step__lt=report.step))
-    if not further.filter(pk=lease.pk).update(step=report.step):
+    if not further.filter(pk=lease.pk).update(step=report.step, active_at=clock.now()):
         return
     lease.step = report.step
     first = Lease.objects.filter(pk=lease.pk, first_step_at__isnull=True)

@@ -1,6 +1,7 @@
 """Samples of what tasks use."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from datetime import datetime
 
 from django.db.models import QuerySet
 
@@ -9,6 +10,12 @@ from portal.core import clock
 from portal.core.pagination import Page, paginate_sorted
 from portal.workloads.models import Lease, UsageSample, Workload
 from portal.workloads.services.reports import Clock
+from portal.workloads.silence import (
+    BUSY_CPU_PERCENT,
+    BUSY_GPU_PERCENT,
+    is_worth_noting,
+    note_activity,
+)
 from slipway.schemas.agent import Sample
 
 
@@ -19,14 +26,14 @@ def accept_samples(
     times = Clock(clock.now(), sent_unix_ms)
     tasks = {sample.task_id for sample in samples}
     leases = {
-        (task_id, epoch): pk
-        for pk, task_id, epoch in Lease.objects.filter(node=node, task__in=tasks).values_list(
-            "pk", "task_id", "epoch"
+        (lease.task_id, lease.epoch): lease
+        for lease in Lease.objects.filter(node=node, task__in=tasks).only(
+            "pk", "task_id", "epoch", "active_at"
         )
     }
     rows = [
         UsageSample(
-            lease_id=leases[sample.task_id, sample.epoch],
+            lease_id=leases[sample.task_id, sample.epoch].pk,
             measured_ms=sample.at_unix_ms,
             at=times.to_portal_time(sample.at_unix_ms),
             cpu_percent=sample.cpu_percent,
@@ -40,7 +47,20 @@ def accept_samples(
         if (sample.task_id, sample.epoch) in leases
     ]
     UsageSample.objects.bulk_create(rows, ignore_conflicts=True)
+    _note_use(leases.values(), rows)
     return len(rows)
+
+
+def _note_use(leases: Iterable[Lease], rows: Sequence[UsageSample]) -> None:
+    """Note which tasks used a processor, at the time of their newest such sample."""
+    newest: dict[str, datetime] = {}
+    for row in rows:
+        if row.cpu_percent >= BUSY_CPU_PERCENT or (row.gpu_percent or 0.0) >= BUSY_GPU_PERCENT:
+            newest[row.lease_id] = max(row.at, newest.get(row.lease_id, row.at))
+    for lease in leases:
+        at = newest.get(lease.pk)
+        if at is not None and is_worth_noting(lease.active_at, at):
+            note_activity([lease.pk], at)
 
 
 def samples_of(*, workload: Workload, attempt: int) -> QuerySet[UsageSample]:

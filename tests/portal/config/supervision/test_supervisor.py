@@ -208,6 +208,7 @@ def test_what_serves_others_is_stopped_last(stage: Stage) -> None:
     assert log.index("bye of web") < log.index("bye of redis")
 
 
+@pytest.mark.thorough
 def test_a_child_that_keeps_dying_waits_longer_each_time(stage: Stage) -> None:
     dies = "import os, sys; open(f'{sys.argv[1]}/{sys.argv[2]}.pid', 'w').write(str(os.getpid()))"
     stage.add("web", code=dies + "\nimport time; time.sleep(0.3); sys.exit(7)")

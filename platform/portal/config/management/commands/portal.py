@@ -21,6 +21,9 @@ from portal.config.supervision.errors import StartError
 # Live streams end only when cut: long enough for ordinary requests to finish, short enough that
 # Ctrl-C feels immediate.
 _GRACE_S = 3
+# Training scripts log a metric every few seconds. uvicorn's usual 5 s would close their connection
+# in the same moment, and clients do not always repeat a POST.
+_IDLE_S = 60
 _NOT_STARTED = 3
 
 
@@ -52,6 +55,7 @@ class Command(BaseCommand):
             access_log=False,
             log_config=None,
             timeout_graceful_shutdown=_GRACE_S,
+            timeout_keep_alive=_IDLE_S,
         )
         config.load()
         _freeze_gc()

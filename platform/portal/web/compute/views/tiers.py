@@ -32,7 +32,7 @@ _NANO = 1_000_000_000
 _TIERS = {"area": "account", "section": "tiers"}
 _QUOTAS = {"area": "account", "section": "quotas"}
 _STATES = Select(
-    "state", "State", [("all", "All, including withdrawn")], default="Active", narrows=True
+    "state", "State", [("all", "All, including retired")], default="Active", narrows=True
 )
 
 
@@ -113,7 +113,7 @@ def tier(request: HttpRequest, tier: str) -> HttpResponse:
 @guarded_by(Administrator())
 @require_POST
 def tier_offer(request: HttpRequest, tier: str) -> HttpResponse:
-    """Offer a withdrawn tier again."""
+    """Offer a retired tier again."""
     change_tier(tier=_get_tier(tier), is_active=True)
     messages.success(request, f"{tier} is offered again.")
     return redirect("tier", tier)
@@ -122,7 +122,7 @@ def tier_offer(request: HttpRequest, tier: str) -> HttpResponse:
 @guarded_by(Administrator())
 @require_http_methods(["GET", "HEAD", "POST"])
 def tier_retire(request: HttpRequest, tier: str) -> HttpResponse:
-    """Ask, then withdraw a tier."""
+    """Ask, then retire a tier."""
     tier_row = _get_tier(tier)
     if request.method == "POST":
         change_tier(tier=tier_row, is_active=False)
@@ -130,13 +130,13 @@ def tier_retire(request: HttpRequest, tier: str) -> HttpResponse:
         return redirect("tier", tier)
     active = Workload.objects.unfinished().filter(tier=tier_row).count()
     question = Confirmation(
-        title=f"Withdraw {tier_row.name}?",
+        title=f"Retire {tier_row.name}?",
         effects=(
             "It can no longer be chosen; clones of jobs that ran on it need another tier.",
             f"Running and waiting work on it ({active}) continues.",
             "Nothing is deleted; you can offer it again.",
         ),
-        button="Withdraw the tier",
+        button="Retire the tier",
         back=reverse("tier", args=[tier]),
         **_TIERS,
     )

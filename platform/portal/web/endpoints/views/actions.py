@@ -50,8 +50,8 @@ def _endpoint_url(endpoint: Endpoint) -> str:
 def project_endpoint_promote(request: HttpRequest, project: str, endpoint: str) -> HttpResponse:
     """Show what a promotion would change and cost, and do it by the chosen plan."""
     endpoint_row, by = gated_endpoint(request), require_principal(request).user
-    standing = endpoint_status(endpoint_row)
-    newest = current_of(standing)
+    deployed = endpoint_status(endpoint_row)
+    newest = current_of(deployed)
     current = newest if newest is not None and newest.weight else None
     given = {
         "model": search_parameter(request, "model") or (newest.model if newest else ""),
@@ -75,12 +75,12 @@ def project_endpoint_promote(request: HttpRequest, project: str, endpoint: str) 
         "form": form,
         "current": current,
         "terminal_plan": "canary" if current else "all_at_once",
-        "rollout": standing.rollout,
+        "rollout": deployed.rollout,
         "models": [item.name for item in list_models(endpoint_row.project_id, limit=100).items],
         "versions": version_choices(endpoint_row.project, str(form["model"].value() or "")),
         "free": free_task_slots(Capacity(read_sites()), endpoint_row.project, endpoint_row.tier),
-        "now_an_hour": standing.nano_usd_per_hour,
-        "then_an_hour": standing.nano_usd_per_hour + rate * endpoint_row.desired_replicas,
+        "now_an_hour": deployed.nano_usd_per_hour,
+        "then_an_hour": deployed.nano_usd_per_hour + rate * endpoint_row.desired_replicas,
     }
     status = status_of(form)
     return render(request, "web/endpoints/promote.html", context | WHERE, status=status)

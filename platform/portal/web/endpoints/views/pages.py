@@ -76,44 +76,44 @@ def project_endpoints(request: HttpRequest, project: str) -> HttpResponse:
 def project_endpoint(request: HttpRequest, project: str, endpoint: str) -> HttpResponse:
     """Show the overview of an endpoint: status and reason, revisions, traffic, replicas, events."""
     endpoint_row = gated_endpoint(request)
-    standing = endpoint_status(endpoint_row)
-    context = page_of(standing, require_principal(request).user) | {
+    status = endpoint_status(endpoint_row)
+    context = page_of(status, require_principal(request).user) | {
         "may_run": gated_role(request).at_least(Role.CONTRIBUTOR),
         "tab": "overview",
     }
     return render(request, "web/endpoints/endpoint.html", context | WHERE)
 
 
-def page_of(standing: EndpointStatus, viewer: User) -> dict[str, Any]:
+def page_of(status: EndpointStatus, viewer: User) -> dict[str, Any]:
     """Collect what the page of an endpoint shows beside its ways in."""
-    endpoint = standing.endpoint
+    endpoint = status.endpoint
     replicas = replicas_of(endpoint)
     nodes = nodes_of(replicas)
     explainer = Explainer(viewer)
     lines = [replica_line(replica, nodes, explainer) for replica in replicas]
     living = [line for line in lines if not line.has_ended]
     ended = [line for line in lines if line.has_ended][:ENDED_SHOWN]
-    rollout = standing.rollout
+    rollout = status.rollout
     last = None if rollout else rollouts_of(endpoint).first()
     alerts = endpoint_alerts(endpoint)
     return {
         "endpoint": endpoint,
-        "state": state_label(endpoint),
+        "state": state_label(endpoint, ready=status.ready.total()),
         "why": state_reason(endpoint, lines),
-        "standing": standing,
+        "status": status,
         "alerts": alerts.items,
         "alerts_left_out": alerts.left_out,
         "incidents": shortlist(recent_incidents(endpoint), INCIDENTS_SHOWN),
-        "current": current_of(standing),
-        "revisions": revisions_of(standing),
+        "current": current_of(status),
+        "revisions": revisions_of(status),
         "rollout": rollout_of(rollout) if rollout else None,
         "last_rollout": rollout_of(last) if last else None,
-        "may_go_back": can_roll_back(standing),
+        "may_go_back": can_roll_back(status),
         "replicas": [*living, *ended],
         "replicas_left_out": Replica.objects.filter(endpoint=endpoint).count()
         - len(living)
         - len(ended),
-        "ready": sum(standing.ready.values()),
+        "ready": sum(status.ready.values()),
         "changes": any(not line.has_ended and line.row.is_pending for line in lines)
         or bool(rollout),
         "events": shortlist(EndpointEvent.objects.filter(endpoint=endpoint), EVENTS_SHOWN),
@@ -126,13 +126,13 @@ def key_list(endpoint: Endpoint) -> Shortlist[EndpointKey]:
     return shortlist(keys.select_related("made_by"), KEYS_SHOWN)
 
 
-def can_roll_back(standing: EndpointStatus) -> bool:
+def can_roll_back(status: EndpointStatus) -> bool:
     """Return whether there is a revision to roll back to."""
-    if standing.endpoint.state != "serving":
+    if status.endpoint.state != "serving":
         return False
-    if standing.rollout is not None:
-        return standing.rollout.previous is not None
-    done = rollouts_of(standing.endpoint).filter(state="done", previous__isnull=False)
+    if status.rollout is not None:
+        return status.rollout.previous is not None
+    done = rollouts_of(status.endpoint).filter(state="done", previous__isnull=False)
     return done.exclude(previous__state="failed").exists()
 
 

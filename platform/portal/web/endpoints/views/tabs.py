@@ -149,16 +149,16 @@ def _row(minute: Minute) -> dict[str, Any]:
 def project_endpoint_revisions(request: HttpRequest, project: str, endpoint: str) -> HttpResponse:
     """Show the revisions, what each of them changed, and the events."""
     endpoint_row = gated_endpoint(request)
-    standing = endpoint_status(endpoint_row)
-    last = None if standing.rollout else rollouts_of(endpoint_row).first()
+    status = endpoint_status(endpoint_row)
+    last = None if status.rollout else rollouts_of(endpoint_row).first()
     events = EndpointEvent.objects.filter(endpoint=endpoint_row)
     return _tab(
         request,
         endpoint_row,
         "revisions",
-        standing=standing,
-        revisions=revisions_of(standing),
-        rollout=rollout_of(standing.rollout) if standing.rollout else None,
+        status=status,
+        revisions=revisions_of(status),
+        rollout=rollout_of(status.rollout) if status.rollout else None,
         last_rollout=rollout_of(last) if last else None,
         changes_between=_changes(list(endpoint_row.revisions.order_by("-number")[:_COMPARED])),
         events=shortlist(events, _EVENTS_SHOWN),

@@ -12,9 +12,10 @@ from portal.core.errors import InvalidInput
 from portal.core.policy import guarded_by
 from portal.experiments.gates import TrackedRunRole, gated_run
 from portal.experiments.services.run_changes import NOTE, change_run, move_runs, tag_runs
+from portal.experiments.services.saved_views import delete_view, save_view, view_of
 from portal.web.base.form_submission import one_click, sent, status_of, submit_form
 from portal.web.experiments.forms import NewView, RunDetails, RunTag
-from portal.web.experiments.saved_views import address_of_view, delete_view, save_view, view_of
+from portal.web.experiments.saved_views import address_of_view
 from portal.web.experiments.views.selection import chosen_runs, return_url, warn_of_unchanged
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.experiments import RunChange

@@ -25,6 +25,7 @@ from portal.experiments.services.deletion import (
     restore_experiment,
     restore_runs,
 )
+from portal.experiments.services.saved_views import kept_query, views_of
 from portal.web.base.confirmation import Confirmation, show_confirmation
 from portal.web.base.form_submission import one_click
 from portal.web.base.list_query import listing_of, search_parameter
@@ -38,7 +39,6 @@ from portal.web.experiments.presenters.runs import (
     number,
     view_of,
 )
-from portal.web.experiments.saved_views import kept_query, views_of
 from portal.web.experiments.views.selection import chosen_runs, return_url, warn_of_unchanged
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.experiments import SYSTEM_TAGS

@@ -15,8 +15,10 @@ from portal.datasets.services.uses import read_by
 from portal.experiments.ports import RunDetail
 from portal.experiments.services.job_runs import run_of
 from portal.notebooks.models import NotebookRun
+from portal.training.kept_files import rule_text
 from portal.training.models import Checkpoint, Job
 from portal.training.services.jobs import cancel_job, resume_job
+from portal.training.services.reports import files_of
 from portal.web.base.confirmation import Confirmation, show_confirmation
 from portal.web.base.form_submission import one_click
 from portal.web.base.list_query import Select, listing, search_parameter
@@ -27,6 +29,7 @@ from portal.web.jobs.presenters import GROUPS, JobStatus, job_of, job_status, jo
 from portal.web.workloads.logs import tail_of
 from portal.web.workloads.presenters import workload_page
 from portal.workloads.services.resume import is_resumable
+from portal.workloads.specs import RunSpec
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.backends import DEFAULT_BACKEND, label_of
 
@@ -75,11 +78,11 @@ def project_jobs(request: HttpRequest, project: str) -> HttpResponse:
 def project_job(request: HttpRequest, project: str, job: str) -> HttpResponse:
     """Show one job: status and reason, log, resource usage, and what was submitted."""
     project_row, viewer = gated_project(request), require_principal(request).user
-    standing = job_status(job_of(project_row, job), viewer)
-    context = page_of(standing) | {"may_run": gated_role(request).at_least(Role.CONTRIBUTOR)}
+    status = job_status(job_of(project_row, job), viewer)
+    context = page_of(status) | {"may_run": gated_role(request).at_least(Role.CONTRIBUTOR)}
     if request.headers.get("HX-Request") != "true":  # a refresh of the state contains no log
-        context |= tail_of(standing.workload, request)
-        run = run_of(standing.workload)
+        context |= tail_of(status.workload, request)
+        run = run_of(status.workload)
         context |= {
             "run": run,
             "notebook_run": NotebookRun.objects.of_project(project_row).filter(pk=job).first(),
@@ -98,15 +101,18 @@ def _curves_of(project_slug: str, run: RunDetail) -> Curves:
     )
 
 
-def page_of(standing: JobStatus) -> dict[str, Any]:
+def page_of(status: JobStatus) -> dict[str, Any]:
     """Collect what the page of a job shows beside its log."""
-    job, workload = standing.job, standing.workload
-    return workload_page(standing) | {
+    job, workload = status.job, status.workload
+    spec = RunSpec.model_validate(workload.spec)
+    return workload_page(status) | {
         "job": job,
         "backend": "" if workload.backend == DEFAULT_BACKEND else label_of(workload.backend),
         "events_command": f"slipway job events {workload.pk} --project {workload.project.slug}",
         "environment": Environment.objects.filter(digest=workload.environment).first(),
         "checkpoints": shortlist(Checkpoint.objects.filter(job=job).order_by("-step"), CHECKPOINTS),
+        "files": files_of(job),
+        "files_rule": rule_text(spec.keep, spec.keep_limit_bytes),
         "is_resumable": is_resumable(workload),
         "read": shortlist(read_by(workload=workload), READ_SHOWN),
         "clones": shortlist(Job.objects.filter(cloned_from=job).select_related("workload"), CLONES),
@@ -159,11 +165,11 @@ def project_job_cancel(request: HttpRequest, project: str, job: str) -> HttpResp
     )
 
 
-def _cancel_confirmation(standing: JobStatus, back: str) -> Confirmation:
-    name = standing.workload.name
+def _cancel_confirmation(status: JobStatus, back: str) -> Confirmation:
+    name = status.workload.name
     effects = [f"{name} leaves the queue; nothing has run yet."]
-    if standing.is_active:
-        ranks = standing.workload.nodes * standing.workload.procs
+    if status.is_active:
+        ranks = status.workload.nodes * status.workload.procs
         requested = "Its only rank is" if ranks == 1 else f"All {ranks} ranks are"
         effects = [
             f"{requested} asked to stop, and killed after 30 seconds.",
@@ -172,7 +178,7 @@ def _cancel_confirmation(standing: JobStatus, back: str) -> Confirmation:
                 "retained."
             ),
         ]
-    if standing.has_ended:
+    if status.has_ended:
         effects = [f"{name} has already ended, so this has no effect."]
     return Confirmation(
         title=f"Cancel {name}?",

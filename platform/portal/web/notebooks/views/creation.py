@@ -17,7 +17,7 @@ from portal.notebooks.services.quotes import admission_request, quote_server
 from portal.notebooks.services.servers import launch_server
 from portal.spend.presenters import with_cost
 from portal.web.base.form_submission import error_text, sent, status_of, submit_form
-from portal.web.base.hardware import offer_tiers
+from portal.web.base.hardware import default_slug, offer_tiers
 from portal.web.base.list_query import search_parameter
 from portal.web.notebooks.forms.servers import LaunchServer
 from portal.web.notebooks.views.servers import opening_page
@@ -57,7 +57,7 @@ def _fresh(project: Project, by: User, offered: list[Tier]) -> dict[str, Any]:
     names = ("notebook", *(f"notebook-{number}" for number in range(2, 100)))
     return {
         "name": next((name for name in names if name not in taken), "notebook"),
-        "tier": offered[0].slug if offered else "",
+        "tier": default_slug(offered),
         "idle_minutes": _IDLE_MINUTES,
     }
 

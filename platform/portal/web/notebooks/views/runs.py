@@ -18,7 +18,7 @@ from portal.notebooks.previews import preview_of
 from portal.notebooks.services.files_runs import NotebookRunRequest, quote_run, start_run
 from portal.storage.services import open_file
 from portal.web.base.form_submission import error_text, one_click, sent, status_of, submit_form
-from portal.web.base.hardware import offer_tiers
+from portal.web.base.hardware import default_slug, offer_tiers
 from portal.web.base.list_query import search_parameter
 from portal.web.base.notebook_cells import cell_views
 from portal.web.base.urls_for import address_of
@@ -61,7 +61,7 @@ def project_notebook_run(request: HttpRequest, project: str, notebook: str) -> H
         file, request.POST.get("version", "") or search_parameter(request, "version")
     )
     offered = list(Tier.objects.offered())
-    form = RunNotebook(sent(request), version=version, tier=offered[0].slug if offered else "")
+    form = RunNotebook(sent(request), version=version, tier=default_slug(offered))
     asks_price = request.POST.get("do") == "quote"
     done = None
     if not asks_price:

@@ -43,6 +43,7 @@ from portal.web.workloads.presenters import log_section
 from portal.workloads.models import WorkloadEvent
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.notebook_servers import NotebookState
+from slipway.schemas.workspace_files import check_path
 
 EVENTS_SHOWN = 100
 _S_A_MINUTE = 60
@@ -99,42 +100,54 @@ def project_notebook(request: HttpRequest, project: str, server: str) -> HttpRes
     return render(request, "web/notebooks/server.html", context | _WHERE)
 
 
-def _page(request: HttpRequest, standing: ServerStatus) -> dict[str, Any]:
-    server = standing.server
+def _page(request: HttpRequest, status: ServerStatus) -> dict[str, Any]:
+    server = status.server
     events = WorkloadEvent.objects.filter(workload=server.workload_id).order_by("-pk")
     maintains = gated_role(request).at_least(Role.MAINTAINER)
     return {
-        "it": standing,
+        "it": status,
         "server": server,
         "events": shortlist(events, EVENTS_SHOWN),
-        "may_stop": standing.is_mine or maintains,
-        "opens": standing.is_mine and request.GET.get("open") == "1",
+        "may_stop": status.is_mine or maintains,
+        "opens": status.is_mine and request.GET.get("open") == "1",
         "file": search_parameter(request, "file"),
+        "lab_path": _lab_path(request),
     }
 
 
 @guarded_by(_OWN)
 @require_safe
 def project_notebook_open(request: HttpRequest, project: str, server: str) -> HttpResponse:
-    """Go to JupyterLab, or to the page with the progress of the start. `?file=` opens a notebook.
+    """Go to JupyterLab, or to the page with the progress of the start.
 
-    JupyterLab takes the theme of the portal.
+    `?file=` opens a notebook by its id, `?path=` a file of the workspace. JupyterLab takes the
+    theme of the portal.
     """
     server_row, notebook = gated_server(request), search_parameter(request, "file")
+    path = _lab_path(request)
     if server_row.status == NotebookState.READY:
         files = NotebookFile.objects.of_project(server_row.project).current()
         file = files.filter(pk=notebook).first() if notebook else None
         theme = request.COOKIES.get(_THEME_COOKIE)
         query = f"?{_THEME_PARAMETER}={theme}" if theme in _THEMES else ""
-        return redirect(url_of(server_row, file.path if file else "") + query)
+        return redirect(url_of(server_row, file.path if file else path) + query)
     if server_row.status in ALIVE:
-        return redirect(opening_page(server_row, notebook))
+        return redirect(opening_page(server_row, notebook, path))
     return redirect(address_of(server_row.project, "notebook", server_row.pk))
 
 
-def opening_page(server: Server, notebook: str = "") -> str:
+def _lab_path(request: HttpRequest) -> str:
+    """Return the path that JupyterLab is to open, "" for none and for one that is not valid."""
+    try:
+        return check_path(request.GET.get("path", ""))
+    except ValueError:
+        return ""
+
+
+def opening_page(server: Server, notebook: str = "", path: str = "") -> str:
     """Return the address of a server's page that goes on to JupyterLab when it is ready."""
     query = {"open": "1"} | ({"file": notebook} if notebook else {})
+    query |= {"path": path} if path else {}
     return f"{address_of(server.project, 'notebook', server.pk)}?{urlencode(query)}"
 
 

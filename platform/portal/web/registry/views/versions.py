@@ -32,7 +32,6 @@ from portal.registry.tasks import hash_version
 from portal.web.base.form_submission import one_click, sent, submit_form
 from portal.web.base.list_query import search_parameter
 from portal.web.base.shortlist import shortlist
-from portal.web.experiments.presenters.runs import number as written
 from portal.web.registry.forms import Promotion, VersionBatching
 from portal.web.registry.presenters import lineage_columns
 from portal.web.registry.views.models import WHERE
@@ -125,16 +124,16 @@ def _in_production(project: Project, model: str, number: int, stage: str) -> Any
     return find_version(project.pk, model, plan.replaces) if plan.replaces else None
 
 
-def _compared(project: Project, ours: str, theirs: str) -> list[tuple[str, str, str]]:
-    """Return the metrics of two runs side by side: name, ours, theirs."""
+def _compared(project: Project, ours: str, theirs: str) -> list[tuple[str, Any, Any]]:
+    """Return the metrics of two runs side by side: name, ours, theirs. None was not logged."""
     runs = [run for run in (ours, theirs) if run]
     latest_metrics = LatestMetric.objects.filter(
         run__in=runs, run__experiment__workspace=project.pk
     ).order_by("key")
-    values: dict[str, dict[str, str]] = {}
+    values: dict[str, dict[str, float]] = {}
     for row in latest_metrics:
-        values.setdefault(row.key, {})[row.run_id] = written(row.number)
-    return [(key, its.get(ours, ""), its.get(theirs, "")) for key, its in values.items()]
+        values.setdefault(row.key, {})[row.run_id] = row.number
+    return [(key, its.get(ours), its.get(theirs)) for key, its in values.items()]
 
 
 @guarded_by(_WRITE)

@@ -14,9 +14,9 @@ from portal.core.policy import guarded_by
 from portal.endpoints.models import Endpoint
 from portal.experiments.factories import tracker
 from portal.experiments.services.artifacts import artifacts_of
+from portal.experiments.services.saved_views import views_of
 from portal.registry.catalog import list_versions, newest_models_matching
 from portal.web.base.list_query import search_parameter
-from portal.web.experiments.saved_views import views_of
 from portal.web.palette.objects import matching_runs
 from portal.web.reports.forms import is_run_id
 from portal.web.reports.views.changes import CREATE

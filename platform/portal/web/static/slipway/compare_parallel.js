@@ -97,7 +97,8 @@ export class Parallel {
     const order = [...this.runs].sort((a, b) => Number(this.isSelected(a.at)) - Number(this.isSelected(b.at)));
     for (const run of order) picture.append(this.line(run, x));
     this.axes.forEach((axis, at) => picture.append(this.axis(axis, x(at), palette)));
-    picture.append(svg("text", { x: 4, y: HEIGHT - 6, class: "compare-tick" }, "no value to draw"));
+    const lacks = this.axes.some(({ column, isLog }) => this.runs.some((run) => !hasPlace(column.values[run.at], isLog)));
+    if (lacks) picture.append(svg("text", { x: 4, y: HEIGHT - 6, class: "compare-tick" }, "no value to draw"));
     const left = chart.scrollLeft;
     chart.replaceChildren(picture);
     chart.scrollLeft = left;

@@ -21,17 +21,17 @@ document.addEventListener("click", async (event) => {
   const button = event.target.closest?.("[data-copy]");
   if (!button) return;
   const source = document.getElementById(button.dataset.copy);
-  const said = button.querySelector("[data-said]");
+  const status = button.querySelector("[data-copy-status]");
   try {
     await write(source.value ?? source.textContent.trim());
     button.classList.add("is-copied");
-    if (said) said.textContent = "Copied";
+    if (status) status.textContent = "Copied";
   } catch {
-    if (said) said.textContent = "Press Ctrl-C";
+    if (status) status.textContent = "Press Ctrl-C";
     window.getSelection()?.selectAllChildren(source);
   }
   setTimeout(() => {
     button.classList.remove("is-copied");
-    if (said) said.textContent = "Copy";
+    if (status) status.textContent = "Copy";
   }, SAID_MS);
 });

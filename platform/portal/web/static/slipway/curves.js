@@ -1,6 +1,7 @@
 // Curves of metrics of one run or several: followed live, smoothed, zoomed, grouped. The address of
 // the page carries all settings, so that a link shows what its sender saw.
 import { chartOf, dropChart, palette, resizeCharts, swatch, write } from "./charts.js";
+import { areSingle, barOptions } from "./curves_bars.js";
 import { drawLegend } from "./curves_legend.js";
 import { groupSeries, runSeries, undrawn } from "./curves_series.js";
 import { zoomable } from "./curves_zoom.js";
@@ -237,7 +238,10 @@ function draw() {
     const key = figure.dataset.key;
     const curves = overview.filter((curve) => curve.key === key && byId.has(curve.run) && !settings.hide.has(curve.run)).map(effective);
     const element = figure.querySelector(".chart");
-    chartOf(element).setOption(options(key, colours), true);
+    const isBars = !settings.group && areSingle(curves) && !(settings.log && curves.some((curve) => curve.points[0].value <= 0));
+    if (isBars) element.dataset.bars = "";
+    else delete element.dataset.bars;
+    chartOf(element).setOption(isBars ? barOptions(curves, (id) => byId.get(id), settings, colours) : options(key, colours), true);
     const last = curves.length === 1 ? curves[0].points.at(-1)?.value : undefined;
     const total = curves.reduce((sum, curve) => sum + curve.total, 0);
     const value = last === undefined ? "" : ` ${write(last in ODD ? String(last) : last)}`;
@@ -293,7 +297,7 @@ function changedData() {
 
 const zoom = {
   range() {
-    const figure = figures()[0];
+    const figure = figures().find((it) => it.querySelector(".chart").dataset.bars === undefined);
     if (!figure) return null;
     const scale = chartOf(figure.querySelector(".chart")).getModel().getComponent("xAxis", 0).axis.scale.getExtent();
     return settings.zoom ?? (settings.xlog ? scale.map((edge) => 10 ** edge) : scale);
@@ -443,6 +447,8 @@ if (section) {
   const list = document.getElementById("runs-rows");
   if (list) new MutationObserver((records) => records.some((record) => [...record.addedNodes].some((node) => node.id === "runs-rows")) && replaceRuns()).observe(list.parentElement, { childList: true });
   document.querySelector("[data-runs-charts]")?.addEventListener("toggle", toAddress);
+  // The answer to a filter replaces the address by that of its request, which may be older.
+  if (list) document.addEventListener("htmx:after:history:update", toAddress);
   document.addEventListener("slipway:baseline", (event) => {
     settings.base = event.detail;
     changed();

@@ -15,7 +15,7 @@ export function zoomable(element, zoom) {
   const value = (px) => chartOf(element).convertFromPixel({ xAxisIndex: 0 }, px);
 
   element.addEventListener("pointerdown", (event) => {
-    if (event.button !== 0) return;
+    if (event.button !== 0 || element.dataset.bars !== undefined) return;
     start = { px: at(event), moves: event.shiftKey, from: zoom.range() };
     element.setPointerCapture(event.pointerId);
   });

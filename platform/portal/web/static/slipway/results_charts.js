@@ -6,14 +6,17 @@ const textOf = (colours) => ({ color: colours.text, fontFamily: "Inter Variable,
 const tooltipOf = (colours) => ({ backgroundColor: colours.surface, borderColor: colours.line, textStyle: { color: colours.body }, renderMode: "richText", confine: true });
 const axisOf = (colours, name) => ({ name, nameLocation: "middle", nameGap: 26, scale: true, nameTextStyle: { color: colours.text }, axisLabel: { color: colours.text, hideOverlap: true }, axisLine: { lineStyle: { color: colours.line } }, splitLine: { lineStyle: { color: colours.line } } });
 
+// Names of axes are part of what has to fit: `containLabel` alone cuts off the one on the left.
+const gridOf = (top) => ({ left: 4, right: 16, top, bottom: 4, outerBoundsMode: "same", outerBoundsContain: "all" });
+
 function matrixOptions({ labels, matrix }, colours) {
   const sums = matrix.map((row) => row.reduce((sum, value) => sum + value, 0) || 1);
   const cells = matrix.flatMap((row, y) => row.map((value, x) => ({ value: [x, y, value / sums[y], value], label: { color: value > sums[y] / 2 ? colours.surface : colours.body } })));
   return {
     animation: false, textStyle: textOf(colours),
-    grid: { left: 28, right: 12, top: 12, bottom: 34, containLabel: true },
+    grid: gridOf(12),
     xAxis: { ...axisOf(colours, "predicted"), type: "category", data: labels },
-    yAxis: { ...axisOf(colours, "true"), type: "category", data: labels, inverse: true, nameGap: 40 },
+    yAxis: { ...axisOf(colours, "true"), type: "category", data: labels, inverse: true },
     visualMap: { show: false, min: 0, max: 1, dimension: 2, inRange: { color: [colours.surface, colours.series[0]] } },
     tooltip: { ...tooltipOf(colours), formatter: ({ value: [x, y, share, count] }) => `true ${labels[y]}\npredicted ${labels[x]}\n${write(count)} (${(100 * share).toFixed(1)} % of the true ones)` },
     series: [{ type: "heatmap", data: cells, label: { show: labels.length <= 12, formatter: ({ value }) => write(value[3]) } }],
@@ -25,10 +28,10 @@ function curveOptions({ type, curves }, colours) {
   const chance = type === "roc_curve" ? [{ type: "line", name: "chance", data: [[0, 0], [1, 1]], symbol: "none", silent: true, color: colours.text, lineStyle: { type: "dotted", width: 1 } }] : [];
   return {
     animation: false, textStyle: textOf(colours),
-    grid: { left: 24, right: 16, top: curves.length > 1 ? 34 : 12, bottom: 34, containLabel: true },
+    grid: gridOf(curves.length > 1 ? 34 : 12),
     legend: { show: curves.length > 1, type: "scroll", top: 0, textStyle: { color: colours.text }, data: curves.map((curve) => curve.label) },
     xAxis: { ...axisOf(colours, x), type: "value", min: 0, max: 1 },
-    yAxis: { ...axisOf(colours, y), type: "value", min: 0, max: 1, nameGap: 34 },
+    yAxis: { ...axisOf(colours, y), type: "value", min: 0, max: 1 },
     tooltip: { ...tooltipOf(colours), trigger: "item", formatter: (mark) => `${mark.seriesName}\n${x} ${write(mark.value[0])}\n${y} ${write(mark.value[1])}` },
     series: [...curves.map((curve, at) => ({ type: "line", name: curve.label || `curve ${at + 1}`, data: curve.points, showSymbol: false, color: colour(colours, at), lineStyle: { width: 2, type: dash(at) } })), ...chance],
   };
@@ -69,9 +72,9 @@ export function ridgelineOptions(steps, colours) {
   const room = Math.max(3, steps.length / 4);
   return {
     animation: false, textStyle: textOf(colours),
-    grid: { left: 16, right: 16, top: 8, bottom: 8, containLabel: true },
+    grid: gridOf(8),
     xAxis: { ...axisOf(colours, ""), type: "value", min: low, max: high > low ? high : low + 1 },
-    yAxis: { ...axisOf(colours, "step"), type: "value", scale: false, min: 0, max: steps.length - 1 + room, interval: Math.max(1, Math.ceil(steps.length / 6)), nameGap: 44, axisLabel: { color: colours.text, formatter: (at) => (steps[steps.length - 1 - at] ? String(steps[steps.length - 1 - at].step) : "") }, splitLine: { show: false } },
+    yAxis: { ...axisOf(colours, "step"), type: "value", scale: false, min: 0, max: steps.length - 1 + room, interval: Math.max(1, Math.ceil(steps.length / 6)), axisLabel: { color: colours.text, formatter: (at) => (steps[steps.length - 1 - at] ? String(steps[steps.length - 1 - at].step) : "") }, splitLine: { show: false } },
     series: steps.map((it, at) => ({ ...outline(it.edges, density(it).map((value) => (Number.isFinite(value) ? value : 0)), steps.length - 1 - at, room / most, colours.series[0], 0.15 + (0.5 * (at + 1)) / steps.length), z: 2 + at })),
   };
 }

@@ -20,10 +20,13 @@ function palette() {
   return found;
 }
 
+// Two digits that count below ten cents, whole dollars from a thousand on.
 function write(value) {
   const amount = Number(value);
-  const few = amount !== 0 && Math.abs(amount) < 0.1 ? 4 : 2;
-  return `$${amount.toLocaleString("en-US", { minimumFractionDigits: few, maximumFractionDigits: few })}`;
+  const size = Math.abs(amount);
+  const decimals = size < 1000 ? 2 : 0;
+  const digits = amount !== 0 && size < 0.1 ? { maximumSignificantDigits: 2 } : { minimumFractionDigits: decimals, maximumFractionDigits: decimals };
+  return `$${amount.toLocaleString("en-US", digits)}`;
 }
 
 function frame(colours, categories) {

@@ -8,6 +8,7 @@ reached by descriptors, no link is followed, and at most two levels are open at 
 import logging
 import os
 import secrets
+import stat
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -39,7 +40,20 @@ def remove_tree(path: Path) -> bool:
     return True
 
 
-def _open_folder(name: str, parent: int | None) -> int:
+def remove_entry(name: bytes, parent: int) -> None:
+    """Delete one entry of an open folder, with its contents if it is a folder. Raises OSError."""
+    if not stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
+        os.unlink(name, dir_fd=parent)
+        return
+    top = _open_folder(name, parent)
+    try:
+        _empty(top)
+    finally:
+        os.close(top)
+    os.rmdir(name, dir_fd=parent)
+
+
+def _open_folder(name: str | bytes, parent: int | None) -> int:
     """Open a folder, after making it ours to read and change if need be. Raises OSError."""
     with suppress(OSError):
         return _accessible(name, parent)
@@ -53,7 +67,7 @@ def _open_folder(name: str, parent: int | None) -> int:
     return _accessible(name, parent)
 
 
-def _accessible(name: str, parent: int | None) -> int:
+def _accessible(name: str | bytes, parent: int | None) -> int:
     descriptor = os.open(name, _FOLDER, dir_fd=parent)
     if os.geteuid() and os.fstat(descriptor).st_mode & 0o300 != 0o300:
         os.fchmod(descriptor, 0o700)

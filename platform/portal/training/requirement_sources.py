@@ -1,0 +1,353 @@
+"""Sources of the packages of a job: its request, or files in the folder of its code."""
+
+import posixpath
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from portal.compute.services.default_environment import satisfies
+from portal.compute.services.environments import canonical, package_lines, refused_requirement
+from portal.core.errors import InvalidInput
+from portal.training.lock_files import LockUnreadable, poetry_requirements, uv_requirements
+from portal.training.project_folder import ProjectFolder
+from slipway.requirement_files.lines import (
+    LineKind,
+    RequirementLine,
+    RequirementRefused,
+    parse_canonical,
+    parse_lines,
+)
+from slipway.requirement_files.names import SOURCES, UNREAD, folders_of
+from slipway.schemas.training import PackagesOut
+
+_MAX_DEPTH = 8
+_MAX_FILES = 50
+
+
+@dataclass(frozen=True)
+class JobPackages:
+    """Packages of a job, and the sentence that says where they come from.
+
+    `requirements` are canonical, empty if there are none, and with `is_installed` the environment
+    of the installation has them all. `file` is the path that they come from, empty for those of
+    the request. `python_path` are folders of the code that its scripts import from. `unread` are
+    files that were found and do not count.
+    """
+
+    requirements: str = ""
+    file: str = ""
+    is_installed: bool = False
+    explanation: str = ""
+    python_path: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
+
+    @property
+    def needs_environment(self) -> bool:
+        """True if an environment is built for these packages."""
+        return bool(self.requirements) and not self.is_installed
+
+    def as_schema(self) -> PackagesOut:
+        """Return the packages as the API shows them."""
+        return PackagesOut(
+            explanation=self.explanation,
+            file=self.file or None,
+            count=len(package_lines(self.requirements)),
+            is_installed=not self.needs_environment,
+            not_used=[*self.unread],
+        )
+
+
+def packages_of(
+    *,
+    requirements: str | None,
+    file: str | None,
+    script: str,
+    folder: ProjectFolder | None,
+    python: str,
+) -> JobPackages:
+    """Return the packages of a job: those of the request, or of the files nearest to its script.
+
+    `requirements` is a text, empty for none, None to use what the folder names. `file` is a path in
+    the folder. Without a `folder` nothing is found. Raises InvalidInput for a line or a file that
+    cannot be used.
+    """
+    collector = _Collector(folder, python)
+    try:
+        if file is not None:
+            return _of_file(collector, folder, file)
+        if requirements is not None:
+            collector.add_text(requirements, "the requirements", "")
+            return collector.packages("", "")
+        if folder is None:
+            return JobPackages()
+        return _discovered(collector, folder, script)
+    except RequirementRefused as error:
+        raise refused_requirement(error) from error
+
+
+def _of_file(collector: "_Collector", folder: ProjectFolder | None, file: str) -> JobPackages:
+    path = posixpath.normpath(file)
+    if folder is None:
+        return JobPackages(file=path)
+    if not folder.has(path):
+        raise InvalidInput(
+            f"The submitted folder has no file {path[:200]}.",
+            code="bad_requirement",
+            field="requirements_file",
+            next_step="Name a requirements file by its path from the folder.",
+        )
+    collector.add_source(path)
+    return collector.packages(path, "")
+
+
+def _discovered(collector: "_Collector", folder: ProjectFolder, script: str) -> JobPackages:
+    unread: list[str] = []
+    unused: list[str] = []
+    file = ""
+    for at in folders_of(script):
+        paths = [posixpath.join(at, name) for name in SOURCES]
+        usable = [path for path in paths if folder.has(path) and collector.is_source(path)]
+        if usable and not file:
+            file, unused = usable[0], usable[1:]
+        unread += [path for name in UNREAD if folder.has(path := posixpath.join(at, name))]
+    if file:
+        collector.add_source(file)
+    return collector.packages(file, _about_others(unread, unused), tuple(unread))
+
+
+def _about_others(unread: Sequence[str], unused: Sequence[str]) -> str:
+    sentences = [f"{path} is not used: {UNREAD[posixpath.basename(path)]}." for path in unread]
+    # A lock and its project are one source.
+    others = [path for path in unused if posixpath.basename(path) != "pyproject.toml"]
+    if others:
+        sentences.append(f"Not used beside it: {', '.join(others)}.")
+    return " ".join(sentences)
+
+
+@dataclass
+class _Collector:
+    """Collects the lines of a file and of those that it names."""
+
+    folder: ProjectFolder | None
+    python: str
+    lines: list[RequirementLine] = field(default_factory=list)
+    python_path: list[str] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
+
+    def packages(self, file: str, others: str, unread: tuple[str, ...] = ()) -> JobPackages:
+        """Return what was collected."""
+        requirements = canonical(self.lines)
+        count = len(package_lines(requirements))
+        packages = f"{count} package{'' if count == 1 else 's'}"
+        # Text of a request is built as it stands: nobody asked for what is installed.
+        is_installed = bool(file) and bool(requirements) and satisfies(requirements)
+        if not requirements:
+            sentence = "The environment of the installation."
+        elif is_installed:
+            sentence = f"The environment of the installation, which has the {packages} of {file}."
+        elif file:
+            sentence = f"{packages} from {file}."
+        else:
+            sentence = f"{packages} of the request."
+        return JobPackages(
+            requirements=requirements,
+            file=file if requirements or self.python_path else "",
+            is_installed=is_installed,
+            explanation=f"{sentence} {others}".strip(),
+            python_path=tuple(dict.fromkeys(self.python_path)),
+            unread=unread,
+        )
+
+    def is_source(self, path: str) -> bool:
+        """Return whether a file names packages. A pyproject.toml may only configure tools."""
+        if posixpath.basename(path) != "pyproject.toml":
+            return True
+        document = self._toml(path)
+        return "project" in document or "poetry" in document.get("tool", {})
+
+    def add_source(self, path: str) -> None:
+        """Add a requirements file, a lock or a project."""
+        name = posixpath.basename(path)
+        if name in ("uv.lock", "poetry.lock"):
+            self._add_lock(path, name)
+        elif name == "pyproject.toml":
+            self._add_project(_whole_line(path), posixpath.dirname(path), ())
+        else:
+            assert self.folder is not None  # noqa: S101  (its file was found)
+            self.add_text(self.folder.read(path) or "", path, posixpath.dirname(path))
+
+    def add_text(self, text: str, file: str, at: str, *, depth: int = 0) -> None:
+        """Add the lines of a requirements file. Paths in it start at the folder `at`."""
+        if self.folder is None:
+            self.lines += parse_canonical(text)
+            return
+        for line in parse_lines(text, file=file):
+            if line.kind in (LineKind.FILE, LineKind.CONSTRAINTS):
+                self._add_file(line, at, depth)
+            elif line.kind == LineKind.PROJECT:
+                path, _, extras = line.value.partition("[")
+                names = tuple(filter(None, extras.rstrip("] ").replace(" ", "").split(",")))
+                self._add_project(line, self._inside(line, at, path), names)
+            elif line.kind == LineKind.WHEEL:
+                raise line.refused(
+                    "wheels in the submitted folder are not installed",
+                    "Publish it on a package index, or submit its code: name the folder of its "
+                    "pyproject.toml here instead, such as -e ./acme.",
+                )
+            else:
+                self.lines.append(line)
+
+    def _inside(self, line: RequirementLine, at: str, path: str) -> str:
+        """Return a path that a line names, from the top of the folder."""
+        inside = posixpath.normpath(posixpath.join(at, path.strip()))
+        if inside.startswith(("/", "..")) or "~" in path[:1]:
+            raise line.refused(
+                "it is outside the submitted folder",
+                "Submit the folder that has both: slipway train --code FOLDER.",
+            )
+        return "" if inside == "." else inside
+
+    def _add_file(self, line: RequirementLine, at: str, depth: int) -> None:
+        assert self.folder is not None  # noqa: S101  (the caller checked it)
+        path = self._inside(line, at, line.value)
+        text = self.folder.read(path)
+        if text is None:
+            raise line.refused(
+                f"the submitted folder has no file {path}",
+                "Correct the path, or add the file. Files that git ignores are not submitted; "
+                "--include submits one anyway.",
+            )
+        key = f"{line.kind} {path}"
+        if key in self.files:
+            return
+        self.files.append(key)
+        if depth >= _MAX_DEPTH or len(self.files) > _MAX_FILES:
+            raise line.refused("too many files name each other", "Write them as one file.")
+        if line.kind == LineKind.FILE:
+            self.add_text(text, path, posixpath.dirname(path), depth=depth + 1)
+            return
+        for pin in parse_lines(text, file=path):
+            if pin.kind == LineKind.CONSTRAINTS:
+                self._add_file(pin, posixpath.dirname(path), depth + 1)
+            elif pin.kind != LineKind.PACKAGE:
+                raise pin.refused(
+                    "a file of constraints has names with versions only",
+                    "Move it to the requirements.",
+                )
+            elif any(mark in pin.value for mark in "=<>~"):
+                constraint = RequirementLine(path, pin.number, LineKind.CONSTRAINT, pin.value)
+                self.lines.append(constraint)
+
+    def _add_project(self, line: RequirementLine, at: str, extras: tuple[str, ...]) -> None:
+        """Add the dependencies of a project in the folder, which has its own code already."""
+        assert self.folder is not None  # noqa: S101  (the caller checked it)
+        path = posixpath.join(at, "pyproject.toml")
+        if not self.folder.has(path):
+            raise line.refused(
+                f"the submitted folder has no {path}; a setup.py is not run",
+                "Write the dependencies into [project] of a pyproject.toml.",
+            )
+        document = self._toml(path)
+        project = document.get("project", {})
+        if "dependencies" in project.get("dynamic", ()):
+            raise line.refused(
+                f"the dependencies in {path} are dynamic: only its build would tell them",
+                "List them in dependencies of [project].",
+            )
+        text = self.folder.read(path) or ""
+        for value in _dependencies(line, path, document, extras):
+            number = _line_of(text, value)
+            self.lines += parse_lines(value, file=path, number=number)
+        self._add_code(self.folder, at)
+
+    def _add_lock(self, path: str, name: str) -> None:
+        assert self.folder is not None  # noqa: S101  (its file was found)
+        at = posixpath.dirname(path)
+        project = posixpath.join(at, "pyproject.toml")
+        try:
+            lock = tomllib.loads(self.folder.read(path) or "")
+            if name == "uv.lock":
+                lines = uv_requirements(lock, self.python)
+            else:
+                lines = poetry_requirements(lock, self._toml(project), self.python)
+        except (*_UNREADABLE, LockUnreadable) as error:
+            reason = str(error) if isinstance(error, ValueError) else "it has an unknown form"
+            raise _whole_line(path).refused(
+                f"it cannot be read: {reason}",
+                "Lock again (uv lock, poetry lock), or export it to requirements.txt.",
+            ) from error
+        self.lines += parse_lines("\n".join(lines), file=path)
+        self._add_code(self.folder, at)
+
+    def _add_code(self, folder: ProjectFolder, at: str) -> None:
+        """Let scripts import the code of the project at `at`."""
+        source = posixpath.join(at, "src")
+        self.python_path.append(source if folder.has_folder(source) else at or ".")
+
+    def _toml(self, path: str) -> dict[str, Any]:
+        if self.folder is None or not self.folder.has(path):
+            return {}
+        try:
+            document = tomllib.loads(self.folder.read(path) or "")
+            _check_shape(document)
+            return document
+        except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
+            raise InvalidInput(
+                f"The file {path} cannot be read: {error}.",
+                code="bad_requirement",
+                field="requirements_file",
+                next_step="Correct it, or submit with --requirements or --no-requirements.",
+            ) from error
+
+
+# Of documents that a person wrote, or nobody would.
+_UNREADABLE = (tomllib.TOMLDecodeError, RecursionError, AttributeError, TypeError, KeyError)
+
+
+def _check_shape(document: dict[str, Any]) -> None:
+    """Raise ValueError unless the parts of a pyproject.toml that are read have their types."""
+    project, tool = document.get("project", {}), document.get("tool", {})
+    tables: list[object] = [project, tool]
+    if isinstance(project, dict) and isinstance(tool, dict):
+        tables += [project.get("optional-dependencies", {}), tool.get("poetry", {})]
+    lists: list[object] = []
+    if isinstance(project, dict):
+        lists += [project.get("dependencies", []), project.get("dynamic", [])]
+        optional = project.get("optional-dependencies", {})
+        lists += optional.values() if isinstance(optional, dict) else ()
+    if not all(isinstance(table, dict) for table in tables):
+        raise ValueError("project and tool are tables")
+    texts = [text for each in lists if isinstance(each, list) for text in each]
+    if not all(isinstance(each, list) for each in lists):
+        raise ValueError("dependencies are lists")
+    if not all(isinstance(text, str) for text in texts):
+        raise ValueError("dependencies are texts")
+
+
+def _whole_line(path: str) -> RequirementLine:
+    return RequirementLine(path, 1, LineKind.PROJECT, path)
+
+
+def _line_of(text: str, value: str) -> int:
+    lines = text.splitlines()
+    return next((number for number, line in enumerate(lines, 1) if value in line), 1)
+
+
+def _dependencies(
+    line: RequirementLine, path: str, document: dict[str, Any], extras: tuple[str, ...]
+) -> list[str]:
+    """Return the dependencies of a project, with those of its extras."""
+    project = document.get("project", {})
+    optional = project.get("optional-dependencies", {})
+    values = list(project.get("dependencies", ()))
+    for extra in extras:
+        if extra not in optional:
+            raise line.refused(f"{path} has no extra {extra}", "Name one of its extras, or none.")
+        values += optional[extra]
+    if not project and "poetry" in document.get("tool", {}):
+        raise line.refused(
+            f"{path} lists its dependencies for Poetry alone",
+            "Run poetry lock, so that poetry.lock is used, or list them in [project].",
+        )
+    return values

@@ -1,0 +1,1 @@
+"""Requirements as pip reads them: one parser for the portal and for nodes, without dependencies."""

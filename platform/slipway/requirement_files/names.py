@@ -1,0 +1,33 @@
+"""Names of files that say which packages a project needs, and the way from a script to them."""
+
+import posixpath
+from collections.abc import Callable, Iterator
+from typing import Final
+
+# The first one of a folder is used.
+SOURCES: Final = ("requirements.txt", "uv.lock", "poetry.lock", "pyproject.toml")
+# Files that other tools build environments from, and the reason why Slipway does not use them.
+UNREAD: Final = {
+    "environment.yml": "conda environments are not built",
+    "environment.yaml": "conda environments are not built",
+    "conda-lock.yml": "conda environments are not built",
+    "Dockerfile": "images of projects are not built",
+}
+
+
+def folders_of(script: str) -> Iterator[str]:
+    """Yield the folder of a script and those around it, "" for the top of the code."""
+    at = posixpath.dirname(posixpath.normpath(script))
+    while at:
+        yield at
+        at = posixpath.dirname(at)
+    yield ""
+
+
+def names_packages(script: str, has: Callable[[str], bool]) -> bool:
+    """Return whether some file near a script may say which packages it needs."""
+    return any(
+        has(posixpath.join(folder, name))
+        for folder in folders_of(script)
+        for name in (*SOURCES, *UNREAD)
+    )

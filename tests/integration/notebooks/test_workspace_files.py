@@ -1,0 +1,171 @@
+"""Files of a workspace through the portal, with a running notebook server and a stopped one."""
+
+import io
+import json
+import os
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from playwright.sync_api import FilePayload, Page, expect
+
+from slipway import Client
+from slipway.errors import Conflict
+from tests.notebooks import NEWCOMER, PASSWORD, Person
+from tests.portals import RunningPortal
+
+pytestmark = pytest.mark.integration
+FILES = "/projects/vision/workspace-files"
+_UPLOAD = {"Content-Type": "application/octet-stream"}
+
+
+@pytest.fixture(scope="module")
+def stopped(bob: Person) -> Person:
+    """Bob, whose notebook server has run and stopped, so that there is a workspace."""
+    bob.stop(bob.ready("once"))
+    return bob
+
+
+def put(person: Person, path: str, content: bytes, **query: str) -> httpx.Response:
+    return person.api.post(
+        f"{FILES}/content", params={"path": path, **query}, content=content, headers=_UPLOAD
+    )
+
+
+def read(person: Person, path: str, **query: str) -> httpx.Response:
+    return person.api.get(f"{FILES}/content", params={"path": path, **query})
+
+
+def names(person: Person, path: str = "", **query: str) -> dict[str, str]:
+    answer = person.api.get(FILES, params={"path": path, **query})
+    assert answer.status_code == 200, answer.text
+    return {entry["name"]: entry["kind"] for entry in answer.json()["entries"]}
+
+
+def test_files_are_changed_while_a_server_runs_and_after_it_stopped(
+    running: RunningPortal, bob: Person
+) -> None:
+    server = bob.ready("files")
+    desk = bob.open(server)
+    assert names(bob)["welcome.ipynb"] == "file"
+
+    made = put(bob, "räume.csv", b"x,y\n1,2\n")
+    assert made.status_code == 200, made.text
+    assert made.json()["size_bytes"] == 8
+    kernel = desk.kernel()
+    # The kernel sees it, and may change it: it belongs to the user of the project.
+    code = "f = open('räume.csv', 'a'); f.write('3,4\\n'); f.close(); print('written')"
+    assert "written" in desk.run(kernel, code)
+    assert read(bob, "räume.csv").content == b"x,y\n1,2\n3,4\n"
+
+    refused = put(bob, "räume.csv", b"other")
+    assert refused.status_code == 409
+    assert (refused.json()["code"], refused.json()["field"]) == ("exists", "path")
+    assert put(bob, "räume.csv", b"other", replace="true").status_code == 200
+
+    # What user code prepares against the portal leads nowhere.
+    code = "import os; os.symlink('/etc/passwd', 'passwd'); os.symlink('/', 'root'); os.mkfifo('p')"
+    desk.run(kernel, code)
+    assert {"passwd": "link", "root": "link", "p": "special"}.items() <= names(bob).items()
+    for path in ("passwd", "root", "root/etc/passwd", "p"):
+        assert read(bob, path).status_code in (404, 409), path
+    assert put(bob, "root/tmp/x", b"").status_code == 404
+
+    stopped = bob.stop(server)
+    assert stopped["state"] == "stopped"
+    made = bob.api.put(f"{FILES}/folders", json={"path": "data"})
+    assert made.status_code == 201, made.text
+    moved = bob.api.patch(FILES, json={"path": "räume.csv", "target": "data/rooms.csv"})
+    assert moved.json()["path"] == "data/rooms.csv", moved.text
+    big = os.urandom(9 * 1024**2)
+    assert put(bob, "data/big.bin", big).status_code == 200
+    assert read(bob, "data/big.bin").content == big
+    with zipfile.ZipFile(io.BytesIO(read(bob, "data").content)) as archive:
+        assert archive.read("rooms.csv") == b"other"
+        assert archive.read("big.bin") == big
+    for path in ("data", "passwd", "root", "p"):
+        assert bob.api.delete(FILES, params={"path": path}).status_code == 204, path
+    assert not {"data", "passwd", "root", "p"} & set(names(bob))
+    verbs = [
+        event["verb"]
+        for event in running.client("alice")
+        .get("/projects/vision/audit", params={"limit": 50})
+        .json()["items"]
+    ]
+    assert {"workspace.upload", "workspace.move", "workspace.delete"} <= set(verbs)
+
+
+def test_a_personal_folder_exists_for_its_owner_alone(
+    running: RunningPortal, stopped: Person
+) -> None:
+    bob = stopped
+    assert put(bob, "diary-of-bob.txt", b"mine", area="personal", replace="true").is_success
+    assert read(bob, "diary-of-bob.txt", area="personal").content == b"mine"
+    assert "diary-of-bob.txt" not in names(bob)
+    gina = Person(running, NEWCOMER, PASSWORD)
+    # No other test starts a server for her: she has no folder. With one of her own she sees hers.
+    nothing = gina.api.get(FILES, params={"area": "personal"})
+    assert (nothing.status_code, nothing.json()["code"]) == (409, "no_workspace")
+    gina.stop(gina.ready("hers"))
+    assert "diary-of-bob.txt" not in names(gina, area="personal")
+    assert read(gina, "diary-of-bob.txt", area="personal").status_code == 404
+    assert (
+        read(
+            gina, f"../person-{bob.api.get('/whoami').json()['user']['id']}/diary-of-bob.txt"
+        ).status_code
+        == 422
+    )
+    with running.client("charlie") as charlie:
+        assert charlie.get(FILES).status_code == 404
+    events: list[dict[str, Any]] = (
+        running.client("alice").get("/projects/vision/audit", params={"limit": 20}).json()["items"]
+    )
+    assert "diary-of-bob.txt" not in json.dumps(events)
+
+
+@pytest.mark.usefixtures("stopped")
+def test_the_sdk_moves_files(running: RunningPortal, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("from here")
+    with Client(running.url, running.tokens["bob"]) as client:
+        files = client.workspaces
+        assert files.upload(tmp_path / "a.txt", "sdk.txt", project="vision").name == "sdk.txt"
+        with pytest.raises(Conflict) as refused:
+            files.upload(tmp_path / "a.txt", "sdk.txt", project="vision")
+        assert refused.value.next_step
+        assert files.make_folder("sdk", project="vision").kind == "folder"
+        assert files.move("sdk.txt", "sdk/b.txt", project="vision").path == "sdk/b.txt"
+        with files.download("sdk/b.txt", project="vision") as content:
+            assert b"".join(content) == b"from here"
+        files.delete("sdk", project="vision")
+        assert "sdk" not in {entry.name for entry in files.list(project="vision").entries}
+
+
+def test_a_browser_uploads_renames_previews_and_deletes(stopped: Person, page: Page) -> None:
+    page.goto(f"{stopped.portal}/p/vision/notebooks/workspace")
+    hostile = b"<script>document.title = 'stolen'</script>\n"
+    page.get_by_label("Upload files to this folder").set_input_files(
+        [
+            FilePayload(name="plot.md", mimeType="text/plain", buffer=b"# Title\n" + hostile),
+            FilePayload(name="run.py", mimeType="text/plain", buffer=b"print(1)\n"),
+        ]
+    )
+    expect(page.get_by_role("link", name="plot.md", exact=True)).to_be_visible()
+    page.get_by_label("Upload files to this folder").set_input_files(
+        [FilePayload(name="run.py", mimeType="text/plain", buffer=b"print(2)\n")]
+    )
+    expect(page.get_by_text("There is already a file of this name.")).to_be_visible()
+    with page.expect_navigation():  # the page is loaded again when all uploads have ended
+        page.get_by_role("button", name="Replace run.py").click()
+    expect(page.get_by_role("button", name="Replace run.py")).to_have_count(0)
+    page.get_by_role("link", name="plot.md", exact=True).click()
+    expect(page.get_by_role("heading", name="Title")).to_be_visible()
+    assert "stolen" not in page.title()
+    page.get_by_role("link", name="Rename or move").click()
+    page.get_by_label("New path").fill("report.md")
+    page.get_by_role("button", name="Rename or move").click()
+    page.get_by_role("link", name="Delete report.md").click()
+    page.get_by_role("button", name="Delete", exact=True).click()
+    expect(page.get_by_text("report.md deleted.")).to_be_visible()
+    expect(page.get_by_role("link", name="report.md", exact=True)).to_have_count(0)
