@@ -147,11 +147,11 @@ def settled_job(*, project: Project, requested: JobIn) -> JobIn:
     """
     _spec(requested)
     _check_strategy(requested)
-    normalised(requested.requirements)
     snapshot = snapshot_of(project, requested.snapshot)
     if snapshot is None:
         raise _no_snapshot()
     require_script(snapshot, requested.script, ranks=requested.nodes * requested.procs)
+    _packages(requested, snapshot)
     tier = offered_tier(requested.tier)
     _parent(project, requested.parent)
     refuse_impossible(project=project, tier=tier, tasks=requested.nodes, backend=requested.backend)
