@@ -27,28 +27,43 @@ def is_range(text: str) -> bool:
 
 def parse_space(name: str, text: str) -> ParameterSpace:
     """Parse a range such as `int(1,8)`. Raises InvalidInput that names the parameter."""
+    try:
+        return read_space(text)
+    except ValueError as error:
+        raise bad_space(name, str(error)) from None
+
+
+def read_space(text: str) -> ParameterSpace:
+    """Parse a range such as `int(1,8)`. Raises ValueError whose text is a sentence."""
     match = _RANGE.fullmatch(text)
     if match is None or match["kind"] not in _KINDS:
-        raise bad_space(name, f"{visible(text[:80])} is no range.")
+        raise ValueError(f"{visible(text[:80])} is no range.")
     items = [item.strip() for item in match["items"].split(",")]
     try:
         fields = _KINDS[match["kind"]](items if match["items"].strip() else [])
-        if match["name"]:
-            fields["when"] = {match["name"]: match["values"].strip().split("|")}
     except ValueError:
-        raise bad_space(name, f"{visible(text[:80])} does not have two numbers.") from None
-    return make_space(name, fields)
+        raise ValueError(f"{visible(text[:80])} does not have two numbers.") from None
+    if match["name"]:
+        fields["when"] = {match["name"]: match["values"].strip().split("|")}
+    return _checked(fields)
 
 
 def make_space(name: str, fields: Mapping[str, object]) -> ParameterSpace:
     """Return the checked space of a parameter. Raises InvalidInput that names it."""
+    try:
+        return _checked(fields)
+    except ValueError as error:
+        raise bad_space(name, str(error)) from None
+
+
+def _checked(fields: Mapping[str, object]) -> ParameterSpace:
     try:
         return ParameterSpace.model_validate(fields)
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         place = ".".join(map(str, first["loc"]))
         reason = first["msg"].removeprefix("Value error, ")
-        raise bad_space(name, f"{place}: {reason}." if place else f"{reason}.") from None
+        raise ValueError(f"{place}: {reason}." if place else f"{reason}.") from None
 
 
 def parse_metric(text: str) -> Metric:

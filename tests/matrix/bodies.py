@@ -99,6 +99,20 @@ def _new_job_by_form(world: World, _user: User | None) -> Body:
     }
 
 
+def _new_sweep_by_form(world: World, user: User | None) -> Body:
+    return {
+        **_new_job_by_form(world, user),
+        "params": "lr=uniform(0.1,1)",
+        "metric": "accuracy",
+        "goal": "max",
+        "algorithm": "random",
+        "trials": "4",
+        "parallel": "2",
+        "retries": "0",
+        "seed": "0",
+    }
+
+
 def _new_desk_by_form(world: World, _user: User | None) -> Body:
     return {"name": "new-desk", "tier": world.own["tier"], "idle_minutes": "60"}
 
@@ -355,6 +369,9 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
     ("POST", f"{_NOTEBOOK_PAGE}/quote"): {"tier": "cpu-small"},
     ("POST", "/p/{project}/jobs/new"): _new_job_by_form,
     ("POST", "/p/{project}/jobs/quote"): _new_job_by_form,
+    ("POST", "/p/{project}/sweeps/new"): _new_sweep_by_form,
+    ("POST", "/p/{project}/sweeps/quote"): _new_sweep_by_form,
+    ("POST", "/p/{project}/sweeps/{sweep}/extend"): {"trials": "50"},
     ("POST", "/p/{project}/jobs/code"): b"print('by form')",
     ("POST", "/p/{project}/network"): {"network": "platform"},
     ("POST", "/teams/new"): {"name": "New team"},

@@ -1,16 +1,32 @@
 """Counts, best trial and cost of sweeps, for pages and the API: a few queries for any number."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from django.db.models import Case, CharField, Count, F, OuterRef, Subquery, When
+from django.db.models import (
+    Avg,
+    Case,
+    CharField,
+    Count,
+    DurationField,
+    ExpressionWrapper,
+    F,
+    OuterRef,
+    Subquery,
+    When,
+)
 
 from portal.core import clock
 from portal.sweeps.models import Sweep, Trial, TrialJob
-from portal.workloads.costs import cost_of_workloads, unix_ms
+from portal.workloads.costs import lease_cost, price_steps, unix_ms
+from portal.workloads.models import Lease
 from slipway.schemas.sweeps import SweepState, TrialState
+
+# Databases limit the number of variables of a query.
+_AT_ONCE = 10_000
+_TRIAL = ("trial__sweep", "trial__ended_at")
 
 
 @dataclass(frozen=True)
@@ -32,9 +48,72 @@ def summaries_of(sweeps: Sequence[Sweep]) -> dict[str, SweepSummary]:
     for sweep_id, state, number in rows.annotate(number=Count("pk")):
         counts.setdefault(sweep_id, {})[state] = number
     best = _best_of(ids)
+    costs = _costs_of(ids)
+    durations = _durations_of(ids)
     return {
-        sweep.pk: _summary(sweep, counts.get(sweep.pk, {}), best.get(sweep.pk)) for sweep in sweeps
+        sweep.pk: _summary(
+            sweep,
+            counts.get(sweep.pk, {}),
+            best.get(sweep.pk),
+            costs.get(sweep.pk, _Cost()),
+            durations.get(sweep.pk),
+        )
+        for sweep in sweeps
     }
+
+
+def costs_of_trials(trials: Iterable[Trial]) -> dict[str, int]:
+    """Return what the jobs of each trial have cost so far, in nano-USD, by the ids of trials."""
+    rows = TrialJob.objects.filter(trial__in=[trial.pk for trial in trials])
+    trial_of = dict(rows.values_list("job", "trial"))
+    costs: dict[str, int] = {}
+    for workload_id, cost in _costs_of_workloads(trial_of).items():
+        trial_id = trial_of[workload_id]
+        costs[trial_id] = costs.get(trial_id, 0) + cost
+    return costs
+
+
+@dataclass
+class _Cost:
+    """Cost of the jobs of a sweep in nano-USD: of all, and of those whose trial has ended."""
+
+    total: int = 0
+    of_ended: int = 0
+
+
+def _costs_of(sweep_ids: Sequence[str]) -> dict[str, _Cost]:
+    rows = TrialJob.objects.filter(trial__sweep__in=sweep_ids)
+    jobs = {job: (sweep, ended) for job, sweep, ended in rows.values_list("job", *_TRIAL)}
+    costs: dict[str, _Cost] = {}
+    for workload_id, nano_usd in _costs_of_workloads(jobs).items():
+        sweep_id, ended_at = jobs[workload_id]
+        cost = costs.setdefault(sweep_id, _Cost())
+        cost.total += nano_usd
+        if ended_at is not None:
+            cost.of_ended += nano_usd
+    return costs
+
+
+def _costs_of_workloads(ids: Iterable[str]) -> dict[str, int]:
+    """Return what workloads have cost so far. Those without a lease are left out."""
+    until_ms = unix_ms(clock.now())
+    leases: list[Lease] = []
+    workload_ids = list(ids)
+    for start in range(0, len(workload_ids), _AT_ONCE):
+        leases += Lease.objects.filter(workload__in=workload_ids[start : start + _AT_ONCE])
+    steps = price_steps({lease.tier_id for lease in leases}) if leases else {}
+    costs: dict[str, int] = {}
+    for lease in leases:
+        cost = lease_cost(lease, steps.get(lease.tier_id, ()), until_ms=until_ms)
+        costs[lease.workload_id] = costs.get(lease.workload_id, 0) + cost
+    return costs
+
+
+def _durations_of(sweep_ids: Sequence[str]) -> dict[str, timedelta]:
+    """Return the mean duration of the trials that have ended, by the ids of sweeps."""
+    duration = ExpressionWrapper(F("ended_at") - F("created_at"), output_field=DurationField())
+    ended = Trial.objects.filter(sweep__in=sweep_ids, ended_at__isnull=False).order_by()
+    return dict(ended.values_list("sweep").annotate(mean=Avg(duration)))
 
 
 def _best_of(ids: Sequence[str]) -> dict[str, Trial]:
@@ -52,24 +131,21 @@ def _best_of(ids: Sequence[str]) -> dict[str, Trial]:
     return {sweep: trials[pk] for sweep, pk in by_sweep.items() if pk}
 
 
-def _summary(sweep: Sweep, counts: dict[str, int], best: Trial | None) -> SweepSummary:
-    if not counts:
-        return SweepSummary()
-    now = clock.now()
-    jobs = TrialJob.objects.filter(trial__sweep=sweep)
-    cost = cost_of_workloads(jobs.values("job"), until_ms=unix_ms(now))
-    ended = Trial.objects.filter(sweep=sweep, ended_at__isnull=False)
-    times = list(ended.values_list("created_at", "ended_at"))
-    if sweep.status != SweepState.RUNNING or not times:
-        return SweepSummary(counts, best, cost)
-    left = sweep.trials - len(times)
-    seconds = sum((end - begin).total_seconds() for begin, end in times if end) / len(times)
-    of_ended = jobs.filter(trial__ended_at__isnull=False).values("job")
-    each = cost_of_workloads(of_ended, until_ms=unix_ms(now)) / len(times)
+def _summary(
+    sweep: Sweep,
+    counts: dict[str, int],
+    best: Trial | None,
+    cost: _Cost,
+    duration: timedelta | None,
+) -> SweepSummary:
+    if sweep.status != SweepState.RUNNING or duration is None:
+        return SweepSummary(counts, best, cost.total)
+    ended = sum(counts.values()) - counts.get(TrialState.RUNNING, 0)
+    rounds = math.ceil((sweep.trials - ended) / sweep.parallel)
     return SweepSummary(
         counts,
         best,
-        cost,
-        expected_nano_usd=max(cost, round(each * sweep.trials)),
-        expected_end=now + timedelta(seconds=seconds * math.ceil(left / sweep.parallel)),
+        cost.total,
+        expected_nano_usd=max(cost.total, round(cost.of_ended / ended * sweep.trials)),
+        expected_end=clock.now() + duration * rounds,
     )

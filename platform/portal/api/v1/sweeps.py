@@ -6,18 +6,15 @@ from django.http import HttpRequest
 from ninja import Router, Status
 
 from portal.accounts.gates import ProjectRole, gated_project
-from portal.accounts.models import Project, User
 from portal.accounts.principal import require_principal
 from portal.api.routing import gate
 from portal.api.v1.serializers import PageParameters, SearchParameters, page_of
 from portal.core.pagination import Page, paginate
-from portal.spend.presenters import with_cost
 from portal.sweeps.gates import SweepRole, gated_sweep
 from portal.sweeps.models import Sweep, Trial
 from portal.sweeps.services import sweeps as services
+from portal.sweeps.services.quotes import quote_sweep as price_sweep
 from portal.sweeps.summaries import SweepSummary, summaries_of
-from portal.training.services.jobs import admission_request
-from portal.training.services.jobs import quote_job as quote_trial
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.base import PageOf
 from slipway.schemas.sweeps import (
@@ -98,23 +95,6 @@ def _shown(sweep: Sweep) -> SweepOut:
     return _out(fresh, summaries_of([fresh])[fresh.pk])
 
 
-def _quote(project: Project, by: User, spec: SweepIn) -> SweepQuote:
-    job = spec.job.model_copy(update={"name": spec.name or spec.job.name})
-    quote = with_cost(
-        quote_trial(project=project, spec=job),
-        admission_request(project=project, by=by, spec=job),
-    )
-    trials = services.trials_of(spec)
-    parallel = min(spec.parallel, trials)
-    return SweepQuote(
-        job=quote,
-        trials=trials,
-        parallel=parallel,
-        nano_usd_per_hour=quote.nano_usd_per_hour * parallel,
-        expected_nano_usd=quote.expected.nano_usd * trials if quote.expected else None,
-    )
-
-
 @router.get("/projects/{project}/sweeps", auth=gate(_SEE_ALL), response=PageOf[SweepOut])
 def list_sweeps(request: HttpRequest, project: str, query: SearchParameters) -> PageOf[SweepOut]:
     """List the sweeps of a project, newest first."""
@@ -137,7 +117,8 @@ def create_sweep(request: HttpRequest, project: str, payload: SweepIn) -> Status
 @router.post("/projects/{project}/sweeps/quote", auth=gate(_RUN), response=SweepQuote)
 def quote_sweep(request: HttpRequest, project: str, payload: SweepIn) -> SweepQuote:
     """Get the price of a sweep. Nothing is started, and the snapshot need not be uploaded yet."""
-    return _quote(gated_project(request), require_principal(request).user, payload)
+    by = require_principal(request).user
+    return price_sweep(project=gated_project(request), by=by, spec=payload)
 
 
 @router.get(_SWEEP, auth=gate(_SEE), response=SweepOut)

@@ -52,6 +52,7 @@ IN_PROJECT = (
         group=DEVELOP,
     ),
     NavigationEntry("Jobs", "rocket", "project_jobs", "jobs", group=DEVELOP),
+    NavigationEntry("Sweeps", "chart-line", "project_sweeps", "sweeps", group=DEVELOP),
     NavigationEntry("Datasets", "folder", "project_datasets", "datasets"),
     NavigationEntry("Experiments", "flask", "project_experiments", "experiments", group=DEVELOP),
     NavigationEntry("Models", "packages", "project_models", "models"),
