@@ -85,7 +85,7 @@ check-lint: setup-dev
 check-format: setup-dev
 	$(STEP) "ruff format" $(BIN)/ruff format --check .
 check-types: setup-dev
-	$(STEP) "mypy --strict" $(BIN)/mypy --strict --num-workers 2 platform workers notebooks_service manage.py tests examples/digits \
+	$(STEP) "mypy --strict" $(BIN)/mypy --strict platform workers notebooks_service manage.py tests examples/digits \
 		$(wildcard bench/*.py scripts/*.py scripts/*/*.py)
 	$(STEP) "mypy --strict examples/text" env MYPYPATH=examples/text $(BIN)/mypy --strict examples/text
 	$(STEP) "mypy --strict examples/tabular" env MYPYPATH=examples/tabular \

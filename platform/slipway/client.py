@@ -11,6 +11,7 @@ from slipway.resources.audit import Audit
 from slipway.resources.budgets import Budgets
 from slipway.resources.datasets import Datasets
 from slipway.resources.endpoints import Endpoints
+from slipway.resources.environments import Environments
 from slipway.resources.experiments import Experiments
 from slipway.resources.invitations import Invitations
 from slipway.resources.jobs import Jobs
@@ -79,6 +80,7 @@ class Client:
         self.snapshots = Snapshots(self._connection)
         self.jobs = Jobs(self._connection)
         self.sweeps = Sweeps(self._connection)
+        self.environments = Environments(self._connection)
         self.models = Models(self._connection)
         self.endpoints = Endpoints(self._connection)
         self.datasets = Datasets(self._connection)

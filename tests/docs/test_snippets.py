@@ -31,6 +31,7 @@ _SPACED = re.compile(r"\\\n\s*")
 # Where `sh` stands, a test types the snippet as it is; `bash` and `console` are looked at here.
 TYPED = {
     "docs/quickstart.md": "tests/integration/browser/test_walks_of_pages.py",
+    "docs/predictions.md": "tests/integration/browser/test_walks_of_pages.py",
     "docs/training.md": "tests/slipway/test_docs_training.py",
 }
 

@@ -225,6 +225,21 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
         "revision": 0,
     },
     ("POST", "/api/v1/projects/{project}/workloads/{workload}/stop"): {"message": "Enough."},
+    ("POST", "/api/v1/projects/{project}/named-environments"): {
+        "name": "fresh",
+        "requirements": "numpy==2.3.5",
+    },
+    ("PATCH", "/api/v1/projects/{project}/named-environments/{environment}"): {
+        "description": "For trees."
+    },
+    ("POST", "/api/v1/projects/{project}/named-environments/{environment}/versions"): {
+        "requirements": "numpy==2.3.5"
+    },
+    ("POST", "/p/{project}/default-environment"): {"environment": "packages-of-alice"},
+    ("POST", "/p/{project}/new-environment"): {"name": "fresh", "requirements": "numpy==2.3.5"},
+    ("POST", "/p/{project}/environments/{environment}/version"): {"requirements": "numpy==2.3.5"},
+    ("POST", "/p/{project}/environments/{environment}/edit"): {"description": "For trees."},
+    ("PUT", "/api/v1/projects/{project}/default-environment"): {"environment": "packages-of-alice"},
     ("POST", "/api/v1/projects/{project}/environments"): {"requirements": "numpy==2.3.5"},
     ("POST", "/api/v1/projects/{project}/endpoints"): {"name": "fresh", "model": "digits"},
     ("PATCH", "/api/v1/projects/{project}/endpoints/{endpoint}"): {"max_replicas": 2},

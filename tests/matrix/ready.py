@@ -1,7 +1,7 @@
 """Bringing the world into the state in which a route has something to change."""
 
 from portal.accounts.models import Project
-from portal.compute.models import Node, Tier
+from portal.compute.models import NamedEnvironment, Node, Tier
 from portal.compute.services.nodes import cordon_node
 from portal.core import clock
 from portal.datasets.models import Version
@@ -29,8 +29,8 @@ def make_ready(world: World, template: str) -> None:
         _ready_endpoint(world, template)
     elif "/notebook" in template or "/servers/{server}/" in template:
         _ready_notebook(world, template)
-    elif "/reports/" in template or "/sweeps/" in template:
-        _ready_sweep(world, template)  # a report has what they change
+    elif any(part in template for part in ("/reports/", "/sweeps/", "environments/{environment}")):
+        _ready_by_name(world, template)
     elif template.endswith("/experiments/{experiment}/restore"):
         delete_experiment(project=project, experiment_id=int(world.own["experiment"]))
     elif template.endswith("/runs/restore"):
@@ -51,9 +51,16 @@ def make_ready(world: World, template: str) -> None:
         PromotionRequest.objects.update(requested_by=world.people.bob)
 
 
-def _ready_sweep(world: World, template: str) -> None:
-    if template.endswith("/resume"):
+def _ready_by_name(world: World, template: str) -> None:
+    """Pause a sweep, archive an environment. A report has what its routes change."""
+    if template.endswith("/sweeps/{sweep}/resume"):
         Sweep.objects.filter(pk=world.own["sweep"]).update(state="paused")
+    if template.endswith("/build"):
+        # Nodes build ahead if they keep projects apart, and `open_nodes` let them mix.
+        Node.objects.update(state="ready", last_seen_at=clock.now())
+    if "environments" in template and template.endswith("/restore"):
+        environments = NamedEnvironment.objects.filter(name=world.own["named environment"])
+        environments.update(archived_at=clock.now())
 
 
 def _ready_data(world: World, template: str) -> None:

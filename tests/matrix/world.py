@@ -20,6 +20,7 @@ from slipway.schemas.accounts import Role
 from slipway.schemas.spend import BudgetIn
 from tests.matrix.data import make_versions
 from tests.matrix.desks import make_server
+from tests.matrix.environments import make_environment
 from tests.matrix.kept_notebooks import make_file_request, make_notebook, make_notebook_run
 from tests.matrix.registered import make_model
 from tests.matrix.reported import make_report
@@ -89,6 +90,11 @@ PARAMETERS = {
     "/workloads/{workload}": Parameter("workload", f"wl_{MISSING_ULID}"),
     "/snapshots/{digest}": Parameter("snapshot", "0" * 64),
     "/environments/{digest}": Parameter("environment", "0" * 64),
+    "/environments/{environment}": Parameter("named environment", "no-such-environment"),
+    "/named-environments/{environment}": Parameter("named environment", "no-such-environment"),
+    "/named-environments/{environment}/versions/{number}": Parameter(
+        "environment version", "612391"
+    ),
     "/nodes/{node}": Parameter("node", "no-such-node"),
     "/budgets/{budget}": Parameter("budget", f"bdg_{MISSING_ULID}"),
     "/rates/{resource}": Parameter("resource", "no-such-resource"),
@@ -190,6 +196,7 @@ def _fill(into: Objects, *, owner: User, member: User, project: Project, team: T
         **make_tracked(project=project, by=owner),
         **make_model(project=project, by=owner),
         **make_report(project=project, by=owner),
+        **make_environment(project=project, by=owner),
         "reset user": "1",
         "reset key": "abc-0",
     }
@@ -220,6 +227,7 @@ def _let_work(world: World) -> None:
     )
     world.foreign["notebook version"] = "612350"
     # A number that no report has, and a link that is off.
+    world.foreign["environment version"] = "612352"
     world.foreign["report version"], world.foreign["share link"] = "612351", "B" * 40
     world.secrets.update(
         {

@@ -175,6 +175,14 @@ _FREE = {
     "/stop": ("message is nothing", "message is white space"),
     "/cordon": ("reason is nothing", "reason is white space"),
     "/drain": ("reason is nothing", "reason is white space"),
+    "/default-environment": ("environment is null",),
+    **{
+        end: ("requirements is a line", *(f"description is {free}" for free in _EMPTY_OR_LINES))
+        for end in (
+            *("/named-environments", "/named-environments/{environment}"),
+            "/named-environments/{environment}/versions",
+        )
+    },
     "/environments": tuple(f"requirements is {free}" for free in _EMPTY_OR_LINES),
     "/datasets/{dataset}": tuple(f"description is {free}" for free in _EMPTY_OR_LINES),
     "/versions": tuple(f"note is {free}" for free in _EMPTY_OR_LINES),
@@ -195,6 +203,7 @@ _REFUSALS = (
     *("invalid_input", "too_large", "not_found"),
     *("no_such_snapshot", "no_such_script", "no_such_tier", "invalid_join_token"),
     *("no_such_person", "one_of_three", "webhook_refused", "no_member", "bad_requirement"),
+    "no_packages",
 )
 
 

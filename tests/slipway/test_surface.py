@@ -43,6 +43,7 @@ def test_a_client_is_made_of_these_parts() -> None:
         "close",
         "datasets",
         "endpoints",
+        "environments",
         "experiments",
         "invitations",
         "jobs",

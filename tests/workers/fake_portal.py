@@ -21,6 +21,7 @@ from slipway.schemas.agent import (
     DesiredTask,
     EnvironmentReport,
     EnvironmentSpec,
+    GangMember,
     Heartbeat,
     HeartbeatAnswer,
     Join,
@@ -89,6 +90,7 @@ class PortalState:
         self.tasks: dict[Key, DesiredTask] = {}
         self.places: dict[Key, str] = {}
         self.prewarm: list[str] = []
+        self.builds_ahead: list[dict[str, str]] = []
         self.heartbeat_s = 0.2
         self.lease_s = 30.0
         self.fenced: list[TaskKey] = []
@@ -165,16 +167,21 @@ class PortalState:
         self.tasks.pop(key, None)
         self.bump()
 
-    def introduce(self, first: Key, others: list[Key]) -> None:
-        """Hand the place that the first task of a gang reported to the other ones."""
-        report = next(one for one in self.reports[first] if one.kind == "rendezvous")
-        assert report.rendezvous is not None
-        for key in others:
-            self.meet(key, report.rendezvous)
+    def introduce(self, keys: list[Key]) -> None:
+        """Hand the addresses that the tasks of a gang reported to all of them, in this order."""
+        reports = [
+            next(report for report in self.reports[key] if report.kind == "rendezvous")
+            for key in keys
+        ]
+        assert reports[0].rendezvous is not None
+        members = [report.member for report in reports if report.member is not None]
+        for key in keys:
+            self.meet(key, reports[0].rendezvous, members)
 
-    def meet(self, key: Key, rendezvous: Rendezvous) -> None:
-        """Hand a task the place where its gang meets."""
-        self.tasks[key] = self.tasks[key].model_copy(update={"rendezvous": rendezvous})
+    def meet(self, key: Key, rendezvous: Rendezvous, members: list[GangMember]) -> None:
+        """Hand a task the place where its gang meets, and the addresses of its tasks."""
+        known = {"rendezvous": rendezvous, "members": members}
+        self.tasks[key] = self.tasks[key].model_copy(update=known)
         self.bump()
 
     def kinds(self, key: Key) -> list[str]:
@@ -346,6 +353,7 @@ class _Handler(BaseHTTPRequestHandler):
                         if state.places[key] == self.node
                     ],
                     "prewarm": state.prewarm,
+                    "builds_ahead": state.builds_ahead,
                 }
             )
 

@@ -285,7 +285,11 @@ class Router:
         elif media == b"text/csv":
             entry.contract = Contract.SCORING_CSV
         elif media not in _JSON_TYPES:
-            entry.refused = _wrong_type("The body must be application/json or text/csv.")
+            entry.refused = _wrong_type(
+                f"The body is {media.decode(errors='replace')[:100]}; it must be application/json "
+                "or text/csv.",
+                "Name its type: curl -d, for example, needs -H 'Content-Type: application/json'.",
+            )
 
     def _read_head_length(self, entry: RequestHead, head: Head) -> None:
         headers = head.headers.get(b"inference-header-content-length")
@@ -321,8 +325,8 @@ def _rate_limited(who: str, wait_s: float) -> bytes:
     )
 
 
-def _wrong_type(detail: str) -> bytes:
-    return answers.problem(415, "unsupported_media_type", detail)
+def _wrong_type(detail: str, next_step: str | None = None) -> bytes:
+    return answers.problem(415, "unsupported_media_type", detail, next_step)
 
 
 def _no_endpoint(name: bytes) -> bytes:

@@ -169,6 +169,10 @@ def _checked_item(item: dict[str, Any], *, reason: bool) -> dict[str, Any]:
     return {**result, "reason": str(item["reason"])[:_TEXT_LIMIT]} if reason else result
 
 
+def _sentence(reason: str) -> str:
+    return f"{reason.rstrip('.')}."
+
+
 def log_lines(report: dict[str, Any]) -> str:
     """Return what the log says: where files are kept, and why others are not."""
     lines = []
@@ -178,7 +182,7 @@ def log_lines(report: dict[str, Any]) -> str:
         lines.append(f"Kept {_files(kept)} ({size}) in {report['prefix']}/ of the run's artifacts.")
     named = report.get("left_out", [])[:_NAMED_IN_LOG]
     lines += [
-        f"Not kept: {item['path']} ({_size_text(item['size_bytes'])}): {item['reason']}."
+        f"Not kept: {item['path']} ({_size_text(item['size_bytes'])}): {_sentence(item['reason'])}"
         for item in named
     ]
     if left_out > len(named):

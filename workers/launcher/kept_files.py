@@ -30,7 +30,9 @@ _MOST_LEVELS: Final = 64
 _MOST_ENTRIES: Final = 200_000
 _MOST_FILES: Final = 5_000
 _CHUNK_BYTES: Final = 1 << 20
-_TRIES: Final = 4
+# MLflow's server is away for half a minute when it is started again.
+_PATIENCE_S: Final = 120.0
+_LONGEST_PAUSE_S: Final = 5.0
 _TIMEOUT_S: Final = 30.0
 _NAMED: Final = 100
 _NAMED_BYTES: Final = 40_000
@@ -242,6 +244,7 @@ class Uploader:
         self._until = until
         self._connection: http.client.HTTPConnection | None = None
         self._root = ""
+        self._away_since: float | None = None
 
     def find_root(self) -> None:
         """Read where the run's artifacts are. Raises OSError, _RefusedError, _TimeIsUpError."""
@@ -266,21 +269,28 @@ class Uploader:
     def _request(
         self, method: str, path: str, descriptor: int | None, size: int
     ) -> tuple[int, bytes]:
-        last: Exception = OSError("no answer")
-        for tries in range(_TRIES):
+        """Send a request, again and again while the portal is away, over all files once."""
+        pause_s = 0.2
+        while True:
             try:
                 status, body = self._send(method, path, descriptor, size)
                 if status not in (429, 500, 502, 503, 504):
+                    self._away_since = None
                     return status, body
-                last = OSError(_message(status, body))
+                last: Exception = OSError(_message(status, body))
             except (OSError, http.client.HTTPException) as error:
                 self._close()
                 if isinstance(error, _ChangedError):
                     raise
                 last = error
-            self._left_s()
-            time.sleep(min(0.2 * 4**tries, self._left_s()))
-        raise OSError(str(last) or type(last).__name__)
+            now = time.monotonic()
+            if self._away_since is None:
+                self._away_since = now
+            patience_s = self._away_since + _PATIENCE_S - now
+            if patience_s <= 0:
+                raise OSError(str(last) or type(last).__name__)
+            time.sleep(min(pause_s, patience_s, self._left_s()))
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     def _send(self, method: str, path: str, descriptor: int | None, size: int) -> tuple[int, bytes]:
         if self._connection is None:

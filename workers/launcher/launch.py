@@ -29,6 +29,37 @@ class RendezvousAddress:
 
 
 @dataclass(frozen=True)
+class MemberAddress:
+    """Address of one task of a gang, and the port reserved for each of its ranks, in order."""
+
+    address: str
+    ports: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Gang:
+    """Addresses at which ranks find each other: the rendezvous, and every task by index.
+
+    `members` is empty if there is a single rank, or if an agent reserves no ports for ranks.
+    """
+
+    meeting: RendezvousAddress
+    members: tuple[MemberAddress, ...] = ()
+
+    def to_json(self) -> str:
+        """Return one line of JSON."""
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> "Gang":
+        """The inverse of `to_json`. Raises KeyError, TypeError."""
+        members = (
+            MemberAddress(item["address"], tuple(item["ports"])) for item in fields["members"]
+        )
+        return cls(RendezvousAddress(**fields["meeting"]), tuple(members))
+
+
+@dataclass(frozen=True)
 class SandboxBoundary:
     """The boundary around the ranks of a task.
 
@@ -88,7 +119,6 @@ class Launch:
     procs: int = 1
     world_size: int = 1
     first_rank: int = 0
-    meeting: RendezvousAddress | None = None
     gpus: tuple[str, ...] = ()
     sdk_dir: str | None = None
     cache_dir: str = ""
@@ -113,7 +143,6 @@ class Launch:
     def from_json(cls, text: str | bytes) -> "Launch":
         """The inverse of `to_json`."""
         document: dict[str, Any] = json.loads(text)
-        meeting = document.pop("meeting")
         confined = SandboxBoundary.from_json(document.pop("confined"))
         return cls(
             **{
@@ -123,7 +152,6 @@ class Launch:
                 "keep": tuple(document.get("keep", ())),
                 "cgroup": Cgroup.from_json(document["cgroup"]),
                 "confined": confined,
-                "meeting": None if meeting is None else RendezvousAddress(**meeting),
             }
         )
 
@@ -131,6 +159,14 @@ class Launch:
     def is_gang(self) -> bool:
         """True if other tasks run ranks of the same world."""
         return self.world_size > self.procs
+
+    def start_message(self, *, warm: bool) -> str:
+        """Return the event of the start of the ranks."""
+        ranks = f"{self.procs} rank{'s' if self.procs > 1 else ''}"
+        if warm:
+            return f"{ranks} forked from a warm process."
+        because = f": {self.cold_reason}" if self.cold_reason else ""
+        return f"{ranks} started cold{because}."
 
     @property
     def folder(self) -> "StateFolder":
@@ -179,6 +215,11 @@ class StateFolder:
         return self.path / "stop.json"
 
     @property
+    def gang(self) -> Path:
+        """File with the addresses of all tasks, which the agent writes once they are known."""
+        return self.path / "gang.json"
+
+    @property
     def shim_log(self) -> Path:
         """Log of the shim itself, which is empty unless something is wrong."""
         return self.path / "shim.log"
@@ -195,6 +236,20 @@ class StateFolder:
         try:
             return ProcessMark(int(document["pid"]), int(document["ticks"]), str(document["boot"]))
         except (KeyError, TypeError, ValueError):
+            return None
+
+    def introduce(self, gang: Gang) -> None:
+        """Write the addresses of all tasks of the gang, for the shim that waits for them."""
+        write_atomically(self.gang, gang.to_json())
+
+    def known_gang(self) -> Gang | None:
+        """Return the addresses of the gang, if the agent has written them."""
+        document = read_json(self.gang)
+        if document is None:
+            return None
+        try:
+            return Gang.from_json(document)
+        except (KeyError, TypeError):
             return None
 
     def request_stop(self, request: StopRequest) -> None:

@@ -58,6 +58,11 @@ def port_of(bound: socket.socket) -> int:
     return port
 
 
+def endpoint(address: str, port: int) -> str:
+    """Return `address:port`, with brackets around an IPv6 address."""
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
 def own_address() -> str:
     """Return the address of this container or machine, or loopback without a network."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:

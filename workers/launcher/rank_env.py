@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 
-from workers.launcher.launch import Launch, RendezvousAddress
+from workers.launcher.gang import framework_variables
+from workers.launcher.launch import Gang, Launch
 from workers.launcher.network import interface_of
 from workers.launcher.task_socket import VARIABLE
 
@@ -21,7 +22,7 @@ _OF_A_RANK = frozenset(
         *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE"),
         *("ROLE_NAME", "ROLE_RANK", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
         *("TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_RUN_ID"),
-        *("TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_ERROR_FILE"),
+        *("TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_ERROR_FILE", "TF_CONFIG"),
     }
 )
 _HARMLESS = frozenset({"PYTHONUNBUFFERED"})
@@ -59,9 +60,13 @@ def base_environment(launch: Launch) -> dict[str, str]:
     return env
 
 
-def rank_environment(launch: Launch, local_rank: int, meeting: RendezvousAddress) -> dict[str, str]:
-    """Variables of one rank, word for word torchrun's. The contract wins over the project."""
+def rank_environment(launch: Launch, local_rank: int, gang: Gang) -> dict[str, str]:
+    """Variables of one rank: torchrun's, word for word, and those of other frameworks.
+
+    They win over the project's, because a wrong one would separate the ranks.
+    """
     rank = launch.first_rank + local_rank
+    meeting = gang.meeting
     env = base_environment(launch)
     loopback = not launch.is_gang
     interface = "lo" if loopback else interface_of(launch.address)
@@ -89,6 +94,7 @@ def rank_environment(launch: Launch, local_rank: int, meeting: RendezvousAddress
             "TORCHELASTIC_RUN_ID": launch.workload_id,
             "TORCHELASTIC_USE_AGENT_STORE": str(meeting.agent_store),
             "TORCHELASTIC_ERROR_FILE": f"{launch.tmp_dir}/error-{rank}.json",
+            **framework_variables(launch, rank, gang),
         }
     )
     return env

@@ -12,9 +12,11 @@ from typing import Final
 
 from workers.launcher.cgroup import MAX_PROCESSES
 from workers.launcher.confinement import Confinement, confine, die_with_parent
+from workers.launcher.exit_reasons import RankEnding
 from workers.launcher.launch import Launch
 from workers.launcher.logs import LogWriter
 from workers.launcher.mounts import View, graphics_devices
+from workers.launcher.network import listen_on_free_port
 from workers.launcher.platform_programs import READABLE_PACKAGES
 from workers.launcher.program import STACK_SIGNAL, Program
 from workers.launcher.rank_env import LISTENER_VARIABLE
@@ -73,10 +75,28 @@ class Rank:
         """The last output as text that any database takes."""
         return self.tail.decode("utf-8", errors="replace").replace("\0", "\ufffd")
 
+    def ending(self) -> RankEnding:
+        """Return how the process ended, for the verdict on the task."""
+        return RankEnding(
+            rank=self.rank,
+            exit_code=self.exit_code,
+            signal=self.signal,
+            failure=self.failure,
+            seen_at_ns=self.ended_at_ns or 0,
+        )
+
     def close(self) -> None:
         """Close the pipe and the log."""
         os.close(self.output)
         self.log.close()
+
+
+def open_listener(launch: Launch, program: Program) -> socket.socket | None:
+    """Open the socket of a server that clients outside the sandbox's network will reach."""
+    if not launch.confined.offline or program.kind != "own":
+        return None
+    is_local = launch.address in ("", "127.0.0.1", "localhost")
+    return listen_on_free_port("127.0.0.1" if is_local else "0.0.0.0")  # noqa: S104
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ import time
 import traceback
 from contextlib import suppress
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Final, Protocol
@@ -23,17 +24,25 @@ from workers.launcher import exit_reasons
 from workers.launcher.atomic_files import create_once
 from workers.launcher.cgroup import container_cgroup
 from workers.launcher.confinement import Confinement, adopt_orphans, confine
+from workers.launcher.connections import RankConnections
 from workers.launcher.disk_watch import DiskWatch
 from workers.launcher.file_keeper import FileKeeper, log_lines
+from workers.launcher.gang import GangPorts, write_host_file
 from workers.launcher.journal import ENDED, Journal
-from workers.launcher.launch import Launch, RendezvousAddress, StopRequest
+from workers.launcher.launch import Gang, Launch, RendezvousAddress, StopRequest
 from workers.launcher.lease import Lease
-from workers.launcher.network import listen_on_free_port, own_address, port_of, reserve_port
 from workers.launcher.processes import ProcessMark, living_descendants, uptime_s
-from workers.launcher.program import Program, plan
+from workers.launcher.program import plan
 from workers.launcher.progress import RankProgress
 from workers.launcher.rank_env import rank_environment, without_contract
-from workers.launcher.ranks import InRank, Rank, confinement_of, start_rank, view_of
+from workers.launcher.ranks import (
+    InRank,
+    Rank,
+    confinement_of,
+    open_listener,
+    start_rank,
+    view_of,
+)
 from workers.launcher.sandbox import Sandbox
 from workers.launcher.shutdown import Shutdown, has_descendants, offer_to_oom_killer
 from workers.launcher.sidecars import SidecarProcess
@@ -45,6 +54,8 @@ _BELL_EVERY_S: Final = 0.2
 _DRAIN_PATIENCE_S: Final = 5.0
 _LOOK_EVERY_S: Final = 0.1
 _TERM_GRACE_S: Final = 10.0
+_JOIN_POLL_S: Final = 0.01
+_NOTE_WAIT_AFTER_S: Final = 1.0
 
 
 class StoreHost(Protocol):
@@ -70,13 +81,14 @@ class Shim:
         self._disk = DiskWatch(launch, self._usage)
         self._lease = Lease(Path(launch.shared_dir))
         self._selector = selectors.DefaultSelector()
-        self._bound: socket.socket | None = None
+        self._ports: GangPorts | None = None
         self._store: object | None = None
         self._sidecar: SidecarProcess | None = None
         now = uptime_s()
         self._active_at_s = self._sampled_at_s = now
         self._notified_at_s = 0.0
         self._progress = RankProgress(lambda fields: self._note("progress", **fields))
+        self._connections = RankConnections(launch, partial(self._note, "progress"))
         self._polled_at_s = 0.0
         self._stop_requested = False
         self._output_waits = False
@@ -118,6 +130,9 @@ class Shim:
             self._release_descriptors()
             return in_rank
         spare_us()
+        if not self._ranks:
+            self._end_unstarted()
+            return None
         self._disk.prepare()
         self._selector.register(waking, selectors.EVENT_READ, None)
         self._selector.register(self._contact, selectors.EVENT_READ, self._contact)
@@ -159,20 +174,24 @@ class Shim:
         )
         warm = self._host is not None and program.in_place
         # The platform's own programs have no ranks to connect.
-        serves_store = warm and program.kind != "own"
-        if serves_store and launch.meeting is None and launch.confined.level == "namespaces":
+        serves_store = warm and program.kind != "own" and not program.brings_own_launcher
+        serves_store = serves_store and launch.first_rank == 0
+        if serves_store and launch.confined.level == "namespaces":
             self._sidecar = SidecarProcess(self._run_store_process, 1)
         sandbox = None
-        listener = self._listener(program)
+        listener = open_listener(launch, program)
         if launch.confined.level == "namespaces":
             sandbox = Sandbox.create(
                 view_of(launch), join=launch.cgroup.join, services=launch.confined.services
             )
             self._ending.init = sandbox.init
         self._keeper.spared = set(living_descendants(os.getpid()))
-        meeting = self._meet(serves_store=serves_store)
+        gang = self._meet(GangPorts(launch, serves_store=serves_store))
+        if gang is None:
+            return None
+        write_host_file(launch, gang)
         for local_rank in range(launch.procs):
-            env = rank_environment(launch, local_rank, meeting)
+            env = rank_environment(launch, local_rank, gang)
             if program.brings_own_launcher:
                 env = without_contract(env)
             rank = launch.first_rank + local_rank
@@ -194,48 +213,51 @@ class Shim:
             self._sandbox = sandbox
         elif sandbox is not None:
             sandbox.close()
-        self._serve_store(meeting)
-        self._note("running", warm=warm, message=self._start_message(warm=warm))
+        self._serve_store(gang.meeting)
+        self._connections.begin(gang)
+        self._note("running", warm=warm, message=launch.start_message(warm=warm))
         return None
 
-    def _start_message(self, *, warm: bool) -> str:
-        ranks = f"{self._launch.procs} rank{'s' if self._launch.procs > 1 else ''}"
-        if warm:
-            return f"{ranks} forked from a warm process."
-        because = f": {self._launch.cold_reason}" if self._launch.cold_reason else ""
-        return f"{ranks} started cold{because}."
+    def _meet(self, ports: GangPorts) -> Gang | None:
+        """Return the addresses of all ranks once every task has reported its own.
 
-    def _listener(self, program: Program) -> socket.socket | None:
-        """Before the network is left: the socket of a server that others outside will ask."""
-        if not self._launch.confined.offline or program.kind != "own":
-            return None
-        is_local = self._launch.address in ("", "127.0.0.1", "localhost")
-        return listen_on_free_port("127.0.0.1" if is_local else "0.0.0.0")  # noqa: S104
-
-    def _meet(self, *, serves_store: bool) -> RendezvousAddress:
+        Returns None if the task has to end before that.
+        """
         launch = self._launch
-        if launch.meeting is not None:
-            return launch.meeting
-        address = "127.0.0.1"
-        if launch.is_gang:
-            address = own_address() if launch.in_container else launch.address
-        bound = listen_on_free_port(address) if serves_store else reserve_port(address)
-        self._bound = bound
-        meeting = RendezvousAddress(address, port_of(bound), agent_store=serves_store)
-        if launch.is_gang:
-            self._note("rendezvous", rendezvous=asdict(meeting))
-        return meeting
+        self._ports = ports
+        if not launch.is_gang:
+            return ports.alone()
+        meeting = None if ports.meeting is None else asdict(ports.meeting)
+        self._note("rendezvous", rendezvous=meeting, member=asdict(ports.member))
+        began_s, is_noted = uptime_s(), False
+        while (gang := launch.folder.known_gang()) is None:
+            waited_s = uptime_s() - began_s
+            time.sleep(_JOIN_POLL_S if waited_s < _NOTE_WAIT_AFTER_S else _LOOK_EVERY_S)
+            # Waiting for other tasks is no hang.
+            self._active_at_s = uptime_s()
+            self._obey()
+            self._watch()
+            if self._ending.has_begun:
+                return None
+            if not is_noted and waited_s >= _NOTE_WAIT_AFTER_S:
+                tasks = -(-launch.world_size // launch.procs)
+                self._note("starting", message=f"Waiting until all {tasks} tasks are ready.")
+                is_noted = True
+        return gang
 
     def _serve_store(self, meeting: RendezvousAddress) -> None:
-        if not meeting.agent_store or self._bound is None or self._host is None:
+        listening = None if self._ports is None else self._ports.take_store()
+        if listening is None or self._host is None:
             return
         if self._sidecar is not None:
-            self._sidecar.send_socket(self._bound)
+            self._sidecar.send_socket(listening)
             self._sidecar.close()
         else:
             # After the last fork, because a fork would lose the store's threads.
-            listening = self._bound.detach()
-            self._store = self._host.serve(listening, meeting.address, meeting.port)
+            self._store = self._host.serve(listening.detach(), meeting.address, meeting.port)
+
+    def _store_pid(self) -> int:
+        return os.getpid() if self._sidecar is None else self._sidecar.pid
 
     def _run_store_process(self, sockets: list[socket.socket]) -> None:
         """Run as the sidecar process: serve the store at the address that the ranks have."""
@@ -247,10 +269,10 @@ class Shim:
 
     def _release_descriptors(self) -> None:
         """In a forked rank: no object may close, when it is collected, a number that is reused."""
-        held = (self._selector, self._contact, self._bound, self._sidecar)
+        held = (self._selector, self._contact, self._ports, self._sidecar)
         for thing in held:
             with suppress(OSError):
-                if isinstance(thing, TaskSocket):
+                if isinstance(thing, TaskSocket | GangPorts):
                     thing.release()
                 elif thing is not None:
                     thing.close()
@@ -273,6 +295,7 @@ class Shim:
             self._obey()
             self._watch()
             self._progress.flush_due()
+            self._connections.step([rank.pid for rank in self._ranks], self._store_pid())
         self._disk.step()
         if self._disk.is_exceeded:
             self._ending.over_disk(
@@ -384,8 +407,18 @@ class Shim:
 
     # The end
 
+    def _end_unstarted(self) -> None:
+        """End before any rank was started: the task was stopped while it waited for others."""
+        self._ending.kill_tree()
+        if self._contact is not None:
+            self._contact.close()
+        verdict = exit_reasons.judge(self._evidence())
+        self._note(ENDED, reason=verdict.reason, message=verdict.message)
+
     def _finish(self) -> None:
         """Keep files, leave no process behind, keep the last output, and write how it ended."""
+        if not any(ending.failed for ending in self._endings()):
+            self._connections.finish(self._store_pid())
         self._keep_files()
         self._ending.kill_tree()
         deadline = time.monotonic() + _DRAIN_PATIENCE_S
@@ -442,16 +475,7 @@ class Shim:
         return max(self._usage.peak_bytes, self._launch.cgroup.memory_peak() or 0)
 
     def _endings(self) -> list[exit_reasons.RankEnding]:
-        return [
-            exit_reasons.RankEnding(
-                rank=rank.rank,
-                exit_code=rank.exit_code,
-                signal=rank.signal,
-                failure=rank.failure,
-                seen_at_ns=rank.ended_at_ns or 0,
-            )
-            for rank in self._ranks
-        ]
+        return [rank.ending() for rank in self._ranks]
 
     def _evidence(self) -> exit_reasons.Evidence:
         ending = self._ending

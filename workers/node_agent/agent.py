@@ -20,6 +20,7 @@ from workers.node_agent.backends.base import Backend, PreparedEnvironment
 from workers.node_agent.backends.process import ProcessBackend
 from workers.node_agent.backends.registry import backend_class, obstacle
 from workers.node_agent.builds import EnvironmentBuilds
+from workers.node_agent.builds_ahead import BuildsAhead
 from workers.node_agent.checkpoint_uploader import CheckpointUploader
 from workers.node_agent.checkpoints import CheckpointStore
 from workers.node_agent.disk_guard import DiskGuard
@@ -90,7 +91,10 @@ class Agent:
             pass_env=settings.passed(),
         )
         files = WorkspaceFiles(self._portal, self._folders, self._isolation, self._disk)
-        self._reconciler = Reconciler(self._portal, rooms, self._shipper, self._gpus, files)
+        ahead = BuildsAhead(self._builds, self._backends.get(self._process.name))
+        self._reconciler = Reconciler(
+            *(self._portal, rooms, self._shipper, self._gpus), files=files, builds_ahead=ahead
+        )
 
     def _find_backends(self) -> dict[str, Backend]:
         backends: dict[str, Backend] = {}

@@ -158,8 +158,11 @@ class EnvironmentBuilds:
         *,
         on_build: Callable[[], None],
         project: str | None = None,
+        from_source: bool = True,
     ) -> PreparedEnvironment:
         """Return an environment for a task of a project on a back end. Raises StartError.
+
+        Without `from_source` it consists of wheels alone, and no code of the project runs.
 
         `on_build` is called if it has to be built, also if another caller builds it already. No
         digest stands for the default environment, which belongs to the node and is unknown to the
@@ -176,7 +179,9 @@ class EnvironmentBuilds:
             known = spec is not None
             if spec is None:
                 spec = await self._spec(digest)
-            prepared = await self._prepare(backend, spec, on_build, project, known=known)
+            prepared = await self._prepare(
+                backend, spec, on_build, project, known=known, from_source=from_source
+            )
             self._specs[key] = spec
             return prepared
 
@@ -197,6 +202,7 @@ class EnvironmentBuilds:
         project: str | None,
         *,
         known: bool,
+        from_source: bool,
     ) -> PreparedEnvironment:
         """Prepare, and report it unless it was ready and the portal knows that (`known`)."""
         build: Build | None = None
@@ -212,7 +218,7 @@ class EnvironmentBuilds:
         prepared: PreparedEnvironment | None = None
         last = ""
         try:
-            prepared = await backend.prepare(spec, build_log, project)
+            prepared = await backend.prepare(spec, build_log, project if from_source else None)
         except StartError as error:
             last = f"\n{error}\n"
             raise

@@ -6,6 +6,7 @@ from typing import Final
 
 from slipway.schemas.agent import DesiredState, DesiredTask, TaskKey
 from workers.node_agent.attempts import Attempt, TaskRecord
+from workers.node_agent.builds_ahead import BuildsAhead
 from workers.node_agent.errors import StartError
 from workers.node_agent.folders import handle_of
 from workers.node_agent.gpus import Gpus
@@ -31,6 +32,7 @@ class Reconciler:
         shipper: LogShipper,
         gpus: Gpus,
         files: WorkspaceFiles,
+        builds_ahead: BuildsAhead,
     ) -> None:
         self._portal = portal
         self._services = rooms
@@ -38,6 +40,7 @@ class Reconciler:
         self._shipper = shipper
         self._gpus = gpus
         self._files = files
+        self._builds_ahead = builds_ahead
         self._runners: set[asyncio.Task[None]] = set()
         self._backoff = Backoff()
         self._closing = False
@@ -68,6 +71,7 @@ class Reconciler:
         """Start new attempts and pass the desired state to the others."""
         self.prewarm = list(desired.prewarm)
         self._files.accept(desired.file_requests)
+        self._builds_ahead.accept(desired.builds_ahead)
         listed: set[str] = set()
         for task in desired.tasks:
             key = TaskKey(task_id=task.task_id, epoch=task.epoch)

@@ -7,9 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from slipway.schemas.agent import TaskSpec
+from pydantic import ValidationError
+
+from slipway.schemas.agent import GangMember, TaskSpec
 from slipway.schemas.workloads import ReasonCode
-from workers.launcher.launch import RendezvousAddress, StopRequest
+from workers.launcher.launch import (
+    Gang,
+    MemberAddress,
+    RendezvousAddress,
+    StateFolder,
+    StopRequest,
+)
 from workers.launcher.lease import Lease
 from workers.launcher.processes import uptime_s
 from workers.launcher.removal import remove_tree
@@ -140,6 +148,8 @@ class AttemptRunner:
         attempt.journal.reserve()
         if attempt.journal.last() is None:
             self._record_progress("The node has accepted the task.")
+        if spec.world_size > spec.procs:
+            self._check_address()
         await self._wait_for_predecessors()
         persistent = self._services.folders.persistent_of(spec.persistent_key)
         persistent.parent.mkdir(mode=0o700, exist_ok=True)
@@ -155,7 +165,6 @@ class AttemptRunner:
         prepared, *_ = await asyncio.gather(
             self._environment(backend, spec), self._code(spec), self._checkpoint(spec, persistent)
         )
-        meeting = await self._meeting_point(spec)
         await self._wait_for_lease()
         order = LaunchSpec(
             key=attempt.key,
@@ -168,7 +177,6 @@ class AttemptRunner:
             address=self._services.address,
             runtime=prepared.runtime,
             readable=prepared.readable,
-            meeting=meeting,
             gpus=attempt.record.gpus,
             environment=self._services.pass_env,
         )
@@ -182,6 +190,19 @@ class AttemptRunner:
         if attempt.desired is None or attempt.stale:
             return None
         return attempt.desired.spec
+
+    def _check_address(self) -> None:
+        """Raise StartError if ranks on other nodes cannot use the address of this one.
+
+        The portal refuses to pass such an address on, and the gang would wait for it.
+        """
+        try:
+            GangMember(address=self._services.address, ports=[1])
+        except ValidationError as error:
+            raise StartError(
+                f"Other nodes cannot reach the address {self._services.address!r} of this node. "
+                "Start its agent with --address and an address of its network."
+            ) from error
 
     def _record_progress(self, message: str) -> None:
         self._attempt.journal.append("starting", message=message)
@@ -217,24 +238,6 @@ class AttemptRunner:
                 self._attempt.key, spec.checkpoint, persistent, self._record_progress
             )
 
-    async def _meeting_point(self, spec: TaskSpec) -> RendezvousAddress | None:
-        """Wait for the gang's rendezvous address. Return None for the task that opens it."""
-        attempt = self._attempt
-        if spec.world_size <= spec.procs or spec.first_rank == 0:
-            return None
-        matches = False
-        while True:
-            desired = attempt.desired
-            if desired is not None and desired.rendezvous is not None:
-                rendezvous = desired.rendezvous
-                return RendezvousAddress(
-                    rendezvous.address, rendezvous.port, rendezvous.agent_store
-                )
-            if not matches:
-                self._record_progress("Waiting for the first task's address.")
-                matches = True
-            await self._wait_for_change(attempt.notifier.version)
-
     async def _wait_for_lease(self) -> None:
         while (left_s := self._services.lease.remaining_s()) is None or left_s <= 0:
             await self._wait_for_change(self._attempt.notifier.version)
@@ -252,8 +255,21 @@ class AttemptRunner:
                 await backend.remove(attempt.handle)
                 self._end_lost(observation)
                 return
+            self._introduce()
             await self._obey(backend)
             await self._wait_for_change(seen)
+
+    def _introduce(self) -> None:
+        """Pass the addresses of the gang to the shim, which waits for them."""
+        desired = self._attempt.desired
+        state = StateFolder(self._attempt.folder.state)
+        if desired is None or desired.rendezvous is None or desired.members is None:
+            return
+        if state.gang.exists():
+            return
+        meeting = RendezvousAddress(**desired.rendezvous.model_dump())
+        members = (MemberAddress(item.address, tuple(item.ports)) for item in desired.members)
+        state.introduce(Gang(meeting, tuple(members)))
 
     async def _obey(self, backend: Backend) -> None:
         request = self._stop_request()

@@ -31,6 +31,7 @@ from portal.api.v1 import (
     members,
     models,
     monitoring,
+    named_environments,
     nodes,
     notifications,
     predictions,
@@ -88,7 +89,8 @@ problems.register(api)
 for module in (
     *(account, notifications, projects, teams, members, secrets, files, audit, users),
     *(experiments, runs, saved_views),
-    *(jobs, job_events, sweeps, workloads, environments, tiers, quotas, nodes, spend, budgets),
+    *(jobs, job_events, sweeps, workloads, environments, named_environments),
+    *(tiers, quotas, nodes, spend, budgets),
     *(models, promotions, reports),
     *(datasets, dataset_files),
     *(endpoints, endpoint_keys),

@@ -1,12 +1,14 @@
-"""Policy of the agent API: a node authenticates with its token."""
+"""Access policies of the agent API, where a node has a token, and of named environments."""
 
 from dataclasses import dataclass
 from typing import Any
 
 from django.http import HttpRequest
 
+from portal.accounts.gates import ProjectObject
+from portal.accounts.models import Project
 from portal.accounts.tokens import hash_of
-from portal.compute.models import Node
+from portal.compute.models import NamedEnvironment, Node
 from portal.compute.tokens import bearer_of, has_node_shape
 from portal.core.errors import Unauthenticated
 
@@ -37,3 +39,17 @@ def gated_node(request: HttpRequest) -> Node:
     """Return the node stored by the gate of this request."""
     node: Node = request.gated_node  # type: ignore[attr-defined]
     return node
+
+
+class EnvironmentRole(ProjectObject[NamedEnvironment]):
+    """Members of the project with at least `role`, for a named environment of that project."""
+
+    def find(self, project: Project, path: dict[str, Any]) -> NamedEnvironment | None:
+        """Return the environment by its name."""
+        environments = NamedEnvironment.objects.of_project(project).select_related("project")
+        return environments.filter(name=path["environment"]).first()
+
+
+def gated_environment(request: HttpRequest) -> NamedEnvironment:
+    """Return the named environment the gate let this request reach."""
+    return EnvironmentRole.stored(request)

@@ -43,6 +43,7 @@ def _body(code: str, requested: NotebookJobSpec) -> JobIn:
         params=dict(requested.params),
         tier=requested.tier,
         requirements=requested.requirements,
+        environment=requested.environment,
         max_hours=requested.max_hours,
     )
 

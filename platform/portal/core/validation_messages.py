@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from slipway.schemas.accounts import EMAIL_PATTERN
+from slipway.schemas.environments import REFERENCE_PATTERN
 from slipway.schemas.tables import TYPE_PATTERN
 
 _MAIL: Final = "an e-mail address such as ada@example.org"
@@ -35,6 +36,7 @@ FORMS: Final[Mapping[str, str]] = {
         "a letter, then letters, digits, dots, hyphens and underscores, at most 100 characters"
     ),
     r"^.+\.ipynb$": "a path that ends with .ipynb",
+    REFERENCE_PATTERN: "the name of an environment, or name and version such as vision@3",
     TYPE_PATTERN: "a type such as string, int64, double, timestamp or decimal(10, 2)",
     r"^[^/\\]+$": "a file name without slashes",
     r"^prd_[0-9A-HJKMNP-TV-Z]{26}$": "the id of a prediction: prd_ and 26 characters",

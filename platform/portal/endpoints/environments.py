@@ -8,6 +8,8 @@ requirements.
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from portal.accounts.models import Project
+from portal.compute.models import EnvironmentVersion
 from portal.compute.services.default_environment import package_of, satisfies
 from portal.compute.services.environments import (
     default_python,
@@ -15,9 +17,43 @@ from portal.compute.services.environments import (
     options_of,
     package_lines,
 )
+from portal.compute.services.named_environments import resolve_environment
+from portal.core.errors import InvalidInput
+from portal.endpoints.ports import ServedModel
 
 # Packages that the model server itself imports. The model's own requirements override them.
 _SERVER = ("httpx>=0.28", "mlflow", "numpy", "orjson", "pandas", "pydantic>=2.12", "uvloop")
+
+
+def chosen_version(project: Project, reference: str | None) -> EnvironmentVersion | None:
+    """Return the version of the environment that a request names, None for none.
+
+    Raises InvalidInput for one that does not exist, is archived, or is that of the installation,
+    which serves every model that it has the packages of.
+    """
+    if reference is None:
+        return None
+    version = resolve_environment(project=project, reference=reference)
+    if version is None:
+        raise InvalidInput(
+            "A model is not served in the environment of the installation by name.",
+            code="no_such_environment",
+            field="environment",
+            next_step="Leave it out: it is used for each model whose packages it has.",
+        )
+    return version
+
+
+def in_environment(served: ServedModel, version: EnvironmentVersion | None) -> ServedModel:
+    """Return a model with the packages of a named environment in place of its own.
+
+    Packages that the model server needs are added.
+    """
+    if version is None:
+        return served
+    packages = version.environment
+    requirements, python = environment_for(packages.requirements, packages.python)
+    return served.model_copy(update={"requirements": requirements, "python": python})
 
 
 def environment_for(requirements: str, python: str) -> tuple[str, str]:

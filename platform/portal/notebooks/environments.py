@@ -1,15 +1,18 @@
-"""In which environment a notebook server runs: that of every node, or one with its own packages."""
+"""Environment of a notebook server: the installation's, a named one, or its own packages."""
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from portal.accounts.models import Project, User
+from portal.compute.models import EnvironmentVersion
 from portal.compute.services.environments import (
     normalised,
     options_of,
     package_lines,
     use_environment,
 )
+from portal.compute.services.named_environments import default_version_of, resolve_environment
+from slipway.schemas.training import PackagesOut
 
 # Packages that a server imports or offers to its user. The user's requirements may pin versions.
 _SERVER = (
@@ -18,9 +21,55 @@ _SERVER = (
 )
 
 
-def environment_of(*, project: Project, by: User, requirements: str) -> str:
-    """Return the digest of the environment, "" for that of every node. Raises InvalidInput."""
-    canonical = normalised(requirements)
+def chosen_version(
+    *, project: Project, requirements: str, reference: str | None
+) -> EnvironmentVersion | None:
+    """Return the version of the named environment of a new server.
+
+    None if it has requirements of its own, or runs in the environment of the installation. Raises
+    InvalidInput for an environment that does not exist or is archived.
+    """
+    version = None
+    if reference is not None:
+        version = resolve_environment(project=project, reference=reference)
+    if package_lines(normalised(requirements)):
+        return None
+    return default_version_of(project) if reference is None else version
+
+
+def describe_packages(
+    *, requirements: str, reference: str | None, version: EnvironmentVersion | None
+) -> PackagesOut:
+    """Return where the packages of a new server come from, as the quote shows it."""
+    count = len(package_lines(normalised(requirements)))
+    if version is not None:
+        source = f"of the environment {version.reference}"
+        if reference is None:
+            source = f"of {version.reference}, the project's default environment"
+        count = version.packages
+    elif count:
+        source = "of the request"
+    else:
+        return PackagesOut(explanation="The environment of the installation.", is_installed=True)
+    packages = f"{count} package{'' if count == 1 else 's'}"
+    unused = reference is not None and version is None
+    others = f" The environment {reference} is not used." if unused else ""
+    return PackagesOut(
+        explanation=f"{packages} {source}, and those of JupyterLab.{others}",
+        count=count,
+        environment=version and version.reference,
+    )
+
+
+def environment_of(
+    *, project: Project, by: User, requirements: str, version: EnvironmentVersion | None
+) -> str:
+    """Return the digest of the environment, "" for that of every node. Raises InvalidInput.
+
+    What a server itself needs is added to the packages of a named environment too.
+    """
+    text = requirements if version is None else version.environment.requirements
+    canonical = normalised(text)
     lines = package_lines(canonical)
     if not lines:
         return ""

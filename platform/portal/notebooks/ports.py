@@ -19,6 +19,7 @@ class NotebookJobSpec:
     args: Sequence[str] = ()
     params: Mapping[str, str] = field(default_factory=dict)
     requirements: str = ""
+    environment: str | None = None
     max_hours: float | None = None
 
 

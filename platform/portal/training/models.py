@@ -6,6 +6,7 @@ from django.db import models
 from django.db.models import Q
 
 from portal.accounts.models import Project, User
+from portal.compute.models import EnvironmentVersion
 from portal.core.models import IdField, Row
 from portal.storage.models import StoredFile
 from portal.workloads.models import Workload
@@ -40,7 +41,7 @@ class JobQuerySet(models.QuerySet["Job"]):
         """Jobs of one project, with what every answer about them needs."""
         jobs = self.filter(workload__project=project).select_related(
             *("workload__project", "workload__tier", "workload__submitted_by", "workload__team"),
-            "snapshot__file__blob",
+            *("snapshot__file__blob", "environment_version__named"),
         )
         return jobs.defer("snapshot__marks").prefetch_related(
             "workload__leases", "workload__tier__prices"
@@ -68,7 +69,8 @@ class Job(Row):
     `datasets` are the versions it was submitted with, such as `digits:3`. `strategy_taken` and
     `strategy_reason` are what the job itself says: which strategy it trains by and why.
     `requirements_file` is the path in the snapshot that its requirements were read from. With
-    `finds_requirements` the request left it to the files in the snapshot.
+    `finds_requirements` the request left it to the files in the snapshot. `environment_version` is
+    the version of a named environment that it runs in.
     """
 
     workload = models.OneToOneField(
@@ -84,6 +86,9 @@ class Job(Row):
     requirements = models.TextField(blank=True)
     requirements_file = models.CharField(max_length=500, blank=True, default="")
     finds_requirements = models.BooleanField(default=False)
+    environment_version = models.ForeignKey(
+        EnvironmentVersion, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
+    )
     git = models.JSONField(null=True, blank=True)
     datasets = models.JSONField(default=list)
     cloned_from = models.ForeignKey(

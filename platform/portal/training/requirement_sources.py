@@ -3,9 +3,10 @@
 import posixpath
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from portal.compute.models import EnvironmentVersion
 from portal.compute.services.default_environment import satisfies
 from portal.compute.services.environments import canonical, package_lines, refused_requirement
 from portal.core.errors import InvalidInput
@@ -32,7 +33,8 @@ class JobPackages:
     `requirements` are canonical, empty if there are none, and with `is_installed` the environment
     of the installation has them all. `file` is the path that they come from, empty for those of
     the request. `python_path` are folders of the code that its scripts import from. `unread` are
-    files that were found and do not count.
+    files that were found and do not count. `version` is that of a named environment, which has
+    them.
     """
 
     requirements: str = ""
@@ -41,11 +43,36 @@ class JobPackages:
     explanation: str = ""
     python_path: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
+    version: EnvironmentVersion | None = None
 
     @property
     def needs_environment(self) -> bool:
         """True if an environment is built for these packages."""
         return bool(self.requirements) and not self.is_installed
+
+    @classmethod
+    def in_named(cls, version: EnvironmentVersion) -> "JobPackages":
+        """Return the packages of a named environment, which the request names."""
+        return cls(
+            requirements=version.environment.requirements,
+            explanation=f"{_packages(version.packages)} of the environment {version.reference}; "
+            "requirements files in the code are not used.",
+            version=version,
+        )
+
+    def in_default(self, version: EnvironmentVersion) -> "JobPackages":
+        """Return these packages, or those of the project's default environment without any."""
+        if self.requirements:
+            sentence = f"They are used before the project's default environment {version.named}."
+            return replace(self, explanation=f"{self.explanation} {sentence}")
+        others = self.explanation.removeprefix(_INSTALLATION)
+        return replace(
+            self,
+            requirements=version.environment.requirements,
+            explanation=f"{_packages(version.packages)} of {version.reference}, the project's "
+            f"default environment.{others}",
+            version=version,
+        )
 
     def as_schema(self) -> PackagesOut:
         """Return the packages as the API shows them."""
@@ -55,7 +82,15 @@ class JobPackages:
             count=len(package_lines(self.requirements)),
             is_installed=not self.needs_environment,
             not_used=[*self.unread],
+            environment=self.version and self.version.reference,
         )
+
+
+_INSTALLATION = "The environment of the installation."
+
+
+def _packages(count: int) -> str:
+    return f"{count} package{'' if count == 1 else 's'}"
 
 
 def packages_of(
@@ -139,11 +174,11 @@ class _Collector:
         """Return what was collected."""
         requirements = canonical(self.lines)
         count = len(package_lines(requirements))
-        packages = f"{count} package{'' if count == 1 else 's'}"
+        packages = _packages(count)
         # Text of a request is built as it stands: nobody asked for what is installed.
         is_installed = bool(file) and bool(requirements) and satisfies(requirements)
         if not requirements:
-            sentence = "The environment of the installation."
+            sentence = _INSTALLATION
         elif is_installed:
             sentence = f"The environment of the installation, which has the {packages} of {file}."
         elif file:

@@ -6,6 +6,7 @@ from portal.web.compute.urls import urlpatterns as compute
 from portal.web.datasets.urls import urlpatterns as datasets
 from portal.web.docs.urls import urlpatterns as docs
 from portal.web.endpoints.urls import urlpatterns as endpoints
+from portal.web.environments.urls import urlpatterns as environments
 from portal.web.experiments.urls import urlpatterns as experiments
 from portal.web.home.urls import urlpatterns as home
 from portal.web.jobs.urls import urlpatterns as jobs
@@ -29,6 +30,7 @@ urlpatterns = [
     *spend,
     *jobs,
     *sweeps,
+    *environments,
     *workloads,
     *experiments,
     *datasets,

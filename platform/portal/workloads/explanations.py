@@ -15,6 +15,7 @@ from portal.compute.resources import Amount, amount_text, count_noun, cpus_text
 from portal.core import clock
 from portal.core.problems import problem_of
 from portal.workloads.feasibility import infeasible_reason, is_gang_without_network
+from portal.workloads.gangs import ranks_apart_text
 from portal.workloads.models import Lease, Share, Workload
 from portal.workloads.placement import Capacity, FreeCapacity, Site, missing_part
 from portal.workloads.ports import kind_of
@@ -57,6 +58,8 @@ class Explainer:
             return f"Stopping: {workload.reason_text}"
         if state in (WorkloadState.PLACED, WorkloadState.STARTING, WorkloadState.RUNNING):
             return self._location(workload)
+        if state == WorkloadState.SUCCEEDED:
+            return f"{workload.reason_text} {ranks_apart_text(workload)}".strip()
         return workload.reason_text
 
     def _location(self, workload: Workload) -> str:
@@ -70,11 +73,14 @@ class Explainer:
         if quiet:
             seen = min(filter(None, (lease.node.last_seen_at for lease in leases)), default=None)
             return f"{verb} on {where}, but node {quiet[0]} {_last_heartbeat_text(seen)}."
-        doing = next((lease.message for lease in leases if lease.message), "")
+        # A task without an address is the one that the others of its gang wait for.
+        late_first = sorted(leases, key=lambda lease: (bool(lease.address), lease.index))
+        doing = next((lease.message for lease in late_first if lease.message), "")
         steps = [lease.step for lease in leases if lease.step is not None]
         if workload.status == WorkloadState.RUNNING:
+            apart = ranks_apart_text(workload)
             running = f"Running on {where}" + (f", at step {min(steps)}." if steps else ".")
-            return f"{running} {silence_text(workload)}".rstrip()
+            return " ".join(filter(None, (running, silence_text(workload), apart)))
         return f"Starting on {where}" + (f": {doing.rstrip('.')}." if doing else ".")
 
     def _waiting_reason(self, workload: Workload) -> str:

@@ -91,6 +91,7 @@ def _place_workloads(decisions: Sequence[Decision], timestamp: datetime) -> None
             rendezvous_address="",
             rendezvous_port=0,
             rendezvous_agent_store=False,
+            ranks_apart=False,
         )
         if moved != len(ids):
             raise StalePass

@@ -10,6 +10,7 @@ import typer
 from slipway.cli.endpoint_keys import EndpointArgument
 from slipway.cli.endpoint_keys import app as keys
 from slipway.cli.endpoint_monitoring import app as monitoring
+from slipway.cli.environment_option import EnvironmentOption
 from slipway.cli.exits import UsageMistake
 from slipway.cli.pagination import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
 from slipway.cli.project import ProjectOption, Yes
@@ -123,6 +124,7 @@ def create(
         str | None,
         typer.Option("--version", help="Number or alias of the version. Default: the latest."),
     ] = None,
+    environment: EnvironmentOption = None,
     tier: Annotated[
         str | None, typer.Option("--tier", help="Hardware of each replica. Default: the cheapest.")
     ] = None,
@@ -141,6 +143,7 @@ def create(
         model,
         project=session.project(project),
         version=version,
+        environment=environment,
         tier=tier,
         min_replicas=min_replicas,
         max_replicas=max_replicas,
@@ -210,6 +213,7 @@ def promote(
     revision: Annotated[
         int | None, typer.Option("--revision", min=1, help="An earlier revision instead.")
     ] = None,
+    environment: EnvironmentOption = None,
     plan: Annotated[
         PlanKind | None, typer.Option("--plan", help="How traffic moves (all_at_once).")
     ] = None,
@@ -240,6 +244,7 @@ def promote(
         model=model,
         version=version,
         revision=revision,
+        environment=environment,
         plan=plan_of(plan, percent or None, bake_s, shadow_percent),
     )
     if session.output.as_json:

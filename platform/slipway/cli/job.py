@@ -96,7 +96,7 @@ def show(session: Session, job: JobOut) -> None:
         "Code": f"{job.snapshot.digest[:12]}, {job.snapshot.files} files, "
         f"{size_text(job.snapshot.size_bytes)}",
         "Commit": f"{git.commit[:12]} {git.branch}{dirty}" if git is not None else None,
-        "Environment": job.environment,
+        "Environment": job.environment_version or job.environment,
         "Datasets": job.datasets,
         "Kept files": _kept(job),
         "Not kept": _left_out(job),

@@ -11,7 +11,7 @@ import typer.main
 Command = Any  # Typer carries its own copy of Click, whose types it does not offer
 
 NOUNS = (
-    *("job", "sweep", "notebook", "workspace", "run", "dataset", "model", "endpoint"),
+    *("job", "sweep", "env", "notebook", "workspace", "run", "dataset", "model", "endpoint"),
     *("project", "team"),
     *("invitation", "secret", "token", "tier", "node", "audit", "budget", "report"),
 )

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from slipway.cli.environment_option import EnvironmentOption
 from slipway.cli.exits import ExitCode, UsageMistake
 from slipway.cli.pagination import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
 from slipway.cli.project import ProjectOption
@@ -329,6 +330,7 @@ def run(
     tier: TierOption = None,
     param: ParamOption = None,
     requirements: RequirementsOption = None,
+    environment: EnvironmentOption = None,
     name: NameOption = None,
     max_hours: HoursOption = None,
     code: CodeOption = ".",
@@ -348,6 +350,7 @@ def run(
             params=parse_pairs(param or (), option="--param"),
             tier=tier,
             requirements=requirements_text(requirements) if requirements else None,
+            environment=environment,
             name=name,
             max_hours=max_hours,
         )

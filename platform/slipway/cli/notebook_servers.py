@@ -6,6 +6,7 @@ from typing import Annotated, Final
 
 import typer
 
+from slipway.cli.environment_option import EnvironmentOption
 from slipway.cli.exits import ExitCode, UsageMistake
 from slipway.cli.login import has_browser
 from slipway.cli.notebook_files import delete_notebook
@@ -68,6 +69,7 @@ def start(
         Path | None,
         typer.Option("--requirements", "-r", help="Requirements file with packages to install."),
     ] = None,
+    environment: EnvironmentOption = None,
     idle: Annotated[
         int | None, typer.Option("--idle", min=5, help="Idle minutes before it stops (60).")
     ] = None,
@@ -87,7 +89,7 @@ def start(
     """Launch a notebook server, or start one of yours again."""
     place, notebooks = session.project(project), session.client.notebooks
     known = _find_server(session, notebook, place)
-    given = (tier, requirements, idle, max_hours, daily_start, daily_stop, days, tag)
+    given = (tier, requirements, environment, idle, max_hours, daily_start, daily_stop, days, tag)
     if known is not None:
         _require_none(notebook, given)
         made = notebooks.start(known.id, project=place)
@@ -97,6 +99,7 @@ def start(
             project=place,
             tier=tier,
             requirements=_text_of(requirements),
+            environment=environment,
             idle_minutes=idle,
             max_hours=max_hours,
             daily_start=daily_start,
@@ -164,6 +167,15 @@ def edit(
     tier: Annotated[
         str | None, typer.Option("--tier", help="New hardware, only while stopped.")
     ] = None,
+    environment: Annotated[
+        str | None,
+        typer.Option(
+            "--environment",
+            "-e",
+            metavar="ENVIRONMENT",
+            help="New environment, such as vision or vision@3, only while stopped.",
+        ),
+    ] = None,
     idle: Annotated[
         int | None, typer.Option("--idle", min=5, help="Idle minutes before it stops.")
     ] = None,
@@ -179,7 +191,7 @@ def edit(
     ] = False,
     project: ProjectOption = None,
 ) -> None:
-    """Change your server. Stop it first to change its tier or time limit."""
+    """Change your server. Stop it first to change its tier, environment or time limit."""
     if unscheduled and (daily_start or daily_stop):
         raise UsageMistake(
             "--unscheduled excludes the options of a schedule.",
@@ -191,6 +203,7 @@ def edit(
         _get_server(session, notebook, place).id,
         project=place,
         tier=tier,
+        environment=environment,
         idle_minutes=idle,
         max_hours=max_hours,
         daily_start="" if unscheduled else daily_start,

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 import typer.core
 
+from slipway.cli.environment_option import EnvironmentOption
 from slipway.cli.exits import ExitCode, UsageMistake
 from slipway.cli.pagination import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
 from slipway.cli.project import ProjectOption, Yes
@@ -39,7 +40,7 @@ from slipway.schemas.money import dollars
 from slipway.schemas.sweeps import BestTrial, SweepIn, SweepOut, SweepQuote, SweepState, TrialOut
 from slipway.snapshots import Snapshot
 from slipway.sweep_files import SweepFile, read_sweep_file
-from slipway.training import requirements_text
+from slipway.training import requirements_fields
 
 _FILES = (".yaml", ".yml")
 
@@ -108,6 +109,7 @@ def start(
     backend: BackendOption = None,
     tier: TierOption = None,
     requirements: RequirementsOption = None,
+    environment: EnvironmentOption = None,
     dataset: DatasetOption = None,
     tag: TagOption = None,
     name: Annotated[str | None, typer.Option("--name", help="Name of the sweep.")] = None,
@@ -122,6 +124,11 @@ def start(
     ] = False,
 ) -> None:
     """Start a sweep: jobs that run a script with different parameters."""
+    if environment is not None and requirements is not None:
+        raise UsageMistake(
+            "--environment and --requirements contradict each other.",
+            next_step="Leave one of them out.",
+        )
     slug = session.project(project)
     file = _file(session, source)
     pairs = parse_pairs(param or (), option="--param")
@@ -147,7 +154,8 @@ def start(
             procs=procs,
             backend=backend,
             tier=tier,
-            requirements=requirements_text(requirements) if requirements else None,
+            **requirements_fields(snapshot, requirements),
+            environment=environment,
             datasets=dataset,
             tags=parse_pairs(tag or (), option="--tag") or None,
             max_attempts=max_attempts,

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from slipway.cli.completion import complete_tier
+from slipway.cli.environment_option import EnvironmentOption
 from slipway.cli.exits import ExitCode, UsageMistake
 from slipway.cli.project import ProjectOption
 from slipway.cli.quantities import parse_pairs, parse_size
@@ -171,6 +172,7 @@ def train(
     param: ParamOption = None,
     requirements: RequirementsOption = None,
     no_requirements: NoRequirementsOption = False,
+    environment: EnvironmentOption = None,
     dataset: DatasetOption = None,
     tag: TagOption = None,
     name: NameOption = None,
@@ -196,6 +198,12 @@ def train(
             "--requirements and --no-requirements contradict each other.",
             next_step="Leave one of them out.",
         )
+    if environment is not None and (requirements is not None or no_requirements):
+        raise UsageMistake(
+            f"--environment and --{'no-' if no_requirements else ''}requirements contradict each "
+            "other.",
+            next_step="Leave one of them out.",
+        )
     slug = session.project(project)
     with create_snapshot(session, code, script, include, max_mb) as snapshot:
         body = job_body(
@@ -210,6 +218,7 @@ def train(
             backend=backend,
             tier=tier,
             **requirements_fields(snapshot, "" if no_requirements else requirements),
+            environment=environment,
             datasets=dataset,
             tags=parse_pairs(tag or (), option="--tag") or None,
             name=name,
@@ -317,8 +326,10 @@ def expected_text(quote: Quote) -> str:
 
 def _quote(session: Session, snapshot: Snapshot, body: JobIn, project: str) -> Quote:
     """Request a quote. The code is uploaded if it names packages or the server requires it."""
-    names_some = body.requirements is None and names_packages(
-        body.script, snapshot.paths.__contains__
+    names_some = (
+        body.requirements is None
+        and body.environment is None
+        and names_packages(body.script, snapshot.paths.__contains__)
     )
     if body.requirements_file is not None or names_some:
         upload(session, snapshot, project)

@@ -103,6 +103,7 @@ class Endpoints:
         *,
         project: str,
         version: str | int | None = None,
+        environment: str | None = None,
         tier: str | None = None,
         min_replicas: int | None = None,
         max_replicas: int | None = None,
@@ -116,6 +117,8 @@ class Endpoints:
     ) -> EndpointOut:
         """Create an endpoint that serves a model version: a number or an alias, else the latest.
 
+        `environment` is one of the project, such as `vision` or `vision@3`, in place of the
+        packages that came with the model.
         `tier` is the cheapest unless given. More replicas start when each has more than
         `target_concurrency` requests at once or they wait longer than `target_queue_ms`.
         `fallback` is `standby` unless given: while no revision with traffic has a replica, a warm
@@ -126,6 +129,7 @@ class Endpoints:
             name=endpoint,
             model=model,
             version=None if version is None else str(version),
+            environment=environment,
             tier=tier,
             min_replicas=min_replicas,
             max_replicas=max_replicas,
@@ -190,6 +194,7 @@ class Endpoints:
         model: str | None = None,
         version: str | int | None = None,
         revision: int | None = None,
+        environment: str | None = None,
         plan: Plan | PlanKind | str | None = None,
         percents: Sequence[int] | None = None,
         bake_s: float | None = None,
@@ -197,6 +202,7 @@ class Endpoints:
     ) -> RolloutOut:
         """Serve another version, or an earlier `revision`, by a plan.
 
+        `environment` is one of the project, in place of the packages that came with the model.
         `plan` is `all_at_once`, `canary` (its steps in `percents`) or `shadow`. Each step lasts
         `bake_s` seconds, in which trouble takes all traffic back. Raises Conflict while another
         rollout is under way.
@@ -206,6 +212,7 @@ class Endpoints:
             model=model,
             version=None if version is None else str(version),
             revision=revision,
+            environment=environment,
             plan=plan_of(plan, percents, bake_s, shadow_percent),
         )
         return self._act(RolloutOut, endpoint, project, "promote", body)

@@ -77,6 +77,7 @@ class Jobs:
         tier: str | None = None,
         requirements: str | None = None,
         requirements_file: str | None = None,
+        environment: str | None = None,
         datasets: Sequence[str] = (),
         tags: Mapping[str, str] | None = None,
         priority: int | None = None,
@@ -90,7 +91,8 @@ class Jobs:
 
         `params` reach the script as `--name=value` after `args`. `requirements` is the text of a
         requirements file, "" for no packages of its own. `requirements_file` is the path of one in
-        the snapshot. Without both, the files nearest to the script count. `datasets` are versions
+        the snapshot. `environment` is one of the project, such as `vision` or `vision@3`. Without
+        these, the files nearest to the script count. `datasets` are versions
         it reads (`digits:3`). Spend is split by `tags`. Files that it writes and that match a glob
         of `keep` are kept with its run, up to `keep_limit_bytes` for each node. `slipway.train`
         does this for a folder of code. Raises InvalidInput for what can never run.
@@ -110,6 +112,7 @@ class Jobs:
             tier=tier,
             requirements=requirements,
             requirements_file=requirements_file,
+            environment=environment,
             datasets=[*datasets] or None,
             tags=None if tags is None else {**tags},
             priority=priority,
@@ -154,6 +157,7 @@ class Jobs:
         procs: int | None = None,
         strategy: str | None = None,
         backend: BackendName | None = None,
+        environment: str | None = None,
         datasets: Sequence[str] | None = None,
         tags: Mapping[str, str] | None = None,
         max_attempts: int | None = None,
@@ -172,6 +176,7 @@ class Jobs:
             procs=procs,
             strategy=strategy,
             backend=backend,
+            environment=environment,
             datasets=None if datasets is None else [*datasets],
             tags=None if tags is None else {**tags},
             max_attempts=max_attempts,

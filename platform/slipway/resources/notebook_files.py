@@ -127,9 +127,16 @@ class NotebookFiles:
         version: int | None = None,
         tier: str | None = None,
         requirements: str | None = None,
+        environment: str | None = None,
     ) -> NotebookRunOut:
         """Run a version in a clean kernel as a job, and compare. `notebook` is an id."""
-        body = build(VerifyIn, version=version, tier=tier, requirements=requirements)
+        body = build(
+            VerifyIn,
+            version=version,
+            tier=tier,
+            requirements=requirements,
+            environment=environment,
+        )
         segments = (*_path(project, notebook), "verify")
         return self._connection.fetch(NotebookRunOut, "POST", *segments, body=body)
 
@@ -143,6 +150,7 @@ class NotebookFiles:
         tier: str | None = None,
         params: Mapping[str, object] | None = None,
         requirements: str | None = None,
+        environment: str | None = None,
         max_hours: float | None = None,
     ) -> NotebookRunOut:
         """Run a version as a job, `params` in place of its parameters. `notebook` is an id."""
@@ -153,6 +161,7 @@ class NotebookFiles:
             tier=tier,
             params=None if params is None else {key: str(item) for key, item in params.items()},
             requirements=requirements,
+            environment=environment,
             max_hours=max_hours,
         )
         segments = (*_path(project, notebook), "run")

@@ -39,6 +39,7 @@ class Notebooks:
         project: str,
         tier: str | None = None,
         requirements: str | None = None,
+        environment: str | None = None,
         idle_minutes: int | None = None,
         max_hours: float | None = None,
         daily_start: str | None = None,
@@ -47,6 +48,8 @@ class Notebooks:
         tags: Mapping[str, str] | None = None,
     ) -> ServerOut:
         """Launch a notebook server. `tier` is the cheapest unless given.
+
+        `environment` is one of the project, such as `vision` or `vision@3`.
 
         It stops `idle_minutes` (60) after the last activity, sooner on expensive tiers. Files
         remain. At `daily_start` and `daily_stop` ("08:00", UTC) of `days` ("mon" to "fri" unless
@@ -57,6 +60,7 @@ class Notebooks:
             name=name,
             tier=tier,
             requirements=requirements,
+            environment=environment,
             idle_minutes=idle_minutes,
             max_hours=max_hours,
             daily_start=daily_start,
@@ -72,6 +76,7 @@ class Notebooks:
         *,
         project: str,
         tier: str | None = None,
+        environment: str | None = None,
         idle_minutes: int | None = None,
         max_hours: float | None = None,
         daily_start: str | None = None,
@@ -80,11 +85,13 @@ class Notebooks:
     ) -> ServerOut:
         """Change a server of yours. An empty time and 0 hours remove those limits.
 
-        `tier` and `max_hours` change only while it is stopped.
+        `tier`, `environment` and `max_hours` change only while it is stopped. `environment` is one
+        of the project, such as `vision` or `vision@3`, or `installation`.
         """
         body = build(
             ServerEdit,
             tier=tier,
+            environment=environment,
             idle_minutes=idle_minutes,
             max_hours=max_hours,
             daily_start=daily_start,

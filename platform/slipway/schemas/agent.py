@@ -21,9 +21,11 @@ GET  checkpoints/{task_id}/{epoch}/{step}   the same bytes, streamed
 POST samples                                Samples: CPU, memory and GPU use of tasks → 204
 """
 
+import re
+from ipaddress import ip_address
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from slipway.schemas.backends import BackendName, IsolationLevel
 from slipway.schemas.base import AnswerSchema, Line, Number, RequestSchema, Truth, Whole
@@ -38,6 +40,27 @@ Epoch = Annotated[Whole, Field(ge=0, le=2**31 - 1)]
 Status = Annotated[Whole, Field(ge=-(2**31), le=2**31 - 1)]
 Percent = Annotated[Number, Field(ge=0, le=1_000_000)]
 Rank = Annotated[Whole, Field(ge=0, le=65_535)]
+Port = Annotated[Whole, Field(ge=1, le=65_535)]
+_LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9])?"
+_HOST_NAME = re.compile(rf"(?:{_LABEL}\.)*{_LABEL}")
+_BROADCAST = "255.255.255.255"
+
+
+def _check_peer(host: str) -> str:
+    """Return the address if ranks can connect to it. It reaches their variables and files."""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        if _HOST_NAME.fullmatch(host) is None or host.rpartition(".")[2].isdigit():
+            raise ValueError("is neither an IP address nor a host name") from None
+        return host
+    if address.is_unspecified or address.is_multicast or host == _BROADCAST or "%" in host:
+        raise ValueError("is not the address of a machine")
+    return host
+
+
+# Address of a task, as ranks on other machines reach it.
+PeerHost = Annotated[Line, Field(min_length=1, max_length=253), AfterValidator(_check_peer)]
 # Name of a program in `workers.launcher.platform_programs`. Nodes start others cold.
 ProgramName = Annotated[Line, Field(min_length=1, max_length=32)]
 
@@ -136,9 +159,24 @@ class Rendezvous(AnswerSchema):
     passes it on unchanged.
     """
 
-    address: Annotated[Line, Field(min_length=1, max_length=253)]
-    port: Whole = Field(ge=1, le=65_535)
+    address: PeerHost
+    port: Port
     agent_store: Truth = False
+
+
+def _check_distinct(ports: list[int]) -> list[int]:
+    if len(set(ports)) != len(ports):
+        raise ValueError("lists a port twice")
+    return ports
+
+
+class GangMember(AnswerSchema):
+    """Address of one task of a gang, and the port reserved for each of its ranks, in order."""
+
+    address: PeerHost
+    ports: Annotated[
+        list[Port], Field(min_length=1, max_length=256), AfterValidator(_check_distinct)
+    ]
 
 
 class StoredCheckpoint(AnswerSchema):
@@ -199,7 +237,11 @@ class TaskSpec(AnswerSchema):
 
 
 class DesiredTask(AnswerSchema):
-    """One task this node should run or stop. Tasks that are not listed must not run."""
+    """One task this node should run or stop. Tasks that are not listed must not run.
+
+    `members` are all tasks of its gang in their order, once each has reported its address. It is
+    empty if an agent of an earlier version, which reports none, runs one of them.
+    """
 
     task_id: str
     workload_id: str
@@ -208,7 +250,20 @@ class DesiredTask(AnswerSchema):
     action: Literal["start", "stop"]
     stop_reason: ReasonCode | None = None
     rendezvous: Rendezvous | None = None
+    members: list[GangMember] | None = None
     spec: TaskSpec | None = None
+
+
+class BuildAheadRequest(AnswerSchema):
+    """An environment to build for a project before a task needs it.
+
+    Without `from_source` only wheels of indexes are installed, so that no code of the project runs.
+    """
+
+    id: str
+    project: str
+    digest: str
+    from_source: bool = False
 
 
 class DesiredState(AnswerSchema):
@@ -218,6 +273,7 @@ class DesiredState(AnswerSchema):
     tasks: list[DesiredTask]
     prewarm: list[ProgramName] = []
     file_requests: list[FileRequest] = []
+    builds_ahead: list[BuildAheadRequest] = []
 
 
 class RankEnd(AnswerSchema):
@@ -254,8 +310,10 @@ class TaskReport(RequestSchema):
     by `Reports.sent_unix_ms`. A task that was stopped by an order carries that order's
     `stop_reason` as its reason. One that ran to its end with status 0 carries `completed`.
     `ended` carries reason and detail. `progress` carries the latest step of a rank (the first one
-    immediately), a checkpoint, once the strategy, or at the end the files that were kept.
-    `rendezvous` carries the address of task 0.
+    immediately), a checkpoint, once the strategy, at the end the files that were kept, or whether
+    ranks here have connected to others. Only one that saw all connections says that none has.
+    `rendezvous` carries the address of a task of a gang as its `member`, and the meeting point if
+    it is task 0.
     """
 
     task_id: Id
@@ -265,9 +323,11 @@ class TaskReport(RequestSchema):
     at_unix_ms: Moment
     message: Annotated[Line, Field(max_length=2000)] = ""
     rendezvous: Rendezvous | None = None
+    member: GangMember | None = None
     step: Count | None = None
     checkpoint: SavedCheckpoint | None = None
     strategy: ChosenStrategy | None = None
+    ranks_connected: Truth | None = None
     files: FilesReport | None = None
     warm: Truth | None = None
     reason: ReasonCode | None = None

@@ -17,6 +17,7 @@ from slipway.schemas.base import (
     Truth,
     Whole,
 )
+from slipway.schemas.environments import EnvironmentReference
 
 ModelName = Annotated[Line, Field(min_length=1, max_length=200)]
 ModelVersion = Annotated[Line, Field(min_length=1, max_length=100)]
@@ -102,11 +103,14 @@ class EndpointIn(RequestSchema):
     `fallback` decides what responds while no revision with traffic has a replica: such a `standby`,
     each response marked with `x-slipway-fallback`, or nothing (`off`: 503 with Retry-After).
     The first revision uses `all_at_once`, because a canary and a shadow need a serving revision.
+    `environment` is a named environment of the project (`vision`, or `vision@3` for one version),
+    in place of the packages that came with the model.
     """
 
     name: Slug
     model: ModelName
     version: ModelVersion | None = None
+    environment: EnvironmentReference | None = None
     tier: Slug | None = None
     min_replicas: Replicas = 1
     max_replicas: Replicas | None = None
@@ -140,11 +144,13 @@ class EndpointChange(RequestSchema):
 class Promote(RequestSchema):
     """The version to serve: of a model, or that of an earlier `revision`.
 
-    While no revision serves, the only plan is `all_at_once`.
+    While no revision serves, the only plan is `all_at_once`. `environment` is a named environment
+    of the project, in place of the packages that came with the model.
     """
 
     model: ModelName | None = None
     version: ModelVersion | None = None
+    environment: EnvironmentReference | None = None
     revision: Whole | None = Field(default=None, ge=1, le=2**31 - 1)
     plan: Plan = Plan()
 
@@ -162,12 +168,14 @@ class RevisionOut(AnswerSchema):
 
     `answered_as_standby` counts requests it served in place of revisions with traffic,
     `uncaptured` those that should have been captured and were not, and `unmirrored` copies that
-    were not sent to a shadow.
+    were not sent to a shadow. `environment_version` is the version of a named environment that it
+    is served in, null for the packages of the model.
     """
 
     number: int
     model: str
     version: str
+    environment_version: str | None = None
     state: str
     reason: str = ""
     weight: int

@@ -37,6 +37,7 @@ from slipway.schemas.base import (
     Truth,
     Whole,
 )
+from slipway.schemas.environments import EnvironmentReference
 from slipway.schemas.training import Argument, ParameterName, RelativePath
 from slipway.schemas.workloads import WorkloadState
 
@@ -98,21 +99,29 @@ class BranchIn(RequestSchema):
 
 
 class VerifyIn(RequestSchema):
-    """The version to run in a clean kernel, and the tier. Defaults: the newest and the cheapest."""
+    """The version to run in a clean kernel, and the tier. Defaults: the newest and the cheapest.
+
+    `environment` is a named environment of the project, for a run without requirements.
+    """
 
     version: VersionNumber | None = None
     tier: Slug | None = None
     requirements: Annotated[Text, Field(max_length=200_000)] = ""
+    environment: EnvironmentReference | None = None
 
 
 class RunIn(RequestSchema):
-    """A version of a notebook to run as a job, with values for its cell tagged `parameters`."""
+    """A version of a notebook to run as a job, with values for its cell tagged `parameters`.
+
+    `environment` is a named environment of the project, for a run without requirements.
+    """
 
     version: VersionNumber | None = None
     name: Name | None = None
     tier: Slug | None = None
     params: dict[ParameterName, Argument] = Field(default={}, max_length=200)
     requirements: Annotated[Text, Field(max_length=200_000)] = ""
+    environment: EnvironmentReference | None = None
     max_hours: Number | None = Field(default=None, gt=0, le=8760)
 
 

@@ -34,6 +34,7 @@ from pydantic import Field
 
 from slipway.schemas.accounts import NetworkRule
 from slipway.schemas.base import AnswerSchema, Line, Number, RequestSchema, Slug, Text, Truth, Whole
+from slipway.schemas.environments import EnvironmentReference
 from slipway.schemas.training import Tags
 
 
@@ -83,7 +84,9 @@ class ServerIn(RequestSchema):
     """A notebook server to launch.
 
     `name` is unique among a person's servers of a project. `requirements` is the text of a
-    requirements file, and empty means the environment of the installation. The server stops
+    requirements file. Without it, `environment` names an environment of the project (`vision`, or
+    `vision@3` for one version) or `installation`, and without both it is the project's default
+    environment, or that of the installation. Later starts use the same version. The server stops
     `idle_minutes` after the last activity, expensive tiers sooner, and always after `max_hours`.
     `daily_start` and `daily_stop` are times such as 08:00, in UTC, at which it starts and stops
     automatically on `days`. `tags` split the cost.
@@ -92,6 +95,7 @@ class ServerIn(RequestSchema):
     name: Slug = "notebook"
     tier: Slug | None = None
     requirements: Annotated[Text, Field(max_length=200_000)] = ""
+    environment: EnvironmentReference | None = None
     idle_minutes: Whole = Field(default=60, ge=5, le=10_080)
     max_hours: Number | None = Field(default=None, gt=0, le=720)
     daily_start: TimeOfDay | None = None
@@ -103,12 +107,14 @@ class ServerIn(RequestSchema):
 class ServerEdit(RequestSchema):
     """Changes to a server. Omitted fields stay unchanged.
 
-    `tier` and `max_hours` can change only while it is stopped, and 0 hours remove the limit. An
-    empty `daily_start` or `daily_stop` removes that time. Times that have passed today apply from
-    the next day on.
+    `tier`, `max_hours` and `environment` can change only while it is stopped. 0 hours remove the
+    limit. `environment` replaces its packages: `vision`, `vision@3`, or `installation`. An empty
+    `daily_start` or `daily_stop` removes that time. Times that have passed today apply from the
+    next day on.
     """
 
     tier: Slug | None = None
+    environment: EnvironmentReference | None = None
     max_hours: Number | None = Field(default=None, ge=0, le=720)
     idle_minutes: Whole | None = Field(default=None, ge=5, le=10_080)
     daily_start: TimeOrNone | None = None
@@ -145,6 +151,7 @@ class ServerOut(AnswerSchema):
     daily_stop: str | None = None
     days: list[Weekday] = []
     requirements: str = ""
+    environment_version: str | None = None
     tags: dict[str, str] = {}
     network: NetworkRule = "open"
     workload: str | None = None

@@ -28,7 +28,6 @@ PUT    registry-rules                           RulesIn → RulesOut
 A version is the one an MLflow client sees: number, alias and tags are the same objects.
 """
 
-import math
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Literal
@@ -497,6 +496,4 @@ class LineageOut(AnswerSchema):
 
 def spelled(value: float) -> str:
     """Format a number for people, with NaN and infinities by their names."""
-    if math.isnan(value):
-        return "NaN"
-    return f"{value:.6g}" if math.isfinite(value) else f"{'-' if value < 0 else ''}infinity"
+    return f"{value:.6g}".replace("nan", "NaN").replace("inf", "infinity")

@@ -54,6 +54,7 @@ from slipway.schemas.base import (
     Whole,
 )
 from slipway.schemas.datasets import DatasetReference
+from slipway.schemas.environments import EnvironmentReference
 from slipway.schemas.kept_files import (
     DEFAULT_KEEP,
     DEFAULT_LIMIT_BYTES,
@@ -112,8 +113,10 @@ class JobIn(RequestSchema):
     `params` are passed to the script as `--name=value` after `args`, and shown with the job.
     `strategy` is a word of `slipway.distributed`. `requirements` is the text of a requirements
     file, and empty means the environment of the installation. `requirements_file` is the path of
-    one in the snapshot instead. Without either, the files nearest to the script are used:
-    requirements.txt, uv.lock, poetry.lock or pyproject.toml. `backend` isolates the ranks from
+    one in the snapshot instead. `environment` is a named environment of the project (`vision`, or
+    `vision@3` for one version), or `installation`. Without these, the files nearest to the script
+    are used: requirements.txt, uv.lock, poetry.lock or pyproject.toml. Without them it is the
+    project's default environment, or that of the installation. `backend` isolates the ranks from
     others on their node: `process`, which starts immediately, or `docker`, a container. `datasets`
     are versions to read (`digits:3`, without a number the latest at submission): in the job
     `slipway.dataset("digits")` is that version. `tags` split the cost. `parent` is the id of a job
@@ -134,6 +137,7 @@ class JobIn(RequestSchema):
     backend: BackendName = DEFAULT_BACKEND
     requirements: Annotated[Text, Field(max_length=1_000_000)] | None = None
     requirements_file: RelativePath | None = None
+    environment: EnvironmentReference | None = None
     datasets: list[DatasetReference] = Field(default=[], max_length=20)
     tags: Tags = {}
     git: GitFacts | None = None
@@ -149,7 +153,8 @@ class JobIn(RequestSchema):
 class JobEdit(RequestSchema):
     """Changes of a clone. Omitted fields are copied.
 
-    `git` belongs to `snapshot`: a new snapshot without `git` has no commit.
+    `git` belongs to `snapshot`: a new snapshot without `git` has no commit. `environment` replaces
+    the packages of the job.
     """
 
     name: Name | None = None
@@ -163,6 +168,7 @@ class JobEdit(RequestSchema):
     procs: Whole | None = Field(default=None, ge=1, le=256)
     strategy: Annotated[Line, Field(max_length=200)] | None = None
     backend: BackendName | None = None
+    environment: EnvironmentReference | None = None
     datasets: list[DatasetReference] | None = Field(default=None, max_length=20)
     tags: Tags | None = None
     max_attempts: Whole | None = Field(default=None, ge=1, le=20)
@@ -173,7 +179,8 @@ class JobEdit(RequestSchema):
 class PackagesOut(AnswerSchema):
     """Packages of a job: `count` of them from `file`, a path in the snapshot, or the request.
 
-    Without any, and with `is_installed`, the job runs in the environment of the installation, which
+    `environment` is the version of a named environment that has them, such as `vision@3`. Without
+    any, and with `is_installed`, the job runs in the environment of the installation, which
     needs no build. `not_used` are files that were found and that Slipway builds no environment
     from. `explanation` says all of this in sentences.
     """
@@ -183,6 +190,7 @@ class PackagesOut(AnswerSchema):
     count: int = 0
     is_installed: bool = False
     not_used: list[str] = []
+    environment: str | None = None
 
 
 class Quote(AnswerSchema):
@@ -233,9 +241,10 @@ class SampleOut(AnswerSchema):
 class JobOut(AnswerSchema):
     """A job: its workload and its exact submission.
 
-    `requirements_file` is the path, in the snapshot, of the file that its packages come from.
-    `files` are those that its tasks kept at the end of the latest attempt, by rank. Lists of jobs
-    leave them out.
+    `environment` is the digest of its packages, and `environment_version` the version of the named
+    environment that has them. `requirements_file` is the path, in the snapshot, of the file that
+    they come from. `files` are those that its tasks kept at the end of the latest attempt, by rank.
+    Lists of jobs leave them out.
     """
 
     workload: WorkloadOut
@@ -248,6 +257,7 @@ class JobOut(AnswerSchema):
     snapshot: SnapshotOut
     git: GitFacts | None = None
     environment: str | None = None
+    environment_version: str | None = None
     requirements_file: str | None = None
     datasets: list[str] = []
     tags: dict[str, str] = {}

@@ -16,8 +16,8 @@ def test_samples_of_an_operation_are_tabs_that_remember_the_language(
 ) -> None:
     alice = window("alice", viewport=NARROW, color_scheme="dark")
     page = alice.page
-    # Hundreds of operations are drawn at once.
-    page.set_default_timeout(4 * PATIENCE_MS)
+    # Hundreds of operations are drawn at once, beside other tests.
+    page.set_default_timeout(12 * PATIENCE_MS)
     alice.go("/api/v1/docs")
     operation = page.locator("#operations-Account-whoami")
     operation.get_by_text("/api/v1/whoami").click()

@@ -1,5 +1,6 @@
 """The quickstart, typed as its page says, on a Slipway with a node and a gateway."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -78,7 +79,9 @@ def lines_of(page: str) -> str:
 
 
 def test_the_quickstart_goes_from_data_to_predictions_and_their_cost(typed: Type) -> None:
-    said = typed(lines_of("docs/quickstart.md"))
-    assert "registered digits version 1" in said
-    right = next(line for line in said.splitlines() if line.endswith("of 20 digits right"))
+    output = typed(f"{lines_of('docs/quickstart.md')}\n{lines_of('docs/predictions.md')}")
+    assert "registered digits version 1" in output
+    right = next(line for line in output.splitlines() if line.endswith("of 20 digits right"))
     assert int(right.split()[0]) >= 15
+    (scores,) = json.loads(output.splitlines()[-1])["predictions"]
+    assert max(range(10), key=scores.__getitem__) == 0

@@ -51,3 +51,40 @@ def test_two_nodes_train_one_model(live: Live, cable: Cable, tmp_path: Path) -> 
     for agent in agents:
         agent.signal(signal.SIGTERM)
         assert agent.wait(20) == 0
+
+
+# Rank 0 listens on its port, and the other one greets it across the link.
+_MEET = """
+import json, os, socket, time
+rank, hosts = int(os.environ["RANK"]), json.loads(os.environ["TF_CONFIG"])["cluster"]["worker"]
+address, port = hosts[0].split(":")
+if rank == 0:
+    with socket.create_server(("", int(port))) as server:
+        print(server.accept()[0].makefile().read(), flush=True)
+while rank == 1:
+    try:
+        with socket.create_connection((address, int(port))) as peer:
+            peer.sendall(b"hello " + ",".join(hosts).encode())
+        break
+    except ConnectionRefusedError:
+        time.sleep(0.1)
+"""
+
+
+@pytest.mark.thorough
+def test_frameworks_find_the_ranks_of_both_nodes(live: Live, cable: Cable, tmp_path: Path) -> None:
+    for name in cable.spaces:
+        join(live, cable, name, tmp_path)
+    with live.api() as api:
+        jobs = Jobs(api)
+        together = jobs.submit(_MEET, nodes=2, procs=1, tier="cpu-large")
+        end = jobs.end_of(together, within_s=90)
+        assert end["state"] == "succeeded", jobs.look(together)
+        assert "None of the" not in end["explanation"]
+        greeting = jobs.whole_log(together, 0)
+        assert greeting.startswith("hello ")
+        hosts = greeting.removeprefix("hello ").split(",")
+        assert len({host.split(":")[0] for host in hosts}) == 2
+        apart = jobs.submit("print('epoch 1')", nodes=2, procs=1, tier="cpu-large")
+        end = jobs.end_of(apart, within_s=90)
+        assert "None of the 2 ranks has connected to another" in end["explanation"]

@@ -171,6 +171,8 @@ def test_every_post_operation_has_a_body_in_the_matrix() -> None:
         "/nodes/{node}/uncordon",
     )
     bodiless += ("/trash/empty", "/endpoints/{endpoint}/resume")
+    bodiless += ("/named-environments/{environment}/archive",)
+    bodiless += ("/named-environments/{environment}/versions/{number}/build",)
     bodiless += ("/reports/{report}/share", "/servers/{server}/start")
     bodiless += ("/notebooks/servers/{server}/stop",)
     bodiless += ("/notebooks/servers/{server}/key", "/undelete")

@@ -50,7 +50,7 @@ def test_page_and_alert_write_an_accuracy_in_the_same_way(
     traffic.settings(min_accuracy=0.9)
     ids = traffic.normal(300)
     traffic.look()
-    traffic.post("labels", {"labels": [{"prediction_id": one, "value": 1} for one in ids]})
+    traffic.post("labels", {"labels": [{"prediction_id": it, "value": 1} for it in ids]})
     traffic.look()
     page = _browser(people).get(PAGE).content.decode()
     (measured,) = set(re.findall(r"Measured accuracy is ([\d.]+ %) of 300 labelled", page))

@@ -47,12 +47,13 @@ FILES = {
     "pieces.bin": "pieces",
     "report.json": '{"title": "Week 12", "blocks": []}',
     "snapshot.tar.gz": "archive",
+    "packages.txt": "scikit-learn==1.7.0\n",
     "train.py": "print('training')\n",
 }
 # Operations without a sample in Python, or without a command. A new operation belongs here only
 # if neither the SDK nor the command line has it.
 WITHOUT_SDK = 21
-WITHOUT_COMMAND = 70
+WITHOUT_COMMAND = 72
 
 
 @dataclass

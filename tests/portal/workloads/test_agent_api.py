@@ -229,25 +229,6 @@ def test_secrets_reach_only_the_node_that_runs_the_task(people: Personas) -> Non
     assert b"hush-hush" not in other.call("GET", "desired").content
 
 
-def test_the_gang_hears_where_it_meets(people: Personas) -> None:
-    a, b = make_machine("a", cpus=2), make_machine("b", cpus=2)
-    job = submit(people.vision, people.bob, make_tier(cpus=2), nodes=2)
-    run_passes()
-    first, second = leases_of(job)
-    leader, follower = (a, b) if first.node_id == a.node.pk else (b, a)
-    seen = json_of(follower.call("GET", "desired"))["version"]
-    place = {"address": "10.0.0.1", "port": 29500, "agent_store": True}
-    report = report_of(first, "rendezvous", 1, rendezvous=place)
-    assert leader.call("POST", "reports", {"reports": [report]}).status_code == 200
-    told = json_of(follower.call("GET", f"desired?seen={seen}"))
-    assert told["version"] > seen
-    assert told["tasks"][0]["rendezvous"] == place
-    # Only task 0 says where, and only once an epoch.
-    stray = report_of(second, "rendezvous", 1, rendezvous={"address": "6.6.6.6", "port": 1})
-    follower.call("POST", "reports", {"reports": [stray]})
-    assert json_of(leader.call("GET", "desired"))["tasks"][0]["rendezvous"] == place
-
-
 def test_a_stop_carries_its_reason(people: Personas) -> None:
     machine = make_machine()
     job = submit(people.vision, people.bob, make_tier())

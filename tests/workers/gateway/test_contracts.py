@@ -184,6 +184,14 @@ def test_a_malformed_tensor_is_refused(served: Plane, change: dict[str, Any]) ->
     assert answer.json()["error"]
 
 
+def test_a_form_as_curl_sends_it_is_refused_with_the_way_that_works(served: Plane) -> None:
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+    answer = served.call("POST", "/v1/digits/predict", b'{"inputs": []}', headers=headers)
+    assert answer.status == 415
+    assert "is application/x-www-form-urlencoded; it must be" in answer.json()["detail"]
+    assert "-H 'Content-Type: application/json'" in answer.json()["next_step"]
+
+
 def test_compressed_and_unknown_bodies_are_refused(served: Plane) -> None:
     for headers in ({"Content-Encoding": "gzip"}, {"Content-Type": "application/x-python-pickle"}):
         answer = served.call("POST", "/v1/digits/predict", b"{}", headers=headers)

@@ -84,6 +84,28 @@ def test_one_build_serves_all_and_its_log_is_told(portal: FakePortal, building: 
     assert (reports[-1].size_bytes or 0) > 1000
 
 
+def test_an_environment_is_built_ahead_once_and_its_first_task_finds_it(
+    portal: FakePortal, building: Machine
+) -> None:
+    digest = add_environment(portal, "lighthouse==1.0\n")
+    bad = add_environment(portal, "lighthouse==9.9\n")
+    requests = [
+        {"id": str(at), "project": "p1", "digest": it} for at, it in enumerate([bad, digest])
+    ]
+    portal.state.builds_ahead = requests
+    portal.state.bump()
+    reports = portal.state.environment_reports
+    eventually(lambda: reports[digest] and reports[digest][-1].state == "ready", within_s=60)
+    assert reports[digest][-1].project == "p1"
+    assert reports[digest][-1].locked == "lighthouse==1.0"
+    assert reports[bad][-1].state == "failed"
+    portal.state.bump()  # the same request again
+    key = run_in(portal, digest, "t1", persistent_key="p1/t1")
+    assert eventually(lambda: portal.state.end_of(key), within_s=60).reason == "completed"
+    assert {report.build for report in reports[digest]} == {1}
+    assert {report.build for report in reports[bad]} == {1}
+
+
 @pytest.mark.thorough
 def test_what_two_environments_share_is_on_the_disk_once(
     portal: FakePortal, building: Machine

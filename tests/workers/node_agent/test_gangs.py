@@ -36,13 +36,11 @@ def test_ranks_on_two_nodes_form_one_world(
     make_machine(name="node-1").start().connected()
     make_machine(name="node-2").start().connected()
     keys = start_gang(portal, (first_way, second_way))
-    eventually(lambda: "rendezvous" in portal.state.kinds(keys[0]), within_s=60)
-    eventually(lambda: portal.state.reports[keys[1]], within_s=60)
-    eventually(lambda: "first task" in portal.state.reports[keys[1]][-1].message, within_s=60)
-    portal.state.introduce(keys[0], keys[1:])
+    introduce(portal, keys)
     for number, key in enumerate(keys):
         end = eventually(lambda key=key: portal.state.end_of(key), within_s=90)  # type: ignore[misc]
         assert end.reason == "completed", end
+        assert any(report.ranks_connected for report in portal.state.reports[key])
         for rank in (2 * number, 2 * number + 1):
             eventually(lambda key=key, rank=rank: portal.state.log_of(key, rank).endswith("}\n"))  # type: ignore[misc]
             said = json.loads(portal.state.log_of(key, rank).splitlines()[-1])
@@ -53,6 +51,14 @@ def test_ranks_on_two_nodes_form_one_world(
                 "group": str(number),
                 "groups": "2",
             }
+
+
+def introduce(portal: FakePortal, keys: list[Key]) -> None:
+    """Wait for the address of every task, and hand all of them to all tasks."""
+    for key in keys:
+        eventually(lambda key=key: "rendezvous" in portal.state.kinds(key), within_s=60)  # type: ignore[misc]
+    assert not any("running" in portal.state.kinds(key) for key in keys)
+    portal.state.introduce(keys)
 
 
 def start_gang(portal: FakePortal, ways: tuple[str | None, str | None]) -> list[Key]:
@@ -88,8 +94,24 @@ def test_a_gang_that_is_not_whole_says_so(
     digest = portal.state.add_snapshot({"a.py": script})
     spec = make_spec("python", "a.py", snapshot=digest, world_size=2, first_rank=rank)
     key = portal.state.want("t1", spec, index=rank)
-    portal.state.meet(key, Rendezvous(address="127.0.0.1", port=9))
+    eventually(lambda: "rendezvous" in portal.state.kinds(key), within_s=60)
+    report = next(item for item in portal.state.reports[key] if item.kind == "rendezvous")
+    meeting = report.rendezvous or Rendezvous(address="127.0.0.1", port=9)
+    portal.state.meet(key, meeting, [])
     end = eventually(lambda: portal.state.end_of(key), within_s=90)
     assert end.reason == "world_size", end
     assert "world of 2" in end.message
     assert said in end.message
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("script", "seen"), [("print('epoch 1')", False), (SUM, True)])
+def test_a_rendezvous_store_that_no_rank_uses_is_noticed(
+    portal: FakePortal, machine: Machine, script: str, seen: bool
+) -> None:
+    key = portal.state.run("t1", script, warm="torch", procs=2)
+    end = eventually(lambda: portal.state.end_of(key), within_s=90)
+    assert end.reason == "completed", end
+    reports = portal.state.reports[key]
+    assert any(report.warm for report in reports)
+    assert [item.ranks_connected for item in reports if item.ranks_connected is not None] == [seen]

@@ -65,10 +65,16 @@ class _Artifacts(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def mlflow() -> Iterator[tuple[dict[str, str], dict[str, bytes]]]:
+def failures() -> list[int]:
+    """Statuses that the next uploads get instead of being stored."""
+    return [500]
+
+
+@pytest.fixture
+def mlflow(failures: list[int]) -> Iterator[tuple[dict[str, str], dict[str, bytes]]]:
     """The variables of a task with a run, and the artifacts of that by path."""
     files: dict[str, bytes] = {}
-    handler = type("Artifacts", (_Artifacts,), {"files": files, "failures": [500]})
+    handler = type("Artifacts", (_Artifacts,), {"files": files, "failures": failures})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
@@ -124,6 +130,19 @@ def test_what_a_task_writes_is_kept_or_reported(
     log = eventually(lambda: _log_with(site, end, "[slipway] Not kept: two"), what="the log")
     assert "[slipway] Kept 3 files" in log
     assert "[slipway] Not kept: passwd (0 bytes): a symbolic link." in log
+
+
+@pytest.mark.thorough
+def test_files_wait_for_a_server_that_is_started_again(
+    site: Site, mlflow: tuple[dict[str, str], dict[str, bytes]], failures: list[int]
+) -> None:
+    failures += [503] * 6
+    variables, artifacts = mlflow
+    script = "open('a.txt', 'w').write('x')"
+    end = site.run_to_end(script, env=variables, keep=["*"], keep_limit_bytes=10**9)
+    assert end.reason == "completed", end
+    assert artifacts == {"files/a.txt": b"x"}
+    assert not failures
 
 
 def test_without_a_rule_or_files_nothing_is_reported(

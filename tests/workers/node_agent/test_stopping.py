@@ -71,7 +71,7 @@ def test_a_task_is_stopped_before_it_ever_ran(portal: FakePortal, machine: Machi
     spec = make_spec("python", "-c", "print()", world_size=2, first_rank=1)
     key = portal.state.want("t1", spec, index=1)
     eventually(lambda: portal.state.reports[key])
-    eventually(lambda: "first task" in portal.state.reports[key][-1].message)
+    eventually(lambda: "until all 2 tasks" in portal.state.reports[key][-1].message)
     portal.state.stop(key)
     end = eventually(lambda: portal.state.end_of(key))
     assert end.reason == "user"

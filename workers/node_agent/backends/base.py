@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from slipway.schemas.agent import EnvironmentSpec, IsolationFacts, TaskKey, TaskSpec
-from workers.launcher.launch import RendezvousAddress, StopRequest
+from workers.launcher.launch import StopRequest
 from workers.launcher.logs import Chunk
 from workers.node_agent.folders import TaskFolder
 
@@ -47,7 +47,6 @@ class LaunchSpec:
     runtime: str
     cache: Path | None = None
     personal: Path | None = None
-    meeting: RendezvousAddress | None = None
     gpus: tuple[str, ...] = ()
     environment: dict[str, str] | None = None
     readable: tuple[str, ...] = ()

@@ -257,7 +257,6 @@ class DockerBackend:
             procs=spec.procs,
             world_size=spec.world_size,
             first_rank=spec.first_rank,
-            meeting=order.meeting,
             gpus=tuple(map(str, range(len(order.gpus)))),
             # The container is the confinement, and the engine enforces its limits.
             confined=SandboxBoundary(level="container"),

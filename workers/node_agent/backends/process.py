@@ -226,7 +226,6 @@ class ProcessBackend:
             procs=spec.procs,
             world_size=spec.world_size,
             first_rank=spec.first_rank,
-            meeting=order.meeting,
             gpus=order.gpus,
             cgroup=cgroup,
             confined=SandboxBoundary(

@@ -189,15 +189,18 @@ def team_roles_of(user: User) -> dict[str, Role]:
 
 
 def roles_in(user: User, projects: Iterable[Project]) -> dict[str, Role]:
-    """Return the person's role in each of `projects`, by the project's id, in two queries."""
+    """Return the person's role in each of `projects`, by the project's id, in one query."""
     projects = list(projects)
-    through_team = team_roles_of(user)
-    direct = {
-        str(project): Role(role)
-        for project, role in Membership.objects.filter(
-            user=user, project__in=[project.pk for project in projects]
-        ).values_list("project_id", "role")
-    }
+    memberships = Membership.objects.filter(
+        Q(project__in=[project.pk for project in projects]) | Q(team__isnull=False), user=user
+    )
+    direct: dict[str, Role] = {}
+    through_team: dict[str, Role] = {}
+    for project_id, team_id, role in memberships.values_list("project_id", "team_id", "role"):
+        if team_id:
+            through_team[str(team_id)] = Role(role)
+        else:
+            direct[str(project_id)] = Role(role)
     roles: dict[str, Role] = {}
     for project in projects:
         held = [direct.get(project.pk), through_team.get(project.team_id or "")]

@@ -61,7 +61,10 @@ def verify_notebook(
 ) -> Status[NotebookRunOut]:
     """Run a version in a clean kernel, as a job, and report differing outputs."""
     wish = NotebookRunRequest(
-        purpose="verify", tier=payload.tier, requirements=payload.requirements
+        purpose="verify",
+        tier=payload.tier,
+        requirements=payload.requirements,
+        environment=payload.environment,
     )
     return _started(request, payload.version, wish)
 
@@ -81,6 +84,7 @@ def run_notebook(
         name=payload.name,
         params=payload.params,
         requirements=payload.requirements,
+        environment=payload.environment,
         max_hours=payload.max_hours,
     )
     return _started(request, payload.version, wish)

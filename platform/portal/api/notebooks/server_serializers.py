@@ -38,6 +38,7 @@ def server_out(server: Server, viewer: User, explainer: Explainer) -> ServerOut:
         daily_stop=server.daily_stop or None,
         days=server.days if server.daily_start or server.daily_stop else [],
         requirements=server.requirements,
+        environment_version=server.environment_version and server.environment_version.reference,
         tags=server.tags,
         network=server.network_rule,
         workload=server.workload_id,

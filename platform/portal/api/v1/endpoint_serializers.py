@@ -48,6 +48,9 @@ def _revisions_out(status: EndpointStatus) -> list[RevisionOut]:
             number=revision.number,
             model=revision.model,
             version=revision.model_version,
+            environment_version=(
+                revision.environment_version and revision.environment_version.reference
+            ),
             state=status.state_of(revision),
             reason=revision.reason,
             weight=revision.weight,

@@ -180,11 +180,12 @@ def environment_out(
         requirements=environment.requirements,
         locked=environment.locked,
         created_at=environment.created_at,
-        builds=[_build_out(environment, build) for build in builds],
+        builds=[build_out(environment, build) for build in builds],
     )
 
 
-def _build_out(environment: Environment, build: EnvironmentBuild) -> BuildOut:
+def build_out(environment: Environment, build: EnvironmentBuild) -> BuildOut:
+    """Serialize a build, which needs its node."""
     return BuildOut(
         node=build.node.name,
         state=build.state,

@@ -1,14 +1,23 @@
 """Database models of the app, one module per noun."""
 
-from portal.compute.models.environments import Environment, EnvironmentBuild, ProjectEnvironment
+from portal.compute.models.environments import (
+    BuildRequest,
+    Environment,
+    EnvironmentBuild,
+    ProjectEnvironment,
+)
+from portal.compute.models.named_environments import EnvironmentVersion, NamedEnvironment
 from portal.compute.models.nodes import JoinToken, Node
 from portal.compute.models.quotas import Quota
 from portal.compute.models.tiers import Tier, TierPrice
 
 __all__ = [
+    "BuildRequest",
     "Environment",
     "EnvironmentBuild",
+    "EnvironmentVersion",
     "JoinToken",
+    "NamedEnvironment",
     "Node",
     "ProjectEnvironment",
     "Quota",

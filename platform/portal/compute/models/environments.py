@@ -40,6 +40,27 @@ class ProjectEnvironment(Row):
         ]
 
 
+class BuildRequest(Row):
+    """Request to a node to build an environment for a project before a task needs it.
+
+    The report of the finished build deletes it.
+    """
+
+    id = IdField("breq")
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="+")
+    environment = models.ForeignKey(Environment, on_delete=models.CASCADE, related_name="+")
+    node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="+")
+    requested_by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
+
+    class Meta(Row.Meta):
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(
+                fields=["environment", "node", "project"],
+                name="build_request_once_a_node_and_project",
+            ),
+        ]
+
+
 class EnvironmentBuild(Row):
     """State of a project's environment on one node, as its agent reports.
 

@@ -15,7 +15,13 @@ from portal.accounts import audit
 from portal.accounts.models import Project, User
 from portal.compute.lifecycle import BuildState, build_sources
 from portal.compute.logs import log_store, stored_text
-from portal.compute.models import Environment, EnvironmentBuild, Node, ProjectEnvironment
+from portal.compute.models import (
+    BuildRequest,
+    Environment,
+    EnvironmentBuild,
+    Node,
+    ProjectEnvironment,
+)
 from portal.compute.signals import BuildChanged, build_changed
 from portal.core import clock
 from portal.core.errors import InvalidInput, NotFound
@@ -206,6 +212,9 @@ def accept_build_report(
         if moved and target == BuildState.READY and report.locked:
             locked = stored_text(report.locked, limit=262_144)
             Environment.objects.filter(pk=environment.pk, locked="").update(locked=locked)
+        if target != BuildState.BUILDING:
+            requests = BuildRequest.objects.filter(project=project, environment=environment)
+            requests.filter(node=node).delete()
         build_changed.send_on_commit(BuildChanged(digest, node.pk))
     return _append_log(build_log_key(digest, build), report)
 

@@ -6,7 +6,7 @@ from django.db import models
 from django.db.models import Q
 
 from portal.accounts.models import Project, User
-from portal.compute.models import Tier
+from portal.compute.models import EnvironmentVersion, Tier
 from portal.core.models import IdField, Row
 from portal.endpoints.lifecycle import EndpointState, RevisionState
 from portal.endpoints.replica_count import Cap
@@ -128,7 +128,8 @@ class Revision(Row):
     `served` is what a replica needs to know of the model (`portal.endpoints.ports.ServedModel`).
     `failures` counts replicas that ended by their own fault since one was last ready. The next one
     starts at `next_start_at` at the earliest. `answered` and the other counters are totals since
-    the revision was created, over all gateways.
+    the revision was created, over all gateways. `environment_version` is the version of a named
+    environment that it is served in, null for the model's own packages.
     """
 
     id = IdField("rev")
@@ -138,6 +139,9 @@ class Revision(Row):
     model = models.CharField(max_length=200)
     model_version = models.CharField(max_length=100)
     served = models.JSONField()
+    environment_version = models.ForeignKey(
+        EnvironmentVersion, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
+    )
     signature = models.JSONField(null=True, blank=True)
     state = models.CharField(max_length=16, default=RevisionState.PREPARING)
     reason = models.CharField(max_length=2000, blank=True)

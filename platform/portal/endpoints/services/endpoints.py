@@ -6,9 +6,11 @@ from django.db import IntegrityError, transaction
 
 from portal.accounts import audit
 from portal.accounts.models import Project, User
+from portal.compute.models import EnvironmentVersion
 from portal.compute.services.tiers import offered_tier
 from portal.core.enqueue import enqueue_on_commit
 from portal.core.errors import Conflict, InvalidInput
+from portal.endpoints.environments import chosen_version
 from portal.endpoints.lifecycle import EndpointState
 from portal.endpoints.models import Endpoint, Revision
 from portal.endpoints.ports import ServedModel, models
@@ -30,6 +32,7 @@ def create_endpoint(*, project: Project, by: User, spec: EndpointIn) -> Endpoint
     most = _max_replicas(spec.min_replicas, spec.max_replicas)
     refuse_impossible(project=project, tier=tier, tasks=1, backend=DEFAULT_BACKEND)
     _require_free(spec.name)
+    environment = chosen_version(project, spec.environment)
     served = models().find(project_id=project.pk, model=spec.model, version=spec.version)
     try:
         with transaction.atomic():
@@ -50,7 +53,7 @@ def create_endpoint(*, project: Project, by: User, spec: EndpointIn) -> Endpoint
                 capture=spec.capture,
                 reason="Its first replica is starting.",
             )
-            _start_first_rollout(endpoint, by, served, spec.plan)
+            _start_first_rollout(endpoint, by, served, environment, spec.plan)
     except IntegrityError as error:
         _require_free(spec.name)
         raise Conflict(
@@ -60,10 +63,16 @@ def create_endpoint(*, project: Project, by: User, spec: EndpointIn) -> Endpoint
     return endpoint
 
 
-def _start_first_rollout(endpoint: Endpoint, by: User, served: ServedModel, plan: Plan) -> Revision:
+def _start_first_rollout(
+    endpoint: Endpoint,
+    by: User,
+    served: ServedModel,
+    environment: EnvironmentVersion | None,
+    plan: Plan,
+) -> Revision:
     add_event(endpoint, "created", f"Created by {by.display_name}.")
     _audit("endpoint.create", endpoint, {"model": served.model, "version": served.version})
-    revision = new_revision(endpoint, by, served)
+    revision = new_revision(endpoint, by, served, environment)
     begin_rollout(endpoint, by, revision, previous=None, plan=plan)
     return revision
 

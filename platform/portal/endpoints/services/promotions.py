@@ -7,9 +7,11 @@ from django.db.models import Max
 
 from portal.accounts import audit
 from portal.accounts.models import User
+from portal.compute.models import EnvironmentVersion
 from portal.core import clock
 from portal.core.enqueue import enqueue_on_commit
 from portal.core.errors import Conflict, InvalidInput
+from portal.endpoints.environments import chosen_version, in_environment
 from portal.endpoints.lifecycle import EndpointState, RevisionState, RolloutState
 from portal.endpoints.models import Endpoint, Revision, Rollout
 from portal.endpoints.plans import steps_of, stored
@@ -23,7 +25,9 @@ from slipway.schemas.endpoints import Plan, PlanKind, Promote
 _OPEN = (EndpointState.SERVING, EndpointState.CREATING, EndpointState.FAILED)
 
 
-def new_revision(endpoint: Endpoint, by: User, served: ServedModel) -> Revision:
+def new_revision(
+    endpoint: Endpoint, by: User, served: ServedModel, version: EnvironmentVersion | None
+) -> Revision:
     """Create the next revision of an endpoint. Call it with the endpoint locked."""
     last = endpoint.revisions.aggregate(last=Max("number"))["last"] or 0
     return Revision.objects.create(
@@ -32,7 +36,8 @@ def new_revision(endpoint: Endpoint, by: User, served: ServedModel) -> Revision:
         made_by=by,
         model=served.model,
         model_version=served.version,
-        served=served.model_dump(mode="json"),
+        served=in_environment(served, version).model_dump(mode="json"),
+        environment_version=version,
         signature=served.signature,
     )
 
@@ -62,16 +67,23 @@ def begin_rollout(
 def promote(*, endpoint: Endpoint, by: User, spec: Promote) -> Rollout:
     """Roll a version out to an endpoint by a plan. Call it outside a transaction.
 
-    Raises InvalidInput for a version that does not exist and for a plan without a revision to
-    compare with, Conflict while a rollout is active.
+    Raises InvalidInput for a version or an environment that does not exist and for a plan without a
+    revision to compare with, Conflict while a rollout is active.
     """
     served = None if spec.revision is not None else _served(endpoint, spec)
+    if served is None and spec.environment is not None:
+        raise InvalidInput(
+            "An earlier revision keeps the environment that it was created with.",
+            field="environment",
+            next_step="Leave it out, or promote a version of the model instead of a revision.",
+        )
+    environment = chosen_version(endpoint.project, spec.environment)
     with transaction.atomic():
         current = _locked_for_change(endpoint)
         previous = serving_of(current)
         require_comparable(spec.plan, previous)
         if served is not None:
-            revision = new_revision(current, by, served)
+            revision = new_revision(current, by, served, environment)
         else:
             revision = _earlier(current, spec.revision or 0)
         if current.status == EndpointState.FAILED:

@@ -69,7 +69,9 @@ class EndpointStatus:
 
 def endpoint_status(endpoint: Endpoint) -> EndpointStatus:
     """Return the status of an endpoint, with its newest revisions and those that are warm."""
-    value = endpoint.revisions.select_related("made_by").defer("served")
+    value = endpoint.revisions.select_related("made_by", "environment_version__named").defer(
+        "served"
+    )
     newest = value.order_by("-number")[:_SHOWN_REVISIONS]
     warm = value.filter(state__in=[state.value for state in KEPT])
     revisions = {revision.pk: revision for revision in [*newest, *warm]}

@@ -6,7 +6,7 @@ from django.db import models
 from django.db.models import Q
 
 from portal.accounts.models import Project, User
-from portal.compute.models import Tier
+from portal.compute.models import EnvironmentVersion, Tier
 from portal.core import clock
 from portal.core.models import IdField, Row
 from portal.notebooks.server_lifecycle import ALIVE
@@ -28,7 +28,8 @@ class ServerQuerySet(models.QuerySet["Server"]):
     def with_related(self) -> "ServerQuerySet":
         """The same with what every answer about them needs."""
         servers = self.select_related(
-            "project", "owner", "tier", "workload__tier", "workload__team"
+            *("project", "owner", "tier", "workload__tier", "workload__team"),
+            "environment_version__named",
         )
         return servers.select_related(
             "workload__project", "workload__submitted_by"
@@ -56,6 +57,9 @@ class Server(Row):
     name = models.CharField(max_length=48)
     tier = models.ForeignKey(Tier, on_delete=models.PROTECT, related_name="+")
     requirements = models.TextField(blank=True)
+    environment_version = models.ForeignKey(
+        EnvironmentVersion, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
+    )
     idle_after_s = models.PositiveIntegerField()
     max_lifetime_s = models.PositiveIntegerField(null=True, blank=True)
     daily_start = models.CharField(max_length=5, blank=True)

@@ -34,6 +34,7 @@ class NotebookRunRequest:
     name: str | None = None
     params: dict[str, str] = field(default_factory=dict)
     requirements: str = ""
+    environment: str | None = None
     max_hours: float | None = None
 
 
@@ -88,6 +89,7 @@ def _job_spec(version: NotebookVersion, wish: NotebookRunRequest) -> NotebookJob
         args=(_VERIFY,) if wish.purpose == "verify" else (),
         params=wish.params,
         requirements=wish.requirements,
+        environment=wish.environment,
         max_hours=wish.max_hours,
     )
 

@@ -4,6 +4,7 @@ from portal.accounts.models import Project, User
 from portal.compute.models import Tier
 from portal.compute.services.tiers import offered_tier
 from portal.core.errors import SlipwayError
+from portal.notebooks.environments import chosen_version, describe_packages
 from portal.notebooks.kinds import KIND
 from portal.notebooks.services.servers import lifetime_of
 from portal.workloads.feasibility import OTHER_PROJECT, need_of, refuse_impossible
@@ -20,15 +21,31 @@ def quote_server(*, project: Project, spec: ServerIn) -> Quote:
     """Return what a server costs an hour and whether it would wait. Nothing is queued."""
     tier = offered_tier(spec.tier)
     price = tier.nano_usd_per_hour
+    version = chosen_version(
+        project=project, requirements=spec.requirements, reference=spec.environment
+    )
+    packages = describe_packages(
+        requirements=spec.requirements, reference=spec.environment, version=version
+    )
     try:
         refuse_impossible(project=project, tier=tier, tasks=1, backend=DEFAULT_BACKEND)
     except SlipwayError as error:
         message = f"{error.message} {error.next_step or ''}".strip()
         return Quote(
-            nano_usd_per_hour=price, can_ever_run=False, would_wait=True, explanation=message
+            nano_usd_per_hour=price,
+            can_ever_run=False,
+            would_wait=True,
+            explanation=message,
+            packages=packages,
         )
     waits, why = _estimate_wait(project, tier)
-    return Quote(nano_usd_per_hour=price, can_ever_run=True, would_wait=waits, explanation=why)
+    return Quote(
+        nano_usd_per_hour=price,
+        can_ever_run=True,
+        would_wait=waits,
+        explanation=why,
+        packages=packages,
+    )
 
 
 def admission_request(*, project: Project, by: User, spec: ServerIn) -> AdmissionRequest:

@@ -5,7 +5,8 @@ from typing import Any
 from django.db import transaction
 
 from portal.accounts import audit
-from portal.compute.models import Tier
+from portal.compute.models import EnvironmentVersion, Tier
+from portal.compute.services.named_environments import resolve_environment
 from portal.compute.services.tiers import offered_tier
 from portal.core import clock
 from portal.core.errors import Conflict
@@ -24,6 +25,8 @@ _OF_SCHEDULE = frozenset({"daily_start", "daily_stop", "days"})
 _OF_A_START = {
     "tier": ("tier", "hardware tier"),
     "max_lifetime_s": ("max_hours", "maximum lifetime"),
+    "environment_version": ("environment", "environment"),
+    "requirements": ("environment", "packages"),
 }
 
 
@@ -31,8 +34,8 @@ def edit_server(*, server: Server, spec: ServerEdit) -> Server:
     """Change what is given, from now on: a time that has passed today is not made up for.
 
     What was warned of by the rules before is taken back, and warned of anew where it still holds.
-    Raises InvalidInput for a tier that is not offered, and Conflict where the tier or the longest
-    time of a server that runs would change.
+    Raises InvalidInput for a tier that is not offered or an environment that does not exist, and
+    Conflict where the tier, the environment or the longest time of a server that runs would change.
     """
     with transaction.atomic():
         current = Server.objects.select_for_update(of=("self",), no_key=True).get(pk=server.pk)
@@ -77,6 +80,8 @@ def _require_rest(server: Server, after: dict[str, Any]) -> None:
 
 
 def _audit_value(value: Any) -> Any:
+    if isinstance(value, EnvironmentVersion):
+        return value.reference
     return value.slug if isinstance(value, Tier) else value
 
 
@@ -94,4 +99,9 @@ def _requested_changes(server: Server, server_edit: ServerEdit) -> dict[str, Any
         values_by_name["tier"] = offered_tier(server_edit.tier)
     if server_edit.max_hours is not None:
         values_by_name["max_lifetime_s"] = lifetime_of(server_edit)
+    if server_edit.environment is not None:
+        values_by_name["environment_version"] = resolve_environment(
+            project=server.project, reference=server_edit.environment
+        )
+        values_by_name["requirements"] = ""
     return values_by_name

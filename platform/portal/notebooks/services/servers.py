@@ -4,11 +4,11 @@ from django.db import IntegrityError, transaction
 
 from portal.accounts import audit
 from portal.accounts.models import Project, User
-from portal.compute.models import Tier
+from portal.compute.models import EnvironmentVersion, Tier
 from portal.compute.services.tiers import offered_tier
 from portal.core.errors import Conflict, NotFound
 from portal.core.text import clean_slug
-from portal.notebooks.environments import environment_of
+from portal.notebooks.environments import chosen_version, environment_of
 from portal.notebooks.kinds import KIND
 from portal.notebooks.models import Server, ServerRun
 from portal.notebooks.server_lifecycle import ALIVE, AT_REST
@@ -41,9 +41,14 @@ def launch_server(*, project: Project, by: User, spec: ServerIn) -> Server:
     name = clean_slug(spec.name, field="name")
     refuse_impossible(project=project, tier=tier, tasks=1, backend=DEFAULT_BACKEND)
     _require_free(project, by, name)
-    environment = environment_of(project=project, by=by, requirements=spec.requirements)
+    version = chosen_version(
+        project=project, requirements=spec.requirements, reference=spec.environment
+    )
+    environment = environment_of(
+        project=project, by=by, requirements=spec.requirements, version=version
+    )
     with transaction.atomic():
-        server = _insert_server(project, by, name, tier, spec)
+        server = _insert_server(project, by, name, tier, spec, version)
         _start(server, by, environment)
         audit.record(
             "notebook.launch",
@@ -57,7 +62,12 @@ def launch_server(*, project: Project, by: User, spec: ServerIn) -> Server:
 
 
 def _insert_server(
-    project: Project, by: User, name: str, tier: Tier, requested: ServerIn
+    project: Project,
+    by: User,
+    name: str,
+    tier: Tier,
+    requested: ServerIn,
+    version: EnvironmentVersion | None,
 ) -> Server:
     try:
         with transaction.atomic():
@@ -67,6 +77,7 @@ def _insert_server(
                 name=name,
                 tier=tier,
                 requirements=requested.requirements,
+                environment_version=version,
                 idle_after_s=requested.idle_minutes * _S_A_MINUTE,
                 max_lifetime_s=lifetime_of(requested),
                 daily_start=requested.daily_start or "",
@@ -95,11 +106,17 @@ def start_server(*, server: Server, by: User | None = None) -> Server:
         return server
     owner = by or server.owner
     refuse_impossible(project=server.project, tier=server.tier, tasks=1, backend=DEFAULT_BACKEND)
-    environment = environment_of(project=server.project, by=owner, requirements=server.requirements)
+    environment = environment_of(
+        project=server.project,
+        by=owner,
+        requirements=server.requirements,
+        version=server.environment_version,
+    )
     with transaction.atomic():
         current = Server.objects.select_for_update(of=("self",), no_key=True).get(pk=server.pk)
         if current.status not in AT_REST:
             return server
+        _require_same_packages(server, current)
         # Perhaps changed concurrently. From here on they cannot change.
         server.refresh_from_db(fields=["tier", "max_lifetime_s"])
         _start(server, owner, environment)
@@ -111,6 +128,19 @@ def start_server(*, server: Server, by: User | None = None) -> Server:
             project=server.project,
         )
     return server
+
+
+def _require_same_packages(server: Server, current: Server) -> None:
+    """Raise Conflict if the environment that was looked up is no longer that of the server."""
+    if (server.environment_version_id, server.requirements) != (
+        current.environment_version_id,
+        current.requirements,
+    ):
+        raise Conflict(
+            f"The environment of the notebook server {server.name} has just been changed.",
+            code="server_changed",
+            next_step="Start it again.",
+        )
 
 
 def resume_server(*, project: Project, by: User) -> Server | None:

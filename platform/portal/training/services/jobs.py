@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from django.db import transaction
@@ -9,6 +10,7 @@ from django.db import transaction
 from portal.accounts.models import Project, User
 from portal.compute.models import Environment, Tier
 from portal.compute.services.environments import default_python, use_environment
+from portal.compute.services.named_environments import default_version_of, resolve_environment
 from portal.compute.services.tiers import offered_tier
 from portal.core.errors import InvalidInput, SlipwayError
 from portal.datasets.models import Version
@@ -28,6 +30,7 @@ from portal.workloads.services.cancellation import stop_workload
 from portal.workloads.services.resume import resume_workload
 from portal.workloads.services.submission import WorkloadRequest, submit_workload
 from portal.workloads.specs import RunSpec, spec_from
+from slipway.schemas.environments import INSTALLATION
 from slipway.schemas.notebook import SUFFIX
 from slipway.schemas.strategy import StrategyError, parse_strategy
 from slipway.schemas.training import JobEdit, JobIn, Quote
@@ -56,7 +59,7 @@ def submit_job(
     if snapshot is None:
         raise _no_snapshot()
     require_script(snapshot, requested.script, ranks=requested.nodes * requested.procs)
-    packages = _packages(requested, snapshot)
+    packages = _packages(project, requested, snapshot)
     spec = _spec(requested, packages.python_path)
     tier = offered_tier(requested.tier)
     versions = _versions(project, requested)
@@ -94,7 +97,9 @@ def submit_job(
             requirements=requested.requirements or packages.requirements,
             requirements_file=packages.file,
             finds_requirements=requested.requirements is None
-            and requested.requirements_file is None,
+            and requested.requirements_file is None
+            and requested.environment is None,
+            environment_version=packages.version,
             git=requested.git.model_dump() if requested.git else None,
             datasets=[version.reference for version in versions],
             cloned_from=cloned_from,
@@ -112,8 +117,12 @@ def quote_job(*, project: Project, spec: JobIn) -> Quote:
     snapshot = snapshot_of(project, spec.snapshot)
     if snapshot is not None:
         require_script(snapshot, spec.script, ranks=spec.nodes * spec.procs)
-    packages = _packages(spec, snapshot)
-    shown = packages.as_schema() if snapshot is not None or spec.requirements else None
+    packages = _packages(project, spec, snapshot)
+    is_known = snapshot is not None or spec.requirements or spec.environment
+    if not is_known and packages.version is not None:
+        explanation = f"Unless the code has requirements files: {packages.explanation}"
+        packages = replace(packages, explanation=explanation)
+    shown = packages.as_schema() if is_known or packages.version is not None else None
     tier = offered_tier(spec.tier)
     price = tier.nano_usd_per_hour * spec.nodes
     files = rule_text(spec.keep, spec.keep_limit_bytes)
@@ -140,7 +149,7 @@ def quote_job(*, project: Project, spec: JobIn) -> Quote:
 
 
 def settled_job(*, project: Project, requested: JobIn) -> JobIn:
-    """Return a submission with its defaults settled: name, tier and versions of datasets.
+    """Return a submission with its defaults settled: name, tier, versions of datasets, environment.
 
     It can be submitted many times and means the same each time. Raises InvalidInput as `submit_job`
     does, and queues nothing.
@@ -151,7 +160,7 @@ def settled_job(*, project: Project, requested: JobIn) -> JobIn:
     if snapshot is None:
         raise _no_snapshot()
     require_script(snapshot, requested.script, ranks=requested.nodes * requested.procs)
-    _packages(requested, snapshot)
+    packages = _packages(project, requested, snapshot)
     tier = offered_tier(requested.tier)
     _parent(project, requested.parent)
     refuse_impossible(project=project, tier=tier, tasks=requested.nodes, backend=requested.backend)
@@ -160,8 +169,19 @@ def settled_job(*, project: Project, requested: JobIn) -> JobIn:
             "name": requested.name or _name_of(requested.script),
             "tier": tier.slug,
             "datasets": [version.reference for version in _versions(project, requested)],
+            "environment": _settled_environment(requested, packages),
         }
     )
+
+
+def _settled_environment(requested: JobIn, packages: JobPackages) -> str | None:
+    """Return the version that a name or the project's default stands for at present."""
+    if packages.version is not None:
+        return packages.version.reference
+    names_some = requested.requirements is not None or requested.requirements_file is not None
+    if requested.environment or names_some or packages.requirements or packages.python_path:
+        return requested.environment
+    return INSTALLATION
 
 
 def admission_request(*, project: Project, by: User, spec: JobIn) -> AdmissionRequest:
@@ -208,7 +228,7 @@ def clone_job(*, job: Job, by: User, edit: JobEdit) -> Job:
         "procs": workload.procs,
         "strategy": job.strategy or None,
         "backend": workload.backend,
-        **_same_requirements(job, has_new_code=edit.snapshot is not None),
+        **_same_requirements(job, edit),
         "datasets": job.datasets,
         "tags": workload.tags,
         "git": job.git if edit.snapshot is None else None,
@@ -228,23 +248,45 @@ def clone_job(*, job: Job, by: User, edit: JobEdit) -> Job:
     )
 
 
-def _same_requirements(job: Job, *, has_new_code: bool) -> dict[str, str]:
+def _same_requirements(job: Job, edit: JobEdit) -> dict[str, str]:
     """Return where the packages of a job came from. New code is searched as the first one was."""
-    if job.finds_requirements and (has_new_code or not job.requirements_file):
+    if edit.environment is not None or (job.finds_requirements and edit.snapshot is not None):
         return {}
+    if job.environment_version is not None:
+        return {"environment": job.environment_version.reference}
     if job.requirements_file:
         return {"requirements_file": job.requirements_file}
     return {"requirements": job.requirements}
 
 
-def _packages(requested: JobIn, snapshot: Snapshot | None) -> JobPackages:
-    return packages_of(
+def _packages(project: Project, requested: JobIn, snapshot: Snapshot | None) -> JobPackages:
+    """Return the packages of a job.
+
+    Those of the request come first, then the environment that it names, files in the code, the
+    project's default environment, and the installation. Raises InvalidInput.
+    """
+    reference, names_own = requested.environment, bool(requested.requirements)
+    version = None
+    if reference is not None:
+        version = resolve_environment(project=project, reference=reference)
+        if not names_own and requested.requirements_file is None:
+            if version is not None:
+                return JobPackages.in_named(version)
+            return JobPackages(explanation="The environment of the installation.")
+    packages = packages_of(
         requirements=requested.requirements,
         file=requested.requirements_file,
         script=requested.script,
         folder=None if snapshot is None else ProjectFolder(snapshot),
         python=default_python(),
     )
+    if reference is not None:
+        sentence = f"The environment {reference} is not used."
+        return replace(packages, explanation=f"{packages.explanation} {sentence}".strip())
+    if requested.requirements is None and requested.requirements_file is None:
+        default = default_version_of(project)
+        return packages if default is None else packages.in_default(default)
+    return packages
 
 
 def _spec(requested: JobIn, python_path: tuple[str, ...] = ()) -> RunSpec:
@@ -304,6 +346,8 @@ def _environment(project: Project, by: User, packages: JobPackages, cloned_from:
     """
     if not packages.needs_environment:
         return ""
+    if packages.version is not None:
+        return packages.version.environment.digest
     python = None
     if cloned_from is not None:
         same = Environment.objects.filter(

@@ -64,6 +64,7 @@ CHOSEN = frozenset(
         "send",
         "server-2",
         "settings",
+        "stack-2",
         "sun",
         "trash",
         "upload",

@@ -53,6 +53,9 @@ IN_PROJECT = (
     ),
     NavigationEntry("Jobs", "rocket", "project_jobs", "jobs", group=DEVELOP),
     NavigationEntry("Sweeps", "chart-line", "project_sweeps", "sweeps", group=DEVELOP),
+    NavigationEntry(
+        "Environments", "stack-2", "project_environments", "environments", group=DEVELOP
+    ),
     NavigationEntry("Datasets", "folder", "project_datasets", "datasets"),
     NavigationEntry("Experiments", "flask", "project_experiments", "experiments", group=DEVELOP),
     NavigationEntry("Models", "packages", "project_models", "models"),

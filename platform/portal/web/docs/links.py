@@ -12,6 +12,7 @@ _BY_SECTION = {
     "notebooks": "notebooks",
     "notebook_files": "notebook-files",
     "jobs": "training",
+    "environments": "environments",
     "datasets": "datasets",
     "experiments": "experiments",
     "models": "models",

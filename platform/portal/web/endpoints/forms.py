@@ -6,6 +6,7 @@ from django import forms
 from pydantic import ValidationError
 
 from portal.core.validation_messages import validation_predicate
+from portal.web.base.environments import EnvironmentField
 from portal.web.base.hardware import TierField
 from slipway.schemas.base import RequestSchema
 from slipway.schemas.endpoints import (
@@ -40,6 +41,7 @@ FALLBACKS = (
     ("off", "Return 503 with Retry-After"),
 )
 _FALLBACK_LABEL = "When no replica of a revision with traffic is ready"
+_ENVIRONMENT_HELP = "It must have the packages of the model; those of the model server are added."
 _FALLBACK_HELP = "Responses of a standby have the header x-slipway-fallback."
 
 
@@ -88,6 +90,7 @@ class NewEndpoint(SchemaForm):
         help_text="A number, an alias or a stage. Empty: the latest version.",
         widget=forms.TextInput(attrs={**_TEXT, "placeholder": "Production", "list": "versions"}),
     )
+    environment = EnvironmentField(help_text=_ENVIRONMENT_HELP)
     tier = TierField()
     min_replicas = forms.IntegerField(
         label="Minimum replicas", min_value=1, max_value=1000, initial=1
@@ -124,6 +127,7 @@ class NewRollout(SchemaForm):
         help_text="A number, an alias or a stage. Empty: the latest version.",
         widget=forms.TextInput(attrs={**_TEXT, "list": "versions"}),
     )
+    environment = EnvironmentField(help_text=_ENVIRONMENT_HELP)
     plan = forms.ChoiceField(
         choices=PLANS,
         initial=PLANS[0][0],
@@ -179,6 +183,7 @@ class NewRollout(SchemaForm):
             {
                 "model": data["model"],
                 "version": data["version"] or None,
+                "environment": data["environment"] or None,
                 "plan": Plan.model_validate(plan),
             }
         )

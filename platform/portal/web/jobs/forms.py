@@ -11,6 +11,7 @@ from portal.accounts.models import Project
 from portal.core.errors import SlipwayError
 from portal.core.validation_messages import validation_predicate
 from portal.training.models import Job, Snapshot
+from portal.web.base.environments import EnvironmentField
 from portal.web.base.form_submission import error_text
 from portal.web.base.hardware import TierField
 from portal.web.base.shortlist import Shortlist, shortlist
@@ -105,12 +106,19 @@ class NewJob(forms.Form):
         ),
         widget=forms.TextInput(attrs={**_TEXT, "placeholder": "digits:3"}),
     )
+    environment = EnvironmentField(
+        help_text=(
+            "Automatic: the requirements.txt, uv.lock, poetry.lock or pyproject.toml nearest to "
+            "the script, then the default environment."
+        )
+    )
     requirements = forms.CharField(
+        label="Own packages",
         required=False,
         max_length=65_536,
         help_text=(
-            "The text of a requirements.txt. Empty: the requirements.txt, uv.lock, poetry.lock or "
-            "pyproject.toml nearest to the script, or else the environment of the installation."
+            "The text of a requirements.txt, for this job alone. It is used instead of an "
+            "environment."
         ),
         widget=forms.Textarea(
             attrs={**_TEXT, "rows": 4, "placeholder": "torch==2.13.0\nscikit-learn"}
@@ -303,7 +311,10 @@ def clone_initial(job: Job) -> dict[str, Any]:
         "procs": workload.procs,
         "strategy": job.strategy,
         "backend": workload.backend,
-        "requirements": "" if job.requirements_file else job.requirements,
+        "environment": job.environment_version and job.environment_version.reference,
+        "requirements": ""
+        if job.requirements_file or job.environment_version
+        else job.requirements,
         "datasets": " ".join(job.datasets),
         "max_attempts": workload.max_attempts,
         "max_hours": workload.max_lifetime_s and workload.max_lifetime_s / 3600,

@@ -14,7 +14,7 @@ from django.urls import reverse
 from portal.accounts.models import Project, ProjectSecret, User
 from portal.accounts.models.tenancy import roles_in
 from portal.accounts.principal import Principal
-from portal.compute.models import Node, Tier
+from portal.compute.models import NamedEnvironment, Node, Tier
 from portal.datasets.models import Dataset
 from portal.experiments.models import Experiment, Run
 from portal.notebooks.models import NotebookFile
@@ -53,12 +53,13 @@ KIND_NOUNS = {
     "model_version": "model versions",
     "endpoint": "endpoints",
     "report": "reports",
+    "named_environment": "environments",
 }
 WITHOUT_PAGE = frozenset(
     {
         *("invitation", "token", "environment", "file", "quota", "rate", "dataset_version"),
         *("promotion_request", "registry_rules", "endpoint_key", "alert", "alert_channel"),
-        *("selection", "erasure", "gateway", "hub"),
+        *("selection", "erasure", "gateway", "hub", "workspace"),
     }
 )
 
@@ -94,6 +95,7 @@ def search_objects(
         "sweeps": lambda: _sweeps(principal, text, limit),
         "datasets": lambda: _datasets(principal, text, limit),
         "reports": lambda: _reports(projects, text, limit),
+        "environments": lambda: _environments(projects, text, limit),
         "notebook files": lambda: _notebook_files(principal, text, limit),
         "secrets": lambda: _secrets(principal.user, projects, text, limit),
         "budgets": lambda: _budgets(principal, text, limit),
@@ -220,6 +222,17 @@ def _reports(projects: dict[str, Project], text: str, limit: int) -> list[Palett
     return [
         _item(row.title, "report", "file-text", projects[row.project_id], "project_report", row.pk)
         for row in rows[:limit]
+    ]
+
+
+def _environments(projects: dict[str, Project], text: str, limit: int) -> list[PaletteItem]:
+    rows = NamedEnvironment.objects.filter(project__in=list(projects)).active().matching(text)
+    return [
+        _item(
+            *(row.name, "environment", "stack-2", projects[row.project_id]),
+            *("project_environment", row.name),
+        )
+        for row in rows.order_by("-pk")[:limit]
     ]
 
 

@@ -48,10 +48,11 @@ def builds_of(workload: Workload, places: Collection[Lease]) -> Shortlist[BuildT
     builds = shortlist(
         environment_builds.select_related("node").order_by("node__name"), MOST_BUILDS
     )
-    return builds.replaced_by(_tail_of(workload.environment, build) for build in builds)
+    return builds.replaced_by(tail_of_build(workload.environment, build) for build in builds)
 
 
-def _tail_of(digest: str, build: EnvironmentBuild) -> BuildTail:
+def tail_of_build(digest: str, build: EnvironmentBuild) -> BuildTail:
+    """Return the end of the log of a build, which needs its node."""
     key = build_log_key(digest, build)
     size = log_store().size(key)
     start = max(0, size - TAIL_BYTES)

@@ -38,7 +38,9 @@ class Lease(Row):
     output, finished a step or used a processor, to about a minute. `charged_to_ms` (Unix
     milliseconds) is up to when the fair share knows of it. `billed_to_ms` and `billed_nano_usd` say
     up to when and how much the ledger of spend knows of it (not yet: null). `is_settled` means that
-    nothing follows.
+    nothing follows. A task of a gang has an `address` and one of its `ports` for each rank, once it
+    has reported them. `ranks_connected` says whether its ranks have connected to others (null: not
+    known).
     """
 
     id = IdField("lse")
@@ -72,6 +74,9 @@ class Lease(Row):
     ended_at = models.DateTimeField(null=True, blank=True)
     active_at = models.DateTimeField(null=True, blank=True)
 
+    address = models.CharField(max_length=253, blank=True, default="", db_default="")
+    ports = models.JSONField(null=True, blank=True)
+    ranks_connected = models.BooleanField(null=True, blank=True)
     warm = models.BooleanField(null=True, blank=True)
     step = models.BigIntegerField(null=True, blank=True)
     first_step_at = models.DateTimeField(null=True, blank=True)

@@ -61,8 +61,8 @@ class Workload(Row):
     is when the present wait began. `failures` and `losses` count ends by its own fault and by that
     of machines. `parent` is the workload that it is a part of, such as the search that submitted
     it, and `root` the outermost one. `silent_since` is set while it runs without output, steps and
-    use of a processor, see `silence`. Parts are stopped with their parent, and spend counts them at
-    the root.
+    use of a processor, see `silence`. `ranks_apart` is set while none of its ranks has connected to
+    another, see `gangs`. Parts are stopped with their parent, and spend counts them at the root.
     """
 
     id = IdField("wl")
@@ -122,6 +122,7 @@ class Workload(Row):
     deadline_at = models.DateTimeField(null=True, blank=True)
     ended_at = models.DateTimeField(null=True, blank=True)
     silent_since = models.DateTimeField(null=True, blank=True)
+    ranks_apart = models.BooleanField(default=False, db_default=False)
 
     objects: ClassVar[WorkloadQuerySet] = WorkloadQuerySet.as_manager()  # type: ignore[assignment]
 

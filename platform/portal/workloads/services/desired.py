@@ -1,6 +1,6 @@
 """Desired state of a node: level-triggered, so repeated requests are harmless."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import cast
 from urllib.parse import urlsplit
 
@@ -8,14 +8,24 @@ from django.conf import settings
 
 from portal.accounts.services.secrets import secrets_of
 from portal.compute.models import Node
-from portal.workloads.lifecycle import StopOutcome
+from portal.workloads.builds_ahead import open_requests
+from portal.workloads.gangs import gang_members
+from portal.workloads.lifecycle import LeaseState, StopOutcome
 from portal.workloads.models import Lease, Workload
 from portal.workloads.ports import file_requests, kind_of, warm_programs
 from portal.workloads.specs import RunSpec
 from portal.workloads.tokens import token_of
 from slipway.schemas.accounts import NetworkRule
-from slipway.schemas.agent import DesiredState, DesiredTask, Rendezvous, ServiceAddress, TaskSpec
-from slipway.schemas.backends import BACKENDS
+from slipway.schemas.agent import (
+    BuildAheadRequest,
+    DesiredState,
+    DesiredTask,
+    GangMember,
+    Rendezvous,
+    ServiceAddress,
+    TaskSpec,
+)
+from slipway.schemas.backends import BACKENDS, DEFAULT_BACKEND
 from slipway.schemas.workloads import ReasonCode, Resources, WorkloadState
 
 
@@ -25,23 +35,46 @@ def desired_for(*, node: Node) -> DesiredState:
     The version is read first, so an answer may be newer than it says, never older.
     """
     version = Node.objects.values_list("desired_version", flat=True).get(pk=node.pk)
-    leases = Lease.objects.open().filter(node=node).order_by("pk")
+    open_leases = Lease.objects.open().filter(node=node).order_by("pk")
+    leases = list(open_leases.select_related("workload", "workload__project"))
     tasks = []
     secrets: dict[str, dict[str, str]] = {}
-    for lease in leases.select_related("workload", "workload__project"):
+    gangs = _starting_gangs(leases)
+    for lease in leases:
         workload = lease.workload
         if workload.epoch != lease.epoch or workload.status == WorkloadState.STOPPING:
             tasks.append(_stop(lease, workload))
             continue
         if workload.project_id not in secrets:
             secrets[workload.project_id] = secrets_of(workload.project)
-        tasks.append(_start(lease, workload, secrets[workload.project_id]))
+        members = gangs.get(workload.pk)
+        tasks.append(_start(lease, workload, members, secrets[workload.project_id]))
     return DesiredState(
         version=version,
         tasks=tasks,
         prewarm=warm_programs(),
         file_requests=list(file_requests(node)),
+        builds_ahead=[
+            BuildAheadRequest(
+                id=request.pk,
+                project=request.project_id,
+                digest=request.environment.digest,
+                # A build from source would run beside tasks of other projects.
+                from_source=DEFAULT_BACKEND not in node.shared_backends,
+            )
+            for request in open_requests(node).select_related("environment")
+        ],
     )
+
+
+def _starting_gangs(leases: Iterable[Lease]) -> dict[str, list[GangMember] | None]:
+    """Return the members of the gangs with a task that waits for them."""
+    waiting = [
+        lease.workload
+        for lease in leases
+        if lease.workload.nodes > 1 and lease.state != LeaseState.RUNNING
+    ]
+    return gang_members(waiting) if waiting else {}
 
 
 def _stop(lease: Lease, workload: Workload) -> DesiredTask:
@@ -62,7 +95,9 @@ def _stop_reason(workload: Workload) -> ReasonCode:
     return ReasonCode(workload.reason) if workload.reason else ReasonCode.PREEMPTED
 
 
-def _start(lease: Lease, workload: Workload, secrets: dict[str, str]) -> DesiredTask:
+def _start(
+    lease: Lease, workload: Workload, members: list[GangMember] | None, secrets: dict[str, str]
+) -> DesiredTask:
     rendezvous = None
     if workload.rendezvous_port:
         rendezvous = Rendezvous(
@@ -77,6 +112,7 @@ def _start(lease: Lease, workload: Workload, secrets: dict[str, str]) -> Desired
         index=lease.index,
         action="start",
         rendezvous=rendezvous,
+        members=members,
         spec=_spec(lease, workload, secrets),
     )
 

@@ -16,6 +16,7 @@ from portal.compute.models import Node
 from portal.compute.resources import memory_text
 from portal.core import clock
 from portal.workloads.completion import advance_workload, close_lease, notify_nodes
+from portal.workloads.gangs import gang_members, note_connections
 from portal.workloads.lifecycle import LeaseState, lease_sources
 from portal.workloads.models import Lease, Workload, WorkloadEvent
 from portal.workloads.ports import kind_of
@@ -134,6 +135,9 @@ def _running(workload: Workload, lease: Lease, report: TaskReport, at: datetime)
         _record_event(
             lease, report, "task_running", report.message or f"Task {lease.index} is running{warm}."
         )
+        if not lease.address and workload.nodes > 1 and _is_current(workload, lease):
+            # An agent of an earlier version reports no address. The others must not wait for it.
+            _wake_complete_gang(workload)
     begun = {WorkloadState.PLACED, WorkloadState.STARTING}
     if not _is_current(workload, lease) or workload.status not in begun:
         return
@@ -148,16 +152,31 @@ def _running(workload: Workload, lease: Lease, report: TaskReport, at: datetime)
 
 
 def _rendezvous(workload: Workload, lease: Lease, report: TaskReport) -> None:
-    """Record the rendezvous of the gang, once an epoch, and wake the agents that wait for it."""
-    if report.rendezvous is None or lease.index != 0 or not _is_current(workload, lease):
+    """Record the address of a task, of task 0 also the rendezvous. The first report counts."""
+    if not _is_current(workload, lease):
         return
-    unknown = Workload.objects.filter(pk=workload.pk, epoch=lease.epoch, rendezvous_port=0)
-    if unknown.update(
-        rendezvous_address=report.rendezvous.address,
-        rendezvous_port=report.rendezvous.port,
-        rendezvous_agent_store=report.rendezvous.agent_store,
-    ):
-        notify_nodes(workload, but_index=0)
+    if report.rendezvous is not None and lease.index == 0:
+        unknown = Workload.objects.filter(pk=workload.pk, epoch=lease.epoch, rendezvous_port=0)
+        if unknown.update(
+            rendezvous_address=report.rendezvous.address,
+            rendezvous_port=report.rendezvous.port,
+            rendezvous_agent_store=report.rendezvous.agent_store,
+        ):
+            notify_nodes(workload, but_index=0)
+    member = report.member
+    # Every rank of the task has one port. A list of any other length is no agent's of ours.
+    if member is None or workload.nodes == 1 or len(member.ports) != workload.procs:
+        return
+    unknown_lease = Lease.objects.open().filter(pk=lease.pk, address="")
+    if unknown_lease.update(address=member.address, ports=member.ports):
+        lease.address = member.address
+        _wake_complete_gang(workload)
+
+
+def _wake_complete_gang(workload: Workload) -> None:
+    """Wake the agents of a gang once the addresses of all its tasks are known."""
+    if gang_members([workload])[workload.pk] is not None:
+        notify_nodes(workload)
 
 
 def _progress(workload: Workload, lease: Lease, report: TaskReport, at: datetime) -> None:
@@ -166,6 +185,8 @@ def _progress(workload: Workload, lease: Lease, report: TaskReport, at: datetime
         line = keep(workload_id=workload.pk, attempt=lease.epoch, report=report, at=at)
         if line:
             _record_event(lease, report, "progress", line)
+        if report.ranks_connected is not None and workload.nodes * workload.procs > 1:
+            note_connections(workload, lease, connected=report.ranks_connected)
     if report.step is None:
         return
     further = Lease.objects.open().filter(Q(step__isnull=True) | Q(step__lt=report.step))

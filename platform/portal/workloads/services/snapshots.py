@@ -8,6 +8,7 @@ from portal.compute.services.environments import accept_build_report
 from portal.core.errors import NotFound
 from portal.storage.models import StoredFile
 from portal.storage.services import open_file
+from portal.workloads.builds_ahead import open_requests
 from portal.workloads.models import Lease
 from slipway.schemas.agent import EnvironmentReport
 
@@ -32,9 +33,10 @@ def snapshot_for(*, node: Node, digest: str) -> tuple[Iterator[bytes], int]:
 
 
 def environment_for(*, node: Node, digest: str) -> Environment:
-    """Return an environment, for a node that holds a lease on a task that runs in it."""
+    """Return an environment, for a node with a task that runs in it or a request to build it."""
     leases = Lease.objects.open().filter(node=node, workload__environment=digest)
-    environment = Environment.objects.filter(digest=digest).first() if leases.exists() else None
+    is_needed = leases.exists() or open_requests(node).filter(environment__digest=digest).exists()
+    environment = Environment.objects.filter(digest=digest).first() if is_needed else None
     if environment is None:
         raise NotFound
     return environment
@@ -44,15 +46,19 @@ def apply_build_report(*, node: Node, digest: str, report: EnvironmentReport) ->
     """Accept the state of a build on a node. Returns the offset of its log to send on from.
 
     Raises NotFound unless the node has been given a task of the project that runs in the
-    environment, now or before: a build may end after the task it was begun for. An agent that names
-    no project means that of the latest such task.
+    environment, now or before: a build may end after the task it was begun for. Or it has been
+    requested to build it. An agent that names no project means that of the latest such task.
     """
     leases = Lease.objects.filter(node=node, workload__environment=digest)
     if report.project:
         leases = leases.filter(workload__project=report.project)
     latest = leases.select_related("workload__project").order_by("-pk").first()
-    if latest is None:
-        raise NotFound
-    return accept_build_report(
-        node=node, project=latest.workload.project, digest=digest, report=report
-    )
+    if latest is not None:
+        project = latest.workload.project
+    else:
+        requests = open_requests(node).filter(environment__digest=digest, project=report.project)
+        request = requests.select_related("project").first()
+        if request is None:
+            raise NotFound
+        project = request.project
+    return accept_build_report(node=node, project=project, digest=digest, report=report)

@@ -12,7 +12,7 @@ from portal.accounts.principal import require_principal
 from portal.core.errors import NotFound
 from portal.core.policy import guarded_by
 from portal.endpoints.gates import gated_endpoint
-from portal.endpoints.models import Endpoint
+from portal.endpoints.models import Endpoint, Revision
 from portal.endpoints.services.endpoints import (
     change_endpoint,
     delete_endpoint,
@@ -24,6 +24,7 @@ from portal.endpoints.services.queries import endpoint_status
 from portal.endpoints.services.trial_request import try_out
 from portal.registry.catalog import list_models
 from portal.web.base.confirmation import Confirmation, show_confirmation
+from portal.web.base.environments import MODEL_PACKAGES, offer_environments
 from portal.web.base.form_submission import one_click, sent, status_of, submit_form
 from portal.web.base.list_query import search_parameter
 from portal.web.base.urls_for import address_of
@@ -56,6 +57,7 @@ def project_endpoint_promote(request: HttpRequest, project: str, endpoint: str) 
     given = {
         "model": search_parameter(request, "model") or (newest.model if newest else ""),
         "version": search_parameter(request, "version"),
+        "environment": _environment_of(newest),
     }
     form = NewRollout(sent(request), initial=given)
     if current is None:
@@ -69,6 +71,7 @@ def project_endpoint_promote(request: HttpRequest, project: str, endpoint: str) 
             request, f"Revision {number} is starting; traffic will shift according to the plan."
         )
         return redirect(_endpoint_url(endpoint_row))
+    offer_environments(form, endpoint_row.project, automatic=MODEL_PACKAGES, installation=False)
     rate = endpoint_row.tier.nano_usd_per_hour
     context = {
         "endpoint": endpoint_row,
@@ -84,6 +87,14 @@ def project_endpoint_promote(request: HttpRequest, project: str, endpoint: str) 
     }
     status = status_of(form)
     return render(request, "web/endpoints/promote.html", context | WHERE, status=status)
+
+
+def _environment_of(revision: Revision | None) -> str:
+    """Return the environment to choose first: the latest version of that of the revision."""
+    if revision is None or revision.environment_version is None:
+        return ""
+    named = revision.environment_version.named
+    return named.name if named.archived_at is None else ""
 
 
 @guarded_by(CHANGE)

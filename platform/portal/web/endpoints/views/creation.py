@@ -14,6 +14,7 @@ from portal.compute.models import Tier
 from portal.core.policy import guarded_by
 from portal.endpoints.services.endpoints import create_endpoint
 from portal.registry.catalog import list_models
+from portal.web.base.environments import MODEL_PACKAGES, offer_environments
 from portal.web.base.form_submission import sent, status_of, submit_form
 from portal.web.base.hardware import offer_tiers
 from portal.web.base.list_query import search_parameter
@@ -47,6 +48,7 @@ def project_endpoint_new(request: HttpRequest, project: str) -> HttpResponse:
         messages.success(request, f"Creating {made.name}.")
         return redirect("project_endpoint", project_row.slug, made.name)
     offer_tiers(form, project_row, offered)
+    offer_environments(form, project_row, automatic=MODEL_PACKAGES, installation=False)
     context = {
         "form": form,
         "models": [item.name for item in list_models(project_row.pk, limit=100).items],

@@ -19,6 +19,7 @@ from portal.spend.presenters import with_cost
 from portal.training.models import Job
 from portal.training.services.jobs import admission_request, quote_job, submit_job
 from portal.training.services.uploads import ingest_upload
+from portal.web.base.environments import offer_environments
 from portal.web.base.form_submission import error_text, status_of, submit_form
 from portal.web.base.hardware import default_slug, offer_tiers
 from portal.web.base.list_query import search_parameter
@@ -50,6 +51,7 @@ def project_job_new(request: HttpRequest, project: str) -> HttpResponse:
         messages.success(request, f"{done.result.workload.name} submitted.")
         return redirect(address_of(project_row, "job", done.result.workload_id))
     offer_tiers(form, project_row, offered)
+    offer_environments(form, project_row, automatic="Automatic: files in the code, then {}")
     context = {
         "form": form,
         "source": source,
@@ -69,6 +71,8 @@ def _form(
     request: HttpRequest, project: Project, source: Job | None, offered: list[Tier]
 ) -> NewJob:
     initial = clone_initial(source) if source else fresh(default_slug(offered))
+    if source is None:
+        initial["environment"] = search_parameter(request, "environment")
     data, fault = with_uploaded_code(request, project)
     form = NewJob(data, project=project, source=source, initial=initial)
     if fault is not None:

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from portal.core.validation_messages import validation_predicate
 from portal.notebooks.models import NotebookVersion
 from portal.notebooks.services.files_runs import NotebookRunRequest
+from portal.web.base.environments import EnvironmentField
 from portal.web.base.hardware import TierField
 from portal.web.jobs.forms import pairs
 from slipway.schemas.notebook_files import RunIn
@@ -52,12 +53,14 @@ class RunNotebook(forms.Form):
         help_text="Empty: the name of the notebook.",
         widget=forms.TextInput(attrs=_TEXT),
     )
+    environment = EnvironmentField(help_text="It must include papermill and ipykernel.")
     requirements = forms.CharField(
+        label="Own packages",
         required=False,
         max_length=65_536,
         help_text=(
-            "The text of a requirements.txt that includes papermill and ipykernel. Empty: the "
-            "environment of the installation."
+            "The text of a requirements.txt that includes papermill and ipykernel. It is used "
+            "instead of an environment."
         ),
         widget=forms.Textarea(attrs={**_TEXT, "rows": 4, "placeholder": "papermill\nipykernel"}),
     )
@@ -94,6 +97,7 @@ class RunNotebook(forms.Form):
             name=requested.name,
             params=requested.params,
             requirements=requested.requirements,
+            environment=requested.environment,
             max_hours=requested.max_hours,
         )
         return data

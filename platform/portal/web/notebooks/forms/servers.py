@@ -6,6 +6,7 @@ from django import forms
 from pydantic import ValidationError
 
 from portal.core.validation_messages import validation_predicate
+from portal.web.base.environments import EnvironmentField
 from portal.web.base.hardware import TierField
 from slipway.schemas.notebook_servers import WORKDAYS, ServerEdit, ServerIn, Weekday
 
@@ -72,10 +73,13 @@ class ServerTimes(forms.Form):
 class EditServer(ServerTimes):
     """Editable settings of a server. `payload` has all of them once the form is valid.
 
-    Of one that runs, the hardware and the longest time can be read alone.
+    Of one that runs, the hardware, the environment and the longest time can be read alone.
     """
 
     tier = TierField(required=False)
+    environment = EnvironmentField(
+        help_text="The next start uses it. The packages of JupyterLab are added to it."
+    )
     max_hours = forms.FloatField(
         label="Maximum lifetime, in hours",
         required=False,
@@ -84,13 +88,21 @@ class EditServer(ServerTimes):
         help_text="Empty: until it is idle or you stop it.",
         widget=forms.NumberInput(attrs={"step": "any"}),
     )
-    field_order = ("tier", "idle_minutes", "max_hours", "daily_start", "daily_stop", "days")
+    field_order = (
+        "tier",
+        "environment",
+        "idle_minutes",
+        "max_hours",
+        "daily_start",
+        "daily_stop",
+        "days",
+    )
 
     def __init__(self, *args: Any, is_at_rest: bool, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.payload: ServerEdit | None = None
         if not is_at_rest:
-            for name in ("tier", "max_hours"):
+            for name in ("tier", "environment", "max_hours"):
                 self.fields[name].disabled = True
                 self.fields[name].help_text = "Stop the server to change this."
 
@@ -125,12 +137,19 @@ class LaunchServer(ServerTimes):
         help_text="Empty: until it is idle or you stop it.",
         widget=forms.NumberInput(attrs={"step": "any"}),
     )
+    environment = EnvironmentField(
+        help_text=(
+            "The packages of JupyterLab are added to it. Packages that you install with pip "
+            "survive restarts either way."
+        )
+    )
     requirements = forms.CharField(
+        label="Own packages",
         required=False,
         max_length=65_536,
         help_text=(
-            "The text of a requirements.txt. Empty: the environment of the installation. "
-            "Packages installed with pip survive restarts either way."
+            "The text of a requirements.txt, for this server alone. It is used instead of an "
+            "environment."
         ),
         widget=forms.Textarea(attrs={**_TEXT, "rows": 4, "placeholder": "polars\nscikit-learn"}),
     )

@@ -16,6 +16,7 @@ from portal.notebooks.models import Server
 from portal.notebooks.services.quotes import admission_request, quote_server
 from portal.notebooks.services.servers import launch_server
 from portal.spend.presenters import with_cost
+from portal.web.base.environments import offer_environments
 from portal.web.base.form_submission import error_text, sent, status_of, submit_form
 from portal.web.base.hardware import default_slug, offer_tiers
 from portal.web.base.list_query import search_parameter
@@ -25,7 +26,7 @@ from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.notebook_servers import ServerIn
 
 # Fields that determine the price.
-_PRICED = ("name", "tier", "max_hours")
+_PRICED = ("name", "tier", "max_hours", "requirements", "environment")
 _RUN = ProjectRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)
 _WHERE = {"area": "projects", "section": "notebooks"}
 _IDLE_MINUTES = 60
@@ -44,6 +45,7 @@ def project_notebook_new(request: HttpRequest, project: str) -> HttpResponse:
     ):
         return redirect(opening_page(done.result, search_parameter(request, "file")))
     offer_tiers(form, project_row, offered)
+    offer_environments(form, project_row, automatic="Default: {}")
     context = {
         "form": form,
         **_priced(project_row, by, form),
@@ -59,6 +61,7 @@ def _fresh(project: Project, by: User, offered: list[Tier]) -> dict[str, Any]:
         "name": next((name for name in names if name not in taken), "notebook"),
         "tier": default_slug(offered),
         "idle_minutes": _IDLE_MINUTES,
+        "environment": "",
     }
 
 

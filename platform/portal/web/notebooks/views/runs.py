@@ -17,6 +17,7 @@ from portal.notebooks.models import NotebookVersion
 from portal.notebooks.previews import preview_of
 from portal.notebooks.services.files_runs import NotebookRunRequest, quote_run, start_run
 from portal.storage.services import open_file
+from portal.web.base.environments import offer_environments
 from portal.web.base.form_submission import error_text, one_click, sent, status_of, submit_form
 from portal.web.base.hardware import default_slug, offer_tiers
 from portal.web.base.list_query import search_parameter
@@ -72,6 +73,7 @@ def project_notebook_run(request: HttpRequest, project: str, notebook: str) -> H
         messages.success(request, f"{file.path} is running as a job; you can close the browser.")
         return redirect(address_of(file.project, "job", done.result.pk))
     offer_tiers(form, file.project, offered)
+    offer_environments(form, file.project)
     context = {
         "form": form,
         "notebook": file,
@@ -99,12 +101,18 @@ def _priced(version: NotebookVersion, by: User, form: RunNotebook) -> dict[str, 
     if not tier:
         return {"quote": None, "quote_fault": ""}
     try:
-        wish = NotebookRunRequest(purpose="run", tier=tier, max_hours=hours)
+        wish = NotebookRunRequest(
+            purpose="run",
+            tier=tier,
+            max_hours=hours,
+            requirements=str(form["requirements"].value() or ""),
+            environment=str(form["environment"].value() or "") or None,
+        )
         quote = quote_run(version=version, by=by, wish=wish)
     except SlipwayError as error:
         return {"quote": None, "quote_fault": error_text(error)}
-    except ValueError:  # from the schema: not a valid name of a tier
-        return {"quote": None, "quote_fault": "There is no such tier."}
+    except ValueError:  # from the schema: not a valid name of a tier or an environment
+        return {"quote": None, "quote_fault": "There is no such tier or environment."}
     most = round(quote.nano_usd_per_hour * hours) if hours else None
     refused = not all(budget.would_admit for budget in quote.budgets)
     return {"quote": quote, "most_nano_usd": most, "ranks": 1, "is_refused": refused}

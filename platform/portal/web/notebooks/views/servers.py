@@ -26,6 +26,7 @@ from portal.notebooks.services.servers import (
 )
 from portal.notebooks.urls import url_of
 from portal.web.base.confirmation import Confirmation, show_confirmation
+from portal.web.base.environments import offer_environments
 from portal.web.base.form_submission import one_click, sent, status_of, submit_form
 from portal.web.base.hardware import offer_tiers
 from portal.web.base.list_query import Select, listing, search_parameter
@@ -180,6 +181,10 @@ def project_notebook_edit(request: HttpRequest, project: str, server: str) -> Ht
         messages.success(request, f"{server_row.name} updated.")
         return redirect(address_of(server_row.project, "notebook", server_row.pk))
     offer_tiers(form, server_row.project, _tiers_for(server_row))
+    packages = "own packages" if server_row.requirements else "that of the installation"
+    if server_row.environment_version is not None:
+        packages = server_row.environment_version.reference
+    offer_environments(form, server_row.project, automatic=f"Unchanged: {packages}")
     context = {"form": form, "server": server_row}
     return render(request, "web/notebooks/edit.html", context | _WHERE, status=status_of(form))
 

@@ -18,6 +18,7 @@ from portal.sweeps.models import Sweep
 from portal.sweeps.services.quotes import quote_sweep
 from portal.sweeps.services.sweeps import start_sweep
 from portal.training.models import Job
+from portal.web.base.environments import offer_environments
 from portal.web.base.form_submission import error_text, status_of, submit_form
 from portal.web.base.hardware import default_slug, offer_tiers
 from portal.web.base.list_query import search_parameter
@@ -53,6 +54,7 @@ def project_sweep_new(request: HttpRequest, project: str) -> HttpResponse:
         messages.success(request, f"{done.result.name} started.")
         return redirect(address_of(project_row, "sweep", done.result.pk))
     offer_tiers(form, project_row, offered)
+    offer_environments(form, project_row, automatic="Automatic: files in the code, then {}")
     context = {
         "form": form,
         "source": source,

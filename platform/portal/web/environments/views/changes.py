@@ -1,0 +1,162 @@
+"""Changes of named environments: create, version, describe, archive, default."""
+
+import re
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods, require_POST
+
+from portal.accounts.gates import ProjectRole, gated_project
+from portal.accounts.principal import require_principal
+from portal.compute.gates import EnvironmentRole, gated_environment
+from portal.compute.services.named_environments import (
+    add_version,
+    archive_named_environment,
+    create_named_environment,
+    describe_named_environment,
+    restore_named_environment,
+    set_default_environment,
+    version_of,
+)
+from portal.core.policy import guarded_by
+from portal.web.base.confirmation import Confirmation, show_confirmation
+from portal.web.base.form_submission import one_click, sent, status_of, submit_form
+from portal.web.environments.forms import (
+    EnvironmentDescriptionForm,
+    EnvironmentVersionForm,
+    NewEnvironmentForm,
+)
+from portal.web.environments.views.pages import WHERE
+from portal.workloads.builds_ahead import request_builds
+from slipway.schemas.accounts import Role, Scope
+
+_CREATE = ProjectRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)
+_CHANGE = EnvironmentRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)
+
+
+@guarded_by(_CREATE)
+@require_http_methods(["GET", "HEAD", "POST"])
+def project_environment_new(request: HttpRequest, project: str) -> HttpResponse:
+    """Create an environment with its first version."""
+    project_row, by = gated_project(request), require_principal(request).user
+    form = NewEnvironmentForm(sent(request))
+    done = submit_form(
+        request, form, lambda data: create_named_environment(project=project_row, by=by, **data)
+    )
+    if done:
+        messages.success(request, f"Environment {done.result.name} created.")
+        return redirect("project_environment", project_row.slug, done.result.name)
+    return render(
+        request, "web/environments/new.html", {"form": form} | WHERE, status=status_of(form)
+    )
+
+
+@guarded_by(_CHANGE)
+@require_http_methods(["GET", "HEAD", "POST"])
+def project_environment_version(
+    request: HttpRequest, project: str, environment: str
+) -> HttpResponse:
+    """Add a version. The form starts with the packages of the latest one."""
+    named, by = gated_environment(request), require_principal(request).user
+    latest = version_of(named, named.version)
+    form = EnvironmentVersionForm(
+        sent(request), initial={"requirements": latest.environment.requirements}
+    )
+    done = submit_form(
+        request,
+        form,
+        lambda data: add_version(named=named, by=by, requirements=data["requirements"]),
+    )
+    if done:
+        messages.success(request, f"Version {done.result.number} of {named.name} created.")
+        return redirect("project_environment", named.project.slug, named.name)
+    context = {"form": form, "named": named}
+    return render(request, "web/environments/version.html", context | WHERE, status=status_of(form))
+
+
+@guarded_by(_CHANGE)
+@require_http_methods(["GET", "HEAD", "POST"])
+def project_environment_edit(request: HttpRequest, project: str, environment: str) -> HttpResponse:
+    """Change the description."""
+    named = gated_environment(request)
+    form = EnvironmentDescriptionForm(sent(request), initial={"description": named.description})
+    done = submit_form(
+        request,
+        form,
+        lambda data: describe_named_environment(named=named, description=data["description"]),
+    )
+    if done:
+        messages.success(request, f"Description of {named.name} saved.")
+        return redirect("project_environment", named.project.slug, named.name)
+    context = {"form": form, "named": named}
+    return render(request, "web/environments/edit.html", context | WHERE, status=status_of(form))
+
+
+@guarded_by(_CHANGE)
+@require_POST
+def project_environment_build(request: HttpRequest, project: str, environment: str) -> HttpResponse:
+    """Request a build of a version from the nodes, before a job needs it."""
+    named, by = gated_environment(request), require_principal(request).user
+    text = request.POST.get("number", "")
+    number = int(text) if re.fullmatch("[1-9][0-9]{0,8}", text) else named.version
+    version = version_of(named, number)
+    done = one_click(request, lambda: request_builds(version=version, by=by))
+    if done:
+        nodes = ", ".join(node.name for node in done.result)
+        messages.success(request, f"Building {version.reference} on {nodes}.")
+    page = reverse("project_environment", args=[named.project.slug, named.name])
+    return redirect(f"{page}?version={number}")
+
+
+@guarded_by(_CHANGE)
+@require_http_methods(["GET", "HEAD", "POST"])
+def project_environment_archive(
+    request: HttpRequest, project: str, environment: str
+) -> HttpResponse:
+    """Ask, then archive an environment."""
+    named = gated_environment(request)
+    page = reverse("project_environment", args=[named.project.slug, named.name])
+    if request.method == "POST":
+        if one_click(request, lambda: archive_named_environment(named=named)):
+            messages.success(request, f"Environment {named.name} archived.")
+        return redirect(page)
+    question = Confirmation(
+        title=f"Archive the environment {named.name}?",
+        effects=(
+            "New jobs, notebook servers and revisions of endpoints cannot use it.",
+            "What ran in it, and notebook servers and endpoints that use it, stay as they are.",
+            "You can restore it at any time.",
+        ),
+        button="Archive the environment",
+        back=page,
+        area="projects",
+        section="environments",
+    )
+    return show_confirmation(request, question)
+
+
+@guarded_by(_CHANGE)
+@require_POST
+def project_environment_restore(
+    request: HttpRequest, project: str, environment: str
+) -> HttpResponse:
+    """Restore an archived environment."""
+    named = gated_environment(request)
+    if one_click(request, lambda: restore_named_environment(named=named)):
+        messages.success(request, f"Environment {named.name} restored.")
+    return redirect("project_environment", named.project.slug, named.name)
+
+
+@guarded_by(ProjectRole(Role.MAINTAINER, Scope.WORKLOADS_WRITE))
+@require_POST
+def project_environment_default(request: HttpRequest, project: str) -> HttpResponse:
+    """Set the default environment of the project. No name stands for that of the installation."""
+    project_row = gated_project(request)
+    name = request.POST.get("environment", "")[:60] or None
+    done = one_click(request, lambda: set_default_environment(project=project_row, name=name))
+    if done:
+        default = done.result.name if done.result else "that of the installation"
+        messages.success(request, f"The default environment is {default} now.")
+    return redirect("project_environments", project_row.slug)

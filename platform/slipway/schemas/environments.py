@@ -1,0 +1,101 @@
+"""Named environments on the wire: packages of a project under a name, in numbered versions."""
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from slipway.schemas.accounts import UserOut
+from slipway.schemas.base import SLUG_PATTERN, AnswerSchema, Line, RequestSchema, Slug, Text
+from slipway.schemas.workloads import BuildOut
+
+MAX_REQUIREMENTS_CHARACTERS = 200_000
+# The environment of the installation, where a name of one is asked for.
+INSTALLATION = "installation"
+# The newest version of an environment, or a version of it: `vision`, `vision@3`.
+REFERENCE_PATTERN = rf"^{SLUG_PATTERN}(?:@[1-9][0-9]{{0,8}})?$"
+EnvironmentReference = Annotated[Line, Field(max_length=60, pattern=REFERENCE_PATTERN)]
+Requirements = Annotated[Text, Field(max_length=MAX_REQUIREMENTS_CHARACTERS)]
+BuildSummary = Literal["ready", "building", "failed", "not_built"]
+
+
+class NamedEnvironmentIn(RequestSchema):
+    """A named environment to create, with the packages of its first version.
+
+    `requirements` is the text of a requirements file.
+    """
+
+    name: Slug
+    requirements: Requirements
+    description: Annotated[Text, Field(max_length=2000)] = ""
+
+
+class NamedEnvironmentEdit(RequestSchema):
+    """Changes of a named environment. Its packages change by a new version."""
+
+    description: Annotated[Text, Field(max_length=2000)]
+
+
+class EnvironmentVersionIn(RequestSchema):
+    """Packages of a new version: the text of a requirements file."""
+
+    requirements: Requirements
+
+
+class DefaultEnvironmentIn(RequestSchema):
+    """The name of the default environment of a project, null for that of the installation."""
+
+    environment: Slug | None
+
+
+class DefaultEnvironmentOut(AnswerSchema):
+    """The name of the default environment of a project, null for that of the installation."""
+
+    environment: str | None = None
+
+
+class NamedEnvironmentOut(AnswerSchema):
+    """A named environment. `version` and what follows are those of its latest version.
+
+    `packages` is the number of packages that its requirements name. `build` is `ready` if a node
+    has built it for this project. With `is_default` it is that of jobs and notebook servers that
+    name no packages. Nothing new runs in it once it is archived.
+    """
+
+    name: str
+    description: str
+    version: int
+    python: str
+    packages: int
+    digest: str
+    build: BuildSummary
+    is_default: bool
+    created_by: UserOut
+    created_at: datetime
+    archived_at: datetime | None = None
+
+
+class EnvironmentVersionOut(AnswerSchema):
+    """A version of a named environment. `digest` is that of its packages."""
+
+    reference: str
+    number: int
+    python: str
+    packages: int
+    digest: str
+    build: BuildSummary
+    created_by: UserOut
+    created_at: datetime
+
+
+class EnvironmentVersionDetail(EnvironmentVersionOut):
+    """A version with its packages, and its build on each node.
+
+    `locked` are the exact versions that its first build resolved, empty before. `requested` are
+    the nodes that were asked to build it and have not finished yet.
+    """
+
+    requirements: str
+    locked: str = ""
+    builds: list[BuildOut] = []
+    requested: list[str] = []

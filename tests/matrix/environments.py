@@ -1,0 +1,20 @@
+"""A named environment of each tenant."""
+
+from portal.accounts.models import Project, User
+from portal.compute.models import EnvironmentVersion, NamedEnvironment
+from portal.compute.services.named_environments import create_named_environment
+
+NUMBER = 61_247
+
+
+def make_environment(*, project: Project, by: User) -> dict[str, str]:
+    """Create a named environment with one version, whose number no other object has."""
+    named = create_named_environment(
+        project=project,
+        by=by,
+        name=f"packages-of-{by.name}".lower(),
+        requirements=f"numpy\npackage-of-{by.name}",
+    )
+    NamedEnvironment.objects.filter(pk=named.pk).update(version=NUMBER)
+    EnvironmentVersion.objects.filter(named=named).update(number=NUMBER)
+    return {"named environment": named.name, "environment version": str(NUMBER)}
