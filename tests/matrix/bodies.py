@@ -87,7 +87,7 @@ _MONITORING = f"{_PREDICTIONS}/monitoring"
 _MONITORING_PAGE = "/p/{project}/endpoints/{endpoint}/monitoring"
 
 
-def _new_job_by_form(world: World, _user: User | None) -> Body:
+def _new_job_by_form(world: World, _user: User | None) -> dict[str, Any]:
     return {
         "snapshot": world.own["snapshot"],
         "script": "train.py",

@@ -155,7 +155,7 @@ _SENTENCES = {
 _KINDS = (
     *("project", "team", "member", "invitation", "token", "secret", "user"),
     *("workload", "notebook", "environment", "file", "node", "tier", "quota", "budget", "rate"),
-    *("named_environment", "workspace"),
+    *("named_environment", "workspace", "sweep"),
     *("dataset", "dataset_version", "run", "experiment"),
     *("model", "model_version", "promotion_request", "registry_rules"),
     *("endpoint", "endpoint_key", "alert", "alert_channel", "selection", "erasure"),
