@@ -26,10 +26,11 @@ _GOALS = {"maximize": "max", "minimize": "min", "max": "max", "min": "min"}
 _IGNORED = ("project", "entity", "description")
 _KEYS = (
     *("program", "method", "metric", "parameters", "name", "run_cap", "trials", "parallel"),
-    *("retries", "seed", "command", *_IGNORED),
+    *("retries", "seed", "scheduler", "min_values", "eta", "early_terminate", "command", *_IGNORED),
 )
 _MACROS = ("${env}", "${interpreter}", "${program}", "${args}")
 _MAX_BYTES = 1_000_000
+_MOST_ROUNDS = 20
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,9 @@ class SweepFile:
     parallel: int | None = None
     retries: int | None = None
     seed: int | None = None
+    scheduler: str | None = None
+    min_values: int | None = None
+    eta: int | None = None
     ignored: tuple[str, ...] = ()
 
 
@@ -62,6 +66,7 @@ def read_sweep_file(path: str | Path) -> SweepFile:
             "Remove it: a trial is `python PROGRAM --name=value …`.",
         )
     spaces, params = _parameters(content.get("parameters"))
+    early = _early_terminate(content.get("early_terminate"))
     return SweepFile(
         script=_text(content, "program"),
         name=_text(content, "name"),
@@ -73,6 +78,9 @@ def read_sweep_file(path: str | Path) -> SweepFile:
         parallel=_number(content, "parallel"),
         retries=_number(content, "retries"),
         seed=_number(content, "seed"),
+        scheduler=_text(content, "scheduler") or ("asha" if early else None),
+        min_values=_number(content, "min_values") or early.get("min_iter"),
+        eta=_number(content, "eta") or early.get("eta"),
         ignored=tuple(key for key in _IGNORED if key in content),
     )
 
@@ -195,6 +203,29 @@ def _metric(value: object) -> Metric | None:
         raise _bad_key("metric", "has other keys than name and goal", "Remove them.")
     goal = str(value.get("goal", "minimize"))
     return parse_metric(f"{value['name']}:{_GOALS.get(goal, goal)}")
+
+
+def _early_terminate(value: object) -> dict[str, int]:
+    """Return `min_iter` and `eta` of W&B's Hyperband, which is ASHA with one bracket.
+
+    W&B names the first comparison, or the last one and the number `s` of those before it.
+    """
+    if value is None:
+        return {}
+    known = {"type", "min_iter", "max_iter", "s", "eta"}
+    if not isinstance(value, Mapping) or set(value) - known or value.get("type") != "hyperband":
+        raise _bad_key(
+            "early_terminate",
+            "is not {type: hyperband, min_iter: …, eta: …}",
+            "Remove its other keys, or use scheduler, min_values and eta.",
+        )
+    eta = _number(value, "eta") or 3
+    first, last = _number(value, "min_iter"), _number(value, "max_iter")
+    if first is None:
+        if last is None:
+            raise _bad_key("early_terminate", "has no min_iter", "Add min_iter: 3.")
+        first = max(1, last // eta ** min(_number(value, "s") or 0, _MOST_ROUNDS))
+    return {"min_iter": first, "eta": eta}
 
 
 def _text(content: Mapping[Any, Any], key: str) -> str | None:

@@ -110,6 +110,9 @@ def _new_sweep_by_form(world: World, user: User | None) -> Body:
         "parallel": "2",
         "retries": "0",
         "seed": "0",
+        "scheduler": "none",
+        "min_values": "1",
+        "eta": "3",
     }
 
 

@@ -22,6 +22,7 @@ parameters:
   layers: {min: 1, max: 8}
   optimizer: {values: [sgd, adam]}
   epochs: {value: 3}
+early_terminate: {type: hyperband, min_iter: 2, eta: 4}
 command: ["${env}", "${interpreter}", "${program}", "${args}"]
 """
 
@@ -34,6 +35,7 @@ def test_a_wandb_file_works_unchanged(tmp_path: Path) -> None:
     assert file.metric is not None
     assert (file.metric.name, file.metric.goal) == ("accuracy", "max")
     assert file.params == {"epochs": "3"}
+    assert (file.scheduler, file.min_values, file.eta) == ("asha", 2, 4)
     assert file.ignored == ("project",)
     lr, layers = file.parameters["lr"], file.parameters["layers"]
     assert (lr.type, lr.low, lr.high, lr.log) == ("float", 0.0001, 0.1, True)
@@ -41,10 +43,22 @@ def test_a_wandb_file_works_unchanged(tmp_path: Path) -> None:
     assert file.parameters["optimizer"].choices == ["sgd", "adam"]
 
 
+def test_the_last_comparison_of_wandb_names_the_first(tmp_path: Path) -> None:
+    path = tmp_path / "sweep.yaml"
+    path.write_text("early_terminate: {type: hyperband, max_iter: 27, s: 2}")
+    file = read_sweep_file(path)
+    assert (file.scheduler, file.min_values, file.eta) == ("asha", 3, 3)
+    path.write_text("scheduler: median\nmin_values: 5")
+    file = read_sweep_file(path)
+    assert (file.scheduler, file.min_values, file.eta) == ("median", 5, None)
+
+
 @pytest.mark.parametrize(
     ("text", "field", "words"),
     [
-        ("early_terminate: {type: hyperband}", "early_terminate", "is not supported"),
+        ("early_terminate: {type: hyperband}", "early_terminate", "has no min_iter"),
+        ("early_terminate: {type: envelope}", "early_terminate", "is not {type: hyperband"),
+        ("early_terminate: {type: hyperband, strict: true}", "early_terminate", "other keys"),
         ("method: annealing", "method", "random, grid, bayes"),
         ("command: [bash, run.sh]", "command", "python PROGRAM"),
         ("parameters: {lr: {distribution: normal, mu: 0}}", "parameters.lr", "mu"),

@@ -18,10 +18,12 @@ MOVES: Mapping[SweepState, frozenset[SweepState]] = {
 }
 TRIAL_MOVES: Mapping[TrialState, frozenset[TrialState]] = {
     # From running to running goes a trial whose job is submitted again.
-    _T.RUNNING: frozenset({_T.RUNNING, _T.COMPLETE, _T.FAILED, _T.STOPPED}),
+    _T.RUNNING: frozenset({_T.RUNNING, _T.COMPLETE, _T.FAILED, _T.STOPPED, _T.PRUNED}),
     _T.COMPLETE: frozenset(),
     _T.FAILED: frozenset(),
     _T.STOPPED: frozenset(),
+    # Only a promotion makes this move.
+    _T.PRUNED: frozenset({_T.RUNNING}),
 }
 
 

@@ -39,7 +39,7 @@ class Sweep(Row):
 
     `job` is the submission that all trials share (`JobIn`), `space` the values that parameters may
     take. `trials` is how many may start, `started` how many have. `explanation` says why it is in
-    its state.
+    its state. `scheduler`, `min_values` and `eta` say when trials are stopped early (`rungs`).
     """
 
     id = IdField("swp")
@@ -58,6 +58,9 @@ class Sweep(Row):
     parallel = models.PositiveSmallIntegerField()
     retries = models.PositiveSmallIntegerField(default=0)
     seed = models.PositiveIntegerField(default=0)
+    scheduler = models.CharField(max_length=16, default="none")
+    min_values = models.PositiveIntegerField(default=1)
+    eta = models.PositiveSmallIntegerField(default=3)
     started = models.PositiveIntegerField(default=0)
     ended_at = models.DateTimeField(null=True, blank=True)
 
@@ -109,12 +112,6 @@ class TrialQuerySet(models.QuerySet["Trial"]):
         """Trials whose job has not ended, or whose end has not been recorded."""
         return self.filter(state=TrialState.RUNNING)
 
-    def best_of(self, sweep: Sweep) -> "Trial | None":
-        """Return the complete trial with the best value, the first of equals."""
-        order = "-value" if sweep.goal == "max" else "value"
-        complete = self.filter(sweep=sweep, state=TrialState.COMPLETE)
-        return complete.order_by(order, "number").first()
-
     def counts_of(self, sweep: Sweep) -> dict[str, int]:
         """Return the number of trials in each state."""
         rows = self.filter(sweep=sweep).order_by().values_list("state").annotate(number=Count("pk"))
@@ -124,8 +121,9 @@ class TrialQuerySet(models.QuerySet["Trial"]):
 class Trial(Row):
     """One set of values, and the job that tries them.
 
-    `value` is the last value of the metric. `attempt` counts its jobs, `job` is the newest of them:
-    a retry has the same number.
+    `value` is the last value of the metric; a pruned trial has that of the comparison which it
+    lost, None if that was not finite. `attempt` counts its jobs, `job` is the newest of them: a
+    retry has the same number.
     """
 
     id = IdField("trl")
@@ -146,7 +144,8 @@ class Trial(Row):
             models.UniqueConstraint(fields=["sweep", "number"], name="trial_once_a_number"),
             models.CheckConstraint(condition=Q(state__in=_TRIAL_STATES), name="trial_known_state"),
             models.CheckConstraint(
-                condition=Q(state=TrialState.COMPLETE) ^ Q(value__isnull=True),
+                condition=Q(state=TrialState.PRUNED)
+                | (Q(state=TrialState.COMPLETE) ^ Q(value__isnull=True)),
                 name="trial_complete_with_value",
             ),
         ]
@@ -154,6 +153,7 @@ class Trial(Row):
             models.Index(
                 fields=["sweep"], condition=Q(state=TrialState.RUNNING), name="trial_running"
             ),
+            models.Index(fields=["sweep", "state", "value"], name="trial_by_value"),
         ]
 
     @property
@@ -173,4 +173,26 @@ class TrialJob(Row):
     class Meta(Row.Meta):
         constraints: ClassVar[list[models.BaseConstraint]] = [
             models.UniqueConstraint(fields=["trial", "attempt"], name="trial_job_once_an_attempt"),
+        ]
+
+
+class TrialRung(Row):
+    """A comparison of early stopping that a trial has reached, and its value there.
+
+    `rung` counts from 0. `count` is the number of values after which it is. Trials of one `bracket`
+    are compared with each other. `value` is None if it was not finite. `is_cut` while the trial is
+    not to go on.
+    """
+
+    id = IdField("rng")
+    trial = models.ForeignKey(Trial, on_delete=models.CASCADE, related_name="rungs")
+    bracket = models.PositiveSmallIntegerField()
+    rung = models.PositiveSmallIntegerField()
+    count = models.PositiveIntegerField()
+    value = models.FloatField(null=True, blank=True)
+    is_cut = models.BooleanField(default=False)
+
+    class Meta(Row.Meta):
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(fields=["trial", "rung"], name="trial_rung_once"),
         ]

@@ -9,19 +9,23 @@ from slipway.schemas.sweeps import Goal, ParameterSpace, ParameterValues
 
 @dataclass(frozen=True)
 class PastTrial:
-    """A trial that was started before. `value` is None while it runs, and if it has failed."""
+    """A trial that was started before. `value` is None while it runs, and if it has failed.
+
+    One that was stopped early has `pruned_after`, the number of values it had logged.
+    """
 
     number: int
     values: ParameterValues
     value: float | None
     is_running: bool
+    pruned_after: int | None = None
 
 
 @dataclass(frozen=True)
 class SuggestionInput:
     """Input of a suggestion, and all of it, so that it can be repeated after a crash.
 
-    `history` is in the order of numbers.
+    `history` are the trials that matter, in the order of numbers.
     """
 
     algorithm: str

@@ -26,18 +26,23 @@ from slipway.schemas.sweeps import SweepState, TrialState
 
 # Databases limit the number of variables of a query.
 _AT_ONCE = 10_000
-_TRIAL = ("trial__sweep", "trial__ended_at")
+_TRIAL = ("trial__sweep", "trial__state")
 
 
 @dataclass(frozen=True)
 class SweepSummary:
-    """Numbers of a sweep. Money in nano-USD; what is expected is None until a trial has ended."""
+    """Numbers of a sweep. Money in nano-USD; what is expected is None until a trial has ended.
+
+    `saved_nano_usd` is how much less the pruned trials have cost than as many complete ones, None
+    while there are none of either.
+    """
 
     counts: dict[str, int] = field(default_factory=dict)
     best: Trial | None = None
     cost_nano_usd: int = 0
     expected_nano_usd: int | None = None
     expected_end: datetime | None = None
+    saved_nano_usd: int | None = None
 
 
 def summaries_of(sweeps: Sequence[Sweep]) -> dict[str, SweepSummary]:
@@ -75,22 +80,37 @@ def costs_of_trials(trials: Iterable[Trial]) -> dict[str, int]:
 
 @dataclass
 class _Cost:
-    """Cost of the jobs of a sweep in nano-USD: of all, and of those whose trial has ended."""
+    """Cost of the jobs of a sweep in nano-USD, by the states of their trials."""
 
-    total: int = 0
-    of_ended: int = 0
+    by_state: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def total(self) -> int:
+        """Cost of all jobs."""
+        return sum(self.by_state.values())
+
+    @property
+    def of_ended(self) -> int:
+        """Cost of the jobs whose trial has ended."""
+        return self.total - self.by_state.get(TrialState.RUNNING, 0)
+
+    def saved(self, counts: dict[str, int]) -> int | None:
+        """Return how much less pruned trials have cost than as many complete ones."""
+        complete, pruned = counts.get(TrialState.COMPLETE), counts.get(TrialState.PRUNED)
+        if not complete or not pruned:
+            return None
+        whole = self.by_state.get(TrialState.COMPLETE, 0) * pruned // complete
+        return max(0, whole - self.by_state.get(TrialState.PRUNED, 0))
 
 
 def _costs_of(sweep_ids: Sequence[str]) -> dict[str, _Cost]:
     rows = TrialJob.objects.filter(trial__sweep__in=sweep_ids)
-    jobs = {job: (sweep, ended) for job, sweep, ended in rows.values_list("job", *_TRIAL)}
+    jobs = {job: (sweep, state) for job, sweep, state in rows.values_list("job", *_TRIAL)}
     costs: dict[str, _Cost] = {}
     for workload_id, nano_usd in _costs_of_workloads(jobs).items():
-        sweep_id, ended_at = jobs[workload_id]
-        cost = costs.setdefault(sweep_id, _Cost())
-        cost.total += nano_usd
-        if ended_at is not None:
-            cost.of_ended += nano_usd
+        sweep_id, state = jobs[workload_id]
+        by_state = costs.setdefault(sweep_id, _Cost()).by_state
+        by_state[state] = by_state.get(state, 0) + nano_usd
     return costs
 
 
@@ -139,7 +159,7 @@ def _summary(
     duration: timedelta | None,
 ) -> SweepSummary:
     if sweep.status != SweepState.RUNNING or duration is None:
-        return SweepSummary(counts, best, cost.total)
+        return SweepSummary(counts, best, cost.total, saved_nano_usd=cost.saved(counts))
     ended = sum(counts.values()) - counts.get(TrialState.RUNNING, 0)
     rounds = math.ceil((sweep.trials - ended) / sweep.parallel)
     return SweepSummary(
@@ -148,4 +168,5 @@ def _summary(
         cost.total,
         expected_nano_usd=max(cost.total, round(cost.of_ended / ended * sweep.trials)),
         expected_end=clock.now() + duration * rounds,
+        saved_nano_usd=cost.saved(counts),
     )

@@ -3,9 +3,12 @@
 from datetime import timedelta
 
 from portal.core.enqueue import background_task
-from portal.sweeps.services import progress
+from portal.sweeps.services import early_stopping, progress
 
-PERIODIC = {"sweeps.advance_all": timedelta(seconds=5)}
+PERIODIC = {
+    "sweeps.advance_all": timedelta(seconds=5),
+    "sweeps.stop_early": timedelta(seconds=1),
+}
 
 
 @background_task("sweeps.advance")
@@ -18,3 +21,9 @@ def advance(sweep_id: str) -> None:
 def advance_all() -> None:
     """Advance every sweep, in case a message was lost."""
     progress.advance_all()
+
+
+@background_task("sweeps.stop_early")
+def stop_early() -> None:
+    """Stop running trials whose metric is worse than that of others."""
+    early_stopping.stop_early_everywhere()

@@ -59,6 +59,27 @@ def end_trial(trial: Trial, target: TrialState, **changes: Any) -> bool:
     return bool(here.update(state=target, ended_at=clock.now(), **changes))
 
 
+def claim_slot(sweep: Sweep, **changes: Any) -> bool:
+    """Hold the right to start one trial until the transaction ends. Returns whether there is one.
+
+    The UPDATE of the sweep, with `changes`, makes others wait that would start a trial as well, so
+    that no more than `parallel` run.
+    """
+    here = Sweep.objects.filter(pk=sweep.pk, state=SweepState.RUNNING, started=sweep.started)
+    if not here.filter(trials__gte=changes.get("started", 0)).update(
+        **({"started": sweep.started} | changes)
+    ):
+        return False
+    return Trial.objects.running().filter(sweep=sweep).count() < sweep.parallel
+
+
+def promote_trial(trial: Trial) -> bool:
+    """Let a pruned trial run again. Returns whether it was pruned till then."""
+    check_trial_move(trial.status, TrialState.RUNNING)
+    here = Trial.objects.filter(pk=trial.pk, state=TrialState.PRUNED)
+    return bool(here.update(state=TrialState.RUNNING, ended_at=None, value=None, explanation=""))
+
+
 def start_attempt(trial: Trial, *, job_id: str) -> bool:
     """Give a running trial its next job. Returns whether this attempt was still the last."""
     check_trial_move(trial.status, TrialState.RUNNING)

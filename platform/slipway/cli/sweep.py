@@ -83,6 +83,18 @@ AlgorithmOption = Annotated[
     str | None,
     typer.Option("--algorithm", help="random, grid, tpe, tpe-multivariate or qmc."),
 ]
+SchedulerOption = Annotated[
+    str | None,
+    typer.Option("--scheduler", help="Stop worse trials early: asha, hyperband, median or none."),
+]
+MinValuesOption = Annotated[
+    int | None,
+    typer.Option("--min-values", min=1, help="Values of the metric before the first comparison."),
+]
+EtaOption = Annotated[
+    int | None,
+    typer.Option("--eta", min=2, help="asha, hyperband: the best of this many trials go on."),
+]
 
 
 @command(app, "start")
@@ -104,6 +116,9 @@ def start(
     seed: Annotated[
         int | None, typer.Option("--seed", min=0, help="Seed of the suggestions.")
     ] = None,
+    scheduler: SchedulerOption = None,
+    min_values: MinValuesOption = None,
+    eta: EtaOption = None,
     nodes: NodesOption = None,
     procs: ProcsOption = None,
     backend: BackendOption = None,
@@ -171,6 +186,9 @@ def start(
             parallel=parallel or file.parallel,
             retries=file.retries if retries is None else retries,
             seed=file.seed if seed is None else seed,
+            scheduler=scheduler or file.scheduler,
+            min_values=min_values or file.min_values,
+            eta=eta or file.eta,
         )
         price = _quote(session, snapshot, body, slug)
         if quote:
@@ -203,14 +221,19 @@ def show(session: Session, sweep: SweepOut) -> None:
                 "Script": sweep.script,
                 "Metric": f"{sweep.metric.name} ({sweep.metric.goal})",
                 "Algorithm": sweep.algorithm,
+                "Early stopping": _early_stopping_text(sweep),
                 "Trials": f"{sweep.started} of {sweep.trials} started, {sweep.running} running, "
-                f"{sweep.complete} complete, {sweep.failed} failed, {sweep.stopped} stopped",
+                f"{sweep.complete} complete, {sweep.failed} failed, {sweep.stopped} stopped, "
+                f"{sweep.pruned} pruned",
                 "Best": _best_text(sweep.best),
                 "Cost": dollars(sweep.cost_nano_usd),
                 "Expected cost": None
                 if sweep.expected_nano_usd is None
                 else dollars(sweep.expected_nano_usd),
                 "Expected end": sweep.expected_end,
+                "Saved": None
+                if sweep.saved_nano_usd is None
+                else f"about {dollars(sweep.saved_nano_usd)} by early stopping",
                 "Tier": sweep.tier,
                 "Started by": sweep.created_by,
                 "Created": sweep.created_at,
@@ -401,6 +424,15 @@ def _show_quote(session: Session, quote: SweepQuote) -> None:
             "Why": quote.job.explanation,
         }
     )
+
+
+def _early_stopping_text(sweep: SweepOut) -> str | None:
+    if sweep.scheduler == "none":
+        return None
+    values = f"from {sweep.min_values} value{'' if sweep.min_values == 1 else 's'} on"
+    if sweep.scheduler == "median":
+        return f"median, {values}"
+    return f"{sweep.scheduler}, {values}, eta {sweep.eta}"
 
 
 def _best_text(best: BestTrial | None) -> list[str]:

@@ -100,10 +100,15 @@ def sweep_body(
     parallel: int | None = None,
     retries: int | None = None,
     seed: int | None = None,
+    scheduler: str | None = None,
+    min_values: int | None = None,
+    eta: int | None = None,
 ) -> SweepIn:
     """Return the request body that starts or quotes a sweep, or raise InvalidInput.
 
     `parameters` are ranges such as `loguniform(1e-4,1e-1)`, and `metric` is such as `accuracy:max`.
+    `scheduler` stops trials early (`asha`, `hyperband`, `median`); it first compares them after
+    `min_values` values of the metric.
     """
     return build(
         SweepIn,
@@ -119,6 +124,9 @@ def sweep_body(
         parallel=parallel,
         retries=retries,
         seed=seed,
+        scheduler=scheduler,
+        min_values=min_values,
+        eta=eta,
     )
 
 

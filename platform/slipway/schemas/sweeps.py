@@ -27,12 +27,15 @@ from slipway.schemas.training import Argument, JobIn, ParameterName, Quote
 
 MAX_TRIALS = 10_000
 MAX_PARALLEL = 100
+MAX_MIN_VALUES = 10_000
+MAX_ETA = 10
 _MAX_CHOICES = 100
 # Finite, and small enough that differences of two of them are finite.
 _LARGEST = 1e300
 _LARGEST_WHOLE = 2**53
 
 Algorithm = Literal["random", "grid", "tpe", "tpe-multivariate", "qmc"]
+Scheduler = Literal["none", "median", "asha", "hyperband"]
 Goal = Literal["min", "max"]
 # Values of a trial's parameters. A parameter whose condition does not hold has none.
 ParameterValues = dict[str, float | int | str]
@@ -55,12 +58,16 @@ class SweepState(StrEnum):
 
 
 class TrialState(StrEnum):
-    """State of a trial. `complete` means that its job succeeded and logged the metric."""
+    """State of a trial. `complete` means that its job succeeded and logged the metric.
+
+    `pruned` trials were stopped early. Those of ASHA and Hyperband may run again.
+    """
 
     RUNNING = "running"
     COMPLETE = "complete"
     FAILED = "failed"
     STOPPED = "stopped"
+    PRUNED = "pruned"
 
 
 class ParameterSpace(RequestSchema):
@@ -142,6 +149,11 @@ class SweepIn(RequestSchema):
     `job.params` are passed to each trial as they are. At most `parallel` trials run at once. A
     trial whose job fails is submitted again up to `retries` times, and counts once. `seed` makes
     the suggestions repeatable. `grid` tries all combinations, and ends after the last.
+
+    `scheduler` stops trials early, by the values of the metric that they have logged so far. `asha`
+    compares them after `min_values` values, `eta` times as many, and so on, and lets the best of
+    `eta` go on; `hyperband` does so with several first comparisons. `median` compares after each
+    `min_values` values.
     """
 
     name: Name | None = None
@@ -153,6 +165,9 @@ class SweepIn(RequestSchema):
     parallel: Whole = Field(default=2, ge=1, le=MAX_PARALLEL)
     retries: Whole = Field(default=0, ge=0, le=10)
     seed: Whole = Field(default=0, ge=0, le=2**31 - 1)
+    scheduler: Scheduler = "none"
+    min_values: Whole = Field(default=1, ge=1, le=MAX_MIN_VALUES)
+    eta: Whole = Field(default=3, ge=2, le=MAX_ETA)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -216,7 +231,9 @@ class SweepOut(AnswerSchema):
     """A sweep. `trials` is how many it may start, and the counts are of those it has started.
 
     `cost_nano_usd` is the cost of its jobs so far, `expected_nano_usd` and `expected_end` the
-    totals, estimated from the trials that have ended. `explanation` says why it is in its state.
+    totals, estimated from the trials that have ended. `saved_nano_usd` is how much less the pruned
+    trials have cost than as many complete ones, null while there are none of either. `explanation`
+    says why it is in its state.
     """
 
     id: str
@@ -234,15 +251,20 @@ class SweepOut(AnswerSchema):
     parallel: int
     retries: int
     seed: int
+    scheduler: Scheduler
+    min_values: int
+    eta: int
     started: int
     running: int
     complete: int
     failed: int
     stopped: int
+    pruned: int
     best: BestTrial | None = None
     cost_nano_usd: int
     expected_nano_usd: int | None = None
     expected_end: datetime | None = None
+    saved_nano_usd: int | None = None
     created_by: str
     created_at: datetime
     ended_at: datetime | None = None
@@ -251,7 +273,7 @@ class SweepOut(AnswerSchema):
 class TrialOut(AnswerSchema):
     """A trial: one set of values. `job` is its newest job, `attempt` counts its jobs.
 
-    `value` is the last value of the metric, null until the trial is complete.
+    `value` is the last value of the metric, null until the trial is complete or pruned.
     """
 
     number: int

@@ -44,6 +44,9 @@ def _form(**changes: str) -> dict[str, str]:
         "parallel": "2",
         "retries": "0",
         "seed": "0",
+        "scheduler": "none",
+        "min_values": "1",
+        "eta": "3",
     } | changes
 
 

@@ -5,6 +5,7 @@ Imported by the control worker alone: Optuna takes a second to import.
 
 import warnings
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Literal
 
 import optuna
@@ -16,13 +17,15 @@ from optuna.distributions import (
 )
 from optuna.exceptions import ExperimentalWarning
 from optuna.samplers import BaseSampler, RandomSampler, TPESampler
-from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
+from optuna.trial import FrozenTrial, Trial, TrialState
 from scipy.stats import qmc
 
 from portal.sweeps.ports import PastTrial, SuggestionInput
 from slipway.schemas.sweeps import ParameterSpace, ParameterValues, applies, grid, ordered
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
+# Trials need a time, on which no suggestion depends.
+_SOME_TIME = datetime(2000, 1, 1)  # noqa: DTZ001  (of Optuna, which has none with a time zone)
 _DIRECTIONS: dict[str, Literal["maximize", "minimize"]] = {"max": "maximize", "min": "minimize"}
 
 
@@ -90,16 +93,34 @@ def _ask(trial: Trial, name: str, space: ParameterSpace) -> float | int | str:
     return trial.suggest_float(name, low, high, step=space.step, log=space.log)
 
 
+class _Past(FrozenTrial):
+    """A trial of the history. The study, which lives as long as a call, may share it."""
+
+    def __deepcopy__(self, _: dict[int, object]) -> "_Past":
+        return self
+
+
 def _frozen(trial: PastTrial, distributions: dict[str, BaseDistribution]) -> FrozenTrial:
-    if trial.value is not None:
+    pruned_after = trial.pruned_after if trial.value is not None else None
+    if pruned_after is not None:
+        state = TrialState.PRUNED
+    elif trial.value is not None:
         state = TrialState.COMPLETE
     else:
         state = TrialState.RUNNING if trial.is_running else TrialState.FAIL
-    return create_trial(
+    steps = {} if pruned_after is None or trial.value is None else {pruned_after: trial.value}
+    return _Past(
+        number=-1,  # the study gives it one
+        trial_id=-1,
         state=state,
-        value=trial.value,
+        value=trial.value if state == TrialState.COMPLETE else None,
+        datetime_start=_SOME_TIME,
+        datetime_complete=None if state == TrialState.RUNNING else _SOME_TIME,
         params=dict(trial.values),
         distributions={name: distributions[name] for name in trial.values},
+        user_attrs={},
+        system_attrs={},
+        intermediate_values=steps,
     )
 
 

@@ -6,7 +6,7 @@ other.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import structlog
 from django.db import transaction
@@ -17,13 +17,21 @@ from portal.core.errors import SlipwayError
 from portal.experiments.factories import tracker
 from portal.experiments.services.job_runs import run_id_of
 from portal.sweeps.factories import sampler
+from portal.sweeps.histories import history_of
 from portal.sweeps.models import Sweep, Trial, TrialJob
-from portal.sweeps.ports import PastTrial, SuggestionInput
-from portal.sweeps.transitions import end_trial, move_sweep, start_attempt
+from portal.sweeps.ports import SuggestionInput
+from portal.sweeps.services.early_stopping import (
+    promotable_trials,
+    promote,
+    record_rungs,
+    stop_early,
+)
+from portal.sweeps.transitions import claim_slot, end_trial, move_sweep, start_attempt
 from portal.training.models import Job
 from portal.training.services.jobs import submit_job
 from portal.workloads.lifecycle import ENDS
 from portal.workloads.services.cancellation import stop_workload
+from portal.workloads.services.resume import was_stopped_early
 from slipway.schemas.accounts import Role
 from slipway.schemas.sweeps import ParameterValues, SweepState, TrialState
 from slipway.schemas.workloads import ReasonCode, WorkloadState
@@ -44,6 +52,7 @@ def advance_sweep(sweep_id: str) -> None:
     if sweep is None:
         return
     _record_ends(sweep)
+    stop_early(sweep)
     sweep.refresh_from_db()
     if sweep.status in (SweepState.STOPPED, SweepState.FAILED):
         _stop_trials(sweep)
@@ -88,6 +97,10 @@ def _record_end(sweep: Sweep, trial: Trial, metrics: Mapping[str, float]) -> Non
     workload = trial.job.workload
     if workload.status == WorkloadState.SUCCEEDED:
         _record_success(sweep, trial, metrics)
+    elif was_stopped_early(workload):
+        rung = trial.rungs.filter(is_cut=True).order_by("-rung").first()
+        value = rung.value if rung is not None else None
+        end_trial(trial, TrialState.PRUNED, value=value, explanation=workload.reason_text)
     elif workload.status == WorkloadState.STOPPED:
         if workload.reason == ReasonCode.BUDGET and not sweep.status.has_ended:
             # Its job can be resumed, and is, together with the sweep.
@@ -106,6 +119,7 @@ def _record_end(sweep: Sweep, trial: Trial, metrics: Mapping[str, float]) -> Non
 def _record_success(sweep: Sweep, trial: Trial, metrics: Mapping[str, float]) -> None:
     value = metrics.get(sweep.metric)
     if value is not None and math.isfinite(value):
+        record_rungs(sweep, trial)
         end_trial(trial, TrialState.COMPLETE, value=value)
         return
     if value is not None:
@@ -168,19 +182,33 @@ def _retry(sweep: Sweep, trial: Trial) -> None:
 def _start_trials(sweep: Sweep) -> None:
     """Start as many trials as may run beside those that do."""
     running = Trial.objects.running().filter(sweep=sweep).count()
-    count = min(sweep.parallel - running, sweep.trials - sweep.started, _MOST_STARTED)
-    if count <= 0:
+    free = min(sweep.parallel - running, _MOST_STARTED)
+    if free <= 0:
+        return
+    promotable = promotable_trials(sweep)
+    if sweep.started == sweep.trials and not promotable:
         return
     reason = _reason_not_to_start(sweep)
     if reason:
         _pause(sweep, reason, _RESTORE)
         return
+    try:
+        free -= promote(sweep, promotable[:free])
+    except SlipwayError as error:
+        _pause_for(sweep, error)
+        return
+    count = min(free, sweep.trials - sweep.started)
+    if count > 0:
+        _start_new_trials(sweep, count)
+
+
+def _start_new_trials(sweep: Sweep, count: int) -> None:
     search = SuggestionInput(
         algorithm=sweep.algorithm,
         parameters=sweep.parameters,
         goal=sweep.objective.goal,
         seed=sweep.seed,
-        history=_history(sweep),
+        history=history_of(sweep),
     )
     for values in sampler().suggest(search, first=sweep.started, count=count):
         try:
@@ -195,8 +223,8 @@ def _start_trial(sweep: Sweep, values: ParameterValues) -> bool:
     """Claim the next number and submit its job, both or neither."""
     number = sweep.started
     with transaction.atomic():
-        here = Sweep.objects.filter(pk=sweep.pk, state=SweepState.RUNNING, started=number)
-        if not here.filter(trials__gt=number).update(started=number + 1):
+        if not claim_slot(sweep, started=number + 1):
+            transaction.set_rollback(True)
             return False
         job = _submit(sweep, values)
         trial = Trial.objects.create(sweep=sweep, number=number, values=values, job=job)
@@ -226,14 +254,6 @@ def _reason_not_to_start(sweep: Sweep) -> str:
     return ""
 
 
-def _history(sweep: Sweep) -> Sequence[PastTrial]:
-    rows = Trial.objects.filter(sweep=sweep).order_by("number")
-    return [
-        PastTrial(number=number, values=values, value=value, is_running=state == TrialState.RUNNING)
-        for number, values, value, state in rows.values_list("number", "values", "value", "state")
-    ]
-
-
 def _pause(sweep: Sweep, text: str, next_step: str | None) -> None:
     step = (next_step or "Fix this").rstrip(".")
     move_sweep(
@@ -258,5 +278,7 @@ def _stop_trials(sweep: Sweep) -> None:
 
 def _finish(sweep: Sweep) -> None:
     if sweep.started < sweep.trials or Trial.objects.running().filter(sweep=sweep).exists():
+        return
+    if promotable_trials(sweep):
         return
     move_sweep(sweep, SweepState.FINISHED, started=sweep.trials, trials=sweep.trials)

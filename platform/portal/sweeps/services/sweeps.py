@@ -41,6 +41,9 @@ def start_sweep(*, project: Project, by: User, requested: SweepIn) -> Sweep:
             parallel=requested.parallel,
             retries=requested.retries,
             seed=requested.seed,
+            scheduler=requested.scheduler,
+            min_values=requested.min_values,
+            eta=requested.eta,
         )
         after = {"algorithm": sweep.algorithm, "trials": trials, "metric": sweep.metric}
         _record("sweep.start", sweep, after=after)

@@ -8,7 +8,14 @@ from pydantic import ValidationError
 from portal.core.validation_messages import validation_predicate
 from portal.web.jobs.forms import NewJob, pairs
 from slipway.parameter_spaces import EXAMPLES, is_range, read_space
-from slipway.schemas.sweeps import MAX_PARALLEL, MAX_TRIALS, ParameterSpace, SweepIn
+from slipway.schemas.sweeps import (
+    MAX_ETA,
+    MAX_MIN_VALUES,
+    MAX_PARALLEL,
+    MAX_TRIALS,
+    ParameterSpace,
+    SweepIn,
+)
 from slipway.schemas.training import JobIn
 
 _TEXT = {"autocomplete": "off", "spellcheck": "false"}
@@ -19,7 +26,16 @@ _ALGORITHMS = [
     ("qmc", "Quasi-random (Sobol)"),
     ("grid", "Grid"),
 ]
-_OF_SWEEP = ("metric", "goal", "algorithm", "trials", "parallel", "retries", "seed")
+_SCHEDULERS = [
+    ("none", "None: every trial runs to its end"),
+    ("asha", "ASHA"),
+    ("hyperband", "Hyperband"),
+    ("median", "Median"),
+]
+_OF_SWEEP = (
+    *("metric", "goal", "algorithm", "trials", "parallel", "retries", "seed"),
+    *("scheduler", "min_values", "eta"),
+)
 FRESH = {
     "goal": "max",
     "algorithm": "tpe",
@@ -27,6 +43,9 @@ FRESH = {
     "parallel": 2,
     "retries": 0,
     "seed": 0,
+    "scheduler": "none",
+    "min_values": 1,
+    "eta": 3,
 }
 
 
@@ -56,6 +75,24 @@ class NewSweep(NewJob):
         min_value=0,
         max_value=2**31 - 1,
         help_text="The same seed suggests the same values.",
+    )
+    scheduler = forms.ChoiceField(
+        label="Early stopping",
+        choices=_SCHEDULERS,
+        help_text="Stops trials whose metric is worse than that of others. ASHA and Hyperband "
+        "resume them from their checkpoint if others turn out worse.",
+    )
+    min_values = forms.IntegerField(
+        label="First comparison after",
+        min_value=1,
+        max_value=MAX_MIN_VALUES,
+        help_text="Values of the metric that a trial has logged.",
+    )
+    eta = forms.IntegerField(
+        label="Eta",
+        min_value=2,
+        max_value=MAX_ETA,
+        help_text="Of this many trials the best goes on, for this many times as long.",
     )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

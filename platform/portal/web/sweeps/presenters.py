@@ -56,11 +56,14 @@ class SweepRow:
 
 @dataclass(frozen=True)
 class TrialRow:
-    """A trial in the table. `run` is the id of its run, "" before its job has started."""
+    """A trial in the table. `run` is the id of its run, "" before its job has started.
+
+    `values` are names, values with six digits, and exact values.
+    """
 
     trial: Trial
     status: SweepStatus
-    values: Sequence[tuple[str, str]]
+    values: Sequence[tuple[str, str, str]]
     cost: int
     run: str
 
@@ -74,11 +77,19 @@ def trial_rows(trials: Sequence[Trial]) -> list[TrialRow]:
         TrialRow(
             trial,
             SweepStatus.of(trial.state),
-            [(name, str(value)) for name, value in trial.values.items()],
+            shown_values(trial),
             costs.get(trial.pk, 0),
             run_ids[trial.pk] if run_ids[trial.pk] in runs else "",
         )
         for trial in trials
+    ]
+
+
+def shown_values(trial: Trial) -> list[tuple[str, str, str]]:
+    """Return the parameters of a trial: name, value with six digits, exact value."""
+    return [
+        (name, f"{value:.6g}" if isinstance(value, float) else str(value), str(value))
+        for name, value in trial.values.items()
     ]
 
 

@@ -31,7 +31,10 @@ from portal.web.sweeps.views.pages import WHERE
 from slipway.schemas.accounts import Role, Scope
 
 _RUN = ProjectRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)
-_PRICED = ("algorithm", "trials", "parallel", "retries", "seed", "goal")
+_PRICED = (
+    *("algorithm", "trials", "parallel", "retries", "seed", "goal"),
+    *("scheduler", "min_values", "eta"),
+)
 
 
 @guarded_by(_RUN)

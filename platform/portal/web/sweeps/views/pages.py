@@ -14,7 +14,7 @@ from portal.sweeps.models import Sweep, Trial
 from portal.sweeps.summaries import summaries_of
 from portal.web.base.list_query import Select, listing, search_parameter
 from portal.web.sweeps.forms import ExtensionForm
-from portal.web.sweeps.presenters import SweepRow, compared_runs, curve_of, trial_rows
+from portal.web.sweeps.presenters import SweepRow, compared_runs, curve_of, shown_values, trial_rows
 from slipway.schemas.accounts import Role, Scope
 from slipway.schemas.experiments import MOST_COMPARED
 from slipway.schemas.sweeps import SweepState, TrialState
@@ -70,6 +70,7 @@ def render_sweep(
         "sweep": sweep,
         "row": row,
         "it": row.status,
+        "best_values": shown_values(summary.best) if summary.best else [],
         "best_run": run_id_of(summary.best.job_id) if summary.best else "",
         "curve": curve_of(sweep),
         "listing": shown,
