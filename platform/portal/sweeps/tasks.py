@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from portal.core.enqueue import background_task
-from portal.sweeps.services import early_stopping, progress
+from portal.sweeps.services import early_stops, progress
 
 PERIODIC = {
     "sweeps.advance_all": timedelta(seconds=5),
@@ -26,4 +26,4 @@ def advance_all() -> None:
 @background_task("sweeps.stop_early")
 def stop_early() -> None:
     """Stop running trials whose metric is worse than that of others."""
-    early_stopping.stop_early_everywhere()
+    early_stops.stop_early_everywhere()

@@ -83,6 +83,17 @@ AlgorithmOption = Annotated[
     str | None,
     typer.Option("--algorithm", help="random, grid, tpe, tpe-multivariate or qmc."),
 ]
+ParallelOption = Annotated[
+    int | None, typer.Option("--parallel", min=1, help="Trials that run at once.")
+]
+RetriesOption = Annotated[
+    int | None,
+    typer.Option("--retries", min=0, help="How often a failed trial is submitted again."),
+]
+SeedOption = Annotated[int | None, typer.Option("--seed", min=0, help="Seed of the suggestions.")]
+QuoteOption = Annotated[
+    bool, typer.Option("--quote", help="Show the price without starting the sweep.")
+]
 SchedulerOption = Annotated[
     str | None,
     typer.Option("--scheduler", help="Stop worse trials early: asha, hyperband, median or none."),
@@ -105,17 +116,10 @@ def start(
     param: RangeOption = None,
     metric: MetricOption = None,
     trials: Annotated[int | None, typer.Option("--trials", min=1, help="Number of trials.")] = None,
-    parallel: Annotated[
-        int | None, typer.Option("--parallel", min=1, help="Trials that run at once.")
-    ] = None,
+    parallel: ParallelOption = None,
     algorithm: AlgorithmOption = None,
-    retries: Annotated[
-        int | None,
-        typer.Option("--retries", min=0, help="How often a failed trial is submitted again."),
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option("--seed", min=0, help="Seed of the suggestions.")
-    ] = None,
+    retries: RetriesOption = None,
+    seed: SeedOption = None,
     scheduler: SchedulerOption = None,
     min_values: MinValuesOption = None,
     eta: EtaOption = None,
@@ -134,24 +138,13 @@ def start(
     include: IncludeOption = None,
     max_mb: MaxMbOption = DEFAULT_MAX_MB,
     project: ProjectOption = None,
-    quote: Annotated[
-        bool, typer.Option("--quote", help="Show the price without starting the sweep.")
-    ] = False,
+    quote: QuoteOption = False,
 ) -> None:
     """Start a sweep: jobs that run a script with different parameters."""
-    if environment is not None and requirements is not None:
-        raise UsageMistake(
-            "--environment and --requirements contradict each other.",
-            next_step="Leave one of them out.",
-        )
+    _require_one_source(environment, requirements)
     slug = session.project(project)
     file = _file(session, source)
-    pairs = parse_pairs(param or (), option="--param")
-    plain = {key: value for key, value in pairs.items() if not is_range(value)}
-    ranges: dict[str, Any] = {
-        **{key: space for key, space in file.parameters.items() if key not in plain},
-        **{key: value for key, value in pairs.items() if is_range(value)},
-    }
+    ranges, params = _parameters(file, param)
     script = _script(source, file)
     chosen = metric or file.metric
     if not ranges or chosen is None:
@@ -162,9 +155,7 @@ def start(
             snapshot=snapshot.digest,
             git=snapshot.git,
             args=args or (),
-            params={
-                key: value for key, value in (file.params | plain).items() if key not in ranges
-            },
+            params=params,
             nodes=nodes,
             procs=procs,
             backend=backend,
@@ -196,12 +187,35 @@ def start(
             return
         session.output.note(_price_text(price))
         upload(session, snapshot, slug)
+    show(session, _started(session, body, slug))
+
+
+def _require_one_source(environment: str | None, requirements: object) -> None:
+    if environment is not None and requirements is not None:
+        raise UsageMistake(
+            "--environment and --requirements contradict each other.",
+            next_step="Leave one of them out.",
+        )
+
+
+def _parameters(file: SweepFile, param: list[str] | None) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the ranges and the plain values of the options and, behind them, of the file."""
+    pairs = parse_pairs(param or (), option="--param")
+    plain = {key: value for key, value in pairs.items() if not is_range(value)}
+    ranges: dict[str, Any] = {
+        **{key: space for key, space in file.parameters.items() if key not in plain},
+        **{key: value for key, value in pairs.items() if is_range(value)},
+    }
+    params = {key: value for key, value in (file.params | plain).items() if key not in ranges}
+    return ranges, params
+
+
+def _started(session: Session, body: SweepIn, project: str) -> SweepOut:
     try:
-        sweep = session.client.sweeps.start(body, project=slug)
+        return session.client.sweeps.start(body, project=project)
     except KeyboardInterrupt:
         session.output.note("The sweep may have been started. Check: slipway sweep list")
         raise typer.Exit(ExitCode.INTERRUPTED) from None
-    show(session, sweep)
 
 
 def show(session: Session, sweep: SweepOut) -> None:

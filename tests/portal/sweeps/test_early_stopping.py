@@ -9,7 +9,7 @@ from portal.experiments.factories import tracker
 from portal.experiments.models import LatestMetric, Metric, Run
 from portal.experiments.services.job_runs import run_id_of
 from portal.sweeps.models import Trial, TrialRung
-from portal.sweeps.services.early_stopping import stop_early_everywhere
+from portal.sweeps.services.early_stops import stop_early_everywhere
 from portal.training.models import Checkpoint
 from portal.training.services.checkpoint_copies import delete_unneeded
 from portal.workloads.models import Workload

@@ -20,7 +20,7 @@ from portal.sweeps.factories import sampler
 from portal.sweeps.histories import history_of
 from portal.sweeps.models import Sweep, Trial, TrialJob
 from portal.sweeps.ports import SuggestionInput
-from portal.sweeps.services.early_stopping import (
+from portal.sweeps.services.early_stops import (
     promotable_trials,
     promote,
     record_rungs,
