@@ -23,11 +23,10 @@ def history_of(sweep: Sweep) -> Sequence[PastTrial]:
         return []
     trials = Trial.objects.filter(sweep=sweep)
     complete = trials.filter(state=TrialState.COMPLETE)
-    best = complete.order_by("-value" if sweep.goal == "max" else "value", "number")[:_BEST]
-    ended = trials.filter(state__in=[TrialState.COMPLETE, TrialState.PRUNED])
+    best = complete.order_by("-value" if sweep.goal == "max" else "value")[:_BEST]
     rows = {
         row[0]: row
-        for part in (best, ended.order_by("-number")[:_NEWEST], trials.running())
+        for part in (best, trials.order_by("-number")[:_NEWEST], trials.running())
         for row in _rows(part)
     }
     pruned = [pk for pk, row in rows.items() if row[4] == TrialState.PRUNED]
