@@ -49,6 +49,7 @@ SCRIPTS: dict[str, list[str] | None] = {
     "logs": ["--seconds", "2"],
     "portal": ["--rounds", "5"],
     "scheduler": ["--sizes", "100"],
+    "sweeps": ["--sizes", "10", "1000"],
     "serving": None,
     "tracking": ["--rounds", "1", "--runs", "1000"],
     "footprint": [],  # takes over a minute, most of it with an idle Slipway

@@ -27,6 +27,7 @@ from slipway.resources.runs import Runs
 from slipway.resources.secrets import Secrets
 from slipway.resources.snapshots import Snapshots
 from slipway.resources.spend import Spend
+from slipway.resources.sweeps import Sweeps
 from slipway.resources.teams import Teams
 from slipway.resources.tiers import Tiers
 from slipway.resources.tokens import Tokens
@@ -78,6 +79,7 @@ class Client:
         self.notifications = Notifications(self._connection)
         self.snapshots = Snapshots(self._connection)
         self.jobs = Jobs(self._connection)
+        self.sweeps = Sweeps(self._connection)
         self.environments = Environments(self._connection)
         self.models = Models(self._connection)
         self.endpoints = Endpoints(self._connection)

@@ -131,6 +131,9 @@ def _slipway(words: list[str]) -> list[str]:
             return []
         verbs = given[0].split("|")
         missing = [verb for verb in verbs if verb not in command.commands]
+        if missing and hasattr(command, "default"):
+            command = command.commands[command.default]
+            break
         if missing:
             return [f"{named} {missing[0]}"]
         named = f"{named} {verbs[0]}"

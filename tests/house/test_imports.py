@@ -28,6 +28,7 @@ LOADERS_ALLOWED = {
     "platform/portal/config/schedule.py": "an app's tasks are imported like its wiring",
     "platform/portal/config/commands.py": "the supervisor runs for months and needs no Django",
     "platform/portal/monitoring/adapters/parquet.py": "the portal starts without DuckDB",
+    "platform/portal/sweeps/factories.py": "only the control worker imports Optuna",
     "platform/portal/web/experiments/views/importance.py": "the portal starts without numpy",
     "bench/drift.py": "the peer has an environment of its own",
     "bench/readers.py": "the peers have an environment of their own",

@@ -8,6 +8,7 @@ from portal.experiments.models import Run
 from tests.checkpoints import make_packed
 from tests.matrix.kept_notebooks import content_of
 from tests.matrix.reported import VERSION
+from tests.matrix.searched import METRIC, PARAMETERS
 from tests.matrix.work import FACTS, STEP, beat, code
 from tests.matrix.world import World
 from tests.model_files import artifacts_folder
@@ -27,6 +28,10 @@ def _sign_in(_world: World, user: User | None) -> Body:
 
 def _job(world: World, _user: User | None) -> Body:
     return {"snapshot": world.own["snapshot"], "script": "train.py", "tier": "cpu-small"}
+
+
+def _sweep(world: World, user: User | None) -> Body:
+    return {"job": _job(world, user), "parameters": PARAMETERS, "metric": METRIC}
 
 
 def _runs(world: World, _user: User | None) -> Body:
@@ -82,7 +87,7 @@ _MONITORING = f"{_PREDICTIONS}/monitoring"
 _MONITORING_PAGE = "/p/{project}/endpoints/{endpoint}/monitoring"
 
 
-def _new_job_by_form(world: World, _user: User | None) -> Body:
+def _new_job_by_form(world: World, _user: User | None) -> dict[str, Any]:
     return {
         "snapshot": world.own["snapshot"],
         "script": "train.py",
@@ -91,6 +96,23 @@ def _new_job_by_form(world: World, _user: User | None) -> Body:
         "procs": "1",
         "max_attempts": "3",
         "priority": "0",
+    }
+
+
+def _new_sweep_by_form(world: World, user: User | None) -> Body:
+    return {
+        **_new_job_by_form(world, user),
+        "params": "lr=uniform(0.1,1)",
+        "metric": "accuracy",
+        "goal": "max",
+        "algorithm": "random",
+        "trials": "4",
+        "parallel": "2",
+        "retries": "0",
+        "seed": "0",
+        "scheduler": "none",
+        "min_values": "1",
+        "eta": "3",
     }
 
 
@@ -175,6 +197,9 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
     ("POST", "/api/v1/projects/{project}/jobs"): _job,
     ("POST", "/api/v1/projects/{project}/jobs/quote"): _job,
     ("POST", "/api/v1/projects/{project}/jobs/{job}/clone"): {"name": "again"},
+    ("POST", "/api/v1/projects/{project}/sweeps"): _sweep,
+    ("POST", "/api/v1/projects/{project}/sweeps/quote"): _sweep,
+    ("POST", "/api/v1/projects/{project}/sweeps/{sweep}/extend"): {"trials": 50},
     ("PATCH", "/api/v1/projects/{project}/runs/{run}"): {"tags": {"team": "vision"}},
     ("POST", "/api/v1/projects/{project}/runs/tag"): _runs_to_tag,
     ("POST", "/api/v1/projects/{project}/runs/move"): _runs_to_move,
@@ -362,6 +387,9 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
     ("POST", f"{_NOTEBOOK_PAGE}/quote"): {"tier": "cpu-small"},
     ("POST", "/p/{project}/jobs/new"): _new_job_by_form,
     ("POST", "/p/{project}/jobs/quote"): _new_job_by_form,
+    ("POST", "/p/{project}/sweeps/new"): _new_sweep_by_form,
+    ("POST", "/p/{project}/sweeps/quote"): _new_sweep_by_form,
+    ("POST", "/p/{project}/sweeps/{sweep}/extend"): {"trials": "50"},
     ("POST", "/p/{project}/jobs/code"): b"print('by form')",
     ("POST", "/p/{project}/network"): {"network": "platform"},
     ("POST", "/teams/new"): {"name": "New team"},

@@ -11,6 +11,7 @@ from portal.experiments.services.deletion import delete_experiment, delete_runs
 from portal.notebooks.models import NotebookFile
 from portal.notebooks.services.files_deletion import delete_notebook
 from portal.registry.models import PromotionRequest, VersionRecord
+from portal.sweeps.models import Sweep
 from portal.workloads.models import Workload
 from slipway.schemas.datasets import VersionState
 from tests.matrix.desks import open_desk, start_desk
@@ -28,8 +29,8 @@ def make_ready(world: World, template: str) -> None:
         _ready_endpoint(world, template)
     elif "/notebook" in template or "/servers/{server}/" in template:
         _ready_notebook(world, template)
-    elif "/reports/" in template or "environments/{environment}" in template:
-        _ready_environment(world, template)
+    elif any(part in template for part in ("/reports/", "/sweeps/", "environments/{environment}")):
+        _ready_by_name(world, template)
     elif template.endswith("/experiments/{experiment}/restore"):
         delete_experiment(project=project, experiment_id=int(world.own["experiment"]))
     elif template.endswith("/runs/restore"):
@@ -50,8 +51,10 @@ def make_ready(world: World, template: str) -> None:
         PromotionRequest.objects.update(requested_by=world.people.bob)
 
 
-def _ready_environment(world: World, template: str) -> None:
-    """Archive an environment to restore. A report has what its routes change."""
+def _ready_by_name(world: World, template: str) -> None:
+    """Pause a sweep, archive an environment. A report has what its routes change."""
+    if template.endswith("/sweeps/{sweep}/resume"):
+        Sweep.objects.filter(pk=world.own["sweep"]).update(state="paused")
     if template.endswith("/build"):
         # Nodes build ahead if they keep projects apart, and `open_nodes` let them mix.
         Node.objects.update(state="ready", last_seen_at=clock.now())

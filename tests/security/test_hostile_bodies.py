@@ -169,6 +169,8 @@ _FREE = {
     "/jobs": ("tier is null",),
     "/batching": ("mode is null",),
     "/jobs/quote": ("tier is null",),
+    "/sweeps": ("name is null",),
+    "/sweeps/quote": ("name is null",),
     "/clone": ("name is null",),
     "/stop": ("message is nothing", "message is white space"),
     "/cordon": ("reason is nothing", "reason is white space"),

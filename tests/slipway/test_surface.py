@@ -59,6 +59,7 @@ def test_a_client_is_made_of_these_parts() -> None:
         "secrets",
         "snapshots",
         "spend",
+        "sweeps",
         "teams",
         "tiers",
         "tokens",

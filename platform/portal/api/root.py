@@ -43,6 +43,7 @@ from portal.api.v1 import (
     saved_views,
     secrets,
     spend,
+    sweeps,
     teams,
     tiers,
     users,
@@ -88,7 +89,7 @@ problems.register(api)
 for module in (
     *(account, notifications, projects, teams, members, secrets, files, audit, users),
     *(experiments, runs, saved_views),
-    *(jobs, job_events, workloads, environments, named_environments),
+    *(jobs, job_events, sweeps, workloads, environments, named_environments),
     *(tiers, quotas, nodes, spend, budgets),
     *(models, promotions, reports),
     *(datasets, dataset_files),

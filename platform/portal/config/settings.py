@@ -69,6 +69,7 @@ INSTALLED_APPS = [
     "portal.monitoring",
     "portal.spend",
     "portal.reports",
+    "portal.sweeps",
     "portal.api",
     "portal.web",
     "portal.config",

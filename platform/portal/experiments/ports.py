@@ -214,6 +214,15 @@ class Tracker(Protocol):
         `span` limits them to a part of the axis, both ends included.
         """
 
+    def first_values(
+        self, project_id: str, run_id: str, key: str, *, count: int
+    ) -> Sequence[float]:
+        """Return the first values of a metric in the order of steps, `count` at most.
+
+        A step that was logged again counts once, with its last value. A metric that is logged
+        without steps has them in the order of time. Values may be NaN or infinite.
+        """
+
 
 class Trash(Protocol):
     """Moves runs and experiments to the trash and restores them, scoped to one project."""

@@ -18,6 +18,7 @@ from portal.web.registry.urls import urlpatterns as registry
 from portal.web.reports.urls import urlpatterns as reports
 from portal.web.spend.urls import urlpatterns as spend
 from portal.web.streams.urls import urlpatterns as streams
+from portal.web.sweeps.urls import urlpatterns as sweeps
 from portal.web.workloads.urls import urlpatterns as workloads
 
 urlpatterns = [
@@ -28,6 +29,7 @@ urlpatterns = [
     *projects,
     *spend,
     *jobs,
+    *sweeps,
     *environments,
     *workloads,
     *experiments,

@@ -21,7 +21,10 @@ from slipway.schemas.truncation import shorten
 from slipway.schemas.workloads import ReasonCode, WorkloadState
 
 _ASKED_FOR = frozenset(
-    {ReasonCode.USER, ReasonCode.BUDGET, ReasonCode.IDLE, ReasonCode.MAX_LIFETIME}
+    {
+        *(ReasonCode.USER, ReasonCode.BUDGET, ReasonCode.EARLY_STOP),
+        *(ReasonCode.IDLE, ReasonCode.MAX_LIFETIME),
+    }
 )
 _NEVER_RAN = frozenset({ReasonCode.START_FAILED, ReasonCode.ENVIRONMENT_FAILED})
 

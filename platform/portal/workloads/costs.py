@@ -5,6 +5,7 @@ Every figure of a workload's cost, on its own page and on the pages of spend, co
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from portal.compute.models import Tier, TierPrice
 from portal.core import clock
@@ -99,7 +100,12 @@ def cost_of_parts(workload: Workload, *, until_ms: int) -> int:
     within = Workload.objects.filter(root=workload)
     if workload.root_id is not None:
         within = Workload.objects.parts_of(workload)
-    leases = list(Lease.objects.filter(workload__in=within.values("pk")))
+    return cost_of_workloads(within.values("pk"), until_ms=until_ms)
+
+
+def cost_of_workloads(ids: Iterable[Any], *, until_ms: int) -> int:
+    """Return what the workloads with these ids (a list or a query) have cost, in nano-USD."""
+    leases = list(Lease.objects.filter(workload__in=ids))
     steps = price_steps({lease.tier_id for lease in leases}) if leases else {}
     return sum(
         lease_cost(lease, steps.get(lease.tier_id, ()), until_ms=until_ms) for lease in leases

@@ -3,7 +3,8 @@
     submitted → admitted → queued → placed → starting → running → stopping → an end
 
 A workload that must run again goes from any active state back to `queued`, with its leases closed.
-So does one that a budget has stopped, when somebody resumes it.
+So does one that a budget has stopped, when somebody resumes it, and one that a search has stopped
+early, when it turns out to be among the best.
 `epoch` counts placements: it grows with every move to `placed`, a lease belongs to exactly one, and
 a message that carries an older one is stale. No Django, no I/O.
 """
@@ -34,7 +35,7 @@ MOVES: Mapping[WorkloadState, frozenset[WorkloadState]] = {
     _S.STOPPING: _AFTER_RUNNING,
     _S.SUCCEEDED: frozenset(),
     _S.FAILED: frozenset(),
-    # Workloads stopped by a budget can be resumed. Only `services.resume` makes this move.
+    # Workloads stopped by a budget or early can be resumed. Only `services.resume` makes this move.
     _S.STOPPED: frozenset({_S.QUEUED}),
     _S.LOST: frozenset(),
 }

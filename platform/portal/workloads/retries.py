@@ -31,6 +31,7 @@ _CAUSES = (
     _R.MAX_LIFETIME,
     _R.IDLE,
     _R.BUDGET,
+    _R.EARLY_STOP,
     _R.USER,
     _R.PEER_FAILED,
     _R.COMPLETED,

@@ -11,18 +11,8 @@ import typer.main
 Command = Any  # Typer carries its own copy of Click, whose types it does not offer
 
 NOUNS = (
-    *(
-        "job",
-        "env",
-        "notebook",
-        "workspace",
-        "run",
-        "dataset",
-        "model",
-        "endpoint",
-        "project",
-        "team",
-    ),
+    *("job", "sweep", "env", "notebook", "workspace", "run", "dataset", "model", "endpoint"),
+    *("project", "team"),
     *("invitation", "secret", "token", "tier", "node", "audit", "budget", "report"),
 )
 VERBS = ("train", "spend", "notifications")

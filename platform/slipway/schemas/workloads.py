@@ -65,6 +65,7 @@ class ReasonCode(StrEnum):
     MAX_LIFETIME = "max_lifetime"
     PREEMPTED = "preempted"
     PEER_FAILED = "peer_failed"
+    EARLY_STOP = "early_stop"
 
 
 class Resources(PartSchema):

@@ -62,6 +62,8 @@ UNAUDITED = {
     "/api/v1/projects/{project}/endpoints/{endpoint}/try": "asks for a prediction",
     "/api/v1/projects/{project}/jobs/quote": "reads",
     "/p/{project}/jobs/quote": "reads",
+    "/p/{project}/sweeps/quote": "reads",
+    "/api/v1/projects/{project}/sweeps/quote": "reads",
     "/p/{project}/new-endpoint/quote": "reads",
     "/p/{project}/endpoints/{endpoint}/try": "asks for a prediction",
     "/p/{project}/notebooks/files/{notebook}/quote": "reads",

@@ -3,10 +3,12 @@
 The node of a job with one task sends it (`slipway.schemas.checkpoints`), the next node fetches it.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import Q, QuerySet
 
 from portal.compute.models import Node
 from portal.compute.resources import memory_text
@@ -18,7 +20,7 @@ from portal.storage.services import add_file, discard_bytes, open_file, receive_
 from portal.training.models import Checkpoint, Job
 from portal.workloads.lifecycle import ENDS
 from portal.workloads.models import Lease, Workload
-from portal.workloads.services.resume import is_resumable
+from portal.workloads.services.resume import may_go_on
 from portal.workloads.transitions import add_event, locked
 from slipway.schemas.agent import StoredCheckpoint
 from slipway.schemas.checkpoints import (
@@ -34,6 +36,13 @@ _PACKING_BYTES = MAX_MANIFEST_BYTES + 16 * 1024**2
 _MOST_STEP = 2**53
 _LOST = frozenset({ReasonCode.NODE_LOST, ReasonCode.START_FAILED})
 _SWEPT_AT_ONCE = 200
+# Ids of workloads that were stopped early and may be resumed, from apps above.
+_retained: list[Callable[[], QuerySet[Any, Any]]] = []
+
+
+def retain_copies(ids: Callable[[], QuerySet[Any, Any]]) -> None:
+    """Retain the copies of jobs that were stopped early as long as `ids` has their ids."""
+    _retained.append(ids)
 
 
 def limit_bytes() -> int:
@@ -142,7 +151,7 @@ def _job_of(node: Node, task_id: str, epoch: int, step: int) -> Job:
 
 
 def _require_copy_needed(job: Job, step: int) -> None:
-    if job.workload.status in ENDS and not is_resumable(job.workload):
+    if job.workload.status in ENDS and not may_go_on(job.workload):
         raise Conflict(
             "The job has ended and needs no more checkpoints.",
             code="job_ended",
@@ -229,15 +238,16 @@ def _resume_message(newest: Checkpoint, copied: Checkpoint | None) -> str:
 
 def delete_unneeded() -> int:
     """Delete the copies of jobs that will not resume. Returns the number of jobs."""
-    ended = Workload.objects.filter(state__in=ENDS).exclude(
-        state=WorkloadState.STOPPED, reason=ReasonCode.BUDGET
-    )
+    resumable = Q(state=WorkloadState.STOPPED, reason=ReasonCode.BUDGET)
+    for ids in _retained:
+        resumable |= Q(state=WorkloadState.STOPPED, reason=ReasonCode.EARLY_STOP, pk__in=ids())
+    ended = Workload.objects.filter(state__in=ENDS).exclude(resumable)
     jobs = Checkpoint.objects.copied().filter(job__workload__in=ended).values_list("job", flat=True)
     dropped = 0
     for job_id in jobs.order_by("job")[:_SWEPT_AT_ONCE]:
         with transaction.atomic():
             workload = locked(job_id)
-            if workload and workload.status in ENDS and not is_resumable(workload):
+            if workload and ended.filter(pk=job_id).exists():
                 _drop_copies(job_id)
                 dropped += 1
     return dropped

@@ -30,6 +30,7 @@ from portal.workloads.services.cancellation import stop_workload
 from portal.workloads.services.resume import resume_workload
 from portal.workloads.services.submission import WorkloadRequest, submit_workload
 from portal.workloads.specs import RunSpec, spec_from
+from slipway.schemas.environments import INSTALLATION
 from slipway.schemas.notebook import SUFFIX
 from slipway.schemas.strategy import StrategyError, parse_strategy
 from slipway.schemas.training import JobEdit, JobIn, Quote
@@ -145,6 +146,42 @@ def quote_job(*, project: Project, spec: JobIn) -> Quote:
         files=files,
         packages=shown,
     )
+
+
+def settled_job(*, project: Project, requested: JobIn) -> JobIn:
+    """Return a submission with its defaults settled: name, tier, versions of datasets, environment.
+
+    It can be submitted many times and means the same each time. Raises InvalidInput as `submit_job`
+    does, and queues nothing.
+    """
+    _spec(requested)
+    _check_strategy(requested)
+    snapshot = snapshot_of(project, requested.snapshot)
+    if snapshot is None:
+        raise _no_snapshot()
+    require_script(snapshot, requested.script, ranks=requested.nodes * requested.procs)
+    packages = _packages(project, requested, snapshot)
+    tier = offered_tier(requested.tier)
+    _parent(project, requested.parent)
+    refuse_impossible(project=project, tier=tier, tasks=requested.nodes, backend=requested.backend)
+    return requested.model_copy(
+        update={
+            "name": requested.name or _name_of(requested.script),
+            "tier": tier.slug,
+            "datasets": [version.reference for version in _versions(project, requested)],
+            "environment": _settled_environment(requested, packages),
+        }
+    )
+
+
+def _settled_environment(requested: JobIn, packages: JobPackages) -> str | None:
+    """Return the version that a name or the project's default stands for at present."""
+    if packages.version is not None:
+        return packages.version.reference
+    names_some = requested.requirements is not None or requested.requirements_file is not None
+    if requested.environment or names_some or packages.requirements or packages.python_path:
+        return requested.environment
+    return INSTALLATION
 
 
 def admission_request(*, project: Project, by: User, spec: JobIn) -> AdmissionRequest:

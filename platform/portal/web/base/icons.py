@@ -18,6 +18,7 @@ CHOSEN = frozenset(
         "book",
         "book-2",
         "broadcast",
+        "chart-line",
         "check",
         "chevron-right",
         "circle-check",

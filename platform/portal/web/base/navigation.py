@@ -52,6 +52,7 @@ IN_PROJECT = (
         group=DEVELOP,
     ),
     NavigationEntry("Jobs", "rocket", "project_jobs", "jobs", group=DEVELOP),
+    NavigationEntry("Sweeps", "chart-line", "project_sweeps", "sweeps", group=DEVELOP),
     NavigationEntry(
         "Environments", "stack-2", "project_environments", "environments", group=DEVELOP
     ),

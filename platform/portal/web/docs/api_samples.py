@@ -22,7 +22,7 @@ from django.conf import settings
 _FILE = Path(__file__).with_name("api_samples.toml")
 _SAMPLE_PROJECT = "vision"
 _PROJECT_WORD = re.compile(r"\bPROJECT\b")
-_SDK_MODULE = re.compile(r"slipway\.(?:schemas\.\w+|snapshots)")
+_SDK_MODULE = re.compile(r"slipway\.(?:schemas\.\w+|resources\.\w+|snapshots)")
 # Values of path parameters in samples. Others become their name in capitals: JOB_ID.
 _IN_PATH = {
     "alias": "champion",

@@ -43,7 +43,12 @@ GROUPS: tuple[tuple[str, tuple[DocsFile, ...]], ...] = (
     ("Data and notebooks", tuple(map(_user_page, ("datasets", "notebooks", "notebook-files")))),
     (
         "Train and compare",
-        tuple(map(_user_page, ("training", "environments", "strategies", "experiments", "mlflow"))),
+        tuple(
+            map(
+                _user_page,
+                ("training", "sweeps", "environments", "strategies", "experiments", "mlflow"),
+            )
+        ),
     ),
     (
         "Serve and monitor",
@@ -71,6 +76,7 @@ GROUPS: tuple[tuple[str, tuple[DocsFile, ...]], ...] = (
                     "isolation",
                     "notebooks",
                     "datasets",
+                    "sweeps",
                     "tracking",
                     "serving",
                     "monitoring",

@@ -363,7 +363,7 @@ class ReasonForm(forms.Form):
     )
 
 
-class Trial(SchemaForm):
+class TestRequestForm(SchemaForm):
     """A request to send through the gateway."""
 
     request = forms.CharField(

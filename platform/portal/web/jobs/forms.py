@@ -224,7 +224,10 @@ class NewJob(forms.Form):
             self.add_error("snapshot", "Choose a file or a folder, or the code of an earlier job.")
         if self.errors:
             return data
-        values_by_name = {name: value for name, value in data.items() if value not in (None, "")}
+        settings = self.job_settings(data)
+        values_by_name = {
+            name: value for name, value in settings.items() if value not in (None, "")
+        }
         limit_gb = values_by_name.pop("keep_limit_gb", None)
         if limit_gb is not None:
             values_by_name["keep_limit_bytes"] = round(limit_gb * _GB)
@@ -237,6 +240,10 @@ class NewJob(forms.Form):
                 field = str(fault["loc"][0]) if fault["loc"] else ""
                 message = f"This {validation_predicate(fault)}."
                 self.add_error(field if field in self.fields else None, message)
+        return data
+
+    def job_settings(self, data: dict[str, Any]) -> dict[str, Any]:
+        """Return the clean values that are part of the job. A form with more fields leaves some."""
         return data
 
     def _inherited_settings(self, digest: str) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from portal.notebooks.models import NotebookFile
 from portal.registry.catalog import newest_models_matching, newest_versions_matching
 from portal.reports.models import Report
 from portal.spend.models import Budget
+from portal.sweeps.models import Sweep
 from slipway.schemas.accounts import Role
 
 # A search reads the newest projects, experiments and runs, so that it is quick in every
@@ -39,6 +40,7 @@ KIND_NOUNS = {
     "user": "people",
     "member": "people",
     "workload": "jobs",
+    "sweep": "sweeps",
     "notebook": "notebook files",
     "secret": "secrets",
     "node": "nodes",
@@ -90,6 +92,7 @@ def search_objects(
         "model versions": lambda: _model_versions(projects, text, limit),
         "experiments": lambda: _experiments(projects, text, limit),
         "runs": lambda: _runs({here.pk: here} if here else projects, text, limit),
+        "sweeps": lambda: _sweeps(principal, text, limit),
         "datasets": lambda: _datasets(principal, text, limit),
         "reports": lambda: _reports(projects, text, limit),
         "environments": lambda: _environments(projects, text, limit),
@@ -194,6 +197,14 @@ def _datasets(principal: Principal, text: str, limit: int) -> list[PaletteItem]:
     rows = Dataset.objects.visible_to(principal).filter(name__icontains=text)
     return [
         _item(row.name, "dataset", "folder", row.project, "project_dataset", row.name)
+        for row in rows.select_related("project").order_by("-pk")[:limit]
+    ]
+
+
+def _sweeps(principal: Principal, text: str, limit: int) -> list[PaletteItem]:
+    rows = Sweep.objects.visible_to(principal).filter(name__icontains=text)
+    return [
+        _item(row.name, "sweep", "chart-line", row.project, "project_sweep", row.pk)
         for row in rows.select_related("project").order_by("-pk")[:limit]
     ]
 

@@ -12,6 +12,8 @@ from portal.experiments.models.tables import DATABASE
 from portal.experiments.ports import Axis, Curve, Point, Span
 
 _ROWS = 5_000
+# Steps that an attempt logs again after its checkpoint.
+_SPARE_ROWS = 32
 
 
 @dataclass(frozen=True)
@@ -162,6 +164,24 @@ def _thinned(run_id: str, key: str, extent: _Extent, most_points: int, along: _A
     points = {point for stretch in kept.values() for point in stretch.retained_points()}
     ends = {point for point in (first, last) if point is not None}
     return [Point(*point) for point in sorted(points | ends, key=lambda point: point[:2])]
+
+
+def first_values_of(run_id: str, key: str, *, count: int) -> list[float]:
+    """Return the first values of a metric, one a step, or in time if all have the same step."""
+    most = 2 * count + _SPARE_ROWS
+    while True:
+        listed = rows(
+            "SELECT step, value, is_nan FROM metrics WHERE run_uuid = %s AND key = %s "
+            f"ORDER BY step, timestamp LIMIT {most}",
+            [run_id, key],
+        )
+        values = [_number(value, is_nan) for _, value, is_nan in listed]
+        by_step = dict(zip((row[0] for row in listed), values, strict=True))
+        if len(by_step) > 1:
+            values = [*by_step.values()]
+        if len(values) >= count or len(listed) < most:
+            return values[:count]
+        most *= 2
 
 
 def _number(value: float, is_nan: object) -> float:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from portal.experiments.adapters.mlflow.curves import curves_of
+from portal.experiments.adapters.mlflow.curves import curves_of, first_values_of
 from portal.experiments.adapters.mlflow.search import (
     COLUMNS,
     experiments_of,
@@ -185,6 +185,14 @@ class SqlTracker:
         return curves_of(
             ids, list(dict.fromkeys(keys)), most_points=most_points, axis=axis, span=span
         )
+
+    def first_values(
+        self, project_id: str, run_id: str, key: str, *, count: int
+    ) -> Sequence[float]:
+        """Return the first values of a metric in the order of steps, `count` at most."""
+        if not _project_runs(project_id, [run_id]):
+            return []
+        return first_values_of(run_id, key, count=count)
 
 
 def _project_runs(project_id: str, run_ids: Sequence[str]) -> list[Row]:

@@ -28,7 +28,7 @@ from portal.web.base.environments import MODEL_PACKAGES, offer_environments
 from portal.web.base.form_submission import one_click, sent, status_of, submit_form
 from portal.web.base.list_query import search_parameter
 from portal.web.base.urls_for import address_of
-from portal.web.endpoints.forms import ChangedEndpoint, NewRollout, ReasonForm, Trial
+from portal.web.endpoints.forms import ChangedEndpoint, NewRollout, ReasonForm, TestRequestForm
 from portal.web.endpoints.presenters import current_of, version_choices
 from portal.web.endpoints.views.pages import CHANGE, WHERE
 from portal.workloads.placement import Capacity
@@ -230,7 +230,7 @@ def _form_initial(endpoint: Endpoint) -> dict[str, object]:
 def project_endpoint_try(request: HttpRequest, project: str, endpoint: str) -> HttpResponse:
     """Send a request through the gateway and show what came back."""
     endpoint_row, by = gated_endpoint(request), require_principal(request).user
-    form = Trial(sent(request))
+    form = TestRequestForm(sent(request))
     done = submit_form(
         request, form, lambda _: try_out(endpoint=endpoint_row, by=by, body=form.payload.request)
     )

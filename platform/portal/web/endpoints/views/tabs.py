@@ -21,7 +21,7 @@ from portal.endpoints.services.queries import endpoint_status, nodes_of, replica
 from portal.endpoints.services.traffic import RANGES, Minute, ready_replicas, traffic_in
 from portal.web.base.list_query import search_parameter
 from portal.web.base.shortlist import shortlist
-from portal.web.endpoints.forms import NewKeyForm, Trial
+from portal.web.endpoints.forms import NewKeyForm, TestRequestForm
 from portal.web.endpoints.presenters import (
     current_of,
     example_for,
@@ -222,7 +222,7 @@ def project_endpoint_use(request: HttpRequest, project: str, endpoint: str) -> H
         request,
         endpoint_row,
         "use",
-        trial=Trial(initial={"request": example}),
+        trial=TestRequestForm(initial={"request": example}),
         snippets=snippets_of(endpoint_row, example),
         url=url_of(endpoint_row),
     )

@@ -5,7 +5,7 @@ from typing import Any
 
 from django.contrib import messages
 from django.core.exceptions import ValidationError
-from django.http import HttpRequest, HttpResponse, JsonResponse, QueryDict
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
 
@@ -17,27 +17,19 @@ from portal.core.errors import InvalidInput, SlipwayError
 from portal.core.policy import guarded_by
 from portal.spend.presenters import with_cost
 from portal.training.models import Job
-from portal.training.project_folder import ProjectFolder
 from portal.training.services.jobs import admission_request, quote_job, submit_job
-from portal.training.services.snapshots import snapshot_of
 from portal.training.services.uploads import ingest_upload
 from portal.web.base.environments import offer_environments
-from portal.web.base.form_submission import error_text, sent, status_of, submit_form
+from portal.web.base.form_submission import error_text, status_of, submit_form
 from portal.web.base.hardware import default_slug, offer_tiers
 from portal.web.base.list_query import search_parameter
 from portal.web.base.urls_for import address_of
+from portal.web.jobs.form_input import priced_job, with_uploaded_code
 from portal.web.jobs.forms import STRATEGIES, NewJob, clone_initial, fresh
 from portal.web.jobs.presenters import job_of
 from slipway.schemas.accounts import Role, Scope
-from slipway.schemas.training import JobIn, Quote
+from slipway.schemas.training import Quote
 
-# Placeholder for code that has not been chosen yet: a quote does not need it.
-_NO_CODE = "0" * 64
-# Fields that determine the price.
-_PRICED = (
-    *("name", "script", "tier", "nodes", "procs", "strategy", "backend", "max_hours"),
-    *("requirements", "environment"),
-)
 _CHUNK_BYTES = 1024 * 1024
 _RUN = ProjectRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)
 _WHERE = {"area": "projects", "section": "jobs"}
@@ -81,33 +73,11 @@ def _form(
     initial = clone_initial(source) if source else fresh(default_slug(offered))
     if source is None:
         initial["environment"] = search_parameter(request, "environment")
-    data, fault = _with_code(request, project)
+    data, fault = with_uploaded_code(request, project)
     form = NewJob(data, project=project, source=source, initial=initial)
     if fault is not None:
         form.refuse_code(fault)
     return form
-
-
-def _with_code(
-    request: HttpRequest, project: Project
-) -> tuple[QueryDict | None, SlipwayError | None]:
-    """Accept an uploaded file and replace it in the form by its snapshot."""
-    data, file = sent(request), request.FILES.get("code")
-    if data is None or file is None:
-        return data, None
-    try:
-        snapshot = ingest_upload(
-            project=project,
-            by=require_principal(request).user,
-            name=file.name or "",
-            chunks=file.chunks(),
-        )
-    except SlipwayError as error:
-        return data, error
-    data = data.copy()
-    data["snapshot"] = snapshot.digest
-    data["script"] = data.get("script") or next(iter(snapshot.scripts), "")
-    return data, None
 
 
 def _submit(project: Project, by: Any, form: NewJob) -> Job:
@@ -134,18 +104,7 @@ def _priced(project: Project, by: User, form: NewJob) -> dict[str, Any]:
     meaning = STRATEGIES.get(chosen) or STRATEGIES.get(chosen.partition("=")[0])
     hours = _hours(form)
     try:
-        clean_values_by_name = {
-            name: form.fields[name].clean(value) for name, value in _priced_facts(form)
-        }
-        script = str(clean_values_by_name.get("script", "x.py"))
-        requested = JobIn.model_validate(
-            {
-                "snapshot": _code(project, form, script),
-                "script": script,
-                **clean_values_by_name,
-                **_kept(form),
-            }
-        )
+        requested = priced_job(project, form)
         quote: Quote = with_cost(
             quote_job(project=project, spec=requested),
             admission_request(project=project, by=by, spec=requested),
@@ -162,26 +121,6 @@ def _priced(project: Project, by: User, form: NewJob) -> dict[str, Any]:
         "ranks": requested.nodes * requested.procs,
         "meaning": meaning,
     }
-
-
-def _kept(form: NewJob) -> dict[str, Any]:
-    """Return the rule for files as it stands in the form."""
-    patterns = str(form["keep"].value() or "").split()
-    limit = form.fields["keep_limit_gb"].clean(form["keep_limit_gb"].value())
-    rule: dict[str, Any] = {"keep": patterns} if patterns else {}
-    return rule | ({} if limit is None else {"keep_limit_bytes": round(limit * 10**9)})
-
-
-def _code(project: Project, form: NewJob, script: str) -> str:
-    """Return the digest of the chosen code once it has the script, which may still be typed."""
-    snapshot = snapshot_of(project, str(form["snapshot"].value() or ""))
-    has_script = snapshot is not None and ProjectFolder(snapshot).has(script)
-    return snapshot.digest if snapshot is not None and has_script else _NO_CODE
-
-
-def _priced_facts(form: NewJob) -> list[tuple[str, Any]]:
-    typed = [(name, form[name].value()) for name in _PRICED]
-    return [(name, value) for name, value in typed if value not in (None, "")]
 
 
 def _hours(form: NewJob) -> float | None:

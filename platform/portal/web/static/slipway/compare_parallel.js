@@ -264,7 +264,7 @@ export class Parallel {
     only.hidden = !isPart || !runs.length || runs.length === this.runs.length;
     const query = new URLSearchParams(location.search);
     query.delete("run");
-    only.href = `?${[...runs.map((run) => `run=${run.id}`), query.toString()].filter(Boolean).join("&")}`;
+    only.href = `${this.root.dataset.page}?${[...runs.map((run) => `run=${run.id}`), query.toString()].filter(Boolean).join("&")}`;
     const low = this.axes.filter((axis) => axis.isLog).reduce((sum, axis) => sum + axis.column.values.filter((value) => value !== null && value <= 0).length, 0);
     const lacking = this.axes.reduce((sum, axis) => sum + axis.column.values.filter((value) => value === null).length, 0);
     note.textContent = [

@@ -6,7 +6,7 @@ const namesOf = (place) => place.dataset.names.split(" ");
 
 async function load(place) {
   const query = new URLSearchParams(location.search);
-  const requested = namesOf(place).map((name) => `&${name}=${encodeURIComponent(query.get(name) ?? "")}`).join("");
+  const requested = namesOf(place).filter((name) => query.has(name)).map((name) => `&${name}=${encodeURIComponent(query.get(name))}`).join("");
   if (requested === shown.get(place)) return;
   shown.set(place, requested);
   const answer = await fetch(place.dataset.url + requested, { headers: { Accept: "text/html" } });

@@ -1,0 +1,170 @@
+"""Operations on sweeps."""
+
+from collections.abc import Mapping
+
+from django.http import HttpRequest
+from ninja import Router, Status
+
+from portal.accounts.gates import ProjectRole, gated_project
+from portal.accounts.principal import require_principal
+from portal.api.routing import gate
+from portal.api.v1.serializers import PageParameters, SearchParameters, page_of
+from portal.core.pagination import Page, paginate
+from portal.sweeps.gates import SweepRole, gated_sweep
+from portal.sweeps.models import Sweep, Trial
+from portal.sweeps.services import sweeps as services
+from portal.sweeps.services.quotes import quote_sweep as price_sweep
+from portal.sweeps.summaries import SweepSummary, summaries_of
+from slipway.schemas.accounts import Role, Scope
+from slipway.schemas.base import PageOf
+from slipway.schemas.sweeps import (
+    BestTrial,
+    SweepExtension,
+    SweepIn,
+    SweepOut,
+    SweepQuote,
+    TrialOut,
+    TrialState,
+)
+
+router = Router(tags=["Sweeps"])
+_RUN = ProjectRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)
+_SEE_ALL = ProjectRole(Role.VIEWER, Scope.WORKLOADS_READ)
+_SEE = SweepRole(Role.VIEWER, Scope.WORKLOADS_READ)
+_CHANGE = SweepRole(Role.CONTRIBUTOR, Scope.WORKLOADS_WRITE)
+_SWEEP = "/projects/{project}/sweeps/{sweep}"
+
+
+def _out(sweep: Sweep, summary: SweepSummary) -> SweepOut:
+    counts, best = summary.counts, summary.best
+    return SweepOut(
+        id=sweep.pk,
+        project=sweep.project.slug,
+        name=sweep.name,
+        state=sweep.status,
+        explanation=sweep.explanation,
+        next_step=sweep.next_step or None,
+        algorithm=sweep.algorithm,
+        metric=sweep.objective,
+        parameters=sweep.parameters,
+        script=sweep.job["script"],
+        tier=sweep.job["tier"],
+        trials=sweep.trials,
+        parallel=sweep.parallel,
+        retries=sweep.retries,
+        seed=sweep.seed,
+        scheduler=sweep.scheduler,
+        min_values=sweep.min_values,
+        eta=sweep.eta,
+        started=sweep.started,
+        running=counts.get(TrialState.RUNNING, 0),
+        complete=counts.get(TrialState.COMPLETE, 0),
+        failed=counts.get(TrialState.FAILED, 0),
+        stopped=counts.get(TrialState.STOPPED, 0),
+        pruned=counts.get(TrialState.PRUNED, 0),
+        best=_best(best) if best is not None else None,
+        cost_nano_usd=summary.cost_nano_usd,
+        expected_nano_usd=summary.expected_nano_usd,
+        expected_end=summary.expected_end,
+        saved_nano_usd=summary.saved_nano_usd,
+        created_by=sweep.created_by.email,
+        created_at=sweep.created_at,
+        ended_at=sweep.ended_at,
+    )
+
+
+def _best(trial: Trial) -> BestTrial:
+    assert trial.value is not None  # noqa: S101  (a check constraint ensures it)
+    return BestTrial(
+        number=trial.number, value=trial.value, parameters=trial.values, job=trial.job_id
+    )
+
+
+def _trial_out(trial: Trial) -> TrialOut:
+    return TrialOut(
+        number=trial.number,
+        state=trial.status,
+        parameters=trial.values,
+        value=trial.value,
+        explanation=trial.explanation,
+        job=trial.job_id,
+        attempt=trial.attempt,
+        created_at=trial.created_at,
+        ended_at=trial.ended_at,
+    )
+
+
+def _shown(sweep: Sweep) -> SweepOut:
+    """Serialize a sweep, after a change as it is by now."""
+    fresh = Sweep.objects.of_project(sweep.project).get(pk=sweep.pk)
+    return _out(fresh, summaries_of([fresh])[fresh.pk])
+
+
+@router.get("/projects/{project}/sweeps", auth=gate(_SEE_ALL), response=PageOf[SweepOut])
+def list_sweeps(request: HttpRequest, project: str, query: SearchParameters) -> PageOf[SweepOut]:
+    """List the sweeps of a project, newest first."""
+    sweeps = Sweep.objects.of_project(gated_project(request))
+    if query.q:
+        sweeps = sweeps.filter(name__icontains=query.q)
+    page: Page[Sweep] = paginate(sweeps, cursor=query.cursor, limit=query.limit)
+    summaries: Mapping[str, SweepSummary] = summaries_of(page.items)
+    return page_of(page, lambda sweep: _out(sweep, summaries[sweep.pk]))
+
+
+@router.post("/projects/{project}/sweeps", auth=gate(_RUN), response={201: SweepOut})
+def create_sweep(request: HttpRequest, project: str, payload: SweepIn) -> Status[SweepOut]:
+    """Start a sweep. Its trials are jobs, submitted within seconds."""
+    by = require_principal(request).user
+    sweep = services.start_sweep(project=gated_project(request), by=by, requested=payload)
+    return Status(201, _shown(sweep))
+
+
+@router.post("/projects/{project}/sweeps/quote", auth=gate(_RUN), response=SweepQuote)
+def quote_sweep(request: HttpRequest, project: str, payload: SweepIn) -> SweepQuote:
+    """Get the price of a sweep. Nothing is started, and the snapshot need not be uploaded yet."""
+    by = require_principal(request).user
+    return price_sweep(project=gated_project(request), by=by, spec=payload)
+
+
+@router.get(_SWEEP, auth=gate(_SEE), response=SweepOut)
+def get_sweep(request: HttpRequest, project: str, sweep: str) -> SweepOut:
+    """Get a sweep, with its best trial and its cost so far."""
+    return _shown(gated_sweep(request))
+
+
+@router.get(f"{_SWEEP}/trials", auth=gate(_SEE), response=PageOf[TrialOut])
+def list_trials(
+    request: HttpRequest, project: str, sweep: str, query: PageParameters
+) -> PageOf[TrialOut]:
+    """List the trials of a sweep, newest first."""
+    trials = Trial.objects.filter(sweep=gated_sweep(request))
+    return page_of(paginate(trials, cursor=query.cursor, limit=query.limit), _trial_out)
+
+
+@router.post(f"{_SWEEP}/pause", auth=gate(_CHANGE), response=SweepOut)
+def pause_sweep(request: HttpRequest, project: str, sweep: str) -> SweepOut:
+    """Start no further trials until the sweep is resumed. Running trials go on."""
+    by = require_principal(request).user
+    return _shown(services.pause_sweep(sweep=gated_sweep(request), by=by))
+
+
+@router.post(f"{_SWEEP}/resume", auth=gate(_CHANGE), response=SweepOut)
+def resume_sweep(request: HttpRequest, project: str, sweep: str) -> SweepOut:
+    """Go on with a paused sweep, and with those of its jobs that a budget has stopped."""
+    by = require_principal(request).user
+    return _shown(services.resume_sweep(sweep=gated_sweep(request), by=by))
+
+
+@router.post(f"{_SWEEP}/extend", auth=gate(_CHANGE), response=SweepOut)
+def extend_sweep(
+    request: HttpRequest, project: str, sweep: str, payload: SweepExtension
+) -> SweepOut:
+    """Let a sweep start more trials. A finished one runs again."""
+    return _shown(services.extend_sweep(sweep=gated_sweep(request), trials=payload.trials))
+
+
+@router.post(f"{_SWEEP}/stop", auth=gate(_CHANGE), response=SweepOut)
+def stop_sweep(request: HttpRequest, project: str, sweep: str) -> SweepOut:
+    """End a sweep for good, and stop its jobs. One that has ended stays unchanged."""
+    by = require_principal(request).user
+    return _shown(services.stop_sweep(sweep=gated_sweep(request), by=by))

@@ -1,0 +1,1 @@
+"""Sweeps: searches for the parameters with which a script does best."""

@@ -1,0 +1,47 @@
+"""Port of the search algorithms. `portal.sweeps.adapters` implements it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from slipway.schemas.sweeps import Goal, ParameterSpace, ParameterValues
+
+
+@dataclass(frozen=True)
+class PastTrial:
+    """A trial that was started before. `value` is None while it runs, and if it has failed.
+
+    One that was stopped early has `pruned_after`, the number of values it had logged.
+    """
+
+    number: int
+    values: ParameterValues
+    value: float | None
+    is_running: bool
+    pruned_after: int | None = None
+
+
+@dataclass(frozen=True)
+class SuggestionInput:
+    """Input of a suggestion, and all of it, so that it can be repeated after a crash.
+
+    `history` are the trials that matter, in the order of numbers.
+    """
+
+    algorithm: str
+    parameters: Mapping[str, ParameterSpace]
+    goal: Goal
+    seed: int
+    history: Sequence[PastTrial]
+
+
+class Sampler(Protocol):
+    """Suggests the values of the next trials."""
+
+    def suggest(
+        self, search: SuggestionInput, *, first: int, count: int
+    ) -> Sequence[ParameterValues]:
+        """Return values for `count` trials from number `first` on.
+
+        Fewer, or none, when the algorithm has no more: a grid ends.
+        """

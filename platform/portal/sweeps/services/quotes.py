@@ -1,0 +1,28 @@
+"""Cost of a sweep before it starts."""
+
+from portal.accounts.models import Project, User
+from portal.spend.presenters import with_cost
+from portal.sweeps.services.sweeps import trials_of
+from portal.training.services.jobs import admission_request, quote_job
+from slipway.schemas.sweeps import SweepIn, SweepQuote
+
+
+def quote_sweep(*, project: Project, by: User, spec: SweepIn) -> SweepQuote:
+    """Return what a sweep would cost, in nano-USD. Nothing is started.
+
+    Raises InvalidInput as the start of a sweep does. The snapshot may come later.
+    """
+    job = spec.job.model_copy(update={"name": spec.name or spec.job.name})
+    quote = with_cost(
+        quote_job(project=project, spec=job),
+        admission_request(project=project, by=by, spec=job),
+    )
+    trials = trials_of(spec)
+    parallel = min(spec.parallel, trials)
+    return SweepQuote(
+        job=quote,
+        trials=trials,
+        parallel=parallel,
+        nano_usd_per_hour=quote.nano_usd_per_hour * parallel,
+        expected_nano_usd=quote.expected.nano_usd * trials if quote.expected else None,
+    )

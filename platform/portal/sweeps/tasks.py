@@ -1,0 +1,29 @@
+"""Tasks of the app, and when they are enqueued."""
+
+from datetime import timedelta
+
+from portal.core.enqueue import background_task
+from portal.sweeps.services import early_stops, progress
+
+PERIODIC = {
+    "sweeps.advance_all": timedelta(seconds=5),
+    "sweeps.stop_early": timedelta(seconds=1),
+}
+
+
+@background_task("sweeps.advance")
+def advance(sweep_id: str) -> None:
+    """Record the ended trials of one sweep and start the next ones."""
+    progress.advance_sweep(sweep_id)
+
+
+@background_task("sweeps.advance_all")
+def advance_all() -> None:
+    """Advance every sweep, in case a message was lost."""
+    progress.advance_all()
+
+
+@background_task("sweeps.stop_early")
+def stop_early() -> None:
+    """Stop running trials whose metric is worse than that of others."""
+    early_stops.stop_early_everywhere()

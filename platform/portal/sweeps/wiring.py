@@ -1,0 +1,36 @@
+"""Advances a sweep as soon as a job of it ends, and retains checkpoints it may resume from."""
+
+from typing import Any
+
+from django.db.models import QuerySet
+
+from portal.core.enqueue import enqueue_now
+from portal.sweeps.models import Trial
+from portal.sweeps.tasks import advance
+from portal.training.services.checkpoint_copies import retain_copies
+from portal.training.wiring import JOB
+from portal.workloads.lifecycle import ENDS
+from portal.workloads.signals import WorkloadChanged, workload_changed
+from slipway.schemas.sweeps import SweepState, TrialState
+
+
+def _on_job_ended(news: WorkloadChanged) -> None:
+    if news.kind != JOB.name or news.state not in ENDS:
+        return
+    trial = Trial.objects.filter(job=news.workload_id).only("sweep_id").first()
+    if trial is not None:
+        enqueue_now(advance, trial.sweep_id)
+
+
+def _may_be_resumed() -> QuerySet[Any, Any]:
+    """Return the ids of jobs that early stopping has stopped and may resume."""
+    trials = Trial.objects.filter(
+        state__in=[TrialState.RUNNING, TrialState.PRUNED],
+        sweep__state__in=[SweepState.RUNNING, SweepState.PAUSED],
+        sweep__scheduler__in=["asha", "hyperband"],
+    )
+    return trials.order_by().values("job")
+
+
+workload_changed.connect(_on_job_ended)
+retain_copies(_may_be_resumed)

@@ -1,0 +1,165 @@
+"""Forms of sweeps: a new one, which is a job with ranges, and more trials of one."""
+
+from typing import Any
+
+from django import forms
+from pydantic import ValidationError
+
+from portal.core.validation_messages import validation_predicate
+from portal.web.jobs.forms import NewJob, pairs
+from slipway.parameter_spaces import EXAMPLES, is_range, read_space
+from slipway.schemas.sweeps import (
+    MAX_ETA,
+    MAX_MIN_VALUES,
+    MAX_PARALLEL,
+    MAX_TRIALS,
+    ParameterSpace,
+    SweepIn,
+)
+from slipway.schemas.training import JobIn
+
+_TEXT = {"autocomplete": "off", "spellcheck": "false"}
+_ALGORITHMS = [
+    ("tpe", "TPE"),
+    ("tpe-multivariate", "Multivariate TPE"),
+    ("random", "Random"),
+    ("qmc", "Quasi-random (Sobol)"),
+    ("grid", "Grid"),
+]
+_SCHEDULERS = [
+    ("none", "None: every trial runs to its end"),
+    ("asha", "ASHA"),
+    ("hyperband", "Hyperband"),
+    ("median", "Median"),
+]
+_OF_SWEEP = (
+    *("metric", "goal", "algorithm", "trials", "parallel", "retries", "seed"),
+    *("scheduler", "min_values", "eta"),
+)
+FRESH = {
+    "goal": "max",
+    "algorithm": "tpe",
+    "trials": 20,
+    "parallel": 2,
+    "retries": 0,
+    "seed": 0,
+    "scheduler": "none",
+    "min_values": 1,
+    "eta": 3,
+}
+
+
+class NewSweep(NewJob):
+    """New sweep: a job whose parameters may be ranges. `sweep` is the request once it is valid."""
+
+    metric = forms.CharField(
+        max_length=250,
+        help_text="The name under which the script logs it. The last value of a run counts.",
+        widget=forms.TextInput(attrs={**_TEXT, "placeholder": "accuracy"}),
+    )
+    goal = forms.ChoiceField(choices=[("max", "Maximize"), ("min", "Minimize")])
+    algorithm = forms.ChoiceField(
+        choices=_ALGORITHMS,
+        help_text="TPE learns from earlier trials. A grid tries all combinations.",
+    )
+    trials = forms.IntegerField(label="Trials", min_value=1, max_value=MAX_TRIALS)
+    parallel = forms.IntegerField(label="Trials at once", min_value=1, max_value=MAX_PARALLEL)
+    retries = forms.IntegerField(
+        label="Retries",
+        min_value=0,
+        max_value=10,
+        help_text="How often a failed trial is submitted again. It counts once.",
+    )
+    seed = forms.IntegerField(
+        label="Seed",
+        min_value=0,
+        max_value=2**31 - 1,
+        help_text="The same seed suggests the same values.",
+    )
+    scheduler = forms.ChoiceField(
+        label="Early stopping",
+        choices=_SCHEDULERS,
+        help_text="Stops trials whose metric is worse than that of others. ASHA and Hyperband "
+        "resume them from their checkpoint if others turn out worse.",
+    )
+    min_values = forms.IntegerField(
+        label="First comparison after",
+        min_value=1,
+        max_value=MAX_MIN_VALUES,
+        help_text="Values of the metric that a trial has logged.",
+    )
+    eta = forms.IntegerField(
+        label="Eta",
+        min_value=2,
+        max_value=MAX_ETA,
+        help_text="Of this many trials the best goes on, for this many times as long.",
+    )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.sweep: SweepIn | None = None
+        self.ranges: dict[str, ParameterSpace] = {}
+        params = self.fields["params"]
+        params.required = True
+        params.help_text = (
+            "One per line: name=range, or name=value for the same value in all trials. " + EXAMPLES
+        )
+        params.widget.attrs |= {
+            "rows": 4,
+            "placeholder": "lr=loguniform(1e-4,1e-1)\nlayers=choice(2,4,8)",
+        }
+
+    def clean_params(self) -> dict[str, str]:
+        """Read the ranges into `ranges`, and return the plain values."""
+        self.ranges, plain = read_parameters(self.cleaned_data["params"])
+        return plain
+
+    def clean(self) -> dict[str, Any]:
+        """Build the request. Errors of the schema are next to their fields."""
+        data = super().clean()
+        if self.errors or self.payload is None:
+            return data
+        try:
+            self.sweep = sweep_in(self.payload, self.ranges, data)
+        except ValidationError as error:
+            for fault in error.errors(include_input=False, include_url=False):
+                field = str(fault["loc"][0]) if fault["loc"] else "params"
+                text = fault["msg"].removeprefix("Value error, ")
+                is_own = fault["type"] == "value_error"
+                message = f"{text}." if is_own else f"This {validation_predicate(fault)}."
+                self.add_error(field if field in self.fields else "params", message)
+        return data
+
+    def job_settings(self, data: dict[str, Any]) -> dict[str, Any]:
+        """Return the clean values of the job alone."""
+        return {name: value for name, value in data.items() if name not in _OF_SWEEP}
+
+
+def sweep_in(job: JobIn, ranges: dict[str, ParameterSpace], data: dict[str, Any]) -> SweepIn:
+    """Return the request of a sweep from clean values. Raises ValidationError of pydantic."""
+    settings = {name: data[name] for name in _OF_SWEEP if name not in ("metric", "goal")}
+    metric = {"name": data["metric"], "goal": data["goal"]}
+    return SweepIn.model_validate(settings | {"job": job, "parameters": ranges, "metric": metric})
+
+
+def read_parameters(text: str) -> tuple[dict[str, ParameterSpace], dict[str, str]]:
+    """Return the ranges and the plain values of lines, or raise ValidationError."""
+    values = pairs([line for line in text.splitlines() if line.strip()])
+    ranges: dict[str, ParameterSpace] = {}
+    for name, value in values.items():
+        if is_range(value):
+            try:
+                ranges[name] = read_space(value)
+            except ValueError as error:
+                raise forms.ValidationError(f"{name[:80]}: {error} {EXAMPLES}") from error
+    if not ranges:
+        raise forms.ValidationError(f"No parameter has a range. {EXAMPLES}")
+    return ranges, {name: value for name, value in values.items() if name not in ranges}
+
+
+class ExtensionForm(forms.Form):
+    """More trials of a sweep."""
+
+    trials = forms.IntegerField(
+        label="Trials in all", min_value=1, max_value=MAX_TRIALS, help_text="The new total."
+    )

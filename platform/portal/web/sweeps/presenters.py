@@ -1,0 +1,129 @@
+"""Presenters of sweeps: state, curve of the best value so far, rows of trials."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.urls import reverse
+
+from portal.experiments.models import Run
+from portal.experiments.services.job_runs import run_id_of
+from portal.sweeps.models import Sweep, Trial
+from portal.sweeps.summaries import SweepSummary, costs_of_trials
+from slipway.schemas.experiments import MOST_COMPARED
+from slipway.schemas.sweeps import SweepState, TrialState
+
+# A chart draws this many trials; the best values so far are always all of them.
+MOST_POINTS = 1000
+_TONES: dict[str, str] = {
+    SweepState.RUNNING: "strong",
+    SweepState.PAUSED: "warn",
+    SweepState.FINISHED: "ok",
+    SweepState.FAILED: "bad",
+    TrialState.COMPLETE: "ok",
+}
+
+
+@dataclass(frozen=True)
+class SweepStatus:
+    """Status of a sweep or a trial, as the part that shows states reads it."""
+
+    label: str
+    tone: str
+    is_active: bool
+
+    @classmethod
+    def of(cls, state: str) -> "SweepStatus":
+        """Return the status of a state of a sweep or of a trial."""
+        return cls(str(state), _TONES.get(state, ""), state == SweepState.RUNNING)
+
+
+@dataclass(frozen=True)
+class SweepRow:
+    """A sweep in a list. `ended` is the number of trials that have ended."""
+
+    sweep: Sweep
+    status: SweepStatus
+    summary: SweepSummary
+    ended: int
+
+    @classmethod
+    def of(cls, sweep: Sweep, summary: SweepSummary) -> "SweepRow":
+        """Return the row of a sweep."""
+        ended = sum(summary.counts.values()) - summary.counts.get(TrialState.RUNNING, 0)
+        return cls(sweep, SweepStatus.of(sweep.state), summary, ended)
+
+
+@dataclass(frozen=True)
+class TrialRow:
+    """A trial in the table. `run` is the id of its run, "" before its job has started.
+
+    `values` are names, values with six digits, and exact values.
+    """
+
+    trial: Trial
+    status: SweepStatus
+    values: Sequence[tuple[str, str, str]]
+    cost: int
+    run: str
+
+
+def trial_rows(trials: Sequence[Trial]) -> list[TrialRow]:
+    """Return the rows of trials, with a fixed number of queries."""
+    costs = costs_of_trials(trials)
+    run_ids = {trial.pk: run_id_of(trial.job_id) for trial in trials}
+    runs = set(Run.objects.filter(run_uuid__in=run_ids.values()).values_list("run_uuid", flat=True))
+    return [
+        TrialRow(
+            trial,
+            SweepStatus.of(trial.state),
+            shown_values(trial),
+            costs.get(trial.pk, 0),
+            run_ids[trial.pk] if run_ids[trial.pk] in runs else "",
+        )
+        for trial in trials
+    ]
+
+
+def shown_values(trial: Trial) -> list[tuple[str, str, str]]:
+    """Return the parameters of a trial: name, value with six digits, exact value."""
+    return [
+        (name, f"{value:.6g}" if isinstance(value, float) else str(value), str(value))
+        for name, value in trial.values.items()
+    ]
+
+
+def curve_of(sweep: Sweep) -> str:
+    """Return the data of the chart as JSON: complete trials, and the best value so far.
+
+    `trials` are the newest MOST_POINTS as [number, value]. `best` has one point for each
+    improvement, and the last trial.
+    """
+    complete = Trial.objects.filter(sweep=sweep, state=TrialState.COMPLETE).order_by("number")
+    points = [(number, value) for number, value in complete.values_list("number", "value")]
+    best: list[tuple[int, float]] = []
+    for number, value in points:
+        if value is None:
+            continue
+        is_better = not best or (
+            value > best[-1][1] if sweep.goal == "max" else value < best[-1][1]
+        )
+        if is_better:
+            best.append((number, value))
+    if best and points[-1][0] != best[-1][0]:
+        best.append((points[-1][0], best[-1][1]))
+    return json.dumps({"metric": sweep.metric, "trials": points[-MOST_POINTS:], "best": best})
+
+
+def compared_runs(sweep: Sweep) -> list[dict[str, str]]:
+    """Return the runs of the newest complete trials, MOST_COMPARED at most, as charts read them."""
+    complete = Trial.objects.filter(sweep=sweep, state=TrialState.COMPLETE).order_by("-number")
+    slug = sweep.project.slug
+    return [
+        {
+            "id": run_id_of(job_id),
+            "name": f"trial {number}",
+            "url": reverse("project_run", args=[slug, run_id_of(job_id)]),
+        }
+        for number, job_id in complete.values_list("number", "job")[:MOST_COMPARED]
+    ]

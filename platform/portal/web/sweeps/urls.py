@@ -1,0 +1,17 @@
+"""URLs: sweeps."""
+
+from django.urls import path
+
+from portal.web.sweeps.views import changes, creation, pages
+
+_SWEEP = "p/<slug:project>/sweeps/<slug:sweep>"
+urlpatterns = [
+    path("p/<slug:project>/sweeps", pages.project_sweeps, name="project_sweeps"),
+    path("p/<slug:project>/sweeps/new", creation.project_sweep_new, name="project_sweep_new"),
+    path("p/<slug:project>/sweeps/quote", creation.project_sweep_quote, name="project_sweep_quote"),
+    path(_SWEEP, pages.project_sweep, name="project_sweep"),
+    path(f"{_SWEEP}/pause", changes.project_sweep_pause, name="project_sweep_pause"),
+    path(f"{_SWEEP}/resume", changes.project_sweep_resume, name="project_sweep_resume"),
+    path(f"{_SWEEP}/extend", changes.project_sweep_extend, name="project_sweep_extend"),
+    path(f"{_SWEEP}/stop", changes.project_sweep_stop, name="project_sweep_stop"),
+]
