@@ -410,7 +410,7 @@ def test_a_node_gets_the_secrets_of_indexes_for_tasks_of_the_project_alone(
         environment = use_environment(
             project=project,
             by=by,
-            requirements="--index-url https://ci:${ACME_TOKEN}@packages.example.org\nacme",
+            requirements="--find-links https://ci:${ACME_TOKEN}@packages.example.org\nacme",
         )
     machine = make_machine()
     submit(people.vision, people.bob, make_tier(), environment=environment.digest)
