@@ -86,10 +86,12 @@ def test_a_wait_without_a_reason_names_what_it_waits_for(
     monkeypatch: pytest.MonkeyPatch, output: Callable[[str], str]
 ) -> None:
     monkeypatch.setattr(steps, "_REPORT_EVERY_S", 0.05)
+
+    def alerts() -> bool | None:
+        return None
+
     with ThreadPoolExecutor(1) as pool:
-        step = pool.submit(
-            steps.wait_for, lambda: None, "alerts about drift", within_s=1.0, every_s=0.01
-        )
+        step = pool.submit(steps.wait_for, alerts, "alerts about drift", within_s=1.0, every_s=0.01)
         assert "0 s: waiting for alerts about drift" in output("waiting")
         with pytest.raises(steps.DemoError, match="alerts about drift: not within 1 s"):
             step.result(timeout=60)
