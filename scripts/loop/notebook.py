@@ -25,7 +25,7 @@ def work_in_notebook(user: DemoUser) -> None:
     client, started = user.client, time.monotonic()
     server = _launch(user)
     try:
-        _wait(client, server, NotebookState.READY, within_s=_READY_WITHIN_S)
+        wait_until(client, server, NotebookState.READY, within_s=_READY_WITHIN_S)
         show("notebook", client.notebooks.page(server, project=PROJECT))
         show("ready", f"{time.monotonic() - started:.2f} s after the launch")
         opened = user.browser.open(f"/p/{PROJECT}/notebooks/servers/{server}/open")
@@ -43,7 +43,7 @@ def work_in_notebook(user: DemoUser) -> None:
         raise DemoError(f"the notebook did not run: {error}") from error
     finally:
         client.notebooks.stop(server, project=PROJECT)
-    stopped = _wait(client, server, NotebookState.STOPPED, within_s=200.0)
+    stopped = wait_until(client, server, NotebookState.STOPPED, within_s=200.0)
     show("cost", f"{dollars(stopped.cost_nano_usd)} since the first launch")
 
 
@@ -53,7 +53,7 @@ def _launch(user: DemoUser) -> str:
     for server in user.client.notebooks.list(project=PROJECT, mine=True):
         if server.name == NOTEBOOK:
             if server.state not in _ALIVE:
-                _wait(user.client, server.id, *_OVER, within_s=200.0)
+                wait_until(user.client, server.id, *_OVER, within_s=200.0)
                 user.browser.press(f"{servers}/{server.id}", f"{servers}/{server.id}/start")
             return server.id
     form = f"/p/{PROJECT}/notebooks/new"
@@ -64,7 +64,8 @@ def _launch(user: DemoUser) -> str:
     return launched
 
 
-def _wait(client: Client, server: str, *states: NotebookState, within_s: float) -> ServerOut:
+def wait_until(client: Client, server: str, *states: NotebookState, within_s: float) -> ServerOut:
+    """Wait until the server is in one of `states`, and print the reason each time it changes."""
     reasons = ReasonReporter()
 
     def reached() -> ServerOut | None:

@@ -55,7 +55,7 @@ def run_job(client: Client, training: Training, data: DatasetVersionOut) -> JobO
     )
     show("job", client.jobs.page(job.workload.id, project=PROJECT))
     show("price", f"{dollars(job.nano_usd_per_hour)} an hour")
-    finished = _JobWatch(client, job.workload.id).until_it_ends()
+    finished = JobWatch(client, job.workload.id).until_it_ends()
     if finished.workload.state is not WorkloadState.SUCCEEDED:
         log = _log(client, finished)
         raise DemoError(f"the job {headline(progress_of(finished))} Its log ends: {log[-500:]!r}")
@@ -76,7 +76,7 @@ def _find_earlier_job(client: Client, training: Training, data: DatasetVersionOu
     return None
 
 
-class _JobWatch:
+class JobWatch:
     """Polls a job until it has ended, and prints its progress and metrics."""
 
     def __init__(self, client: Client, job: str) -> None:

@@ -79,6 +79,8 @@ api = PortalApi(
             "persistAuthorization": False,
             "tryItOutEnabled": True,
             "defaultModelsExpandDepth": -1,
+            # Too many operations to draw at once: reference.js finds and links them.
+            "docExpansion": "none",
             # A link inside the button that unfolds an operation cannot be reached by keyboard.
             "deepLinking": False,
         }

@@ -70,15 +70,61 @@ def _log_run(lab: RunningPortal, number: int) -> str:
     return run_id
 
 
-def _compare(lab: RunningPortal, chromium: Browser, query: str) -> tuple[Window, Page]:
+def _compare(
+    lab: RunningPortal, chromium: Browser, query: str, runs: int = RUNS
+) -> tuple[Window, Page]:
     context = chromium.new_context(viewport={"width": 1280, "height": 860})
     window = Window(context.new_page(), address_of(lab))
     window.go("/account/login").sign_in("alice").is_at("/")
     window.go(f"/p/charts/compare?{query}")
     expect(window.page.locator('figure[data-key="loss"] .chart')).to_have_attribute(
-        "data-total", str(RUNS * STEPS), timeout=PATIENCE_MS
+        "data-total", str(runs * STEPS), timeout=PATIENCE_MS
     )
     return window, window.page
+
+
+# The ends of the value axes that ECharts draws for these values, through the module of the page.
+AXIS = """async ([module, name, type, values]) => {
+  const { endOf } = await import(module);
+  const element = document.createElement("div");
+  document.body.append(element);
+  const chart = window.echarts.init(element, null, { width: 400, height: 200 });
+  chart.setOption({
+    xAxis: { type: "category", data: values.map(String) },
+    yAxis: { scale: type === "line", splitNumber: 3, max: endOf(name, type === "bar") },
+    series: [{ type, data: values }],
+  });
+  const extent = chart.getModel().getComponent("yAxis").axis.scale.getExtent();
+  chart.dispose();
+  element.remove();
+  return extent[1];
+}"""
+
+
+AXES: list[tuple[str, str, list[float], float]] = [
+    ("Percent of values per bin", "bar", [97.0, 3.0], 100),  # 120 by itself
+    ("system/gpu_utilization_percentage", "line", [2.0, 98.0], 100),
+    ("accuracy", "line", [0.97, 0.97], 1),
+    ("accuracy", "line", [0.81, 0.97], 1),
+    ("f1", "bar", [1.0], 1),
+    ("cpu_percent", "line", [90.0, 230.0], 250),  # of several cores: no share of one
+    ("percent", "line", [1.0, 2.0], 2.1),  # low values keep a fitting axis
+    ("loss", "line", [97.0, 3.0], 120),
+    ("change", "line", [-0.5, 0.9], 1),
+]
+
+
+def test_an_axis_of_shares_ends_at_all_of_it(
+    lab: RunningPortal, run_ids: list[str], chromium: Browser
+) -> None:
+    window, page = _compare(lab, chromium, f"run={run_ids[0]}", 1)
+    ends = [
+        page.evaluate(AXIS, ["/static/slipway/charts.js", name, kind, values])
+        for name, kind, values, _ in AXES
+    ]
+    assert ends == pytest.approx([end for *_, end in AXES])
+    page.context.close()
+    assert window.faults == []
 
 
 @pytest.mark.thorough

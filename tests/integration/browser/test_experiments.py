@@ -101,7 +101,20 @@ def test_a_curve_moves_while_a_client_logs_and_three_runs_are_compared(
     expect(frame.locator("body")).to_have_text("null", timeout=PATIENCE_MS)
     window.go("/p/curves/experiments")
     page.get_by_role("link", name="digits").click()
-    for name in ("moving", "lr-0.2", "lr-0.3"):
+    # A button works once enough runs are selected, and says so until then.
+    compare = page.get_by_role("button", name="Compare", exact=True)
+    delete = page.get_by_role("button", name="Delete", exact=True)
+    expect(compare).to_be_disabled()
+    expect(compare).to_have_attribute("title", "Select two or more runs first.")
+    expect(delete).to_be_disabled()
+    window.says("Select two or more runs to compare them.")
+    page.get_by_text("Move", exact=True).click()
+    expect(page.get_by_role("button", name="Move runs")).to_be_hidden()
+    page.get_by_label("Choose moving").check()
+    expect(compare).to_be_disabled()
+    expect(delete).to_be_enabled()
+    window.says("1 run selected. Select another one to compare them.")
+    for name in ("lr-0.2", "lr-0.3"):
         page.get_by_label(f"Choose {name}").check()
     window.says("3 runs selected")
     page.get_by_role("button", name="Compare", exact=True).click()

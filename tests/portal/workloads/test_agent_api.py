@@ -401,6 +401,7 @@ def test_a_node_gets_the_secrets_of_indexes_for_tasks_of_the_project_alone(
     people: Personas, settings: Settings
 ) -> None:
     settings.SLIPWAY_PACKAGE_INDEXES = "https://packages.example.org"
+    address = "https://ci:${ACME_TOKEN}@packages.example.org"
     for project, by, value in (
         (people.vision, people.alice, "of vision"),
         (people.other, people.charlie, "of other"),
@@ -410,7 +411,7 @@ def test_a_node_gets_the_secrets_of_indexes_for_tasks_of_the_project_alone(
         environment = use_environment(
             project=project,
             by=by,
-            requirements="--find-links https://ci:${ACME_TOKEN}@packages.example.org\nacme",
+            requirements=f"--index-url {address}\nacme",
         )
     machine = make_machine()
     submit(people.vision, people.bob, make_tier(), environment=environment.digest)

@@ -35,8 +35,6 @@ class PrivateIndex(SimpleHTTPRequestHandler):
     def log_request(self, code: object = "-", size: object = "-") -> None:
         """Print nothing."""
 
-    log_error = log_request
-
 
 @pytest.fixture
 def index(tmp_path: Path) -> Iterator[str]:

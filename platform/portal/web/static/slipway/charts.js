@@ -65,3 +65,18 @@ export function smoothed(values, weight) {
 }
 
 export const write = (value) => (typeof value === "number" ? Number(value.toPrecision(6)).toString() : String(value));
+
+// The end of a value axis: shares and percentages end at 1 and 100, where a round number above the
+// highest value would be more than all. Other values have no end (null: ECharts takes a round one).
+const IS_PERCENTAGE = /percent|pct|%|utili[sz]ation/i;
+
+export function endOf(name, startsAtZero = false) {
+  return ({ min, max }) => {
+    const all = max <= 1 ? 1 : IS_PERCENTAGE.test(name) ? 100 : null;
+    if (all === null || min < 0 || max > all) return null;
+    // A round step of ECharts is at most two thirds of what the values span.
+    const start = startsAtZero ? 0 : min;
+    const room = max > start ? (2 / 3) * (max - start) : max / 2;
+    return max + room >= all ? all : null;
+  };
+}

@@ -1,6 +1,6 @@
 // A scatter plot of any two values. A point is a run: the pointer or the arrow keys show its values,
 // a click or Enter opens it.
-import { chartOf } from "./charts.js";
+import { chartOf, endOf } from "./charts.js";
 import { fillSelect, fillTable, hasPlace, shown } from "./compare_data.js";
 import { colouring, drawColours } from "./compare_parallel.js";
 
@@ -79,6 +79,7 @@ export class Scatter {
       data: column.isNumber ? undefined : column.categories,
       name: column.label.length > 40 ? `${column.label.slice(0, 39)}…` : column.label,
       scale: true,
+      max: column.isNumber && !isLog ? endOf(column.label) : null,
       nameTextStyle: { color: palette.text },
       axisLabel: { color: palette.text, hideOverlap: true },
       axisLine: { lineStyle: { color: palette.line } },

@@ -1,6 +1,6 @@
 // Curves of metrics of one run or several: followed live, smoothed, zoomed, grouped. The address of
 // the page carries all settings, so that a link shows what its sender saw.
-import { chartOf, dropChart, palette, resizeCharts, swatch, write } from "./charts.js";
+import { chartOf, dropChart, endOf, palette, resizeCharts, swatch, write } from "./charts.js";
 import { areSingle, barOptions } from "./curves_bars.js";
 import { drawLegend } from "./curves_legend.js";
 import { groupSeries, runSeries, undrawn } from "./curves_series.js";
@@ -172,6 +172,7 @@ function options(key, colours) {
     yAxis: {
       type: settings.log ? "log" : "value",
       scale: true,
+      max: settings.log ? null : endOf(key),
       splitNumber: 4,
       splitLine: { lineStyle: { color: colours.line } },
       axisLabel: { color: colours.text, formatter: write },

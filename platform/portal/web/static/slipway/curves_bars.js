@@ -1,5 +1,5 @@
 // Metrics with one value a run, as bars: a curve of one point shows nothing.
-import { colour, write } from "./charts.js";
+import { colour, endOf, write } from "./charts.js";
 
 const MOST_BARS = 12;
 const NAME_PX = 110;
@@ -18,6 +18,7 @@ export function barOptions(curves, runOf, settings, colours) {
     grid: { left: 8, right: 64, top: 8, bottom: 4, containLabel: true },
     xAxis: {
       type: settings.log ? "log" : "value",
+      max: settings.log ? null : endOf(curves[0].key, true),
       splitNumber: 4,
       splitLine: { lineStyle: { color: colours.line } },
       axisLabel: { color: colours.text, formatter: write, hideOverlap: true },

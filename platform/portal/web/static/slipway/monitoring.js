@@ -1,4 +1,6 @@
 // Charts of an endpoint: volume, latency, errors, quality, and a feature beside its baseline.
+import { endOf } from "./charts.js";
+
 const charts = new Map();
 
 // The colours of the page as it is now, light or dark.
@@ -20,13 +22,13 @@ function palette() {
   return found;
 }
 
-function frame(colours, categories, lines, type) {
+function frame(colours, categories, lines, type, end = null) {
   return {
     animation: false,
     textStyle: { color: colours.text, fontFamily: "Inter Variable, sans-serif" },
     grid: { left: 8, right: 18, top: 28, bottom: 4, containLabel: true },
     xAxis: { type: "category", data: categories, axisLine: { lineStyle: { color: colours.line } }, axisLabel: { color: colours.text, hideOverlap: true } },
-    yAxis: { type: "value", splitNumber: 3, scale: type === "line", splitLine: { lineStyle: { color: colours.line } }, axisLabel: { color: colours.text } },
+    yAxis: { type: "value", splitNumber: 3, scale: type === "line", max: end, splitLine: { lineStyle: { color: colours.line } }, axisLabel: { color: colours.text } },
     legend: { show: lines.length > 1, top: 0, textStyle: { color: colours.text } },
     // Drawn on the canvas: a tooltip of HTML would need styles inside the page.
     tooltip: { trigger: "axis", renderMode: "richText", backgroundColor: colours.surface, borderColor: colours.line, textStyle: { color: colours.body } },
@@ -38,8 +40,8 @@ const OPTIONS = {
   "chart-volume": (it, colours) => frame(colours, it.at, [["predictions", it.predictions]], "bar"),
   "chart-latency": (it, colours) => frame(colours, it.at, [["p50", it.half], ["p95", it.slow]], "line"),
   "chart-errors": (it, colours) => frame(colours, it.at, [["failed", it.failed], ["rejected", it.rejected]], "bar"),
-  "chart-quality": (it, colours) => frame(colours, it.at, [["measured", it.measured], ["estimate", it.estimate]], "line"),
-  "chart-feature": (it, colours) => frame(colours, it.bins, [["baseline", it.base], ["predictions", it.window]], "bar"),
+  "chart-quality": (it, colours) => frame(colours, it.at, [["measured", it.measured], ["estimate", it.estimate]], "line", endOf("quality")),
+  "chart-feature": (it, colours) => frame(colours, it.bins, [["baseline", it.base], ["predictions", it.window]], "bar", endOf("percent", true)),
 };
 
 function draw() {

@@ -1,6 +1,6 @@
 // Charts of a report with tooltips, in place of their drawings. Without this script, or without an
 // answer of the portal, the drawings stay.
-import { chartOf, palette, resizeCharts, write } from "./charts.js";
+import { chartOf, endOf, palette, resizeCharts, write } from "./charts.js";
 import { runSeries } from "./curves_series.js";
 
 const POINTS = 600;
@@ -16,7 +16,7 @@ function options({ config, curves }, colours) {
     textStyle: { color: colours.text, fontFamily: "Inter Variable, sans-serif" },
     grid: { left: 8, right: 26, top: 16, bottom: 4, containLabel: true },
     xAxis: { type: isTime ? "time" : "value", scale: true, axisLine: { lineStyle: { color: colours.line } }, splitLine: { show: false }, axisLabel: { color: colours.text, hideOverlap: true } },
-    yAxis: { type: config.log ? "log" : "value", scale: true, splitNumber: 4, splitLine: { lineStyle: { color: colours.line } }, axisLabel: { color: colours.text, formatter: write } },
+    yAxis: { type: config.log ? "log" : "value", scale: true, max: config.log ? null : endOf(config.key), splitNumber: 4, splitLine: { lineStyle: { color: colours.line } }, axisLabel: { color: colours.text, formatter: write } },
     tooltip: { trigger: "axis", confine: true, renderMode: "richText", valueFormatter: write, backgroundColor: colours.surface, borderColor: colours.line, textStyle: { color: colours.body } },
     series: curves.flatMap((curve) => runSeries(curve, runs.get(curve.run), settings, [], colours, false)),
   };

@@ -1,5 +1,5 @@
 // Scalars, histograms and images of TensorBoard's event files, drawn like the curves of metrics.
-import { chartOf, palette, write } from "./charts.js";
+import { chartOf, endOf, palette, write } from "./charts.js";
 import { runSeries, undrawn } from "./curves_series.js";
 import { ridgelineOptions } from "./results_charts.js";
 
@@ -39,7 +39,7 @@ function scalarOptions(entries, settings, colours) {
     grid: { left: 8, right: 26, top: entries.length > 1 ? 34 : 16, bottom: 4, containLabel: true },
     legend: { show: entries.length > 1, type: "scroll", top: 0, textStyle: { color: colours.text } },
     xAxis: { type: isTime ? "time" : "value", scale: true, axisLine: { lineStyle: { color: colours.line } }, splitLine: { show: false }, axisLabel: { color: colours.text, hideOverlap: true, formatter: settings.x === "since" ? "{value} s" : null } },
-    yAxis: { type: settings.log ? "log" : "value", scale: true, splitNumber: 4, splitLine: { lineStyle: { color: colours.line } }, axisLabel: { color: colours.text, formatter: write } },
+    yAxis: { type: settings.log ? "log" : "value", scale: true, max: settings.log ? null : endOf(entries[0].tag), splitNumber: 4, splitLine: { lineStyle: { color: colours.line } }, axisLabel: { color: colours.text, formatter: write } },
     tooltip: { trigger: "axis", confine: true, renderMode: "richText", backgroundColor: colours.surface, borderColor: colours.line, textStyle: { color: colours.body }, valueFormatter: write },
     series: entries.flatMap((series, at) => runSeries(curveOf(series), { id: series.folder, name: series.folder || series.tag, at }, settings, [], colours, false)),
   };
