@@ -158,9 +158,10 @@ def _summary(
     cost: _Cost,
     duration: timedelta | None,
 ) -> SweepSummary:
-    if sweep.status != SweepState.RUNNING or duration is None:
-        return SweepSummary(counts, best, cost.total, saved_nano_usd=cost.saved(counts))
     ended = sum(counts.values()) - counts.get(TrialState.RUNNING, 0)
+    # A trial may end between the queries, so there can be a duration without an ended trial.
+    if sweep.status != SweepState.RUNNING or duration is None or not ended:
+        return SweepSummary(counts, best, cost.total, saved_nano_usd=cost.saved(counts))
     rounds = math.ceil((sweep.trials - ended) / sweep.parallel)
     return SweepSummary(
         counts,

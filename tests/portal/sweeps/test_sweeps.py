@@ -3,9 +3,10 @@
 from typing import Any
 
 import pytest
+from django.db import connection
 
 from portal.accounts.models import Membership
-from portal.sweeps.models import Sweep
+from portal.sweeps.models import Sweep, Trial
 from portal.sweeps.services.progress import advance_all
 from portal.training.models import Job
 from portal.workloads.models import Workload
@@ -76,6 +77,24 @@ def test_advancing_twice_starts_and_records_nothing_twice(bob: Api, machine: Mac
     advance()
     assert stale.started == 2
     assert [trial["number"] for trial in trials_of(bob, sweep_id)] == [0, 1, 2, 3]
+
+
+def test_a_sweep_is_shown_whose_first_trial_ends_at_that_moment(bob: Api, machine: Machine) -> None:
+    sweep_id = start_sweep(bob)
+    advance()
+    (first, _) = Trial.objects.order_by("number")
+
+    def end_before_durations(execute: Any, sql: str, *rest: Any) -> Any:
+        if "AVG(" in sql:
+            Trial.objects.filter(pk=first.pk).update(
+                state="complete", value=0.5, ended_at=first.created_at
+            )
+        return execute(sql, *rest)
+
+    with connection.execute_wrapper(end_before_durations):
+        answer = bob.get(f"{SWEEPS}/{sweep_id}")
+    assert (answer.status_code, json_of(answer)["expected_end"]) == (200, None)
+    assert shown(bob, sweep_id)["expected_end"] is not None
 
 
 @pytest.mark.parametrize("algorithm", ["random", "qmc", "tpe", "tpe-multivariate", "grid"])
