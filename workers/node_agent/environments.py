@@ -289,7 +289,7 @@ class VirtualEnvironments:
                     await self._installer.install_from_source(site, build.log)
                 await asyncio.to_thread(seal, attempt, skeleton)
                 await self._compile_first(site, build.log)
-            if _is_foreign(base.version):
+            if not base.is_of_agent:
                 await self._add_sdk_packages(site, build.log)
             manifest = await asyncio.to_thread(_finish, site, skeleton)
         except (StartError, NeedsSource):
@@ -309,7 +309,7 @@ class VirtualEnvironments:
 
     async def _with_indexes(self, site: Site, requirements: NodeRequirements) -> Site:
         """The site with the way to the package indexes. Raises StartError."""
-        if not requirements.text.strip() and not _is_foreign(site.base.version):
+        if not requirements.text.strip():
             return site
         pip, only_for_pip = await self._installer.pip_settings(site)
         pip = requirements.with_indexes(pip)
@@ -340,13 +340,21 @@ class VirtualEnvironments:
                 group.create_task(compile_kind(command))
 
     async def _add_sdk_packages(self, site: Site, build_log: BuildLog) -> None:
-        """Install what the SDK imports for another Python than the agent's, once on this node."""
+        """Install what the SDK imports for another Python than the agent's, once on this node.
+
+        For all projects, so from the node's own indexes, in a folder that no build has written to.
+        """
         draft = SdkPackages.for_python(self._folders.sdk, site.base.version)
         if draft is None:
             return
+        scratch = site.attempt.with_name(f"{site.attempt.name}.sdk")
+        scratch.mkdir(mode=0o700)
         try:
             build_log.write(f"Installing the SDK's packages for Python {site.base.version}.\n")
-            for_all = replace(site, project=None)
+            for_all = await self._with_indexes(
+                Site(site.attempt, scratch, site.base, None),
+                checked_requirements(draft.requirements),
+            )
             await self._installer.install_into(for_all, draft.requirements, draft.folder, build_log)
             await asyncio.to_thread(draft.publish)
         except StartError:
@@ -356,6 +364,7 @@ class VirtualEnvironments:
             )
         finally:
             await asyncio.to_thread(draft.discard)
+            await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
 
     def _is_being_compiled(self, published: _EnvironmentRecord) -> bool:
         task = self._compiling.get(published.attempt)
@@ -440,11 +449,6 @@ class _Build:
     requirements: NodeRequirements
     project: str | None
     log: BuildLog
-
-
-def _is_foreign(version: str) -> bool:
-    """Return whether a minor version of Python is not that of the agent."""
-    return version != f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 def _finish(site: Site, skeleton: Skeleton) -> Manifest:

@@ -37,6 +37,11 @@ class Interpreter:
     version: str
     places: tuple[str, ...]
 
+    @property
+    def is_of_agent(self) -> bool:
+        """Whether it has the minor version of the agent's own Python."""
+        return self.version == f"{sys.version_info.major}.{sys.version_info.minor}"
+
 
 async def describe_interpreter(python: str) -> Interpreter | None:
     """Describe the base interpreter of an interpreter that an administrator named, if it runs."""

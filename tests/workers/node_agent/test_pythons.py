@@ -1,15 +1,18 @@
 """Environments in another Python than the agent's, with what the SDK needs there."""
 
 import sys
+import threading
 from collections.abc import Callable
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from tests.workers.fake_portal import FakePortal, make_spec
 from tests.workers.machines import Machine, eventually
-from tests.workers.node_agent.packages import make_wheel
-from tests.workers.node_agent.test_environments import add_environment, run_in
+from tests.workers.node_agent.packages import add_to_index, make_wheel
+from tests.workers.node_agent.test_environments import OPTION, add_environment, run_in
 from workers.node_agent.sdk_packages import SdkPackages
 
 
@@ -61,6 +64,44 @@ def test_an_environment_has_the_python_that_it_names(
     bundled = machine.data_dir / "sdk" / "bundled" / tag
     assert (bundled / "versions.txt").read_text() == SdkPackages.requirements_of_sdk()
     assert (bundled / "httpx.py").stat().st_mode & 0o004
+
+
+def test_the_packages_of_the_sdk_come_from_no_index_of_a_project(
+    portal: FakePortal, make_machine: Callable[..., Machine], tmp_path: Path
+) -> None:
+    """They are for all projects of the node."""
+    root, python = other_python()
+    node, project = tmp_path / "node", tmp_path / "project"
+    node.mkdir()
+    add_to_index(project, make_wheel(tmp_path, "lighthouse", "1.0"))
+    for line in SdkPackages.requirements_of_sdk().splitlines():
+        name, _, version = line.partition("==")
+        wheel = make_wheel(tmp_path, name.replace("-", "_"), version)
+        add_to_index(project, wheel)
+        (project / wheel.name.partition("-")[0]).rename(project / name.lower().replace("_", "-"))
+    machine = make_machine()
+    machine.environment = {
+        "PIP_" + OPTION.upper().replace("-", "_"): f"file://{node}",
+        "PYENV_ROOT": str(root),
+    }
+    machine.start().connected()
+    server = ThreadingHTTPServer(
+        ("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=str(project))
+    )
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    address = f"--extra-{OPTION} http://127.0.0.1:{server.server_port}"
+    digest = add_environment(portal, f"{address}\nlighthouse\n", python=python)
+    try:
+        end = eventually(partial(portal.state.end_of, run_in(portal, digest, "t1")), within_s=60)
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+    assert end.reason == "completed", end
+    text = "".join(report.log for report in portal.state.environment_reports[digest])
+    assert f"`import slipway` fails in Python {python}" in text, text
+    assert not list((machine.data_dir / "sdk" / "bundled").glob("*/httpx.py"))
 
 
 def test_a_build_says_that_the_sdk_lacks_packages_in_another_python(
