@@ -39,7 +39,7 @@ class Interpreter:
 
     @property
     def is_of_agent(self) -> bool:
-        """Whether it has the minor version of the agent's own Python."""
+        """True for the minor version of the agent's own Python."""
         return self.version == f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
