@@ -49,6 +49,7 @@ QUICK = {
         "--rounds 2 --runs 20 --points 50", {"compare_200_curves", "first_paint", "history_100k"}
     ),
     "agent": Smoke("--mib 4 --forks 1", {"output_four_ranks", "wish_to_running_warm"}),
+    "sweeps": Smoke("--sizes 10", {"suggest_ms_10"}),
 }
 # A complete platform, often beside its peers, minutes each: in `make test-slow`.
 SLOW = {
