@@ -119,7 +119,8 @@ def test_the_cells_run_one_after_the_other(
 
 @pytest.mark.thorough
 def test_the_commands_run_one_after_the_other(server: TrainingServer, tmp_path: Path) -> None:
-    assert len(SHELL) == 3
+    assert len(SHELL) == 5
+    (tmp_path / "code" / "dev.txt").write_text("six\n")
     slipway = f'slipway() {{ {sys.executable} -m slipway "$@"; }}\n'
     done = subprocess.run(
         ["/bin/bash", "-e", "-c", slipway + "\n".join(SHELL)],
@@ -133,8 +134,7 @@ def test_the_commands_run_one_after_the_other(server: TrainingServer, tmp_path: 
     assert (tmp_path / "code" / "rank0.log").read_bytes() == b"y = 3.00 x + 1.00\n"
     assert [body.get("params") for body in server.bodies] == [
         {"lr": "0.2"},
-        {},
-        {},
+        *[{}] * 5,
         {"lr": "0.2"},
         None,
         {"lr": "0.3"},
