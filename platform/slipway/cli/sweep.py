@@ -1,5 +1,6 @@
 """`slipway sweep`: start, inspect and control sweeps."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,15 +31,14 @@ from slipway.cli.train import (
     TagOption,
     TierOption,
     create_snapshot,
+    request_quote,
     upload,
 )
-from slipway.errors import InvalidInput, NotFound
 from slipway.parameter_spaces import is_range
 from slipway.resources.jobs import job_body
 from slipway.resources.sweeps import sweep_body
 from slipway.schemas.money import dollars
 from slipway.schemas.sweeps import BestTrial, SweepIn, SweepOut, SweepQuote, SweepState, TrialOut
-from slipway.snapshots import Snapshot
 from slipway.sweep_files import SweepFile, read_sweep_file
 from slipway.training import requirements_fields
 
@@ -181,7 +181,8 @@ def start(
             min_values=min_values or file.min_values,
             eta=eta or file.eta,
         )
-        price = _quote(session, snapshot, body, slug)
+        ask = partial(session.client.sweeps.quote, body, project=slug)
+        price = request_quote(session, snapshot, job, slug, ask)
         if quote:
             _show_quote(session, price)
             return
@@ -399,17 +400,6 @@ def _incomplete(field: str) -> UsageMistake:
     )
 
 
-def _quote(session: Session, snapshot: Snapshot, body: SweepIn, project: str) -> SweepQuote:
-    """Request a quote. The code is uploaded only if the server requires it."""
-    try:
-        return session.client.sweeps.quote(body, project=project)
-    except (InvalidInput, NotFound) as error:
-        if error.field != "snapshot":
-            raise
-    upload(session, snapshot, project)
-    return session.client.sweeps.quote(body, project=project)
-
-
 def _price_text(quote: SweepQuote) -> str:
     total = (
         f"about {dollars(quote.expected_nano_usd)} in all, from earlier jobs of this name"
@@ -433,6 +423,7 @@ def _show_quote(session: Session, quote: SweepQuote) -> None:
             "Expected": "no history yet"
             if quote.expected_nano_usd is None
             else dollars(quote.expected_nano_usd),
+            "Packages": quote.job.packages and quote.job.packages.explanation,
             "Fits": quote.job.can_ever_run,
             "Would wait": quote.job.would_wait,
             "Why": quote.job.explanation,

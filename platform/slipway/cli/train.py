@@ -1,9 +1,10 @@
 """`slipway train`: submit the code of a folder as a job."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
@@ -28,6 +29,7 @@ app = typer.Typer()
 _MEGABYTE = 1000**2
 _NAMED = 5
 
+AnyQuote = TypeVar("AnyQuote")
 ScriptArgument = Annotated[
     str, typer.Argument(metavar="SCRIPT", help="Python file or notebook to run.")
 ]
@@ -231,7 +233,8 @@ def train(
             keep_limit_bytes=parse_size(keep_limit, option="--keep-limit"),
         )
         if quote:
-            show_quote(session, _quote(session, snapshot, body, slug))
+            ask = partial(session.client.jobs.quote, body, project=slug)
+            show_quote(session, request_quote(session, snapshot, body, slug, ask))
             return
         upload(session, snapshot, slug)
     with noted_interruption(session):
@@ -324,8 +327,17 @@ def expected_text(quote: Quote) -> str:
     )
 
 
-def _quote(session: Session, snapshot: Snapshot, body: JobIn, project: str) -> Quote:
-    """Request a quote. The code is uploaded if it names packages or the server requires it."""
+def request_quote(
+    session: Session,
+    snapshot: Snapshot,
+    body: JobIn,
+    project: str,
+    ask: Callable[[], AnyQuote],
+) -> AnyQuote:
+    """Request a quote for the job, or for what consists of such jobs, by `ask`.
+
+    The code is uploaded if it names packages or the server requires it.
+    """
     names_some = (
         body.requirements is None
         and body.environment is None
@@ -334,12 +346,12 @@ def _quote(session: Session, snapshot: Snapshot, body: JobIn, project: str) -> Q
     if body.requirements_file is not None or names_some:
         upload(session, snapshot, project)
     try:
-        return session.client.jobs.quote(body, project=project)
+        return ask()
     except (InvalidInput, NotFound) as error:
         if error.field != "snapshot":
             raise
     upload(session, snapshot, project)
-    return session.client.jobs.quote(body, project=project)
+    return ask()
 
 
 @contextlib.contextmanager
