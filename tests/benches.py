@@ -7,6 +7,7 @@ import sys
 from dataclasses import dataclass
 
 from tests.live import ROOT
+from tests.processes import database_of_its_own
 
 
 @dataclass(frozen=True)
@@ -17,16 +18,21 @@ class Smoke:
     cases: set[str]
 
     def check(self, name: str) -> None:
-        """Run the script as a process and check its line of JSON, but not its figures."""
-        done = subprocess.run(
-            [sys.executable, f"bench/{name}.py", "--json", *self.arguments.split()],
-            cwd=ROOT,
-            env=os.environ | {"PYTHONWARNINGS": "ignore"},
-            capture_output=True,
-            text=True,
-            timeout=500,
-            check=False,
-        )
+        """Run the script as a process and check its line of JSON, but not its figures.
+
+        Some scripts fill the database that they are given, so each is given an empty one.
+        """
+        with database_of_its_own(empty=True) as database_url:
+            database = {"DATABASE_URL": database_url} if database_url else {}
+            done = subprocess.run(
+                [sys.executable, f"bench/{name}.py", "--json", *self.arguments.split()],
+                cwd=ROOT,
+                env=os.environ | {"PYTHONWARNINGS": "ignore"} | database,
+                capture_output=True,
+                text=True,
+                timeout=500,
+                check=False,
+            )
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-5000:]
         report = json.loads(done.stdout.splitlines()[-1])
         assert report["bench"] == name
