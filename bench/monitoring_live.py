@@ -89,14 +89,23 @@ def _analysis_pids(root: int) -> list[int]:
 @contextmanager
 def _without_analysis(root: int, predict: Callable[[], object]) -> Iterator[None]:
     """Stop the analysis processes, and continue them at the end of the block."""
-    traffic = threading.Thread(target=predict)  # an analysis needs new predictions
+    is_stopped = threading.Event()
+
+    def predict_until_stopped() -> None:
+        while not is_stopped.is_set():
+            predict()  # an analysis needs new predictions
+
+    traffic = threading.Thread(target=predict_until_stopped)
     traffic.start()
-    stopped = wait_for(
-        lambda: _analysis_pids(root), "an analysis of captured predictions", within_s=60
-    )
-    for pid in stopped:
-        os.kill(pid, signal.SIGSTOP)
-    traffic.join()
+    try:
+        stopped = wait_for(
+            lambda: _analysis_pids(root), "an analysis of captured predictions", within_s=60
+        )
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+    finally:
+        is_stopped.set()
+        traffic.join()
     try:
         yield
     finally:

@@ -282,7 +282,7 @@ def _long_curve(server: Server, length: int) -> tuple[httpx.Client, str]:
     for start in range(0, length, 1_000):
         points = [
             Metric("loss", float(step % 977), 1_700_000_000_000 + step, step)
-            for step in range(start, start + 1_000)
+            for step in range(start, min(start + 1_000, length))
         ]
         server.client.log_batch(run, metrics=points)
     token = os.environ["MLFLOW_TRACKING_TOKEN"]

@@ -49,13 +49,12 @@ def is_alive(pid: int) -> bool:
 
 
 def children_of(pid: int) -> list[int]:
-    """Return the direct children of a process."""
-    try:
-        return [
-            int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        ]
-    except OSError:
-        return []
+    """Return the direct children of a process, whichever of its threads started them."""
+    lists: list[str] = []
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            lists.append(path.read_text())
+    return [int(child) for line in lists for child in line.split()]
 
 
 def command_of(pid: int) -> str:
