@@ -16,16 +16,18 @@ from portal.core.policy import guarded_by
 from portal.core.streams import private_download
 from portal.notebooks.gates import WorkspaceMember
 from portal.notebooks.services.servers import resume_server
-from portal.notebooks.services.workspaces import (
+from portal.notebooks.services.workspace_places import (
     Workspace,
+    node_views,
+    nodes_with_workspace,
+    workspace_of,
+)
+from portal.notebooks.services.workspaces import (
     delete_entry,
     list_folder,
     make_folder,
     move_entry,
-    node_views,
-    nodes_with_workspace,
     open_download,
-    workspace_of,
 )
 from portal.web.base.confirmation import Confirmation, show_confirmation
 from portal.web.base.form_submission import error_text, one_click, sent, status_of, submit_form
