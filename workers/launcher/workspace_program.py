@@ -3,8 +3,8 @@
 User code owns the folder and may change it meanwhile. So each part of a path is opened from the
 folder above it and follows no link, only regular files are opened, and nothing outside the folder
 can be named. The agent runs this inside the boundary of the node's isolation level all the same,
-as the project's user, with this folder and nothing else (for a move to the other area of the same person, with both). It
-can reach no secret and no network.
+as the project's user, with this folder and nothing else; a move between the shared and the personal
+folder has both. It can reach no secret and no network.
 
 It reads one request as a line of JSON (`slipway.schemas.workspace_files.FileRequest`), for `write`
 followed by the bytes of the file. It writes one line (`FileAnswer`), for `read` followed by the

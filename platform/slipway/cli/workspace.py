@@ -14,7 +14,7 @@ from slipway.cli.transfer import progress_bar, receive_file
 from slipway.schemas.workspace_files import WorkspaceArea, WorkspaceEntry
 
 app = typer.Typer(
-    no_args_is_help=True, help="Files of notebook workspaces: ls, get, put, mkdir, mv, rm."
+    no_args_is_help=True, help="Files of notebook workspaces: ls, get, put, upload, mkdir, mv, rm."
 )
 PathArgument = Annotated[
     str, typer.Argument(metavar="PATH", help="Path of a file or folder in the workspace.")
@@ -151,6 +151,50 @@ def put(
         _report(session, entry, f"{entry.path} is in the workspace.")
 
 
+@command(app, "upload")
+def upload(
+    session: Session,
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder on this machine.")],
+    to: Annotated[
+        str,
+        typer.Option("--to", metavar="PARENT", help="Folder of the workspace to put it in."),
+    ] = "",
+    replace: Annotated[bool, typer.Option("--replace", help="Replace existing files.")] = False,
+    hidden: Hidden = False,
+    personal: Personal = False,
+    node: NodeOption = "",
+    project: ProjectOption = None,
+) -> None:
+    """Upload a folder with all that is in it, and list what is left out."""
+    slug, name, parent = session.project(project), folder.absolute().name, to.strip("/")
+    output = session.output
+    with progress_bar(session, name, total_bytes=None) as bar:
+        result = session.client.workspaces.upload_folder(
+            folder,
+            f"{parent}/{name}" if parent else name,
+            project=slug,
+            area=_area(personal),
+            node=node,
+            replace=replace,
+            hidden=hidden,
+            progress=bar.show_file,
+        )
+    if output.as_json:
+        output.document(
+            {
+                "uploaded": [entry.path for entry in result.uploaded],
+                "left_out": [vars(entry) for entry in result.left_out],
+            }
+        )
+        return
+    for entry in result.uploaded:
+        output.line(entry.path)
+    count = len(result.left_out)
+    output.note(f"{len(result.uploaded)} files are in the workspace; {count} are left out.")
+    for left_out in result.left_out:
+        output.note(f"  {left_out.path}: {left_out.reason}")
+
+
 @command(app, "mkdir")
 def mkdir(
     session: Session,
@@ -173,13 +217,24 @@ def mv(
     path: PathArgument,
     target: Annotated[str, typer.Argument(metavar="TARGET", help="New path.")],
     personal: Personal = False,
+    to_personal: Annotated[
+        bool | None,
+        typer.Option("--to-personal/--to-shared", help="Area of TARGET. Default: that of PATH."),
+    ] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace an existing file.")] = False,
     node: NodeOption = "",
     project: ProjectOption = None,
 ) -> None:
-    """Rename or move a file or folder. Nothing is overwritten."""
+    """Rename or move a file or folder, also between the shared and your personal folder."""
     slug = session.project(project)
     entry = session.client.workspaces.move(
-        path, target, project=slug, area=_area(personal), node=node
+        path,
+        target,
+        project=slug,
+        area=_area(personal),
+        target_area=None if to_personal is None else _area(to_personal),
+        node=node,
+        replace=replace,
     )
     _report(session, entry, f"It is {entry.path} now.")
 

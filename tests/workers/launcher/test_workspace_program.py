@@ -33,7 +33,10 @@ def ask(
     other: Path | None = None,
     **details: Any,
 ) -> dict[str, Any]:
-    """The answer of the program, with the bytes after it as `content`. `other` is a move's target."""
+    """The answer of the program, with the bytes after it as `content`.
+
+    `other` is the folder to which something is moved.
+    """
     limits = {key: details.pop(key, value) for key, value in _LIMITS.items()}
     request = FileRequest(
         id="wfr_1", folder="p/workspace", operation=operation, size_bytes=len(content), **details
@@ -76,8 +79,8 @@ def personal(request: pytest.FixtureRequest, folder: Path) -> Iterator[Path]:
         (folder.parent / "personal").mkdir()
         yield folder.parent / "personal"
         return
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as other:  # noqa: S108 - another file system
-        assert os.stat(other).st_dev != folder.stat().st_dev
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as other:
+        assert Path(other).stat().st_dev != folder.stat().st_dev
         yield Path(other)
 
 
@@ -273,7 +276,7 @@ def test_moves_to_the_other_folder_follow_no_link(hostile: Path, personal: Path)
 
 def test_a_move_that_cannot_be_done_changes_nothing(hostile: Path) -> None:
     os.mkfifo(hostile / "data" / "pipe")
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as other:  # noqa: S108 - another file system
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as other:
         move = {"other": Path(other), "path": "data", "target": "data"}
         refused = ask(hostile, "move", **move)
         assert refused["code"] == "special"
