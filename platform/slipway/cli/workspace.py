@@ -11,7 +11,7 @@ from slipway.cli.prompts import confirm
 from slipway.cli.session import Session, command
 from slipway.cli.tables import CellOverflow, ListColumn
 from slipway.cli.transfer import progress_bar, receive_file
-from slipway.schemas.workspace_files import WorkspaceArea, WorkspaceEntry
+from slipway.schemas.workspace_files import WorkspaceArea, WorkspaceEntry, WorkspaceNode
 
 app = typer.Typer(
     no_args_is_help=True, help="Files of notebook workspaces: ls, get, put, upload, mkdir, mv, rm."
@@ -79,9 +79,19 @@ def ls(
     output.table(columns, rows)
     if not listed.entries:
         output.note(f"This folder of the node {listed.node} is empty.")
+    if len(listed.nodes) > 1:
+        others = [_node(node) for node in listed.nodes if node.name != listed.node]
+        output.note(f"These files are on {listed.node}. Choose with --node: {', '.join(others)}.")
     following = listed.offset + len(listed.entries)
     if following < listed.total:
         output.note(f"There are more: continue with --offset {following}")
+
+
+def _node(node: WorkspaceNode) -> str:
+    if node.is_reachable:
+        return node.name
+    since = f" since {node.away_since:%Y-%m-%d %H:%M} UTC" if node.away_since else ""
+    return f"{node.name} (away{since})"
 
 
 def _shown(entry: WorkspaceEntry) -> str:

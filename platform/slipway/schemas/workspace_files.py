@@ -146,7 +146,7 @@ class WorkspaceFolderIn(RequestSchema):
     path: NewPath
     area: WorkspaceArea = "shared"
     node: Annotated[str, Field(max_length=48)] = ""
-    parents: bool = False
+    parents: Truth = False
 
 
 class WorkspaceMoveIn(RequestSchema):
@@ -161,7 +161,7 @@ class WorkspaceMoveIn(RequestSchema):
     area: WorkspaceArea = "shared"
     target_area: WorkspaceArea | None = None
     node: Annotated[str, Field(max_length=48)] = ""
-    replace: bool = False
+    replace: Truth = False
 
 
 class FileRequest(AnswerSchema):

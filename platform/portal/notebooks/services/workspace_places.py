@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from django.db.models import Max
 
 from portal.accounts.models import Project, User
+from portal.compute.lifecycle import NodeState
 from portal.compute.models import Node
 from portal.core.errors import Conflict, NotFound
 from portal.notebooks.kinds import KIND
@@ -37,12 +38,17 @@ class Workspace:
 
 def nodes_with_workspace(*, project: Project, person: User, area: WorkspaceArea) -> list[Node]:
     """Return the nodes that have such a folder, that of the newest notebook server first."""
+    nodes = _nodes_of_servers(project, person, area)
+    return [node for node in nodes if node.state != NodeState.REMOVED]
+
+
+def _nodes_of_servers(project: Project, person: User, area: WorkspaceArea) -> list[Node]:
     leases = Lease.objects.filter(project=project, workload__kind=KIND)
     if area == "personal":
         leases = leases.filter(workload__submitted_by=person)
     newest = leases.order_by().values("node").annotate(newest=Max("pk")).order_by("-newest")
     order = [row["node"] for row in newest]
-    nodes = Node.objects.present().in_bulk(order)
+    nodes = Node.objects.in_bulk(order)
     return [nodes[pk] for pk in order if pk in nodes]
 
 
@@ -93,6 +99,9 @@ def workspace_of(
     """
     nodes = nodes_with_workspace(project=project, person=person, area=area)
     if not nodes:
+        removed = _nodes_of_servers(project, person, area)
+        if removed:
+            raise _removed(removed[0])
         raise Conflict(
             "No notebook server of the project has run yet, so there is no workspace."
             if area == "shared"
@@ -107,3 +116,12 @@ def workspace_of(
             next_step=f"Nodes with a workspace: {', '.join(row.name for row in nodes)}.",
         )
     return Workspace(project, person, area, chosen)
+
+
+def _removed(node: Node) -> Conflict:
+    return Conflict(
+        f"The node {node.name}, which holds these files, was removed from the installation.",
+        code="workspace_removed",
+        next_step="Ask an administrator whether it can be recovered. A notebook that you launch "
+        "gets a new folder on its node.",
+    )
