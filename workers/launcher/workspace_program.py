@@ -219,7 +219,7 @@ def _require_space(parent: int, request: dict[str, Any], root: str, size: int) -
     Raises FileError if `size` would use up the disk, or the folder's share of it.
     """
     disk = os.fstatvfs(parent)
-    free = disk.f_bavail * disk.f_frsize - request["reserve_bytes"]
+    free: int = disk.f_bavail * disk.f_frsize - request["reserve_bytes"]
     if free < size:
         raise FileError("disk_full", "The disk of the node would be full with this file.")
     left: int = request["folder_limit_bytes"] - _measure(root)
