@@ -12,6 +12,7 @@ import pytest
 from playwright.sync_api import FilePayload, Page, expect
 
 from slipway import Client
+from slipway.cli.main import main
 from slipway.errors import Conflict, NotFound
 from tests.notebooks import NEWCOMER, PASSWORD, Person
 from tests.portals import RunningPortal
@@ -199,7 +200,12 @@ def test_a_browser_uploads_a_folder_lists_what_is_left_out_and_moves_a_file(
 
 
 @pytest.mark.usefixtures("stopped")
-def test_the_sdk_uploads_a_folder(running: RunningPortal, tmp_path: Path) -> None:
+def test_the_sdk_and_the_command_line_upload_a_folder(
+    running: RunningPortal,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     folder = tmp_path / "code"
     for name in ("run.py", "lib/a.py", ".env"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -227,6 +233,21 @@ def test_the_sdk_uploads_a_folder(running: RunningPortal, tmp_path: Path) -> Non
         with pytest.raises(NotFound):
             files.upload_folder(folder, "code", project="missing")
         files.delete("code", project="vision")
+    for name, value in (("URL", running.url), ("TOKEN", running.tokens["bob"])):
+        monkeypatch.setenv(f"SLIPWAY_{name}", value)
+    monkeypatch.setenv("SLIPWAY_CONFIG_DIR", str(tmp_path / "config"))
+    workspace = ("workspace", *("upload", str(folder), "--to", "cli", "--project", "vision"))
+    capsys.readouterr()
+    assert main(workspace) == 0
+    shown = capsys.readouterr()
+    assert shown.out.splitlines() == ["cli/code/lib/a.py", "cli/code/run.py"]
+    assert "2 files are in the workspace; 2 are left out." in shown.err
+    assert "link: a link" in shown.err
+    move = ("workspace", "mv", "cli/code", "code-of-bob", "--to-personal", "--project", "vision")
+    assert main(move) == 0
+    assert "It is code-of-bob now." in capsys.readouterr().out
+    for path, more in (("cli", ()), ("code-of-bob", ("--personal",))):
+        assert main(("workspace", "rm", path, "--yes", *more, "--project", "vision")) == 0
 
 
 @pytest.mark.usefixtures("stopped")

@@ -233,12 +233,12 @@ def project_workspace_move(request: HttpRequest, project: str) -> HttpResponse:
             workspace,
             path=path,
             target=data["target"],
-            target_area=_area(data["target_area"] or workspace.area),
+            target_area=_area(data["target_area"]),
             replace=data["replace"],
         ),
     )
     if done:
-        area = _area(form.cleaned_data["target_area"] or workspace.area)
+        area = _area(form.cleaned_data["target_area"])
         is_across = area != workspace.area
         where = f" in the {area} folder" if is_across else ""
         messages.success(request, f"It is {shown_name(done.result.path)}{where} now.")

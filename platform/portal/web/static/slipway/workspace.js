@@ -13,6 +13,8 @@ let uploaded = 0;
 let leftOut = 0;
 let conflicts = [];
 
+// Names may hold characters that a browser would not show, or that would reverse the text.
+const visible = (text) => text.replace(/[\p{C}\p{Zl}\p{Zp}]/gu, (c) => `\\u${c.codePointAt(0).toString(16).padStart(4, "0")}`);
 const wait = (ms) => new Promise((done) => setTimeout(done, ms));
 
 function row(path, size) {
@@ -20,10 +22,10 @@ function row(path, size) {
   const name = document.createElement("span");
   const bar = document.createElement("progress");
   const state = document.createElement("span");
-  name.textContent = path;
+  name.textContent = visible(path);
   bar.max = Math.max(1, size);
   bar.value = 0;
-  bar.setAttribute("aria-label", `Upload of ${path}`);
+  bar.setAttribute("aria-label", `Upload of ${visible(path)}`);
   item.append(name, bar, state);
   list.append(item);
   return { item, bar, state };
@@ -91,7 +93,7 @@ function refuse(upload, shown, words, mayReplace) {
     enqueue({ ...upload, replace: true }, 0);
   };
   conflicts.push(conflict);
-  shown.item.append(button(`Replace ${upload.path}`, conflict));
+  shown.item.append(button(`Replace ${visible(upload.path)}`, conflict));
 }
 
 async function start(upload) {
@@ -117,7 +119,10 @@ async function start(upload) {
     if (done.length > MOST_DONE_SHOWN) done[0].remove();
     return;
   }
-  const words = status ? `${answer.detail ?? "The portal refused the upload."} ${answer.next_step ?? ""}` : "The connection was lost. Choose the file again.";
+  const fault = answer.errors?.find((it) => it.field === "path");
+  let words = `${answer.detail ?? "The portal refused the upload."} ${answer.next_step ?? ""}`;
+  if (fault) words = `The path ${fault.message}. Rename it and upload it again.`;
+  if (!status) words = "The connection was lost. Choose the file again.";
   refuse(upload, shown, words, answer.code === "exists" && file);
 }
 
