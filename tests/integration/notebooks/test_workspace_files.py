@@ -189,7 +189,7 @@ def test_a_browser_uploads_a_folder_lists_what_is_left_out_and_moves_a_file(
     assert names(stopped, "images", hidden="true") == {"a.txt": "file", "train": "folder"}
 
     page.get_by_role("link", name="Rename or move images").click()
-    page.get_by_label("Folder").select_option(label="Personal: you")
+    page.get_by_label("Folder").select_option(label="Personal (you alone)")
     page.get_by_label("New path").fill("images-of-bob")
     page.get_by_role("button", name="Rename or move").click()
     expect(page.get_by_text("It is images-of-bob in the personal folder now.")).to_be_visible()

@@ -53,7 +53,7 @@ class MoveEntry(PlaceForm):
 
     target_area = forms.ChoiceField(
         label="Folder",
-        choices=[("shared", "Shared: all members of the project"), ("personal", "Personal: you")],
+        choices=[("shared", "Shared (all members)"), ("personal", "Personal (you alone)")],
         help_text="Your notebook servers execute start-up files in Personal, such as .bashrc. "
         "Move only what you trust there.",
     )

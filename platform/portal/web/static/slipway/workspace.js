@@ -81,6 +81,7 @@ async function post(upload, onProgress) {
 function refuse(upload, shown, words, mayReplace) {
   leftOut += 1;
   shown.state.textContent = "not uploaded";
+  shown.bar.remove();
   const reason = document.createElement("span");
   reason.className = "is-bad";
   reason.textContent = words;
@@ -122,6 +123,7 @@ async function start(upload) {
   const fault = answer.errors?.find((it) => it.field === "path");
   let words = `${answer.detail ?? "The portal refused the upload."} ${answer.next_step ?? ""}`;
   if (fault) words = `The path ${fault.message}. Rename it and upload it again.`;
+  if (answer.code === "exists" && file) words = answer.detail;
   if (!status) words = "The connection was lost. Choose the file again.";
   refuse(upload, shown, words, answer.code === "exists" && file);
 }
