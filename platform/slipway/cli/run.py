@@ -14,7 +14,7 @@ from slipway.cli.session import Session, command
 from slipway.cli.tables import CellOverflow, ListColumn
 from slipway.cli.transfer import receive_file
 from slipway.schemas.base import PageOf
-from slipway.schemas.experiments import ArtifactOut, RunOut
+from slipway.schemas.experiments import ArtifactOut, RunOut, SavedViewOut
 from slipway.schemas.logged_models import LoggedModelOut
 from slipway.snapshots.limits import size_text
 
@@ -370,12 +370,16 @@ def list_views(session: Session, project: ProjectOption = None) -> None:
             ListColumn("Link", dispensable=1),
         ],
         row=lambda v: (
-            *(v.id, v.name, "you alone" if v.private else "project"),
+            *(v.id, v.name, _audience(v)),
             *(v.saved_by.email, v.link),
         ),
         key=lambda v: v.id,
         nothing="No view is saved. Save one: slipway run save-view NAME --query 'q=...'",
     )
+
+
+def _audience(view: SavedViewOut) -> str:
+    return "you alone" if view.private else "project"
 
 
 @command(app, "save-view")

@@ -237,7 +237,7 @@ def test_moves_to_the_other_folder_keep_contents_and_replace_nothing(
     assert (personal / "mine/data/locked").stat().st_mode & 0o777 == 0o500
     # Back, over a file: only when this is asked for.
     (folder / "a.csv").write_text("old")
-    back = {"path": "mine/data/a.csv", "target": "a.csv"}
+    back: dict[str, Any] = {"path": "mine/data/a.csv", "target": "a.csv"}
     assert ask(personal, "move", other=folder, **back)["code"] == "exists"
     assert (folder / "a.csv").read_text() == "old"
     assert ask(personal, "move", other=folder, **back, replace=True)["ok"]
@@ -277,7 +277,7 @@ def test_moves_to_the_other_folder_follow_no_link(hostile: Path, personal: Path)
 def test_a_move_that_cannot_be_done_changes_nothing(hostile: Path) -> None:
     os.mkfifo(hostile / "data" / "pipe")
     with tempfile.TemporaryDirectory(dir="/dev/shm") as other:
-        move = {"other": Path(other), "path": "data", "target": "data"}
+        move: dict[str, Any] = {"other": Path(other), "path": "data", "target": "data"}
         refused = ask(hostile, "move", **move)
         assert refused["code"] == "special"
         assert "data/pipe" in refused["detail"]
