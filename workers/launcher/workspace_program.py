@@ -3,7 +3,8 @@
 User code owns the folder and may change it meanwhile. So each part of a path is opened from the
 folder above it and follows no link, only regular files are opened, and nothing outside the folder
 can be named. The agent runs this inside the boundary of the node's isolation level all the same,
-as the project's user, with this folder and nothing else. It can reach no secret and no network.
+as the project's user, with this folder and nothing else; a move between the shared and the personal
+folder has both. It can reach no secret and no network.
 
 It reads one request as a line of JSON (`slipway.schemas.workspace_files.FileRequest`), for `write`
 followed by the bytes of the file. It writes one line (`FileAnswer`), for `read` followed by the
@@ -19,12 +20,13 @@ import secrets
 import stat
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, BinaryIO, Final
 
 from workers.launcher.disk import DiskMeter
 from workers.launcher.removal import remove_entry
 from workers.launcher.workspace_archive import write_archive
+from workers.launcher.workspace_copy import FileError, TreeCopy
 
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Does not block on a named pipe that user code may have created.
@@ -54,14 +56,6 @@ _MESSAGES: Final = {
 }
 
 
-class FileError(Exception):
-    """The request cannot be fulfilled. `code` is one of `FileAnswer`."""
-
-    def __init__(self, code: str, detail: str) -> None:
-        super().__init__(detail)
-        self.code = code
-
-
 def path_parts(text: str) -> list[bytes]:
     """Return the names of a path as bytes. Raises FileError for a path that leads elsewhere."""
     parts = [_name_bytes(part) for part in text.split("/")] if text else []
@@ -83,11 +77,17 @@ def name_text(raw: bytes) -> str:
 
 
 @contextmanager
-def open_folder(root: int, parts: list[bytes]) -> Iterator[int]:
-    """Yield a descriptor of a folder below `root`. Raises OSError, also for a link on the way."""
+def open_folder(root: int, parts: list[bytes], *, create: bool = False) -> Iterator[int]:
+    """Yield a descriptor of a folder below `root`. Raises OSError, also for a link on the way.
+
+    `create` creates the folders that are missing.
+    """
     descriptor = os.dup(root)
     try:
         for part in parts:
+            if create:
+                with suppress(FileExistsError):  # a link, too, which is not opened then
+                    os.mkdir(part, 0o777, dir_fd=descriptor)
             below = os.open(part, _FOLDER, dir_fd=descriptor)
             os.close(descriptor)
             descriptor = below
@@ -179,9 +179,9 @@ def _send_file(parent: int, name: bytes, limit_bytes: int, output: BinaryIO) -> 
 def _write(root: int, request: dict[str, Any], content: BinaryIO) -> dict[str, Any]:
     """Replace or create a file as a whole."""
     *folders, name = path_parts(request["path"])
-    with open_folder(root, folders) as parent:
+    with open_folder(root, folders, create=request["parents"]) as parent:
         _require_writable(parent, name, replace=request["replace"])
-        _require_space(parent, request)
+        _require_space(parent, request, request["root"], request["size_bytes"])
         part = f"{_PART}{secrets.token_hex(8)}".encode()
         try:
             with os.fdopen(os.open(part, _NEW_FILE, 0o666, dir_fd=parent), "wb") as file:
@@ -192,10 +192,7 @@ def _write(root: int, request: dict[str, Any], content: BinaryIO) -> dict[str, A
                         raise FileError("cut_off", "The upload ended too early.")
                     file.write(block)
                     left -= len(block)
-            if request["replace"]:
-                os.replace(part, name, src_dir_fd=parent, dst_dir_fd=parent)
-            else:
-                _rename_new(parent, part, parent, name)
+            _rename(parent, part, parent, name, replace=request["replace"])
         except BaseException:
             with suppress(OSError):
                 os.unlink(part, dir_fd=parent)
@@ -216,37 +213,113 @@ def _require_writable(parent: int, name: bytes, *, replace: bool) -> None:
         raise FileError("exists", "There is already a file of this name.")
 
 
-def _require_space(parent: int, request: dict[str, Any]) -> None:
-    """Raise FileError if the file would use up the disk, or the folder's share of it."""
-    size = request["size_bytes"]
+def _require_space(parent: int, request: dict[str, Any], root: str, size: int) -> int:
+    """Return the bytes that may be added to the folder `root`.
+
+    Raises FileError if `size` would use up the disk, or the folder's share of it.
+    """
     disk = os.fstatvfs(parent)
-    if disk.f_bavail * disk.f_frsize - size < request["reserve_bytes"]:
+    free: int = disk.f_bavail * disk.f_frsize - request["reserve_bytes"]
+    if free < size:
         raise FileError("disk_full", "The disk of the node would be full with this file.")
-    meter = DiskMeter(own=[request["root"]])
-    for step, _ in enumerate(meter.measure_own()):
-        if step >= _MOST_MEASURED_STEPS:
-            break
-    if meter.result.own_bytes + size > request["folder_limit_bytes"]:
+    left: int = request["folder_limit_bytes"] - _measure(root)
+    if left < size:
         limit_gib = request["folder_limit_bytes"] / 1024**3
         raise FileError(
             "folder_full",
             f"The workspace would have more than {limit_gib:.1f} GiB, the limit of this node.",
         )
+    return min(free, left)
+
+
+def _measure(path: str) -> int:
+    """Return the bytes that the files below a folder use on the disk."""
+    meter = DiskMeter(own=[path])
+    for step, _ in enumerate(meter.measure_own()):
+        if step >= _MOST_MEASURED_STEPS:
+            break
+    return meter.result.own_bytes
 
 
 def _make_folder(root: int, request: dict[str, Any]) -> dict[str, Any]:
     *folders, name = path_parts(request["path"])
-    with open_folder(root, folders) as parent:
-        os.mkdir(name, 0o777, dir_fd=parent)
+    with open_folder(root, folders, create=request["parents"]) as parent:
+        try:
+            os.mkdir(name, 0o777, dir_fd=parent)
+        except FileExistsError:
+            kind = kind_of(os.stat(name, dir_fd=parent, follow_symlinks=False))
+            if kind != "folder" or not request["parents"]:
+                raise
         return _entry(parent, name)
 
 
 def _move(root: int, request: dict[str, Any]) -> dict[str, Any]:
+    """Rename an entry, also into the other area, which may be another mount."""
     *folders, name = path_parts(request["path"])
     *target_folders, target = path_parts(request["target"])
-    with open_folder(root, folders) as source, open_folder(root, target_folders) as place:
-        _rename_new(source, name, place, target)
+    with ExitStack() as stack:
+        target_root = root
+        if request["target_root"]:
+            target_root = _open_root(request["target_root"])
+            stack.callback(os.close, target_root)
+        source = stack.enter_context(open_folder(root, folders))
+        place = stack.enter_context(open_folder(target_root, target_folders))
+        if request["replace"] and _exists(place, target):
+            _require_writable(place, target, replace=True)
+            if kind_of(os.stat(name, dir_fd=source, follow_symlinks=False)) != "file":
+                raise FileError("exists", "Only a file can replace a file.")
+        if request["target_root"]:
+            size = _entry_bytes(source, name)
+            limit = _require_space(place, request, request["target_root"], size)
+        else:
+            limit = request["folder_limit_bytes"]
+        try:
+            _rename(source, name, place, target, replace=request["replace"])
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+            _move_by_copy(source, name, place, target, request["replace"], limit)
         return _entry(place, target)
+
+
+def _entry_bytes(parent: int, name: bytes) -> int:
+    """Return the space that an entry uses on the disk. Raises OSError."""
+    status = os.stat(name, dir_fd=parent, follow_symlinks=False)
+    if not stat.S_ISDIR(status.st_mode):
+        return status.st_size
+    # The meter opens the last part of the path without following a link.
+    return _measure(f"/proc/self/fd/{parent}/{os.fsdecode(name)}")
+
+
+def _move_by_copy(
+    source: int, name: bytes, place: int, target: bytes, replace: bool, limit_bytes: int
+) -> None:
+    """Copy an entry, give the copy its name, and delete the original. Raises FileError, OSError."""
+    part = f"{_PART}{secrets.token_hex(8)}".encode()
+    try:
+        identity = TreeCopy(limit_bytes).copy(source, name, place, part)
+        _rename(place, part, place, target, replace=replace)
+    except BaseException:
+        with suppress(OSError):
+            remove_entry(part, place)
+        raise
+    # What user code has put there meanwhile has not been copied.
+    status = os.stat(name, dir_fd=source, follow_symlinks=False)
+    try:
+        if (status.st_dev, status.st_ino) == identity:
+            remove_entry(name, source)
+    except OSError:
+        raise FileError(
+            "denied", "It is copied, but the original could not be deleted completely."
+        ) from None
+
+
+def _rename(source: int, name: bytes, place: int, target: bytes, *, replace: bool) -> None:
+    """Rename an entry. Raises OSError."""
+    if replace:
+        os.rename(name, target, src_dir_fd=source, dst_dir_fd=place)
+    else:
+        _rename_new(source, name, place, target)
 
 
 def _rename_new(source: int, name: bytes, place: int, target: bytes) -> None:
@@ -295,17 +368,21 @@ def _write_answer(output: BinaryIO, answer: dict[str, Any]) -> None:
 _CHANGES: Final = {"mkdir": _make_folder, "move": _move, "delete": _delete, "list": _list}
 
 
-def serve(folder: str, source: BinaryIO, output: BinaryIO) -> int:
-    """Serve one request and return the exit status."""
-    request = json.loads(source.readline())
-    request["root"] = folder
+def _open_root(folder: str) -> int:
     try:
-        root = os.open(folder, _FOLDER)
+        return os.open(folder, _FOLDER)
     except OSError:
-        detail = "No notebook server of yours has created this folder on the node yet."
-        _write_answer(output, {"ok": False, "code": "no_workspace", "detail": detail})
-        return 0
+        raise FileError(
+            "no_workspace", "No notebook server of yours has created this folder on the node yet."
+        ) from None
+
+
+def serve(folder: str, source: BinaryIO, output: BinaryIO, target_folder: str = "") -> int:
+    """Serve one request and return the exit status. `target_folder` is the other area of a move."""
+    request = json.loads(source.readline())
+    request |= {"root": folder, "target_root": target_folder}
     try:
+        root = _open_root(folder)
         operation = request["operation"]
         if operation == "read":
             _read(root, request, output)
@@ -325,6 +402,9 @@ def serve(folder: str, source: BinaryIO, output: BinaryIO) -> int:
 
 
 def main() -> None:
-    """Serve one request about the folder that the second argument names."""
+    """Serve one request about the folder that the second argument names.
+
+    A third one is the folder to which an entry is moved.
+    """
     os.umask(0o077)
-    sys.exit(serve(sys.argv[2], sys.stdin.buffer, sys.stdout.buffer))
+    sys.exit(serve(sys.argv[2], sys.stdin.buffer, sys.stdout.buffer, *sys.argv[3:4]))

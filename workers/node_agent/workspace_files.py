@@ -2,8 +2,8 @@
 
 The folder and all that is in it belong to user code. So this process opens nothing there; it
 starts `workers.launcher.workspace_program` as the user of the project, inside the boundary of the
-node's isolation level, with that folder alone and without a network. The same works whether a
-notebook server runs or not.
+node's isolation level, with that folder alone and without a network. Only a move between the shared
+and the personal folder has both. The same works whether a notebook server runs or not.
 """
 
 import asyncio
@@ -79,8 +79,8 @@ class WorkspaceFiles:
 
     async def _answer(self, request: FileRequest) -> FileAnswer:
         try:
-            folder = self._folders.persistent_of(request.folder)
-            command, user = await asyncio.to_thread(self._command, request.folder, folder)
+            folders = [self._folders.persistent_of(key) for key in _keys(request)]
+            command, user = await asyncio.to_thread(self._command, request.folder, folders)
         except StartError as error:
             return _failure(str(error))
         process = await asyncio.create_subprocess_exec(
@@ -106,24 +106,25 @@ class WorkspaceFiles:
         finally:
             await _end(process, at_once=request.operation in ("list", "read"))
 
-    def _command(self, key: str, folder: Path) -> tuple[list[str], int | None]:
+    def _command(self, key: str, folders: list[Path]) -> tuple[list[str], int | None]:
         """Return the command of the process, and the user to start it as."""
         python = os.path.realpath(sys.executable)
         program = boot("workspace_program", isolated=True)
-        command = [*(python, "-I", "-S", "-c", program, str(self._folders.code)), str(folder)]
+        paths = tuple(map(str, folders))
+        command = [*(python, "-I", "-S", "-c", program, str(self._folders.code)), *paths]
         user = self._isolation.user_of(key.partition("/")[0])
         level = self._isolation.level
-        if level == "none" or not folder.is_dir():
+        if level == "none" or not all(folder.is_dir() for folder in folders):
             return command, None
         readable = (*code_places(self._folders), sys.base_prefix)
         if level == "namespaces":
             view = View(
-                writable=(str(folder),),
+                writable=paths,
                 readable=readable,
                 offline="network" in self._isolation.features,
             )
             return self._isolation.command(self._folders.code, view, command, user=user), None
-        confinement = Confinement((str(folder),), readable)
+        confinement = Confinement(paths, readable)
         command = confined_command(self._folders.code, confinement, command)
         return command, user.uid if user is not None else None
 
@@ -175,6 +176,15 @@ class WorkspaceFiles:
             raise OSError("the process ended before the file did")
         if answer.size_bytes is not None and offset != answer.size_bytes:
             raise OSError("the file changed while it was read")
+
+
+def _keys(request: FileRequest) -> tuple[str, ...]:
+    """Return the keys of the folders that a request is about. Raises StartError."""
+    if not request.target_folder:
+        return (request.folder,)
+    if request.target_folder.partition("/")[0] != request.folder.partition("/")[0]:
+        raise StartError("files are moved within one project only")
+    return (request.folder, request.target_folder)
 
 
 async def _piece(source: asyncio.StreamReader) -> bytes:

@@ -14,7 +14,7 @@ from slipway.cli.session import Session, command
 from slipway.cli.tables import CellOverflow, ListColumn
 from slipway.cli.transfer import receive_file
 from slipway.schemas.base import PageOf
-from slipway.schemas.experiments import ArtifactOut, RunOut
+from slipway.schemas.experiments import ArtifactOut, RunOut, SavedViewOut
 from slipway.schemas.logged_models import LoggedModelOut
 from slipway.snapshots.limits import size_text
 
@@ -357,7 +357,7 @@ def _print_moved(session: Session, moved: list[str], where: str, *, named: int) 
 
 @command(app, "views")
 def list_views(session: Session, project: ProjectOption = None) -> None:
-    """List the saved views of runs, which the project shares."""
+    """List the saved views of runs: those that the project shares, and your private ones."""
     views = session.client.runs.views.list(project=session.project(project))
     show_list(
         session,
@@ -365,13 +365,21 @@ def list_views(session: Session, project: ProjectOption = None) -> None:
         columns=[
             ListColumn("Id"),
             ListColumn("Name", fit=CellOverflow.WRAPPED, style="bold"),
+            ListColumn("For", dispensable=3),
             ListColumn("Saved by", dispensable=2),
             ListColumn("Link", dispensable=1),
         ],
-        row=lambda v: (v.id, v.name, v.saved_by.email, v.link),
+        row=lambda v: (
+            *(v.id, v.name, _audience(v)),
+            *(v.saved_by.email, v.link),
+        ),
         key=lambda v: v.id,
         nothing="No view is saved. Save one: slipway run save-view NAME --query 'q=...'",
     )
+
+
+def _audience(view: SavedViewOut) -> str:
+    return "you alone" if view.private else "project"
 
 
 @command(app, "save-view")
@@ -385,17 +393,35 @@ def save_view(
     experiment: Annotated[
         int | None, typer.Option("--experiment", "-e", help="Only this experiment.")
     ] = None,
+    private: Annotated[
+        bool, typer.Option("--private", help="For you alone, not for the project.")
+    ] = False,
     project: ProjectOption = None,
 ) -> None:
-    """Save a view of runs for the project, or replace the one of that name."""
+    """Save a view of runs for the project or for you, or replace the one of that name."""
     view = session.client.runs.views.save(
-        name, query, project=session.project(project), experiment=experiment
+        name, query, project=session.project(project), experiment=experiment, private=private
     )
     if session.output.as_json:
         session.output.document(view)
     elif session.output.quiet:
         session.output.line(view.id)
     session.output.note(f"Saved the view {view.name}: {view.link}")
+
+
+@command(app, "share-view")
+def share_view(
+    session: Session,
+    view: Annotated[str, typer.Argument(metavar="VIEW", help="Id of a private view of yours.")],
+    project: ProjectOption = None,
+) -> None:
+    """Share a private view with the project."""
+    shared = session.client.runs.views.share(view, project=session.project(project))
+    if session.output.as_json:
+        session.output.document(shared)
+    elif session.output.quiet:
+        session.output.line(shared.id)
+    session.output.note(f"The project shares the view {shared.name}: {shared.link}")
 
 
 @command(app, "delete-view")

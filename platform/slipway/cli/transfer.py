@@ -33,13 +33,17 @@ class Bar:
         """Update the number of transferred bytes."""
         self._progress.update(self._task, completed=done_bytes)
 
+    def show_file(self, path: str, done_bytes: int, total_bytes: int) -> None:
+        """Show the progress of one file of several, by its path."""
+        self._progress.update(self._task, description=path, completed=done_bytes, total=total_bytes)
+
 
 @contextmanager
 def progress_bar(session: Session, label: str, *, total_bytes: int | None) -> Iterator[Bar]:
     """Show a bar on standard error while the block runs."""
     silent = session.output.as_json or session.output.quiet or not sys.stderr.isatty()
     with Progress(
-        TextColumn(label),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         DownloadColumn(),
         TransferSpeedColumn(),

@@ -11,10 +11,10 @@ from slipway.cli.prompts import confirm
 from slipway.cli.session import Session, command
 from slipway.cli.tables import CellOverflow, ListColumn
 from slipway.cli.transfer import progress_bar, receive_file
-from slipway.schemas.workspace_files import WorkspaceArea, WorkspaceEntry
+from slipway.schemas.workspace_files import WorkspaceArea, WorkspaceEntry, WorkspaceNode
 
 app = typer.Typer(
-    no_args_is_help=True, help="Files of notebook workspaces: ls, get, put, mkdir, mv, rm."
+    no_args_is_help=True, help="Files of notebook workspaces: ls, get, put, upload, mkdir, mv, rm."
 )
 PathArgument = Annotated[
     str, typer.Argument(metavar="PATH", help="Path of a file or folder in the workspace.")
@@ -79,9 +79,19 @@ def ls(
     output.table(columns, rows)
     if not listed.entries:
         output.note(f"This folder of the node {listed.node} is empty.")
+    if len(listed.nodes) > 1:
+        others = [_node(node) for node in listed.nodes if node.name != listed.node]
+        output.note(f"These files are on {listed.node}. Choose with --node: {', '.join(others)}.")
     following = listed.offset + len(listed.entries)
     if following < listed.total:
         output.note(f"There are more: continue with --offset {following}")
+
+
+def _node(node: WorkspaceNode) -> str:
+    if node.is_reachable:
+        return node.name
+    since = f" since {node.away_since:%Y-%m-%d %H:%M} UTC" if node.away_since else ""
+    return f"{node.name} (away{since})"
 
 
 def _shown(entry: WorkspaceEntry) -> str:
@@ -151,6 +161,50 @@ def put(
         _report(session, entry, f"{entry.path} is in the workspace.")
 
 
+@command(app, "upload")
+def upload(
+    session: Session,
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder on this machine.")],
+    to: Annotated[
+        str,
+        typer.Option("--to", metavar="PARENT", help="Folder of the workspace to put it in."),
+    ] = "",
+    replace: Annotated[bool, typer.Option("--replace", help="Replace existing files.")] = False,
+    hidden: Hidden = False,
+    personal: Personal = False,
+    node: NodeOption = "",
+    project: ProjectOption = None,
+) -> None:
+    """Upload a folder with all that is in it, and list what is left out."""
+    slug, name, parent = session.project(project), folder.absolute().name, to.strip("/")
+    output = session.output
+    with progress_bar(session, name, total_bytes=None) as bar:
+        result = session.client.workspaces.upload_folder(
+            folder,
+            f"{parent}/{name}" if parent else name,
+            project=slug,
+            area=_area(personal),
+            node=node,
+            replace=replace,
+            hidden=hidden,
+            progress=bar.show_file,
+        )
+    if output.as_json:
+        output.document(
+            {
+                "uploaded": [entry.path for entry in result.uploaded],
+                "left_out": [vars(entry) for entry in result.left_out],
+            }
+        )
+        return
+    for entry in result.uploaded:
+        output.line(entry.path)
+    count = len(result.left_out)
+    output.note(f"{len(result.uploaded)} files are in the workspace; {count} are left out.")
+    for left_out in result.left_out:
+        output.note(f"  {left_out.path}: {left_out.reason}")
+
+
 @command(app, "mkdir")
 def mkdir(
     session: Session,
@@ -173,13 +227,24 @@ def mv(
     path: PathArgument,
     target: Annotated[str, typer.Argument(metavar="TARGET", help="New path.")],
     personal: Personal = False,
+    to_personal: Annotated[
+        bool | None,
+        typer.Option("--to-personal/--to-shared", help="Area of TARGET. Default: that of PATH."),
+    ] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace an existing file.")] = False,
     node: NodeOption = "",
     project: ProjectOption = None,
 ) -> None:
-    """Rename or move a file or folder. Nothing is overwritten."""
+    """Rename or move a file or folder, also between the shared and your personal folder."""
     slug = session.project(project)
     entry = session.client.workspaces.move(
-        path, target, project=slug, area=_area(personal), node=node
+        path,
+        target,
+        project=slug,
+        area=_area(personal),
+        target_area=None if to_personal is None else _area(to_personal),
+        node=node,
+        replace=replace,
     )
     _report(session, entry, f"It is {entry.path} now.")
 

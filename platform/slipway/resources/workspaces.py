@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slipway.connection import Connection, Download
-from slipway.errors import InvalidInput
+from slipway.errors import Conflict, Forbidden, InvalidInput, NotFound, TooLarge
+from slipway.resources.folder_uploads import FolderUpload, LeftOut, entries_of
 from slipway.resources.requests import build
 from slipway.schemas.workspace_files import (
     MOST_LISTED,
@@ -17,9 +18,17 @@ from slipway.schemas.workspace_files import (
     WorkspaceFolder,
     WorkspaceFolderIn,
     WorkspaceMoveIn,
+    check_new_path,
 )
 
 _BLOCK = 1024**2
+# Refusals that concern one file. Others, such as a full disk, end the upload of a folder.
+_CODES_OF_A_FILE = frozenset(
+    {
+        *("exists", "file_permissions", "file_too_large", "invalid", "invalid_input"),
+        *("is_link", "not_found", "special"),
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -92,11 +101,13 @@ class Workspaces:
         area: WorkspaceArea = "shared",
         node: str = "",
         replace: bool = False,
+        parents: bool = False,
         progress: Callable[[int], None] | None = None,
     ) -> WorkspaceEntry:
         """Write the file `source` of this machine to `path`. Raises Conflict if it exists.
 
-        `replace` replaces an existing file as a whole.
+        `replace` replaces an existing file as a whole, `parents` creates missing folders above it.
+        `progress` receives the number of bytes sent.
         """
         file = Path(source)
         try:
@@ -108,7 +119,11 @@ class Workspaces:
                 field="source",
                 next_step="Name a file of this machine.",
             ) from error
-        query = {**_place(path, area, node), "replace": "true" if replace else None}
+        query = {
+            **_place(path, area, node),
+            "replace": "true" if replace else None,
+            "parents": "true" if parents else None,
+        }
         return self._connection.upload(
             WorkspaceEntry,
             *_path(project),
@@ -118,11 +133,76 @@ class Workspaces:
             query={name: value for name, value in query.items() if value is not None},
         )
 
+    def upload_folder(
+        self,
+        source: str | os.PathLike[str],
+        path: str,
+        *,
+        project: str,
+        area: WorkspaceArea = "shared",
+        node: str = "",
+        replace: bool = False,
+        hidden: bool = False,
+        progress: Callable[[str, int, int], None] | None = None,
+    ) -> FolderUpload:
+        """Write the files below the folder `source` of this machine to the folder `path`.
+
+        Missing folders are created. Existing files are left out unless `replace` replaces them,
+        names that begin with a dot unless `hidden` includes them, links always; `left_out` of the
+        result lists them with reasons. `progress` receives the path of a file below `source`, the
+        number of bytes sent and its size. Raises SlipwayError when nothing more can be sent.
+        """
+        folder, target = Path(source), path.strip("/")
+        try:
+            check_new_path(target)
+        except ValueError as error:
+            raise InvalidInput(
+                f"path: {error}.", field="path", next_step="Choose another folder."
+            ) from error
+        result = FolderUpload()
+        for entry in entries_of(folder, target, hidden=hidden):
+            if entry.reason:
+                result.left_out.append(LeftOut(entry.path, entry.reason))
+                continue
+            name = f"{target}/{entry.path}"
+            try:
+                if entry.is_folder:
+                    self.make_folder(name, project=project, area=area, node=node, parents=True)
+                    continue
+                stored = self.upload(
+                    entry.file,
+                    name,
+                    project=project,
+                    area=area,
+                    node=node,
+                    replace=replace,
+                    parents=True,
+                    progress=_progress_of(entry.file, entry.path, progress),
+                )
+            except (Conflict, Forbidden, InvalidInput, NotFound, TooLarge) as error:
+                # Without any file stored, it may be the project or node that does not exist.
+                is_first = error.code == "not_found" and not result.uploaded
+                if is_first or error.code not in _CODES_OF_A_FILE:
+                    raise
+                result.left_out.append(LeftOut(entry.path, error.message))
+            else:
+                result.uploaded.append(stored)
+        return result
+
     def make_folder(
-        self, path: str, *, project: str, area: WorkspaceArea = "shared", node: str = ""
+        self,
+        path: str,
+        *,
+        project: str,
+        area: WorkspaceArea = "shared",
+        node: str = "",
+        parents: bool = False,
     ) -> WorkspaceEntry:
-        """Create a folder in an existing one. Raises Conflict if it exists."""
-        body = build(WorkspaceFolderIn, path=path, area=area, node=node)
+        """Create a folder in an existing one. Raises Conflict if it exists.
+
+        With `parents` it may exist, and missing folders above it are created.
+        """
+        body = build(WorkspaceFolderIn, path=path, area=area, node=node, parents=parents)
         segments = (*_path(project), "folders")
         return self._connection.fetch(WorkspaceEntry, "PUT", *segments, body=body)
 
@@ -133,10 +213,23 @@ class Workspaces:
         *,
         project: str,
         area: WorkspaceArea = "shared",
+        target_area: WorkspaceArea | None = None,
         node: str = "",
+        replace: bool = False,
     ) -> WorkspaceEntry:
-        """Rename or move a file or folder within its area. Raises Conflict if `target` exists."""
-        body = build(WorkspaceMoveIn, path=path, target=target, area=area, node=node)
+        """Rename or move a file or folder. `target_area` moves it to the other area of its node.
+
+        Raises Conflict if `target` exists, unless `replace` lets a file replace a file.
+        """
+        body = build(
+            WorkspaceMoveIn,
+            path=path,
+            target=target,
+            area=area,
+            target_area=target_area,
+            node=node,
+            replace=replace,
+        )
         return self._connection.fetch(WorkspaceEntry, "PATCH", *_path(project), body=body)
 
     def delete(
@@ -144,6 +237,15 @@ class Workspaces:
     ) -> None:
         """Delete a file, or a folder with all that is in it. This cannot be undone."""
         self._connection.send("DELETE", *_path(project), query=_place(path, area, node))
+
+
+def _progress_of(
+    file: Path, path: str, progress: Callable[[str, int, int], None] | None
+) -> Callable[[int], None] | None:
+    if progress is None:
+        return None
+    size = file.stat().st_size
+    return lambda sent: progress(path, sent, size)
 
 
 def _path(project: str) -> tuple[str, str, str]:

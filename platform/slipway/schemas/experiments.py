@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, PlainSerializer, WithJsonSchema
 
 from slipway.schemas.accounts import UserOut
-from slipway.schemas.base import AnswerSchema, Line, RequestSchema, Text, Whole
+from slipway.schemas.base import AnswerSchema, Line, RequestSchema, Text, Truth, Whole
 
 RunId = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 Axis = Literal["step", "time"]
@@ -54,21 +54,23 @@ class SavedViewIn(RequestSchema):
     """A view of runs to save. One of the same name is replaced.
 
     `query` is the part of a list's address after the question mark: filter, columns, order, charts.
-    Without `experiment` the list is that of all runs.
+    Without `experiment` the list is that of all runs. A `private` view exists for its author alone.
     """
 
     name: Annotated[Line, Field(min_length=1, max_length=100)]
     query: Annotated[Line, Field(max_length=8000)] = ""
     experiment: Annotated[Whole, Field(gt=0, le=2**31 - 1)] | None = None
+    private: Truth = False
 
 
 class SavedViewOut(AnswerSchema):
-    """A saved view of runs, shared by the project. `link` opens it in a browser."""
+    """A saved view of runs, shared by the project or `private`. `link` opens it in a browser."""
 
     id: str
     name: str
     query: str
     experiment: int | None = None
+    private: bool = False
     saved_by: UserOut
     created_at: datetime
     link: str

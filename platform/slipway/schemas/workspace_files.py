@@ -111,11 +111,17 @@ class WorkspaceEntry(AnswerSchema):
 
 
 class WorkspaceNode(AnswerSchema):
-    """A node that has a workspace of the project. `reason` says why it cannot be reached now."""
+    """A node that has a workspace of the project.
+
+    `reason` says why it cannot be reached now, and `away_since` is its last heartbeat then.
+    `is_default` marks the one that is meant when none is named.
+    """
 
     name: str
     is_reachable: bool
     reason: str = ""
+    away_since: datetime | None = None
+    is_default: bool = False
 
 
 class WorkspaceFolder(AnswerSchema):
@@ -135,26 +141,34 @@ class WorkspaceFolder(AnswerSchema):
 
 
 class WorkspaceFolderIn(RequestSchema):
-    """A folder to create."""
+    """A folder to create. With `parents` it may exist, and missing folders above are created."""
 
     path: NewPath
     area: WorkspaceArea = "shared"
     node: Annotated[str, Field(max_length=48)] = ""
+    parents: Truth = False
 
 
 class WorkspaceMoveIn(RequestSchema):
-    """A file or folder to rename or to move within its area. Nothing is overwritten."""
+    """A file or folder to rename or to move on its node.
+
+    `target_area` is that of `target`, by default the same. With `replace` a file replaces an
+    existing file; otherwise nothing is overwritten.
+    """
 
     path: EntryPath
     target: NewPath
     area: WorkspaceArea = "shared"
+    target_area: WorkspaceArea | None = None
     node: Annotated[str, Field(max_length=48)] = ""
+    replace: Truth = False
 
 
 class FileRequest(AnswerSchema):
     """An operation for an agent in a folder of its node. `folder` is a persistent key.
 
-    The folder is `PROJECT/workspace` or `PROJECT/person-…`. `target` is that of a move.
+    The folder is `PROJECT/workspace` or `PROJECT/person-…`. `target` is that of a move, below
+    `target_folder` if that is not empty. `parents` creates missing folders above what is written.
     """
 
     id: str
@@ -162,6 +176,7 @@ class FileRequest(AnswerSchema):
     operation: WorkspaceOperation
     path: str = ""
     target: str = ""
+    target_folder: str = ""
     order: ListOrder = "name"
     search: str = ""
     hidden: bool = False
@@ -170,6 +185,7 @@ class FileRequest(AnswerSchema):
     size_bytes: int = 0
     limit_bytes: int = MAX_TRANSFER_BYTES
     replace: bool = False
+    parents: bool = False
 
 
 class FileEntry(AnswerSchema):

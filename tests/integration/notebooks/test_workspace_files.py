@@ -12,7 +12,8 @@ import pytest
 from playwright.sync_api import FilePayload, Page, expect
 
 from slipway import Client
-from slipway.errors import Conflict
+from slipway.cli.main import main
+from slipway.errors import Conflict, NotFound
 from tests.notebooks import NEWCOMER, PASSWORD, Person
 from tests.portals import RunningPortal
 
@@ -124,6 +125,129 @@ def test_a_personal_folder_exists_for_its_owner_alone(
         running.client("alice").get("/projects/vision/audit", params={"limit": 20}).json()["items"]
     )
     assert "diary-of-bob.txt" not in json.dumps(events)
+
+
+def test_files_move_between_the_folders_of_one_person(
+    running: RunningPortal, stopped: Person
+) -> None:
+    bob = stopped
+    assert put(bob, "moving/deep/a.txt", b"mine").status_code == 404
+    made = put(bob, "moving/deep/a.txt", b"mine", parents="true")
+    assert made.status_code == 200, made.text
+    across = {"path": "moving", "target": "only-of-bob", "target_area": "personal"}
+    moved = bob.api.patch(FILES, json=across)
+    assert moved.status_code == 200, moved.text
+    assert "moving" not in names(bob)
+    assert read(bob, "only-of-bob/deep/a.txt", area="personal").content == b"mine"
+    assert put(bob, "a.txt", b"shared").is_success
+    back = {"path": "only-of-bob/deep/a.txt", "area": "personal", "target": "a.txt"}
+    back |= {"target_area": "shared"}
+    refused = bob.api.patch(FILES, json=back)
+    assert (refused.status_code, refused.json()["code"]) == (409, "exists")
+    assert read(bob, "a.txt").content == b"shared"
+    assert bob.api.patch(FILES, json=back | {"replace": True}).is_success
+    assert read(bob, "a.txt").content == b"mine"
+    # Somebody else without a personal folder there moves nothing, and reaches nothing of Bob's.
+    with running.client("dora") as dora:
+        take = {"path": "a.txt", "target": "a.txt", "target_area": "personal"}
+        refused = dora.patch(FILES, json=take)
+        assert (refused.status_code, refused.json()["code"]) == (409, "no_workspace")
+        refused = dora.patch(FILES, json=back | {"path": "only-of-bob"})
+        assert (refused.status_code, refused.json()["code"]) == (409, "no_workspace")
+    assert read(bob, "a.txt").content == b"mine"
+    with running.client("alice") as alice:
+        events = alice.get("/projects/vision/audit", params={"limit": 20}).text
+    assert "workspace.move" in events
+    assert "only-of-bob" not in events
+    for path, area in (("a.txt", "shared"), ("only-of-bob", "personal")):
+        gone = bob.api.delete(FILES, params={"path": path, "area": area})
+        assert gone.status_code == 204
+
+
+def test_a_browser_uploads_a_folder_lists_what_is_left_out_and_moves_a_file(
+    stopped: Person, page: Page, tmp_path: Path
+) -> None:
+    folder = tmp_path / "images"
+    for name in ("a.txt", "train/b.txt", "train/deep/c.bin", "bad\u202ename.txt", ".git/config"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(name)
+    assert put(stopped, "images/a.txt", b"before", parents="true").is_success
+    page.goto(f"{stopped.portal}/p/vision/notebooks/workspace")
+    page.get_by_label("Upload a folder with everything in it").set_input_files(folder)
+    summary = page.get_by_role("status").filter(has_text="left out")
+    expect(summary).to_contain_text("2 of 5 uploaded, 3 left out.")
+    rows = page.locator("#workspace-uploads li")
+    expect(rows.filter(has_text="images/.git")).to_contain_text("Hidden")
+    expect(rows.filter(has_text="name.txt")).to_contain_text("U+202E, which is not allowed")
+    expect(rows.filter(has_text="images/a.txt")).to_contain_text("There is already a file")
+    page.get_by_role("button", name="Replace images/a.txt").click()
+    expect(summary).to_contain_text("3 of 5 uploaded, 2 left out.")
+    with page.expect_navigation():
+        page.get_by_role("button", name="Show the folder").click()
+    assert read(stopped, "images/a.txt").content == b"a.txt"
+    assert read(stopped, "images/train/deep/c.bin").content == b"train/deep/c.bin"
+    assert names(stopped, "images", hidden="true") == {"a.txt": "file", "train": "folder"}
+
+    page.get_by_role("link", name="Rename or move images").click()
+    page.get_by_label("Folder").select_option(label="Personal (you alone)")
+    page.get_by_label("New path").fill("images-of-bob")
+    page.get_by_role("button", name="Rename or move").click()
+    expect(page.get_by_text("It is images-of-bob in the personal folder now.")).to_be_visible()
+    expect(page.get_by_role("link", name="images-of-bob", exact=True)).to_be_visible()
+    assert "images" not in names(stopped)
+    gone = stopped.api.delete(FILES, params={"path": "images-of-bob", "area": "personal"})
+    assert gone.status_code == 204
+
+
+@pytest.mark.usefixtures("stopped")
+def test_the_sdk_and_the_command_line_upload_a_folder(
+    running: RunningPortal,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = tmp_path / "code"
+    for name in ("run.py", "lib/a.py", ".env"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(name)
+    (folder / "empty").mkdir()
+    (folder / "link").symlink_to("/etc/passwd")
+    sent: list[tuple[str, int, int]] = []
+    with Client(running.url, running.tokens["bob"]) as client:
+        files = client.workspaces
+        result = files.upload_folder(
+            folder, "code", project="vision", progress=lambda *part: sent.append(part)
+        )
+        assert [entry.path for entry in result.uploaded] == ["code/lib/a.py", "code/run.py"]
+        assert {entry.path: entry.reason for entry in result.left_out} == {
+            ".env": "hidden: its name begins with a dot",
+            "link": "a link",
+        }
+        assert ("lib/a.py", 8, 8) in sent
+        assert {entry.name for entry in files.list("code", project="vision").entries} == {
+            *("lib", "empty", "run.py")
+        }
+        again = files.upload_folder(folder, "code", project="vision", hidden=True)
+        assert [entry.path for entry in again.uploaded] == ["code/.env"]
+        assert [entry.path for entry in again.left_out] == ["lib/a.py", "link", "run.py"]
+        with pytest.raises(NotFound):
+            files.upload_folder(folder, "code", project="missing")
+        files.delete("code", project="vision")
+    for name, value in (("URL", running.url), ("TOKEN", running.tokens["bob"])):
+        monkeypatch.setenv(f"SLIPWAY_{name}", value)
+    monkeypatch.setenv("SLIPWAY_CONFIG_DIR", str(tmp_path / "config"))
+    workspace = ("workspace", *("upload", str(folder), "--to", "cli", "--project", "vision"))
+    capsys.readouterr()
+    assert main(workspace) == 0
+    shown = capsys.readouterr()
+    assert shown.out.splitlines() == ["cli/code/lib/a.py", "cli/code/run.py"]
+    assert "2 files are in the workspace; 2 are left out." in shown.err
+    assert "link: a link" in shown.err
+    move = ("workspace", "mv", "cli/code", "code-of-bob", "--to-personal", "--project", "vision")
+    assert main(move) == 0
+    assert "It is code-of-bob now." in capsys.readouterr().out
+    for path, more in (("cli", ()), ("code-of-bob", ("--personal",))):
+        assert main(("workspace", "rm", path, "--yes", *more, "--project", "vision")) == 0
 
 
 @pytest.mark.usefixtures("stopped")

@@ -19,6 +19,7 @@ from tests.turns import in_turns
 __all__ = ["_module_cast", "cast"]
 _DATASET = "/api/v1/projects/{project}/datasets/{dataset}"
 _ON_NODES = "needs a node; see tests/integration/notebooks/test_workspace_files.py"
+_SHARED = "the view is shared already; see test_saved_views"
 # Routes that take unsafe verbs and leave no event, and why that is right.
 UNAUDITED = {
     "/api/v1/": "answers 404",
@@ -36,6 +37,8 @@ UNAUDITED = {
     "/api/v1/projects/{project}/workspace-files": _ON_NODES,
     "/api/v1/projects/{project}/workspace-files/content": _ON_NODES,
     "/api/v1/projects/{project}/workspace-files/folders": _ON_NODES,
+    "/api/v1/projects/{project}/views/{view}/share": _SHARED,
+    "/p/{project}/views/{view}/share": _SHARED,
     "/p/{project}/notebooks/workspace/folder": _ON_NODES,
     "/p/{project}/notebooks/workspace/move": _ON_NODES,
     "/p/{project}/notebooks/workspace/delete": _ON_NODES,

@@ -6,9 +6,11 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import zipfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +25,25 @@ _BOOT += "from workers.launcher.workspace_program import main; main()"
 _GIB = 1024**3
 
 
-def ask(folder: Path, operation: str, content: bytes = b"", **details: Any) -> dict[str, Any]:
-    """The answer of the program, with the bytes after it as `content`."""
+def ask(
+    folder: Path,
+    operation: str,
+    content: bytes = b"",
+    *,
+    other: Path | None = None,
+    **details: Any,
+) -> dict[str, Any]:
+    """The answer of the program, with the bytes after it as `content`.
+
+    `other` is the folder to which something is moved.
+    """
     limits = {key: details.pop(key, value) for key, value in _LIMITS.items()}
     request = FileRequest(
         id="wfr_1", folder="p/workspace", operation=operation, size_bytes=len(content), **details
     )
     line = json.dumps(request.model_dump() | limits).encode() + b"\n"
     command = [sys.executable, "-I", "-S", "-c", _BOOT, str(ROOT), str(folder)]
+    command += [] if other is None else [str(other)]
     done = subprocess.run(
         command, input=line + content, capture_output=True, timeout=60, check=False
     )
@@ -57,6 +70,18 @@ def folder(tmp_path: Path) -> Path:
     (workspace / "data").mkdir()
     (workspace / "data" / "a.csv").write_text("x,y\n1,2\n")
     return workspace
+
+
+@pytest.fixture(params=["one disk", "two disks"])
+def personal(request: pytest.FixtureRequest, folder: Path) -> Iterator[Path]:
+    """The personal folder: beside the workspace, and on another disk, where no rename leads."""
+    if request.param == "one disk":
+        (folder.parent / "personal").mkdir()
+        yield folder.parent / "personal"
+        return
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as other:
+        assert Path(other).stat().st_dev != folder.stat().st_dev
+        yield Path(other)
 
 
 @pytest.fixture
@@ -172,6 +197,105 @@ def test_files_are_written_as_a_whole_and_never_over_another(folder: Path) -> No
     assert ask(folder, "move", path="data", target="data/inner")["code"] == "invalid"
 
 
+@pytest.mark.parametrize("path", ["links/made/x", "up/made/x", "link.txt/x", "pipe/x", "links/x"])
+def test_no_missing_folder_is_created_through_a_link(hostile: Path, path: str) -> None:
+    assert not ask(hostile, "write", b"mine", path=path, parents=True)["ok"]
+    assert not ask(hostile, "mkdir", path=path, parents=True)["ok"]
+    assert listed(hostile.parent) == ["outside", "secret.txt", "workspace"]
+    assert listed(hostile.parent / "outside") == ["theirs.txt"]
+
+
+def test_missing_folders_are_created_for_uploads_that_say_so(folder: Path) -> None:
+    assert ask(folder, "write", b"one", path="data/new/a.txt")["code"] == "not_found"
+    assert ask(folder, "write", b"one", path="data/new/deep/a.txt", parents=True)["ok"]
+    assert (folder / "data/new/deep/a.txt").read_bytes() == b"one"
+    for _ in range(2):
+        assert ask(folder, "mkdir", path="data/empty/below", parents=True)["ok"]
+    assert ask(folder, "mkdir", path="data/a.csv", parents=True)["code"] == "exists"
+    assert ask(folder, "mkdir", path="data/a.csv/below", parents=True)["code"] == "not_found"
+
+
+def test_moves_to_the_other_folder_keep_contents_and_replace_nothing(
+    folder: Path, personal: Path
+) -> None:
+    (folder / "data" / "run.sh").write_text("echo")
+    (folder / "data" / "run.sh").chmod(0o4750)
+    (folder / "data" / "locked").mkdir(mode=0o500)
+    os.utime(folder / "data" / "a.csv", (1, 1_000_000))
+    (personal / "mine").mkdir()
+    for target in ("mine", "mine/"):
+        refused = ask(folder, "move", other=personal, path="data", target=target.strip("/"))
+        assert refused["code"] == "exists"
+    assert ask(folder, "move", other=personal, path="data", target="no/x")["code"] == "not_found"
+    moved = ask(folder, "move", other=personal, path="data", target="mine/data")
+    assert (moved["ok"], moved["entries"][0]["kind"]) == (True, "folder"), moved
+    assert listed(folder) == []
+    assert listed(personal / "mine" / "data") == ["a.csv", "locked", "run.sh"]
+    assert (personal / "mine/data/a.csv").read_text() == "x,y\n1,2\n"
+    assert (personal / "mine/data/a.csv").stat().st_mtime == 1_000_000
+    assert (personal / "mine/data/run.sh").stat().st_mode & 0o777 == 0o750
+    assert (personal / "mine/data/locked").stat().st_mode & 0o777 == 0o500
+    # Back, over a file: only when this is asked for.
+    (folder / "a.csv").write_text("old")
+    back: dict[str, Any] = {"path": "mine/data/a.csv", "target": "a.csv"}
+    assert ask(personal, "move", other=folder, **back)["code"] == "exists"
+    assert (folder / "a.csv").read_text() == "old"
+    assert ask(personal, "move", other=folder, **back, replace=True)["ok"]
+    assert (folder / "a.csv").read_text() == "x,y\n1,2\n"
+    (folder / "kept").mkdir()
+    for path in ("mine/data", "mine/data/run.sh"):
+        refused = ask(personal, "move", other=folder, path=path, target="kept", replace=True)
+        assert refused["code"] == "exists"
+    refused = ask(personal, "move", other=folder, path="mine", target="a.csv", replace=True)
+    assert refused["code"] == "exists"
+    assert not [path for path in (*folder.rglob("*"), *personal.rglob("*")) if "part" in path.name]
+
+
+def test_moves_to_the_other_folder_follow_no_link(hostile: Path, personal: Path) -> None:
+    (hostile / "data" / "out").symlink_to(hostile.parent / "outside")
+    (hostile / "data" / "secret").symlink_to(hostile.parent / "secret.txt")
+    (personal / "away").symlink_to(hostile.parent / "outside")
+    for path in ("links/theirs.txt", "up/secret.txt", "link.txt/x", "../secret.txt", "/etc/passwd"):
+        assert not ask(hostile, "move", other=personal, path=path, target="x")["ok"], path
+    for target in ("away/x", "../x", "/tmp/x", "away"):  # noqa: S108
+        for replace in (False, True):
+            moved = ask(
+                hostile, "move", other=personal, path="data/a.csv", target=target, replace=replace
+            )
+            assert not moved["ok"], target
+    assert ask(hostile, "move", other=personal, path="data", target="data")["ok"]
+    assert ask(hostile, "move", other=personal, path="link.txt", target="link.txt")["ok"]
+    # Links came along as links: nothing that they lead to was read, moved or deleted.
+    assert (personal / "data" / "out").is_symlink()
+    assert (personal / "data" / "secret").is_symlink()
+    assert (personal / "link.txt").is_symlink()
+    assert listed(hostile.parent / "outside") == ["theirs.txt"]
+    assert (hostile.parent / "secret.txt").read_text() == "SECRET"
+    assert listed(personal) == ["away", "data", "link.txt"]
+
+
+def test_a_move_that_cannot_be_done_changes_nothing(hostile: Path) -> None:
+    os.mkfifo(hostile / "data" / "pipe")
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as other:
+        move: dict[str, Any] = {"other": Path(other), "path": "data", "target": "data"}
+        refused = ask(hostile, "move", **move)
+        assert refused["code"] == "special"
+        assert "data/pipe" in refused["detail"]
+        for path in ("pipe", "socket"):
+            refused = ask(hostile, "move", other=Path(other), path=path, target="x")
+            assert refused["code"] == "special"
+        (hostile / "data" / "pipe").unlink()
+        full = ask(hostile, "move", **move, reserve_bytes=2**62)
+        assert full["code"] == "disk_full"
+        (hostile / "data" / "big").write_bytes(b"x" * 100_000)
+        full = ask(hostile, "move", **move, folder_limit_bytes=50_000)
+        assert full["code"] == "folder_full"
+        assert listed(Path(other)) == []
+        missing = ask(hostile, "move", **move | {"other": Path(other) / "none"})
+        assert missing["code"] == "no_workspace"
+    assert listed(hostile / "data") == ["a.csv", "big"]
+
+
 def test_an_upload_that_is_cut_off_leaves_nothing(folder: Path) -> None:
     request = FileRequest(id="w", folder="p", operation="write", path="a", size_bytes=10)
     line = json.dumps(request.model_dump() | _LIMITS).encode() + b"\n"
@@ -247,6 +371,46 @@ def test_a_folder_that_is_replaced_by_a_link_leads_nowhere(folder: Path) -> None
         stop.set()
         swapper.join()
     assert listed(folder.parent / "outside") == ["theirs.txt"]
+
+
+@pytest.mark.thorough
+def test_a_folder_that_becomes_a_link_while_it_moves_brings_nothing_from_outside(
+    folder: Path, personal: Path
+) -> None:
+    """User code swaps folders for links out of the workspace, above and inside of what is moved."""
+    (folder / "race" / "in").mkdir(parents=True)
+    (folder / "race" / "in" / "theirs.txt").write_text("mine")
+    (folder / "bait").symlink_to(folder.parent / "outside")
+    stop = threading.Event()
+
+    def swap() -> None:
+        while not stop.is_set():
+            with suppress(OSError):
+                (folder / "race" / "in").rename(folder / "aside")
+            with suppress(OSError):
+                (folder / "race" / "in").symlink_to(folder.parent / "outside")
+            with suppress(OSError):
+                (folder / "race" / "in").unlink()
+            with suppress(OSError):
+                (folder / "race").mkdir()
+            with suppress(OSError):
+                (folder / "aside").rename(folder / "race" / "in")
+
+    swapper = threading.Thread(target=swap)
+    swapper.start()
+    try:
+        for number in range(12):
+            ask(folder, "move", other=personal, path="race", target=f"moved-{number}")
+            ask(folder, "move", other=personal, path="race/in/theirs.txt", target=f"file-{number}")
+            (personal / "gift").write_text("mine")
+            ask(personal, "move", other=folder, path="gift", target="race/in/gift", replace=True)
+    finally:
+        stop.set()
+        swapper.join()
+    assert listed(folder.parent / "outside") == ["theirs.txt"]
+    assert (folder.parent / "outside" / "theirs.txt").read_text() == "SECRET"
+    for path in personal.rglob("*"):
+        assert path.is_symlink() or path.is_dir() or path.read_text() == "mine"
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ from portal.api.uploads import body_of
 from portal.core.streams import private_download, release_connection
 from portal.notebooks.gates import WorkspaceMember
 from portal.notebooks.services import workspaces
-from portal.notebooks.services.workspaces import FileDownload, Workspace, workspace_of
+from portal.notebooks.services.workspace_places import Workspace, workspace_of
+from portal.notebooks.services.workspaces import FileDownload
 from slipway.schemas.accounts import Scope
 from slipway.schemas.workspace_files import (
     MOST_LISTED,
@@ -78,10 +79,11 @@ class EntryQuery(PlaceQuery):
 
 
 class WorkspaceUploadQuery(PlaceQuery):
-    """The file to write. `replace` replaces an existing one."""
+    """The file to write. `replace` replaces an existing one, `parents` creates its folders."""
 
     path: NewPath
     replace: bool = False
+    parents: bool = False
 
 
 def _workspace(request: HttpRequest, area: WorkspaceArea, node: str) -> Workspace:
@@ -127,25 +129,38 @@ def upload_workspace_file(
     workspace = _workspace(request, query.area, query.node)
     pieces = body_of(request)
     release_connection()
-    return workspaces.write_file(workspace, path=query.path, pieces=pieces, replace=query.replace)
+    return workspaces.write_file(
+        workspace, path=query.path, pieces=pieces, replace=query.replace, parents=query.parents
+    )
 
 
 @router.put(f"{_ALL}/folders", auth=gate(_CHANGE), response={201: WorkspaceEntry})
 def create_workspace_folder(
     request: HttpRequest, project: str, payload: WorkspaceFolderIn
 ) -> Status[WorkspaceEntry]:
-    """Create a folder in an existing one."""
+    """Create a folder in an existing one, or with `parents` all that are missing."""
     workspace = _workspace(request, payload.area, payload.node)
-    return Status(201, workspaces.make_folder(workspace, path=payload.path))
+    return Status(
+        201, workspaces.make_folder(workspace, path=payload.path, parents=payload.parents)
+    )
 
 
 @router.patch(_ALL, auth=gate(_CHANGE), response=WorkspaceEntry)
 def move_workspace_entry(
     request: HttpRequest, project: str, payload: WorkspaceMoveIn
 ) -> WorkspaceEntry:
-    """Rename or move a file or folder within its area. Nothing is overwritten."""
+    """Rename a file or folder, or move it to another folder or to the other area of its node.
+
+    Nothing is overwritten, unless `replace` lets a file replace a file.
+    """
     workspace = _workspace(request, payload.area, payload.node)
-    return workspaces.move_entry(workspace, path=payload.path, target=payload.target)
+    return workspaces.move_entry(
+        workspace,
+        path=payload.path,
+        target=payload.target,
+        target_area=payload.target_area,
+        replace=payload.replace,
+    )
 
 
 @router.delete(_ALL, auth=gate(_CHANGE), response={204: None})

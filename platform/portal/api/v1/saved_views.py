@@ -1,4 +1,4 @@
-"""Saved views of runs, shared by a project."""
+"""Saved views of runs, shared by a project or private."""
 
 from django.conf import settings
 from django.http import HttpRequest
@@ -20,28 +20,39 @@ _CHANGE = ProjectRole(Role.CONTRIBUTOR, Scope.EXPERIMENTS_WRITE)
 
 @router.get("/projects/{project}/views", auth=gate(_SEE), response=list[SavedViewOut])
 def list_saved_views(request: HttpRequest, project: str) -> list[SavedViewOut]:
-    """List the saved views of the project by name, 200 at most."""
-    slug = gated_project(request).slug
-    return [_view_out(view, slug) for view in saved_views.views_of(gated_project(request))]
+    """List the shared views of the project and your private ones by name, 200 of each at most."""
+    project_row, person = gated_project(request), require_principal(request).user
+    views = saved_views.views_of(project_row, person)
+    return [_view_out(view, project_row.slug) for view in views]
 
 
 @router.post("/projects/{project}/views", auth=gate(_CHANGE), response={201: SavedViewOut})
 def save_view(request: HttpRequest, project: str, body: SavedViewIn) -> Status[SavedViewOut]:
-    """Save a view of runs for everybody in the project, or replace the one of that name."""
+    """Save a view of runs for the project, or for you alone. One of that name is replaced."""
     view = saved_views.save_view(
         project=gated_project(request),
         by=require_principal(request).user,
         name=body.name,
         query=body.query.removeprefix("?"),
         experiment_id=body.experiment,
+        private=body.private,
     )
     return Status(201, _view_out(view, gated_project(request).slug))
+
+
+@router.post("/projects/{project}/views/{view}/share", auth=gate(_CHANGE), response=SavedViewOut)
+def share_saved_view(request: HttpRequest, project: str, view: str) -> SavedViewOut:
+    """Share a private view of yours with the project. Private views of others do not exist."""
+    project_row, person = gated_project(request), require_principal(request).user
+    shared = saved_views.share_view(project=project_row, by=person, view_id=view)
+    return _view_out(shared, project_row.slug)
 
 
 @router.delete("/projects/{project}/views/{view}", auth=gate(_CHANGE), response={204: None})
 def delete_saved_view(request: HttpRequest, project: str, view: str) -> Status[None]:
     """Delete a saved view. The runs stay."""
-    saved_views.delete_view(project=gated_project(request), view_id=view)
+    person = require_principal(request).user
+    saved_views.delete_view(project=gated_project(request), by=person, view_id=view)
     return Status(204, None)
 
 
@@ -51,6 +62,7 @@ def _view_out(view: SavedView, project_slug: str) -> SavedViewOut:
         name=view.name,
         query=view.query,
         experiment=view.experiment_id,
+        private=view.is_private,
         saved_by=user_out(view.saved_by),
         created_at=view.created_at,
         link=f"{settings.SLIPWAY_URL}/p/{project_slug}/views/{view.pk}",

@@ -1,4 +1,6 @@
-"""Saved views of runs: a name for the address of a list, shared by the project."""
+"""Saved views of runs: a name for the address of a list, shared by the project or private."""
+
+from typing import Any
 
 from django.db import transaction
 from django.http import QueryDict
@@ -11,60 +13,110 @@ from portal.experiments.models import SavedView
 
 MOST_VIEWS = 200
 _OF_ONE_VISIT = ("cursor", "view", "csrfmiddlewaretoken")
+# The audit log of a project does not name what exists for one person alone.
+_PRIVATE_LABEL = "(private)"
 
 
-def views_of(project: Project) -> list[SavedView]:
-    """Return the saved views of a project, by name."""
-    views = SavedView.objects.filter(project=project).select_related("saved_by")
-    return list(views.order_by("name")[:MOST_VIEWS])
+def views_of(project: Project, person: User) -> list[SavedView]:
+    """Return the saved views of a project that a person sees, by name."""
+    views = SavedView.objects.of(project, person).select_related("saved_by")
+    return list(views.order_by("name", "is_private")[: 2 * MOST_VIEWS])
 
 
 def save_view(
-    *, project: Project, by: User, name: str, query: str, experiment_id: int | None
+    *,
+    project: Project,
+    by: User,
+    name: str,
+    query: str,
+    experiment_id: int | None,
+    private: bool = False,
 ) -> SavedView:
-    """Save a view, or replace the one of that name.
+    """Save a view, or replace the one of that name: the shared one, or the person's private one.
 
     Raises NotFound for an experiment that is not the project's, Conflict for one view too many.
     """
     if experiment_id is not None and tracker().project_of_experiment(experiment_id) != project.pk:
         raise NotFound
     values = {"query": kept_query(query), "experiment_id": experiment_id, "saved_by": by}
+    key: dict[str, Any] = {"project": project, "is_private": private}
+    if private:
+        key["saved_by"] = by
     with transaction.atomic():
-        if SavedView.objects.filter(project=project).exclude(name=name).count() >= MOST_VIEWS:
+        if SavedView.objects.filter(**key).exclude(name=name).count() >= MOST_VIEWS:
+            whose = "You have" if private else "A project has"
             raise Conflict(
-                f"A project has at most {MOST_VIEWS} saved views.",
+                f"{whose} at most {MOST_VIEWS} {'private' if private else 'shared'} views.",
                 code="too_many_views",
                 next_step="Delete one that nobody needs.",
             )
-        view, is_new = SavedView.objects.update_or_create(
-            project=project, name=name, defaults=values
-        )
+        view, is_new = SavedView.objects.update_or_create(**key, name=name, defaults=values)
         record(
             "view.create" if is_new else "view.change",
             kind="view",
             target=view,
-            label=name,
+            label=_label(view),
+            project=project,
+            after={} if private else {"query": view.query},
+        )
+    return view
+
+
+def share_view(*, project: Project, by: User, view_id: str) -> SavedView:
+    """Share a private view with the project. One that is shared stays as it is.
+
+    Raises NotFound for another person's, and Conflict if a shared view has its name.
+    """
+    with transaction.atomic():
+        view = view_of(project, by, view_id)
+        if not view.is_private:
+            return view
+        if SavedView.objects.filter(project=project, name=view.name, is_private=False).exists():
+            raise Conflict(
+                f"The project has a shared view with the name {view.name}.",
+                code="view_name_taken",
+                field="name",
+                next_step="Open your view and save it under another name, shared.",
+            )
+        if SavedView.objects.filter(project=project, is_private=False).count() >= MOST_VIEWS:
+            raise Conflict(
+                f"A project has at most {MOST_VIEWS} shared views.",
+                code="too_many_views",
+                next_step="Delete one that nobody needs.",
+            )
+        if not SavedView.objects.filter(pk=view.pk, is_private=True).update(is_private=False):
+            raise NotFound
+        view.is_private = False
+        record(
+            "view.share",
+            kind="view",
+            target=view,
+            label=view.name,
             project=project,
             after={"query": view.query},
         )
     return view
 
 
-def delete_view(*, project: Project, view_id: str) -> SavedView:
+def delete_view(*, project: Project, by: User, view_id: str) -> SavedView:
     """Delete a saved view. Raises NotFound."""
     with transaction.atomic():
-        view = view_of(project, view_id)
-        record("view.delete", kind="view", target=view, label=view.name, project=project)
+        view = view_of(project, by, view_id)
+        record("view.delete", kind="view", target=view, label=_label(view), project=project)
         SavedView.objects.filter(pk=view.pk).delete()
     return view
 
 
-def view_of(project: Project, view_id: str) -> SavedView:
-    """Return a saved view of the project. Raises NotFound."""
-    view = SavedView.objects.filter(project=project, pk=view_id).first()
+def view_of(project: Project, person: User, view_id: str) -> SavedView:
+    """Return a saved view of the project. Raises NotFound, also for a private one of others."""
+    view = SavedView.objects.of(project, person).filter(pk=view_id).first()
     if view is None:
         raise NotFound
     return view
+
+
+def _label(view: SavedView) -> str:
+    return _PRIVATE_LABEL if view.is_private else view.name
 
 
 def kept_query(query: str) -> str:

@@ -12,10 +12,8 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from django.db import transaction
-from django.db.models import Max
 
 from portal.accounts import audit
-from portal.accounts.models import Project, User
 from portal.compute.logs import log_store
 from portal.compute.models import Node
 from portal.core.errors import (
@@ -30,12 +28,15 @@ from portal.core.errors import (
 )
 from portal.core.notify import listener
 from portal.core.streams import release_connection
-from portal.notebooks.kinds import KIND
 from portal.notebooks.models import WorkspaceRequest, transfer_deadline
-from portal.notebooks.services.servers import WORKSPACE
+from portal.notebooks.services.workspace_places import (
+    Workspace,
+    away_next_step,
+    node_views,
+    nodes_with_workspace,
+    unreachable_reason,
+)
 from portal.notebooks.services.workspace_transfers import failed
-from portal.workloads.models import Lease
-from portal.workloads.specs import personal_key_of
 from slipway.schemas.workspace_files import (
     MAX_TRANSFER_BYTES,
     FileAnswer,
@@ -44,7 +45,6 @@ from slipway.schemas.workspace_files import (
     WorkspaceArea,
     WorkspaceEntry,
     WorkspaceFolder,
-    WorkspaceNode,
     WorkspaceOperation,
 )
 
@@ -56,6 +56,7 @@ _STREAM_SILENT_S = 180.0
 _STREAM_POLL_S = 0.02
 _CHECKED_EVERY_S = 0.5
 _MOST_A_PERSON = 6
+_PERSONAL = "a file of their personal folder"
 _Field = Literal["path", "target"]
 _STATES_AFTER_CLAIM = frozenset({"claimed", "streaming", "ended"})
 _VERBS = {
@@ -64,22 +65,6 @@ _VERBS = {
     "move": "workspace.move",
     "delete": "workspace.delete",
 }
-
-
-@dataclass(frozen=True)
-class Workspace:
-    """One person's view of a workspace: the shared folder or their own, on one node."""
-
-    project: Project
-    person: User
-    area: WorkspaceArea
-    node: Node
-
-    @property
-    def folder(self) -> str:
-        """The key of the folder on its node."""
-        key = WORKSPACE if self.area == "shared" else personal_key_of(self.person.pk)
-        return f"{self.project.pk}/{key}"
 
 
 @dataclass(frozen=True)
@@ -95,56 +80,6 @@ class FileDownload:
     def content_type(self) -> str:
         """The type of the bytes, never one that a browser shows."""
         return "application/zip" if self.is_folder else "application/octet-stream"
-
-
-def nodes_with_workspace(*, project: Project, person: User, area: WorkspaceArea) -> list[Node]:
-    """Return the nodes that have such a folder, that of the newest notebook server first."""
-    leases = Lease.objects.filter(project=project, workload__kind=KIND)
-    if area == "personal":
-        leases = leases.filter(workload__submitted_by=person)
-    newest = leases.order_by().values("node").annotate(newest=Max("pk")).order_by("-newest")
-    order = [row["node"] for row in newest]
-    nodes = Node.objects.present().in_bulk(order)
-    return [nodes[pk] for pk in order if pk in nodes]
-
-
-def unreachable_reason(node: Node) -> str:
-    """Return why the files of a node cannot be reached now, or ""."""
-    if not node.is_quiet():
-        return ""
-    since = f" since {node.last_seen_at:%Y-%m-%d %H:%M} UTC" if node.last_seen_at else ""
-    return f"The node {node.name} has sent no heartbeat{since}. The files are on its disk."
-
-
-def node_views(nodes: Iterable[Node]) -> list[WorkspaceNode]:
-    """Serialize nodes."""
-    reasons = [(node.name, unreachable_reason(node)) for node in nodes]
-    return [WorkspaceNode(name=name, is_reachable=not why, reason=why) for name, why in reasons]
-
-
-def workspace_of(
-    *, project: Project, person: User, area: WorkspaceArea, node: str = ""
-) -> Workspace:
-    """Return a folder on a node, by default that of the newest server.
-
-    Raises NotFound for an unknown node, and Conflict if no node has the folder.
-    """
-    nodes = nodes_with_workspace(project=project, person=person, area=area)
-    if not nodes:
-        raise Conflict(
-            "No notebook server of the project has run yet, so there is no workspace."
-            if area == "shared"
-            else "No notebook server of yours has run in the project yet, so you have no folder.",
-            code="no_workspace",
-            next_step="Launch a notebook. Its start creates the folder on its node.",
-        )
-    chosen = next((row for row in nodes if not node or row.name == node), None)
-    if chosen is None:
-        raise NotFound(
-            "There is no such node with a workspace of the project.",
-            next_step=f"Nodes with a workspace: {', '.join(row.name for row in nodes)}.",
-        )
-    return Workspace(project, person, area, chosen)
 
 
 def list_folder(workspace: Workspace, **query: object) -> WorkspaceFolder:
@@ -184,13 +119,21 @@ def open_download(
 
 
 def write_file(
-    workspace: Workspace, *, path: str, pieces: Iterable[bytes], replace: bool
+    workspace: Workspace,
+    *,
+    path: str,
+    pieces: Iterable[bytes],
+    replace: bool,
+    parents: bool = False,
 ) -> WorkspaceEntry:
     """Store the content of a file as a whole. Call it outside a transaction.
 
-    Raises Conflict if there is a file and it may not be replaced, and TooLarge.
+    `parents` creates the folders that are missing above it. Raises Conflict if there is a file and
+    it may not be replaced, and TooLarge.
     """
-    row = _create(workspace, "write", state="receiving", path=path, replace=replace)
+    row = _create(
+        workspace, "write", state="receiving", path=path, replace=replace, parents=parents
+    )
     size = 0
     try:
         for piece in pieces:
@@ -221,40 +164,64 @@ def write_file(
         _forget(row)
 
 
-def make_folder(workspace: Workspace, *, path: str) -> WorkspaceEntry:
-    """Create a folder. Raises Conflict if there is something of that name."""
-    return _changed(workspace, _submit(workspace, "mkdir", path=path))
+def make_folder(workspace: Workspace, *, path: str, parents: bool = False) -> WorkspaceEntry:
+    """Create a folder. Raises Conflict if there is something of that name.
+
+    With `parents` it may exist, and missing folders above it are created.
+    """
+    return _changed(workspace, _submit(workspace, "mkdir", path=path, parents=parents))
 
 
-def move_entry(workspace: Workspace, *, path: str, target: str) -> WorkspaceEntry:
-    """Rename or move a file or folder. Nothing is overwritten: raises Conflict."""
-    row = _submit(workspace, "move", path=path, target=target)
-    return _changed(workspace, row, field="target")
+def move_entry(
+    workspace: Workspace,
+    *,
+    path: str,
+    target: str,
+    target_area: WorkspaceArea | None = None,
+    replace: bool = False,
+) -> WorkspaceEntry:
+    """Rename or move a file or folder, also to the other area of the same person and node.
+
+    Raises Conflict if there is something of that name. `replace` lets a file replace a file.
+    """
+    is_across = target_area is not None and target_area != workspace.area
+    row = _submit(
+        workspace,
+        "move",
+        path=path,
+        target=target,
+        target_folder=workspace.folder_of(target_area) if is_across and target_area else "",
+        replace=replace,
+    )
+    return _changed(workspace, row, field="target", target_area=target_area)
 
 
 def delete_entry(workspace: Workspace, *, path: str) -> None:
     """Delete a file, or a folder with all that is in it."""
     row = _submit(workspace, "delete", path=path)
-    answer = _answer(row, field="path", within_s=_CHANGED_WITHIN_S)
-    _record(workspace, row, answer)
+    _answer(row, field="path", within_s=_CHANGED_WITHIN_S)
+    _record(workspace, row, workspace.area)
 
 
 def _changed(
-    workspace: Workspace, row: WorkspaceRequest, *, field: _Field = "path"
+    workspace: Workspace,
+    row: WorkspaceRequest,
+    *,
+    field: _Field = "path",
+    target_area: WorkspaceArea | None = None,
 ) -> WorkspaceEntry:
     answer = _answer(row, field=field, within_s=_CHANGED_WITHIN_S)
-    _record(workspace, row, answer)
+    _record(workspace, row, target_area or workspace.area)
     path: str = row.request["target"] if field == "target" else row.request["path"]
     return _entry(answer.entries[0], path.rpartition("/")[0])
 
 
-def _record(workspace: Workspace, row: WorkspaceRequest, answer: FileAnswer) -> None:
+def _record(workspace: Workspace, row: WorkspaceRequest, target_area: WorkspaceArea) -> None:
     """Record a change. Names in a personal folder concern nobody else."""
-    is_shared = workspace.area == "shared"
-    path: str = row.request["path"] if is_shared else "a file of their personal folder"
+    path: str = row.request["path"] if workspace.area == "shared" else _PERSONAL
     after: dict[str, object] = {"node": workspace.node.name}
-    if is_shared and row.request["target"]:
-        after["target"] = row.request["target"]
+    if row.request["target"] and (target_area == "shared" or workspace.area == "shared"):
+        after["target"] = row.request["target"] if target_area == "shared" else _PERSONAL
     with transaction.atomic():
         audit.record(
             _VERBS[row.request["operation"]],
@@ -283,7 +250,7 @@ def _create(
         raise Unavailable(
             reason,
             code="node_unreachable",
-            next_step="Try again when the node is back, or ask an administrator.",
+            next_step=away_next_step(workspace),
             retry_after_s=30,
         )
     open_requests = WorkspaceRequest.objects.unfinished().filter(person=workspace.person)
@@ -440,7 +407,7 @@ def _refusal(answer: FileAnswer, field: str, row: WorkspaceRequest) -> SlipwayEr
         case "not_found":
             return NotFound(detail, next_step="Reload the folder; somebody may have moved it.")
         case "exists":
-            step = "Choose another name, or delete or replace what is there."
+            step = "Choose another name, or delete what is there, or replace it if it is a file."
             return Conflict(detail, code=code, field=field, next_step=step)
         case "denied":
             step = "Change the permissions in a terminal of JupyterLab (`chmod u+rwX`)."
@@ -457,6 +424,9 @@ def _refusal(answer: FileAnswer, field: str, row: WorkspaceRequest) -> SlipwayEr
         case "is_link" | "special" | "is_folder":
             step = "Open it in a terminal of JupyterLab, or delete it here."
             return Conflict(detail, code=code, field=field, next_step=step)
+        case "changed" | "too_deep" | "too_many":
+            step = "Nothing was moved. Stop what writes there, or move it in a terminal (`mv`)."
+            return Conflict(detail, code=code, field="path", next_step=step)
         case "no_workspace":
             step = "Launch a notebook on this node. Its start creates the folder."
             return Conflict(detail, code=code, next_step=step)

@@ -102,6 +102,7 @@ _SENTENCES = {
     "report.unshare": "turned off the share link of the report {label} in {group}",
     "view.create": "saved the view {label} of {group}",
     "view.change": "changed the saved view {label} of {group}",
+    "view.share": "shared the saved view {label} with {group}",
     "view.delete": "deleted the saved view {label} of {group}",
     "run.update": "changed {label} of {group}",
     "run.move": "moved {label} of {group} to another experiment",

@@ -58,3 +58,4 @@ class NewView(forms.Form):
     experiment = forms.IntegerField(
         required=False, min_value=1, max_value=2**31 - 1, widget=forms.HiddenInput
     )
+    private = forms.BooleanField(required=False)

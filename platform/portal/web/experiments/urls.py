@@ -70,6 +70,11 @@ urlpatterns = [
     path("p/<slug:project>/views", changes.project_view_save, name="project_view_save"),
     path("p/<slug:project>/views/<slug:view>", changes.project_view, name="project_view"),
     path(
+        "p/<slug:project>/views/<slug:view>/share",
+        changes.project_view_share,
+        name="project_view_share",
+    ),
+    path(
         "p/<slug:project>/views/<slug:view>/delete",
         changes.project_view_delete,
         name="project_view_delete",

@@ -12,7 +12,12 @@ from portal.core.errors import InvalidInput
 from portal.core.policy import guarded_by
 from portal.experiments.gates import TrackedRunRole, gated_run
 from portal.experiments.services.run_changes import NOTE, change_run, move_runs, tag_runs
-from portal.experiments.services.saved_views import delete_view, save_view, view_of
+from portal.experiments.services.saved_views import (
+    delete_view,
+    save_view,
+    share_view,
+    view_of,
+)
 from portal.web.base.form_submission import one_click, sent, status_of, submit_form
 from portal.web.experiments.forms import NewView, RunDetails, RunTag
 from portal.web.experiments.saved_views import address_of_view
@@ -107,8 +112,8 @@ def _experiment_id(text: str) -> int:
 @require_safe
 def project_view(request: HttpRequest, project: str, view: str) -> HttpResponse:
     """Open a saved view."""
-    project_row = gated_project(request)
-    return redirect(address_of_view(project_row, view_of(project_row, view)))
+    project_row, person = gated_project(request), require_principal(request).user
+    return redirect(address_of_view(project_row, view_of(project_row, person, view)))
 
 
 @guarded_by(_CHANGE)
@@ -128,11 +133,25 @@ def project_view_save(request: HttpRequest, project: str) -> HttpResponse:
             name=form.cleaned_data["name"],
             query=form.cleaned_data["query"],
             experiment_id=form.cleaned_data["experiment"],
+            private=form.cleaned_data["private"],
         ),
     )
     if done is None:
         return redirect(return_url(request, project_row))
-    messages.success(request, f"View {done.result.name} saved. Its address opens it for others.")
+    whom = "Only you see it." if done.result.is_private else "Its address opens it for others."
+    messages.success(request, f"View {done.result.name} saved. {whom}")
+    return redirect(address_of_view(project_row, done.result))
+
+
+@guarded_by(_CHANGE)
+@require_POST
+def project_view_share(request: HttpRequest, project: str, view: str) -> HttpResponse:
+    """Share a private view of the person with the project."""
+    project_row, by = gated_project(request), require_principal(request).user
+    done = one_click(request, lambda: share_view(project=project_row, by=by, view_id=view))
+    if done is None:
+        return redirect(reverse("project_runs", args=[project_row.slug]))
+    messages.success(request, f"The project shares the view {done.result.name} now.")
     return redirect(address_of_view(project_row, done.result))
 
 
@@ -140,8 +159,8 @@ def project_view_save(request: HttpRequest, project: str) -> HttpResponse:
 @require_POST
 def project_view_delete(request: HttpRequest, project: str, view: str) -> HttpResponse:
     """Delete a saved view."""
-    project_row = gated_project(request)
-    done = one_click(request, lambda: delete_view(project=project_row, view_id=view))
+    project_row, by = gated_project(request), require_principal(request).user
+    done = one_click(request, lambda: delete_view(project=project_row, by=by, view_id=view))
     if done:
         messages.success(request, f"View {done.result.name} deleted.")
     return redirect(reverse("project_runs", args=[project_row.slug]))

@@ -11,6 +11,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from portal.accounts.gates import ProjectRole, gated_project, gated_role
 from portal.accounts.models import Project
+from portal.accounts.principal import require_principal
 from portal.compute.resources import memory_text
 from portal.core.errors import NotFound
 from portal.core.policy import guarded_by
@@ -113,7 +114,7 @@ def _runs_page(request: HttpRequest, experiment: ExperimentFacts | None) -> Http
             for group in view.groups
         ],
         "experiments": _names(project.pk),
-        "saved_views": views_of(project),
+        "saved_views": views_of(project, require_principal(request).user),
         "view_query": kept_query(request.GET.urlencode()),
         "undo": request.session.pop(_UNDO, None) if view.first else None,
         "may_change": gated_role(request).at_least(Role.CONTRIBUTOR),

@@ -49,15 +49,22 @@ class NewFolder(PlaceForm):
 
 
 class MoveEntry(PlaceForm):
-    """The new path of a file or folder."""
+    """The new path of a file or folder, and whether it is in the shared or the personal folder."""
 
+    target_area = forms.ChoiceField(
+        label="Folder",
+        choices=[("shared", "Shared (all members)"), ("personal", "Personal (you alone)")],
+        help_text="Your notebook servers execute start-up files in Personal, such as .bashrc. "
+        "Move only what you trust there.",
+    )
     target = forms.CharField(
         label="New path",
         max_length=MAX_PATH_BYTES,
         strip=False,
-        help_text="From the top of the folder. Another folder must exist already.",
+        help_text="From the top of Shared or Personal. Folders in it must exist already.",
         widget=forms.TextInput(attrs=_TEXT),
     )
+    replace = forms.BooleanField(label="Replace an existing file", required=False)
 
     def clean_target(self) -> str:
         """Check the path."""

@@ -10,7 +10,7 @@ from django.utils.safestring import SafeString
 
 from portal.core.markdown import render_markdown
 from portal.notebooks.previews import NotebookPreview, preview_of
-from portal.notebooks.services.workspaces import Workspace
+from portal.notebooks.services.workspace_places import Workspace
 from portal.web.base.notebook_cells import CellView, cell_views, code_html
 from slipway.schemas.workspace_files import WorkspaceEntry, WorkspaceFolder
 

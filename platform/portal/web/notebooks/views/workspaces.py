@@ -1,5 +1,6 @@
 """Files of a workspace: a folder, a file, downloads, changes, and the way into JupyterLab."""
 
+from dataclasses import replace
 from typing import Any, cast, get_args
 
 from django import forms
@@ -16,16 +17,18 @@ from portal.core.policy import guarded_by
 from portal.core.streams import private_download
 from portal.notebooks.gates import WorkspaceMember
 from portal.notebooks.services.servers import resume_server
-from portal.notebooks.services.workspaces import (
+from portal.notebooks.services.workspace_places import (
     Workspace,
+    node_views,
+    nodes_with_workspace,
+    workspace_of,
+)
+from portal.notebooks.services.workspaces import (
     delete_entry,
     list_folder,
     make_folder,
     move_entry,
-    node_views,
-    nodes_with_workspace,
     open_download,
-    workspace_of,
 )
 from portal.web.base.confirmation import Confirmation, show_confirmation
 from portal.web.base.form_submission import error_text, one_click, sent, status_of, submit_form
@@ -92,6 +95,7 @@ def project_workspace(request: HttpRequest, project: str) -> HttpResponse:
     context: dict[str, Any] = {"workspace_area": area, "nodes": node_views(nodes), "path": path}
     try:
         workspace = _workspace(request, request.GET)
+        context["node_name"] = workspace.node.name
         context |= _folder(request, workspace, path)
     except (Conflict, RateLimited, Unavailable) as error:
         context["trouble"] = error
@@ -220,13 +224,26 @@ def project_workspace_folder(request: HttpRequest, project: str) -> HttpResponse
 def project_workspace_move(request: HttpRequest, project: str) -> HttpResponse:
     """Rename or move a file or folder."""
     workspace, path = _place(request)
-    form = MoveEntry(sent(request), initial=_initial(workspace, path) | {"target": path})
+    initial = _initial(workspace, path) | {"target": path, "target_area": workspace.area}
+    form = MoveEntry(sent(request), initial=initial)
     done = submit_form(
-        request, form, lambda data: move_entry(workspace, path=path, target=data["target"])
+        request,
+        form,
+        lambda data: move_entry(
+            workspace,
+            path=path,
+            target=data["target"],
+            target_area=_area(data["target_area"]),
+            replace=data["replace"],
+        ),
     )
     if done:
-        messages.success(request, f"It is {shown_name(done.result.path)} now.")
-        return redirect(folder_url(workspace, done.result.path.rpartition("/")[0]))
+        area = _area(form.cleaned_data["target_area"])
+        is_across = area != workspace.area
+        where = f" in the {area} folder" if is_across else ""
+        messages.success(request, f"It is {shown_name(done.result.path)}{where} now.")
+        moved = replace(workspace, area=area)
+        return redirect(folder_url(moved, done.result.path.rpartition("/")[0]))
     above = path.rpartition("/")[0]
     title = f"Rename or move {shown_name(path.rpartition('/')[2])}"
     return _form_page(request, workspace, form, above, title, "Rename or move")

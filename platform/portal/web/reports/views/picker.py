@@ -9,6 +9,7 @@ from django.views.decorators.http import require_safe
 
 from portal.accounts.gates import gated_project
 from portal.accounts.models import Project
+from portal.accounts.principal import require_principal
 from portal.core.errors import InvalidInput, NotFound
 from portal.core.policy import guarded_by
 from portal.endpoints.models import Endpoint
@@ -61,8 +62,8 @@ def _metrics(request: HttpRequest, project: Project, text: str) -> Iterable[Item
     return (_item(key, "", metric=key) for key in keys[:_MOST_METRICS])
 
 
-def _views(_request: HttpRequest, project: Project, text: str) -> Iterable[Item]:
-    for view in views_of(project):
+def _views(request: HttpRequest, project: Project, text: str) -> Iterable[Item]:
+    for view in views_of(project, require_principal(request).user):
         if text.lower() not in view.name.lower():
             continue
         query = parse_qs(view.query)
