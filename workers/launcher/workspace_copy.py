@@ -122,7 +122,8 @@ class TreeCopy:
             if self.limit_bytes < 0:
                 raise FileError("disk_full", "There is not enough space for it in the folder.")
             made = os.open(new_name, _NEW_FILE, 0o600, dir_fd=target)
-            with os.fdopen(made, "wb", buffering=0) as copy:
+            # Buffered, because a plain write may write a part of the block.
+            with os.fdopen(made, "wb") as copy:
                 left = before.st_size
                 while left and (block := file.read(min(left, _BLOCK))):
                     copy.write(block)
@@ -133,6 +134,7 @@ class TreeCopy:
                     before.st_mtime_ns,
                 ):
                     raise FileError("changed", "A file in it changed meanwhile. It is not moved.")
+                copy.flush()
                 os.fchmod(made, before.st_mode & _PERMISSIONS)
                 os.utime(made, ns=(before.st_atime_ns, before.st_mtime_ns))
         return before.st_dev, before.st_ino
