@@ -30,6 +30,7 @@ def train(
     args: Sequence[str] = (),
     requirements: str | Path | None = None,
     environment: str | None = None,
+    python: str | None = None,
     datasets: Sequence[str] = (),
     tags: Mapping[str, str] | None = None,
     name: str | None = None,
@@ -52,8 +53,9 @@ def train(
     The code travels as a snapshot. `params` reach the script as `--name=value` after `args`,
     `strategy` is a word of `slipway.distributed`. `requirements` is a requirements file, "" for
     none, and `environment` an environment of the project, such as `vision` or `vision@3`. Without
-    both, the files nearest to the script say which packages it needs. `datasets` are versions such
-    as `digits:3`. Spend is split by `tags`. `parent` is the id of a job that this one
+    both, the files nearest to the script say which packages it needs. `python` is a version such as
+    `3.12`, without it that of .python-version or requires-python. `datasets` are versions such as
+    `digits:3`. Spend is split by `tags`. `parent` is the id of a job that this one
     is a part of. `project` and `client` default to those in use. `watch` shows the log. Files that
     the job writes and that match a glob of `keep` become artifacts of its run, up to
     `keep_limit_bytes` for each node.
@@ -80,6 +82,7 @@ def train(
             tier=tier,
             **requirements_fields(snapshot, requirements),
             environment=environment,
+            python=python,
             datasets=[*datasets] or None,
             tags=None if tags is None else {**tags},
             priority=priority,

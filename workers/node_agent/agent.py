@@ -5,6 +5,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
@@ -31,6 +32,7 @@ from workers.node_agent.gpus import Gpus
 from workers.node_agent.heartbeat import HeartbeatSender
 from workers.node_agent.host_info import node_facts
 from workers.node_agent.identity import become_node
+from workers.node_agent.interpreters import find_interpreters
 from workers.node_agent.isolation import Isolation
 from workers.node_agent.log_shipper import LogShipper
 from workers.node_agent.notifier import Notifier
@@ -46,6 +48,7 @@ from workers.node_agent.workspace_files import WorkspaceFiles
 
 log = logging.getLogger(__name__)
 _TEND_EVERY_S: Final = 1.0
+_PYTHONS_EVERY_S: Final = 300.0
 _STOP_GRACE_S: Final = 15.0
 _MEND_S: Final = 1.0
 _MOST_RINGS: Final = 256
@@ -144,6 +147,7 @@ class Agent:
         await self._portal.close()
 
     async def _work(self) -> None:
+        await self._find_pythons()
         await become_node(self._settings, self._folders, self._portal, self._facts)
         heart = HeartbeatSender(
             self._portal,
@@ -167,11 +171,26 @@ class Agent:
             "sweeping": self._reconciler.sweep,
             "tending": self._maintain,
             "default environment": self._prepare_default_environment,
+            "Pythons": self._follow_pythons,
             "retention": lambda: prune_periodically(self._folders, self._table),
         }
         async with asyncio.TaskGroup() as group:
             for name, part in parts.items():
                 group.create_task(_run_forever(name, part))
+
+    async def _find_pythons(self) -> None:
+        """Look for the versions of Python that environments can be built with."""
+        if self._process.name not in self._backends:
+            return  # containers have the Python of their image
+        interpreters = await find_interpreters(str(self._settings.python or sys.executable))
+        versions = sorted(interpreters, key=lambda version: int(version.partition(".")[2]))
+        self._facts = self._facts.model_copy(update={"pythons": versions})
+
+    async def _follow_pythons(self) -> None:
+        """Look again from time to time, because an administrator may install one."""
+        while True:
+            await asyncio.sleep(_PYTHONS_EVERY_S)
+            await self._find_pythons()
 
     async def _follow(self, heart: HeartbeatSender) -> None:
         await heart.first.wait()

@@ -5,6 +5,7 @@ never asked: its `pyvenv.cfg` and its links may have been written by what was bu
 """
 
 import asyncio
+import contextlib
 import json
 import os
 import re
@@ -17,6 +18,8 @@ from typing import Final
 _NAME: Final = re.compile(r"python3\.\d+")
 # The SDK and the launcher run in the interpreter of a task.
 _OLDEST: Final = (3, 11)
+# One that does not answer, such as one on a network drive, must not keep the node from joining.
+_WITHIN_S: Final = 20.0
 # Without `site`, so that no .pth file runs.
 _DESCRIBE: Final = """\
 import json, os, sys, sysconfig
@@ -54,7 +57,13 @@ async def describe_interpreter(python: str) -> Interpreter | None:
         )
     except OSError:
         return None
-    output, _ = await process.communicate()
+    try:
+        output, _ = await asyncio.wait_for(process.communicate(), _WITHIN_S)
+    except TimeoutError:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+        return None
     try:
         answer = json.loads(output)
         executable = Path(answer["executable"])
@@ -86,8 +95,10 @@ def _candidates() -> Iterator[Path]:
         if Path(folder).is_absolute():
             names = (path for path in Path(folder).glob("python3.*") if _NAME.fullmatch(path.name))
             yield from sorted(names)
-    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
-    data = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
+    # Unlike Path.home(), this does not fail for a user without a home.
+    home = Path(os.path.expanduser("~"))  # noqa: PTH111
+    pyenv = Path(os.environ.get("PYENV_ROOT") or home / ".pyenv") / "versions"
+    data = Path(os.environ.get("XDG_DATA_HOME") or home / ".local" / "share")
     uv = Path(os.environ.get("UV_PYTHON_INSTALL_DIR") or data / "uv" / "python")
     for versions, pattern in ((pyenv, "3.*"), (uv, "cpython-3.*")):
         # Of several patch releases the newest.

@@ -74,7 +74,8 @@ class Amount:
 class Need:
     """Requirements of one task on a node: an amount, a GPU model, labels, and a back end.
 
-    `network` is the rule of its project, which that back end must be able to enforce.
+    `network` is the rule of its project, which that back end must be able to enforce. `python` is
+    the minor version of its environment, such as `3.12`, empty if any node has it.
     """
 
     amount: Amount
@@ -82,17 +83,22 @@ class Need:
     labels: tuple[tuple[str, str], ...] = ()
     backend: str = ""
     network: NetworkRule = "open"
+    python: str = ""
 
     def matches(
         self,
         labels: Mapping[str, str],
         backends: Collection[str],
         network_backends: Collection[str],
+        pythons: Collection[str] = (),
     ) -> bool:
-        """Return True if a node with these labels and back ends can run the task.
+        """Return True if a node with these labels, back ends and Pythons can run the task.
 
-        `network_backends` are those that can enforce the network rule `platform`.
+        `network_backends` are those that can enforce the network rule `platform`. A node without
+        `pythons` does not report them, and may have any.
         """
+        if self.python and pythons and self.python not in pythons:
+            return False
         able = backends if self.network == "open" else network_backends
         if not able or (self.backend and self.backend not in able):
             return False

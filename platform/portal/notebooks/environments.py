@@ -6,6 +6,7 @@ from packaging.utils import canonicalize_name
 from portal.accounts.models import Project, User
 from portal.compute.models import EnvironmentVersion
 from portal.compute.services.environments import (
+    default_python,
     normalised,
     options_of,
     package_lines,
@@ -50,14 +51,21 @@ def describe_packages(
     elif count:
         source = "of the request"
     else:
-        return PackagesOut(explanation="The environment of the installation.", is_installed=True)
+        return PackagesOut(
+            explanation="The environment of the installation.",
+            is_installed=True,
+            python=default_python(),
+        )
     packages = f"{count} package{'' if count == 1 else 's'}"
     unused = reference is not None and version is None
     others = f" The environment {reference} is not used." if unused else ""
+    python = default_python() if version is None else version.environment.python
+    own = "" if python == default_python() else f" Python {python} of the environment."
     return PackagesOut(
-        explanation=f"{packages} {source}, and those of JupyterLab.{others}",
+        explanation=f"{packages} {source}, and those of JupyterLab.{others}{own}",
         count=count,
         environment=version and version.reference,
+        python=python,
     )
 
 
@@ -76,5 +84,8 @@ def environment_of(
     named = {canonicalize_name(Requirement(line.partition(" --hash=")[0]).name) for line in lines}
     missing = [need for need in _SERVER if canonicalize_name(Requirement(need).name) not in named]
     return use_environment(
-        project=project, by=by, requirements="\n".join([*options_of(canonical), *lines, *missing])
+        project=project,
+        by=by,
+        requirements="\n".join([*options_of(canonical), *lines, *missing]),
+        python=None if version is None else version.environment.python,
     ).digest

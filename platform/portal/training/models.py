@@ -70,7 +70,8 @@ class Job(Row):
     `strategy_reason` are what the job itself says: which strategy it trains by and why.
     `requirements_file` is the path in the snapshot that its requirements were read from. With
     `finds_requirements` the request left it to the files in the snapshot. `environment_version` is
-    the version of a named environment that it runs in.
+    the version of a named environment that it runs in. `python` is the version of Python that the
+    request named, empty for none.
     """
 
     workload = models.OneToOneField(
@@ -89,6 +90,7 @@ class Job(Row):
     environment_version = models.ForeignKey(
         EnvironmentVersion, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
     )
+    python = models.CharField(max_length=8, blank=True, default="", db_default="")
     git = models.JSONField(null=True, blank=True)
     datasets = models.JSONField(default=list)
     cloned_from = models.ForeignKey(

@@ -7,10 +7,11 @@ from portal.storage.archives.tar import read_tar
 from portal.storage.backend import blob_store
 from portal.training.file_index import LIMITS, ArchiveSource, contains_name
 from portal.training.models import Snapshot
+from slipway.requirement_files.names import PYTHON_VERSION
 
 MAX_TEXT_BYTES = 8 * 1024**2
 _MAX_CACHED_BYTES = 32 * 1024**2
-_SUFFIXES = (".txt", ".in", ".toml", ".lock", ".pip")
+_SUFFIXES = (".txt", ".in", ".toml", ".lock", ".pip", PYTHON_VERSION)
 
 
 class ProjectFolder:

@@ -8,10 +8,16 @@ from typing import Any
 
 from portal.compute.models import EnvironmentVersion
 from portal.compute.services.default_environment import satisfies
-from portal.compute.services.environments import canonical, package_lines, refused_requirement
+from portal.compute.services.environments import (
+    canonical,
+    default_python,
+    package_lines,
+    refused_requirement,
+)
 from portal.core.errors import InvalidInput
 from portal.training.lock_files import LockUnreadable, poetry_requirements, uv_requirements
 from portal.training.project_folder import ProjectFolder
+from portal.training.python_versions import JobPython
 from slipway.requirement_files.lines import (
     LineKind,
     RequirementLine,
@@ -34,7 +40,8 @@ class JobPackages:
     of the installation has them all. `file` is the path that they come from, empty for those of
     the request. `python_path` are folders of the code that its scripts import from. `unread` are
     files that were found and do not count. `version` is that of a named environment, which has
-    them.
+    them. `python` is the version of Python, which the request or a file names if
+    `chooses_python`.
     """
 
     requirements: str = ""
@@ -44,11 +51,19 @@ class JobPackages:
     python_path: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
     version: EnvironmentVersion | None = None
+    python: str = field(default_factory=default_python)
+    chooses_python: bool = False
 
     @property
     def needs_environment(self) -> bool:
         """True if an environment is built for these packages."""
-        return bool(self.requirements) and not self.is_installed
+        is_usual = self.python == default_python()
+        return not is_usual or (bool(self.requirements) and not self.is_installed)
+
+    @property
+    def node_python(self) -> str:
+        """The version of Python that a node needs to build the environment, empty without one."""
+        return self.python if self.needs_environment else ""
 
     @classmethod
     def in_named(cls, version: EnvironmentVersion) -> "JobPackages":
@@ -56,22 +71,28 @@ class JobPackages:
         return cls(
             requirements=version.environment.requirements,
             explanation=f"{_packages(version.packages)} of the environment {version.reference}; "
-            "requirements files in the code are not used.",
+            f"requirements files in the code are not used.{_of_environment(version)}",
             version=version,
+            python=version.environment.python,
         )
 
-    def in_default(self, version: EnvironmentVersion) -> "JobPackages":
-        """Return these packages, or those of the project's default environment without any."""
-        if self.requirements:
-            sentence = f"They are used before the project's default environment {version.named}."
+    def in_default(self, version: EnvironmentVersion, python: JobPython) -> "JobPackages":
+        """Return these packages, or those of the project's default environment without any.
+
+        That is not used either if it has another Python than the job needs.
+        """
+        if self.requirements or not python.accepts(version.environment.python):
+            sentence = f"The project's default environment {version.named} is not used."
             return replace(self, explanation=f"{self.explanation} {sentence}")
-        others = self.explanation.removeprefix(_INSTALLATION)
+        others = self.explanation.removesuffix(python.explanation).rstrip()
+        others = others.removeprefix(_without_packages()).removeprefix(_INSTALLATION)
         return replace(
             self,
             requirements=version.environment.requirements,
             explanation=f"{_packages(version.packages)} of {version.reference}, the project's "
-            f"default environment.{others}",
+            f"default environment.{others}{_of_environment(version)}",
             version=version,
+            python=version.environment.python,
         )
 
     def as_schema(self) -> PackagesOut:
@@ -83,10 +104,21 @@ class JobPackages:
             is_installed=not self.needs_environment,
             not_used=[*self.unread],
             environment=self.version and self.version.reference,
+            python=self.python,
         )
 
 
+def _of_environment(version: EnvironmentVersion) -> str:
+    """Return the sentence on the Python of a named environment, empty for the usual one."""
+    python = version.environment.python
+    return "" if python == default_python() else f" Python {python} of the environment."
+
+
 _INSTALLATION = "The environment of the installation."
+
+
+def _without_packages() -> str:
+    return f"No packages, because those of the installation are for Python {default_python()}."
 
 
 def _packages(count: int) -> str:
@@ -99,7 +131,7 @@ def packages_of(
     file: str | None,
     script: str,
     folder: ProjectFolder | None,
-    python: str,
+    python: JobPython,
 ) -> JobPackages:
     """Return the packages of a job: those of the request, or of the files nearest to its script.
 
@@ -107,7 +139,25 @@ def packages_of(
     the folder. Without a `folder` nothing is found. Raises InvalidInput for a line or a file that
     cannot be used.
     """
-    collector = _Collector(folder, python)
+    packages = _packages_for(requirements, file, script, folder, _Collector(folder, python.version))
+    explanation = packages.explanation
+    if not python.is_usual and not packages.requirements:
+        explanation = _without_packages() + explanation.removeprefix(_INSTALLATION)
+    return replace(
+        packages,
+        python=python.version,
+        chooses_python=python.is_chosen,
+        explanation=f"{explanation} {python.explanation}".strip(),
+    )
+
+
+def _packages_for(
+    requirements: str | None,
+    file: str | None,
+    script: str,
+    folder: ProjectFolder | None,
+    collector: "_Collector",
+) -> JobPackages:
     try:
         if file is not None:
             return _of_file(collector, folder, file)
@@ -176,7 +226,8 @@ class _Collector:
         count = len(package_lines(requirements))
         packages = _packages(count)
         # Text of a request is built as it stands: nobody asked for what is installed.
-        is_installed = bool(file) and bool(requirements) and satisfies(requirements)
+        is_usual = self.python == default_python()
+        is_installed = is_usual and bool(file and requirements) and satisfies(requirements)
         if not requirements:
             sentence = _INSTALLATION
         elif is_installed:

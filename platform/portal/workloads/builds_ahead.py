@@ -43,8 +43,8 @@ def _open() -> QuerySet[BuildRequest]:
 def request_builds(*, version: EnvironmentVersion, by: User) -> list[Node]:
     """Request a build of a version from the nodes that take new work. Returns those that will.
 
-    Nodes that have built it already are left out. Raises Conflict if the version is archived, built
-    everywhere, or if no node takes new work.
+    Nodes that have built it already, or lack its Python, are left out. Raises Conflict if the
+    version is archived, built everywhere, or if no node that could build it takes new work.
     """
     named, environment = version.named, version.environment
     if named.archived_at is not None:
@@ -60,6 +60,14 @@ def request_builds(*, version: EnvironmentVersion, by: User) -> list[Node]:
             "No node is ready to build it.",
             code="no_node_builds_ahead",
             next_step="Submit a job in it: its node builds it as soon as there is one.",
+        )
+    nodes = [node for node in nodes if not node.pythons or environment.python in node.pythons]
+    if not nodes:
+        raise Conflict(
+            f"No node that takes new work has Python {environment.python}.",
+            code="no_such_python",
+            next_step="Ask an administrator to install it on a node: uv python install "
+            f"{environment.python}",
         )
     builds = EnvironmentBuild.objects.filter(project=named.project, environment=environment)
     built = set(builds.filter(state=BuildState.READY).values_list("node_id", flat=True))

@@ -6,6 +6,7 @@ from dataclasses import replace
 from portal.accounts.models import Project
 from portal.compute.models import Node, Quota, Tier
 from portal.compute.resources import Amount, Need, amount_text, count_noun, cpus_text
+from portal.compute.services.pythons import sorted_pythons
 from portal.core.errors import InvalidInput
 from slipway.schemas.backends import BACKENDS, DEFAULT_BACKEND
 
@@ -14,9 +15,11 @@ OTHER_PROJECT = (
 )
 
 
-def refuse_impossible(*, project: Project, tier: Tier, tasks: int, backend: str = "") -> None:
+def refuse_impossible(
+    *, project: Project, tier: Tier, tasks: int, backend: str = "", python: str = ""
+) -> None:
     """Raise InvalidInput, saying what is in the way, if this can never run on any node there is."""
-    need = need_of(project, tier, backend=backend)
+    need = need_of(project, tier, backend=backend, python=python)
     if is_gang_without_network(need, tasks):
         raise InvalidInput(
             f"The network rule of project {project.slug} is platform, and tasks on several nodes "
@@ -57,7 +60,7 @@ def refuse_impossible(*, project: Project, tier: Tier, tasks: int, backend: str 
             next_step="Ask an administrator for a node whose isolation has the feature network, "
             "or an owner to set the rule to open in the project's settings.",
         )
-    why = infeasible_reason(nodes, need, tasks)
+    why = infeasible_reason(nodes, replace(need, python=""), tasks)
     if why:
         raise InvalidInput(
             f"No node can ever fit tier {tier.slug}: {why}"
@@ -67,12 +70,29 @@ def refuse_impossible(*, project: Project, tier: Tier, tasks: int, backend: str 
             field="tier" if tasks == 1 else "nodes",
             next_step="Choose a smaller tier or fewer nodes.",
         )
+    if why := _reason_of_python(nodes, need, tasks):
+        raise InvalidInput(
+            f"No node of tier {tier.slug} can run this: {why}",
+            code="no_such_python",
+            field="python",
+            next_step="Choose a version that these nodes have, or ask an administrator to install "
+            f"it on a node: uv python install {need.python}",
+        )
     _refuse_over_quota(project, tier, tasks)
 
 
-def need_of(project: Project, tier: Tier, *, backend: str = "") -> Need:
-    """Return what a task of a project in a tier asks of a node."""
-    return replace(tier.need, backend=backend, network=project.network_rule)
+def need_of(project: Project, tier: Tier, *, backend: str = "", python: str = "") -> Need:
+    """Return what a task of a project in a tier asks of a node.
+
+    `python` is the version of its environment, which counts where the back end uses the node's.
+    """
+    counts = not backend or BACKENDS[backend].uses_pythons
+    return replace(
+        tier.need,
+        backend=backend,
+        network=project.network_rule,
+        python=python if counts else "",
+    )
 
 
 def is_gang_without_network(need: Need, tasks: int) -> bool:
@@ -90,6 +110,11 @@ def _network_filter(need: Need) -> Callable[[Node], bool]:
 
 def infeasible_reason(nodes: list[Node], need: Need, tasks: int) -> str:
     """Return why some tasks can never run on these nodes at once, empty if they could."""
+    why = _reason_without_python(nodes, replace(need, python=""), tasks)
+    return why or _reason_of_python(nodes, need, tasks)
+
+
+def _reason_without_python(nodes: list[Node], need: Need, tasks: int) -> str:
     amount = need.amount
     able = [node for node in nodes if not need.backend or need.backend in node.backends]
     if not able:
@@ -101,9 +126,7 @@ def infeasible_reason(nodes: list[Node], need: Need, tasks: int) -> str:
                 "the network rule of its project is platform, and no node can enforce it. An "
                 "owner can set the rule to open in the project's settings."
             )
-    labelled = [
-        node for node in able if need.matches(node.labels, node.backends, node.network_backends)
-    ]
+    labelled = [node for node in able if node.is_of_kind(need)]
     if not labelled:
         join = ", ".join(f"{key}={value}" for key, value in need.labels)
         return f"it needs a node with the labels {join}, and none has them."
@@ -123,6 +146,28 @@ def infeasible_reason(nodes: list[Node], need: Need, tasks: int) -> str:
         f"it needs {amount_text(amount, need.gpu_model)} on one node; the largest, "
         f"{largest.name}, has {amount_text(largest.capacity)}."
     )
+
+
+def _reason_of_python(nodes: list[Node], need: Need, tasks: int) -> str:
+    """Return why the nodes that fit tasks lack their Python, empty if enough have it.
+
+    Nodes that report no versions count as having it.
+    """
+    if not need.python:
+        return ""
+    other = replace(need, python="")
+    fitting = [
+        node
+        for node in nodes
+        if node.suits(other) and node.max_amount_for(other).count_of(other.amount)
+    ]
+    having = [node for node in fitting if node.is_of_kind(need)]
+    if having and not _reason_without_python(having, other, tasks):
+        return ""
+    if having:
+        return f"its environment needs Python {need.python}, and too few nodes have it."
+    offered = ", ".join(sorted_pythons(version for node in fitting for version in node.pythons))
+    return f"its environment needs Python {need.python}, and these nodes have {offered}."
 
 
 def _refuse_over_quota(project: Project, tier: Tier, tasks: int) -> None:

@@ -120,6 +120,7 @@ class Site:
     shared_backends: Collection[str] = ()
     network_backends: Collection[str] = ()
     tenancy: Tenancy = field(default_factory=Tenancy)
+    pythons: Collection[str] = ()
 
     def suits(self, need: Need) -> bool:
         """Return True if the node could hold such a task if it were empty."""
@@ -127,7 +128,7 @@ class Site:
 
     def matches(self, need: Need) -> bool:
         """Return True if the node is of the right kind, whatever its size."""
-        return need.matches(self.labels, self.backends, self.network_backends)
+        return need.matches(self.labels, self.backends, self.network_backends, self.pythons)
 
     def is_shared(self, need: Need) -> bool:
         """Return True if projects reach each other in the task's back end (in any, if open)."""

@@ -37,6 +37,7 @@ _COLUMNS = (
     "waits_since",
     "reason",
     "project__network",
+    "python",
 )
 
 
@@ -67,9 +68,9 @@ class Candidate:
 
 def _candidate(row: tuple[Any, ...]) -> Candidate:
     pk, project, team, epoch, kind, tier, tasks, *rest = row
-    cpu, memory, gpus, model, labels, backend, seconds, since, reason, network = rest
+    cpu, memory, gpus, model, labels, backend, seconds, since, reason, network, python = rest
     pairs = tuple(sorted(labels.items())) if labels else ()
-    need = Need(Amount(cpu, memory, gpus), model, pairs, backend, network)
+    need = Need(Amount(cpu, memory, gpus), model, pairs, backend, network, python)
     lifetime = timedelta(seconds=seconds) if seconds is not None else None
     failed = reason == ReasonCode.START_FAILED
     return Candidate(pk, project, team, epoch, kind, tier, tasks, need, lifetime, since, failed)

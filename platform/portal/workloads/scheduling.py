@@ -181,6 +181,7 @@ def _site(node: Node, taken: set[int], tenancy: Tenancy) -> Site:
         shared_backends=node.shared_backends,
         network_backends=node.network_backends,
         tenancy=tenancy,
+        pythons=node.pythons,
     )
 
 

@@ -34,6 +34,15 @@ RequirementsOption = Annotated[
     Path,
     typer.Option("--requirements", "-r", metavar="FILE", help="Requirements file with packages."),
 ]
+PythonOption = Annotated[
+    str | None,
+    typer.Option(
+        "--python",
+        metavar="VERSION",
+        help="Version of Python, such as 3.12. Default: that of the version before, or of the "
+        "installation.",
+    ),
+]
 _POLL_S = 1.0
 _STATES = {"not_built": "not built"}
 
@@ -82,12 +91,17 @@ def create(
     description: Annotated[
         str | None, typer.Option("--description", help="Purpose of the environment.")
     ] = None,
+    python: PythonOption = None,
     project: ProjectOption = None,
 ) -> None:
     """Create an environment from a requirements file."""
     slug, environments = session.project(project), session.client.environments
     environments.create(
-        environment, requirements_text(requirements), project=slug, description=description
+        environment,
+        requirements_text(requirements),
+        project=slug,
+        description=description,
+        python=python,
     )
     _show(session, environments.version(environment, 1, project=slug))
 
@@ -97,12 +111,14 @@ def add_version(
     session: Session,
     environment: NameArgument,
     requirements: RequirementsOption = Path("requirements.txt"),
+    python: PythonOption = None,
     project: ProjectOption = None,
 ) -> None:
-    """Add a version with other packages. Jobs in earlier versions keep them."""
+    """Add a version with other packages or another Python. Jobs in earlier versions keep them."""
     slug = session.project(project)
     text = requirements_text(requirements)
-    _show(session, session.client.environments.add_version(environment, text, project=slug))
+    environments = session.client.environments
+    _show(session, environments.add_version(environment, text, project=slug, python=python))
 
 
 @command(app, "list")

@@ -97,6 +97,7 @@ def show(session: Session, job: JobOut) -> None:
         f"{size_text(job.snapshot.size_bytes)}",
         "Commit": f"{git.commit[:12]} {git.branch}{dirty}" if git is not None else None,
         "Environment": job.environment_version or job.environment,
+        "Python": job.python,
         "Datasets": job.datasets,
         "Kept files": _kept(job),
         "Not kept": _left_out(job),

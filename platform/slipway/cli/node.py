@@ -80,6 +80,7 @@ def show(session: Session, node: NodeOut) -> None:
                 "Free": resources_text(node.free),
                 "GPU models": node.gpu_models,
                 "Back ends": node.backends,
+                "Python": node.pythons,
                 "Labels": [f"{name}={value}" for name, value in node.labels.items()],
                 "Disk": _disk_text(node.disk),
                 "Isolation": [_isolation_text(level) for level in node.isolation],

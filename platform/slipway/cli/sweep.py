@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 import typer.core
 
-from slipway.cli.environment_option import EnvironmentOption
+from slipway.cli.environment_option import EnvironmentOption, PythonOption
 from slipway.cli.exits import ExitCode, UsageMistake
 from slipway.cli.pagination import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
 from slipway.cli.project import ProjectOption, Yes
@@ -31,6 +31,7 @@ from slipway.cli.train import (
     TagOption,
     TierOption,
     create_snapshot,
+    packages_shown,
     request_quote,
     upload,
 )
@@ -39,6 +40,7 @@ from slipway.resources.jobs import job_body
 from slipway.resources.sweeps import sweep_body
 from slipway.schemas.money import dollars
 from slipway.schemas.sweeps import BestTrial, SweepIn, SweepOut, SweepQuote, SweepState, TrialOut
+from slipway.snapshots import Snapshot
 from slipway.sweep_files import SweepFile, read_sweep_file
 from slipway.training import requirements_fields
 
@@ -129,6 +131,7 @@ def start(
     tier: TierOption = None,
     requirements: RequirementsOption = None,
     environment: EnvironmentOption = None,
+    python: PythonOption = None,
     dataset: DatasetOption = None,
     tag: TagOption = None,
     name: Annotated[str | None, typer.Option("--name", help="Name of the sweep.")] = None,
@@ -162,6 +165,7 @@ def start(
             tier=tier,
             **requirements_fields(snapshot, requirements),
             environment=environment,
+            python=python,
             datasets=dataset,
             tags=parse_pairs(tag or (), option="--tag") or None,
             max_attempts=max_attempts,
@@ -181,14 +185,22 @@ def start(
             min_values=min_values or file.min_values,
             eta=eta or file.eta,
         )
-        ask = partial(session.client.sweeps.quote, body, project=slug)
-        price = request_quote(session, snapshot, job, slug, ask)
+        price = _request_quote(session, snapshot, body, slug)
         if quote:
             _show_quote(session, price)
             return
-        session.output.note(_price_text(price))
-        upload(session, snapshot, slug)
+        _send_code(session, snapshot, price, slug)
     show(session, _started(session, body, slug))
+
+
+def _request_quote(session: Session, snapshot: Snapshot, body: SweepIn, slug: str) -> SweepQuote:
+    ask = partial(session.client.sweeps.quote, body, project=slug)
+    return request_quote(session, snapshot, body.job, slug, ask)
+
+
+def _send_code(session: Session, snapshot: Snapshot, price: SweepQuote, slug: str) -> None:
+    session.output.note(_price_text(price))
+    upload(session, snapshot, slug)
 
 
 def _require_one_source(environment: str | None, requirements: object) -> None:
@@ -423,7 +435,7 @@ def _show_quote(session: Session, quote: SweepQuote) -> None:
             "Expected": "no history yet"
             if quote.expected_nano_usd is None
             else dollars(quote.expected_nano_usd),
-            "Packages": quote.job.packages and quote.job.packages.explanation,
+            **packages_shown(quote.job),
             "Fits": quote.job.can_ever_run,
             "Would wait": quote.job.would_wait,
             "Why": quote.job.explanation,

@@ -9,7 +9,7 @@ from typing import Annotated, TypeVar
 import typer
 
 from slipway.cli.completion import complete_tier
-from slipway.cli.environment_option import EnvironmentOption
+from slipway.cli.environment_option import EnvironmentOption, PythonOption
 from slipway.cli.exits import ExitCode, UsageMistake
 from slipway.cli.project import ProjectOption
 from slipway.cli.quantities import parse_pairs, parse_size
@@ -175,6 +175,7 @@ def train(
     requirements: RequirementsOption = None,
     no_requirements: NoRequirementsOption = False,
     environment: EnvironmentOption = None,
+    python: PythonOption = None,
     dataset: DatasetOption = None,
     tag: TagOption = None,
     name: NameOption = None,
@@ -221,6 +222,7 @@ def train(
             tier=tier,
             **requirements_fields(snapshot, "" if no_requirements else requirements),
             environment=environment,
+            python=python,
             datasets=dataset,
             tags=parse_pairs(tag or (), option="--tag") or None,
             name=name,
@@ -307,13 +309,21 @@ def show_quote(session: Session, quote: Quote) -> None:
                 + ("" if budget.would_admit else ", which is too little for this job")
                 for budget in quote.budgets
             ],
-            **({"Packages": quote.packages.explanation} if quote.packages else {}),
+            **packages_shown(quote),
             **({"Files": quote.files} if quote.files else {}),
             "Fits": quote.can_ever_run,
             "Would wait": quote.would_wait,
             "Why": quote.explanation,
         }
     )
+
+
+def packages_shown(quote: Quote) -> dict[str, str]:
+    """Return the rows on the packages of a job and its Python, none while they are not known."""
+    if quote.packages is None:
+        return {}
+    python = {"Python": quote.packages.python} if quote.packages.python else {}
+    return {"Packages": quote.packages.explanation, **python}
 
 
 def expected_text(quote: Quote) -> str:

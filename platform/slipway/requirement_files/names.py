@@ -13,6 +13,8 @@ UNREAD: Final = {
     "conda-lock.yml": "conda environments are not built",
     "Dockerfile": "images of projects are not built",
 }
+# The file of pyenv and uv that names a version of Python.
+PYTHON_VERSION: Final = ".python-version"
 
 
 def folders_of(script: str) -> Iterator[str]:
@@ -25,9 +27,9 @@ def folders_of(script: str) -> Iterator[str]:
 
 
 def names_packages(script: str, has: Callable[[str], bool]) -> bool:
-    """Return whether some file near a script may say which packages it needs."""
+    """Return whether some file near a script may say which packages or Python it needs."""
     return any(
         has(posixpath.join(folder, name))
         for folder in folders_of(script)
-        for name in (*SOURCES, *UNREAD)
+        for name in (*SOURCES, *UNREAD, PYTHON_VERSION)
     )

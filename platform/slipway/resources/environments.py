@@ -42,14 +42,24 @@ class Environments:
         return self._connection.fetch(NamedEnvironmentOut, "GET", *_path(project), name)
 
     def create(
-        self, name: str, requirements: str, *, project: str, description: str | None = None
+        self,
+        name: str,
+        requirements: str,
+        *,
+        project: str,
+        description: str | None = None,
+        python: str | None = None,
     ) -> NamedEnvironmentOut:
-        """Create an environment with its first version.
+        """Create an environment with its first version, for a `python` such as `3.12`.
 
         Raises InvalidInput for a line that cannot be used, Conflict for a name that is taken.
         """
         body = build(
-            NamedEnvironmentIn, name=name, requirements=requirements, description=description
+            NamedEnvironmentIn,
+            name=name,
+            requirements=requirements,
+            description=description,
+            python=python,
         )
         return self._connection.fetch(NamedEnvironmentOut, "POST", *_path(project), body=body)
 
@@ -60,10 +70,10 @@ class Environments:
         return self._connection.fetch(NamedEnvironmentOut, "PATCH", *segments, body=body)
 
     def add_version(
-        self, name: str, requirements: str, *, project: str
+        self, name: str, requirements: str, *, project: str, python: str | None = None
     ) -> EnvironmentVersionDetail:
-        """Add a version with other packages. Versions that exist stay as they are."""
-        body = build(EnvironmentVersionIn, requirements=requirements)
+        """Add a version with other packages or another Python. Earlier ones stay as they are."""
+        body = build(EnvironmentVersionIn, requirements=requirements, python=python)
         segments = (*_path(project), name, "versions")
         return self._connection.fetch(EnvironmentVersionDetail, "POST", *segments, body=body)
 

@@ -78,6 +78,7 @@ class Jobs:
         requirements: str | None = None,
         requirements_file: str | None = None,
         environment: str | None = None,
+        python: str | None = None,
         datasets: Sequence[str] = (),
         tags: Mapping[str, str] | None = None,
         priority: int | None = None,
@@ -92,8 +93,9 @@ class Jobs:
         `params` reach the script as `--name=value` after `args`. `requirements` is the text of a
         requirements file, "" for no packages of its own. `requirements_file` is the path of one in
         the snapshot. `environment` is one of the project, such as `vision` or `vision@3`. Without
-        these, the files nearest to the script count. `datasets` are versions
-        it reads (`digits:3`). Spend is split by `tags`. Files that it writes and that match a glob
+        these, the files nearest to the script count. `python` is a version such as `3.12`, without
+        it that of .python-version or requires-python. `datasets` are versions that it reads
+        (`digits:3`). Spend is split by `tags`. Files that it writes and that match a glob
         of `keep` are kept with its run, up to `keep_limit_bytes` for each node. `slipway.train`
         does this for a folder of code. Raises InvalidInput for what can never run.
         """
@@ -113,6 +115,7 @@ class Jobs:
             requirements=requirements,
             requirements_file=requirements_file,
             environment=environment,
+            python=python,
             datasets=[*datasets] or None,
             tags=None if tags is None else {**tags},
             priority=priority,
@@ -158,6 +161,7 @@ class Jobs:
         strategy: str | None = None,
         backend: BackendName | None = None,
         environment: str | None = None,
+        python: str | None = None,
         datasets: Sequence[str] | None = None,
         tags: Mapping[str, str] | None = None,
         max_attempts: int | None = None,
@@ -177,6 +181,7 @@ class Jobs:
             strategy=strategy,
             backend=backend,
             environment=environment,
+            python=python,
             datasets=None if datasets is None else [*datasets],
             tags=None if tags is None else {**tags},
             max_attempts=max_attempts,

@@ -28,7 +28,15 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from slipway.schemas.backends import BackendName, IsolationLevel
-from slipway.schemas.base import AnswerSchema, Line, Number, RequestSchema, Truth, Whole
+from slipway.schemas.base import (
+    AnswerSchema,
+    Line,
+    Number,
+    PythonVersion,
+    RequestSchema,
+    Truth,
+    Whole,
+)
 from slipway.schemas.kept_files import FilesReport
 from slipway.schemas.workloads import Labels, ReasonCode, Resources
 from slipway.schemas.workspace_files import FileRequest
@@ -93,7 +101,7 @@ class DiskFacts(AnswerSchema):
 
 
 class NodeFacts(AnswerSchema):
-    """Hardware of a machine that tasks can use, and its address for peers."""
+    """Hardware of a machine that tasks can use, its Pythons, and its address for peers."""
 
     capacity: Resources
     gpus: list[GpuFacts] = Field(default=[], max_length=1024)
@@ -104,6 +112,8 @@ class NodeFacts(AnswerSchema):
     # Agents that do not report it count as `shared`.
     isolation: list[IsolationFacts] = Field(default=[], max_length=8)
     disk: DiskFacts | None = None
+    # Minor versions that environments can be built with. Agents that report none have the usual.
+    pythons: list[PythonVersion] = Field(default=[], max_length=32)
 
 
 class Join(RequestSchema):

@@ -17,7 +17,8 @@ class BackendInfo:
     """Capabilities of one back end.
 
     `label` is shown in forms. `runs_gangs` is True if tasks on several nodes can reach each other.
-    `can_warm` is True if tasks can be forked from a warm process. `unreported_isolation` is the
+    `can_warm` is True if tasks can be forked from a warm process. `uses_pythons` is True if
+    environments are built with an interpreter of the node. `unreported_isolation` is the
     isolation of projects that is assumed of a node that does not report it.
     """
 
@@ -25,6 +26,7 @@ class BackendInfo:
     label: str
     runs_gangs: bool
     can_warm: bool
+    uses_pythons: bool
     unreported_isolation: IsolationLevel
 
 
@@ -36,6 +38,7 @@ BACKENDS: Final = {
             label="Process",
             runs_gangs=True,
             can_warm=True,
+            uses_pythons=True,
             unreported_isolation="shared",
         ),
         # Each engine has networks of its own, and nothing joins them.
@@ -44,6 +47,7 @@ BACKENDS: Final = {
             label="Docker container",
             runs_gangs=False,
             can_warm=False,
+            uses_pythons=False,
             unreported_isolation="containers",
         ),
     )

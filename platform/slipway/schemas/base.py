@@ -88,6 +88,12 @@ Slug = Annotated[
     str, AfterValidator(_clean_slug), Field(json_schema_extra={"pattern": f"^{SLUG_PATTERN}$"})
 ]
 
+_PYTHON_PATTERN = r"^3\.\d{1,2}$"
+# A minor version of Python, such as 3.12.
+PythonVersion = Annotated[
+    Line, Field(pattern=_PYTHON_PATTERN, json_schema_extra={"pattern": _PYTHON_PATTERN})
+]
+
 
 # Strict: true is not 1, and "1" is not a number. Bounds of these types appear in the OpenAPI
 # document. With a validator they would not, so WholeNumbers converts 3.0 to 3, as JSON allows.

@@ -6,7 +6,15 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from slipway.schemas.accounts import UserOut
-from slipway.schemas.base import SLUG_PATTERN, AnswerSchema, Line, RequestSchema, Slug, Text
+from slipway.schemas.base import (
+    SLUG_PATTERN,
+    AnswerSchema,
+    Line,
+    PythonVersion,
+    RequestSchema,
+    Slug,
+    Text,
+)
 from slipway.schemas.workloads import BuildOut
 
 MAX_REQUIREMENTS_CHARACTERS = 200_000
@@ -22,11 +30,13 @@ BuildSummary = Literal["ready", "building", "failed", "not_built"]
 class NamedEnvironmentIn(RequestSchema):
     """A named environment to create, with the packages of its first version.
 
-    `requirements` is the text of a requirements file.
+    `requirements` is the text of a requirements file. `python` is a version that a node has, such
+    as `3.12`, by default that of the installation.
     """
 
     name: Slug
     requirements: Requirements
+    python: PythonVersion | None = None
     description: Annotated[Text, Field(max_length=2000)] = ""
 
 
@@ -37,9 +47,13 @@ class NamedEnvironmentEdit(RequestSchema):
 
 
 class EnvironmentVersionIn(RequestSchema):
-    """Packages of a new version: the text of a requirements file."""
+    """Packages of a new version: the text of a requirements file.
+
+    Without `python` it has the Python of the latest version.
+    """
 
     requirements: Requirements
+    python: PythonVersion | None = None
 
 
 class DefaultEnvironmentIn(RequestSchema):

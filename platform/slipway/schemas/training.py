@@ -47,6 +47,7 @@ from slipway.schemas.base import (
     Line,
     Name,
     Number,
+    PythonVersion,
     RequestSchema,
     Slug,
     Text,
@@ -116,7 +117,9 @@ class JobIn(RequestSchema):
     one in the snapshot instead. `environment` is a named environment of the project (`vision`, or
     `vision@3` for one version), or `installation`. Without these, the files nearest to the script
     are used: requirements.txt, uv.lock, poetry.lock or pyproject.toml. Without them it is the
-    project's default environment, or that of the installation. `backend` isolates the ranks from
+    project's default environment, or that of the installation. `python` is a version such as
+    `3.12`; without it, the nearest .python-version or requires-python of a pyproject.toml counts.
+    `backend` isolates the ranks from
     others on their node: `process`, which starts immediately, or `docker`, a container. `datasets`
     are versions to read (`digits:3`, without a number the latest at submission): in the job
     `slipway.dataset("digits")` is that version. `tags` split the cost. `parent` is the id of a job
@@ -138,6 +141,7 @@ class JobIn(RequestSchema):
     requirements: Annotated[Text, Field(max_length=1_000_000)] | None = None
     requirements_file: RelativePath | None = None
     environment: EnvironmentReference | None = None
+    python: PythonVersion | None = None
     datasets: list[DatasetReference] = Field(default=[], max_length=20)
     tags: Tags = {}
     git: GitFacts | None = None
@@ -169,6 +173,7 @@ class JobEdit(RequestSchema):
     strategy: Annotated[Line, Field(max_length=200)] | None = None
     backend: BackendName | None = None
     environment: EnvironmentReference | None = None
+    python: PythonVersion | None = None
     datasets: list[DatasetReference] | None = Field(default=None, max_length=20)
     tags: Tags | None = None
     max_attempts: Whole | None = Field(default=None, ge=1, le=20)
@@ -179,10 +184,10 @@ class JobEdit(RequestSchema):
 class PackagesOut(AnswerSchema):
     """Packages of a job: `count` of them from `file`, a path in the snapshot, or the request.
 
-    `environment` is the version of a named environment that has them, such as `vision@3`. Without
-    any, and with `is_installed`, the job runs in the environment of the installation, which
-    needs no build. `not_used` are files that were found and that Slipway builds no environment
-    from. `explanation` says all of this in sentences.
+    `environment` is the version of a named environment that has them, such as `vision@3`. `python`
+    is the version of Python. Without any, and with `is_installed`, the job runs in the environment
+    of the installation, which needs no build. `not_used` are files that were found and that Slipway
+    builds no environment from. `explanation` says all of this in sentences.
     """
 
     explanation: str
@@ -191,6 +196,7 @@ class PackagesOut(AnswerSchema):
     is_installed: bool = False
     not_used: list[str] = []
     environment: str | None = None
+    python: str = ""
 
 
 class Quote(AnswerSchema):
@@ -242,7 +248,8 @@ class JobOut(AnswerSchema):
     """A job: its workload and its exact submission.
 
     `environment` is the digest of its packages, and `environment_version` the version of the named
-    environment that has them. `requirements_file` is the path, in the snapshot, of the file that
+    environment that has them. `python` is the version of Python of that environment, if it uses one
+    of the node. `requirements_file` is the path, in the snapshot, of the file that
     they come from. `files` are those that its tasks kept at the end of the latest attempt, by rank.
     Lists of jobs leave them out.
     """
@@ -258,6 +265,7 @@ class JobOut(AnswerSchema):
     git: GitFacts | None = None
     environment: str | None = None
     environment_version: str | None = None
+    python: str | None = None
     requirements_file: str | None = None
     datasets: list[str] = []
     tags: dict[str, str] = {}

@@ -15,6 +15,7 @@ from slipway.schemas.base import (
     Name,
     Number,
     PartSchema,
+    PythonVersion,
     RequestSchema,
     Slug,
     Truth,
@@ -155,7 +156,8 @@ class NodeDisk(AnswerSchema):
 class NodeOut(AnswerSchema):
     """A machine of the installation. `reason` says why it accepts no new work, if that is so.
 
-    A back end with the isolation `shared` runs one project at a time, unless `mixes_projects`.
+    `pythons` are the versions of Python that environments can be built with. A back end with the
+    isolation `shared` runs one project at a time, unless `mixes_projects`.
     """
 
     id: str
@@ -166,6 +168,7 @@ class NodeOut(AnswerSchema):
     capacity: Resources
     free: Resources
     labels: dict[str, str]
+    pythons: list[str] = []
     gpu_models: list[str] = []
     isolation: list[NodeIsolation] = []
     mixes_projects: bool = False
@@ -316,20 +319,11 @@ class WorkloadStop(RequestSchema):
     message: Annotated[Line, Field(max_length=200)] = ""
 
 
-_PYTHON_PATTERN = r"^3\.\d{1,2}$"
-
-
 class EnvironmentIn(RequestSchema):
     """Requirements (the text of a `requirements.txt`) to build an environment from."""
 
     requirements: Annotated[str, Field(max_length=65_536)]
-    python: (
-        Annotated[
-            Line,
-            Field(pattern=_PYTHON_PATTERN, json_schema_extra={"pattern": _PYTHON_PATTERN}),
-        ]
-        | None
-    ) = None
+    python: PythonVersion | None = None
 
 
 class BuildOut(AnswerSchema):

@@ -130,8 +130,7 @@ def test_the_default_is_that_of_jobs_that_name_no_packages(bob: Api, alice: Api)
     assert job["environment_version"] == "trees@1"
     packages, job = quote(bob, {"requirements.txt": "humanize"})
     assert packages["explanation"] == (
-        "1 package from requirements.txt. They are used before the project's default environment "
-        "trees."
+        "1 package from requirements.txt. The project's default environment trees is not used."
     )
     assert job["environment_version"] is None
     assert quote(bob, requirements="")[1]["environment"] is None

@@ -76,6 +76,44 @@ def test_an_environment_is_created_versioned_and_made_the_default(
     assert browse(people.charlie).get(f"{LIST}/trees").status_code == 404
 
 
+def test_pages_offer_the_pythons_that_nodes_have(people: Personas, browse: Browse) -> None:
+    make_machine("newer", pythons=("3.11", "3.13"))
+    bob = browse(people.bob)
+    node = text_of(browse(people.root).get("/settings/nodes/newer"))
+    assert "Python 3.11, 3.13" in node
+    digest = take_code(people.vision, people.bob)
+    for address in ("/p/vision/jobs/new", "/p/vision/sweeps/new"):
+        page = html_of(bob.get(address))
+        assert '<option value="" selected>Automatic: files in the code, then 3.11</option>' in page
+        assert '<option value="3.13">3.13</option>' in page
+    fields = {
+        "snapshot": digest,
+        "script": "train.py",
+        "tier": "small",
+        "nodes": "1",
+        "procs": "1",
+        "max_attempts": "3",
+        "priority": "0",
+        "python": "3.13",
+    }
+    quote = text_of(bob.post("/p/vision/jobs/quote", fields))
+    assert "Python 3.13 of the request. Python: 3.13" in quote
+    refused = bob.post("/p/vision/jobs/new", fields | {"python": "3.14"})
+    assert "nodes have 3.11, 3.13." in fault_of(refused, "python")
+    made = bob.post("/p/vision/jobs/new", fields, follow=True)
+    assert "· Python 3.13" in text_of(made)
+    clone = html_of(bob.get(f"/p/vision/jobs/new?from={Job.objects.latest('pk').pk}"))
+    assert '<option value="3.13" selected>3.13</option>' in clone
+    # An environment has the Python of the version before, unless another one is chosen.
+    form = {"name": "trees", "requirements": "humanize", "python": "3.13"}
+    assert "Python 3.13" in text_of(bob.post("/p/vision/new-environment", form, follow=True))
+    assert '<option value="3.13" selected>' in html_of(bob.get(f"{LIST}/trees/version"))
+    changed = {"requirements": "humanize", "python": "3.11"}
+    assert bob.post(f"{LIST}/trees/version", changed).status_code == 302
+    lacking = bob.post("/p/vision/new-environment", form | {"name": "x", "python": "3.12"})
+    assert "No node has Python 3.12" in fault_of(lacking, "python")
+
+
 def test_a_job_chooses_an_environment_and_its_page_shows_build_and_users(
     people: Personas, browse: Browse, machine: Machine
 ) -> None:

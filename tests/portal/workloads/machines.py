@@ -87,6 +87,7 @@ def facts(
     labels: dict[str, str] | None = None,
     backends: tuple[str, ...] = ("process",),
     isolation: Iterable[IsolationFacts] | None = None,
+    pythons: tuple[str, ...] = (),
 ) -> NodeFacts:
     """Describe a machine; unless told otherwise, one that keeps projects apart."""
     if isolation is None:
@@ -99,6 +100,7 @@ def facts(
         labels=labels or {},
         agent_version="test",
         isolation=list(isolation),
+        pythons=list(pythons),
     )
 
 

@@ -124,9 +124,9 @@ def test_packages_come_from_the_folder_or_from_what_is_asked_for(
 ) -> None:
     (tmp_path / "code" / "requirements.txt").write_text("six\n")
     (tmp_path / "other.txt").write_text("attrs\n")
-    server.packages = {"explanation": "1 package from requirements.txt."}
-    quote = dict(here("train", "train.py", "--quote").rows)
-    assert quote["Packages"] == "1 package from requirements.txt."
+    server.packages = {"explanation": "1 package from requirements.txt.", "python": "3.12"}
+    quote = dict(here("train", "train.py", "--quote", "--python", "3.12").rows)
+    assert (quote["Packages"], quote["Python"]) == ("1 package from requirements.txt.", "3.12")
     assert len(server.snapshots) == 1, "the server reads the file"
     options: tuple[tuple[str, ...], ...] = (
         *((), ("-r", "requirements.txt"), ("-r", str(tmp_path / "other.txt"))),

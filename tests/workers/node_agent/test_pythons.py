@@ -48,6 +48,8 @@ def test_an_environment_has_the_python_that_it_names(
         "PATH": f"{shims}:/usr/bin:/bin",
     }
     machine.start().connected()
+    usual = "{}.{}".format(*sys.version_info)
+    assert {usual, python} <= {*portal.state.heartbeats[-1].facts.pythons}
     digest = add_environment(portal, "lighthouse==1.0\n", python=python)
     code = (
         "import lighthouse, slipway.job, sys\n"

@@ -60,6 +60,7 @@ def job_out(job: Job, explainer: Explainer, *, with_files: bool = False) -> JobO
         git=GitFacts.model_validate(job.git) if job.git else None,
         environment=job.workload.environment or None,
         environment_version=job.environment_version and job.environment_version.reference,
+        python=job.workload.python or None,
         requirements_file=job.requirements_file or None,
         datasets=job.datasets,
         tags=job.workload.tags,

@@ -143,6 +143,7 @@ def create_named_environment(
         name=payload.name,
         description=payload.description,
         requirements=payload.requirements,
+        python=payload.python,
     )
     return Status(201, _fresh(named))
 
@@ -193,7 +194,10 @@ def create_environment_version(
     """Add a version with other packages. Jobs that ran in earlier versions keep them."""
     named = gated_environment(request)
     version = services.add_version(
-        named=named, by=require_principal(request).user, requirements=payload.requirements
+        named=named,
+        by=require_principal(request).user,
+        requirements=payload.requirements,
+        python=payload.python,
     )
     return Status(201, _detail(named, services.version_of(named, version.number)))
 

@@ -70,6 +70,7 @@ def node_out(node: Node, timestamp: datetime | None = None) -> NodeOut:
         state=state,
         reason=reason,
         backends=node.backends,
+        pythons=node.pythons,
         capacity=resources_out(node.capacity),
         free=resources_out(node.free),
         labels=node.labels,

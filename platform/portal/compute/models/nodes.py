@@ -83,7 +83,8 @@ class Node(Row):
     desired state, and its agent waits for that. `hearing_since` is the start of the current
     unbroken series of heartbeats. `isolation` is the last report of its agent, and so is `disk`:
     its size, the limit of one task and the reserve. `mixes_projects` lets back ends that cannot
-    isolate projects run several at a time.
+    isolate projects run several at a time. `pythons` are minor versions of Python that environments
+    can be built with.
     """
 
     id = IdField("node")
@@ -100,6 +101,7 @@ class Node(Row):
     isolation = models.JSONField(default=list, db_default=[])
     mixes_projects = models.BooleanField(default=False, db_default=False)
     disk = models.JSONField(default=dict, db_default={})
+    pythons = models.JSONField(default=list, db_default=[])
     disk_free_bytes = models.BigIntegerField(null=True, blank=True)
     cpu_millis = models.BigIntegerField()
     memory_bytes = models.BigIntegerField()
@@ -177,10 +179,14 @@ class Node(Row):
         return self.last_seen_at is None or self.last_seen_at <= timestamp - LEASE
 
     def suits(self, need: Need) -> bool:
-        """Return True if the node has the labels, the back end and enough GPUs of the model."""
-        return need.matches(self.labels, self.backends, self.network_backends) and (
+        """Return True if the node has the labels, back end, Python and enough GPUs of the model."""
+        return self.is_of_kind(need) and (
             not need.amount.gpus or self.gpus_of(need.gpu_model) >= need.amount.gpus
         )
+
+    def is_of_kind(self, need: Need) -> bool:
+        """Return True if the node has the labels, back end and Python, whatever its size."""
+        return need.matches(self.labels, self.backends, self.network_backends, self.pythons)
 
     def gpus_of(self, model: str) -> int:
         """Return how many GPUs of a model it has (of any, for an empty one)."""

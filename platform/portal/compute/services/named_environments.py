@@ -15,7 +15,13 @@ from portal.compute.models import (
     EnvironmentVersion,
     NamedEnvironment,
 )
-from portal.compute.services.environments import normalised, package_lines, use_environment
+from portal.compute.services.environments import (
+    default_python,
+    normalised,
+    package_lines,
+    use_environment,
+)
+from portal.compute.services.pythons import require_python
 from portal.core import clock
 from portal.core.errors import Conflict, InvalidInput, NotFound
 from portal.core.text import clean_slug, forbidden_in_text
@@ -38,15 +44,22 @@ _ORDER = (BuildState.READY, BuildState.BUILDING, BuildState.FAILED)
 
 
 def create_named_environment(
-    *, project: Project, by: User, name: str, description: str = "", requirements: str
+    *,
+    project: Project,
+    by: User,
+    name: str,
+    description: str = "",
+    requirements: str,
+    python: str | None = None,
 ) -> NamedEnvironment:
-    """Create a named environment with its first version.
+    """Create a named environment with its first version, for a `python` such as `3.12`.
 
     Raises InvalidInput, naming the field, and Conflict for a name that is taken.
     """
     slug = _free_slug(name)
     description = _clean_description(description)
     lines = _packages(requirements)
+    require_python(python)
     with transaction.atomic():
         _require_free(project, slug)
         try:
@@ -57,20 +70,25 @@ def create_named_environment(
         except IntegrityError:
             _require_free(project, slug)  # the same name was created concurrently
             raise
-        version = _insert_version(named, by, lines)
+        version = _insert_version(named, by, lines, python or default_python())
         _audit("create", named, after={"version": 1, "packages": version.packages})
     return named
 
 
-def add_version(*, named: NamedEnvironment, by: User, requirements: str) -> EnvironmentVersion:
-    """Add a version with other packages. Versions that exist stay as they are.
+def add_version(
+    *, named: NamedEnvironment, by: User, requirements: str, python: str | None = None
+) -> EnvironmentVersion:
+    """Add a version with other packages or another Python. Versions that exist stay as they are.
 
-    Raises InvalidInput for a bad line, and Conflict for the packages of the latest version, an
-    archived environment, or a version that somebody adds at the same time.
+    Without `python` it has that of the latest version. Raises InvalidInput for a bad line or a
+    Python that no node has, and Conflict for the packages of the latest version, an archived
+    environment, or a version that somebody adds at the same time.
     """
     lines = _packages(requirements)
+    require_python(python)
     latest = version_of(named, named.version)
-    if latest.environment.requirements == lines:
+    python = python or latest.environment.python
+    if (latest.environment.requirements, latest.environment.python) == (lines, python):
         raise Conflict(
             f"Version {latest.number} of {named.name} has these packages already.",
             code="same_packages",
@@ -82,7 +100,7 @@ def add_version(*, named: NamedEnvironment, by: User, requirements: str) -> Envi
         if not moved.update(version=named.version + 1):
             raise _moved_on(named)
         named.refresh_from_db(fields=["version"])
-        version = _insert_version(named, by, lines)
+        version = _insert_version(named, by, lines, python)
         _audit(
             "version",
             named,
@@ -319,9 +337,11 @@ def _require_free(project: Project, name: str) -> None:
         )
 
 
-def _insert_version(named: NamedEnvironment, by: User, requirements: str) -> EnvironmentVersion:
+def _insert_version(
+    named: NamedEnvironment, by: User, requirements: str, python: str
+) -> EnvironmentVersion:
     environment: Environment = use_environment(
-        project=named.project, by=by, requirements=requirements
+        project=named.project, by=by, requirements=requirements, python=python
     )
     return EnvironmentVersion.objects.create(
         named=named,

@@ -115,6 +115,7 @@ def apply_facts(node: Node, details: NodeFacts) -> None:
     node.agent_version = details.agent_version
     node.isolation = stored_reports(details.isolation)
     node.disk = details.disk.model_dump() if details.disk else {}
+    node.pythons = details.pythons
 
 
 def _usable_token(secret: str, name: str) -> JoinToken:

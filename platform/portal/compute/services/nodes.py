@@ -28,6 +28,7 @@ _FACTS = (
     "agent_version",
     "isolation",
     "disk",
+    "pythons",
 )
 
 

@@ -27,8 +27,11 @@ def quote_server(*, project: Project, spec: ServerIn) -> Quote:
     packages = describe_packages(
         requirements=spec.requirements, reference=spec.environment, version=version
     )
+    python = "" if packages.is_installed else packages.python
     try:
-        refuse_impossible(project=project, tier=tier, tasks=1, backend=DEFAULT_BACKEND)
+        refuse_impossible(
+            project=project, tier=tier, tasks=1, backend=DEFAULT_BACKEND, python=python
+        )
     except SlipwayError as error:
         message = f"{error.message} {error.next_step or ''}".strip()
         return Quote(
@@ -38,7 +41,7 @@ def quote_server(*, project: Project, spec: ServerIn) -> Quote:
             explanation=message,
             packages=packages,
         )
-    waits, why = _estimate_wait(project, tier)
+    waits, why = _estimate_wait(project, tier, python)
     return Quote(
         nano_usd_per_hour=price,
         can_ever_run=True,
@@ -65,12 +68,13 @@ def admission_request(*, project: Project, by: User, spec: ServerIn) -> Admissio
     )
 
 
-def _estimate_wait(project: Project, tier: Tier) -> tuple[bool, str]:
+def _estimate_wait(project: Project, tier: Tier, python: str) -> tuple[bool, str]:
     ahead = Workload.objects.queued().filter(project=project, priority__gte=0).count()
     if ahead:
         verb = "waits" if ahead == 1 else "wait"
         return True, f"{ahead} of this project {verb} ahead of it."
-    need, room = need_of(project, tier, backend=DEFAULT_BACKEND), Capacity(read_sites())
+    need = need_of(project, tier, backend=DEFAULT_BACKEND, python=python)
+    room = Capacity(read_sites())
     if room.count_of(need, project=project.pk):
         return False, "It can start immediately."
     if room.count_of(need):

@@ -8,7 +8,7 @@ from typing import Any
 from django.db import transaction
 
 from portal.accounts.models import Project, User
-from portal.compute.models import Environment, Tier
+from portal.compute.models import Environment, EnvironmentVersion, Tier
 from portal.compute.services.environments import check_secrets, default_python, use_environment
 from portal.compute.services.named_environments import default_version_of, resolve_environment
 from portal.compute.services.tiers import offered_tier
@@ -19,6 +19,7 @@ from portal.datasets.services.uses import record_use
 from portal.training.kept_files import rule_text
 from portal.training.models import Job, Snapshot
 from portal.training.project_folder import ProjectFolder
+from portal.training.python_versions import python_of
 from portal.training.requirement_sources import JobPackages, packages_of
 from portal.training.services.snapshots import require_script, snapshot_of
 from portal.workloads.feasibility import OTHER_PROJECT, need_of, refuse_impossible
@@ -100,6 +101,7 @@ def submit_job(
             and requested.requirements_file is None
             and requested.environment is None,
             environment_version=packages.version,
+            python=requested.python or "",
             git=requested.git.model_dump() if requested.git else None,
             datasets=[version.reference for version in versions],
             cloned_from=cloned_from,
@@ -127,7 +129,13 @@ def quote_job(*, project: Project, spec: JobIn) -> Quote:
     price = tier.nano_usd_per_hour * spec.nodes
     files = rule_text(spec.keep, spec.keep_limit_bytes)
     try:
-        refuse_impossible(project=project, tier=tier, tasks=spec.nodes, backend=spec.backend)
+        refuse_impossible(
+            project=project,
+            tier=tier,
+            tasks=spec.nodes,
+            backend=spec.backend,
+            python=packages.node_python,
+        )
     except SlipwayError as error:
         return Quote(
             nano_usd_per_hour=price,
@@ -137,7 +145,7 @@ def quote_job(*, project: Project, spec: JobIn) -> Quote:
             files=files,
             packages=shown,
         )
-    waits, why = _estimate_wait(project, tier, spec)
+    waits, why = _estimate_wait(project, tier, spec, packages.node_python)
     return Quote(
         nano_usd_per_hour=price,
         can_ever_run=True,
@@ -163,25 +171,35 @@ def settled_job(*, project: Project, requested: JobIn) -> JobIn:
     packages = _packages(project, requested, snapshot)
     tier = offered_tier(requested.tier)
     _parent(project, requested.parent)
-    refuse_impossible(project=project, tier=tier, tasks=requested.nodes, backend=requested.backend)
+    refuse_impossible(
+        project=project,
+        tier=tier,
+        tasks=requested.nodes,
+        backend=requested.backend,
+        python=packages.node_python,
+    )
     return requested.model_copy(
         update={
             "name": requested.name or _name_of(requested.script),
             "tier": tier.slug,
             "datasets": [version.reference for version in _versions(project, requested)],
-            "environment": _settled_environment(requested, packages),
+            **_settled_environment(requested, packages),
         }
     )
 
 
-def _settled_environment(requested: JobIn, packages: JobPackages) -> str | None:
-    """Return the version that a name or the project's default stands for at present."""
+def _settled_environment(requested: JobIn, packages: JobPackages) -> dict[str, Any]:
+    """Return the version that a name or the project's default stands for at present, and Python."""
     if packages.version is not None:
-        return packages.version.reference
+        return {"environment": packages.version.reference}
+    python = packages.python if packages.chooses_python else requested.python
+    settled = {"environment": requested.environment, "python": python}
     names_some = requested.requirements is not None or requested.requirements_file is not None
     if requested.environment or names_some or packages.requirements or packages.python_path:
-        return requested.environment
-    return INSTALLATION
+        return settled
+    if packages.needs_environment:  # one with this Python and without packages
+        return settled | {"requirements": ""}
+    return settled | {"environment": INSTALLATION}
 
 
 def admission_request(*, project: Project, by: User, spec: JobIn) -> AdmissionRequest:
@@ -229,6 +247,8 @@ def clone_job(*, job: Job, by: User, edit: JobEdit) -> Job:
         "strategy": job.strategy or None,
         "backend": workload.backend,
         **_same_requirements(job, edit),
+        # Another environment has its own; files of the code are read again.
+        "python": None if edit.environment is not None else job.python or None,
         "datasets": job.datasets,
         "tags": workload.tags,
         "git": job.git if edit.snapshot is None else None,
@@ -270,15 +290,23 @@ def _packages(project: Project, requested: JobIn, snapshot: Snapshot | None) -> 
     if reference is not None:
         version = resolve_environment(project=project, reference=reference)
         if not names_own and requested.requirements_file is None:
+            _require_python(requested.python, reference, version)
             if version is not None:
                 return JobPackages.in_named(version)
             return JobPackages(explanation="The environment of the installation.")
+    folder = None if snapshot is None else ProjectFolder(snapshot)
+    python = python_of(
+        requested=requested.python,
+        script=requested.script,
+        folder=folder,
+        backend=requested.backend,
+    )
     packages = packages_of(
         requirements=requested.requirements,
         file=requested.requirements_file,
         script=requested.script,
-        folder=None if snapshot is None else ProjectFolder(snapshot),
-        python=default_python(),
+        folder=folder,
+        python=python,
     )
     check_secrets(project, packages.requirements)
     if reference is not None:
@@ -286,8 +314,20 @@ def _packages(project: Project, requested: JobIn, snapshot: Snapshot | None) -> 
         return replace(packages, explanation=f"{packages.explanation} {sentence}".strip())
     if requested.requirements is None and requested.requirements_file is None:
         default = default_version_of(project)
-        return packages if default is None else packages.in_default(default)
+        return packages if default is None else packages.in_default(default, python)
     return packages
+
+
+def _require_python(python: str | None, reference: str, version: EnvironmentVersion | None) -> None:
+    """Raise InvalidInput unless a requested Python is that of the environment."""
+    own = default_python() if version is None else version.environment.python
+    if python is not None and python != own:
+        raise InvalidInput(
+            f"The environment {reference} has Python {own}, not {python}.",
+            code="other_python",
+            field="python",
+            next_step="Leave the Python out, or name another environment.",
+        )
 
 
 def _spec(requested: JobIn, python_path: tuple[str, ...] = ()) -> RunSpec:
@@ -349,12 +389,12 @@ def _environment(project: Project, by: User, packages: JobPackages, cloned_from:
         return ""
     if packages.version is not None:
         return packages.version.environment.digest
-    python = None
-    if cloned_from is not None:
+    python = packages.python
+    if cloned_from is not None and not packages.chooses_python:
         same = Environment.objects.filter(
             digest=cloned_from.workload.environment, requirements=packages.requirements
         )
-        python = same.values_list("python", flat=True).first()
+        python = same.values_list("python", flat=True).first() or python
     return use_environment(
         project=project, by=by, requirements=packages.requirements, python=python
     ).digest
@@ -404,7 +444,7 @@ def _parent(project: Project, workload_id: str | None) -> Workload | None:
     return workload
 
 
-def _estimate_wait(project: Project, tier: Tier, requested: JobIn) -> tuple[bool, str]:
+def _estimate_wait(project: Project, tier: Tier, requested: JobIn, python: str) -> tuple[bool, str]:
     """Return whether a job submitted now would wait, and why."""
     ahead = (
         Workload.objects.queued().filter(project=project, priority__gte=requested.priority).count()
@@ -412,7 +452,7 @@ def _estimate_wait(project: Project, tier: Tier, requested: JobIn) -> tuple[bool
     if ahead:
         verb = "waits" if ahead == 1 else "wait"
         return True, f"{ahead} of this project {verb} ahead of it."
-    need = need_of(project, tier, backend=requested.backend)
+    need = need_of(project, tier, backend=requested.backend, python=python)
     room = Capacity(read_sites())
     fitting = room.count_of(need, project=project.pk)
     if fitting >= requested.nodes:

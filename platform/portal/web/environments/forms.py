@@ -1,6 +1,10 @@
 """Forms of named environments: a new one, a new version, the description."""
 
+from typing import Any
+
 from django import forms
+
+from portal.web.base.pythons import PythonField, offer_pythons
 
 _TEXT = {"autocomplete": "off", "spellcheck": "false"}
 _MOST_CHARACTERS = 65_536
@@ -20,6 +24,16 @@ class EnvironmentVersionForm(forms.Form):
             attrs={**_TEXT, "rows": 10, "placeholder": "scikit-learn==1.7.0\npolars>=1.30"}
         ),
     )
+
+    python = PythonField(help_text="The versions that nodes of this installation have.")
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        offer_pythons(self)
+
+    def clean_python(self) -> str | None:
+        """Return None where the form leaves it out."""
+        return self.cleaned_data["python"] or None
 
 
 class EnvironmentDescriptionForm(forms.Form):
@@ -41,4 +55,4 @@ class NewEnvironmentForm(EnvironmentDescriptionForm, EnvironmentVersionForm):
         help_text="Lower-case letters, digits and hyphens, such as vision. It does not change.",
         widget=forms.TextInput(attrs={**_TEXT, "autofocus": True}),
     )
-    field_order = ("name", "requirements", "description")
+    field_order = ("name", "python", "requirements", "description")

@@ -14,6 +14,7 @@ from portal.training.models import Job, Snapshot
 from portal.web.base.environments import EnvironmentField
 from portal.web.base.form_submission import error_text
 from portal.web.base.hardware import TierField
+from portal.web.base.pythons import PythonField
 from portal.web.base.shortlist import Shortlist, shortlist
 from portal.workloads.specs import RunSpec
 from slipway.schemas.backends import BACKENDS, DEFAULT_BACKEND
@@ -112,6 +113,7 @@ class NewJob(forms.Form):
             "the script, then the default environment."
         )
     )
+    python = PythonField(help_text="The versions that nodes have. A named environment has its own.")
     requirements = forms.CharField(
         label="Own packages",
         required=False,
@@ -315,6 +317,7 @@ def clone_initial(job: Job) -> dict[str, Any]:
         "requirements": ""
         if job.requirements_file or job.environment_version
         else job.requirements,
+        "python": job.python,
         "datasets": " ".join(job.datasets),
         "max_attempts": workload.max_attempts,
         "max_hours": workload.max_lifetime_s and workload.max_lifetime_s / 3600,

@@ -95,6 +95,8 @@ class Workload(Row):
     labels = models.JSONField(default=dict)
     tags = models.JSONField(default=dict)
     backend = models.CharField(max_length=16, default=DEFAULT_BACKEND)
+    # Minor version that its environment needs of a node; empty for that of the installation.
+    python = models.CharField(max_length=8, blank=True, default="", db_default="")
     spec = models.JSONField()
     snapshot = models.CharField(max_length=64, blank=True)
     environment = models.CharField(max_length=64, blank=True)
@@ -179,7 +181,7 @@ class Workload(Row):
         """Return the requirements of one task, under the current network rule of its project."""
         labels = tuple(sorted(self.labels.items()))
         network = self.project.network_rule
-        return Need(self.amount, self.gpu_model, labels, self.backend, network)
+        return Need(self.amount, self.gpu_model, labels, self.backend, network, self.python)
 
     @property
     def network_rule(self) -> NetworkRule:

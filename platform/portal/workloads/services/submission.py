@@ -9,7 +9,7 @@ from django.db import IntegrityError, transaction
 
 from portal.accounts import audit
 from portal.accounts.models import Project, User
-from portal.compute.models import ProjectEnvironment, Tier
+from portal.compute.models import Environment, ProjectEnvironment, Tier
 from portal.core import clock
 from portal.core.errors import Conflict, InvalidInput
 from portal.core.text import clean_name
@@ -20,6 +20,7 @@ from portal.workloads.ports import AdmissionDeferred, AdmissionRequest, Kind, ad
 from portal.workloads.services.snapshots import snapshot_of
 from portal.workloads.specs import RunSpec
 from portal.workloads.transitions import add_event, announce, locked, move
+from slipway.schemas.backends import BACKENDS
 from slipway.schemas.truncation import shorten
 from slipway.schemas.workloads import WorkloadState
 
@@ -70,7 +71,13 @@ def submit_workload(*, project: Project, by: User, spec: WorkloadRequest) -> Wor
     name = clean_name(spec.name)
     _check(spec)
     _check_references(project, spec)
-    refuse_impossible(project=project, tier=spec.tier, tasks=spec.nodes, backend=spec.spec.backend)
+    refuse_impossible(
+        project=project,
+        tier=spec.tier,
+        tasks=spec.nodes,
+        backend=spec.spec.backend,
+        python=_python_of(spec),
+    )
     try:
         with transaction.atomic():
             before = _earlier(project, spec)
@@ -169,6 +176,7 @@ def _new(
         parent=parent,
         root=None if parent is None else parent.root or parent,
         backend=workload_request.spec.backend,
+        python=_python_of(workload_request),
         spec=workload_request.spec.model_dump(mode="json"),
         snapshot=workload_request.snapshot,
         environment=workload_request.environment,
@@ -177,6 +185,17 @@ def _new(
         max_lifetime_s=workload_request.max_lifetime_s,
         waits_since=clock.now(),
     )
+
+
+def _python_of(workload_request: WorkloadRequest) -> str:
+    """Return the Python that a node needs for the environment, empty where that is no matter."""
+    if not workload_request.environment:
+        return ""
+    if not BACKENDS[workload_request.spec.backend].uses_pythons:
+        return ""
+    rows = Environment.objects.filter(digest=workload_request.environment)
+    python = rows.values_list("python", flat=True).first() or ""
+    return ".".join(python.split(".")[:2])
 
 
 def _require_parent(project: Project, parent: Workload) -> None:

@@ -61,13 +61,15 @@ def project_environment_version(
     """Add a version. The form starts with the packages of the latest one."""
     named, by = gated_environment(request), require_principal(request).user
     latest = version_of(named, named.version)
-    form = EnvironmentVersionForm(
-        sent(request), initial={"requirements": latest.environment.requirements}
-    )
+    initial = {
+        "requirements": latest.environment.requirements,
+        "python": latest.environment.python,
+    }
+    form = EnvironmentVersionForm(sent(request), initial=initial)
     done = submit_form(
         request,
         form,
-        lambda data: add_version(named=named, by=by, requirements=data["requirements"]),
+        lambda data: add_version(named=named, by=by, **data),
     )
     if done:
         messages.success(request, f"Version {done.result.number} of {named.name} created.")
