@@ -82,6 +82,7 @@ SLOW = {
         "--rate 50 --seconds 2 --rounds 1 --settle-seconds 1", {"predictions p50 while watched"}
     ),
     "monitoring_load": Smoke("--predictions 2000 --seconds 1 --rounds 1 --days 1", set()),
+    "frameworks": Smoke("--rows scikit_learn", {"rows_unmodified"}),
     "serving": Smoke(
         "--seconds 1 --rounds 1 --starts 1 --turns 1 --peers mosec --no-encoder --no-creation",
         {"added_latency_p50_ms"},
