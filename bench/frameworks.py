@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -168,24 +169,31 @@ class Matrix:
         """The address of the gateway."""
         return f"http://127.0.0.1:{self.running.installation.gateway_port}"
 
-    def remove(self, name: str) -> None:
-        """Delete an endpoint, so that its replica makes room for the next job."""
-        self.client.endpoints.delete(name, project=PROJECT)
+    def remove_endpoints(self) -> None:
+        """Delete all endpoints, so that their replicas make room for the next job."""
+        for endpoint in self.client.endpoints.list(project=PROJECT):
+            self.client.endpoints.delete(endpoint.name, project=PROJECT)
 
     def versions(self, row: Row, job: JobOut) -> str:
-        """Return the packages of a row with the versions in the environment of its job."""
-        folders: Sequence[Path] = [Path(path) for path in sys.path if path.endswith("-packages")]
-        if job.environment:
-            data = self.running.installation.data_dir
-            folders = [*data.glob(f"**/environments/**/{job.environment}*/*/lib/*/site-packages")]
-        versions = []
+        """Return the packages of a row with their versions, from the build log of its job.
+
+        Without a build, the job used the environment of the installation: the one of this script.
+        """
+        jobs, log = self.client.jobs, b""
+        for build in jobs.builds(job.workload.id, project=PROJECT):
+            log += b"".join(jobs.build_log(job.workload.id, project=PROJECT, node=build.node))
+        pairs = re.findall(r"^ \+ ([\w.-]+)==(\S+)", log.decode(errors="replace"), re.MULTILINE)
+        installed = {normalized(name): number.partition("+")[0] for name, number in pairs}
+        texts = []
         for package in row.packages:
-            stem = re.sub(r"[-_.]+", "[-_.]", package)
-            pattern = re.compile(rf"{stem}-([^-]+)\.dist-info", re.IGNORECASE)
-            names = (file.name for folder in folders for file in folder.glob("*.dist-info"))
-            match = next(filter(None, map(pattern.fullmatch, names)), None)
-            versions.append(f"{package} {match[1].partition('+')[0] if match else 'unknown'}")
-        return ", ".join(versions)
+            number = installed.get(package) if installed else version(package).partition("+")[0]
+            texts.append(f"{package} {number or 'unknown'}")
+        return ", ".join(texts)
+
+
+def normalized(name: str) -> str:
+    """Return the name of a package as PEP 503 writes it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def last_line(text: str) -> str:
@@ -208,8 +216,12 @@ def wait_for(look: Callable[[], Value | None], what: str, *, within_s: float) ->
 @contextmanager
 def running_matrix(folder: Path) -> Iterator[Matrix]:
     """Yield a Slipway with a node, a gateway, a tracking server and the project."""
-    settings = {"SLIPWAY_EMBEDDED_TRACKING": "true", "SLIPWAY_EMBEDDED_GATEWAY": "true"}
-    with running_slipway(folder, **settings) as running, running.client("root") as root:
+    with (
+        running_slipway(
+            folder, SLIPWAY_EMBEDDED_TRACKING="true", SLIPWAY_EMBEDDED_GATEWAY="true"
+        ) as running,
+        running.client("root") as root,
+    ):
         for slug, (cpu_millis, memory_bytes) in (("job", _JOB_TIER), ("replica", _REPLICA_TIER)):
             resources = {"cpu_millis": cpu_millis, "memory_bytes": memory_bytes}
             body = {"name": slug, "slug": slug, "resources": resources, "nano_usd_per_hour": 10**9}
@@ -225,29 +237,31 @@ def running_matrix(folder: Path) -> Iterator[Matrix]:
             yield Matrix(running, client, folder, environ)
 
 
-def run_row(matrix: Matrix, row: Row) -> RowResult:
+def run_row(matrix: Matrix, row: Row, *, jobs_only: bool) -> RowResult:
     """Run a row to its end, or to its first failure."""
     result = RowResult(row)
     try:
-        started = time.monotonic()
-        job = matrix.submit(row, 1)
-        result.job_s = time.monotonic() - started
+        result.job_s, job = timed(lambda: matrix.submit(row, 1))
         result.versions = matrix.versions(row, job)
         matrix.check_run(row, job)
         if row.ranks > 1:
-            started = time.monotonic()
-            job = matrix.submit(row, row.ranks)
-            result.ranks_s = time.monotonic() - started
+            result.ranks_s, job = timed(lambda: matrix.submit(row, row.ranks))
             matrix.check_run(row, job)
-        if row.model:
-            started = time.monotonic()
-            endpoint = matrix.serve(row)
-            result.serve_s = time.monotonic() - started
+        if row.model and not jobs_only:
+            result.serve_s, endpoint = timed(lambda: matrix.serve(row))
             result.predictions = matrix.predict(row, endpoint)
-            matrix.remove(endpoint.name)
     except RowFailure as failure:
         result.failure = " ".join(str(failure).split())
+    finally:
+        matrix.remove_endpoints()
     return result
+
+
+def timed(action: Callable[[], Value]) -> tuple[float, Value]:
+    """Return the seconds of an action, and its result."""
+    started = time.monotonic()
+    value = action()
+    return time.monotonic() - started, value
 
 
 def read_arguments() -> argparse.Namespace:
@@ -257,10 +271,13 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--rows", nargs="+", default=list(BY_NAME), metavar="ROW", help=", ".join(BY_NAME)
     )
+    parser.add_argument("--jobs-only", action="store_true", help="serve no model")
     parser.add_argument("--write", action="store_true", help=f"put the rows into {PAGE.name}")
     arguments = parser.parse_args()
     if unknown := [name for name in arguments.rows if name not in BY_NAME]:
         parser.error(f"there is no row {unknown[0]}; choose from {', '.join(BY_NAME)}")
+    if arguments.jobs_only and arguments.write:
+        parser.error("the page has whole rows; omit --jobs-only or --write")
     return arguments
 
 
@@ -285,7 +302,7 @@ def main() -> None:
         running_matrix(Path(folder)) as matrix,
     ):
         for row in rows:
-            results.append(run_row(matrix, row))
+            results.append(run_row(matrix, row, jobs_only=arguments.jobs_only))
             print(results[-1].line(), flush=True)
             if arguments.write:
                 write_page(results[-1:])

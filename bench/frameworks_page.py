@@ -11,7 +11,7 @@ from bench.framework_rows import ROWS, Row
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "frameworks.md"
 BEGIN, END = "<!-- the table of bench/frameworks.py -->", "<!-- its end -->"
-_COLUMNS = (
+COLUMNS = (
     *("framework", "versions", "job", "two ranks", "serving after", "predictions"),
     *("changed", "result", "commit"),
 )
@@ -56,7 +56,7 @@ class RowResult:
 
     def line(self) -> str:
         """Return the row as a line for a terminal."""
-        return " | ".join(self.cells(""))[:-3]
+        return " | ".join(self.cells("")[:-1])
 
 
 def _seconds(value: float | None) -> str:
@@ -81,7 +81,7 @@ def write_page(results: Sequence[RowResult]) -> None:
     for result in results:
         lines[result.row.title] = f"| {' | '.join(result.cells(commit))} |"
     ordered = [lines[row.title] for row in ROWS if row.title in lines]
-    header = [f"| {' | '.join(_COLUMNS)} |", f"|{'---|' * len(_COLUMNS)}"]
+    header = [f"| {' | '.join(COLUMNS)} |", f"|{'---|' * len(COLUMNS)}"]
     text = PAGE.read_text(encoding="utf-8")
     before, _, rest = text.partition(BEGIN)
     block = "\n".join([BEGIN, "", *header, *ordered, "", END])

@@ -56,6 +56,7 @@ QUICK = {
     ),
     "agent": Smoke("--mib 4 --forks 1", {"output_four_ranks", "wish_to_running_warm"}),
     "sweeps": Smoke("--sizes 10", {"suggest_ms_10"}),
+    "frameworks": Smoke("--rows scikit_learn --jobs-only", {"rows_unmodified"}),
 }
 # A complete platform, often beside its peers, minutes each: in `make test-slow`.
 SLOW = {
@@ -82,7 +83,6 @@ SLOW = {
         "--rate 50 --seconds 2 --rounds 1 --settle-seconds 1", {"predictions p50 while watched"}
     ),
     "monitoring_load": Smoke("--predictions 2000 --seconds 1 --rounds 1 --days 1", set()),
-    "frameworks": Smoke("--rows scikit_learn", {"rows_unmodified"}),
     "serving": Smoke(
         "--seconds 1 --rounds 1 --starts 1 --turns 1 --peers mosec --no-encoder --no-creation",
         {"added_latency_p50_ms"},
