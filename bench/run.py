@@ -52,6 +52,7 @@ SCRIPTS: dict[str, list[str] | None] = {
     "sweeps": ["--sizes", "10", "1000"],
     "serving": None,
     "tracking": ["--rounds", "1", "--runs", "1000"],
+    "frameworks": None,
     "footprint": [],  # takes over a minute, most of it with an idle Slipway
 }
 PACKAGES = ("Django", "celery", "mlflow", "torch", "jupyterhub", "duckdb", "pyarrow", "uvicorn")

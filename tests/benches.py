@@ -56,6 +56,7 @@ QUICK = {
     ),
     "agent": Smoke("--mib 4 --forks 1", {"output_four_ranks", "wish_to_running_warm"}),
     "sweeps": Smoke("--sizes 10", {"suggest_ms_10"}),
+    "frameworks": Smoke("--rows scikit_learn --jobs-only", {"rows_unmodified"}),
 }
 # A complete platform, often beside its peers, minutes each: in `make test-slow`.
 SLOW = {

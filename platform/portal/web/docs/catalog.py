@@ -46,7 +46,10 @@ GROUPS: tuple[tuple[str, tuple[DocsFile, ...]], ...] = (
         tuple(
             map(
                 _user_page,
-                ("training", "sweeps", "environments", "strategies", "experiments", "mlflow"),
+                (
+                    *("training", "frameworks", "sweeps", "environments", "strategies"),
+                    *("experiments", "mlflow"),
+                ),
             )
         ),
     ),

@@ -1,0 +1,45 @@
+"""Rows of the framework matrix: the frameworks, in the order of `docs/frameworks.md`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parents[1] / "examples" / "frameworks"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A framework and its quickstart, a folder of `examples/frameworks`.
+
+    `packages` are those whose versions are shown. `ranks` is 2 if the quickstart distributes; it
+    runs on 1 rank, too. `model` is the registered model that it logs, empty if it logs none.
+    `metric` is one that its run must have. `changed` names what a user has to change for Slipway.
+    `artifact` is the beginning of the path of a file that the run must have.
+    """
+
+    name: str
+    title: str
+    packages: tuple[str, ...]
+    metric: str
+    model: str = ""
+    ranks: int = 1
+    artifact: str = ""
+    changed: str = ""
+
+    @property
+    def folder(self) -> Path:
+        """The folder with `train.py` and `requirements.txt`."""
+        return FOLDER / self.name
+
+
+ROWS = (
+    Row("scikit_learn", "scikit-learn", ("scikit-learn",), "test_accuracy", "wine"),
+    Row("xgboost", "XGBoost", ("xgboost",), "accuracy", "tumours-xgboost"),
+    Row("lightgbm", "LightGBM", ("lightgbm",), "valid-l2", "progression-lightgbm"),
+    Row("catboost", "CatBoost", ("catboost",), "accuracy", "churn-catboost"),
+    Row("statsmodels", "statsmodels", ("statsmodels",), "r_squared", "progression-statsmodels"),
+    Row("pytorch", "PyTorch, DDP", ("torch",), "ranks", "digits-pytorch", ranks=2),
+    Row("pyfunc", "MLflow pyfunc, code and artifacts", ("mlflow",), "products", "prices-pyfunc"),
+    Row("papermill", "papermill", ("papermill",), "notebooks", artifact="report.ipynb"),
+    Row("ipywidgets", "ipywidgets", ("ipywidgets",), "above", artifact="threshold.html"),
+)
+BY_NAME = {row.name: row for row in ROWS}
