@@ -303,7 +303,7 @@ def _move_by_copy(
         with suppress(OSError):
             remove_entry(part, place)
         raise
-    # What user code has put there meanwhile has not been copied.
+    # Entries that user code has put there meanwhile have not been copied, so they remain.
     status = os.stat(name, dir_fd=source, follow_symlinks=False)
     try:
         if (status.st_dev, status.st_ino) == identity:
