@@ -21,6 +21,7 @@ from slipway.resources.nodes import Nodes
 from slipway.resources.notebook_files import NotebookFiles
 from slipway.resources.notebooks import Notebooks
 from slipway.resources.notifications import Notifications
+from slipway.resources.pools import Pools
 from slipway.resources.projects import Projects
 from slipway.resources.reports import ProjectReports
 from slipway.resources.runs import Runs
@@ -89,6 +90,7 @@ class Client:
         self.reports = ProjectReports(self._connection)
         self.notebook_files = NotebookFiles(self._connection)
         self.tiers = Tiers(self._connection)
+        self.pools = Pools(self._connection)
         self.nodes = Nodes(self._connection)
         self.notebooks = Notebooks(self._connection)
         self.spend = Spend(self._connection)

@@ -26,6 +26,7 @@ def train(
     strategy: str | None = None,
     backend: BackendName | None = None,
     tier: str | None = None,
+    pool: str | None = None,
     params: Mapping[str, object] | None = None,
     args: Sequence[str] = (),
     requirements: str | Path | None = None,
@@ -54,11 +55,11 @@ def train(
     `strategy` is a word of `slipway.distributed`. `requirements` is a requirements file, "" for
     none, and `environment` an environment of the project, such as `vision` or `vision@3`. Without
     both, the files nearest to the script say which packages it needs. `python` is a version such as
-    `3.12`, without it that of .python-version or requires-python. `datasets` are versions such as
-    `digits:3`. Spend is split by `tags`. `parent` is the id of a job that this one
-    is a part of. `project` and `client` default to those in use. `watch` shows the log. Files that
-    the job writes and that match a glob of `keep` become artifacts of its run, up to
-    `keep_limit_bytes` for each node.
+    `3.12`, without it that of .python-version or requires-python. In a `pool` another scheduler
+    allocates the nodes. `datasets` are versions such as `digits:3`. Spend is split by `tags`.
+    `parent` is the id of a job that this one is a part of. `project` and `client` default to those
+    in use. `watch` shows the log. Files that the job writes and that match a glob of `keep` become
+    artifacts of its run, up to `keep_limit_bytes` for each node.
     """
     with contextlib.ExitStack() as stack:
         if client is None:
@@ -80,6 +81,7 @@ def train(
             strategy=strategy,
             backend=backend,
             tier=tier,
+            pool=pool,
             **requirements_fields(snapshot, requirements),
             environment=environment,
             python=python,

@@ -292,6 +292,8 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
         "resources": {"cpu_millis": 4000, "memory_bytes": 2**30},
         "nano_usd_per_hour": 1,
     },
+    ("POST", "/api/v1/pools"): {"name": "new-twin", "engine": "local"},
+    ("PATCH", "/api/v1/pools/{pool}"): {"most_requests": 5},
     ("POST", "/api/v1/budgets"): {"project": "vision", "limit_nano_usd": 5, "period": "total"},
     ("PATCH", "/api/v1/budgets/{budget}"): {"limit_nano_usd": 10**12 + 1},
     ("POST", "/api/v1/budgets/{budget}/override"): {"hours": 1, "reason": "a demo"},

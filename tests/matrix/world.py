@@ -14,6 +14,7 @@ from portal.accounts.services.projects import create_project
 from portal.accounts.services.secrets import write_secret
 from portal.accounts.services.teams import create_team
 from portal.accounts.tokens import hash_of
+from portal.compute.services.pools import create_pool
 from portal.spend.services.budgets import set_budget
 from portal.storage.services import store_file
 from slipway.schemas.accounts import Role
@@ -109,6 +110,7 @@ PARAMETERS = {
     "/aliases/{alias}": Parameter("alias", "no-such-alias"),
     "/requests/{request_id}": Parameter("promotion request", f"preq_{MISSING_ULID}"),
     "/tiers/{tier}": Parameter("tier", "no-such-tier"),
+    "/pools/{pool}": Parameter("pool", "no-such-pool"),
     "/docs/{page}": Parameter("docs page", "no-such-page"),
     "/logs/{task_id}": Parameter("task", f"task_{MISSING_ULID}"),
     "/{task_id}/{epoch}": Parameter("epoch", "798765"),
@@ -214,6 +216,12 @@ def _let_work(world: World) -> None:
         objects["sweep"] = make_sweep(objects["workload"])
         objects["file request"] = make_file_request(objects["workload"])
     world.own.update(own.objects, tier="cpu-small", resource="cpu")
+    for side, project, pool in (
+        (world.own, people.vision, "twin"),
+        (world.foreign, people.other, "their-twin"),
+    ):
+        create_pool(name=pool, engine="slurm", settings={"as_person": True}, projects=[project])
+        side["pool"] = pool
     world.own["docs page"], world.foreign["docs page"] = "training", "nor-such-a-page"
     # Tiers belong to the installation, so there is no foreign one; a foreign attempt or rank is
     # one that Alice's job does not have.

@@ -166,9 +166,10 @@ _FREE = {
     "/secrets/{name}": ("value is",),
     "/environments/{digest}/reports": ("log is",),
     "/agent/v1/heartbeat": ("boot_id is nothing", "boot_id is white space"),
-    "/jobs": ("tier is null",),
+    "/jobs": ("tier is null", "pool is null"),
+    "/pools": ("projects is null",),
     "/batching": ("mode is null",),
-    "/jobs/quote": ("tier is null",),
+    "/jobs/quote": ("tier is null", "pool is null"),
     "/sweeps": ("name is null",),
     "/sweeps/quote": ("name is null",),
     "/clone": ("name is null",),
@@ -202,6 +203,7 @@ _FREE = {
 _REFUSALS = (
     *("invalid_input", "too_large", "not_found"),
     *("no_such_snapshot", "no_such_script", "no_such_tier", "invalid_join_token"),
+    *("no_such_pool", "no_such_engine"),
     *("no_such_person", "one_of_three", "webhook_refused", "no_member", "bad_requirement"),
     "no_packages",
 )

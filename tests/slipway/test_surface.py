@@ -53,6 +53,7 @@ def test_a_client_is_made_of_these_parts() -> None:
         "notebook_files",
         "notebooks",
         "notifications",
+        "pools",
         "projects",
         "reports",
         "runs",

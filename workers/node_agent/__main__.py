@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import sys
 
 from workers.node_agent.agent import Agent
@@ -13,14 +14,15 @@ _FAILED = 1
 
 def main() -> int:
     """Run the agent and return the exit status."""
-    settings = read_settings(sys.argv[1:])
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)-7s %(message)s", stream=sys.stderr
     )
     # httpx logs each requested URL with its ids, ten times a second.
     logging.getLogger("httpx").setLevel(logging.WARNING)
+    # Tasks run as other users, which read what is put up for them. Private folders say so.
+    os.umask(0o022)
     try:
-        asyncio.run(_run(settings))
+        asyncio.run(_run(read_settings(sys.argv[1:])))
     except AgentError as error:
         sys.stderr.write(f"slipway node agent: {error}\n")
         return _FAILED

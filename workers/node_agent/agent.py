@@ -12,10 +12,13 @@ from pathlib import Path
 from typing import Final
 
 import slipway
+from slipway.schemas.workloads import ReasonCode
 from workers import launcher
 from workers.launcher.atomic_files import write_atomically
 from workers.launcher.confinement import adopt_orphans
+from workers.launcher.launch import StopRequest
 from workers.launcher.lease import Lease
+from workers.node_agent.allocation import claim_slot
 from workers.node_agent.attempts import AttemptTable
 from workers.node_agent.backends.base import Backend, PreparedEnvironment
 from workers.node_agent.backends.process import ProcessBackend
@@ -49,7 +52,8 @@ from workers.node_agent.workspace_files import WorkspaceFiles
 log = logging.getLogger(__name__)
 _TEND_EVERY_S: Final = 1.0
 _PYTHONS_EVERY_S: Final = 300.0
-_STOP_GRACE_S: Final = 15.0
+# Tasks of an agent that leaves nothing behind run again elsewhere.
+_LEAVES: Final = StopRequest(ReasonCode.NODE_LOST.value, 5.0)
 _MEND_S: Final = 1.0
 _MOST_RINGS: Final = 256
 _DEAF_S: Final = 0.01
@@ -61,11 +65,10 @@ class Agent:
 
     def __init__(self, settings: AgentSettings) -> None:
         self._settings = settings
-        self._folders = NodeFolders(settings.data_dir)
+        self._folders = _claim_folders(settings)
         self._folders.prepare(
             launcher=Path(launcher.__path__[0]).resolve(), sdk=Path(slipway.__path__[0]).resolve()
         )
-        self._folders.lock()
         self._folders.connected.unlink(missing_ok=True)
         self._gpus = Gpus()
         self._portal = Portal(settings.url)
@@ -79,6 +82,10 @@ class Agent:
         self._facts = node_facts(settings, self._gpus, self._backends, self._disk)
         self._lease = Lease(self._folders.shared)
         self._shipper = LogShipper(self._portal, self._table, self._backends, self._notifier)
+        self._heart = HeartbeatSender(
+            *(self._portal, self._table, self._lease, lambda: self._facts),
+            *(self._process.warm, self._folders),
+        )
         self._builds = EnvironmentBuilds(self._portal, self._folders.root / "builds")
         self._default: PreparedEnvironment | None = None
         rooms = NodeServices(
@@ -131,13 +138,16 @@ class Agent:
         self._reconciler.adopt()
         self._listen_to_shims(loop)
         work = asyncio.create_task(self._work())
-        await asyncio.wait(
-            {work, asyncio.create_task(stop.wait())}, return_when=asyncio.FIRST_COMPLETED
-        )
+        ends = {work, asyncio.create_task(stop.wait())}
+        seat = self._settings.allocation
+        if seat is not None:
+            over = (self._reconciler.is_over, self._heart.is_removed)
+            ends |= {asyncio.create_task(event.wait()) for event in over}
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         if work.done():
             work.result()
         if self._settings.stop_tasks_on_exit:
-            await self._reconciler.stop_all(grace_s=_STOP_GRACE_S)
+            await self._reconciler.stop_all(seat.stop_request if seat is not None else _LEAVES)
         work.cancel()
         with suppress(asyncio.CancelledError):
             await work
@@ -149,25 +159,17 @@ class Agent:
     async def _work(self) -> None:
         await self._find_pythons()
         await become_node(self._settings, self._folders, self._portal, self._facts)
-        heart = HeartbeatSender(
-            self._portal,
-            self._table,
-            self._lease,
-            lambda: self._facts,
-            self._process.warm,
-            self._folders,
-        )
         guard = DiskGuard(self._folders.root, self._disk, self._table, self._process.builds)
         reporter = Reporter(self._portal, self._table, self._notifier)
         sampler = Sampler(self._portal, self._table, self._gpus)
         parts: dict[str, Callable[[], Awaitable[None]]] = {
-            "heartbeat": heart.run,
+            "heartbeat": self._heart.run,
             "reports": reporter.run,
             "logs": self._shipper.run,
             "samples": sampler.run,
             "disk": guard.run,
             "checkpoints": CheckpointUploader(self._portal, self._table, self._folders).run,
-            "desired state": lambda: self._follow(heart),
+            "desired state": self._follow,
             "sweeping": self._reconciler.sweep,
             "tending": self._maintain,
             "default environment": self._prepare_default_environment,
@@ -192,8 +194,8 @@ class Agent:
             await asyncio.sleep(_PYTHONS_EVERY_S)
             await self._find_pythons()
 
-    async def _follow(self, heart: HeartbeatSender) -> None:
-        await heart.first.wait()
+    async def _follow(self) -> None:
+        await self._heart.first.wait()
         log.info("the node %s is connected to %s", self._settings.name, self._settings.url)
         write_atomically(self._folders.connected, f"{os.getpid()}\n")
         await self._reconciler.follow()
@@ -249,6 +251,20 @@ class Agent:
         # Any process may notify at any rate: the agent reacts a hundred times a second at most.
         loop.remove_reader(bell)
         loop.call_later(_DEAF_S, loop.add_reader, bell, self._on_notification, loop, bell)
+
+
+def _claim_folders(settings: AgentSettings) -> NodeFolders:
+    """Return the data folder, locked for this process. Raises AgentError."""
+    if settings.allocation is not None:
+        folders = claim_slot(settings.data_dir)
+        # Of an earlier allocation, whose node is gone.
+        folders.identity.unlink(missing_ok=True)
+        folders.removed.unlink(missing_ok=True)
+        return folders
+    folders = NodeFolders(settings.data_dir)
+    folders.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folders.lock()
+    return folders
 
 
 async def _run_forever(name: str, part: Callable[[], Awaitable[None]]) -> None:

@@ -150,7 +150,7 @@ class Attempt:
         self.stale = False
         self.finished = False
         # Set when the agent is to leave nothing behind.
-        self.stop_here = False
+        self.stop_here: StopRequest | None = None
         # Set when the task has to end because the disk runs short.
         self.disk_stop: StopRequest | None = None
         self.unwritten_end: dict[str, Any] | None = None

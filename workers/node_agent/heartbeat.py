@@ -48,6 +48,8 @@ class HeartbeatSender:
         self._load = CpuLoad()
         self._backoff = Backoff(first_s=0.2, longest_s=3.0)
         self.first = asyncio.Event()
+        # Set once the portal does not know this node any more.
+        self.is_removed = asyncio.Event()
 
     async def run(self) -> None:
         """Beat for ever."""
@@ -75,6 +77,7 @@ class HeartbeatSender:
             )
             if error.status == _UNKNOWN:
                 self._refused.touch()
+                self.is_removed.set()
             return _REFUSED_PAUSE_S
         self._backoff.reset()
         self._refused.unlink(missing_ok=True)

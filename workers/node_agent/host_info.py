@@ -3,6 +3,7 @@
 import contextlib
 import os
 import socket
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -124,7 +125,9 @@ def node_facts(
     """Everything the portal should know about this machine."""
     return NodeFacts(
         capacity=Resources(
-            cpu_millis=cpu_millis(), memory_bytes=memory_bytes(), gpus=len(gpus.facts)
+            cpu_millis=min(cpu_millis(), settings.offered_cpu_millis or sys.maxsize),
+            memory_bytes=min(memory_bytes(), settings.offered_memory_bytes or sys.maxsize),
+            gpus=len(gpus.facts),
         ),
         gpus=gpus.facts,
         backends=sorted(backends),

@@ -55,12 +55,7 @@ def _read_identity(path: Path) -> Identity | None:
 
 
 async def _join(settings: AgentSettings, portal: Portal, details: NodeFacts) -> Identity:
-    if settings.token_file is None:
-        raise AgentError(
-            "This machine is not a node yet. Create a join token in the portal (Administration → "
-            "Nodes) and start the agent with --token-file FILE."
-        )
-    token = _read_token(settings.token_file)
+    token = _join_token(settings)
     matches = False
     while True:
         try:
@@ -78,6 +73,17 @@ async def _join(settings: AgentSettings, portal: Portal, details: NodeFacts) -> 
         else:
             log.info("joined %s as %s", settings.url, settings.name)
             return Identity(settings.url, joined.node_id, joined.node_token)
+
+
+def _join_token(settings: AgentSettings) -> str:
+    if settings.allocation is not None:
+        return settings.allocation.join_token
+    if settings.token_file is None:
+        raise AgentError(
+            "This machine is not a node yet. Create a join token in the portal (Administration → "
+            "Nodes) and start the agent with --token-file FILE."
+        )
+    return _read_token(settings.token_file)
 
 
 def _read_token(path: Path) -> str:

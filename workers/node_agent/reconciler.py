@@ -2,9 +2,11 @@
 
 import asyncio
 import logging
+from dataclasses import replace
 from typing import Final
 
 from slipway.schemas.agent import DesiredState, DesiredTask, TaskKey
+from workers.launcher.launch import StopRequest
 from workers.node_agent.attempts import Attempt, TaskRecord
 from workers.node_agent.builds_ahead import BuildsAhead
 from workers.node_agent.errors import StartError
@@ -20,6 +22,8 @@ from workers.portal_client.client import PortalRefused, PortalUnreachable
 log = logging.getLogger(__name__)
 _SWEEP_EVERY_S: Final = 1.0
 _TELL_PATIENCE_S: Final = 2.0
+# A task that does not end within its grace is killed. This is time for that.
+_KILL_PATIENCE_S: Final = 10.0
 
 
 class Reconciler:
@@ -44,6 +48,9 @@ class Reconciler:
         self._runners: set[asyncio.Task[None]] = set()
         self._backoff = Backoff()
         self._closing = False
+        # Set once tasks have run here and all of them are finished, reported and deleted.
+        self.is_over = asyncio.Event()
+        self._has_begun = False
         self.prewarm: list[str] = []
 
     def adopt(self) -> None:
@@ -104,6 +111,7 @@ class Reconciler:
         attempt = Attempt(TaskRecord.of(task, gpus), folder)
         attempt.desired = task
         self._table.add(attempt)
+        self._has_begun = True
         self._run(attempt)
 
     def _refuse(self, task: DesiredTask, error: StartError) -> None:
@@ -115,6 +123,7 @@ class Reconciler:
         attempt.end(error.reason, str(error))
         self._shipper.complete.add(attempt.handle)
         self._table.add(attempt)
+        self._has_begun = True
 
     def _assign_gpus(self, task: DesiredTask) -> tuple[str, ...]:
         gpus = task.spec.resources.gpus if task.spec is not None else 0
@@ -150,20 +159,26 @@ class Reconciler:
                     await clear_folder(attempt.folder.path)
                     self._table.discard(attempt)
                     self._shipper.discard(attempt)
+            if self._has_begun and not any(self._table):
+                self.is_over.set()
 
     def _is_reported(self, attempt: Attempt) -> bool:
         if not attempt.known_to_portal:
             return False
         return attempt.reported and (attempt.stale or attempt.handle in self._shipper.complete)
 
-    async def stop_all(self, *, grace_s: float) -> None:
-        """End every task of this node and report it, for an agent that leaves nothing running."""
+    async def stop_all(self, request: StopRequest) -> None:
+        """End every task of this node and report it, for an agent that leaves nothing running.
+
+        No task gets more grace than it was promised, or than the request says.
+        """
         self._closing = True
         for attempt in self._table:
             if not attempt.finished:
-                attempt.stop_here = True
+                grace_s = min(attempt.record.stop_grace_s, request.grace_s)
+                attempt.stop_here = replace(request, grace_s=grace_s)
         self._table.notify()
-        deadline = asyncio.get_running_loop().time() + grace_s
+        deadline = asyncio.get_running_loop().time() + request.grace_s + _KILL_PATIENCE_S
         while self._runners and asyncio.get_running_loop().time() < deadline:
             await asyncio.wait(self._runners, timeout=0.2)
         told_by = asyncio.get_running_loop().time() + _TELL_PATIENCE_S

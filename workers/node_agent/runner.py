@@ -289,8 +289,8 @@ class AttemptRunner:
         attempt = self._attempt
         if attempt.stale:
             return StopRequest(ReasonCode.FENCED.value, 0.0)
-        if attempt.stop_here:
-            return StopRequest(ReasonCode.NODE_LOST.value, min(attempt.record.stop_grace_s, 5.0))
+        if attempt.stop_here is not None:
+            return attempt.stop_here
         if attempt.disk_stop is not None:
             return attempt.disk_stop
         if not attempt.known_to_portal:

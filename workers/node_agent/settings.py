@@ -12,6 +12,7 @@ from typing import Final
 import workers
 from slipway.schemas.backends import BACKENDS
 from workers.launcher.logs import BOUND_BYTES
+from workers.node_agent.allocation import AllocationSeat, forget_tokens, read_seat
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)(MiB|GiB|TiB)")
 _UNITS: Final = {"MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
@@ -48,6 +49,11 @@ class AgentSettings:
     docker_image: str = DEFAULT_IMAGE
     warm_limit: int = 3
     stop_tasks_on_exit: bool = False
+    # The place in an allocation of another scheduler. `data_dir` contains one folder for each then.
+    allocation: AllocationSeat | None = None
+    # At most this much of the machine is offered.
+    offered_cpu_millis: int | None = None
+    offered_memory_bytes: int | None = None
     log_bound_bytes: int = BOUND_BYTES
     # Disk limit of one task, and the reserve that stays free. By default shares of the disk.
     task_disk_bytes: int | None = None
@@ -81,6 +87,13 @@ def _size(text: str) -> int:
     if size is None or not float(size[1]):
         raise argparse.ArgumentTypeError(f"{text!r} is not a size, such as 500MiB or 50GiB")
     return int(float(size[1]) * _UNITS[size[2]])
+
+
+def _cpus(text: str) -> int:
+    """Return thousandths of a CPU."""
+    if not re.fullmatch(r"\d{1,5}(\.\d{1,3})?", text) or not float(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of CPUs, such as 1.5")
+    return round(float(text) * 1000)
 
 
 def _user_range(text: str) -> tuple[int, int]:
@@ -147,6 +160,10 @@ def _parser() -> argparse.ArgumentParser:
     add("--docker-image", default=DEFAULT_IMAGE, help="base image of containers (%(default)s)")
     add("--warm-limit", type=int, default=3, help="at most this many warm processes (%(default)s)")
     add("--stop-tasks-on-exit", action="store_true", help="also stop tasks on SIGTERM")
+    add("--allocation", type=_node_name, help="name of the allocation of a scheduler to run in")
+    add("--allocation-grace", type=float, default=30.0, help="seconds it waits after its SIGTERM")
+    add("--cpus", type=_cpus, help="offer at most so many CPUs, for example 1.5")
+    add("--memory", type=_size, help="offer at most so much memory, for example 4GiB")
     add(
         "--log-bound-mib", type=int, default=BOUND_BYTES >> 20, help="maximum log size of each rank"
     )
@@ -162,13 +179,20 @@ def _own_clone() -> tuple[str, ...]:
 
 
 def read_settings(arguments: Sequence[str]) -> AgentSettings:
-    """Parse the command line. On an error print it and exit with status 2."""
+    """Parse the command line. On an error in it print it and exit with status 2.
+
+    Raises AgentError for an allocation whose variables are missing.
+    """
     args = _parser().parse_args(arguments)
+    seat = None
+    if args.allocation:
+        seat = read_seat(args.allocation, args.allocation_grace, os.environ)
+        forget_tokens()
     return AgentSettings(
         url=args.url.rstrip("/"),
         data_dir=args.data_dir.absolute(),
         token_file=args.token_file,
-        name=args.name,
+        name=seat.node_name if seat is not None else args.name,
         # Not resolved: a virtual environment is recognised by the path of its interpreter.
         python=args.python.absolute() if args.python else None,
         requirements=args.requirements.absolute(),
@@ -184,7 +208,10 @@ def read_settings(arguments: Sequence[str]) -> AgentSettings:
         docker_socket=args.docker_socket,
         docker_image=args.docker_image,
         warm_limit=args.warm_limit,
-        stop_tasks_on_exit=args.stop_tasks_on_exit,
+        stop_tasks_on_exit=args.stop_tasks_on_exit or seat is not None,
+        allocation=seat,
+        offered_cpu_millis=args.cpus,
+        offered_memory_bytes=args.memory,
         log_bound_bytes=args.log_bound_mib << 20,
         task_disk_bytes=args.task_disk,
         disk_reserve_bytes=args.disk_reserve,

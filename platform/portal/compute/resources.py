@@ -75,7 +75,8 @@ class Need:
     """Requirements of one task on a node: an amount, a GPU model, labels, and a back end.
 
     `network` is the rule of its project, which that back end must be able to enforce. `python` is
-    the minor version of its environment, such as `3.12`, empty if any node has it.
+    the minor version of its environment, such as `3.12`, empty if any node has it. A task in a pool
+    of another scheduler runs on nodes that are `reserved_for` its placement, others do not.
     """
 
     amount: Amount
@@ -84,6 +85,7 @@ class Need:
     backend: str = ""
     network: NetworkRule = "open"
     python: str = ""
+    reserved_for: str = ""
 
     def matches(
         self,

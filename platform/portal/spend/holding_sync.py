@@ -98,7 +98,7 @@ def _nodes() -> dict[Key, CurrentHolding]:
             gpus=node.gpus,
             since_ms=unix_ms(node.created_at),
         )
-        for node in Node.objects.present()
+        for node in Node.objects.lasting()
     }
 
 

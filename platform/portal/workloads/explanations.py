@@ -10,13 +10,14 @@ from datetime import datetime
 from functools import cached_property
 
 from portal.accounts.models import Project, User
-from portal.compute.models import Node, Quota
+from portal.compute.engines import engine_label
+from portal.compute.models import Node, Pool, Quota
 from portal.compute.resources import Amount, amount_text, count_noun, cpus_text
 from portal.core import clock
 from portal.core.problems import problem_of
 from portal.workloads.feasibility import infeasible_reason, is_gang_without_network
 from portal.workloads.gangs import ranks_apart_text
-from portal.workloads.models import Lease, Share, Workload
+from portal.workloads.models import Allocation, Lease, Share, Workload
 from portal.workloads.placement import Capacity, FreeCapacity, Site, missing_part
 from portal.workloads.ports import kind_of
 from portal.workloads.scheduling import read_sites
@@ -26,6 +27,25 @@ from slipway.schemas.workloads import WorkloadState
 
 MAX_POSITION = 1000
 _NAMED = 3
+
+
+def pool_reason(workload: Workload, pool: Pool) -> str:
+    """Return why a workload in a pool waits: in the engine's own words, where it has spoken."""
+    engine = engine_label(pool.engine)
+    if not pool.is_open or pool.removed_at is not None:
+        return f"an administrator has closed pool {pool.name}."
+    if pool.problem:
+        return f"{pool.problem.rstrip('.')}. Slipway keeps asking."
+    allocation = Allocation.objects.open().filter(workload=workload).first()
+    if allocation is None:
+        return (
+            f"pool {pool.name} takes {pool.most_requests} requests at once, and others are ahead."
+        )
+    if not allocation.handle:
+        return f"it is being submitted to pool {pool.name}."
+    if allocation.detail:
+        return f"{engine} says about {allocation.handle}: {allocation.detail.rstrip('.')}."
+    return f"{engine} starts {allocation.handle} in pool {pool.name}."
 
 
 def position_of(workload: Workload) -> int | None:
@@ -84,6 +104,8 @@ class Explainer:
         return f"Starting on {where}" + (f": {doing.rstrip('.')}." if doing else ".")
 
     def _waiting_reason(self, workload: Workload) -> str:
+        if workload.pool is not None:
+            return self._by_quota(workload) or pool_reason(workload, workload.pool)
         return (
             self._by_scheduler
             or self._by_network(workload)
@@ -221,7 +243,7 @@ class Explainer:
 
     @cached_property
     def _nodes(self) -> list[Node]:
-        return list(Node.objects.present().order_by("name"))
+        return list(Node.objects.lasting().order_by("name"))
 
     @cached_property
     def _visible(self) -> dict[str, str]:

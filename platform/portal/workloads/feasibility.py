@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from portal.accounts.models import Project
-from portal.compute.models import Node, Quota, Tier
+from portal.compute.models import Node, Pool, Quota, Tier
 from portal.compute.resources import Amount, Need, amount_text, count_noun, cpus_text
 from portal.compute.services.pythons import sorted_pythons
 from portal.core.errors import InvalidInput
@@ -16,9 +16,18 @@ OTHER_PROJECT = (
 
 
 def refuse_impossible(
-    *, project: Project, tier: Tier, tasks: int, backend: str = "", python: str = ""
+    *,
+    project: Project,
+    tier: Tier,
+    tasks: int,
+    backend: str = "",
+    python: str = "",
+    pool: Pool | None = None,
 ) -> None:
-    """Raise InvalidInput, saying what is in the way, if this can never run on any node there is."""
+    """Raise InvalidInput, saying what is in the way, if this can never run on any node there is.
+
+    Of a pool only its engine knows the nodes.
+    """
     need = need_of(project, tier, backend=backend, python=python)
     if is_gang_without_network(need, tasks):
         raise InvalidInput(
@@ -29,7 +38,11 @@ def refuse_impossible(
             next_step="Use more processes on one node, or ask an owner to set the rule to open in "
             "the project's settings.",
         )
-    nodes = list(Node.objects.present().order_by("name"))
+    if pool is not None:
+        _refuse_other_backend(backend, pool)
+        _refuse_over_quota(project, tier, tasks)
+        return
+    nodes = list(Node.objects.lasting().order_by("name"))
     if not nodes:
         raise InvalidInput(
             "No node has joined this installation yet, so nothing can run.",
@@ -79,6 +92,16 @@ def refuse_impossible(
             f"it on a node: uv python install {need.python}",
         )
     _refuse_over_quota(project, tier, tasks)
+
+
+def _refuse_other_backend(backend: str, pool: Pool) -> None:
+    if backend not in ("", DEFAULT_BACKEND):
+        raise InvalidInput(
+            f"In pool {pool.name} tasks are processes of the machines that its engine allocates.",
+            code="no_such_backend",
+            field="backend",
+            next_step=f"Choose the back end {DEFAULT_BACKEND}, or leave the pool out.",
+        )
 
 
 def need_of(project: Project, tier: Tier, *, backend: str = "", python: str = "") -> Need:

@@ -28,7 +28,8 @@ _AFTER_RUNNING = frozenset({_S.QUEUED, _S.SUCCEEDED, _S.FAILED, _S.STOPPED, _S.L
 MOVES: Mapping[WorkloadState, frozenset[WorkloadState]] = {
     _S.SUBMITTED: frozenset({_S.ADMITTED, _S.STOPPED}),
     _S.ADMITTED: frozenset({_S.QUEUED, _S.STOPPED}),
-    _S.QUEUED: frozenset({_S.PLACED, _S.STOPPED}),
+    # The engine of a pool may refuse what it is asked for.
+    _S.QUEUED: frozenset({_S.PLACED, _S.STOPPED, _S.FAILED}),
     _S.PLACED: frozenset({_S.STARTING, _S.RUNNING, _S.STOPPING}) | _AFTER_RUNNING,
     _S.STARTING: frozenset({_S.RUNNING, _S.STOPPING}) | _AFTER_RUNNING,
     _S.RUNNING: frozenset({_S.STOPPING}) | _AFTER_RUNNING,
@@ -67,6 +68,21 @@ LEASE_MOVES: Mapping[LeaseState, frozenset[LeaseState]] = {
 }
 
 
+class AllocationState(StrEnum):
+    """State of an order for machines of a pool."""
+
+    ORDERED = "ordered"
+    SUBMITTED = "submitted"
+    ENDED = "ended"
+
+
+ALLOCATION_MOVES: Mapping[AllocationState, frozenset[AllocationState]] = {
+    AllocationState.ORDERED: frozenset({AllocationState.SUBMITTED, AllocationState.ENDED}),
+    AllocationState.SUBMITTED: frozenset({AllocationState.ENDED}),
+    AllocationState.ENDED: frozenset(),
+}
+
+
 class ForbiddenTransition(Exception):
     """The code asked for a move that the table does not know: a fault of ours."""
 
@@ -80,6 +96,14 @@ def check_move(source: WorkloadState, target: WorkloadState) -> None:
 def lease_sources(target: LeaseState) -> list[LeaseState]:
     """Return the states from which a lease may move to `target`."""
     return [state for state, targets in LEASE_MOVES.items() if target in targets]
+
+
+OPEN_ALLOCATIONS = (AllocationState.ORDERED, AllocationState.SUBMITTED)
+
+
+def allocation_sources(target: AllocationState) -> list[AllocationState]:
+    """Return the states from which an allocation may move to `target`."""
+    return [state for state, targets in ALLOCATION_MOVES.items() if target in targets]
 
 
 def end_of_stop(reason: ReasonCode) -> WorkloadState:

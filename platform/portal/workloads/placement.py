@@ -108,6 +108,7 @@ class Site:
     """A node: what it is, and what is free on it when the pass begins.
 
     `shared_backends` cannot keep projects apart, `network_backends` can enforce the network rule.
+    `reserved_for` is the only placement that may use it, if there is one.
     `tenancy` is counted for sites with shared back ends alone.
     """
 
@@ -119,6 +120,7 @@ class Site:
     free: FreeCapacity
     shared_backends: Collection[str] = ()
     network_backends: Collection[str] = ()
+    reserved_for: str = ""
     tenancy: Tenancy = field(default_factory=Tenancy)
     pythons: Collection[str] = ()
 
@@ -128,7 +130,9 @@ class Site:
 
     def matches(self, need: Need) -> bool:
         """Return True if the node is of the right kind, whatever its size."""
-        return need.matches(self.labels, self.backends, self.network_backends, self.pythons)
+        return self.reserved_for == need.reserved_for and need.matches(
+            self.labels, self.backends, self.network_backends, self.pythons
+        )
 
     def is_shared(self, need: Need) -> bool:
         """Return True if projects reach each other in the task's back end (in any, if open)."""

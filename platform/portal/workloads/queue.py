@@ -10,7 +10,7 @@ from django.db.models import OuterRef, Q, Subquery
 from portal.compute.models import Quota
 from portal.compute.resources import Amount, Need
 from portal.workloads.fairness import order_key
-from portal.workloads.models import Share, Workload
+from portal.workloads.models import Share, Workload, placement_name
 from slipway.schemas.workloads import ReasonCode
 
 # Limits of one pass: the number of projects, the depth past workloads that do not fit, and the
@@ -19,7 +19,7 @@ MAX_PROJECTS = 256
 _DEPTH = 32
 _CHUNK = 8
 _MAX_CHUNK = 64
-_COLUMNS = (
+CANDIDATE_COLUMNS = (
     "pk",
     "project_id",
     "team_id",
@@ -38,6 +38,7 @@ _COLUMNS = (
     "reason",
     "project__network",
     "python",
+    "pool_id",
 )
 
 
@@ -66,11 +67,19 @@ class Candidate:
         return self.need.amount.times(self.tasks)
 
 
-def _candidate(row: tuple[Any, ...]) -> Candidate:
+def candidate_of(row: tuple[Any, ...]) -> Candidate:
+    """Return a candidate from the columns of a workload."""
     pk, project, team, epoch, kind, tier, tasks, *rest = row
-    cpu, memory, gpus, model, labels, backend, seconds, since, reason, network, python = rest
-    pairs = tuple(sorted(labels.items())) if labels else ()
-    need = Need(Amount(cpu, memory, gpus), model, pairs, backend, network, python)
+    cpu, memory, gpus, model, labels, backend, seconds, since, reason, network, python, pool = rest
+    if pool is None:
+        pairs = tuple(sorted(labels.items())) if labels else ()
+        need = Need(Amount(cpu, memory, gpus), model, pairs, backend, network, python)
+    else:
+        # Its engine has chosen the nodes. Labels and Pythons are of ours.
+        reserved_for = placement_name(pk, epoch + 1)
+        need = Need(
+            Amount(cpu, memory, gpus), model, (), backend, network, reserved_for=reserved_for
+        )
     lifetime = timedelta(seconds=seconds) if seconds is not None else None
     failed = reason == ReasonCode.START_FAILED
     return Candidate(pk, project, team, epoch, kind, tier, tasks, need, lifetime, since, failed)
@@ -141,6 +150,7 @@ class ProjectQueue:
     usage: QuotaUsage
     team: QuotaUsage | None
     waiting: list[Candidate]
+    pool_id: str | None = None
     at: int = 0
     skipped: int = 0
     is_loaded: bool = False
@@ -157,9 +167,9 @@ class ProjectQueue:
 
     def _load_more(self) -> None:
         begin = len(self.waiting)
-        rows = Workload.objects.queued().filter(project_id=self.project_id)
-        workloads = rows.values_list(*_COLUMNS)[begin : begin + self.chunk]
-        self.waiting += map(_candidate, workloads)
+        rows = Workload.objects.waiting_in(self.pool_id).filter(project_id=self.project_id)
+        workloads = rows.values_list(*CANDIDATE_COLUMNS)[begin : begin + self.chunk]
+        self.waiting += map(candidate_of, workloads)
         self.is_loaded = len(self.waiting) - begin < self.chunk
         self.chunk = min(self.chunk * 2, _MAX_CHUNK)
 
@@ -171,6 +181,10 @@ class ProjectQueue:
     def pop_first(self, total: Amount) -> None:
         """Take the first out, and count it."""
         self.at += 1
+        self.count(total)
+
+    def count(self, total: Amount) -> None:
+        """Count one workload more, for the project and its team."""
         self.usage.add(total)
         if self.team is not None:
             self.team.add(total)
@@ -186,12 +200,13 @@ class Queue:
     """All waiting work, in the order of the fair share: teams among each other, then projects.
 
     A project without a team counts as its own team. Within a project, priority decides, then age.
+    What waits for our own nodes and what waits in a pool are queues of their own.
     """
 
-    def __init__(self, at_s: float, *, batch: int) -> None:
+    def __init__(self, at_s: float, *, batch: int, pool_id: str | None = None) -> None:
         """Read the queue for a pass that begins now and places at most `batch` workloads."""
         self._at_s = at_s
-        self.queues = _lines(batch)
+        self.queues = _lines(batch, pool_id)
         self._team_keys: dict[str, float] = {}
         for line in self.queues:
             self._update_key(line)
@@ -204,6 +219,14 @@ class Queue:
                 return line
             self.queues.remove(line)
         return None
+
+    def count_ordered(self, totals: Iterable[tuple[str, Amount]]) -> None:
+        """Count what was ordered of engines for projects, and does not run yet."""
+        lines = {line.project_id: line for line in self.queues}
+        for project_id, total in totals:
+            if project_id in lines:
+                lines[project_id].count(total)
+                self.reprioritize(lines[project_id])
 
     def reprioritize(self, line: ProjectQueue) -> None:
         """Weigh a line anew after something was taken from it."""
@@ -219,14 +242,14 @@ class Queue:
         return account, line.key, line.project_id
 
 
-def _lines(batch: int) -> list[ProjectQueue]:
+def _lines(batch: int, pool_id: str | None) -> list[ProjectQueue]:
     """Read the front of each waiting project's queue: five queries, whatever waits behind."""
     waiting = Share.objects.filter(queued__gt=0, project__isnull=False).order_by("score")
     shares = {share.project_id or "": share for share in waiting[:MAX_PROJECTS]}
     if not shares:
         return []
     ahead = max(1, min(_CHUNK, 2 * batch // len(shares)))
-    fronts = _fronts(shares, ahead=ahead)
+    fronts = _fronts(shares, ahead=ahead, pool_id=pool_id)
     teams = {front[0].team_id for front in fronts.values() if front[0].team_id}
     team_shares = Share.objects.filter(team__in=teams) if teams else []
     quotas = Quota.objects.filter(Q(project__in=shares) | Q(team__in=teams))
@@ -241,6 +264,7 @@ def _lines(batch: int) -> list[ProjectQueue]:
             usage=QuotaUsage.of(share, limits.get(project_id)),
             team=ledgers.get(front[0].team_id) if front[0].team_id else None,
             waiting=front,
+            pool_id=pool_id,
             is_loaded=len(front) < ahead,
         )
         for project_id, share in shares.items()
@@ -248,15 +272,18 @@ def _lines(batch: int) -> list[ProjectQueue]:
     ]
 
 
-def _fronts(projects: Iterable[str], *, ahead: int) -> dict[str, list[Candidate]]:
+def _fronts(
+    projects: Iterable[str], *, ahead: int, pool_id: str | None
+) -> dict[str, list[Candidate]]:
     """Return the first `ahead` candidates of each project, found by one seek each."""
-    queue = Workload.objects.queued().filter(project=OuterRef("project")).values("pk")
+    waiting = Workload.objects.waiting_in(pool_id).filter(project=OuterRef("project"))
+    queue = waiting.values("pk")
     places = {f"place_{at}": Subquery(queue[at : at + 1]) for at in range(ahead)}
     shares = Share.objects.filter(project__in=projects).annotate(**places)
     ids = [pk for row in shares.values_list(*places) for pk in row if pk is not None]
     rows = Workload.objects.filter(pk__in=ids).order_by("-priority", "id")
     fronts: dict[str, list[Candidate]] = {}
-    for row in rows.values_list(*_COLUMNS):
-        candidate = _candidate(row)
+    for row in rows.values_list(*CANDIDATE_COLUMNS):
+        candidate = candidate_of(row)
         fronts.setdefault(candidate.project_id, []).append(candidate)
     return fronts

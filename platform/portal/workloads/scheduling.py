@@ -20,7 +20,8 @@ from portal.compute.models import Node, Tier
 from portal.core import clock
 from portal.workloads.feasibility import is_gang_without_network, need_of
 from portal.workloads.leasing import Decision, StalePass, grant
-from portal.workloads.models import Lease, SchedulerTurn
+from portal.workloads.lifecycle import AllocationState
+from portal.workloads.models import Lease, SchedulerTurn, Workload
 from portal.workloads.placement import (
     Capacity,
     ExpectedEnd,
@@ -30,7 +31,7 @@ from portal.workloads.placement import (
     Site,
     Tenancy,
 )
-from portal.workloads.queue import Candidate, Queue
+from portal.workloads.queue import CANDIDATE_COLUMNS, Candidate, Queue, candidate_of
 from slipway.schemas.workloads import ReasonCode
 
 BATCH = 128
@@ -78,9 +79,12 @@ def run_pass() -> PassResult:
 def _run_locked() -> PassResult:
     _lock_scheduler()
     queue = Queue(clock.now().timestamp(), batch=BATCH)
-    if not queue.queues:
+    allocated = _allocated()
+    if not queue.queues and not allocated:
         return PassResult(placed=0, examined=0, more=False)
     run = _Pass(Capacity(read_sites()))
+    for candidate in allocated:
+        _place_allocated(run, candidate)
     _decide(run, queue)
     placed = grant(run.decisions) if run.decisions else 0
     return PassResult(placed=placed, examined=run.examined, more=len(run.decisions) >= BATCH)
@@ -103,6 +107,31 @@ def _decide(run: _Pass, queue: Queue) -> None:
         else:
             line.pop_first(first.total)
             queue.reprioritize(line)
+
+
+def _allocated() -> list[Candidate]:
+    """Return the waiting workloads for which an engine has been asked, oldest first."""
+    ordered = Workload.objects.queued().filter(allocations__state=AllocationState.SUBMITTED)
+    rows = ordered.order_by("allocations__pk").values_list(*CANDIDATE_COLUMNS)
+    return [candidate_of(row) for row in rows[:_MAX_EXAMINED]]
+
+
+def _place_allocated(run: _Pass, candidate: Candidate) -> None:
+    """Place a candidate on the nodes of its allocation, once all of them have joined.
+
+    Quotas and the order of the queue counted when the allocation was ordered.
+    """
+    if run.is_full:
+        return
+    places = run.capacity.place(
+        candidate.need,
+        candidate.tasks,
+        project=candidate.project_id,
+        timestamp=clock.now(),
+        lifetime=candidate.lifetime,
+    )
+    if places:
+        run.decisions.append(Decision(candidate, tuple(places)))
 
 
 def _try(run: _Pass, candidate: Candidate) -> bool:
@@ -180,6 +209,7 @@ def _site(node: Node, taken: set[int], tenancy: Tenancy) -> Site:
         ),
         shared_backends=node.shared_backends,
         network_backends=node.network_backends,
+        reserved_for=node.reserved_for,
         tenancy=tenancy,
         pythons=node.pythons,
     )

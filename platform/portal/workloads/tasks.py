@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 from portal.core.enqueue import background_task
+from portal.workloads.allocations import tend_allocations
 from portal.workloads.reconciler import delete_old_samples as forget_old_samples
 from portal.workloads.reconciler import reconcile
 from portal.workloads.scheduling import run_passes
@@ -11,6 +12,7 @@ from portal.workloads.silence import find_silent
 # Task → how often it runs even if nothing enqueues it.
 PERIODIC = {
     "workloads.reconcile": timedelta(seconds=2),
+    "workloads.tend_allocations": timedelta(seconds=1),
     "workloads.delete_usage_samples": timedelta(hours=1),
     "workloads.find_silent": timedelta(minutes=1),
 }
@@ -27,6 +29,12 @@ def reconcile_and_schedule() -> None:
     """Run the reconciler (expired leases, deadlines, holds), then schedule."""
     reconcile()
     run_passes()
+
+
+@background_task("workloads.tend_allocations")
+def tend() -> None:
+    """Follow the allocations of pools, and order what waits."""
+    tend_allocations()
 
 
 @background_task("workloads.delete_usage_samples")

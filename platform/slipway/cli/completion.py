@@ -56,6 +56,15 @@ def complete_tier(context: typer.Context, incomplete: str) -> list[str]:
     )
 
 
+def complete_pool(context: typer.Context, incomplete: str) -> list[str]:
+    """Return names of pools that start with `incomplete`, none if the server is slow."""
+    return _complete_from_portal(
+        context,
+        lambda client: (pool.name for pool in client.pools.list().page(limit=MOST).items),
+        incomplete,
+    )
+
+
 def _complete_from_portal(
     context: typer.Context, names: Callable[[Client], Iterable[str]], incomplete: str
 ) -> list[str]:

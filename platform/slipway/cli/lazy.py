@@ -13,7 +13,7 @@ Command = Any  # Typer carries its own copy of Click, whose types it does not of
 NOUNS = (
     *("job", "sweep", "env", "notebook", "workspace", "run", "dataset", "model", "endpoint"),
     *("project", "team"),
-    *("invitation", "secret", "token", "tier", "node", "audit", "budget", "report"),
+    *("invitation", "secret", "token", "tier", "pool", "node", "audit", "budget", "report"),
 )
 VERBS = ("train", "spend", "notifications")
 

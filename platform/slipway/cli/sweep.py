@@ -26,6 +26,7 @@ from slipway.cli.train import (
     IncludeOption,
     MaxMbOption,
     NodesOption,
+    PoolOption,
     ProcsOption,
     RequirementsOption,
     TagOption,
@@ -129,6 +130,7 @@ def start(
     procs: ProcsOption = None,
     backend: BackendOption = None,
     tier: TierOption = None,
+    pool: PoolOption = None,
     requirements: RequirementsOption = None,
     environment: EnvironmentOption = None,
     python: PythonOption = None,
@@ -145,11 +147,9 @@ def start(
 ) -> None:
     """Start a sweep: jobs that run a script with different parameters."""
     _require_one_source(environment, requirements)
-    slug = session.project(project)
-    file = _file(session, source)
+    slug, file = session.project(project), _file(session, source)
     ranges, params = _parameters(file, param)
-    script = _script(source, file)
-    chosen = metric or file.metric
+    script, chosen = _script(source, file), metric or file.metric
     if not ranges or chosen is None:
         raise _incomplete("param" if not ranges else "metric")
     with create_snapshot(session, code, script, include, max_mb) as snapshot:
@@ -163,6 +163,7 @@ def start(
             procs=procs,
             backend=backend,
             tier=tier,
+            pool=pool,
             **requirements_fields(snapshot, requirements),
             environment=environment,
             python=python,

@@ -8,7 +8,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from slipway.cli.completion import complete_tier
+from slipway.cli.completion import complete_pool, complete_tier
 from slipway.cli.environment_option import EnvironmentOption, PythonOption
 from slipway.cli.exits import ExitCode, UsageMistake
 from slipway.cli.project import ProjectOption
@@ -55,6 +55,14 @@ TierOption = Annotated[
     str | None,
     typer.Option(
         "--tier", help="Hardware of one task. See slipway tier list.", autocompletion=complete_tier
+    ),
+]
+PoolOption = Annotated[
+    str | None,
+    typer.Option(
+        "--pool",
+        help="Where another scheduler allocates the nodes. See slipway pool list.",
+        autocompletion=complete_pool,
     ),
 ]
 ParamOption = Annotated[
@@ -171,6 +179,7 @@ def train(
     strategy: StrategyOption = None,
     backend: BackendOption = None,
     tier: TierOption = None,
+    pool: PoolOption = None,
     param: ParamOption = None,
     requirements: RequirementsOption = None,
     no_requirements: NoRequirementsOption = False,
@@ -196,17 +205,7 @@ def train(
     watch_it: WatchOption = False,
 ) -> None:
     """Run a script as a job, on any number of machines and processes."""
-    if requirements is not None and no_requirements:
-        raise UsageMistake(
-            "--requirements and --no-requirements contradict each other.",
-            next_step="Leave one of them out.",
-        )
-    if environment is not None and (requirements is not None or no_requirements):
-        raise UsageMistake(
-            f"--environment and --{'no-' if no_requirements else ''}requirements contradict each "
-            "other.",
-            next_step="Leave one of them out.",
-        )
+    _require_one_source(requirements, no_requirements, environment)
     slug = session.project(project)
     with create_snapshot(session, code, script, include, max_mb) as snapshot:
         body = job_body(
@@ -220,6 +219,7 @@ def train(
             strategy=strategy,
             backend=backend,
             tier=tier,
+            pool=pool,
             **requirements_fields(snapshot, "" if no_requirements else requirements),
             environment=environment,
             python=python,
@@ -242,6 +242,22 @@ def train(
     with noted_interruption(session):
         job = session.client.jobs.submit_body(body, project=slug)
     finish(session, job, watch_it=watch_it)
+
+
+def _require_one_source(
+    requirements: object, no_requirements: bool, environment: str | None
+) -> None:
+    """Raise UsageMistake if two options say where the packages come from."""
+    options = {
+        "--requirements": requirements is not None,
+        "--no-requirements": no_requirements,
+        "--environment": environment is not None,
+    }
+    given = [option for option, is_given in options.items() if is_given]
+    if len(given) > 1:
+        raise UsageMistake(
+            f"{' and '.join(given)} contradict each other.", next_step="Leave one of them out."
+        )
 
 
 def create_snapshot(

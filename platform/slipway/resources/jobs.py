@@ -75,6 +75,7 @@ class Jobs:
         strategy: str | None = None,
         backend: BackendName | None = None,
         tier: str | None = None,
+        pool: str | None = None,
         requirements: str | None = None,
         requirements_file: str | None = None,
         environment: str | None = None,
@@ -94,10 +95,11 @@ class Jobs:
         requirements file, "" for no packages of its own. `requirements_file` is the path of one in
         the snapshot. `environment` is one of the project, such as `vision` or `vision@3`. Without
         these, the files nearest to the script count. `python` is a version such as `3.12`, without
-        it that of .python-version or requires-python. `datasets` are versions that it reads
-        (`digits:3`). Spend is split by `tags`. Files that it writes and that match a glob
-        of `keep` are kept with its run, up to `keep_limit_bytes` for each node. `slipway.train`
-        does this for a folder of code. Raises InvalidInput for what can never run.
+        it that of .python-version or requires-python. In a `pool` another scheduler allocates the
+        nodes. `datasets` are versions that it reads (`digits:3`). Spend is split by `tags`. Files
+        that it writes and that match a glob of `keep` are kept with its run, up to
+        `keep_limit_bytes` for each node. `slipway.train` does this for a folder of code. Raises
+        InvalidInput for what can never run.
         """
         body = job_body(
             script=script,
@@ -112,6 +114,7 @@ class Jobs:
             strategy=strategy,
             backend=backend,
             tier=tier,
+            pool=pool,
             requirements=requirements,
             requirements_file=requirements_file,
             environment=environment,
@@ -156,6 +159,7 @@ class Jobs:
         args: Sequence[str] | None = None,
         params: Mapping[str, object] | None = None,
         tier: str | None = None,
+        pool: str | None = None,
         nodes: int | None = None,
         procs: int | None = None,
         strategy: str | None = None,
@@ -176,6 +180,7 @@ class Jobs:
             args=None if args is None else [*args],
             params=None if params is None else _texts(params),
             tier=tier,
+            pool=pool,
             nodes=nodes,
             procs=procs,
             strategy=strategy,

@@ -119,13 +119,14 @@ class JobIn(RequestSchema):
     are used: requirements.txt, uv.lock, poetry.lock or pyproject.toml. Without them it is the
     project's default environment, or that of the installation. `python` is a version such as
     `3.12`; without it, the nearest .python-version or requires-python of a pyproject.toml counts.
-    `backend` isolates the ranks from
-    others on their node: `process`, which starts immediately, or `docker`, a container. `datasets`
-    are versions to read (`digits:3`, without a number the latest at submission): in the job
-    `slipway.dataset("digits")` is that version. `tags` split the cost. `parent` is the id of a job
-    or other workload of the project that this job is a part of: it is stopped with it, and its cost
-    counts there. Files that it writes in its working folder and that match a glob of `keep` become
-    artifacts of its run, up to `keep_limit_bytes` for each node (0: none do).
+    `pool` is where another scheduler allocates the nodes; without one it runs on the nodes of the
+    installation. `backend` isolates the ranks from others on their node: `process`, which starts
+    immediately, or `docker`, a container. `datasets` are versions to read (`digits:3`, without a
+    number the latest at submission): in the job `slipway.dataset("digits")` is that version. `tags`
+    split the cost. `parent` is the id of a job or other workload of the project that this job is a
+    part of: it is stopped with it, and its cost counts there. Files that it writes in its working
+    folder and that match a glob of `keep` become artifacts of its run, up to `keep_limit_bytes` for
+    each node (0: none do).
     """
 
     name: Name | None = None
@@ -134,6 +135,7 @@ class JobIn(RequestSchema):
     args: list[Argument] = Field(default=[], max_length=200)
     params: dict[ParameterName, Argument] = Field(default={}, max_length=200)
     tier: Slug | None = None
+    pool: Slug | None = None
     nodes: Whole = Field(default=1, ge=1, le=1024)
     procs: Whole = Field(default=1, ge=1, le=256)
     strategy: Annotated[Line, Field(max_length=200)] | None = None
@@ -168,6 +170,7 @@ class JobEdit(RequestSchema):
     args: list[Argument] | None = Field(default=None, max_length=200)
     params: dict[ParameterName, Argument] | None = Field(default=None, max_length=200)
     tier: Slug | None = None
+    pool: Slug | None = None
     nodes: Whole | None = Field(default=None, ge=1, le=1024)
     procs: Whole | None = Field(default=None, ge=1, le=256)
     strategy: Annotated[Line, Field(max_length=200)] | None = None

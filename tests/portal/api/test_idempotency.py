@@ -177,7 +177,8 @@ def test_every_post_operation_has_a_body_in_the_matrix() -> None:
     bodiless += ("/notebooks/servers/{server}/stop",)
     bodiless += ("/notebooks/servers/{server}/key", "/undelete")
     bodiless += tuple(f"/sweeps/{{sweep}}/{verb}" for verb in ("pause", "resume", "stop"))
-    bodiless += ("/file-requests/{request_id}/claim",)
+    bodiless += ("/file-requests/{request_id}/claim", "/views/{view}/share")
+    bodiless += ("/pools/{pool}/account",)
     bodiless += ("/gateway/v1/reports", "/replicas/{replica}/reports")  # told by machines
     missing = [
         route.template

@@ -8,6 +8,7 @@ from portal.compute.models.environments import (
 )
 from portal.compute.models.named_environments import EnvironmentVersion, NamedEnvironment
 from portal.compute.models.nodes import JoinToken, Node
+from portal.compute.models.pools import Pool, PoolAccount, PoolProject
 from portal.compute.models.quotas import Quota
 from portal.compute.models.tiers import Tier, TierPrice
 
@@ -19,6 +20,9 @@ __all__ = [
     "JoinToken",
     "NamedEnvironment",
     "Node",
+    "Pool",
+    "PoolAccount",
+    "PoolProject",
     "ProjectEnvironment",
     "Quota",
     "Tier",

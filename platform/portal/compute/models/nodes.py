@@ -10,6 +10,7 @@ from django.db.models import F, Q
 from portal.accounts.models import User
 from portal.compute.isolation import Isolation, isolation_of
 from portal.compute.lifecycle import LEASE, QUIET, NodeState, node_sources
+from portal.compute.models.pools import Pool
 from portal.compute.resources import Amount, Need
 from portal.core import clock
 from portal.core.models import IdField, Row
@@ -22,6 +23,10 @@ class NodeQuerySet(models.QuerySet["Node"]):
     def present(self) -> "NodeQuerySet":
         """Nodes that belong to the installation, online or not."""
         return self.exclude(state=NodeState.REMOVED)
+
+    def lasting(self) -> "NodeQuerySet":
+        """Return the nodes that belong to the installation and to no allocation of an engine."""
+        return self.present().filter(reserved_for="")
 
     def accepting_work(self, timestamp: datetime) -> "NodeQuerySet":
         """Return ready nodes with a recent heartbeat, which accept new work."""
@@ -84,11 +89,16 @@ class Node(Row):
     unbroken series of heartbeats. `isolation` is the last report of its agent, and so is `disk`:
     its size, the limit of one task and the reserve. `mixes_projects` lets back ends that cannot
     isolate projects run several at a time. `pythons` are minor versions of Python that environments
-    can be built with.
+    can be built with. `reserved_for` is the only placement that may use the node, as
+    `WORKLOAD/EPOCH`: it is part of an allocation of its pool and vanishes with it.
     """
 
     id = IdField("node")
     name = models.CharField(max_length=48)
+    pool = models.ForeignKey(
+        Pool, null=True, blank=True, on_delete=models.PROTECT, related_name="nodes"
+    )
+    reserved_for = models.CharField(max_length=64, blank=True, db_default="")
     state = models.CharField(max_length=16, default=NodeState.READY)
     reason = models.CharField(max_length=200, blank=True)
     token_hash = models.CharField(max_length=64, unique=True)
@@ -180,6 +190,8 @@ class Node(Row):
 
     def suits(self, need: Need) -> bool:
         """Return True if the node has the labels, back end, Python and enough GPUs of the model."""
+        if self.reserved_for != need.reserved_for:
+            return False
         return self.is_of_kind(need) and (
             not need.amount.gpus or self.gpus_of(need.gpu_model) >= need.amount.gpus
         )
@@ -198,11 +210,18 @@ class Node(Row):
 
 
 class JoinToken(Row):
-    """The right to join one machine, once. Only the SHA-256 of the secret is stored."""
+    """The right to join one machine, once. Only the SHA-256 of the secret is stored.
+
+    `pool` and `reserved_for` are those of the node that joins with it.
+    """
 
     id = IdField("join")
     token_hash = models.CharField(max_length=64, unique=True)
     node_name = models.CharField(max_length=48, blank=True)
+    pool = models.ForeignKey(
+        Pool, null=True, blank=True, on_delete=models.CASCADE, related_name="+"
+    )
+    reserved_for = models.CharField(max_length=64, blank=True, db_default="")
     made_by = models.ForeignKey(
         User, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
     )

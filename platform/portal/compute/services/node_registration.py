@@ -1,5 +1,6 @@
 """Node registration: a one-time join token, then a node token."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -10,7 +11,7 @@ from portal.accounts import audit
 from portal.accounts.models import User
 from portal.accounts.tokens import hash_of
 from portal.compute.isolation import stored_reports
-from portal.compute.models import JoinToken, Node
+from portal.compute.models import JoinToken, Node, Pool
 from portal.compute.services.tiers import create_default_tiers
 from portal.compute.signals import NodeChanged, node_changed
 from portal.compute.tokens import has_join_shape, new_join_secret, new_node_secret
@@ -58,6 +59,27 @@ def create_join_token(
     return NewJoinToken(token, secret)
 
 
+def create_allocation_tokens(
+    *, pool: Pool, reserved_for: str, names: Sequence[str], valid_for: timedelta
+) -> list[str]:
+    """Create a one-time token for each task of an allocation, bound to the name of its node.
+
+    The nodes run the placement `reserved_for` alone. Returns the secrets, which are not stored.
+    """
+    secrets = [new_join_secret() for _ in names]
+    JoinToken.objects.bulk_create(
+        JoinToken(
+            token_hash=hash_of(secret),
+            node_name=name,
+            pool=pool,
+            reserved_for=reserved_for,
+            expires_at=clock.now() + valid_for,
+        )
+        for name, secret in zip(names, secrets, strict=True)
+    )
+    return secrets
+
+
 def join_node(*, secret: str, name: str, details: NodeFacts) -> JoinedNode:
     """Register the machine as a node, and create tiers for it when it is the first.
 
@@ -71,12 +93,14 @@ def join_node(*, secret: str, name: str, details: NodeFacts) -> JoinedNode:
         with transaction.atomic():
             token = _usable_token(secret, name)
             node = _place_of(token, name)
+            node.pool_id, node.reserved_for = token.pool_id, token.reserved_for
             apply_facts(node, details)
             node.token_hash = hash_of(node_secret)
             node.boot_id = ""
             node.save()
             JoinToken.objects.filter(pk=token.pk).update(used_at=clock.now(), node=node)
-            create_default_tiers(node)
+            if not node.reserved_for:
+                create_default_tiers(node)
             audit.record(
                 "node.join",
                 kind="node",

@@ -8,9 +8,11 @@ from typing import Any
 from django.db import transaction
 
 from portal.accounts.models import Project, User
-from portal.compute.models import Environment, EnvironmentVersion, Tier
+from portal.compute.engines import engine_label
+from portal.compute.models import Environment, EnvironmentVersion, Pool, Tier
 from portal.compute.services.environments import check_secrets, default_python, use_environment
 from portal.compute.services.named_environments import default_version_of, resolve_environment
+from portal.compute.services.pools import usable_pool
 from portal.compute.services.tiers import offered_tier
 from portal.core.errors import InvalidInput, SlipwayError
 from portal.datasets.models import Version
@@ -63,6 +65,7 @@ def submit_job(
     packages = _packages(project, requested, snapshot)
     spec = _spec(requested, packages.python_path)
     tier = offered_tier(requested.tier)
+    pool = usable_pool(project, requested.pool)
     versions = _versions(project, requested)
     parent = _parent(project, requested.parent)
     with transaction.atomic():
@@ -83,6 +86,7 @@ def submit_job(
                 max_lifetime_s=_lifetime(requested),
                 tags=requested.tags,
                 parent=parent,
+                pool=pool,
             ),
         )
         for version in versions:
@@ -128,6 +132,7 @@ def quote_job(*, project: Project, spec: JobIn) -> Quote:
     tier = offered_tier(spec.tier)
     price = tier.nano_usd_per_hour * spec.nodes
     files = rule_text(spec.keep, spec.keep_limit_bytes)
+    pool = usable_pool(project, spec.pool)
     try:
         refuse_impossible(
             project=project,
@@ -135,6 +140,7 @@ def quote_job(*, project: Project, spec: JobIn) -> Quote:
             tasks=spec.nodes,
             backend=spec.backend,
             python=packages.node_python,
+            pool=pool,
         )
     except SlipwayError as error:
         return Quote(
@@ -145,7 +151,7 @@ def quote_job(*, project: Project, spec: JobIn) -> Quote:
             files=files,
             packages=shown,
         )
-    waits, why = _estimate_wait(project, tier, spec, packages.node_python)
+    waits, why = _estimate_wait(project, tier, spec, packages.node_python, pool)
     return Quote(
         nano_usd_per_hour=price,
         can_ever_run=True,
@@ -177,6 +183,7 @@ def settled_job(*, project: Project, requested: JobIn) -> JobIn:
         tasks=requested.nodes,
         backend=requested.backend,
         python=packages.node_python,
+        pool=usable_pool(project, requested.pool),
     )
     return requested.model_copy(
         update={
@@ -242,6 +249,7 @@ def clone_job(*, job: Job, by: User, edit: JobEdit) -> Job:
         "args": job.args,
         "params": job.params,
         "tier": workload.tier.slug,
+        "pool": workload.pool and workload.pool.name,
         "nodes": workload.nodes,
         "procs": workload.procs,
         "strategy": job.strategy or None,
@@ -444,14 +452,18 @@ def _parent(project: Project, workload_id: str | None) -> Workload | None:
     return workload
 
 
-def _estimate_wait(project: Project, tier: Tier, requested: JobIn, python: str) -> tuple[bool, str]:
+def _estimate_wait(
+    project: Project, tier: Tier, requested: JobIn, python: str, pool: Pool | None
+) -> tuple[bool, str]:
     """Return whether a job submitted now would wait, and why."""
-    ahead = (
-        Workload.objects.queued().filter(project=project, priority__gte=requested.priority).count()
-    )
+    queued = Workload.objects.queued().filter(project=project, pool=pool)
+    ahead = queued.filter(priority__gte=requested.priority).count()
     if ahead:
         verb = "waits" if ahead == 1 else "wait"
         return True, f"{ahead} of this project {verb} ahead of it."
+    if pool is not None:
+        engine = engine_label(pool.engine)
+        return True, f"{engine} decides when it starts in pool {pool.name}."
     need = need_of(project, tier, backend=requested.backend, python=python)
     room = Capacity(read_sites())
     fitting = room.count_of(need, project=project.pk)

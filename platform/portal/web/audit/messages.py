@@ -131,6 +131,10 @@ _SENTENCES = {
     "node.remove": "removed the node {label}",
     "tier.create": "created the hardware tier {label}",
     "tier.change": "changed the hardware tier {label}",
+    "pool.create": "created the pool {label}",
+    "pool.change": "changed the pool {label}",
+    "pool.remove": "removed the pool {label}",
+    "pool.link": "linked an account in the pool {label}",
     "quota.set": "set the quota of {label}",
     "endpoint.watch": "changed the monitoring of {label} in {group}",
     "alert.raise": "raised an alert in {group}: {label}",
@@ -155,7 +159,8 @@ _SENTENCES = {
 }
 _KINDS = (
     *("project", "team", "member", "invitation", "token", "secret", "user"),
-    *("workload", "notebook", "environment", "file", "node", "tier", "quota", "budget", "rate"),
+    *("workload", "notebook", "environment", "file", "node", "tier", "pool", "quota"),
+    *("budget", "rate"),
     *("named_environment", "workspace", "sweep"),
     *("dataset", "dataset_version", "run", "experiment"),
     *("model", "model_version", "promotion_request", "registry_rules"),

@@ -47,8 +47,8 @@ GROUPS: tuple[tuple[str, tuple[DocsFile, ...]], ...] = (
             map(
                 _user_page,
                 (
-                    *("training", "frameworks", "sweeps", "environments", "strategies"),
-                    *("experiments", "mlflow"),
+                    *("training", "frameworks", "sweeps", "pools", "environments"),
+                    *("strategies", "experiments", "mlflow"),
                 ),
             )
         ),
@@ -80,6 +80,7 @@ GROUPS: tuple[tuple[str, tuple[DocsFile, ...]], ...] = (
                     "notebooks",
                     "datasets",
                     "sweeps",
+                    "pools",
                     "tracking",
                     "serving",
                     "monitoring",

@@ -1,10 +1,12 @@
 """Models of the app, one file per noun."""
 
+from portal.workloads.models.allocations import Allocation
 from portal.workloads.models.leases import Lease, UsageSample
 from portal.workloads.models.shares import SchedulerTurn, Share
-from portal.workloads.models.workloads import Task, Workload, WorkloadEvent
+from portal.workloads.models.workloads import Task, Workload, WorkloadEvent, placement_name
 
 __all__ = [
+    "Allocation",
     "Lease",
     "SchedulerTurn",
     "Share",
@@ -12,4 +14,5 @@ __all__ = [
     "UsageSample",
     "Workload",
     "WorkloadEvent",
+    "placement_name",
 ]

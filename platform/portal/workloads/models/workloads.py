@@ -7,10 +7,10 @@ from django.db.models import Q
 
 from portal.accounts.models import Project, Team, User
 from portal.accounts.principal import Principal
-from portal.compute.models import Tier
+from portal.compute.models import Pool, Tier
 from portal.compute.resources import Amount, Need
 from portal.core.models import IdField, Row
-from portal.workloads.lifecycle import ACTIVE, ENDS, WAITING, StopOutcome
+from portal.workloads.lifecycle import ACTIVE, ENDS, OPEN_ALLOCATIONS, WAITING, StopOutcome
 from portal.workloads.retries import RetryRule
 from slipway.schemas.accounts import NetworkRule
 from slipway.schemas.backends import DEFAULT_BACKEND
@@ -31,6 +31,13 @@ class WorkloadQuerySet(models.QuerySet["Workload"]):
         """Workloads that wait for a place, in the order of their project's queue."""
         return self.filter(state=WorkloadState.QUEUED).order_by("-priority", "id")
 
+    def waiting_in(self, pool_id: str | None) -> "WorkloadQuerySet":
+        """Workloads that wait for a place on our own nodes, or for an allocation in a pool."""
+        if pool_id is None:
+            return self.queued().filter(pool__isnull=True)
+        ordered = Q(allocations__state__in=OPEN_ALLOCATIONS)
+        return self.queued().filter(pool_id=pool_id).exclude(ordered)
+
     def active(self) -> "WorkloadQuerySet":
         """Workloads that hold leases."""
         return self.filter(state__in=_ACTIVE)
@@ -44,6 +51,7 @@ class WorkloadQuerySet(models.QuerySet["Workload"]):
         return self.filter(
             Q(priority__gt=workload.priority) | Q(priority=workload.priority, id__lt=workload.pk),
             project_id=workload.project_id,
+            pool_id=workload.pool_id,
             state=WorkloadState.QUEUED,
         )
 
@@ -86,6 +94,9 @@ class Workload(Row):
     priority = models.SmallIntegerField(default=0)
 
     tier = models.ForeignKey(Tier, on_delete=models.PROTECT, related_name="+")
+    pool = models.ForeignKey(
+        Pool, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
+    )
     nodes = models.PositiveSmallIntegerField(default=1)
     procs = models.PositiveSmallIntegerField(default=1)
     cpu_millis = models.BigIntegerField()
@@ -144,11 +155,16 @@ class Workload(Row):
             models.Index(fields=["project", "-id"], name="workload_by_project"),
             # Earlier workloads of the same name, from which the next one's cost is estimated.
             models.Index(fields=["project", "name", "-id"], name="workload_by_name"),
-            # The queue of each project, in its order. Contains queued workloads only.
+            # The queue of each project, in its order. Contains what waits for our own nodes only.
             models.Index(
                 fields=["project", "-priority", "id"],
-                condition=Q(state="queued"),
+                condition=Q(state="queued", pool__isnull=True),
                 name="workload_queue",
+            ),
+            models.Index(
+                fields=["pool", "-priority", "id"],
+                condition=Q(state="queued", pool__isnull=False),
+                name="workload_pool_queue",
             ),
             models.Index(fields=["id"], condition=Q(state="submitted"), name="workload_held"),
             models.Index(
@@ -179,8 +195,16 @@ class Workload(Row):
     @property
     def need(self) -> Need:
         """Return the requirements of one task, under the current network rule of its project."""
-        labels = tuple(sorted(self.labels.items()))
         network = self.project.network_rule
+        pool: str | None = self.pool_id
+        if pool is not None:
+            # Its engine has chosen the nodes. Labels and Pythons are of ours.
+            epoch = self.epoch + (self.status in WAITING)
+            reserved_for = placement_name(self.pk, epoch)
+            return Need(
+                self.amount, self.gpu_model, (), self.backend, network, reserved_for=reserved_for
+            )
+        labels = tuple(sorted(self.labels.items()))
         return Need(self.amount, self.gpu_model, labels, self.backend, network, self.python)
 
     @property
@@ -196,6 +220,11 @@ class Workload(Row):
         return RetryRule(
             max_attempts=self.max_attempts, on=frozenset(map(ReasonCode, self.retry_on))
         )
+
+
+def placement_name(workload_id: str, epoch: int) -> str:
+    """Return the name of a placement, by which nodes of a pool are reserved for it."""
+    return f"{workload_id}/{epoch}"
 
 
 class Task(Row):

@@ -9,7 +9,8 @@ from django.db import IntegrityError, transaction
 
 from portal.accounts import audit
 from portal.accounts.models import Project, User
-from portal.compute.models import Environment, ProjectEnvironment, Tier
+from portal.compute.models import Environment, Pool, ProjectEnvironment, Tier
+from portal.compute.services.pool_accounts import account_name
 from portal.core import clock
 from portal.core.errors import Conflict, InvalidInput
 from portal.core.text import clean_name
@@ -42,7 +43,7 @@ class WorkloadRequest:
     `nodes` is the number of tasks, all placed or none, `procs` the ranks in each. `key` makes the
     submission idempotent within the project: the same key is the same workload. `max_lifetime_s`
     counts from placement and lets the scheduler fill gaps with it. `parent` is the workload that
-    this one is a part of.
+    this one is a part of. Without a `pool` it runs on the nodes of the installation.
     """
 
     kind: str
@@ -59,6 +60,7 @@ class WorkloadRequest:
     key: str | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
     parent: Workload | None = None
+    pool: Pool | None = None
 
 
 def submit_workload(*, project: Project, by: User, spec: WorkloadRequest) -> Workload:
@@ -77,7 +79,10 @@ def submit_workload(*, project: Project, by: User, spec: WorkloadRequest) -> Wor
         tasks=spec.nodes,
         backend=spec.spec.backend,
         python=_python_of(spec),
+        pool=spec.pool,
     )
+    if spec.pool is not None:
+        account_name(pool=spec.pool, user=by)
     try:
         with transaction.atomic():
             before = _earlier(project, spec)
@@ -165,6 +170,7 @@ def _new(
         plan=StopOutcome.NONE,
         priority=workload_request.priority,
         tier=workload_request.tier,
+        pool=workload_request.pool,
         nodes=workload_request.nodes,
         procs=workload_request.procs,
         cpu_millis=amount.cpu_millis,
@@ -241,6 +247,7 @@ def _earlier(project: Project, workload_request: WorkloadRequest) -> Workload | 
     same = (
         workload.kind == workload_request.kind
         and workload.tier_id == workload_request.tier.pk
+        and workload.pool_id == (workload_request.pool and workload_request.pool.pk)
         and workload.parent_id == (workload_request.parent and workload_request.parent.pk)
         and (workload.nodes, workload.procs) == (workload_request.nodes, workload_request.procs)
         and workload.spec == workload_request.spec.model_dump(mode="json")

@@ -1,0 +1,170 @@
+"""Pools, visible to those who may use them and managed by administrators."""
+
+from django.db.models import Count, Q
+from django.http import HttpRequest
+from ninja import Query, Router, Status
+from pydantic import BaseModel
+
+from portal.accounts.gates import Administrator, SignedIn
+from portal.accounts.models import Project
+from portal.accounts.principal import Principal, require_principal
+from portal.api.routing import gate
+from portal.api.v1.serializers import PageParameters, page_of
+from portal.compute.engines import engine_kinds, engine_label
+from portal.compute.models import Pool, PoolAccount
+from portal.compute.models.pools import PoolQuerySet
+from portal.compute.services import pool_accounts, pools
+from portal.core.errors import InvalidInput, NotFound
+from portal.core.pagination import paginate
+from portal.workloads.models import Allocation, Workload
+from slipway.schemas.accounts import Scope
+from slipway.schemas.base import PageOf, Slug
+from slipway.schemas.pools import PoolAccountOut, PoolChange, PoolIn, PoolOut
+
+router = Router(tags=["Pools"])
+_SEE = SignedIn(Scope.WORKLOADS_READ, confined=True)
+_LINK = SignedIn(Scope.WORKLOADS_WRITE, confined=True)
+
+
+class PoolFilter(BaseModel):
+    """`project` keeps the pools that the project may use."""
+
+    project: Slug | None = None
+
+
+@router.get("/pools", auth=gate(_SEE), response=PageOf[PoolOut])
+def list_pools(
+    request: HttpRequest, page: PageParameters, query: Query[PoolFilter]
+) -> PageOf[PoolOut]:
+    """List the pools that one's projects may use; administrators see all."""
+    principal = require_principal(request)
+    visible = _visible(principal)
+    if query.project is not None:
+        project = principal.projects().live().filter(slug=query.project).first()
+        visible = visible.none() if project is None else Pool.objects.usable_by(project)
+    shown = paginate(visible, cursor=page.cursor, limit=page.limit)
+    return page_of(shown, lambda pool: _pool_out(pool, principal))
+
+
+@router.post("/pools", auth=gate(Administrator()), response={201: PoolOut})
+def create_pool(request: HttpRequest, payload: PoolIn) -> Status[PoolOut]:
+    """Create a pool."""
+    made = pools.create_pool(
+        name=payload.name,
+        engine=payload.engine,
+        settings=payload.settings,
+        most_requests=payload.most_requests,
+        projects=None if payload.projects is None else _projects(payload.projects),
+    )
+    return Status(201, _pool_out(made, require_principal(request)))
+
+
+@router.get("/pools/{pool}", auth=gate(_SEE), response=PoolOut)
+def get_pool(request: HttpRequest, pool: str) -> PoolOut:
+    """Get a pool."""
+    principal = require_principal(request)
+    return _pool_out(_pool(principal, pool), principal)
+
+
+@router.patch("/pools/{pool}", auth=gate(Administrator()), response=PoolOut)
+def update_pool(request: HttpRequest, pool: str, payload: PoolChange) -> PoolOut:
+    """Change, close or open a pool. What waits or runs there goes on."""
+    principal = require_principal(request)
+    is_for_all = "projects" in payload.model_fields_set and payload.projects is None
+    changed = pools.change_pool(
+        pool=_pool(principal, pool),
+        settings=payload.settings,
+        most_requests=payload.most_requests,
+        is_open=payload.is_open,
+        projects=None if payload.projects is None else _projects(payload.projects),
+        is_for_all=True if is_for_all else None,
+    )
+    return _pool_out(changed, principal)
+
+
+@router.delete("/pools/{pool}", auth=gate(Administrator()), response={204: None})
+def delete_pool(request: HttpRequest, pool: str) -> Status[None]:
+    """Remove a pool in which nothing waits or runs."""
+    pools.remove_pool(pool=_pool(require_principal(request), pool))
+    return Status(204, None)
+
+
+@router.get("/pools/{pool}/account", auth=gate(_SEE), response=PoolAccountOut)
+def get_pool_account(request: HttpRequest, pool: str) -> PoolAccountOut:
+    """Get one's own account in the system of a pool."""
+    principal = require_principal(request)
+    row = _pool(principal, pool)
+    return _account_out(row, PoolAccount.objects.filter(pool=row, user=principal.user).first())
+
+
+@router.post("/pools/{pool}/account", auth=gate(_LINK), response={201: PoolAccountOut})
+def link_pool_account(request: HttpRequest, pool: str) -> Status[PoolAccountOut]:
+    """Get the command that proves one's account in the system of a pool."""
+    principal = require_principal(request)
+    row = _pool(principal, pool)
+    account = pool_accounts.request_link(pool=row, user=principal.user)
+    return Status(201, _account_out(row, account))
+
+
+def _account_out(pool: Pool, account: PoolAccount | None) -> PoolAccountOut:
+    if account is None:
+        return PoolAccountOut(pool=pool.name)
+    command = None
+    if account.code:
+        kind = engine_kinds()[pool.engine]
+        command = kind.link_command(pool.settings, account.code)
+    return PoolAccountOut(
+        pool=pool.name,
+        name=account.unix_name or None,
+        command=command,
+        linked_at=account.linked_at,
+        problem=account.problem,
+    )
+
+
+def _visible(principal: Principal) -> PoolQuerySet:
+    present = Pool.objects.present()
+    if principal.user.is_administrator:
+        return present
+    usable = Q(is_for_all=True) | Q(projects__in=principal.projects().live())
+    return present.filter(usable, is_open=True).distinct()
+
+
+def _pool(principal: Principal, name: str) -> Pool:
+    pool = _visible(principal).filter(name=name).first()
+    if pool is None:
+        raise NotFound
+    return pool
+
+
+def _projects(slugs: list[str]) -> list[Project]:
+    rows = {project.slug: project for project in Project.objects.live().filter(slug__in=slugs)}
+    missing = [slug for slug in slugs if slug not in rows]
+    if missing:
+        raise InvalidInput(
+            f"There is no project {missing[0]}.",
+            field="projects",
+            next_step="Name projects by the slug in their address.",
+        )
+    return list(rows.values())
+
+
+def _pool_out(pool: Pool, principal: Principal) -> PoolOut:
+    is_administrator = principal.user.is_administrator
+    waiting = Workload.objects.queued().filter(pool=pool).aggregate(count=Count("pk"))["count"]
+    projects = None
+    if is_administrator and not pool.is_for_all:
+        projects = sorted(pool.projects.values_list("slug", flat=True))
+    return PoolOut(
+        id=pool.pk,
+        name=pool.name,
+        engine=pool.engine,
+        engine_label=engine_label(pool.engine),
+        is_open=pool.is_open,
+        most_requests=pool.most_requests,
+        waiting=waiting,
+        requests=Allocation.objects.open().filter(pool=pool).count(),
+        problem=pool.problem,
+        settings=pool.settings if is_administrator else {},
+        projects=projects,
+    )

@@ -1,0 +1,1 @@
+"""Engines: the local one, and those of other systems."""

@@ -1,0 +1,140 @@
+"""Engines: schedulers of other systems that allocate machines for a placement of a workload.
+
+An engine decides when and where. What it starts on each machine is our node agent
+(`workers.node_agent.allocation`), which joins as a node for that placement alone, so leases, logs,
+checkpoints and spend work as on every node. Only the control worker calls an engine.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any, Protocol
+
+from portal.compute.resources import Amount
+
+
+class AllocationPhase(StrEnum):
+    """Progress of an engine with an allocation."""
+
+    WAITING = "waiting"
+    GRANTED = "granted"
+    ENDED = "ended"
+
+
+class EndCause(StrEnum):
+    """Cause of the end of an allocation."""
+
+    FINISHED = "finished"
+    CANCELLED = "cancelled"
+    PREEMPTED = "preempted"
+    TIME_LIMIT = "time_limit"
+    NODE_FAILED = "node_failed"
+    OUT_OF_MEMORY = "out_of_memory"
+    FAILED = "failed"
+    # The engine does not know it any more, and said nothing of its end.
+    VANISHED = "vanished"
+
+
+@dataclass(frozen=True)
+class AllocationOrder:
+    """A gang to allocate: so many machines with so much for each, all of them or none.
+
+    `name` is unique for ever, `label` is for people. `join_tokens` has one token for each task.
+    `time_limit` is None for the engine's own default, and `grace` is the time between the signal
+    that ends an allocation and the kill. `account` is the person's account in the engine's system,
+    empty where all work of a pool has one owner.
+    """
+
+    name: str
+    label: str
+    tasks: int
+    amount: Amount
+    gpu_model: str
+    time_limit: timedelta | None
+    grace: timedelta
+    join_tokens: tuple[str, ...]
+    account: str = ""
+
+
+@dataclass(frozen=True)
+class AllocationReport:
+    """State of an allocation. `detail` is the engine's text: why it waits, or how it ended."""
+
+    phase: AllocationPhase
+    detail: str = ""
+    cause: EndCause | None = None
+
+
+@dataclass(frozen=True)
+class Owner:
+    """An account of an engine's system, by name and number."""
+
+    name: str
+    number: int
+
+
+class EngineAway(Exception):
+    """The engine does not answer, or not usefully. The call may be repeated."""
+
+
+class EngineRefused(Exception):
+    """The engine refuses an order for good. The text is for the person who submitted it."""
+
+
+class Engine(Protocol):
+    """A scheduler, with the settings of one pool. Calls raise EngineAway."""
+
+    def submit(self, order: AllocationOrder) -> str:
+        """Order an allocation and return the engine's handle of it.
+
+        An order with the name of an earlier one returns the handle of that: a lost answer costs
+        nothing. Raises EngineRefused.
+        """
+
+    def look(self, handles: Sequence[str]) -> Mapping[str, AllocationReport]:
+        """Report on allocations, all of them in one question. Unknown handles have vanished."""
+
+    def stop(self, handle: str, *, account: str = "") -> None:
+        """End an allocation, whatever it does. One that is gone already is no error."""
+
+    def owner_of(self, name: str) -> "Owner | None":
+        """Return the owner of the newest job of this name, None if there is no such job."""
+
+
+class EngineKind(Protocol):
+    """A kind of engine: checks the settings of a pool, and opens it."""
+
+    @property
+    def label(self) -> str:
+        """The name that people read, such as "Slurm"."""
+
+    def clean(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Return checked settings. Raises InvalidInput, which names the field."""
+
+    def open(self, pool: str, settings: Mapping[str, Any]) -> Engine:
+        """Return the engine of a pool, given the pool's id."""
+
+    def needs_account(self, settings: Mapping[str, Any]) -> bool:
+        """Return True if work belongs to the account of the person who submits it."""
+
+    def link_command(self, settings: Mapping[str, Any], name: str) -> str:
+        """Return the command with which a person proves an account: it submits a job `name`."""
+
+
+_KINDS: dict[str, EngineKind] = {}
+
+
+def register_engine(name: str, kind: EngineKind) -> None:
+    """Register a kind of engine under the name that pools store."""
+    _KINDS[name] = kind
+
+
+def engine_kinds() -> Mapping[str, EngineKind]:
+    """Return all kinds by name."""
+    return _KINDS
+
+
+def engine_label(name: str) -> str:
+    """Return the name of a kind that people read."""
+    return _KINDS[name].label if name in _KINDS else name

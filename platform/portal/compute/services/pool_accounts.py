@@ -1,0 +1,95 @@
+"""Accounts that people have in the systems of pools, and the proof that they are theirs.
+
+A person proves an account by submitting a job of a secret name there, as themselves: its owner is
+what the engine tells, and not what anybody claims. Nothing is derived from a name or an address.
+"""
+
+import secrets
+from datetime import timedelta
+
+from portal.accounts import audit
+from portal.accounts.models import User
+from portal.compute.engines import Engine, Owner, engine_kinds
+from portal.compute.models import Pool, PoolAccount
+from portal.core import clock
+from portal.core.errors import InvalidInput
+
+# So long a person has to submit the job.
+PROOF_WITHIN = timedelta(hours=1)
+# Numbers of people's accounts (login.defs: UID_MIN, UID_MAX). All others are of the system.
+_PEOPLE = range(1000, 60_001)
+
+
+def account_name(*, pool: Pool, user: User) -> str:
+    """Return the account whose work this would be, "" where a pool has one owner.
+
+    Raises InvalidInput for a person who has not proved an account yet.
+    """
+    if not engine_kinds()[pool.engine].needs_account(pool.settings):
+        return ""
+    account = PoolAccount.objects.filter(pool=pool, user=user).first()
+    if account is None or not account.unix_name:
+        raise InvalidInput(
+            f"Work in pool {pool.name} belongs to your own account there, and it is not linked.",
+            code="account_not_linked",
+            field="pool",
+            next_step=f"Run `slipway pool link {pool.name}` and follow it.",
+        )
+    return account.unix_name
+
+
+def request_link(*, pool: Pool, user: User) -> PoolAccount:
+    """Create the code of a proof, which replaces an earlier one. A linked account stays.
+
+    Raises InvalidInput for a pool without accounts of people.
+    """
+    if not engine_kinds()[pool.engine].needs_account(pool.settings):
+        raise InvalidInput(
+            f"All work in pool {pool.name} has one owner, so there is no account to link.",
+            code="no_accounts",
+            field="pool",
+            next_step="Submit a job there.",
+        )
+    account, _ = PoolAccount.objects.update_or_create(
+        pool=pool,
+        user=user,
+        defaults={
+            "code": f"slipway-link-{secrets.token_hex(12)}",
+            "asked_at": clock.now(),
+            "problem": "",
+        },
+    )
+    return account
+
+
+def check_links(pool: Pool, engine: Engine) -> None:
+    """Look for the jobs of all open proofs of a pool. Raises EngineAway."""
+    recent = clock.now() - PROOF_WITHIN
+    for account in PoolAccount.objects.filter(pool=pool, asked_at__gt=recent).exclude(code=""):
+        owner = engine.owner_of(account.code)
+        if owner is not None:
+            _link(account, owner)
+
+
+def has_open_links(pool: Pool) -> bool:
+    """Return True if somebody may be about to prove an account."""
+    recent = clock.now() - PROOF_WITHIN
+    return PoolAccount.objects.filter(pool=pool, asked_at__gt=recent).exclude(code="").exists()
+
+
+def _link(account: PoolAccount, owner: Owner) -> None:
+    proofs = PoolAccount.objects.filter(pk=account.pk, code=account.code)
+    if owner.number not in _PEOPLE:
+        problem = f"{owner.name} is an account of the system, and not of a person."
+        proofs.update(code="", problem=problem)
+        return
+    before = account.unix_name
+    if proofs.update(code="", problem="", unix_name=owner.name, linked_at=clock.now()):
+        audit.record(
+            "pool.link",
+            kind="pool",
+            target=account.pool,
+            label=account.pool.name,
+            before={"account": before},
+            after={"account": owner.name, "person": account.user.email},
+        )

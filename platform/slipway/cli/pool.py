@@ -1,0 +1,175 @@
+"""`slipway pool`: machines that another scheduler allocates."""
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from slipway.cli.completion import complete_pool
+from slipway.cli.exits import UsageMistake
+from slipway.cli.pagination import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
+from slipway.cli.session import Session, command
+from slipway.cli.tables import CellOverflow, ListColumn
+from slipway.schemas.pools import PoolOut
+
+app = typer.Typer(no_args_is_help=True, help="Pools of other schedulers: list, create, close.")
+
+PoolArgument = Annotated[
+    str, typer.Argument(metavar="POOL", help="Name of the pool.", autocompletion=complete_pool)
+]
+SettingOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--setting", metavar="NAME=VALUE", help="Setting of the engine; VALUE may be JSON."
+    ),
+]
+RequestsOption = Annotated[
+    int | None,
+    typer.Option("--requests", min=1, help="Requests that wait or run there at once."),
+]
+ForOption = Annotated[
+    list[str] | None,
+    typer.Option("--for", metavar="PROJECT", help="Only this project; may be repeated."),
+]
+
+
+def show(session: Session, pool: PoolOut) -> None:
+    """Write one pool."""
+    if session.output.as_json:
+        session.output.document(pool)
+    elif session.output.quiet:
+        session.output.line(pool.name)
+    else:
+        session.output.facts(
+            {
+                "Name": pool.name,
+                "Engine": pool.engine_label,
+                "Open": pool.is_open,
+                "Requests": f"{pool.requests} of {pool.most_requests}",
+                "Waiting": pool.waiting,
+                "Projects": pool.projects if pool.projects is not None else "all",
+                "Settings": [f"{name}={value}" for name, value in pool.settings.items()],
+                "Problem": pool.problem or None,
+            }
+        )
+
+
+@command(app, "list")
+def list_pools(session: Session, limit: Limit = DEFAULT_LIMIT, cursor: Cursor = None) -> None:
+    """List the pools."""
+    show_list(
+        session,
+        collect(session.client.pools.list(), limit=limit, cursor=cursor),
+        columns=[
+            ListColumn("Name", style="bold"),
+            ListColumn("Engine"),
+            ListColumn("Open"),
+            ListColumn("Requests"),
+            ListColumn("Waiting"),
+            ListColumn("Problem", fit=CellOverflow.WRAPPED, dispensable=1),
+        ],
+        row=lambda pool: (
+            pool.name,
+            pool.engine_label,
+            pool.is_open,
+            f"{pool.requests} of {pool.most_requests}",
+            pool.waiting,
+            pool.problem,
+        ),
+        key=lambda pool: pool.name,
+        nothing="There is no pool. Work runs on the nodes of the installation.",
+    )
+
+
+@command(app, "show")
+def show_pool(session: Session, pool: PoolArgument) -> None:
+    """Show one pool."""
+    show(session, session.client.pools.get(pool))
+
+
+@command(app, "create")
+def create(
+    session: Session,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Short name.")],
+    engine: Annotated[str, typer.Option("--engine", help="Scheduler that allocates: local.")],
+    setting: SettingOption = None,
+    requests: RequestsOption = None,
+    only_for: ForOption = None,
+) -> None:
+    """Create a pool (administrators only)."""
+    pool = session.client.pools.create(
+        name,
+        engine=engine,
+        settings=_settings(setting),
+        most_requests=requests,
+        projects=only_for,
+    )
+    show(session, pool)
+
+
+@command(app, "edit")
+def edit(
+    session: Session,
+    pool: PoolArgument,
+    setting: SettingOption = None,
+    requests: RequestsOption = None,
+    only_for: ForOption = None,
+    is_open: Annotated[
+        bool | None,
+        typer.Option("--open/--closed", help="Allow new work in the pool.", show_default=False),
+    ] = None,
+) -> None:
+    """Change, close or open a pool (administrators only). Settings replace all earlier ones."""
+    changed = session.client.pools.edit(
+        pool,
+        settings=_settings(setting),
+        most_requests=requests,
+        is_open=is_open,
+        projects=only_for,
+    )
+    show(session, changed)
+
+
+@command(app, "delete")
+def delete(session: Session, pool: PoolArgument) -> None:
+    """Remove a pool in which nothing waits or runs (administrators only)."""
+    session.client.pools.delete(pool)
+    if session.output.as_json:
+        session.output.document({"deleted": pool})
+    session.output.note(f"Removed pool {pool}.")
+
+
+@command(app, "link")
+def link(session: Session, pool: PoolArgument) -> None:
+    """Link your own account in the system of a pool: prints the command that proves it."""
+    account = session.client.pools.account(pool)
+    if account.command is None:
+        account = session.client.pools.link(pool)
+    if session.output.as_json:
+        session.output.document(account)
+        return
+    if account.problem:
+        session.output.note(f"The last proof was refused: {account.problem}")
+    if account.name:
+        session.output.note(f"Linked with {account.name}. The command below links another account.")
+    session.output.note("Run this within the hour as yourself, on a login node of the cluster:")
+    session.output.line(account.command or "")
+
+
+def _settings(pairs: list[str] | None) -> dict[str, Any] | None:
+    """Parse NAME=VALUE, where VALUE may be JSON. Raises UsageMistake."""
+    if pairs is None:
+        return None
+    settings: dict[str, Any] = {}
+    for pair in pairs:
+        name, separator, text = pair.partition("=")
+        if not separator or not name:
+            raise UsageMistake(
+                f"--setting {pair!r} must have the form NAME=VALUE.",
+                next_step="For example: --setting partition=gpu",
+            )
+        try:
+            settings[name] = json.loads(text)
+        except ValueError:
+            settings[name] = text
+    return settings

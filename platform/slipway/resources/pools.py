@@ -1,0 +1,79 @@
+"""Pools: machines that another scheduler allocates."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from slipway.connection import Connection
+from slipway.pages import Pages
+from slipway.resources.requests import build
+from slipway.schemas.base import PageOf
+from slipway.schemas.pools import PoolAccountOut, PoolChange, PoolIn, PoolOut
+
+
+class Pools:
+    """The pools of the installation. Administrators create and change them.
+
+    GET pools · POST pools · GET, PATCH, DELETE pools/{name} · GET, POST pools/{name}/account
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def list(self, *, project: str | None = None) -> Pages[PoolOut]:
+        """List the pools that one may use, or those that a project may use."""
+        return Pages(self._connection, ("pools",), PageOf[PoolOut], {"project": project})
+
+    def get(self, name: str) -> PoolOut:
+        """Return one pool."""
+        return self._connection.fetch(PoolOut, "GET", "pools", name)
+
+    def create(
+        self,
+        name: str,
+        *,
+        engine: str,
+        settings: Mapping[str, Any] | None = None,
+        most_requests: int | None = None,
+        projects: Sequence[str] | None = None,
+    ) -> PoolOut:
+        """Create a pool, for all projects unless some are given by their slugs."""
+        body = build(
+            PoolIn,
+            name=name,
+            engine=engine,
+            settings=None if settings is None else dict(settings),
+            most_requests=most_requests,
+            projects=None if projects is None else list(projects),
+        )
+        return self._connection.fetch(PoolOut, "POST", "pools", body=body)
+
+    def edit(
+        self,
+        name: str,
+        *,
+        settings: Mapping[str, Any] | None = None,
+        most_requests: int | None = None,
+        is_open: bool | None = None,
+        projects: Sequence[str] | None = None,
+    ) -> PoolOut:
+        """Change the given fields. `settings` replaces all of them."""
+        body = build(
+            PoolChange,
+            settings=None if settings is None else dict(settings),
+            most_requests=most_requests,
+            is_open=is_open,
+            projects=None if projects is None else list(projects),
+        )
+        return self._connection.fetch(PoolOut, "PATCH", "pools", name, body=body)
+
+    def delete(self, name: str) -> None:
+        """Remove a pool in which nothing waits or runs."""
+        self._connection.send("DELETE", "pools", name)
+
+    def account(self, name: str) -> PoolAccountOut:
+        """Return one's own account in the system of a pool."""
+        return self._connection.fetch(PoolAccountOut, "GET", "pools", name, "account")
+
+    def link(self, name: str) -> PoolAccountOut:
+        """Return the command that proves one's account in the system of a pool."""
+        return self._connection.fetch(PoolAccountOut, "POST", "pools", name, "account")

@@ -1,0 +1,42 @@
+"""The contract of engines, kept by local processes and by a real Slurm cluster."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from portal.compute.adapters.engines.local import LocalEngine
+from portal.compute.adapters.engines.slurm import SlurmEngine, SlurmSettings
+from portal.compute.engines import Engine
+from tests.integration.pools.engine_contract import EngineContract
+from tests.ports import free_ports
+from tests.slurm_cluster import missing_programs, running_slurm
+
+pytestmark = pytest.mark.integration
+
+
+def no_portal() -> str:
+    """Return the address of a portal that does not exist."""
+    return f"http://127.0.0.1:{free_ports(1)[0]}"
+
+
+class TestLocalEngine(EngineContract):
+    @pytest.fixture
+    def engine(self, tmp_path: Path) -> Engine:
+        """An engine with two places."""
+        return LocalEngine(tmp_path, ("--url", no_portal()), 2)
+
+
+@pytest.mark.skipif(
+    bool(missing_programs()), reason=f"Slurm is not installed: {missing_programs()}"
+)
+class TestSlurmEngine(EngineContract):
+    @pytest.fixture
+    def engine(self, tmp_path: Path) -> Iterator[Engine]:
+        """A cluster of two nodes with one CPU each."""
+        with running_slurm(tmp_path / "slurm", cpus=1) as cluster:
+            settings = SlurmSettings(
+                partition="main", slurm_conf=str(cluster.conf), folder=str(tmp_path / "nodes")
+            )
+            yield SlurmEngine(settings, url=no_portal(), python=sys.executable)

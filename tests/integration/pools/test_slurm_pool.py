@@ -1,0 +1,131 @@
+"""A pool of a real Slurm cluster: slurmctld and two slurmd of this machine."""
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.pools.jobs import (
+    JOBS,
+    SAVER,
+    log_of,
+    prepare,
+    submit,
+    wait_for_state,
+    workload_of,
+)
+from tests.portals import RunningPortal, running_slipway
+from tests.processes import wait_for
+from tests.slurm_cluster import SlurmCluster, missing_programs, running_slurm
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(
+        bool(missing_programs()), reason=f"Slurm is not installed: {missing_programs()}"
+    ),
+]
+
+
+@pytest.fixture
+def slurm(tmp_path: Path) -> Iterator[SlurmCluster]:
+    """A cluster of two nodes."""
+    with running_slurm(tmp_path / "slurm") as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def slipway(tmp_path: Path, slurm: SlurmCluster) -> Iterator[RunningPortal]:
+    """A Slipway with a pool in that cluster."""
+    with running_slipway(tmp_path / "slipway") as portal:
+        settings = {
+            "partition": "main",
+            "slurm_conf": str(slurm.conf),
+            "folder": str(tmp_path / "nodes"),
+            "portal_url": portal.url,
+        }
+        with portal.client("root") as root:
+            prepare(root, {"name": "twin", "engine": "slurm", "settings": settings})
+        yield portal
+
+
+def test_two_tasks_train_on_two_nodes_of_slurm(slipway: RunningPortal, slurm: SlurmCluster) -> None:
+    with slipway.client("root") as root:
+        job_id = submit(root, nodes=2)
+        ended = wait_for_state(root, job_id, "succeeded", "failed", "stopped", "lost")
+        assert ended["state"] == "succeeded", ended
+        wait_for(lambda: root.get("/pools/twin").json()["requests"] == 0, "end", within_s=60)
+        assert len(root.get("/nodes").json()["items"]) == 1
+        assert root.get(f"{JOBS}/{job_id}").json()["cost_nano_usd"] > 0
+        states = slurm.run("squeue", "--noheader", "--states=all", "--format=%T %D").splitlines()
+        assert states == ["COMPLETED 2"]
+
+
+@pytest.mark.thorough
+def test_the_reason_of_slurm_is_the_reason(slipway: RunningPortal, slurm: SlurmCluster) -> None:
+    slurm.run("scontrol", "update", "partition=main", "state=down")
+    with slipway.client("root") as root:
+        job_id = submit(root)
+        wait_for(
+            lambda: "PartitionDown" in workload_of(root, job_id)["explanation"],
+            "reason of Slurm",
+            within_s=60,
+        )
+        slurm.run("scontrol", "update", "partition=main", "state=up")
+        assert wait_for_state(root, job_id, "succeeded", "failed")["state"] == "succeeded"
+
+
+@pytest.mark.thorough
+def test_what_slurm_refuses_fails_with_its_words(slipway: RunningPortal) -> None:
+    with slipway.client("root") as root:
+        job_id = submit(root, nodes=3)
+        ended = wait_for_state(root, job_id, "failed", "stopped", "succeeded")
+        assert ended["state"] == "failed"
+        assert "Node count specification invalid" in ended["explanation"], ended
+
+
+def test_a_job_cancelled_in_slurm_saves_and_is_stopped(
+    slipway: RunningPortal, slurm: SlurmCluster
+) -> None:
+    with slipway.client("root") as root:
+        job_id = submit(root, script=SAVER)
+        wait_for_state(root, job_id, "running")
+        wait_for(lambda: "starts at 0" in log_of(root, job_id), "first lines", within_s=60)
+        handle = slurm.run("squeue", "--noheader", "--format=%A").strip()
+        slurm.run("scancel", handle)
+        ended = wait_for_state(root, job_id, "succeeded", "failed", "stopped", "lost")
+        assert ended["state"] == "stopped", ended
+        assert "cancelled in Slurm" in ended["explanation"]
+        assert "saved" in log_of(root, job_id)
+
+
+@pytest.mark.thorough
+def test_a_node_of_slurm_that_dies_costs_one_attempt(
+    slipway: RunningPortal, slurm: SlurmCluster
+) -> None:
+    with slipway.client("root") as root:
+        job_id = submit(root, script="import time; time.sleep(15)")
+        wait_for_state(root, job_id, "running")
+        (name,) = slurm.run("squeue", "--noheader", "--format=%N").split()
+        slurm.run("scontrol", "update", f"nodename={name}", "state=down", "reason=test")
+        wait_for(lambda: workload_of(root, job_id)["attempt"] == 2, "next attempt", within_s=90)
+        assert wait_for_state(root, job_id, "succeeded", "failed")["state"] == "succeeded"
+
+
+@pytest.mark.thorough
+def test_a_controller_that_is_away_costs_nothing(
+    slipway: RunningPortal, slurm: SlurmCluster
+) -> None:
+    slurm.programs["slurmctld"].signal(signal.SIGKILL)
+    slurm.programs["slurmctld"].wait()
+    with slipway.client("root") as root:
+        job_id = submit(root)
+        wait_for(
+            lambda: "Slurm does not answer" in workload_of(root, job_id)["explanation"],
+            "the problem",
+            within_s=120,
+        )
+        slurm.start("slurmctld")
+        assert wait_for_state(root, job_id, "succeeded", "failed")["state"] == "succeeded"
+        numbers = slurm.run("squeue", "--noheader", "--states=all", "--format=%A").split()
+        assert len(numbers) == 1, numbers

@@ -1,0 +1,149 @@
+"""Pools through the REST API, and jobs that name them. No engine runs here."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from portal.accounts.models import AuditEvent
+from portal.compute.models import Node, Pool
+from portal.compute.services.node_registration import create_allocation_tokens, join_node
+from portal.core import clock
+from portal.core.errors import Unauthenticated
+from portal.workloads.models import Allocation, Lease
+from portal.workloads.scheduling import run_passes
+from tests.personas import Api, Personas, json_of
+from tests.portal.training.jobs import made_job, submit, take_code, workload_of
+from tests.portal.workloads.machines import Machine, facts
+from tests.security.problems import refusal
+
+pytestmark = pytest.mark.postgres
+
+
+@pytest.fixture
+def root(people: Personas) -> Api:
+    """The API as the administrator sees it."""
+    return Api.of(people.root)
+
+
+def make_pool(root: Api, **changes: Any) -> dict[str, Any]:
+    """Create a pool of two local places."""
+    body = {"name": "twin", "engine": "local", "settings": {"places": 2}} | changes
+    answer = root.post("pools", body)
+    assert answer.status_code == 201, answer.content
+    pool: dict[str, Any] = json_of(answer)
+    return pool
+
+
+def test_an_administrator_adds_changes_and_removes_a_pool(root: Api, bob: Api) -> None:
+    made = make_pool(root, most_requests=5)
+    assert (made["engine_label"], made["settings"]) == ("Local processes", {"places": 2})
+    changed = json_of(root.patch("pools/twin", {"is_open": False, "projects": []}))
+    assert (changed["is_open"], changed["projects"]) == (False, [])
+    assert json_of(root.patch("pools/twin", {"projects": None}))["projects"] is None
+    assert root.delete("pools/twin").status_code == 204
+    assert root.get("pools/twin").status_code == 404
+    verbs = AuditEvent.objects.filter(target_kind="pool").order_by("pk").values_list("verb")
+    assert [verb for (verb,) in verbs] == [
+        *("pool.create", "pool.change", "pool.change", "pool.remove")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "words"),
+    [
+        ({"engine": "nomad"}, "engine", "There is no engine nomad."),
+        ({"settings": {"places": 0}}, "settings", "places must be a whole number from 1 to 64."),
+        ({"settings": {"places": True}}, "settings", "places must be a whole number"),
+        ({"settings": {"partition": "a"}}, "settings", "has no setting partition"),
+        ({"engine": "slurm", "settings": {"partitions": "a"}}, "settings", "no setting partitions"),
+        ({"engine": "slurm", "settings": {"partition": "a b"}}, "settings", "partition"),
+        ({"engine": "slurm", "settings": {"user": "root;id"}}, "settings", "user"),
+        ({"engine": "slurm", "settings": {"login": "-oProxyCommand=id"}}, "settings", "login"),
+        ({"engine": "slurm", "settings": {"folder": "/x/$(id)"}}, "settings", "folder"),
+        ({"projects": ["nowhere"]}, "projects", "There is no project nowhere."),
+        ({"most_requests": 0}, "most_requests", ""),
+        ({"name": "x" * 40}, "name", ""),
+    ],
+)
+def test_a_wrong_setting_is_named(
+    root: Api, changes: dict[str, Any], field: str, words: str
+) -> None:
+    body = {"name": "twin", "engine": "local", "settings": {}} | changes
+    problem = refusal(root.post("pools", body))
+    assert (problem.field or "").startswith(field)
+    assert words in problem.detail
+
+
+def test_a_pool_for_others_does_not_exist(
+    root: Api, bob: Api, people: Personas, machine: Machine
+) -> None:
+    make_pool(root, projects=["other"])
+    make_pool(root, name="mine", projects=["vision"])
+    assert [pool["name"] for pool in json_of(bob.get("pools"))["items"]] == ["mine"]
+    assert json_of(bob.get("pools?project=vision"))["items"][0]["settings"] == {}
+    assert refusal(bob.get("pools/twin")).detail == refusal(bob.get("pools/none")).detail
+    take_code(bob)
+    foreign = refusal(submit(bob, pool="twin"))
+    missing = refusal(submit(bob, pool="none"))
+    assert foreign.code == missing.code == "no_such_pool"
+    assert foreign.detail.replace("twin", "none") == missing.detail
+    assert foreign.next_step == missing.next_step
+
+
+def test_a_closed_pool_takes_no_new_job(root: Api, bob: Api, machine: Machine) -> None:
+    make_pool(root)
+    root.patch("pools/twin", {"is_open": False})
+    take_code(bob)
+    assert refusal(submit(bob, pool="twin")).code == "no_such_pool"
+
+
+def test_a_job_in_a_pool_is_left_alone_by_our_own_nodes(
+    root: Api, bob: Api, machine: Machine
+) -> None:
+    make_pool(root)
+    inside, outside = made_job(bob, pool="twin"), made_job(bob)
+    run_passes()
+    assert workload_of(outside).state == "placed"
+    assert workload_of(inside).state == "queued"
+    shown = json_of(bob.get(f"projects/vision/jobs/{inside['workload']['id']}"))
+    assert "pool twin takes 8 requests at once" in shown["workload"]["explanation"]
+    assert refusal(root.delete("pools/twin")).code == "pool_in_use"
+
+
+def test_a_node_of_an_allocation_takes_its_placement_alone(
+    root: Api, bob: Api, machine: Machine
+) -> None:
+    make_pool(root)
+    workload = workload_of(made_job(bob, pool="twin"))
+    pool = Pool.objects.get()
+    allocation = Allocation.objects.create(
+        workload=workload, pool=pool, epoch=1, state="submitted", handle="1"
+    )
+    name = f"{allocation.name}-0"
+    (secret,) = create_allocation_tokens(
+        pool=pool, reserved_for=allocation.reserved_for, names=[name], valid_for=timedelta(days=1)
+    )
+    with pytest.raises(Unauthenticated):  # bound to the name
+        join_node(secret=secret, name="other", details=facts())
+    node = join_node(secret=secret, name=name, details=facts()).node
+    Node.objects.filter(pk=node.pk).update(last_seen_at=clock.now())
+    other = workload_of(made_job(bob))
+    run_passes()
+    assert Lease.objects.get(workload=workload).node_id == node.pk
+    assert Lease.objects.get(workload=other).node.name == "lab"
+
+
+def test_another_back_end_is_refused_in_a_pool(root: Api, bob: Api, machine: Machine) -> None:
+    make_pool(root)
+    take_code(bob)
+    problem = refusal(submit(bob, pool="twin", backend="docker"))
+    assert (problem.field, problem.code) == ("backend", "no_such_backend")
+
+
+def test_a_clone_runs_in_the_same_pool(root: Api, bob: Api, machine: Machine) -> None:
+    make_pool(root)
+    job = made_job(bob, pool="twin")
+    path = f"projects/vision/jobs/{job['workload']['id']}/clone"
+    clone = workload_of(json_of(bob.post(path, {})))
+    assert clone.pool == Pool.objects.get()

@@ -1,0 +1,147 @@
+"""A real Slurm cluster on this machine: munged, slurmctld and slurmd, as this user, in a folder.
+
+It needs the Debian packages slurm-wlm and munge. Jobs run as the user who submits them, which is
+root where the tests are. Nodes differ by name and port. There is no accounting, so ended jobs are
+known for MinJobAge seconds.
+"""
+
+import getpass
+import os
+import shutil
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.ports import free_ports
+from tests.processes import Program, children_of, wait_for
+from tests.slurm_conf import slurm_conf
+
+PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch")
+_STARTS_WITHIN_S = 60
+
+
+def missing_programs() -> list[str]:
+    """Return the programs of Slurm that this machine lacks."""
+    folders = os.pathsep.join((os.environ["PATH"], "/usr/sbin", "/sbin"))
+    return [name for name in PROGRAMS if shutil.which(name, path=folders) is None]
+
+
+@dataclass
+class SlurmCluster:
+    """A cluster of `nodes` machines with `cpus` each."""
+
+    folder: Path
+    ports: list[int]
+    nodes: int
+    cpus: int
+    programs: dict[str, Program] = field(default_factory=dict)
+
+    @property
+    def conf(self) -> Path:
+        """The file that SLURM_CONF names."""
+        return self.folder / "slurm.conf"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables with which the commands of Slurm reach this cluster."""
+        path = os.pathsep.join((os.environ["PATH"], "/usr/sbin", "/sbin"))
+        return os.environ | {"SLURM_CONF": str(self.conf), "PATH": path}
+
+    def run(self, *command: str) -> str:
+        """Run a command of Slurm and return what it printed."""
+        done = subprocess.run(
+            command, env=self.environment, capture_output=True, text=True, timeout=30, check=False
+        )
+        assert done.returncode == 0, f"{command}: {done.stderr}"
+        return done.stdout
+
+    def start(self, name: str) -> None:
+        """Start `munged`, `slurmctld`, or a node such as `n1`, again after it was killed."""
+        self.programs[name] = Program(
+            self._argv(name), env=self.environment, output=self.folder / f"{name}.out"
+        )
+
+    def _argv(self, name: str) -> list[str]:
+        if name == "munged":
+            return [
+                *("munged", "--foreground", "--force"),
+                f"--key-file={self.folder}/munge.key",
+                f"--socket={self.folder}/munge.socket",
+                f"--pid-file={self.folder}/munged.pid",
+                f"--log-file={self.folder}/munged.log",
+                f"--seed-file={self.folder}/munge.seed",
+            ]
+        if name == "slurmctld":
+            return ["slurmctld", "-D", "-f", str(self.conf)]
+        return ["slurmd", "-D", "-f", str(self.conf), "-N", name]
+
+    def wait_until_idle(self) -> None:
+        """Wait until every node takes work."""
+
+        def idle() -> bool:
+            done = subprocess.run(
+                ["sinfo", "--noheader", "--Node", "--states=idle"],
+                env=self.environment,
+                capture_output=True,
+                text=True,
+                timeout=30,
+                check=False,
+            )
+            return len(done.stdout.splitlines()) == self.nodes
+
+        wait_for(idle, "idle nodes of Slurm", within_s=_STARTS_WITHIN_S)
+
+    def processes_of_steps(self) -> list[int]:
+        """Return what the nodes have started, which outlives them, and all below it."""
+        mark = f"SLURM_CONF={self.conf}".encode()
+        pids = []
+        for path in Path("/proc").glob("[0-9]*/environ"):
+            with suppress(OSError):
+                if mark in path.read_bytes().split(b"\0"):
+                    pids.append(int(path.parent.name))
+        for pid in pids:
+            pids += children_of(pid)
+        return pids
+
+    def write(self) -> None:
+        """Write the configuration and the key."""
+        key = self.folder / "munge.key"
+        key.touch(mode=0o600)
+        key.write_bytes(os.urandom(128))
+        for name in ("state", *(f"spool-n{number}" for number in range(1, self.nodes + 1))):
+            (self.folder / name).mkdir()
+        text = slurm_conf(
+            self.folder,
+            host=socket.gethostname(),
+            user=getpass.getuser(),
+            ports=self.ports,
+            nodes=self.nodes,
+            cpus=self.cpus,
+        )
+        self.conf.write_text(text, "utf-8")
+
+
+@contextmanager
+def running_slurm(folder: Path, *, nodes: int = 2, cpus: int = 2) -> Iterator[SlurmCluster]:
+    """Yield a cluster whose nodes are idle. Its folder must be new."""
+    folder.mkdir(mode=0o755)
+    cluster = SlurmCluster(folder, free_ports(nodes + 1), nodes, cpus)
+    cluster.write()
+    try:
+        cluster.start("munged")
+        wait_for((folder / "munge.socket").exists, "munged", within_s=_STARTS_WITHIN_S)
+        cluster.start("slurmctld")
+        for number in range(1, nodes + 1):
+            cluster.start(f"n{number}")
+        cluster.wait_until_idle()
+        yield cluster
+    finally:
+        for program in reversed(cluster.programs.values()):
+            program.end()
+        for pid in cluster.processes_of_steps():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
