@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -17,6 +18,8 @@ from workers.portal_client.client import PortalRefused, PortalUnreachable
 
 log = logging.getLogger(__name__)
 _RETRY_S: Final = 0.3
+# An allocation is held and paid for while its agent waits.
+_ALLOCATION_WAITS_S: Final = 600.0
 
 
 @dataclass(frozen=True)
@@ -57,10 +60,16 @@ def _read_identity(path: Path) -> Identity | None:
 async def _join(settings: AgentSettings, portal: Portal, details: NodeFacts) -> Identity:
     token = _join_token(settings)
     matches = False
+    began_s = time.monotonic()
     while True:
         try:
             joined = await portal.join(Join(join_token=token, name=settings.name, facts=details))
         except PortalUnreachable as error:
+            if settings.allocation and time.monotonic() - began_s > _ALLOCATION_WAITS_S:
+                raise AgentError(
+                    f"The portal at {settings.url} could not be reached from this machine within "
+                    f"{_ALLOCATION_WAITS_S / 60:g} minutes: {error}"
+                ) from error
             if not matches:
                 log.warning("the portal at %s does not respond yet: %s", settings.url, error)
             matches = True

@@ -1,7 +1,12 @@
 """Secrets of nodes: join tokens and node tokens."""
 
+import base64
+import hashlib
+import hmac
 import re
 import secrets
+
+from django.conf import settings
 
 _NODE = re.compile(r"\Asln_[A-Za-z0-9_-]{43}\Z")
 _JOIN = re.compile(r"\Aslj_[A-Za-z0-9_-]{43}\Z")
@@ -15,6 +20,17 @@ def new_node_secret() -> str:
 def new_join_secret() -> str:
     """Return a new one-time join token: `slj_` and 256 random bits."""
     return "slj_" + secrets.token_urlsafe(32)
+
+
+def allocation_join_secret(name: str) -> str:
+    """Return the one-time join token of a task of an allocation, by the unique name of its node.
+
+    It is derived from the key that is not in the database, so that an order whose answer was lost
+    can be repeated with the same token.
+    """
+    key = hashlib.sha256(f"allocation join token\0{settings.SLIPWAY_SECRETS_KEY}".encode()).digest()
+    digest = hmac.new(key, name.encode(), hashlib.sha256).digest()
+    return "slj_" + base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
 
 def has_node_shape(text: str) -> bool:

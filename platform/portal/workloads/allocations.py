@@ -26,10 +26,9 @@ from portal.compute.engines import (
     engine_kinds,
     engine_label,
 )
-from portal.compute.lifecycle import NodeState
 from portal.compute.models import Node, Pool
 from portal.compute.resources import Amount
-from portal.compute.services.node_registration import create_allocation_tokens
+from portal.compute.services.node_registration import create_allocation_tokens, end_allocation
 from portal.compute.services.pool_accounts import account_name, check_links, has_open_links
 from portal.core import clock
 from portal.core.errors import InvalidInput
@@ -213,6 +212,8 @@ def _is_wanted(allocation: Allocation) -> bool:
 
 
 def _follow(engine: Engine, allocation: Allocation, report: AllocationReport) -> None:
+    if report.cause is EndCause.VANISHED and _is_heard(allocation):
+        return  # its agents know better than an engine that has forgotten it
     if report.phase is AllocationPhase.ENDED:
         _conclude(allocation, report.cause or EndCause.FINISHED, report.detail)
         return
@@ -221,6 +222,12 @@ def _follow(engine: Engine, allocation: Allocation, report: AllocationReport) ->
         Allocation.objects.open().filter(pk=allocation.pk).update(detail=detail)
     if not _is_wanted(allocation) and _may_ask_to_stop(allocation):
         engine.stop(allocation.handle, account=allocation.account)
+
+
+def _is_heard(allocation: Allocation) -> bool:
+    """Return True if an agent of an allocation has sent a heartbeat a moment ago."""
+    nodes = Node.objects.accepting_work(clock.now())
+    return nodes.filter(reserved_for=allocation.reserved_for).exists()
 
 
 def _may_ask_to_stop(allocation: Allocation) -> bool:
@@ -253,9 +260,7 @@ def _conclude(
         if not rows.update(state=AllocationState.ENDED, **changes) or workload is None:
             return
         _close_leases(allocation, workload, cause, detail)
-        Node.objects.present().filter(reserved_for=allocation.reserved_for).update(
-            state=NodeState.REMOVED, reason="The allocation has ended."
-        )
+        end_allocation(reserved_for=allocation.reserved_for)
         workload.refresh_from_db()
         if workload.status == WorkloadState.QUEUED:
             _conclude_waiting(allocation, workload, cause, detail, is_refused=is_refused)

@@ -26,7 +26,7 @@ from portal.api.mlflow.artifact_checks import check_artifact
 from portal.api.mlflow.audit import record
 from portal.api.mlflow.auth import Caller, CallerCache
 from portal.api.mlflow.fast_path import NATIVE, TrackingRequest
-from portal.api.mlflow.jobs import BEGIN, follow
+from portal.api.mlflow.jobs import BEGIN, follow, link_run
 from portal.api.mlflow.model_sources import complete_source, store_location
 from portal.api.mlflow.promotions import CREATE, guarded, note_author
 from portal.api.mlflow.routes import READ, MlflowRoute, is_known_path, route_of
@@ -283,6 +283,7 @@ class _RequestHandler:
         if route.path == _CREATE_RUN:
             # The token tells who logs. What the client says stays in the tag `mlflow.user`.
             content["user_id"], changed = visitor.principal.user.email, True
+            link_run(visitor, content)
         if route.path == _EXPERIMENTS:
             default_experiments.of(project_id)
         if route.path == BEGIN:

@@ -1,15 +1,35 @@
-"""Scripts in jobs continue the run of their job, in the experiment they set."""
+"""Scripts in jobs continue the run of their job, and others that they create lead to it, too."""
 
 from typing import Any
 
 from portal.api.mlflow.auth import Caller
 from portal.api.mlflow.routes import WRITE
-from portal.experiments.services.job_runs import follow_script, run_id_of
+from portal.experiments.services.job_runs import JOB_TAG, follow_script, run_id_of
+from portal.workloads.models import Workload
+from portal.workloads.ports import kind_of
 
 BEGIN = "/api/2.0/mlflow/runs/get"
 # Sent by the launcher's plug-in when MLflow resumes the existing run.
 _EXPERIMENT = b"x-slipway-experiment"
 _MOST_DIGITS = 9
+
+
+def link_run(visitor: Caller, content: dict[str, Any]) -> None:
+    """Add the tag that leads to the job to a run that the job's script creates.
+
+    A tag of the script stays as it is. So do tags that MLflow is going to refuse.
+    """
+    token = visitor.principal.token
+    if token is None:
+        return
+    # Only the token of a workload has the id of one.
+    kind = Workload.objects.filter(pk=token.pk).values_list("kind", flat=True).first()
+    if kind is None or not kind_of(kind).has_run:
+        return
+    tags = content.get("tags") or []
+    keys = [tag.get("key") for tag in tags if isinstance(tag, dict)]
+    if len(keys) == len(tags) and JOB_TAG not in keys:
+        content["tags"] = [*tags, {"key": JOB_TAG, "value": token.pk}]
 
 
 def follow(visitor: Caller, scope: Any, query: list[tuple[str, str]]) -> None:

@@ -11,10 +11,16 @@ from portal.accounts import audit
 from portal.accounts.models import User
 from portal.accounts.tokens import hash_of
 from portal.compute.isolation import stored_reports
+from portal.compute.lifecycle import NodeState
 from portal.compute.models import JoinToken, Node, Pool
 from portal.compute.services.tiers import create_default_tiers
 from portal.compute.signals import NodeChanged, node_changed
-from portal.compute.tokens import has_join_shape, new_join_secret, new_node_secret
+from portal.compute.tokens import (
+    allocation_join_secret,
+    has_join_shape,
+    new_join_secret,
+    new_node_secret,
+)
 from portal.core import clock
 from portal.core.errors import Conflict, InvalidInput, Unauthenticated
 from portal.core.text import clean_slug
@@ -64,20 +70,35 @@ def create_allocation_tokens(
 ) -> list[str]:
     """Create a one-time token for each task of an allocation, bound to the name of its node.
 
-    The nodes run the placement `reserved_for` alone. Returns the secrets, which are not stored.
+    The nodes run the placement `reserved_for` alone. Returns the secrets, which are not stored: the
+    same for the same names. Idempotent.
     """
-    secrets = [new_join_secret() for _ in names]
+    secrets = [allocation_join_secret(name) for name in names]
     JoinToken.objects.bulk_create(
-        JoinToken(
-            token_hash=hash_of(secret),
-            node_name=name,
-            pool=pool,
-            reserved_for=reserved_for,
-            expires_at=clock.now() + valid_for,
-        )
-        for name, secret in zip(names, secrets, strict=True)
+        [
+            JoinToken(
+                token_hash=hash_of(secret),
+                node_name=name,
+                pool=pool,
+                reserved_for=reserved_for,
+                expires_at=clock.now() + valid_for,
+            )
+            for name, secret in zip(names, secrets, strict=True)
+        ],
+        ignore_conflicts=True,
     )
     return secrets
+
+
+def end_allocation(*, reserved_for: str) -> None:
+    """Remove the nodes of an allocation, and the tokens that none of its agents has used.
+
+    Their leases must be closed. Idempotent.
+    """
+    Node.objects.present().filter(reserved_for=reserved_for).update(
+        state=NodeState.REMOVED, reason="The allocation has ended."
+    )
+    JoinToken.objects.filter(reserved_for=reserved_for, used_at__isnull=True).delete()
 
 
 def join_node(*, secret: str, name: str, details: NodeFacts) -> JoinedNode:

@@ -266,7 +266,11 @@ class SlurmEngine:
                 'HOME=$(getent passwd "$(id -u)" | cut -d: -f6)',
                 "export HOME",
                 *exports,
-                f"exec srun --export=ALL --kill-on-bad-exit=1 {' '.join(words)}",
+                f"mkdir -p {shell_folder}",
+                f"log={shell_folder}/{shlex.quote(order.name)}.log",
+                f'srun --export=ALL --kill-on-bad-exit=1 {" ".join(words)} >"$log" 2>&1',
+                # The output of the agents stays where one of them failed.
+                'status=$?; [ "$status" -ne 0 ] || rm -f "$log"; exit "$status"',
                 "",
             )
         )
