@@ -1,13 +1,18 @@
 """Pools through the REST API, and jobs that name them. No engine runs here."""
 
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 
 from portal.accounts.models import AuditEvent
-from portal.compute.models import Node, Pool
-from portal.compute.services.node_registration import create_allocation_tokens, join_node
+from portal.compute.models import JoinToken, Node, Pool
+from portal.compute.services.node_registration import (
+    create_allocation_tokens,
+    end_allocation,
+    join_node,
+)
 from portal.core import clock
 from portal.core.errors import Unauthenticated
 from portal.workloads.models import Allocation, Lease
@@ -147,3 +152,20 @@ def test_a_clone_runs_in_the_same_pool(root: Api, bob: Api, machine: Machine) ->
     path = f"projects/vision/jobs/{job['workload']['id']}/clone"
     clone = workload_of(json_of(bob.post(path, {})))
     assert clone.pool == Pool.objects.get()
+
+
+def test_a_repeated_order_has_the_same_tokens_which_end_with_the_allocation(root: Api) -> None:
+    make_pool(root)
+    order = partial(
+        create_allocation_tokens,
+        pool=Pool.objects.get(),
+        reserved_for="wl_x/1",
+        names=["sw-x-0", "sw-x-1"],
+        valid_for=timedelta(days=1),
+    )
+    first = order()
+    assert order() == first
+    assert JoinToken.objects.count() == 2
+    end_allocation(reserved_for="wl_x/1")
+    with pytest.raises(Unauthenticated):
+        join_node(secret=first[0], name="sw-x-0", details=facts())
