@@ -11,6 +11,7 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from pytest_django import Settings
 
+from portal.compute.services.pools import create_pool
 from portal.storage.backend import blob_store
 from portal.training.models import Job, Snapshot
 from portal.web.jobs.forms import STRATEGIES
@@ -351,3 +352,12 @@ def test_a_container_is_chosen_in_the_form_and_kept_by_the_clone(
     assert "Docker container" in text_of(page)
     clone = bob.get(f"{NEW}?from={job.workload_id}")
     assert '<option value="docker" selected>' in html_of(clone)
+
+
+def test_a_clone_of_a_job_in_a_pool_runs_in_that_pool(people: Personas, browse: Browse) -> None:
+    pool = create_pool(name="twin", engine="local", settings={})
+    job = make_job(people.vision, people.bob)
+    Workload.objects.filter(pk=job.pk).update(pool=pool)
+    fields = _fields(snapshot=job.snapshot.digest, **{"from": job.pk})
+    assert browse(people.bob).post(NEW, fields).status_code == 302
+    assert Job.objects.latest("pk").workload.pool == pool
