@@ -142,18 +142,32 @@ def delete(session: Session, pool: PoolArgument) -> None:
 @command(app, "link")
 def link(session: Session, pool: PoolArgument) -> None:
     """Link your own account in the system of a pool: prints the command that proves it."""
-    account = session.client.pools.account(pool)
-    if account.command is None:
-        account = session.client.pools.link(pool)
+    account = session.client.pools.link(pool)
     if session.output.as_json:
         session.output.document(account)
         return
-    if account.problem:
-        session.output.note(f"The last proof was refused: {account.problem}")
-    if account.name:
-        session.output.note(f"Linked with {account.name}. The command below links another account.")
     session.output.note("Run this within the hour as yourself, on a login node of the cluster:")
     session.output.line(account.command or "")
+
+
+@command(app, "account")
+def account(session: Session, pool: PoolArgument) -> None:
+    """Show your own account in the system of a pool."""
+    row = session.client.pools.account(pool)
+    if session.output.as_json:
+        session.output.document(row)
+    elif session.output.quiet:
+        session.output.line(row.name or "")
+    else:
+        session.output.facts(
+            {
+                "Pool": row.pool,
+                "Account": row.name or "not linked",
+                "Linked": row.linked_at,
+                "Problem": row.problem or None,
+                "Waits for": row.command,
+            }
+        )
 
 
 def _settings(pairs: list[str] | None) -> dict[str, Any] | None:

@@ -39,7 +39,7 @@ def account_name(*, pool: Pool, user: User) -> str:
 
 
 def request_link(*, pool: Pool, user: User) -> PoolAccount:
-    """Create the code of a proof, which replaces an earlier one. A linked account stays.
+    """Create the code of a proof, or return the one that is waited for. A linked account stays.
 
     Raises InvalidInput for a pool without accounts of people.
     """
@@ -50,6 +50,11 @@ def request_link(*, pool: Pool, user: User) -> PoolAccount:
             field="pool",
             next_step="Submit a job there.",
         )
+    recent = clock.now() - PROOF_WITHIN
+    awaited = PoolAccount.objects.filter(pool=pool, user=user, asked_at__gt=recent)
+    awaited = awaited.exclude(code="")
+    if (account := awaited.first()) is not None:
+        return account
     account, _ = PoolAccount.objects.update_or_create(
         pool=pool,
         user=user,
