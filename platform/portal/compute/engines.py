@@ -98,8 +98,8 @@ class Engine(Protocol):
     def stop(self, handle: str, *, account: str = "") -> None:
         """End an allocation, whatever it does. One that is gone already is no error."""
 
-    def owner_of(self, name: str) -> "Owner | None":
-        """Return the owner of the newest job of this name, None if there is no such job."""
+    def owners_of(self, name: str) -> "frozenset[Owner]":
+        """Return the owners of all jobs of this name."""
 
 
 class EngineKind(Protocol):

@@ -51,6 +51,14 @@ def prepare(root: httpx.Client, pool: dict[str, Any]) -> None:
 
 def submit(root: httpx.Client, script: str = SCRIPT, **changes: Any) -> str:
     """Submit a job to the pool and return its id."""
+    answer = root.post(JOBS, json=job_body(root, script, **changes))
+    assert answer.is_success, answer.text
+    job_id: str = answer.json()["workload"]["id"]
+    return job_id
+
+
+def job_body(root: httpx.Client, script: str = SCRIPT, **changes: Any) -> dict[str, Any]:
+    """Upload a script and return the body of a job that runs it in the pool."""
     answer = root.post(
         "/projects/vision/snapshots",
         content=tar_of({"train.py": script.encode()}),
@@ -58,10 +66,7 @@ def submit(root: httpx.Client, script: str = SCRIPT, **changes: Any) -> str:
     )
     digest = answer.raise_for_status().json()["digest"]
     body = {"script": "train.py", "snapshot": digest, "tier": "cpu-tiny", "pool": "twin"}
-    answer = root.post(JOBS, json=body | changes)
-    assert answer.is_success, answer.text
-    job_id: str = answer.json()["workload"]["id"]
-    return job_id
+    return body | changes
 
 
 def workload_of(root: httpx.Client, job_id: str) -> dict[str, Any]:

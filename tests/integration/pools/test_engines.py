@@ -1,5 +1,7 @@
 """The contract of engines, kept by local processes and by a real Slurm cluster."""
 
+import getpass
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,10 +10,10 @@ import pytest
 
 from portal.compute.adapters.engines.local import LocalEngine
 from portal.compute.adapters.engines.slurm import SlurmEngine, SlurmSettings
-from portal.compute.engines import Engine
+from portal.compute.engines import Engine, Owner
 from tests.integration.pools.engine_contract import EngineContract
 from tests.ports import free_ports
-from tests.slurm_cluster import missing_programs, running_slurm
+from tests.slurm_cluster import SlurmCluster, missing_programs, running_slurm
 
 pytestmark = pytest.mark.integration
 
@@ -32,6 +34,8 @@ class TestLocalEngine(EngineContract):
     bool(missing_programs()), reason=f"Slurm is not installed: {missing_programs()}"
 )
 class TestSlurmEngine(EngineContract):
+    cluster: SlurmCluster
+
     @pytest.fixture
     def engine(self, tmp_path: Path) -> Iterator[Engine]:
         """A cluster of two nodes with one CPU each."""
@@ -39,4 +43,12 @@ class TestSlurmEngine(EngineContract):
             settings = SlurmSettings(
                 partition="main", slurm_conf=str(cluster.conf), folder=str(tmp_path / "nodes")
             )
+            self.cluster = cluster
             yield SlurmEngine(settings, url=no_portal(), python=sys.executable)
+
+    def test_the_owners_of_a_job_are_those_who_submitted_it(self, engine: Engine) -> None:
+        assert engine.owners_of("slipway-link-1") == frozenset()
+        self.cluster.run("sbatch", "--job-name=slipway-link-1", "--output=/dev/null", "--wrap=true")
+        me = Owner(getpass.getuser(), os.getuid())
+        assert engine.owners_of("slipway-link-1") == {me}
+        assert engine.owners_of("slipway-link-2") == frozenset()

@@ -1,5 +1,7 @@
 """A pool of a real Slurm cluster: slurmctld and two slurmd of this machine."""
 
+import os
+import shlex
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +11,7 @@ import pytest
 from tests.integration.pools.jobs import (
     JOBS,
     SAVER,
+    job_body,
     log_of,
     prepare,
     submit,
@@ -129,3 +132,25 @@ def test_a_controller_that_is_away_costs_nothing(
         assert wait_for_state(root, job_id, "succeeded", "failed")["state"] == "succeeded"
         numbers = slurm.run("squeue", "--noheader", "--states=all", "--format=%A").split()
         assert len(numbers) == 1, numbers
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(os.getuid() != 0, reason="it proves an account of the system")
+def test_an_account_of_the_system_proves_nothing(
+    slipway: RunningPortal, slurm: SlurmCluster
+) -> None:
+    with slipway.client("root") as root:
+        settings = {"as_person": True, "slurm_conf": str(slurm.conf)}
+        pool = {"name": "personal", "engine": "slurm", "settings": settings}
+        root.post("/pools", json=pool).raise_for_status()
+        answer = root.post(JOBS, json=job_body(root, pool="personal"))
+        assert answer.json()["code"] == "account_not_linked"
+        command = root.post("/pools/personal/account", json={}).raise_for_status().json()["command"]
+        assert root.post("/pools/personal/account", json={}).json()["command"] == command
+        slurm.run(*shlex.split(command))
+        wait_for(
+            lambda: root.get("/pools/personal/account").json()["problem"], "refusal", within_s=60
+        )
+        account = root.get("/pools/personal/account").json()
+        assert (account["name"], account["command"]) == (None, None)
+        assert account["problem"].startswith("root is an account of the system")

@@ -71,9 +71,9 @@ def check_links(pool: Pool, engine: Engine) -> None:
     """Look for the jobs of all open proofs of a pool. Raises EngineAway."""
     recent = clock.now() - PROOF_WITHIN
     for account in PoolAccount.objects.filter(pool=pool, asked_at__gt=recent).exclude(code=""):
-        owner = engine.owner_of(account.code)
-        if owner is not None:
-            _link(account, owner)
+        owners = engine.owners_of(account.code)
+        if owners:
+            _link(account, owners)
 
 
 def has_open_links(pool: Pool) -> bool:
@@ -82,10 +82,16 @@ def has_open_links(pool: Pool) -> bool:
     return PoolAccount.objects.filter(pool=pool, asked_at__gt=recent).exclude(code="").exists()
 
 
-def _link(account: PoolAccount, owner: Owner) -> None:
+def _link(account: PoolAccount, owners: frozenset[Owner]) -> None:
     proofs = PoolAccount.objects.filter(pk=account.pk, code=account.code)
-    if owner.number not in _PEOPLE:
+    owner, *others = owners
+    problem = ""
+    if others:
+        # Everybody on the cluster can read the name of a job, and submit another of that name.
+        problem = "Several accounts have submitted a job of this name."
+    elif owner.number not in _PEOPLE:
         problem = f"{owner.name} is an account of the system, and not of a person."
+    if problem:
         proofs.update(code="", problem=problem)
         return
     before = account.unix_name

@@ -133,9 +133,9 @@ class LocalEngine:
             self._start_waiting()
             return {handle: self._report(handle) for handle in handles}
 
-    def owner_of(self, name: str) -> Owner | None:
-        """Return None: nobody submits to this engine but Slipway."""
-        return None
+    def owners_of(self, name: str) -> frozenset[Owner]:
+        """Return nobody: only Slipway submits to this engine."""
+        return frozenset()
 
     def stop(self, handle: str, *, account: str = "") -> None:
         """Send SIGTERM, and SIGKILL where that was sent before."""

@@ -200,18 +200,22 @@ class SlurmEngine:
         if done.returncode and "Invalid job id" not in done.stderr:
             raise EngineAway(_last_line(done.stderr))
 
-    def owner_of(self, name: str) -> Owner | None:
-        """Return the user who submitted the newest job of this name, by squeue."""
-        done = self._run(
-            "squeue", "--noheader", f"--name={name}", "--states=all", "--format=%A|%U|%u"
-        )
+    def owners_of(self, name: str) -> frozenset[Owner]:
+        """Return the users who submitted jobs of this name: those of now, and by the accounting."""
+        done = self._run("squeue", "--noheader", f"--name={name}", "--states=all", "--format=%U|%u")
         if done.returncode:
             raise EngineAway(_last_line(done.stderr))
-        owners = {}
-        for line in done.stdout.splitlines():
-            handle, number, user = line.strip().split("|")
-            owners[int(handle)] = Owner(user, int(number))
-        return owners[max(owners)] if owners else None
+        ended = self._run(
+            *("sacct", "--noheader", "--parsable2", "--allocations", "--duplicates", "--allusers"),
+            *(f"--name={name}", "--starttime=now-2days", "--format=UID,User"),
+        )
+        if ended.returncode and not _has_no_accounting(ended.stderr):
+            raise EngineAway(_last_line(ended.stderr))
+        lines = done.stdout.splitlines() + (
+            ended.stdout.splitlines() if not ended.returncode else []
+        )
+        pairs = (line.strip().partition(_SEPARATOR) for line in lines)
+        return frozenset(Owner(user, int(number)) for number, _, user in pairs)
 
     # Orders
 
@@ -301,7 +305,7 @@ class SlurmEngine:
             *("--starttime=now-30days", "--format=JobIDRaw,State,Reason"),
         )
         if done.returncode:
-            if "accounting storage is disabled" in done.stderr.lower():
+            if _has_no_accounting(done.stderr):
                 return []
             raise EngineAway(_last_line(done.stderr))
         return _parsed(done.stdout)
@@ -390,6 +394,10 @@ _TEMPORARY: Final = (
 
 def _is_temporary(text: str) -> bool:
     return any(phrase in text.lower() for phrase in _TEMPORARY)
+
+
+def _has_no_accounting(error: str) -> bool:
+    return "accounting storage is disabled" in error.lower()
 
 
 def _last_line(text: str) -> str:
