@@ -132,7 +132,8 @@ client = MlflowClient()
 experiment = client.create_experiment("of a script %s")
 own = client.create_run(experiment).info.run_id
 named = client.create_run(experiment, tags={"slipway.job": "other", "a": "b"}).info.run_id
-print(json.dumps([own, named]))
+nested = client.create_run(experiment, tags={"mlflow.parentRunId": own}).info.run_id
+print(json.dumps([own, named, nested]))
 """
 
 
@@ -140,14 +141,15 @@ def test_runs_that_a_script_creates_itself_lead_to_its_job(
     tracking: TrackingPortal, variables: dict[str, str]
 ) -> None:
     done = run_in_job(variables, "-c", _CREATES_RUNS % secrets.token_hex(4))
-    created, named = json.loads(done.stdout.splitlines()[-1])
+    created, named, nested = json.loads(done.stdout.splitlines()[-1])
     client = tracking.client("alice")
     tags_of = []
-    for run in (variables["MLFLOW_RUN_ID"], created, named):
+    for run in (variables["MLFLOW_RUN_ID"], created, named, nested):
         tags = client.get("runs/get", run_id=run)["run"]["data"]["tags"]
         tags_of.append({tag["key"]: tag["value"] for tag in tags})
     assert tags_of[1]["slipway.job"] == tags_of[0]["slipway.job"]
     assert (tags_of[2]["slipway.job"], tags_of[2]["a"]) == ("other", "b")
+    assert "slipway.job" not in tags_of[3]  # its parent leads there
     of_person = client.post("runs/create", {"experiment_id": client.new_experiment("person")})
     tags = of_person["run"]["data"].get("tags", [])
     assert "slipway.job" not in [tag["key"] for tag in tags]

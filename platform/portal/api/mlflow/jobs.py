@@ -12,12 +12,14 @@ BEGIN = "/api/2.0/mlflow/runs/get"
 # Sent by the launcher's plug-in when MLflow resumes the existing run.
 _EXPERIMENT = b"x-slipway-experiment"
 _MOST_DIGITS = 9
+_PARENT_TAG = "mlflow.parentRunId"
 
 
 def link_run(visitor: Caller, content: dict[str, Any]) -> None:
     """Add the tag that leads to the job to a run that the job's script creates.
 
-    A tag of the script stays as it is. So do tags that MLflow is going to refuse.
+    A nested run leads there by its parent. A tag of the script stays as it is, and so do tags that
+    MLflow is going to refuse.
     """
     token = visitor.principal.token
     if token is None:
@@ -28,7 +30,7 @@ def link_run(visitor: Caller, content: dict[str, Any]) -> None:
         return
     tags = content.get("tags") or []
     keys = [tag.get("key") for tag in tags if isinstance(tag, dict)]
-    if len(keys) == len(tags) and JOB_TAG not in keys:
+    if len(keys) == len(tags) and not {JOB_TAG, _PARENT_TAG} & set(keys):
         content["tags"] = [*tags, {"key": JOB_TAG, "value": token.pk}]
 
 
