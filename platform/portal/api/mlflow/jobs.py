@@ -29,8 +29,9 @@ def link_run(visitor: Caller, content: dict[str, Any]) -> None:
     if kind is None or not kind_of(kind).has_run:
         return
     tags = content.get("tags") or []
-    keys = [tag.get("key") for tag in tags if isinstance(tag, dict)]
-    if len(keys) == len(tags) and not {JOB_TAG, _PARENT_TAG} & set(keys):
+    if not isinstance(tags, list) or not all(isinstance(tag, dict) for tag in tags):
+        return
+    if not any(tag.get("key") in (JOB_TAG, _PARENT_TAG) for tag in tags):
         content["tags"] = [*tags, {"key": JOB_TAG, "value": token.pk}]
 
 
