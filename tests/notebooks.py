@@ -21,6 +21,8 @@ PASSWORD = "correct-horse-battery"
 SERVERS = "/projects/vision/notebooks/servers"
 COLLEAGUES = ("alice", "bob", "dora", "emil", "fay")
 NEWCOMER = "gina"
+# No test starts a server for this person, in whatever order tests run.
+SERVERLESS = "hugo"
 _DESK = {
     "name": "Desk",
     "slug": "desk",
@@ -39,13 +41,13 @@ def running_notebooks(
     Alice owns it, the others and NEWCOMER contribute. The tier `desk` lets COLLEAGUES work at once.
     """
     environ = {"SLIPWAY_EMBEDDED_NOTEBOOKS": "true"} | environ
-    people = tuple(dict.fromkeys((*PEOPLE, *COLLEAGUES, NEWCOMER)))
+    people = tuple(dict.fromkeys((*PEOPLE, *COLLEAGUES, NEWCOMER, SERVERLESS)))
     with running_slipway(folder, people, node=node, **environ) as running:
         owner, *others = COLLEAGUES
         with running.client(owner) as alice, running.client("root") as root:
             alice.post("/projects", json={"name": "Vision"}).raise_for_status()
             root.post("/tiers", json=_DESK).raise_for_status()
-            for name in (*others, NEWCOMER):
+            for name in (*others, NEWCOMER, SERVERLESS):
                 invite = {"email": f"{name}@example.org", "role": "contributor"}
                 link = alice.post("/projects/vision/invitations", json=invite).json()["link"]
                 token = {"token": link.rpartition("/")[2]}

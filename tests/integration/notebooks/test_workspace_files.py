@@ -14,7 +14,7 @@ from playwright.sync_api import FilePayload, Page, expect
 from slipway import Client
 from slipway.cli.main import main
 from slipway.errors import Conflict, NotFound
-from tests.notebooks import NEWCOMER, PASSWORD, Person
+from tests.notebooks import NEWCOMER, PASSWORD, SERVERLESS, Person
 from tests.portals import RunningPortal
 
 pytestmark = pytest.mark.integration
@@ -148,11 +148,11 @@ def test_files_move_between_the_folders_of_one_person(
     assert bob.api.patch(FILES, json=back | {"replace": True}).is_success
     assert read(bob, "a.txt").content == b"mine"
     # Somebody else without a personal folder there moves nothing, and reaches nothing of Bob's.
-    with running.client("dora") as dora:
+    with running.client(SERVERLESS) as other:
         take = {"path": "a.txt", "target": "a.txt", "target_area": "personal"}
-        refused = dora.patch(FILES, json=take)
+        refused = other.patch(FILES, json=take)
         assert (refused.status_code, refused.json()["code"]) == (409, "no_workspace")
-        refused = dora.patch(FILES, json=back | {"path": "only-of-bob"})
+        refused = other.patch(FILES, json=back | {"path": "only-of-bob"})
         assert (refused.status_code, refused.json()["code"]) == (409, "no_workspace")
     assert read(bob, "a.txt").content == b"mine"
     with running.client("alice") as alice:
