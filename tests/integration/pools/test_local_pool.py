@@ -70,6 +70,7 @@ def test_what_does_not_fit_waits_with_the_reason_of_the_engine(slipway: RunningP
         assert wait_for_state(root, second, "succeeded", "failed")["state"] == "succeeded"
 
 
+@pytest.mark.thorough
 def test_a_preempted_job_saves_and_goes_on_in_the_next_allocation(slipway: RunningPortal) -> None:
     with slipway.client("root") as root:
         job_id = submit(root, script=SAVER)
