@@ -34,7 +34,7 @@ class RowResult:
 
     @property
     def is_unmodified(self) -> bool:
-        """Whether all checks passed without a changed line."""
+        """Return True if all checks passed without a changed line."""
         return not self.failure and not self.row.changed
 
     def cells(self, commit: str) -> list[str]:

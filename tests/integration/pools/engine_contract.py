@@ -1,5 +1,7 @@
-"""What every engine promises. Its agents find no portal here, and try to join until they are told
-to end."""
+"""The contract of every engine.
+
+Its agents find no portal here, and try to join until they are asked to end.
+"""
 
 import secrets
 from datetime import timedelta
