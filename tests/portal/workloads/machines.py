@@ -17,10 +17,10 @@ from portal.compute.resources import GIB, Amount
 from portal.compute.services.node_registration import create_join_token, join_node
 from portal.compute.services.tiers import create_tier
 from portal.core import clock
-from portal.core.errors import InvalidInput
 from portal.training.presentation import PRESENTATION
+from portal.workloads import ports
 from portal.workloads.models import Lease, Workload
-from portal.workloads.ports import Grouping, Kind, known_kind, register_kind
+from portal.workloads.ports import Grouping, Kind, register_kind
 from portal.workloads.retries import RetryRule
 from portal.workloads.services.heartbeats import heartbeat
 from portal.workloads.services.reports import accept_reports
@@ -62,20 +62,14 @@ def register_kinds() -> None:
 
 @contextmanager
 def stand_in_kinds() -> Iterator[None]:
-    """Register the three kinds, and afterwards those again that the rooms had registered."""
-    before = [_registered(kind.name) for kind in (JOB, NOTEBOOK, REPLICA)]
+    """Register the three kinds, and afterwards leave the kinds of this process as they were."""
+    registry = ports._registry
+    before, registry.kinds = registry.kinds, dict(registry.kinds)
     register_kinds()
-    yield
-    for kind in before:
-        if kind is not None:
-            register_kind(kind)
-
-
-def _registered(name: str) -> Kind | None:
     try:
-        return known_kind(name)
-    except InvalidInput:
-        return None
+        yield
+    finally:
+        registry.kinds = before
 
 
 def facts(
