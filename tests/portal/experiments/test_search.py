@@ -4,6 +4,8 @@ import math
 from typing import Any
 
 import pytest
+from django.db import connections
+from django.test.utils import CaptureQueriesContext
 
 from portal.accounts.models import Project
 from portal.experiments.adapters.mlflow import search
@@ -82,6 +84,21 @@ def test_a_filter_finds_what_mlflow_would(
 ) -> None:
     monkeypatch.setattr(search, "FEW", few)
     assert names(wanted(runs, filter=text)) == found
+
+
+def test_sqlite_reads_only_entries_with_the_value_that_a_filter_asks_for(
+    runs: Project,
+) -> None:
+    tracking = connections["tracking"]
+    if tracking.vendor != "sqlite":
+        pytest.skip("PostgreSQL plans by its statistics")
+    with CaptureQueriesContext(tracking) as asked:
+        assert names(wanted(runs, filter="params.lr = '0.1'"))
+    by_value = next(q["sql"] for q in asked if q["sql"].startswith("SELECT v.run_uuid FROM params"))
+    with tracking.cursor() as cursor:
+        cursor.execute(f"EXPLAIN QUERY PLAN {by_value}")
+        plan = cursor.fetchone()[-1]
+    assert "slipway_params_value (key=? AND <expr>=?)" in plan
 
 
 @pytest.mark.parametrize(

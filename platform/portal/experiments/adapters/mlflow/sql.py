@@ -191,6 +191,9 @@ def indexed_test(comparison: FilterCondition) -> tuple[str, list[Any]] | None:
         return None if comparison.operator == "!=" else (test, values)
     prefix = f"substr(v.value, 1, {PREFIX})"
     if comparison.operator == "=":
+        # Of a plain column that equals a constant, SQLite puts the constant into `prefix`, too, and
+        # then reads every value of the key.
+        test = "v.value || '' = %s"
         return f"{prefix} = %s AND {test}", [str(comparison.value)[:PREFIX], *values]
     if comparison.operator == "in" and isinstance(comparison.value, tuple):
         cut = [value[:PREFIX] for value in comparison.value]
