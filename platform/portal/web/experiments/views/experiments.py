@@ -1,5 +1,6 @@
 """Experiments of a project: the list, the runs of one or of all, the trash."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from django.conf import settings
@@ -93,11 +94,13 @@ def project_runs(request: HttpRequest, project: str) -> HttpResponse:
 @require_safe
 def project_experiment(request: HttpRequest, project: str, experiment: int) -> HttpResponse:
     """List the runs of one experiment."""
-    return _runs_page(request, _experiment(gated_project(request), experiment))
+    return _runs_page(request, experiment)
 
 
-def _runs_page(request: HttpRequest, experiment: ExperimentFacts | None) -> HttpResponse:
+def _runs_page(request: HttpRequest, experiment_id: int | None) -> HttpResponse:
     project = gated_project(request)
+    active = tracker().experiments(project.pk)
+    experiment = None if experiment_id is None else _experiment(project, experiment_id, active)
     view = view_of(request, project.pk, [experiment.id] if experiment else [])
     context = {
         "mlflow_is_away": not is_mlflow_reachable(),
@@ -113,7 +116,7 @@ def _runs_page(request: HttpRequest, experiment: ExperimentFacts | None) -> Http
             )
             for group in view.groups
         ],
-        "experiments": _names(project.pk),
+        "experiments": [(it.id, it.name) for it in active],
         "saved_views": views_of(project, require_principal(request).user),
         "view_query": kept_query(request.GET.urlencode()),
         "undo": request.session.pop(_UNDO, None) if view.first else None,
@@ -145,10 +148,6 @@ def _curves_of(project_slug: str, view: View) -> Curves | None:
 def _mean_cells(means: dict[str, float], view: Any) -> list[str]:
     metrics = [column.key for column in view.columns if column.kind == "metrics"]
     return [number(means[key]) if key in means else "" for key in metrics]
-
-
-def _names(project_id: str) -> list[tuple[int, str]]:
-    return [(it.id, it.name) for it in tracker().experiments(project_id)]
 
 
 @guarded_by(_SEE)
@@ -281,9 +280,16 @@ def _stage(request: HttpRequest) -> Stage:
     return Stage.DELETED if request.GET.get("stage") == "deleted" else Stage.ACTIVE
 
 
-def _experiment(project: Project, experiment_id: int) -> ExperimentFacts:
-    for stage in Stage:
-        for experiment in tracker().experiments(project.pk, stage=stage):
-            if experiment.id == experiment_id:
-                return experiment
+def _experiment(
+    project: Project, experiment_id: int, active: Sequence[ExperimentFacts] | None = None
+) -> ExperimentFacts:
+    """Return an experiment, looking first among the active ones. Raises NotFound."""
+    if active is None:
+        active = tracker().experiments(project.pk)
+    for experiment in active:
+        if experiment.id == experiment_id:
+            return experiment
+    for experiment in tracker().experiments(project.pk, stage=Stage.DELETED):
+        if experiment.id == experiment_id:
+            return experiment
     raise NotFound
