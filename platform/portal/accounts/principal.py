@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import cast
 
 from django.http import HttpRequest
@@ -42,6 +43,11 @@ class Principal:
 
     def projects(self) -> ProjectQuerySet:
         """The visible projects: the person's, or the one the token is confined to."""
+        # A copy: a query set that was read keeps its rows.
+        return self._projects.all()
+
+    @cached_property
+    def _projects(self) -> ProjectQuerySet:
         visible = Project.objects.visible_to(self.user)
         if self.token is not None and self.token.project_id:
             return visible.filter(pk=self.token.project_id)
