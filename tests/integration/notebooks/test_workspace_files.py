@@ -294,3 +294,27 @@ def test_a_browser_uploads_renames_previews_and_deletes(stopped: Person, page: P
     page.get_by_role("button", name="Delete", exact=True).click()
     expect(page.get_by_text("report.md deleted.")).to_be_visible()
     expect(page.get_by_role("link", name="report.md", exact=True)).to_have_count(0)
+
+
+def test_a_browser_uploads_a_folder_that_is_dropped(
+    stopped: Person, page: Page, tmp_path: Path
+) -> None:
+    folder = tmp_path / "dropped"
+    for name in ("a.txt", "train/deep/b.bin"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(name)
+    (folder / "empty").mkdir()
+    page.goto(f"{stopped.portal}/p/vision/notebooks/workspace")
+    box = page.locator("#workspace-hint").bounding_box()
+    assert box is not None
+    # A drop as the desktop makes it: a page's own script may not make one with folders.
+    devtools = page.context.new_cdp_session(page)
+    for event in ("dragEnter", "dragOver", "drop"):
+        drag = {"items": [], "files": [str(folder)], "dragOperationsMask": 1}
+        place = {"x": box["x"] + 5, "y": box["y"] + 5}
+        devtools.send("Input.dispatchDragEvent", {"type": event, "data": drag, **place})
+    expect(page.get_by_role("link", name="dropped", exact=True)).to_be_visible()
+    assert names(stopped, "dropped/empty") == {}
+    assert read(stopped, "dropped/a.txt").content == b"a.txt"
+    assert read(stopped, "dropped/train/deep/b.bin").content == b"train/deep/b.bin"
+    assert stopped.api.delete(FILES, params={"path": "dropped"}).status_code == 204
