@@ -94,8 +94,8 @@ def search_objects(
         "runs": lambda: _runs({here.pk: here} if here else projects, text, limit),
         "sweeps": lambda: _sweeps(principal, text, limit),
         "datasets": lambda: _datasets(principal, text, limit),
-        "reports": lambda: _reports(projects, text, limit),
-        "environments": lambda: _environments(projects, text, limit),
+        "reports": lambda: _reports(principal, text, limit),
+        "environments": lambda: _environments(principal, text, limit),
         "notebook files": lambda: _notebook_files(principal, text, limit),
         "secrets": lambda: _secrets(principal.user, projects, text, limit),
         "budgets": lambda: _budgets(principal, text, limit),
@@ -217,22 +217,20 @@ def _notebook_files(principal: Principal, text: str, limit: int) -> list[Palette
     ]
 
 
-def _reports(projects: dict[str, Project], text: str, limit: int) -> list[PaletteItem]:
-    rows = Report.objects.filter(project__in=list(projects)).matching(text).order_by("-pk")
+def _reports(principal: Principal, text: str, limit: int) -> list[PaletteItem]:
+    rows = Report.objects.filter(project__in=principal.projects().live()).matching(text)
     return [
-        _item(row.title, "report", "file-text", projects[row.project_id], "project_report", row.pk)
-        for row in rows[:limit]
+        _item(row.title, "report", "file-text", row.project, "project_report", row.pk)
+        for row in rows.select_related("project").order_by("-pk")[:limit]
     ]
 
 
-def _environments(projects: dict[str, Project], text: str, limit: int) -> list[PaletteItem]:
-    rows = NamedEnvironment.objects.filter(project__in=list(projects)).active().matching(text)
+def _environments(principal: Principal, text: str, limit: int) -> list[PaletteItem]:
+    rows = NamedEnvironment.objects.filter(project__in=principal.projects().live())
+    rows = rows.active().matching(text)
     return [
-        _item(
-            *(row.name, "environment", "stack-2", projects[row.project_id]),
-            *("project_environment", row.name),
-        )
-        for row in rows.order_by("-pk")[:limit]
+        _item(row.name, "environment", "stack-2", row.project, "project_environment", row.name)
+        for row in rows.select_related("project").order_by("-pk")[:limit]
     ]
 
 
