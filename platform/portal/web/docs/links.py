@@ -27,6 +27,7 @@ _BY_SECTION = {
     "profile": "concepts",
     "people": "operating",
     "nodes": "operating",
+    "pools": "pools",
     "tiers": "operating",
     "quotas": "operating",
 }
