@@ -7,6 +7,7 @@ from django.db.models import Q
 
 from portal.accounts.models import Project, User
 from portal.accounts.principal import Principal
+from portal.compute.engines import engine_label
 from portal.core.models import IdField, Row
 
 # Requests that wait or run in a pool at once, so that priority and fair share still decide.
@@ -67,6 +68,11 @@ class Pool(Row):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def engine_label(self) -> str:
+        """The name of its engine that people read."""
+        return engine_label(self.engine)
 
 
 class PoolAccount(Row):

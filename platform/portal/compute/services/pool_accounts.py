@@ -5,6 +5,7 @@ what the engine tells, and not what anybody claims. Nothing is derived from a na
 """
 
 import secrets
+from collections.abc import Sequence
 from datetime import timedelta
 
 from portal.accounts import audit
@@ -25,7 +26,7 @@ def account_name(*, pool: Pool, user: User) -> str:
 
     Raises InvalidInput for a person who has not proved an account yet.
     """
-    if not engine_kinds()[pool.engine].needs_account(pool.settings):
+    if not has_accounts(pool):
         return ""
     account = PoolAccount.objects.filter(pool=pool, user=user).first()
     if account is None or not account.unix_name:
@@ -33,9 +34,24 @@ def account_name(*, pool: Pool, user: User) -> str:
             f"Work in pool {pool.name} belongs to your own account there, and it is not linked.",
             code="account_not_linked",
             field="pool",
-            next_step=f"Run `slipway pool link {pool.name}` and follow it.",
+            next_step=f"Link it under Settings → Profile, or run `slipway pool link {pool.name}`.",
         )
     return account.unix_name
+
+
+def unlinked_pools(pools: Sequence[Pool], user: User) -> list[Pool]:
+    """Return those of `pools` in which a person has to link an account before any work."""
+    personal = [pool for pool in pools if has_accounts(pool)]
+    if not personal:
+        return []
+    accounts = PoolAccount.objects.filter(pool__in=personal, user=user).exclude(unix_name="")
+    linked = set(accounts.values_list("pool_id", flat=True))
+    return [pool for pool in personal if pool.pk not in linked]
+
+
+def has_accounts(pool: Pool) -> bool:
+    """Return True if work in a pool belongs to the account of the person who submits it."""
+    return engine_kinds()[pool.engine].needs_account(pool.settings)
 
 
 def request_link(*, pool: Pool, user: User) -> PoolAccount:
@@ -43,7 +59,7 @@ def request_link(*, pool: Pool, user: User) -> PoolAccount:
 
     Raises InvalidInput for a pool without accounts of people.
     """
-    if not engine_kinds()[pool.engine].needs_account(pool.settings):
+    if not has_accounts(pool):
         raise InvalidInput(
             f"All work in pool {pool.name} has one owner, so there is no account to link.",
             code="no_accounts",

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from django.db.models import Count, QuerySet
 
 from portal.accounts.principal import Principal
-from portal.compute.engines import engine_label
 from portal.compute.models import Pool, PoolProject
 from portal.web.base.shortlist import Shortlist, shortlist
 from portal.web.base.urls_for import url_of_workload
@@ -24,7 +23,6 @@ class PoolRow:
     """A pool in the list. `projects` are slugs, and `more_projects` counts those left out."""
 
     pool: Pool
-    engine: str
     requests: int
     waiting: int
     projects: Sequence[str] = ()
@@ -53,7 +51,6 @@ def pool_rows(pools: Sequence[Pool]) -> list[PoolRow]:
     return [
         PoolRow(
             pool,
-            engine_label(pool.engine),
             requests[pool.pk],
             waiting[pool.pk],
             slugs.get(pool.pk, [])[:_PROJECTS_SHOWN],
