@@ -9,7 +9,7 @@ from portal.accounts.gates import Administrator, SignedIn
 from portal.accounts.principal import Principal, require_principal
 from portal.api.routing import gate
 from portal.api.v1.serializers import PageParameters, page_of
-from portal.compute.engines import engine_kinds, engine_label
+from portal.compute.engines import engine_label
 from portal.compute.models import Pool, PoolAccount
 from portal.compute.services import pool_accounts, pools
 from portal.core.errors import NotFound
@@ -107,14 +107,10 @@ def link_pool_account(request: HttpRequest, pool: str) -> Status[PoolAccountOut]
 def _account_out(pool: Pool, account: PoolAccount | None) -> PoolAccountOut:
     if account is None:
         return PoolAccountOut(pool=pool.name)
-    command = None
-    if account.code:
-        kind = engine_kinds()[pool.engine]
-        command = kind.link_command(pool.settings, account.code)
     return PoolAccountOut(
         pool=pool.name,
         name=account.unix_name or None,
-        command=command,
+        command=pool_accounts.proof_command(pool, account),
         linked_at=account.linked_at,
         problem=account.problem,
     )

@@ -10,6 +10,7 @@ from datetime import timedelta
 
 from portal.accounts import audit
 from portal.accounts.models import User
+from portal.accounts.principal import Principal
 from portal.compute.engines import Engine, Owner, engine_kinds
 from portal.compute.models import Pool, PoolAccount
 from portal.core import clock
@@ -37,6 +38,26 @@ def account_name(*, pool: Pool, user: User) -> str:
             next_step=f"Link it under Settings → Profile, or run `slipway pool link {pool.name}`.",
         )
     return account.unix_name
+
+
+def accounts_of(principal: Principal) -> list[tuple[Pool, PoolAccount | None]]:
+    """Return the pools in which work belongs to one's own account, each with that account."""
+    pools = Pool.objects.visible_to(principal).order_by("name")
+    personal = [pool for pool in pools if has_accounts(pool)]
+    if not personal:
+        return []
+    rows = PoolAccount.objects.filter(pool__in=personal, user=principal.user)
+    accounts = {account.pool_id: account for account in rows}
+    return [(pool, accounts.get(pool.pk)) for pool in personal]
+
+
+def proof_command(pool: Pool, account: PoolAccount | None) -> str | None:
+    """Return the command that proves an account, None unless a proof is waited for."""
+    if account is None or not account.code or account.asked_at is None:
+        return None
+    if account.asked_at <= clock.now() - PROOF_WITHIN:
+        return None
+    return engine_kinds()[pool.engine].link_command(pool.settings, account.code)
 
 
 def unlinked_pools(pools: Sequence[Pool], user: User) -> list[Pool]:

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from portal.web.compute.views import nodes, pools, tiers
+from portal.web.compute.views import nodes, pool_accounts, pools, tiers
 
 urlpatterns = [
     path("settings/nodes", nodes.nodes, name="nodes"),
@@ -17,6 +17,7 @@ urlpatterns = [
     path("settings/pools/<slug:pool>", pools.pool, name="pool"),
     path("settings/pools/<slug:pool>/change", pools.pool_change, name="pool_change"),
     path("settings/pools/<slug:pool>/remove", pools.pool_remove, name="pool_remove"),
+    path("settings/pools/<slug:pool>/account", pool_accounts.pool_account, name="pool_account"),
     path("settings/tiers", tiers.tiers, name="tiers"),
     path("settings/tiers/new", tiers.tier_new, name="tier_new"),
     path("settings/tiers/<slug:tier>", tiers.tier, name="tier"),
