@@ -422,9 +422,9 @@ def test_a_person_links_an_account(people: Personas, browse: Browse) -> None:
         bob.get(address)
     )
     _prove(pool, request_link(pool=pool, user=people.bob), Owner("bob7", 1007))
-    page = text_of(bob.get(address))
-    assert "linked Account bob7 Linked" in page
-    assert "Link another account" in page
+    words = text_of(bob.get(address))
+    assert "linked Account bob7 Linked" in words
+    assert "Link another account" in words
     assert "bob7" in text_of(bob.get("/settings/profile"))
     assert "link your account" not in text_of(bob.get(NEW_JOB))
     assert bob.post(NEW_JOB, _job_form(people, pool="personal")).status_code == 302
@@ -436,8 +436,8 @@ def test_an_account_page_is_for_those_who_may_use_the_pool(
     make_personal_pool("theirs", projects=[people.other])
     make_pool()
     bob = browse(people.bob)
-    for answer in (bob.get, bob.post):
-        assert answer("/settings/pools/theirs/account").status_code == 404
+    for ask in (bob.get, bob.post):
+        assert ask("/settings/pools/theirs/account").status_code == 404
     assert "Accounts in pools" not in text_of(bob.get("/settings/profile"))
     page = text_of(bob.get("/settings/pools/twin/account"))
     assert "All work in twin has one owner, so there is no account to link." in page

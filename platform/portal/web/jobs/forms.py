@@ -258,7 +258,10 @@ class NewJob(forms.Form):
         spec = RunSpec.model_validate(source.workload.spec)
         hang = spec.hang_after_s and max(1, round(spec.hang_after_s / 60))
         git = source.git if digest == source.snapshot.digest else None
-        return {"hang_after_minutes": hang, "git": git}
+        inherited = {"hang_after_minutes": hang, "git": git}
+        if "pool" not in self.data:  # the form has no picker where there is no pool
+            inherited["pool"] = source.workload.pool and source.workload.pool.name
+        return inherited
 
     def refuse_code(self, error: SlipwayError) -> None:
         """Show the error of an upload next to the choice of code."""
