@@ -191,7 +191,8 @@ def describe_linked(event: AuditEvent, url: str) -> str:
     known = _SENTENCES.get(event.verb)
     if known is None:
         return describe_event(event)
-    label = format_html('<a href="{}">{}</a>', url, event.target_label)
+    link = '<a class="text-decoration-underline" href="{}">{}</a>'
+    label = format_html(link, url, event.target_label)
     return format_html(known, label=label, group=_group_of(event))
 
 

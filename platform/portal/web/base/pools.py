@@ -17,11 +17,11 @@ class PoolField(forms.CharField):
 
     def __init__(self) -> None:
         super().__init__(
-            label="Runs on",
+            label="Pool",
             required=False,
             max_length=48,
-            help_text="In a pool another scheduler decides when and where it runs; the number of "
-            "free places below each tier is that of Slipway's own nodes.",
+            help_text="In a pool another scheduler decides when and where it starts. The free "
+            "places of each tier below are those of own nodes.",
             widget=forms.Select,
         )
         self.unlinked: list[Pool] = []
