@@ -135,7 +135,7 @@ def _removal_confirmation(pool: Pool) -> Confirmation:
     count = Workload.objects.unfinished().filter(pool=pool).count()
     use = "Nothing waits or runs there."
     if count:
-        use = f"{count} waiting or running there. Close the pool and wait until it is empty."
+        use = f"Work waits or runs there ({count}). Close the pool and wait until it is empty."
     return Confirmation(
         title=f"Remove pool {pool.name}?",
         effects=(
