@@ -165,7 +165,7 @@ def test_an_administrator_creates_changes_closes_and_removes_a_pool(
     assert pool.settings == {"partition": "2024", "as_person": True}
     assert set(pool.projects.all()) == {people.vision, people.other}
     shown = form_of(root.get("/settings/pools/gpu")).initial
-    assert shown["settings"] == 'partition="2024"\nas_person=true'
+    assert shown["settings"] == 'as_person=true\npartition="2024"'
     assert (shown["audience"], shown["projects"]) == ("some", "other vision")
     page = root.post("/settings/pools/gpu/change", {"do": "close"}, follow=True)
     assert "gpu is closed: it takes no new work." in text_of(page)

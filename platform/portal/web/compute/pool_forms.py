@@ -104,8 +104,8 @@ def pool_initial(pool: Pool, projects: list[str]) -> dict[str, Any]:
 
 
 def setting_lines(pool: Pool) -> list[str]:
-    """Return the settings of a pool as the form reads them."""
-    return [f"{name}={_setting_text(value)}" for name, value in pool.settings.items()]
+    """Return the settings of a pool as the form reads them, by name."""
+    return [f"{name}={_setting_text(value)}" for name, value in sorted(pool.settings.items())]
 
 
 def _setting_value(text: str) -> Any:
