@@ -408,6 +408,14 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
     ("POST", "/settings/people/{person}/change"): {"do": "promote"},
     ("POST", "/settings/nodes/join"): {"node": "gpu-9", "expires_in_minutes": "60"},
     ("POST", "/settings/nodes/{node}/change"): {"do": "cordon"},
+    ("POST", "/settings/pools/new"): {
+        "name": "new-pool",
+        "engine": "local",
+        "most_requests": "5",
+        "audience": "all",
+    },
+    ("POST", "/settings/pools/{pool}"): {"most_requests": "5", "audience": "all"},
+    ("POST", "/settings/pools/{pool}/change"): {"do": "close"},
     ("POST", "/settings/tiers/new"): {
         "name": "New tier",
         "cpus": "1",

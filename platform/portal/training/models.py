@@ -40,7 +40,8 @@ class JobQuerySet(models.QuerySet["Job"]):
     def of_project(self, project: Project) -> "JobQuerySet":
         """Jobs of one project, with what every answer about them needs."""
         jobs = self.filter(workload__project=project).select_related(
-            *("workload__project", "workload__tier", "workload__submitted_by", "workload__team"),
+            *("workload__project", "workload__tier", "workload__pool"),
+            *("workload__submitted_by", "workload__team"),
             *("snapshot__file__blob", "environment_version__named"),
         )
         return jobs.defer("snapshot__marks").prefetch_related(

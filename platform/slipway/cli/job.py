@@ -86,6 +86,7 @@ def show(session: Session, job: JobOut) -> None:
         "Ranks": f"{_ranks(job)} ({workload.nodes} x {workload.procs})",
         "Tier": workload.tier,
         "Back end": job.backend,
+        "Pool": job.pool,
         "Network": workload.network,
         "Attempt": workload.attempt,
         "Step": job.step,

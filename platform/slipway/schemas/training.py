@@ -250,6 +250,7 @@ class SampleOut(AnswerSchema):
 class JobOut(AnswerSchema):
     """A job: its workload and its exact submission.
 
+    `pool` is where another scheduler allocates its nodes, null for the nodes of the installation.
     `environment` is the digest of its packages, and `environment_version` the version of the named
     environment that has them. `python` is the version of Python of that environment, if it uses one
     of the node. `requirements_file` is the path, in the snapshot, of the file that
@@ -264,6 +265,7 @@ class JobOut(AnswerSchema):
     strategy: str | None = None
     strategy_reason: str | None = None
     backend: str = DEFAULT_BACKEND
+    pool: str | None = None
     snapshot: SnapshotOut
     git: GitFacts | None = None
     environment: str | None = None

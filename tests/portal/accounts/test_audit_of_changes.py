@@ -44,6 +44,7 @@ UNAUDITED = {
     "/p/{project}/notebooks/workspace/delete": _ON_NODES,
     "/p/{project}/notebooks/workspace/lab": "starts a server, which is audited",
     "/api/v1/pools/{pool}/account": "gives a command; the proof is audited when it is there",
+    "/settings/pools/{pool}/account": "gives a command; the proof is audited when it is there",
     "/api/gateway/v1/": "answers 404",
     "/first-steps": "a choice about one's own Home",
     "/p/{project}/compare": "leads to the address of the selected runs",

@@ -69,6 +69,7 @@ def test_an_administrator_adds_changes_and_removes_a_pool(root: Api, bob: Api) -
         ({"projects": ["nowhere"]}, "projects", "There is no project nowhere."),
         ({"most_requests": 0}, "most_requests", ""),
         ({"name": "x" * 40}, "name", ""),
+        ({"name": "new"}, "name", "the address of the page that creates a pool"),
     ],
 )
 def test_a_wrong_setting_is_named(
@@ -113,6 +114,7 @@ def test_a_job_in_a_pool_is_left_alone_by_our_own_nodes(
     assert workload_of(inside).state == "queued"
     shown = json_of(bob.get(f"projects/vision/jobs/{inside['workload']['id']}"))
     assert "pool twin takes 8 requests at once" in shown["workload"]["explanation"]
+    assert (shown["pool"], outside["pool"]) == ("twin", None)
     assert refusal(root.delete("pools/twin")).code == "pool_in_use"
 
 

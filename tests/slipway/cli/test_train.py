@@ -273,6 +273,9 @@ def test_jobs_are_listed_and_shown(here: Cli, server: TrainingServer) -> None:
     assert here("job", "list", "--state", "asleep").code == 2
     facts = dict(here("job", "show", "wl_1").rows)
     assert (facts["Ranks"], facts["Cost"], facts["Script"]) == ("4 (2 x 2)", "$0.00", "train.py")
+    assert facts["Pool"] == facts["Python"] == "-"
+    server.set(pool="gpu")
+    assert dict(here("job", "show", "wl_1").rows)["Pool"] == "gpu"
     assert here("job", "show", "wl_1", "--json").document["workload"]["id"] == "wl_1"
     assert here("job", "show", "nobody").code == 5
 

@@ -56,6 +56,7 @@ def job_out(job: Job, explainer: Explainer, *, with_files: bool = False) -> JobO
         strategy=job.strategy or None,
         strategy_reason=_strategy_reason(job),
         backend=job.workload.backend,
+        pool=job.workload.pool and job.workload.pool.name,
         snapshot=snapshot_out(job.snapshot),
         git=GitFacts.model_validate(job.git) if job.git else None,
         environment=job.workload.environment or None,

@@ -1,20 +1,18 @@
 """Pools, visible to those who may use them and managed by administrators."""
 
-from django.db.models import Count, Q
+from django.db.models import Count
 from django.http import HttpRequest
 from ninja import Query, Router, Status
 from pydantic import BaseModel
 
 from portal.accounts.gates import Administrator, SignedIn
-from portal.accounts.models import Project
 from portal.accounts.principal import Principal, require_principal
 from portal.api.routing import gate
 from portal.api.v1.serializers import PageParameters, page_of
-from portal.compute.engines import engine_kinds, engine_label
+from portal.compute.engines import engine_label
 from portal.compute.models import Pool, PoolAccount
-from portal.compute.models.pools import PoolQuerySet
 from portal.compute.services import pool_accounts, pools
-from portal.core.errors import InvalidInput, NotFound
+from portal.core.errors import NotFound
 from portal.core.pagination import paginate
 from portal.workloads.models import Allocation, Workload
 from slipway.schemas.accounts import Scope
@@ -38,7 +36,7 @@ def list_pools(
 ) -> PageOf[PoolOut]:
     """List the pools that one's projects may use; administrators see all."""
     principal = require_principal(request)
-    visible = _visible(principal)
+    visible = Pool.objects.visible_to(principal)
     if query.project is not None:
         project = principal.projects().live().filter(slug=query.project).first()
         visible = visible.none() if project is None else Pool.objects.usable_by(project)
@@ -54,7 +52,7 @@ def create_pool(request: HttpRequest, payload: PoolIn) -> Status[PoolOut]:
         engine=payload.engine,
         settings=payload.settings,
         most_requests=payload.most_requests,
-        projects=None if payload.projects is None else _projects(payload.projects),
+        projects=None if payload.projects is None else pools.named_projects(payload.projects),
     )
     return Status(201, _pool_out(made, require_principal(request)))
 
@@ -76,7 +74,7 @@ def update_pool(request: HttpRequest, pool: str, payload: PoolChange) -> PoolOut
         settings=payload.settings,
         most_requests=payload.most_requests,
         is_open=payload.is_open,
-        projects=None if payload.projects is None else _projects(payload.projects),
+        projects=None if payload.projects is None else pools.named_projects(payload.projects),
         is_for_all=True if is_for_all else None,
     )
     return _pool_out(changed, principal)
@@ -109,44 +107,20 @@ def link_pool_account(request: HttpRequest, pool: str) -> Status[PoolAccountOut]
 def _account_out(pool: Pool, account: PoolAccount | None) -> PoolAccountOut:
     if account is None:
         return PoolAccountOut(pool=pool.name)
-    command = None
-    if account.code:
-        kind = engine_kinds()[pool.engine]
-        command = kind.link_command(pool.settings, account.code)
     return PoolAccountOut(
         pool=pool.name,
         name=account.unix_name or None,
-        command=command,
+        command=pool_accounts.proof_command(pool, account),
         linked_at=account.linked_at,
         problem=account.problem,
     )
 
 
-def _visible(principal: Principal) -> PoolQuerySet:
-    present = Pool.objects.present()
-    if principal.user.is_administrator:
-        return present
-    usable = Q(is_for_all=True) | Q(projects__in=principal.projects().live())
-    return present.filter(usable, is_open=True).distinct()
-
-
 def _pool(principal: Principal, name: str) -> Pool:
-    pool = _visible(principal).filter(name=name).first()
+    pool = Pool.objects.visible_to(principal).filter(name=name).first()
     if pool is None:
         raise NotFound
     return pool
-
-
-def _projects(slugs: list[str]) -> list[Project]:
-    rows = {project.slug: project for project in Project.objects.live().filter(slug__in=slugs)}
-    missing = [slug for slug in slugs if slug not in rows]
-    if missing:
-        raise InvalidInput(
-            f"There is no project {missing[0]}.",
-            field="projects",
-            next_step="Name projects by the slug in their address.",
-        )
-    return list(rows.values())
 
 
 def _pool_out(pool: Pool, principal: Principal) -> PoolOut:

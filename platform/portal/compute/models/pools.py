@@ -6,6 +6,8 @@ from django.db import models
 from django.db.models import Q
 
 from portal.accounts.models import Project, User
+from portal.accounts.principal import Principal
+from portal.compute.engines import engine_label
 from portal.core.models import IdField, Row
 
 # Requests that wait or run in a pool at once, so that priority and fair share still decide.
@@ -19,6 +21,13 @@ class PoolQuerySet(models.QuerySet["Pool"]):
     def present(self) -> "PoolQuerySet":
         """Return the pools that were not removed."""
         return self.filter(removed_at__isnull=True)
+
+    def visible_to(self, principal: Principal) -> "PoolQuerySet":
+        """Return the open pools that one's projects may use; administrators see all."""
+        if principal.user.is_administrator:
+            return self.present()
+        usable = Q(is_for_all=True) | Q(projects__in=principal.projects().live())
+        return self.present().filter(usable, is_open=True).distinct()
 
     def usable_by(self, project: Project) -> "PoolQuerySet":
         """Return the pools that take new work of a project."""
@@ -59,6 +68,11 @@ class Pool(Row):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def engine_label(self) -> str:
+        """The name of its engine that people read."""
+        return engine_label(self.engine)
 
 
 class PoolAccount(Row):

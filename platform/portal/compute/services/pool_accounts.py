@@ -5,10 +5,12 @@ what the engine tells, and not what anybody claims. Nothing is derived from a na
 """
 
 import secrets
+from collections.abc import Sequence
 from datetime import timedelta
 
 from portal.accounts import audit
 from portal.accounts.models import User
+from portal.accounts.principal import Principal
 from portal.compute.engines import Engine, Owner, engine_kinds
 from portal.compute.models import Pool, PoolAccount
 from portal.core import clock
@@ -25,7 +27,7 @@ def account_name(*, pool: Pool, user: User) -> str:
 
     Raises InvalidInput for a person who has not proved an account yet.
     """
-    if not engine_kinds()[pool.engine].needs_account(pool.settings):
+    if not has_accounts(pool):
         return ""
     account = PoolAccount.objects.filter(pool=pool, user=user).first()
     if account is None or not account.unix_name:
@@ -33,9 +35,44 @@ def account_name(*, pool: Pool, user: User) -> str:
             f"Work in pool {pool.name} belongs to your own account there, and it is not linked.",
             code="account_not_linked",
             field="pool",
-            next_step=f"Run `slipway pool link {pool.name}` and follow it.",
+            next_step=f"Link it under Settings → Profile, or run `slipway pool link {pool.name}`.",
         )
     return account.unix_name
+
+
+def accounts_of(principal: Principal) -> list[tuple[Pool, PoolAccount | None]]:
+    """Return the pools in which work belongs to one's own account, each with that account."""
+    pools = Pool.objects.visible_to(principal).order_by("name")
+    personal = [pool for pool in pools if has_accounts(pool)]
+    if not personal:
+        return []
+    rows = PoolAccount.objects.filter(pool__in=personal, user=principal.user)
+    accounts = {account.pool_id: account for account in rows}
+    return [(pool, accounts.get(pool.pk)) for pool in personal]
+
+
+def proof_command(pool: Pool, account: PoolAccount | None) -> str | None:
+    """Return the command that proves an account, None unless a proof is waited for."""
+    if account is None or not account.code or account.asked_at is None:
+        return None
+    if account.asked_at <= clock.now() - PROOF_WITHIN:
+        return None
+    return engine_kinds()[pool.engine].link_command(pool.settings, account.code)
+
+
+def unlinked_pools(pools: Sequence[Pool], user: User) -> list[Pool]:
+    """Return those of `pools` in which a person has to link an account before any work."""
+    personal = [pool for pool in pools if has_accounts(pool)]
+    if not personal:
+        return []
+    accounts = PoolAccount.objects.filter(pool__in=personal, user=user).exclude(unix_name="")
+    linked = set(accounts.values_list("pool_id", flat=True))
+    return [pool for pool in personal if pool.pk not in linked]
+
+
+def has_accounts(pool: Pool) -> bool:
+    """Return True if work in a pool belongs to the account of the person who submits it."""
+    return engine_kinds()[pool.engine].needs_account(pool.settings)
 
 
 def request_link(*, pool: Pool, user: User) -> PoolAccount:
@@ -43,7 +80,7 @@ def request_link(*, pool: Pool, user: User) -> PoolAccount:
 
     Raises InvalidInput for a pool without accounts of people.
     """
-    if not engine_kinds()[pool.engine].needs_account(pool.settings):
+    if not has_accounts(pool):
         raise InvalidInput(
             f"All work in pool {pool.name} has one owner, so there is no account to link.",
             code="no_accounts",

@@ -16,6 +16,8 @@ from portal.core.text import clean_slug
 from slipway.schemas.truncation import join_names
 
 _NAME_CHARACTERS = 32
+# The address of the page that creates a pool.
+_RESERVED_NAME = "new"
 
 
 def usable_pool(project: Project, name: str | None) -> Pool | None:
@@ -38,6 +40,20 @@ def usable_pool(project: Project, name: str | None) -> Pool | None:
             else "Leave the pool out to use the nodes of the installation.",
         )
     return pool
+
+
+def named_projects(slugs: Iterable[str]) -> list[Project]:
+    """Return the live projects of these slugs. Raises InvalidInput for one that does not exist."""
+    slugs = list(slugs)
+    rows = {project.slug: project for project in Project.objects.live().filter(slug__in=slugs)}
+    missing = [slug for slug in slugs if slug not in rows]
+    if missing:
+        raise InvalidInput(
+            f"There is no project {missing[0]}.",
+            field="projects",
+            next_step="Name projects by the slug in their address.",
+        )
+    return list(rows.values())
 
 
 def create_pool(
@@ -177,6 +193,13 @@ def _clean_pool_name(name: str) -> str:
             f"The name has {len(name)} characters; at most {_NAME_CHARACTERS} are allowed.",
             field="name",
             next_step="Shorten it.",
+        )
+    if name == _RESERVED_NAME:
+        raise InvalidInput(
+            f"The name {name} is the address of the page that creates a pool.",
+            code="name_reserved",
+            field="name",
+            next_step="Choose another name.",
         )
     return name
 

@@ -26,7 +26,7 @@ def start_sweep(*, project: Project, by: User, requested: SweepIn) -> Sweep:
     """
     trials = trials_of(requested)
     job = requested.job.model_copy(update={"name": requested.name or requested.job.name})
-    job = settled_job(project=project, requested=job)
+    job = settled_job(project=project, by=by, requested=job)
     with transaction.atomic():
         sweep = Sweep.objects.create(
             project=project,

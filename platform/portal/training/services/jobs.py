@@ -12,6 +12,7 @@ from portal.compute.engines import engine_label
 from portal.compute.models import Environment, EnvironmentVersion, Pool, Tier
 from portal.compute.services.environments import check_secrets, default_python, use_environment
 from portal.compute.services.named_environments import default_version_of, resolve_environment
+from portal.compute.services.pool_accounts import account_name
 from portal.compute.services.pools import usable_pool
 from portal.compute.services.tiers import offered_tier
 from portal.core.errors import InvalidInput, SlipwayError
@@ -162,7 +163,7 @@ def quote_job(*, project: Project, spec: JobIn) -> Quote:
     )
 
 
-def settled_job(*, project: Project, requested: JobIn) -> JobIn:
+def settled_job(*, project: Project, by: User, requested: JobIn) -> JobIn:
     """Return a submission with its defaults settled: name, tier, versions of datasets, environment.
 
     It can be submitted many times and means the same each time. Raises InvalidInput as `submit_job`
@@ -177,14 +178,17 @@ def settled_job(*, project: Project, requested: JobIn) -> JobIn:
     packages = _packages(project, requested, snapshot)
     tier = offered_tier(requested.tier)
     _parent(project, requested.parent)
+    pool = usable_pool(project, requested.pool)
     refuse_impossible(
         project=project,
         tier=tier,
         tasks=requested.nodes,
         backend=requested.backend,
         python=packages.node_python,
-        pool=usable_pool(project, requested.pool),
+        pool=pool,
     )
+    if pool is not None:
+        account_name(pool=pool, user=by)
     return requested.model_copy(
         update={
             "name": requested.name or _name_of(requested.script),

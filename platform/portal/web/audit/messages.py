@@ -1,5 +1,7 @@
 """Audit events in plain words. A verb without a sentence here is shown as it is written."""
 
+from django.utils.html import format_html
+
 from portal.accounts.models import AuditEvent
 
 # `{label}` is the event's target, `{group}` its project or team.
@@ -174,7 +176,7 @@ VERBS = tuple(_SENTENCES)
 
 def describe_event(event: AuditEvent) -> str:
     """Describe an audit event, without the actor: `invited bob@example.org to vision`."""
-    group = event.project_slug or event.team_slug or "a group"
+    group = _group_of(event)
     if event.verb == "member.add" and event.actor != event.target_label:
         return f"added {event.target_label} to {group}"
     known = _SENTENCES.get(event.verb)
@@ -182,3 +184,17 @@ def describe_event(event: AuditEvent) -> str:
         noun, _, verb = event.verb.partition(".")
         return f"{verb.replace('_', ' ')} · {noun} {event.target_label}"
     return known.format(label=event.target_label, group=group)
+
+
+def describe_linked(event: AuditEvent, url: str) -> str:
+    """Describe an audit event as HTML in which the name of the target links to `url`."""
+    known = _SENTENCES.get(event.verb)
+    if known is None:
+        return describe_event(event)
+    link = '<a class="text-decoration-underline" href="{}">{}</a>'
+    label = format_html(link, url, event.target_label)
+    return format_html(known, label=label, group=_group_of(event))
+
+
+def _group_of(event: AuditEvent) -> str:
+    return event.project_slug or event.team_slug or "a group"

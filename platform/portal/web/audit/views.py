@@ -1,5 +1,6 @@
 """The audit log: everything one may see, one project's, one team's."""
 
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import urlencode
 
@@ -12,8 +13,9 @@ from portal.accounts.gates import ProjectRole, SignedIn, TeamRole, gated_project
 from portal.accounts.models import AuditEvent
 from portal.accounts.models.audit import AuditQuerySet
 from portal.accounts.principal import require_principal
+from portal.compute.models import Pool
 from portal.core.policy import guarded_by
-from portal.web.audit.messages import KINDS, VERBS
+from portal.web.audit.messages import KINDS, VERBS, describe_event, describe_linked
 from portal.web.base.list_query import SETTINGS_LAYOUT, Select, day, listing, search_parameter
 from slipway.schemas.accounts import Role, Scope
 
@@ -71,14 +73,28 @@ def _page(
         Select("target_kind", "Object", list(KINDS.items()), "Any object"),
     )
     shown = listing(request, events_queryset, filters=("actor", *_DATES), selects=selects)
+    urls = _target_urls(shown.page.items) if where.get("everything") else {}
     context = {
         "listing": shown,
         "region": "audit",
-        "rows": shown.page.items,
+        "rows": [
+            (event, describe_linked(event, url) if url else describe_event(event))
+            for event in shown.page.items
+            for url in [urls.get(event.target_id)]
+        ],
         "csv_url": f"{export}?{urlencode({**values_by_name, 'format': 'csv'})}",
         "jsonl_url": f"{export}?{urlencode({**values_by_name, 'format': 'jsonl'})}",
     }
     return render(request, "web/audit/list.html", context | where)
+
+
+def _target_urls(events: Iterable[AuditEvent]) -> dict[str, str]:
+    """Return the pages of the pools of events, for administrators. A removed pool has none."""
+    ids = {event.target_id for event in events if event.target_kind == "pool"}
+    if not ids:
+        return {}
+    pools = Pool.objects.present().filter(pk__in=ids).values_list("pk", "name")
+    return {pool_id: reverse("pool", args=[name]) for pool_id, name in pools}
 
 
 def _verb_label(verb: str) -> str:

@@ -66,6 +66,7 @@ CHOSEN = frozenset(
         "settings",
         "stack-2",
         "sun",
+        "topology-star-3",
         "trash",
         "upload",
         "user",

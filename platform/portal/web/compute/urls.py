@@ -1,8 +1,8 @@
-"""URLs: nodes, tiers and quotas."""
+"""URLs: nodes, pools, tiers and quotas."""
 
 from django.urls import path
 
-from portal.web.compute.views import nodes, tiers
+from portal.web.compute.views import nodes, pool_accounts, pools, tiers
 
 urlpatterns = [
     path("settings/nodes", nodes.nodes, name="nodes"),
@@ -12,6 +12,12 @@ urlpatterns = [
     path("settings/nodes/<slug:node>/mix", nodes.node_mix, name="node_mix"),
     path("settings/nodes/<slug:node>/drain", nodes.node_drain, name="node_drain"),
     path("settings/nodes/<slug:node>/remove", nodes.node_remove, name="node_remove"),
+    path("settings/pools", pools.pools, name="pools"),
+    path("settings/pools/new", pools.pool_new, name="pool_new"),
+    path("settings/pools/<slug:pool>", pools.pool, name="pool"),
+    path("settings/pools/<slug:pool>/change", pools.pool_change, name="pool_change"),
+    path("settings/pools/<slug:pool>/remove", pools.pool_remove, name="pool_remove"),
+    path("settings/pools/<slug:pool>/account", pool_accounts.pool_account, name="pool_account"),
     path("settings/tiers", tiers.tiers, name="tiers"),
     path("settings/tiers/new", tiers.tier_new, name="tier_new"),
     path("settings/tiers/<slug:tier>", tiers.tier, name="tier"),

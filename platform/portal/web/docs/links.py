@@ -6,6 +6,7 @@ _BY_ROUTE = (
     ("project_endpoint_predictions", "monitoring"),
     ("project_rules", "models"),
     ("project_readme", "reports"),
+    ("pool_account", "pools"),
 )
 _BY_SECTION = {
     "overview": "quickstart",
@@ -27,6 +28,7 @@ _BY_SECTION = {
     "profile": "concepts",
     "people": "operating",
     "nodes": "operating",
+    "pools": "pools",
     "tiers": "operating",
     "quotas": "operating",
 }

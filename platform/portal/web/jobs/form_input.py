@@ -19,7 +19,7 @@ _NO_CODE = "0" * 64
 # Fields that determine the price.
 _PRICED = (
     *("name", "script", "tier", "nodes", "procs", "strategy", "backend", "max_hours"),
-    *("requirements", "environment", "python"),
+    *("requirements", "environment", "python", "pool"),
 )
 
 

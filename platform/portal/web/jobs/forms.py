@@ -14,6 +14,7 @@ from portal.training.models import Job, Snapshot
 from portal.web.base.environments import EnvironmentField
 from portal.web.base.form_submission import error_text
 from portal.web.base.hardware import TierField
+from portal.web.base.pools import PoolField
 from portal.web.base.pythons import PythonField
 from portal.web.base.shortlist import Shortlist, shortlist
 from portal.workloads.specs import RunSpec
@@ -73,6 +74,7 @@ class NewJob(forms.Form):
         widget=forms.Textarea(attrs={**_TEXT, "rows": 3, "placeholder": "lr=0.1"}),
     )
     tier = TierField()
+    pool = PoolField()
     nodes = forms.IntegerField(
         label="Nodes",
         min_value=1,
@@ -256,8 +258,10 @@ class NewJob(forms.Form):
         spec = RunSpec.model_validate(source.workload.spec)
         hang = spec.hang_after_s and max(1, round(spec.hang_after_s / 60))
         git = source.git if digest == source.snapshot.digest else None
-        pool = source.workload.pool and source.workload.pool.name
-        return {"hang_after_minutes": hang, "git": git, "pool": pool}
+        inherited = {"hang_after_minutes": hang, "git": git}
+        if "pool" not in self.data:  # the form has no picker where there is no pool
+            inherited["pool"] = source.workload.pool and source.workload.pool.name
+        return inherited
 
     def refuse_code(self, error: SlipwayError) -> None:
         """Show the error of an upload next to the choice of code."""
@@ -310,6 +314,7 @@ def clone_initial(job: Job) -> dict[str, Any]:
         "args": shlex.join(job.args),
         "params": "\n".join(f"{name}={value}" for name, value in job.params.items()),
         "tier": workload.tier.slug,
+        "pool": workload.pool and workload.pool.name,
         "nodes": workload.nodes,
         "procs": workload.procs,
         "strategy": job.strategy,

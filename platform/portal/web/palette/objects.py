@@ -14,7 +14,7 @@ from django.urls import reverse
 from portal.accounts.models import Project, ProjectSecret, User
 from portal.accounts.models.tenancy import roles_in
 from portal.accounts.principal import Principal
-from portal.compute.models import NamedEnvironment, Node, Tier
+from portal.compute.models import NamedEnvironment, Node, Pool, Tier
 from portal.datasets.models import Dataset
 from portal.experiments.models import Experiment, Run
 from portal.notebooks.models import NotebookFile
@@ -45,6 +45,7 @@ KIND_NOUNS = {
     "secret": "secrets",
     "node": "nodes",
     "tier": "hardware tiers",
+    "pool": "pools",
     "budget": "budgets",
     "dataset": "datasets",
     "run": "runs",
@@ -59,7 +60,7 @@ WITHOUT_PAGE = frozenset(
     {
         *("invitation", "token", "environment", "file", "quota", "rate", "dataset_version"),
         *("promotion_request", "registry_rules", "endpoint_key", "alert", "alert_channel"),
-        *("selection", "erasure", "gateway", "hub", "workspace", "pool"),
+        *("selection", "erasure", "gateway", "hub", "workspace"),
     }
 )
 
@@ -104,6 +105,7 @@ def search_objects(
         groups |= {
             "nodes": lambda: _nodes(text, limit),
             "hardware tiers": lambda: _tiers(text, limit),
+            "pools": lambda: _pools(text, limit),
         }
     return {noun: search() for noun, search in groups.items()}
 
@@ -278,4 +280,12 @@ def _tiers(text: str, limit: int) -> list[PaletteItem]:
     return [
         PaletteItem(row.slug, "hardware tier", "cpu", reverse("tier", args=[row.slug]))
         for row in rows.order_by("slug")[:limit]
+    ]
+
+
+def _pools(text: str, limit: int) -> list[PaletteItem]:
+    rows = Pool.objects.present().filter(name__icontains=text).order_by("-pk")[:limit]
+    return [
+        PaletteItem(row.name, "pool", "topology-star-3", reverse("pool", args=[row.name]))
+        for row in rows
     ]

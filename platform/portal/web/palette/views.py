@@ -177,6 +177,7 @@ def _pages(principal: Principal, text: str) -> list[PaletteItem]:
     if principal.user.is_administrator:
         pages += [
             PaletteItem("New hardware tier", "action", "plus", reverse("tier_new")),
+            PaletteItem("New pool", "action", "plus", reverse("pool_new")),
             PaletteItem("Join a machine as a node", "action", "plus", reverse("node_join")),
         ]
     return [page for page in pages if _matches(page.label, text)]

@@ -11,6 +11,7 @@ from portal.accounts.gates import SignedIn
 from portal.accounts.models import Membership
 from portal.accounts.principal import require_principal
 from portal.accounts.services.people import end_session, rename_self, sign_out_everywhere
+from portal.compute.services.pool_accounts import accounts_of
 from portal.core import clock
 from portal.core.policy import guarded_by
 from portal.web.account.browsers import browser_of
@@ -43,6 +44,7 @@ def profile(request: HttpRequest) -> HttpResponse:
         "user": user,
         "project_count": require_principal(request).projects().live().count(),
         "team_count": memberships.filter(team__isnull=False).count(),
+        "pool_accounts": accounts_of(require_principal(request)),
         "area": "account",
         "section": "profile",
     }

@@ -1,1 +1,1 @@
-"""Views: nodes, tiers and quotas."""
+"""Views: nodes, pools, tiers and quotas."""

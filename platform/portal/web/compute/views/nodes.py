@@ -29,10 +29,9 @@ from portal.web.base.confirmation import Confirmation, show_confirmation
 from portal.web.base.form_submission import one_click, sent, status_of, submit_form
 from portal.web.base.list_query import SETTINGS_LAYOUT, listing, search_parameter
 from portal.web.base.shortlist import Shortlist, shortlist
-from portal.web.base.urls_for import url_of_workload
 from portal.web.compute.forms import JoinMachine, Reason
+from portal.web.compute.presenters import workload_label
 from portal.workloads.models import Lease
-from portal.workloads.ports import kind_of
 
 SORTS = {"name": "name"}
 RUNNING_SHOWN = 200
@@ -165,18 +164,15 @@ def node(request: HttpRequest, node: str) -> HttpResponse:
 
 def _running_on(node: Node, principal: Principal) -> Shortlist[NodeTask]:
     """Return the tasks on a node. For projects without the person, only their kind."""
-    leases = Lease.objects.open().filter(node=node).select_related("workload", "project")
+    leases = Lease.objects.open().filter(node=node).select_related("workload__project")
     live = set(principal.projects().live().values_list("pk", flat=True))
     running = shortlist(leases.order_by("granted_at"), RUNNING_SHOWN)
     return running.replaced_by(_node_task(lease, live) for lease in running)
 
 
-def _node_task(lease: Lease, items: set[str]) -> NodeTask:
-    noun = kind_of(lease.workload.kind).noun
-    if lease.project_id not in items:
-        return NodeTask(lease, f"another project's {noun}", "")
-    url = url_of_workload(lease.project.slug, lease.workload_id)
-    return NodeTask(lease, f"{lease.workload.name}, a {noun} of {lease.project.name}", url)
+def _node_task(lease: Lease, live: set[str]) -> NodeTask:
+    label, url = workload_label(lease.workload, live)
+    return NodeTask(lease, label, url)
 
 
 @guarded_by(Administrator())

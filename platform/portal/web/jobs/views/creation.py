@@ -23,6 +23,7 @@ from portal.web.base.environments import offer_environments
 from portal.web.base.form_submission import error_text, status_of, submit_form
 from portal.web.base.hardware import default_slug, offer_tiers
 from portal.web.base.list_query import search_parameter
+from portal.web.base.pools import offer_pools
 from portal.web.base.pythons import offer_pythons
 from portal.web.base.urls_for import address_of
 from portal.web.jobs.form_input import priced_job, with_uploaded_code
@@ -52,6 +53,7 @@ def project_job_new(request: HttpRequest, project: str) -> HttpResponse:
         messages.success(request, f"{done.result.workload.name} submitted.")
         return redirect(address_of(project_row, "job", done.result.workload_id))
     offer_tiers(form, project_row, offered)
+    offer_pools(form, project_row, by)
     offer_environments(form, project_row, automatic="Automatic: files in the code, then {}")
     offer_pythons(form, automatic="Automatic: files in the code, then {}")
     context = {
