@@ -20,6 +20,7 @@ from slipway.resources.models import Models
 from slipway.resources.nodes import Nodes
 from slipway.resources.notebook_files import NotebookFiles
 from slipway.resources.notebooks import Notebooks
+from slipway.resources.notes import Notes
 from slipway.resources.notifications import Notifications
 from slipway.resources.pools import Pools
 from slipway.resources.projects import Projects
@@ -78,6 +79,7 @@ class Client:
         self.audit = Audit(self._connection)
         self.users = Users(self._connection)
         self.notifications = Notifications(self._connection)
+        self.notes = Notes(self._connection)
         self.snapshots = Snapshots(self._connection)
         self.jobs = Jobs(self._connection)
         self.sweeps = Sweeps(self._connection)

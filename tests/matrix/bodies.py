@@ -154,6 +154,7 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
     ("POST", "/api/v1/projects"): {"name": "New project"},
     ("PATCH", "/api/v1/projects/{project}"): {"name": "Renamed"},
     ("PUT", "/api/v1/projects/{project}/readme"): {"text": "# New", "version": 0},
+    ("PUT", "/api/v1/projects/{project}/notes/{kind}/{target}"): {"text": "# New", "version": 0},
     ("PATCH", "/api/v1/projects/{project}/members/{user_id}"): {"role": "viewer"},
     ("POST", "/api/v1/projects/{project}/invitations"): {
         "email": "new@example.org",
@@ -338,6 +339,7 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
         "version": str(VERSION),
     },
     ("POST", "/p/{project}/readme"): {"text": "# New", "version": "0"},
+    ("POST", "/p/{project}/notes/{kind}/{target}"): {"text": "# New", "version": "0"},
     ("POST", "/p/{project}/models/{model}/card"): {"card": "# New"},
     ("POST", "/p/{project}/register-model"): _register_by_form,
     ("POST", f"{_MODEL_PAGE}/promote"): {"do": "promote"},

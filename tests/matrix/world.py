@@ -66,6 +66,8 @@ PARAMETERS = {
         "team invitation", f"inv_{MISSING_ULID}"
     ),
     "/files/{file_id}": Parameter("file", f"file_{MISSING_ULID}"),
+    "/notes/{kind}": Parameter("kind of notes", "no-such-kind"),
+    "/notes/{kind}/{target}": Parameter("endpoint", "no-such-endpoint"),
     "/secrets/{name}": Parameter("secret", "NO_SUCH_SECRET"),
     "/tokens/{token_id}": Parameter("token", f"tok_{MISSING_ULID}"),
     "/invitations/{secret}": Parameter("link", "A" * 40),
@@ -223,6 +225,7 @@ def _let_work(world: World) -> None:
         create_pool(name=pool, engine="slurm", settings={"as_person": True}, projects=[project])
         side["pool"] = pool
     world.own["docs page"], world.foreign["docs page"] = "training", "nor-such-a-page"
+    world.own["kind of notes"], world.foreign["kind of notes"] = "endpoint", "nor-such-kind"
     # Tiers belong to the installation, so there is no foreign one; a foreign attempt or rank is
     # one that Alice's job does not have.
     world.foreign.update(

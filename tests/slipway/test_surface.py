@@ -52,6 +52,7 @@ def test_a_client_is_made_of_these_parts() -> None:
         "nodes",
         "notebook_files",
         "notebooks",
+        "notes",
         "notifications",
         "pools",
         "projects",

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+from portal.accounts.models import Project
+from portal.accounts.noted import NotedKind, register_noted
 from portal.accounts.notifications import register_notifications
 from portal.core import problems
 from portal.core.enqueue import enqueue_now
@@ -25,6 +27,11 @@ from portal.workloads.retries import RetryRule
 from portal.workloads.signals import WorkloadChanged, workload_changed
 from slipway.schemas.accounts import Scope
 from slipway.schemas.registry import NodeKind
+
+
+def _noted_endpoint(project: Project, path: str) -> tuple[str, str] | None:
+    endpoints = Endpoint.objects.of_project(project).filter(name=path)
+    return endpoints.values_list("pk", "name").first()
 
 
 def _surroundings(*, workload_id: str, index: int) -> Mapping[str, str]:
@@ -77,3 +84,4 @@ INSTALLATION.register(EndpointCollector())
 register_downstream(revisions_of)
 register_upstream(NodeKind.ENDPOINT, version_behind)
 register_notifications(Scope.WORKLOADS_READ, endpoint_notifications)
+register_noted(NotedKind("endpoint", "endpoint", "project_endpoint", "endpoints", _noted_endpoint))

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+from portal.accounts.models import Project
+from portal.accounts.noted import NotedKind, register_noted
 from portal.notebooks.culling import warn_of_budget
 from portal.notebooks.kinds import KIND
 from portal.notebooks.models import Hub, Server
@@ -29,6 +31,10 @@ def _surroundings(*, workload_id: str, index: int) -> Mapping[str, str]:
     if server is None or server.workload is None:
         return {}
     return variables_of(server, server.workload, node_address_of(server.workload))
+
+
+def _noted_server(project: Project, path: str) -> tuple[str, str] | None:
+    return Server.objects.of_project(project).filter(pk=path).values_list("pk", "name").first()
 
 
 def _is_in_use() -> bool:
@@ -66,3 +72,6 @@ NOTEBOOK = Kind(
 register_kind(NOTEBOOK)
 register_file_requests(requests_of)
 workload_changed.connect(_when_server_moved)
+register_noted(
+    NotedKind("notebook", "notebook server", "project_notebook", "notebooks", _noted_server)
+)

@@ -4,8 +4,10 @@ from typing import Any
 
 from django.db.models import QuerySet
 
+from portal.accounts.models import Project
+from portal.accounts.noted import NotedKind, register_noted
 from portal.core.enqueue import enqueue_now
-from portal.sweeps.models import Trial
+from portal.sweeps.models import Sweep, Trial
 from portal.sweeps.tasks import advance
 from portal.training.services.checkpoint_copies import retain_copies
 from portal.training.wiring import JOB
@@ -22,6 +24,10 @@ def _on_job_ended(news: WorkloadChanged) -> None:
         enqueue_now(advance, trial.sweep_id)
 
 
+def _noted_sweep(project: Project, path: str) -> tuple[str, str] | None:
+    return Sweep.objects.of_project(project).filter(pk=path).values_list("pk", "name").first()
+
+
 def _may_be_resumed() -> QuerySet[Any, Any]:
     """Return the ids of jobs that early stopping has stopped and may resume."""
     trials = Trial.objects.filter(
@@ -34,3 +40,4 @@ def _may_be_resumed() -> QuerySet[Any, Any]:
 
 workload_changed.connect(_on_job_ended)
 retain_copies(_may_be_resumed)
+register_noted(NotedKind("sweep", "sweep", "project_sweep", "sweeps", _noted_sweep))

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 from django.db.models import Sum
 
+from portal.accounts.models import Project
+from portal.accounts.noted import NotedKind, register_noted
 from portal.experiments.services.job_runs import variables_of
 from portal.storage.usage import exclude_from_files, register_stored
 from portal.training.models import Checkpoint, Job
@@ -82,6 +84,11 @@ def _checkpoints() -> Mapping[str, int]:
     return counter
 
 
+def _noted_job(project: Project, path: str) -> tuple[str, str] | None:
+    jobs = Job.objects.filter(workload__project=project, pk=path)
+    return jobs.values_list("pk", "workload__name").first()
+
+
 def _on_requeued(news: WorkloadChanged) -> None:
     is_lost = news.state == WorkloadState.QUEUED and news.reason == ReasonCode.NODE_LOST
     if is_lost and news.kind == JOB.name:
@@ -91,3 +98,4 @@ def _on_requeued(news: WorkloadChanged) -> None:
 register_stored("checkpoints", _checkpoints)
 exclude_from_files(lambda: Checkpoint.objects.order_by().copied().values("file"))
 workload_changed.connect(_on_requeued)
+register_noted(NotedKind("job", "job", "project_job", "jobs", _noted_job))

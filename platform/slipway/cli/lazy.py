@@ -12,7 +12,7 @@ Command = Any  # Typer carries its own copy of Click, whose types it does not of
 
 NOUNS = (
     *("job", "sweep", "env", "notebook", "workspace", "run", "dataset", "model", "endpoint"),
-    *("project", "team"),
+    *("project", "team", "note"),
     *("invitation", "secret", "token", "tier", "pool", "node", "audit", "budget", "report"),
 )
 VERBS = ("train", "spend", "notifications")

@@ -211,6 +211,7 @@ class ProjectChange(RequestSchema):
 
 
 MOST_README_CHARACTERS = 64_000
+MOST_NOTE_CHARACTERS = 20_000
 
 
 class ReadmeIn(RequestSchema):
@@ -225,6 +226,25 @@ class ReadmeIn(RequestSchema):
 
 class ReadmeOut(AnswerSchema):
     """The README of a project, in Markdown. Version 0 means that there is none yet."""
+
+    text: str = ""
+    version: int = 0
+    saved_at: datetime | None = None
+    saved_by: UserOut | None = None
+
+
+class NoteIn(RequestSchema):
+    """Notes to save, in Markdown. `version` is the one they were edited from, 0 for the first.
+
+    If there is another version by then, nothing is saved.
+    """
+
+    text: Annotated[Text, Field(max_length=MOST_NOTE_CHARACTERS)]
+    version: Whole = Field(ge=0, le=2**31 - 2)
+
+
+class NoteOut(AnswerSchema):
+    """Notes about an object, in Markdown. Version 0 means that there are none yet."""
 
     text: str = ""
     version: int = 0

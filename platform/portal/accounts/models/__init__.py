@@ -5,7 +5,7 @@ from portal.accounts.models.credentials import ApiToken, ProjectSecret
 from portal.accounts.models.invitations import Invitation
 from portal.accounts.models.mail import OutboxMail
 from portal.accounts.models.people import User
-from portal.accounts.models.readmes import ProjectReadme
+from portal.accounts.models.readmes import ObjectNote, ProjectReadme
 from portal.accounts.models.tenancy import Membership, Project, Team
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "AuditEvent",
     "Invitation",
     "Membership",
+    "ObjectNote",
     "OutboxMail",
     "Project",
     "ProjectReadme",

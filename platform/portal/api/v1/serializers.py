@@ -13,6 +13,7 @@ from portal.accounts.models import (
     AuditEvent,
     Invitation,
     Membership,
+    ObjectNote,
     Project,
     ProjectReadme,
     ProjectSecret,
@@ -24,6 +25,7 @@ from slipway.schemas.accounts import (
     AuditOut,
     InvitationOut,
     MemberOut,
+    NoteOut,
     ProjectOut,
     ReadmeOut,
     Role,
@@ -96,6 +98,17 @@ def project_out(project: Project, role: Role | None) -> ProjectOut:
         network=project.network_rule,
         created_at=project.created_at,
         archived_at=project.archived_at,
+    )
+
+
+def note_out(note: ObjectNote | None) -> NoteOut:
+    if note is None:
+        return NoteOut()
+    return NoteOut(
+        text=note.text,
+        version=note.version,
+        saved_at=note.saved_at,
+        saved_by=user_out(note.saved_by),
     )
 
 

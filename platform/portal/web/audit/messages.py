@@ -9,6 +9,7 @@ _SENTENCES = {
     "project.create": "created the project {label}",
     "project.change": "edited the project {label}",
     "project.readme": "edited the README of {label}",
+    "note.save": "edited the notes about {label}",
     "project.archive": "archived the project {label}",
     "project.restore": "restored the project {label}",
     "team.create": "created the team {label}",
@@ -166,7 +167,7 @@ _KINDS = (
     *("named_environment", "workspace", "sweep"),
     *("dataset", "dataset_version", "run", "experiment"),
     *("model", "model_version", "promotion_request", "registry_rules"),
-    *("endpoint", "endpoint_key", "alert", "alert_channel", "selection", "erasure"),
+    *("endpoint", "endpoint_key", "alert", "alert_channel", "selection", "erasure", "note"),
     *("gateway", "hub", "report"),
 )
 # Kinds of targets, and their display names.

@@ -196,6 +196,7 @@ PARENTS = {
     "project_endpoint_labels": "project_endpoint_monitoring",
     "project_endpoint_watching": "project_endpoint_monitoring",
     "project_readme": "project",
+    "project_note": "project",
     "project_environments": "project",
     "project_environment_new": "project_environments",
     "project_environment": "project_environments",

@@ -6,6 +6,7 @@ _BY_ROUTE = (
     ("project_endpoint_predictions", "monitoring"),
     ("project_rules", "models"),
     ("project_readme", "reports"),
+    ("project_note", "reports"),
     ("pool_account", "pools"),
 )
 _BY_SECTION = {

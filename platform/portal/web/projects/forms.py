@@ -6,7 +6,7 @@ from django import forms
 
 from portal.accounts.models import Team, User
 from portal.accounts.models.tenancy import team_roles_of
-from slipway.schemas.accounts import MOST_README_CHARACTERS, Role
+from slipway.schemas.accounts import MOST_NOTE_CHARACTERS, MOST_README_CHARACTERS, Role
 
 ROLE_MEANINGS = {
     Role.VIEWER: "can see everything",
@@ -116,6 +116,19 @@ class ReadmeForm(forms.Form):
         max_length=MOST_README_CHARACTERS,
         help_text="Markdown: headings, lists, tables, links and code. Images are not shown.",
         widget=forms.Textarea(attrs={"rows": 22, "spellcheck": "true"}),
+    )
+    version = forms.IntegerField(min_value=0, max_value=2**31 - 2, widget=forms.HiddenInput)
+
+
+class NoteForm(forms.Form):
+    """Notes about an object, and the version they were edited from."""
+
+    text = forms.CharField(
+        label="Notes",
+        required=False,
+        max_length=MOST_NOTE_CHARACTERS,
+        help_text="Markdown: headings, lists, tables, links and code. Images are not shown.",
+        widget=forms.Textarea(attrs={"rows": 14, "spellcheck": "true"}),
     )
     version = forms.IntegerField(min_value=0, max_value=2**31 - 2, widget=forms.HiddenInput)
 

@@ -5,6 +5,7 @@ from django.urls import path
 from portal.web.projects.views import (
     invitations,
     members,
+    notes,
     overview,
     projects,
     readmes,
@@ -51,6 +52,9 @@ urlpatterns = [
         "p/<slug:project>/secrets/<slug:name>/delete",
         secrets.project_secret_delete,
         name="project_secret_delete",
+    ),
+    path(
+        "p/<slug:project>/notes/<slug:kind>/<slug:target>", notes.project_note, name="project_note"
     ),
     path("p/<slug:project>/readme", readmes.project_readme, name="project_readme"),
     path("p/<slug:project>/settings", projects.project_settings, name="project_settings"),

@@ -18,6 +18,7 @@ from django.utils.safestring import SafeString
 
 from portal.accounts.models import AuditEvent, User
 from portal.accounts.models.tenancy import Group
+from portal.accounts.services.notes import note_of
 from portal.compute.resources import Amount, amount_text, memory_text
 from portal.core import clock
 from portal.core.markdown import render_markdown
@@ -31,6 +32,7 @@ from portal.web.base.urls_for import address_of
 from portal.web.docs.api_samples import samples_of
 from portal.web.docs.links import docs_slug
 from portal.web.jobs.presenters import JobStatus
+from slipway.schemas.accounts import Role
 from slipway.schemas.money import dollars, is_tiny, short_dollars
 from slipway.schemas.percent import percent
 
@@ -83,6 +85,21 @@ def docs_link(context: Context) -> SafeString:
 def breadcrumbs(context: Context) -> dict[str, list[Breadcrumb]]:
     """Show the pages above this page, as `portal.web.base.breadcrumbs` declares them."""
     return {"breadcrumbs": breadcrumbs_of(context)}
+
+
+@register.inclusion_tag("web/parts/note.html", takes_context=True)
+def note_card(context: Context, kind: str, target: str, path: str) -> dict[str, Any]:
+    """Show the notes about an object, and a link to edit them for those who may.
+
+    `target` is the id of the object, and `path` what addresses name it by.
+    """
+    request = context["request"]
+    project = request.gated_project
+    may_edit = request.gated_role.at_least(Role.CONTRIBUTOR)
+    return {
+        "note": note_of(project, kind, target),
+        "edit_url": may_edit and reverse("project_note", args=[project.slug, kind, path]),
+    }
 
 
 @register.filter
