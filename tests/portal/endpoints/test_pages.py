@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import pytest
 from django.test import Client
+from pytest_django import Settings
 
 from portal.accounts.models import AuditEvent
 from portal.endpoints.models import Endpoint, EndpointKey, TrafficHour
@@ -11,6 +12,7 @@ from portal.endpoints.tasks import delete_expired_rows
 from tests.personas import Personas, json_of
 from tests.portal.endpoints.pages import ALL, ONE, browser_of, send, text_of
 from tests.portal.endpoints.serving import GatewayClient, Judge, Lab
+from tests.slipway.servers import answer_json, serve
 
 pytestmark = pytest.mark.django_db(databases=["default", "tracking"])
 
@@ -253,6 +255,19 @@ def test_a_request_is_tried_and_what_is_wrong_is_said(lab: Lab, bob: Client) -> 
     for wrong in ("", "{", "[1]", '{"a": "\\ud800"}'):
         assert "form-faults" in text_of(bob.post(f"{ONE}/try", {"request": wrong}), 422)
     assert bob.get(f"{ONE}/openapi").status_code == 409
+
+
+def test_a_gateway_that_lacks_the_key_of_the_portal_is_not_told_as_a_missing_key(
+    lab: Lab, bob: Client, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.serving()
+    monkeypatch.setattr("portal.endpoints.adapters.gateway_http.KNOWN_WITHIN_S", 0.2)
+    refusal = answer_json({"title": "Unauthorized", "next_step": "Send Bearer KEY."}, 401)
+    with serve(lambda _method, _path: refusal) as url:
+        settings.SLIPWAY_GATEWAY_URL = url
+        tried = text_of(bob.post(f"{ONE}/try", {"request": '{"instances": [[1]]}'}))
+    assert "The gateway has not received the key of the portal yet." in tried
+    assert "Bearer KEY" not in tried
 
 
 def test_viewers_look_and_others_find_nothing(lab: Lab, people: Personas) -> None:
