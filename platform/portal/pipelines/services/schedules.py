@@ -43,6 +43,8 @@ from slipway.schemas.schedules import (
     ScheduleState,
 )
 
+# Addresses beside those of schedules.
+_RESERVED = ("new", "preview")
 _RECORDED = ("cron", "zone", "job_id", "sweep_id", "missed", "overlap", "owner_id")
 
 
@@ -61,6 +63,12 @@ def create_schedule(*, project: Project, by: User, requested: ScheduleIn) -> Sch
     Whatever is wrong with it, or with the job, is refused here. Raises InvalidInput, naming the
     field, and Conflict for a name that is taken or too many schedules.
     """
+    if requested.name in _RESERVED:
+        raise InvalidInput(
+            f"A schedule cannot be named {requested.name}.",
+            field="name",
+            next_step="Choose another name, such as nightly.",
+        )
     next_at = check_cron(requested.cron, requested.zone, now=clock.now())
     _check_rules(requested.missed, requested.overlap)
     template = _template(project, by, requested.job, requested.sweep)
