@@ -1,7 +1,7 @@
 """Schedules, and the runs that they have started or left out."""
 
 from datetime import datetime
-from typing import ClassVar, get_args
+from typing import ClassVar, cast, get_args
 
 from django.db import models
 from django.db.models import Q
@@ -107,6 +107,11 @@ class Schedule(Row):
     def status(self) -> ScheduleState:
         """The state, as a value of the enum."""
         return ScheduleState(self.state)
+
+    @property
+    def missed_rule(self) -> MissedRule:
+        """The rule for missed runs, as a value of its type."""
+        return cast("MissedRule", self.missed)
 
     @property
     def script(self) -> str:

@@ -53,7 +53,7 @@ def test_missed_runs_are_skipped(bob: Api, machine: Machine) -> None:
     create_nightly(bob, missed="skip")
     advance(at(12, 12))
     (run,) = runs_of(bob)
-    assert (run["state"], run["due_at"]) == ("skipped", "2026-12-12T02:00:00Z")
+    assert (run["state"], run["due_at"]) == ("skipped", "2026-12-12T02:00:00+00:00")
     assert run["reason"].startswith("3 runs were missed while Slipway was down")
     advance(at(13, 2))
     assert states_of(bob) == ["skipped", "started"]
@@ -67,7 +67,7 @@ def test_missed_runs_are_run_once(bob: Api, machine: Machine) -> None:
     assert missed["reason"] == (
         "2 runs were missed while Slipway was down. The next run stands for all."
     )
-    assert run["due_at"] == "2026-12-12T02:00:00Z"
+    assert run["due_at"] == "2026-12-12T02:00:00+00:00"
 
 
 def test_missed_runs_are_not_run_beside_one_that_is_due_now(bob: Api, machine: Machine) -> None:
@@ -75,7 +75,7 @@ def test_missed_runs_are_not_run_beside_one_that_is_due_now(bob: Api, machine: M
     advance(at(12, 2, 1))
     missed, run = runs_of(bob)
     assert (missed["state"], run["state"]) == ("skipped", "started")
-    assert run["due_at"] == "2026-12-12T02:00:00Z"
+    assert run["due_at"] == "2026-12-12T02:00:00+00:00"
 
 
 def test_all_missed_runs_are_run_one_after_the_other(bob: Api, machine: Machine) -> None:
@@ -99,7 +99,7 @@ def test_of_very_many_missed_runs_the_last_hundred_are_run(bob: Api, machine: Ma
     assert len(runs) == 101
     assert runs[0]["state"] == "skipped"
     assert runs[0]["reason"].startswith("188 runs were missed")
-    assert runs[-1]["due_at"] == "2026-12-11T20:00:00Z"
+    assert runs[-1]["due_at"] == "2026-12-11T20:00:00+00:00"
 
 
 def test_a_run_is_skipped_while_the_one_before_goes_on(bob: Api, machine: Machine) -> None:

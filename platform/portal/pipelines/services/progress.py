@@ -120,7 +120,7 @@ def _take_due(schedule: Schedule) -> None:
     if schedule.next_at is None or schedule.next_at > now:
         return
     times = times_between(schedule.cron, schedule.zone, first=schedule.next_at, until=now)
-    dues = dues_of(times, schedule.missed, now)
+    dues = dues_of(times, schedule.missed_rule, now)
     next_at = next_time(schedule.cron, schedule.zone, after=now)
     with transaction.atomic():
         if not claim_due(schedule, next_at=next_at):

@@ -3,6 +3,7 @@
 from typing import Any
 
 from django import forms
+from django.http import QueryDict
 from pydantic import ValidationError
 
 from portal.core.validation_messages import validation_predicate
@@ -104,10 +105,10 @@ class EditSchedule(ScheduleForm):
     field_order = ("template", "cron", "zone", "missed", "overlap")
     payload: ScheduleEdit | None = None
 
-    def __init__(self, *args: Any, schedule: Schedule, **kwargs: Any) -> None:
+    def __init__(self, data: QueryDict | None, *, schedule: Schedule) -> None:
         initial = {name: getattr(schedule, name) for name in FRESH}
         self.before = str(schedule.job_id or schedule.sweep_id)
-        super().__init__(*args, initial=initial | {"template": self.before}, **kwargs)
+        super().__init__(data, initial=initial | {"template": self.before})
 
     def clean(self) -> dict[str, Any]:
         """Build the request."""
