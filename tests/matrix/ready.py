@@ -10,7 +10,7 @@ from portal.endpoints.models import Endpoint, Replica, Rollout
 from portal.experiments.services.deletion import delete_experiment, delete_runs
 from portal.notebooks.models import NotebookFile
 from portal.notebooks.services.files_deletion import delete_notebook
-from portal.pipelines.models import Schedule
+from portal.pipelines.models import ProjectSchedule
 from portal.registry.models import PromotionRequest, VersionRecord
 from portal.sweeps.models import Sweep
 from portal.workloads.models import Workload
@@ -56,7 +56,7 @@ def make_ready(world: World, template: str) -> None:
 def _ready_by_name(world: World, template: str) -> None:
     """Pause a sweep or a schedule, archive an environment."""
     if template.endswith("/schedules/{schedule}/resume"):
-        schedule = Schedule.objects.filter(name=world.own["schedule"])
+        schedule = ProjectSchedule.objects.filter(name=world.own["schedule"])
         schedule.update(state="paused", next_at=None)
     if template.endswith("/sweeps/{sweep}/resume"):
         Sweep.objects.filter(pk=world.own["sweep"]).update(state="paused")

@@ -6,17 +6,17 @@ from django.http import HttpRequest
 
 from portal.accounts.gates import ProjectObject
 from portal.accounts.models import Project
-from portal.pipelines.models import Schedule
+from portal.pipelines.models import ProjectSchedule
 
 
-class ScheduleRole(ProjectObject[Schedule]):
+class ScheduleRole(ProjectObject[ProjectSchedule]):
     """Members of the project with at least `role`, for a schedule of that project."""
 
-    def find(self, project: Project, path: dict[str, Any]) -> Schedule | None:
+    def find(self, project: Project, path: dict[str, Any]) -> ProjectSchedule | None:
         """Return the schedule by its name."""
-        return Schedule.objects.of_project(project).filter(name=path["schedule"]).first()
+        return ProjectSchedule.objects.of_project(project).filter(name=path["schedule"]).first()
 
 
-def gated_schedule(request: HttpRequest) -> Schedule:
+def gated_schedule(request: HttpRequest) -> ProjectSchedule:
     """Return the schedule the gate let this request reach."""
     return ScheduleRole.stored(request)

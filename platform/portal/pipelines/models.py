@@ -19,26 +19,26 @@ _EXISTS = Q(deleted_at__isnull=True)
 _IS_ACTIVE = Q(state=ScheduleState.ACTIVE)
 
 
-class ScheduleQuerySet(models.QuerySet["Schedule"]):
+class ProjectScheduleQuerySet(models.QuerySet["ProjectSchedule"]):
     """Queries of schedules."""
 
-    def of_project(self, project: Project) -> "ScheduleQuerySet":
+    def of_project(self, project: Project) -> "ProjectScheduleQuerySet":
         """Schedules of one project, with what every answer about them needs."""
         rows = self.filter(_EXISTS, project=project)
         return rows.select_related("project__team", "owner", "job__workload", "sweep")
 
-    def visible_to(self, principal: Principal) -> "ScheduleQuerySet":
+    def visible_to(self, principal: Principal) -> "ProjectScheduleQuerySet":
         """Schedules of the projects in sight that are not archived."""
         return self.filter(_EXISTS, project__in=principal.projects().live())
 
-    def unsettled(self, now: datetime) -> "ScheduleQuerySet":
+    def unsettled(self, now: datetime) -> "ProjectScheduleQuerySet":
         """Schedules that are due, or have runs that wait."""
         waiting = ScheduledRun.objects.filter(state=ScheduledRunState.WAITING)
         is_due = _IS_ACTIVE & Q(next_at__lte=now)
         return self.filter(_EXISTS, is_due | Q(pk__in=waiting.values("schedule")))
 
 
-class Schedule(Row):
+class ProjectSchedule(Row):
     """A job or a sweep that starts at the times of a cron expression.
 
     `request` is the submission that it repeats (`JobIn` or `SweepIn`), settled when it was saved,
@@ -73,7 +73,7 @@ class Schedule(Row):
     refusals = models.PositiveSmallIntegerField(default=0)
     deleted_at = models.DateTimeField(null=True, blank=True)
 
-    objects: ClassVar[ScheduleQuerySet] = ScheduleQuerySet.as_manager()  # type: ignore[assignment]
+    objects: ClassVar[ProjectScheduleQuerySet] = ProjectScheduleQuerySet.as_manager()  # type: ignore[assignment]
 
     class Meta(Row.Meta):
         constraints: ClassVar[list[models.BaseConstraint]] = [
@@ -132,7 +132,7 @@ class Schedule(Row):
 class ScheduledRunQuerySet(models.QuerySet["ScheduledRun"]):
     """Queries of runs of schedules."""
 
-    def waiting(self, schedule: Schedule) -> "ScheduledRunQuerySet":
+    def waiting(self, schedule: ProjectSchedule) -> "ScheduledRunQuerySet":
         """Runs of a schedule that wait for the one before, the earliest first."""
         rows = self.filter(schedule=schedule, state=ScheduledRunState.WAITING)
         return rows.order_by("due_at")
@@ -149,7 +149,7 @@ class ScheduledRun(Row):
     """
 
     id = IdField("srn")
-    schedule = models.ForeignKey(Schedule, on_delete=models.PROTECT, related_name="runs")
+    schedule = models.ForeignKey(ProjectSchedule, on_delete=models.PROTECT, related_name="runs")
     due_at = models.DateTimeField()
     state = models.CharField(max_length=8, default=ScheduledRunState.WAITING)
     reason = models.CharField(max_length=500, blank=True)

@@ -3,7 +3,7 @@
 from django.db.models import Q
 
 from portal.accounts.notifications import Audience, Listed, Notification, newest_of
-from portal.pipelines.models import Schedule
+from portal.pipelines.models import ProjectSchedule
 from slipway.schemas.notifications import NotificationKind
 from slipway.schemas.schedules import ScheduleState
 
@@ -11,7 +11,7 @@ from slipway.schemas.schedules import ScheduleState
 def schedule_notifications(audience: Audience) -> Listed:
     """Return the schedules of the reader's projects that do not do what they should."""
 
-    def notification(schedule: Schedule) -> Notification:
+    def notification(schedule: ProjectSchedule) -> Notification:
         is_paused = schedule.status == ScheduleState.PAUSED
         return Notification(
             id=schedule.pk,
@@ -28,7 +28,7 @@ def schedule_notifications(audience: Audience) -> Listed:
 
     by_itself = Q(state=ScheduleState.PAUSED, paused_by__isnull=True)
     is_refused = Q(state=ScheduleState.ACTIVE, refusals__gt=0)
-    schedules = Schedule.objects.filter(
+    schedules = ProjectSchedule.objects.filter(
         by_itself | is_refused, deleted_at__isnull=True, project__in=list(audience.projects)
     )
     return newest_of(schedules.select_related("project"), notification)

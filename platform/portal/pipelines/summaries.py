@@ -4,14 +4,14 @@ from collections.abc import Iterable
 
 from django.db.models import OuterRef, Subquery
 
-from portal.pipelines.models import Schedule, ScheduledRun
+from portal.pipelines.models import ProjectSchedule, ScheduledRun
 
 
-def last_runs(schedules: Iterable[Schedule]) -> dict[str, ScheduledRun]:
+def last_runs(schedules: Iterable[ProjectSchedule]) -> dict[str, ScheduledRun]:
     """Return the newest run of each schedule that has one, by the schedule's id, in one query."""
     newest = ScheduledRun.objects.filter(schedule=OuterRef("pk")).order_by("-due_at")
     keys = [schedule.pk for schedule in schedules]
-    of_these = Schedule.objects.filter(pk__in=keys).order_by()
+    of_these = ProjectSchedule.objects.filter(pk__in=keys).order_by()
     ids = of_these.values_list(Subquery(newest.values("pk")[:1]), flat=True)
     runs = ScheduledRun.objects.with_outcomes().filter(pk__in=ids)
     return {run.schedule_id: run for run in runs}

@@ -5,7 +5,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from portal.core import clock
-from portal.pipelines.models import Schedule
+from portal.pipelines.models import ProjectSchedule
 from tests.personas import Api, Personas
 from tests.portal.pipelines.schedules import (
     EVENING,
@@ -52,7 +52,7 @@ def test_the_form_shows_the_next_times_and_creates_a_schedule(
         assert "Thu 10 Dec 2026, 02:00 CET" in text_of(without_scripts)
         answer = client.post(f"{SCHEDULES}/new", _form(job))
     assert answer.headers["Location"] == NIGHTLY
-    assert Schedule.objects.get().job_id == job
+    assert ProjectSchedule.objects.get().job_id == job
     with clock.frozen(EVENING):
         page = text_of(client.get(NIGHTLY))
     assert "Fri 11 Dec 2026, 02:00 CET" in page
@@ -66,7 +66,7 @@ def test_a_sweep_is_scheduled_from_its_page(
     client, sweep = browse(people.bob), start_sweep(bob)
     assert f"{SCHEDULES}/new?sweep={sweep}" in html_of(client.get(f"/p/vision/sweeps/{sweep}"))
     assert client.post(f"{SCHEDULES}/new", _form(sweep)).status_code == 302
-    assert Schedule.objects.get().sweep_id == sweep
+    assert ProjectSchedule.objects.get().sweep_id == sweep
     assert "sweep digits" in text_of(client.get(NIGHTLY))
 
 
@@ -96,7 +96,7 @@ def test_a_form_that_makes_no_sense_is_refused(
     answer = browse(people.bob).post(f"{SCHEDULES}/new", _form(job) | changes)
     assert answer.status_code == 422
     assert words in fault_of(answer, field)
-    assert not Schedule.objects.exists()
+    assert not ProjectSchedule.objects.exists()
 
 
 def test_the_preview_says_what_is_wrong_with_an_expression(
@@ -135,10 +135,10 @@ def test_buttons_pause_resume_run_change_and_delete(
     client.post(f"{NIGHTLY}/pause")
     assert "paused Paused by Mia." in text_of(client.get(NIGHTLY))
     client.post(f"{NIGHTLY}/resume")
-    assert Schedule.objects.get().owner == people.mia
+    assert ProjectSchedule.objects.get().owner == people.mia
     assert client.post(f"{NIGHTLY}/edit", _form(job, cron="0 2 * *")).status_code == 422
     client.post(f"{NIGHTLY}/edit", _form(job, cron="0 5 * * *", overlap="queue"))
-    schedule = Schedule.objects.get()
+    schedule = ProjectSchedule.objects.get()
     assert (schedule.cron, schedule.overlap, schedule.job_id) == ("0 5 * * *", "queue", job)
     client.post(f"{NIGHTLY}/run")
     assert "Run now by Mia" in text_of(client.get(NIGHTLY))

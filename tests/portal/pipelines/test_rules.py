@@ -8,7 +8,7 @@ from django.db import connection
 
 from portal.compute.models import Tier
 from portal.core import clock
-from portal.pipelines.models import Schedule
+from portal.pipelines.models import ProjectSchedule
 from portal.pipelines.services.progress import advance_all
 from portal.spend.admission import BudgetAdmission
 from portal.spend.services.budgets import set_budget
@@ -151,7 +151,7 @@ def test_two_workers_start_one_run(bob: Api, machine: Machine) -> None:
     def other_worker_first(execute: Any, sql: str, *rest: Any) -> Any:
         """Let another worker do all of its work before each claim of this one."""
         nonlocal depth
-        if sql.startswith('UPDATE "pipelines_schedule" ') and depth < 1:
+        if sql.startswith('UPDATE "pipelines_projectschedule" ') and depth < 1:
             depth += 1
             advance_all()
             depth -= 1
@@ -161,7 +161,7 @@ def test_two_workers_start_one_run(bob: Api, machine: Machine) -> None:
         advance_all()
     assert states_of(bob) == ["started"]
     assert Job.objects.count() == 2  # with the template
-    assert Schedule.objects.get().started == 1
+    assert ProjectSchedule.objects.get().started == 1
 
 
 @pytest.mark.usefixtures("_budgets_in_force")

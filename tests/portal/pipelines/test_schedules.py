@@ -7,7 +7,7 @@ import pytest
 
 from portal.accounts.models import AuditEvent, Membership
 from portal.core import clock
-from portal.pipelines.models import Schedule
+from portal.pipelines.models import ProjectSchedule
 from portal.training.models import Job
 from slipway.schemas.schedules import MOST_SCHEDULES
 from tests.personas import Api, Personas, json_of
@@ -107,7 +107,7 @@ def test_a_schedule_that_makes_no_sense_is_refused(
     named = [problem.get("field"), *(error["field"] for error in problem.get("errors", []))]
     assert any(field in (name or "") for name in named), problem
     assert words in str(problem)
-    assert not Schedule.objects.exists()
+    assert not ProjectSchedule.objects.exists()
 
 
 def test_a_name_is_free_again_once_its_schedule_is_deleted(bob: Api, machine: Machine) -> None:
@@ -124,11 +124,11 @@ def test_a_name_is_free_again_once_its_schedule_is_deleted(bob: Api, machine: Ma
 
 def test_a_project_has_a_bounded_number_of_schedules(bob: Api, machine: Machine) -> None:
     create_nightly(bob)
-    (schedule,) = Schedule.objects.all()
+    (schedule,) = ProjectSchedule.objects.all()
     fields = ("project", "owner", "cron", "zone", "job", "request", "missed", "overlap", "next_at")
     values = {name: getattr(schedule, name) for name in fields}
-    Schedule.objects.bulk_create(
-        Schedule(name=f"s{number}", **values) for number in range(MOST_SCHEDULES - 1)
+    ProjectSchedule.objects.bulk_create(
+        ProjectSchedule(name=f"s{number}", **values) for number in range(MOST_SCHEDULES - 1)
     )
     answer = bob.post(SCHEDULES, body_of(schedule.job_id or "", name="more"))
     assert (answer.status_code, json_of(answer)["code"]) == (409, "too_many_schedules")

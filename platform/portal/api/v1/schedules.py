@@ -11,7 +11,7 @@ from portal.core import clock
 from portal.core.pagination import Page, paginate, paginate_sorted
 from portal.pipelines.cron import next_times
 from portal.pipelines.gates import ScheduleRole, gated_schedule
-from portal.pipelines.models import Schedule, ScheduledRun
+from portal.pipelines.models import ProjectSchedule, ScheduledRun
 from portal.pipelines.services import schedules as services
 from portal.pipelines.summaries import last_runs
 from slipway.schemas.accounts import Role, Scope
@@ -36,7 +36,9 @@ _SCHEDULES = "/projects/{project}/schedules"
 _SCHEDULE = "/projects/{project}/schedules/{schedule}"
 
 
-def _out(schedule: Schedule, last: ScheduledRun | None, *, details: bool = False) -> ScheduleOut:
+def _out(
+    schedule: ProjectSchedule, last: ScheduledRun | None, *, details: bool = False
+) -> ScheduleOut:
     times = []
     if details and schedule.status == ScheduleState.ACTIVE:
         times = next_times(schedule.cron, schedule.zone, after=clock.now(), count=DEFAULT_PREVIEWED)
@@ -77,9 +79,9 @@ def _run_out(run: ScheduledRun) -> ScheduledRunOut:
     )
 
 
-def _shown(schedule: Schedule) -> ScheduleOut:
+def _shown(schedule: ProjectSchedule) -> ScheduleOut:
     """Serialize a schedule, after a change as it is by now."""
-    fresh = Schedule.objects.of_project(schedule.project).get(pk=schedule.pk)
+    fresh = ProjectSchedule.objects.of_project(schedule.project).get(pk=schedule.pk)
     return _out(fresh, last_runs([fresh]).get(fresh.pk), details=True)
 
 
@@ -88,10 +90,10 @@ def list_schedules(
     request: HttpRequest, project: str, query: SearchParameters
 ) -> PageOf[ScheduleOut]:
     """List the schedules of a project, newest first."""
-    schedules = Schedule.objects.of_project(gated_project(request))
+    schedules = ProjectSchedule.objects.of_project(gated_project(request))
     if query.q:
         schedules = schedules.filter(name__icontains=query.q)
-    page: Page[Schedule] = paginate(schedules, cursor=query.cursor, limit=query.limit)
+    page: Page[ProjectSchedule] = paginate(schedules, cursor=query.cursor, limit=query.limit)
     last = last_runs(page.items)
     return page_of(page, lambda schedule: _out(schedule, last.get(schedule.pk)))
 

@@ -17,7 +17,7 @@ from portal.core import clock
 from portal.core.errors import SlipwayError
 from portal.pipelines.cron import next_time, times_between
 from portal.pipelines.dues import MOST_WAITING, Dues, dues_of
-from portal.pipelines.models import Schedule, ScheduledRun
+from portal.pipelines.models import ProjectSchedule, ScheduledRun
 from portal.pipelines.transitions import (
     claim_due,
     claim_start,
@@ -58,7 +58,7 @@ def advance_schedule(schedule_id: str) -> None:
 
 def advance_all() -> int:
     """Advance every schedule that has something due, and return their number."""
-    unsettled = Schedule.objects.unsettled(clock.now())
+    unsettled = ProjectSchedule.objects.unsettled(clock.now())
     ids = list(unsettled.order_by("pk").values_list("pk", flat=True))
     for schedule_id in ids:
         try:
@@ -68,7 +68,7 @@ def advance_all() -> int:
     return len(ids)
 
 
-def active_run(schedule: Schedule) -> ScheduledRun | None:
+def active_run(schedule: ProjectSchedule) -> ScheduledRun | None:
     """Return the run whose job or sweep has not ended, or None."""
     newest = ScheduledRun.objects.filter(schedule=schedule, state=ScheduledRunState.STARTED)
     keys = list(newest.order_by("-due_at").values_list("pk", flat=True)[:_NEWEST])
@@ -80,7 +80,7 @@ def active_run(schedule: Schedule) -> ScheduledRun | None:
     return rows.select_related("job__workload__project", "sweep__project").first()
 
 
-def make_way(schedule: Schedule) -> None:
+def make_way(schedule: ProjectSchedule) -> None:
     """Leave out the runs that wait, and stop the one that goes on, for the next one."""
     skip_waiting(schedule, reason="A later run has replaced it.")
     message = f"Cancelled for the next run of the schedule {schedule.name}."
@@ -91,7 +91,7 @@ def make_way(schedule: Schedule) -> None:
         stop_sweep(sweep=run.sweep, message=message)
 
 
-def pause_by_itself(schedule: Schedule, explanation: str, next_step: str) -> None:
+def pause_by_itself(schedule: ProjectSchedule, explanation: str, next_step: str) -> None:
     """Pause a schedule that cannot go on, and leave out the runs that wait."""
     with transaction.atomic():
         if not pause(schedule, explanation=explanation, next_step=next_step):
@@ -107,14 +107,14 @@ def pause_by_itself(schedule: Schedule, explanation: str, next_step: str) -> Non
         )
 
 
-def _read(schedule_id: str) -> Schedule | None:
-    rows = Schedule.objects.select_related(
+def _read(schedule_id: str) -> ProjectSchedule | None:
+    rows = ProjectSchedule.objects.select_related(
         "project__team", "owner", "job__workload", "job__snapshot", "sweep"
     )
     return rows.filter(pk=schedule_id, deleted_at__isnull=True).first()
 
 
-def _take_due(schedule: Schedule) -> None:
+def _take_due(schedule: ProjectSchedule) -> None:
     """Turn the times that have come into runs, and move the schedule on to its next time."""
     now = clock.now()
     if schedule.next_at is None or schedule.next_at > now:
@@ -134,7 +134,7 @@ def _take_due(schedule: Schedule) -> None:
             )
 
 
-def _add_runs(schedule: Schedule, dues: Dues) -> None:
+def _add_runs(schedule: ProjectSchedule, dues: Dues) -> None:
     if dues.skipped is not None:
         _add(schedule, dues.skipped.at, skipped=dues.skipped.reason)
     for at in dues.made_up:
@@ -156,14 +156,14 @@ def _add_runs(schedule: Schedule, dues: Dues) -> None:
         _add(schedule, dues.current)
 
 
-def _add(schedule: Schedule, at: datetime, skipped: str = "") -> None:
+def _add(schedule: ProjectSchedule, at: datetime, skipped: str = "") -> None:
     """Add the run of a time, unless that has one."""
     state = ScheduledRunState.SKIPPED if skipped else ScheduledRunState.WAITING
     run = ScheduledRun(schedule=schedule, due_at=at, state=state, reason=skipped)
     ScheduledRun.objects.bulk_create([run], ignore_conflicts=True)
 
 
-def _start(schedule: Schedule, run: ScheduledRun) -> None:
+def _start(schedule: ProjectSchedule, run: ScheduledRun) -> None:
     """Submit the job or sweep of a run, in the name of the person who pays."""
     payer = run.requested_by or schedule.owner
     reason = reason_not_to_submit(project=schedule.project, user=payer)
@@ -184,7 +184,7 @@ def _start(schedule: Schedule, run: ScheduledRun) -> None:
         _refuse(schedule, run, error)
 
 
-def _submit(schedule: Schedule, run: ScheduledRun) -> bool:
+def _submit(schedule: ProjectSchedule, run: ScheduledRun) -> bool:
     """Start a run unless another worker has, or another run goes on by now."""
     schedule.refresh_from_db(fields=["started"])
     if not claim_start(schedule) or active_run(schedule) is not None:
@@ -203,7 +203,7 @@ def _submit(schedule: Schedule, run: ScheduledRun) -> bool:
     return moved
 
 
-def _refuse(schedule: Schedule, run: ScheduledRun, error: SlipwayError) -> None:
+def _refuse(schedule: ProjectSchedule, run: ScheduledRun, error: SlipwayError) -> None:
     """Record a run that was refused. Too many in a row pause the schedule."""
     text = f"{error.message} {error.next_step or ''}".strip()
     with transaction.atomic():

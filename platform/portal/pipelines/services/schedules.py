@@ -15,7 +15,7 @@ from portal.core.enqueue import enqueue_on_commit
 from portal.core.errors import Conflict, InvalidInput, NotFound, SlipwayError
 from portal.pipelines.cron import check_cron, next_times
 from portal.pipelines.dues import MOST_WAITING
-from portal.pipelines.models import Schedule, ScheduledRun
+from portal.pipelines.models import ProjectSchedule, ScheduledRun
 from portal.pipelines.services.progress import active_run, make_way
 from portal.pipelines.tasks import advance
 from portal.pipelines.transitions import (
@@ -57,7 +57,7 @@ class _Template:
     sweep: Sweep | None = None
 
 
-def create_schedule(*, project: Project, by: User, requested: ScheduleIn) -> Schedule:
+def create_schedule(*, project: Project, by: User, requested: ScheduleIn) -> ProjectSchedule:
     """Create a schedule that repeats a job or a sweep, in the name of `by`.
 
     Whatever is wrong with it, or with the job, is refused here. Raises InvalidInput, naming the
@@ -76,7 +76,7 @@ def create_schedule(*, project: Project, by: User, requested: ScheduleIn) -> Sch
         _require_room(project)
         try:
             with transaction.atomic():
-                schedule = Schedule.objects.create(
+                schedule = ProjectSchedule.objects.create(
                     project=project,
                     owner=by,
                     name=requested.name,
@@ -100,7 +100,7 @@ def create_schedule(*, project: Project, by: User, requested: ScheduleIn) -> Sch
     return schedule
 
 
-def change_schedule(*, schedule: Schedule, by: User, edit: ScheduleEdit) -> Schedule:
+def change_schedule(*, schedule: ProjectSchedule, by: User, edit: ScheduleEdit) -> ProjectSchedule:
     """Change a schedule. The person who changes it pays from then on. Idempotent.
 
     What it starts stays exactly as it was, unless the edit names a job or a sweep. Raises
@@ -130,13 +130,13 @@ def change_schedule(*, schedule: Schedule, by: User, edit: ScheduleEdit) -> Sche
         if not change(schedule, owner=by, **changes):
             raise _changed(schedule)
         forget_refusals(schedule)
-        schedule = Schedule.objects.of_project(schedule.project).get(pk=schedule.pk)
+        schedule = ProjectSchedule.objects.of_project(schedule.project).get(pk=schedule.pk)
         old, new = audit.difference(before, _recorded(schedule))
         _record("schedule.change", schedule, before=old, after=new)
     return schedule
 
 
-def pause_schedule(*, schedule: Schedule, by: User) -> Schedule:
+def pause_schedule(*, schedule: ProjectSchedule, by: User) -> ProjectSchedule:
     """Start nothing until the schedule is resumed. What it has started goes on. Idempotent."""
     with transaction.atomic():
         if pause(schedule, explanation=f"Paused by {by.display_name}.", by=by):
@@ -145,7 +145,7 @@ def pause_schedule(*, schedule: Schedule, by: User) -> Schedule:
     return schedule
 
 
-def resume_schedule(*, schedule: Schedule, by: User) -> Schedule:
+def resume_schedule(*, schedule: ProjectSchedule, by: User) -> ProjectSchedule:
     """Go on with a paused schedule, from its next time on. Idempotent.
 
     The person who resumes it pays from then on. Raises InvalidInput if its expression matches no
@@ -158,7 +158,7 @@ def resume_schedule(*, schedule: Schedule, by: User) -> Schedule:
     return schedule
 
 
-def run_schedule(*, schedule: Schedule, by: User) -> ScheduledRun:
+def run_schedule(*, schedule: ProjectSchedule, by: User) -> ScheduledRun:
     """Run a schedule once at once, beside its times. The person who asks for it pays.
 
     It starts within seconds, or waits for the run before, as the schedule's rule for overlaps says.
@@ -189,7 +189,7 @@ def run_schedule(*, schedule: Schedule, by: User) -> ScheduledRun:
     return run
 
 
-def delete_schedule(*, schedule: Schedule) -> None:
+def delete_schedule(*, schedule: ProjectSchedule) -> None:
     """Delete a schedule. What it has started goes on, and runs that wait are left out."""
     with transaction.atomic():
         if delete(schedule):
@@ -241,7 +241,10 @@ def _check_rules(missed: MissedRule | str, overlap: OverlapRule | str) -> None:
 
 
 def _require_room(project: Project) -> None:
-    if Schedule.objects.filter(project=project, deleted_at__isnull=True).count() < MOST_SCHEDULES:
+    if (
+        ProjectSchedule.objects.filter(project=project, deleted_at__isnull=True).count()
+        < MOST_SCHEDULES
+    ):
         return
     raise Conflict(
         f"The project has {MOST_SCHEDULES} schedules, which is the most.",
@@ -250,8 +253,8 @@ def _require_room(project: Project) -> None:
     )
 
 
-def _changed(schedule: Schedule) -> SlipwayError:
-    if not Schedule.objects.filter(pk=schedule.pk, deleted_at__isnull=True).exists():
+def _changed(schedule: ProjectSchedule) -> SlipwayError:
+    if not ProjectSchedule.objects.filter(pk=schedule.pk, deleted_at__isnull=True).exists():
         return NotFound()
     return Conflict(
         f"{schedule.name} was changed by somebody else at the same time.",
@@ -264,16 +267,16 @@ def _spaced(cron: str) -> str:
     return " ".join(cron.split())
 
 
-def _recorded(schedule: Schedule) -> dict[str, Any]:
+def _recorded(schedule: ProjectSchedule) -> dict[str, Any]:
     return {name.removesuffix("_id"): getattr(schedule, name) for name in _RECORDED}
 
 
-def _record(verb: str, schedule: Schedule, **facts: Any) -> None:
+def _record(verb: str, schedule: ProjectSchedule, **changes: Any) -> None:
     audit.record(
         verb,
         kind="schedule",
         target=schedule,
         label=schedule.name,
         project=schedule.project,
-        **facts,
+        **changes,
     )

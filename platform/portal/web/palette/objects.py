@@ -18,7 +18,7 @@ from portal.compute.models import NamedEnvironment, Node, Pool, Tier
 from portal.datasets.models import Dataset
 from portal.experiments.models import Experiment, Run
 from portal.notebooks.models import NotebookFile
-from portal.pipelines.models import Schedule
+from portal.pipelines.models import ProjectSchedule
 from portal.registry.catalog import newest_models_matching, newest_versions_matching
 from portal.reports.models import Report
 from portal.spend.models import Budget
@@ -215,7 +215,7 @@ def _sweeps(principal: Principal, text: str, limit: int) -> list[PaletteItem]:
 
 
 def _schedules(principal: Principal, text: str, limit: int) -> list[PaletteItem]:
-    rows = Schedule.objects.visible_to(principal).filter(name__icontains=text)
+    rows = ProjectSchedule.objects.visible_to(principal).filter(name__icontains=text)
     return [
         _item(row.name, "schedule", "clock", row.project, "project_schedule", row.name)
         for row in rows.select_related("project").order_by("-pk")[:limit]

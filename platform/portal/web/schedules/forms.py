@@ -7,7 +7,7 @@ from django.http import QueryDict
 from pydantic import ValidationError
 
 from portal.core.validation_messages import validation_predicate
-from portal.pipelines.models import Schedule
+from portal.pipelines.models import ProjectSchedule
 from slipway.schemas.base import RequestSchema
 from slipway.schemas.schedules import (
     DEFAULT_MISSED,
@@ -105,7 +105,7 @@ class EditSchedule(ScheduleForm):
     field_order = ("template", "cron", "zone", "missed", "overlap")
     payload: ScheduleEdit | None = None
 
-    def __init__(self, data: QueryDict | None, *, schedule: Schedule) -> None:
+    def __init__(self, data: QueryDict | None, *, schedule: ProjectSchedule) -> None:
         initial = {name: getattr(schedule, name) for name in FRESH}
         self.before = str(schedule.job_id or schedule.sweep_id)
         super().__init__(data, initial=initial | {"template": self.before})

@@ -7,7 +7,7 @@ from django.urls import reverse
 
 from portal.core import clock
 from portal.pipelines.cron import next_times, zone_of
-from portal.pipelines.models import Schedule, ScheduledRun
+from portal.pipelines.models import ProjectSchedule, ScheduledRun
 from slipway.schemas.schedules import (
     DEFAULT_PREVIEWED,
     ScheduledRunState,
@@ -48,7 +48,7 @@ class ScheduleStatus:
 
 
 @dataclass(frozen=True)
-class RunRow:
+class ScheduledRunRow:
     """A run in the table. `url` is the page of its job or sweep, "" without one."""
 
     run: ScheduledRun
@@ -58,7 +58,7 @@ class RunRow:
     label: str
 
     @classmethod
-    def of(cls, run: ScheduledRun, schedule: Schedule) -> "RunRow":
+    def of(cls, run: ScheduledRun, schedule: ProjectSchedule) -> "ScheduledRunRow":
         """Return the row of a run."""
         slug, url, label = schedule.project.slug, "", ""
         if run.job_id is not None:
@@ -73,16 +73,16 @@ class RunRow:
 class ScheduleRow:
     """A schedule in the list, with its last run."""
 
-    schedule: Schedule
+    schedule: ProjectSchedule
     status: ScheduleStatus
     next: str
-    last: RunRow | None
+    last: ScheduledRunRow | None
 
     @classmethod
-    def of(cls, schedule: Schedule, last: ScheduledRun | None) -> "ScheduleRow":
+    def of(cls, schedule: ProjectSchedule, last: ScheduledRun | None) -> "ScheduleRow":
         """Return the row of a schedule."""
         upcoming = schedule.next_at and local_text(schedule.next_at, schedule.zone)
-        row = None if last is None else RunRow.of(last, schedule)
+        row = None if last is None else ScheduledRunRow.of(last, schedule)
         return cls(schedule, ScheduleStatus.of(schedule.state), upcoming or "", row)
 
 
@@ -91,7 +91,7 @@ def local_text(at: datetime, zone: str) -> str:
     return at.astimezone(zone_of(zone)).strftime("%a %-d %b %Y, %H:%M %Z")
 
 
-def upcoming_texts(schedule: Schedule) -> list[str]:
+def upcoming_texts(schedule: ProjectSchedule) -> list[str]:
     """Return the next times of a schedule that is active."""
     if schedule.status != ScheduleState.ACTIVE:
         return []

@@ -16,7 +16,7 @@ from portal.core.errors import SlipwayError
 from portal.core.policy import guarded_by
 from portal.pipelines.cron import zone_names
 from portal.pipelines.gates import ScheduleRole, gated_schedule
-from portal.pipelines.models import Schedule
+from portal.pipelines.models import ProjectSchedule
 from portal.pipelines.services.schedules import (
     change_schedule,
     create_schedule,
@@ -76,19 +76,19 @@ def project_schedule_preview(request: HttpRequest, project: str) -> HttpResponse
     return render(request, "web/schedules/preview.html", context)
 
 
-def _create(project: Project, by: User, form: NewSchedule) -> Schedule:
+def _create(project: Project, by: User, form: NewSchedule) -> ProjectSchedule:
     requested = form.payload
     assert requested is not None  # noqa: S101  (the form is valid)
     return _with_template(lambda: create_schedule(project=project, by=by, requested=requested))
 
 
-def _change(schedule: Schedule, by: User, form: EditSchedule) -> Schedule:
+def _change(schedule: ProjectSchedule, by: User, form: EditSchedule) -> ProjectSchedule:
     edit = form.payload
     assert edit is not None  # noqa: S101  (the form is valid)
     return _with_template(lambda: change_schedule(schedule=schedule, by=by, edit=edit))
 
 
-def _with_template(service: Callable[[], Schedule]) -> Schedule:
+def _with_template(service: Callable[[], ProjectSchedule]) -> ProjectSchedule:
     """Call a service, whose fields `job` and `sweep` are one in the form."""
     try:
         return service()
@@ -99,7 +99,7 @@ def _with_template(service: Callable[[], Schedule]) -> Schedule:
 
 
 def _show_form(
-    request: HttpRequest, form: ScheduleForm, schedule: Schedule | None = None
+    request: HttpRequest, form: ScheduleForm, schedule: ProjectSchedule | None = None
 ) -> HttpResponse:
     project = gated_project(request)
     cron, zone = str(form["cron"].value() or ""), str(form["zone"].value() or "")

@@ -7,13 +7,13 @@ from django.views.decorators.http import require_safe
 from portal.accounts.gates import ProjectRole, gated_project, gated_role
 from portal.core.policy import guarded_by
 from portal.pipelines.gates import ScheduleRole, gated_schedule
-from portal.pipelines.models import Schedule, ScheduledRun
+from portal.pipelines.models import ProjectSchedule, ScheduledRun
 from portal.pipelines.summaries import last_runs
 from portal.web.base.list_query import Select, listing, search_parameter
 from portal.web.schedules.presenters import (
     MISSED_TEXTS,
     OVERLAP_TEXTS,
-    RunRow,
+    ScheduledRunRow,
     ScheduleRow,
     ScheduleStatus,
     upcoming_texts,
@@ -31,7 +31,7 @@ _RUN_STATES = [(state.value, state.value.capitalize()) for state in ScheduledRun
 @require_safe
 def project_schedules(request: HttpRequest, project: str) -> HttpResponse:
     """List the schedules, newest first."""
-    schedules = Schedule.objects.of_project(gated_project(request))
+    schedules = ProjectSchedule.objects.of_project(gated_project(request))
     schedules = schedules.filter(name__icontains=search_parameter(request, "q"))
     if request.GET.get("state") in dict(_STATES):
         schedules = schedules.filter(state=request.GET["state"])
@@ -65,7 +65,7 @@ def project_schedule(request: HttpRequest, project: str, schedule: str) -> HttpR
         "overlap": OVERLAP_TEXTS[row.overlap],
         "listing": shown,
         "region": "runs",
-        "rows": [RunRow.of(run, row) for run in shown.page.items],
+        "rows": [ScheduledRunRow.of(run, row) for run in shown.page.items],
         "may_run": gated_role(request).at_least(Role.CONTRIBUTOR),
     }
     return render(request, "web/schedules/schedule.html", context | WHERE)
