@@ -69,6 +69,20 @@ def _runs(root: httpx.Client) -> list[dict[str, Any]]:
     return items[::-1]
 
 
+def test_a_run_beside_the_schedule_is_a_job_that_succeeds(slipway: RunningPortal) -> None:
+    with slipway.client("root") as root:
+        template = _submit(root)
+        body = {"name": "often", "cron": "0 2 * * *", "zone": "Europe/Berlin", "job": template}
+        root.post(_SCHEDULES, json=body).raise_for_status()
+        root.post(f"{_SCHEDULES}/often/run").raise_for_status()
+        wait_for(
+            lambda: [run["outcome"] for run in _runs(root)] == ["succeeded"],
+            "end of the run",
+            within_s=120,
+        )
+
+
+@pytest.mark.thorough
 def test_no_run_is_lost_or_started_twice_while_the_worker_is_killed(
     slipway: RunningPortal,
 ) -> None:
