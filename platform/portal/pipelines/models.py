@@ -15,6 +15,7 @@ from slipway.schemas.schedules import MissedRule, OverlapRule, ScheduledRunState
 
 _STATES = [state.value for state in ScheduleState]
 _RUN_STATES = [state.value for state in ScheduledRunState]
+_STARTED_NOTHING = [ScheduledRunState.SKIPPED.value, ScheduledRunState.REFUSED.value]
 _EXISTS = Q(deleted_at__isnull=True)
 _IS_ACTIVE = Q(state=ScheduleState.ACTIVE)
 
@@ -137,6 +138,10 @@ class ScheduledRunQuerySet(models.QuerySet["ScheduledRun"]):
         rows = self.filter(schedule=schedule, state=ScheduledRunState.WAITING)
         return rows.order_by("due_at")
 
+    def started_nothing(self, *, before: datetime) -> "ScheduledRunQuerySet":
+        """Runs that were due before a time and were skipped or refused, the earliest first."""
+        return self.filter(state__in=_STARTED_NOTHING, due_at__lt=before).order_by("due_at")
+
     def with_outcomes(self) -> "ScheduledRunQuerySet":
         """Runs with what every answer about them needs."""
         return self.select_related("job__workload", "sweep", "requested_by")
@@ -186,6 +191,16 @@ class ScheduledRun(Row):
                 fields=["schedule", "due_at"],
                 condition=Q(state=ScheduledRunState.WAITING),
                 name="scheduled_run_waiting",
+            ),
+            models.Index(
+                fields=["schedule", "-due_at"],
+                condition=Q(state=ScheduledRunState.STARTED),
+                name="scheduled_run_started",
+            ),
+            models.Index(
+                fields=["due_at"],
+                condition=Q(state__in=_STARTED_NOTHING),
+                name="scheduled_run_nothing",
             ),
         ]
 

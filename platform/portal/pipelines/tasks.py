@@ -3,9 +3,13 @@
 from datetime import timedelta
 
 from portal.core.enqueue import background_task
+from portal.pipelines import housekeeping
 from portal.pipelines.services import progress
 
-PERIODIC = {"pipelines.advance_all": timedelta(seconds=5)}
+PERIODIC = {
+    "pipelines.advance_all": timedelta(seconds=5),
+    "pipelines.forget_old_runs": timedelta(minutes=10),
+}
 
 
 @background_task("pipelines.advance")
@@ -18,3 +22,9 @@ def advance(schedule_id: str) -> None:
 def advance_all() -> None:
     """Start what schedules have due."""
     progress.advance_all()
+
+
+@background_task("pipelines.forget_old_runs")
+def forget_old_runs() -> None:
+    """Delete old runs that were skipped or refused."""
+    housekeeping.forget_old_runs()

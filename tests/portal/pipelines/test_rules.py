@@ -1,6 +1,7 @@
 """Missed runs, overlapping runs, refused runs, and two workers at once."""
 
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from django.db import connection
 
 from portal.compute.models import Tier
 from portal.core import clock
+from portal.pipelines.housekeeping import forget_old_runs
 from portal.pipelines.models import ProjectSchedule
 from portal.pipelines.services.progress import advance_all
 from portal.spend.admission import BudgetAdmission
@@ -142,6 +144,18 @@ def test_pausing_and_deleting_leave_out_what_waits(bob: Api, machine: Machine) -
     advance(at(11, 3))
     assert states_of(bob) == ["started", "skipped"]
     assert runs_of(bob)[1]["reason"] == "The schedule was paused by Bob."
+
+
+def test_runs_that_started_nothing_are_forgotten_after_ninety_days(
+    bob: Api, machine: Machine
+) -> None:
+    create_nightly(bob, overlap="skip")
+    for day in (10, 11, 12):
+        advance(at(day, 2))
+    assert states_of(bob) == ["started", "skipped", "skipped"]
+    with clock.frozen(at(11, 3) + timedelta(days=90)):
+        assert forget_old_runs() == 1
+    assert states_of(bob) == ["started", "skipped"]
 
 
 def test_two_workers_start_one_run(bob: Api, machine: Machine) -> None:

@@ -65,10 +65,10 @@ def trials_of(requested: SweepIn) -> int:
 
 
 def sweep_request(sweep: Sweep) -> SweepIn:
-    """Return the submission of a sweep, to start the same again."""
+    """Return the submission of a sweep, to start the same again. It is part of nothing."""
     return SweepIn(
         name=sweep.name,
-        job=sweep.job_in,
+        job=sweep.job_in.model_copy(update={"parent": None}),
         parameters=sweep.parameters,
         metric=sweep.objective,
         algorithm=sweep.algorithm,
