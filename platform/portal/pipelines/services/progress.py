@@ -125,13 +125,13 @@ def _take_due(schedule: ProjectSchedule) -> None:
     with transaction.atomic():
         if not claim_due(schedule, next_at=next_at):
             return  # Another worker has them, or the schedule was paused or changed.
-        _add_runs(schedule, dues)
-        if next_at is None:
+        if next_at is None:  # What has come is run nevertheless.
             pause_by_itself(
                 schedule,
                 "No further date matches the cron expression.",
                 "Change the expression, then resume the schedule.",
             )
+        _add_runs(schedule, dues)
 
 
 def _add_runs(schedule: ProjectSchedule, dues: Dues) -> None:
