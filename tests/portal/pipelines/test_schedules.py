@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from portal.accounts.models import AuditEvent, Membership
+from portal.accounts.models import AuditEvent, Membership, User
 from portal.core import clock
 from portal.pipelines.models import ProjectSchedule
 from portal.training.models import Job
+from slipway.schemas.accounts import Role
 from slipway.schemas.schedules import MOST_SCHEDULES
 from tests.personas import Api, Personas, json_of
 from tests.portal.pipelines.schedules import (
@@ -270,11 +271,18 @@ def test_schedules_of_other_projects_do_not_exist(
     assert (answer.status_code, json_of(answer)["field"]) == (422, "job")
 
 
-def test_a_schedule_of_somebody_who_left_pauses_until_another_person_resumes_it(
-    bob: Api, people: Personas, machine: Machine
+@pytest.mark.parametrize("loss", ["left", "only views", "suspended"])
+def test_a_schedule_of_somebody_who_lost_access_pauses_until_another_person_resumes_it(
+    bob: Api, people: Personas, machine: Machine, loss: str
 ) -> None:
     create_nightly(bob)
-    Membership.objects.filter(project=people.vision, user=people.bob).delete()
+    member = Membership.objects.filter(project=people.vision, user=people.bob)
+    if loss == "left":
+        member.delete()
+    elif loss == "only views":
+        member.update(role=Role.VIEWER)
+    else:
+        User.objects.filter(pk=people.bob.pk).update(is_active=False)
     advance(at(10, 2))
     mia = Api.of(people.mia)
     schedule = nightly(mia)
