@@ -1,9 +1,25 @@
-"""Schedules from the command line, before there is a job to repeat."""
+"""Schedules from the command line and in the SDK, against a real portal."""
 
 import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
 
 from slipway.cli.exits import ExitCode
+from slipway.resources.jobs import job_body
+from slipway.snapshots import take_snapshot
+from tests.live import LivePortal
+from tests.portal.training.lab import Lab, client_of
 from tests.slipway.cli.conftest import Cli
+
+
+@pytest.fixture(scope="module")
+def lab(portal: LivePortal) -> Iterator[Lab]:
+    """A node that runs nothing, and its tier."""
+    made = Lab(portal)
+    yield made
+    made.end()
 
 
 def _project(alice: Cli) -> str:
@@ -40,3 +56,40 @@ def test_what_is_wrong_is_named_with_the_next_step(alice: Cli) -> None:
     assert unchanged.code == ExitCode.USAGE
     assert alice("schedule", "show", "nightly", *place).code == ExitCode.NOT_FOUND
     assert alice("schedule", "list", *place).document["items"] == []
+
+
+def test_a_schedule_is_created_shown_changed_and_deleted(
+    alice: Cli, portal: LivePortal, lab: Lab, tmp_path: Path
+) -> None:
+    project = _project(alice)
+    (tmp_path / "train.py").write_text("print(1)\n")
+    with (
+        client_of(portal, "alice") as client,
+        take_snapshot(tmp_path, script="train.py") as snapshot,
+    ):
+        client.snapshots.upload(snapshot, project=project)
+        body = job_body(script="train.py", snapshot=snapshot.digest, tier=lab.tier)
+        job = client.jobs.submit_body(body, project=project).workload.id
+        place = ("--project", project)
+        template = ("--cron", "0 2 * * *", "--zone", "Asia/Tokyo", "--job", job)
+        created = alice("schedule", "create", "nightly", *template, *place)
+        assert created.code == 0, created.err
+        assert "02:00 +0900" in created.out
+        assert f"job {job}" in created.out
+        schedule = client.schedules.get("nightly", project=project)
+        assert (schedule.missed, schedule.overlap) == ("once", "skip")
+        changed = alice("schedule", "edit", "nightly", "--overlap", "queue", *place, "--json")
+        assert changed.document["overlap"] == "queue"
+        assert "starts within seconds" in alice("schedule", "run", "nightly", *place).out
+        (run,) = client.schedules.runs("nightly", project=project)
+        assert (run.state, run.requested_by) == ("waiting", "alice@example.org")
+        for shown in (
+            alice("schedule", "runs", "nightly", *place),
+            alice("schedule", "list", *place),
+        ):
+            assert (shown.code, "waiting" in shown.out) == (0, True), shown.err
+        assert "Paused by Alice." in alice("schedule", "pause", "nightly", *place).out
+        assert client.schedules.resume("nightly", project=project).state == "active"
+        deleted = alice("schedule", "delete", "nightly", "--yes", *place)
+        assert (deleted.code, deleted.err.strip()) == (0, "Deleted nightly.")
+        assert list(client.schedules.list(project=project)) == []
