@@ -26,6 +26,7 @@ from slipway.resources.pools import Pools
 from slipway.resources.projects import Projects
 from slipway.resources.reports import ProjectReports
 from slipway.resources.runs import Runs
+from slipway.resources.schedules import Schedules
 from slipway.resources.secrets import Secrets
 from slipway.resources.snapshots import Snapshots
 from slipway.resources.spend import Spend
@@ -83,6 +84,7 @@ class Client:
         self.snapshots = Snapshots(self._connection)
         self.jobs = Jobs(self._connection)
         self.sweeps = Sweeps(self._connection)
+        self.schedules = Schedules(self._connection)
         self.environments = Environments(self._connection)
         self.models = Models(self._connection)
         self.endpoints = Endpoints(self._connection)

@@ -34,6 +34,21 @@ def _sweep(world: World, user: User | None) -> Body:
     return {"job": _job(world, user), "parameters": PARAMETERS, "metric": METRIC}
 
 
+def _schedule(world: World, _user: User | None) -> Body:
+    return {"name": "weekly", "cron": "0 3 * * SUN", "job": world.own["workload"]}
+
+
+def _schedule_by_form(world: World, _user: User | None) -> Body:
+    return {
+        "name": "weekly",
+        "template": world.own["workload"],
+        "cron": "0 3 * * SUN",
+        "zone": "Europe/Berlin",
+        "missed": "skip",
+        "overlap": "queue",
+    }
+
+
 def _runs(world: World, _user: User | None) -> Body:
     return {"runs": [world.own["run"]]}
 
@@ -199,6 +214,9 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
     ("POST", "/api/v1/projects/{project}/jobs/quote"): _job,
     ("POST", "/api/v1/projects/{project}/jobs/{job}/clone"): {"name": "again"},
     ("POST", "/api/v1/projects/{project}/sweeps"): _sweep,
+    ("POST", "/api/v1/projects/{project}/schedules"): _schedule,
+    ("POST", "/api/v1/projects/{project}/schedules/preview"): {"cron": "0 2 * * *", "zone": "UTC"},
+    ("PATCH", "/api/v1/projects/{project}/schedules/{schedule}"): {"cron": "0 4 * * *"},
     ("POST", "/api/v1/projects/{project}/sweeps/quote"): _sweep,
     ("POST", "/api/v1/projects/{project}/sweeps/{sweep}/extend"): {"trials": 50},
     ("PATCH", "/api/v1/projects/{project}/runs/{run}"): {"tags": {"team": "vision"}},
@@ -391,6 +409,9 @@ BODIES: dict[tuple[str, str], Body | Maker] = {
     ("POST", f"{_NOTEBOOK_PAGE}/quote"): {"tier": "cpu-small"},
     ("POST", "/p/{project}/jobs/new"): _new_job_by_form,
     ("POST", "/p/{project}/jobs/quote"): _new_job_by_form,
+    ("POST", "/p/{project}/schedules/new"): _schedule_by_form,
+    ("POST", "/p/{project}/schedules/preview"): {"cron": "0 2 * * *", "zone": "UTC"},
+    ("POST", "/p/{project}/schedules/{schedule}/edit"): _schedule_by_form,
     ("POST", "/p/{project}/sweeps/new"): _new_sweep_by_form,
     ("POST", "/p/{project}/sweeps/quote"): _new_sweep_by_form,
     ("POST", "/p/{project}/sweeps/{sweep}/extend"): {"trials": "50"},

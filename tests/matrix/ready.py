@@ -10,6 +10,7 @@ from portal.endpoints.models import Endpoint, Replica, Rollout
 from portal.experiments.services.deletion import delete_experiment, delete_runs
 from portal.notebooks.models import NotebookFile
 from portal.notebooks.services.files_deletion import delete_notebook
+from portal.pipelines.models import ProjectSchedule
 from portal.registry.models import PromotionRequest, VersionRecord
 from portal.sweeps.models import Sweep
 from portal.workloads.models import Workload
@@ -17,6 +18,7 @@ from slipway.schemas.datasets import VersionState
 from tests.matrix.desks import open_desk, start_desk
 from tests.matrix.world import World
 
+_BY_NAME = ("/reports/", "/sweeps/", "/schedules/", "environments/{environment}")
 _DRAFTS = ("/versions/{version}/files", "/append", "/commit")
 
 
@@ -29,7 +31,7 @@ def make_ready(world: World, template: str) -> None:
         _ready_endpoint(world, template)
     elif "/notebook" in template or "/servers/{server}/" in template:
         _ready_notebook(world, template)
-    elif any(part in template for part in ("/reports/", "/sweeps/", "environments/{environment}")):
+    elif any(part in template for part in _BY_NAME):
         _ready_by_name(world, template)
     elif template.endswith("/experiments/{experiment}/restore"):
         delete_experiment(project=project, experiment_id=int(world.own["experiment"]))
@@ -52,7 +54,10 @@ def make_ready(world: World, template: str) -> None:
 
 
 def _ready_by_name(world: World, template: str) -> None:
-    """Pause a sweep, archive an environment. A report has what its routes change."""
+    """Pause a sweep or a schedule, archive an environment."""
+    if template.endswith("/schedules/{schedule}/resume"):
+        schedule = ProjectSchedule.objects.filter(name=world.own["schedule"])
+        schedule.update(state="paused", next_at=None)
     if template.endswith("/sweeps/{sweep}/resume"):
         Sweep.objects.filter(pk=world.own["sweep"]).update(state="paused")
     if template.endswith("/build"):

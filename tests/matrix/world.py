@@ -25,6 +25,7 @@ from tests.matrix.environments import make_environment
 from tests.matrix.kept_notebooks import make_file_request, make_notebook, make_notebook_run
 from tests.matrix.registered import make_model
 from tests.matrix.reported import make_report
+from tests.matrix.scheduled import make_schedule
 from tests.matrix.searched import make_sweep
 from tests.matrix.serving import make_endpoint
 from tests.matrix.work import make_tiers, make_tracked, make_work, new_join_secret, open_nodes
@@ -90,6 +91,7 @@ PARAMETERS = {
     "/notebooks/runs/{job}": Parameter("job", f"wl_{MISSING_ULID}"),
     "/jobs/{job}": Parameter("job", f"job_{MISSING_ULID}"),
     "/sweeps/{sweep}": Parameter("sweep", f"swp_{MISSING_ULID}"),
+    "/schedules/{schedule}": Parameter("schedule", "no-such-schedule"),
     "/workloads/{workload}": Parameter("workload", f"wl_{MISSING_ULID}"),
     "/snapshots/{digest}": Parameter("snapshot", "0" * 64),
     "/environments/{digest}": Parameter("environment", "0" * 64),
@@ -216,6 +218,7 @@ def _let_work(world: World) -> None:
     for objects in (own.objects, foreign.objects):
         make_notebook_run(objects["workload"])
         objects["sweep"] = make_sweep(objects["workload"])
+        objects["schedule"] = make_schedule(objects["workload"])
         objects["file request"] = make_file_request(objects["workload"])
     world.own.update(own.objects, tier="cpu-small", resource="cpu")
     for side, project, pool in (

@@ -204,7 +204,7 @@ _FREE = {
 _REFUSALS = (
     *("invalid_input", "too_large", "not_found"),
     *("no_such_snapshot", "no_such_script", "no_such_tier", "invalid_join_token"),
-    *("no_such_pool", "no_such_engine"),
+    *("no_such_pool", "no_such_engine", "no_such_job", "no_such_zone", "bad_cron"),
     *("no_such_person", "one_of_three", "webhook_refused", "no_member", "bad_requirement"),
     "no_packages",
 )

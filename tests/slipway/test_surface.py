@@ -58,6 +58,7 @@ def test_a_client_is_made_of_these_parts() -> None:
         "projects",
         "reports",
         "runs",
+        "schedules",
         "secrets",
         "snapshots",
         "spend",

@@ -17,6 +17,7 @@ _COMPONENTS = {
     "selection": "Monitoring",
     "endpoint": "Endpoint controller",
     "workload": "Scheduler",
+    "schedule": "Schedules",
     "node": "Scheduler",
     "notebook": "Notebook service",
     "budget": "Budgets",

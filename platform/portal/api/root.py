@@ -43,6 +43,7 @@ from portal.api.v1 import (
     reports,
     runs,
     saved_views,
+    schedules,
     secrets,
     spend,
     sweeps,
@@ -93,7 +94,7 @@ problems.register(api)
 for module in (
     *(account, notifications, projects, teams, members, secrets, files, audit, users),
     *(experiments, runs, saved_views),
-    *(jobs, job_events, sweeps, workloads, environments, named_environments),
+    *(jobs, job_events, sweeps, schedules, workloads, environments, named_environments),
     *(tiers, pools, quotas, nodes, spend, budgets),
     *(models, promotions, reports, notes),
     *(datasets, dataset_files),

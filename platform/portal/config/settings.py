@@ -70,6 +70,7 @@ INSTALLED_APPS = [
     "portal.spend",
     "portal.reports",
     "portal.sweeps",
+    "portal.pipelines",
     "portal.api",
     "portal.web",
     "portal.config",

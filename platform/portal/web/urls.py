@@ -16,6 +16,7 @@ from portal.web.palette.urls import urlpatterns as palette
 from portal.web.projects.urls import urlpatterns as projects
 from portal.web.registry.urls import urlpatterns as registry
 from portal.web.reports.urls import urlpatterns as reports
+from portal.web.schedules.urls import urlpatterns as schedules
 from portal.web.spend.urls import urlpatterns as spend
 from portal.web.streams.urls import urlpatterns as streams
 from portal.web.sweeps.urls import urlpatterns as sweeps
@@ -30,6 +31,7 @@ urlpatterns = [
     *spend,
     *jobs,
     *sweeps,
+    *schedules,
     *environments,
     *workloads,
     *experiments,

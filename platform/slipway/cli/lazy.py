@@ -11,7 +11,8 @@ import typer.main
 Command = Any  # Typer carries its own copy of Click, whose types it does not offer
 
 NOUNS = (
-    *("job", "sweep", "env", "notebook", "workspace", "run", "dataset", "model", "endpoint"),
+    *("job", "sweep", "schedule", "env", "notebook", "workspace"),
+    *("run", "dataset", "model", "endpoint"),
     *("project", "team", "note"),
     *("invitation", "secret", "token", "tier", "pool", "node", "audit", "budget", "report"),
 )

@@ -14,14 +14,15 @@ class NotificationKind(StrEnum):
     APPROVED = "approved"
     BUDGET = "budget"
     ENDPOINT = "endpoint"
+    SCHEDULE = "schedule"
     WORKLOAD = "workload"
 
 
 class NotificationOut(AnswerSchema):
     """An open cause. `waits_for_you` is true if the caller is among those who can end it.
 
-    `id` is the id of the alert, request, budget, endpoint or workload. `path` is the page where it
-    is solved, relative to the address of the portal.
+    `id` is the id of the alert, request, budget, endpoint, schedule or workload. `path` is the page
+    where it is solved, relative to the address of the portal.
     """
 
     id: str

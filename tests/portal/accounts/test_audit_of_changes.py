@@ -68,6 +68,8 @@ UNAUDITED = {
     "/api/v1/projects/{project}/jobs/quote": "reads",
     "/p/{project}/jobs/quote": "reads",
     "/p/{project}/sweeps/quote": "reads",
+    "/p/{project}/schedules/preview": "reads",
+    "/api/v1/projects/{project}/schedules/preview": "reads",
     "/api/v1/projects/{project}/sweeps/quote": "reads",
     "/p/{project}/new-endpoint/quote": "reads",
     "/p/{project}/endpoints/{endpoint}/try": "asks for a prediction",

@@ -11,8 +11,6 @@ from collections.abc import Mapping
 import structlog
 from django.db import transaction
 
-from portal.accounts.models import User
-from portal.accounts.models.tenancy import role_in
 from portal.core.errors import SlipwayError
 from portal.experiments.factories import tracker
 from portal.experiments.services.job_runs import run_id_of
@@ -29,10 +27,10 @@ from portal.sweeps.services.early_stops import (
 from portal.sweeps.transitions import claim_slot, end_trial, move_sweep, start_attempt
 from portal.training.models import Job
 from portal.training.services.jobs import submit_job
+from portal.training.submitters import reason_not_to_submit
 from portal.workloads.lifecycle import ENDS
 from portal.workloads.services.cancellation import stop_workload
 from portal.workloads.services.resume import was_stopped_early
-from slipway.schemas.accounts import Role
 from slipway.schemas.sweeps import ParameterValues, SweepState, TrialState
 from slipway.schemas.workloads import ReasonCode, WorkloadState
 
@@ -164,7 +162,7 @@ def _fail_after_first_trials(sweep: Sweep, text: str) -> None:
 
 def _retry(sweep: Sweep, trial: Trial) -> None:
     """Submit a failed trial again, under the same number."""
-    reason = _reason_not_to_start(sweep)
+    reason = reason_not_to_submit(project=sweep.project, user=sweep.created_by)
     if reason:
         _pause(sweep, reason, _RESTORE)
         return
@@ -188,7 +186,7 @@ def _start_trials(sweep: Sweep) -> None:
     promotable = promotable_trials(sweep)
     if sweep.started == sweep.trials and not promotable:
         return
-    reason = _reason_not_to_start(sweep)
+    reason = reason_not_to_submit(project=sweep.project, user=sweep.created_by)
     if reason:
         _pause(sweep, reason, _RESTORE)
         return
@@ -241,17 +239,6 @@ def _submit(sweep: Sweep, values: ParameterValues) -> Job:
         by=sweep.created_by,
         requested=shared.model_copy(update={"params": params}),
     )
-
-
-def _reason_not_to_start(sweep: Sweep) -> str:
-    """Return why jobs cannot be submitted in the name of who started the sweep, or ""."""
-    user: User = sweep.created_by
-    if sweep.project.archived_at is not None:
-        return "The project is archived."
-    role = role_in(user, sweep.project) if user.is_active else None
-    if role is None or role.rank < Role.CONTRIBUTOR.rank:
-        return f"{user.display_name} may no longer submit jobs in this project."
-    return ""
 
 
 def _pause(sweep: Sweep, text: str, next_step: str | None) -> None:

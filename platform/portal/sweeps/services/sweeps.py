@@ -64,6 +64,30 @@ def trials_of(requested: SweepIn) -> int:
     return min(requested.trials, combinations)
 
 
+def sweep_request(sweep: Sweep) -> SweepIn:
+    """Return the submission of a sweep, to start the same again. It is part of nothing."""
+    return SweepIn(
+        name=sweep.name,
+        job=sweep.job_in.model_copy(update={"parent": None}),
+        parameters=sweep.parameters,
+        metric=sweep.objective,
+        algorithm=sweep.algorithm,
+        trials=sweep.trials,
+        parallel=sweep.parallel,
+        retries=sweep.retries,
+        seed=sweep.seed,
+        scheduler=sweep.scheduler,
+        min_values=sweep.min_values,
+        eta=sweep.eta,
+    )
+
+
+def settled_sweep(*, project: Project, by: User, requested: SweepIn) -> SweepIn:
+    """Return a submission whose job is settled, as `settled_job` does. Starts nothing."""
+    job = settled_job(project=project, by=by, requested=requested.job)
+    return requested.model_copy(update={"job": job})
+
+
 def pause_sweep(*, sweep: Sweep, by: User) -> Sweep:
     """Start no further trials until the sweep is resumed. Running trials go on. Idempotent.
 
@@ -119,10 +143,14 @@ def extend_sweep(*, sweep: Sweep, trials: int) -> Sweep:
     raise _ended(sweep, "extended")
 
 
-def stop_sweep(*, sweep: Sweep, by: User) -> Sweep:
-    """End a sweep for good, and stop its jobs. Idempotent: one that has ended stays as it is."""
+def stop_sweep(*, sweep: Sweep, by: User | None = None, message: str = "") -> Sweep:
+    """End a sweep for good, and stop its jobs. Idempotent: one that has ended stays as it is.
+
+    `message` is the sentence people read, if it was not a person who stopped it.
+    """
+    text = message or (f"Stopped by {by.display_name}." if by else "Stopped.")
     with transaction.atomic():
-        if move_sweep(sweep, SweepState.STOPPED, explanation=f"Stopped by {by.display_name}."):
+        if move_sweep(sweep, SweepState.STOPPED, explanation=text):
             _record("sweep.stop", sweep)
     sweep.refresh_from_db()
     return sweep

@@ -244,9 +244,24 @@ def resume_job(*, job: Job, by: User) -> Job:
 
 def clone_job(*, job: Job, by: User, edit: JobEdit) -> Job:
     """Submit the same again, with changes. What is left out stays as it was."""
+    changed = edit.model_dump(exclude_unset=True, exclude_none=True)
+    return submit_job(
+        project=job.workload.project,
+        by=by,
+        requested=JobIn.model_validate(_same_submission(job, edit) | changed),
+        cloned_from=job,
+    )
+
+
+def job_request(job: Job) -> JobIn:
+    """Return the submission of a job, to submit the same again as its clone."""
+    return JobIn.model_validate(_same_submission(job, JobEdit()))
+
+
+def _same_submission(job: Job, edit: JobEdit) -> dict[str, Any]:
     workload = job.workload
     spec = RunSpec.model_validate(workload.spec)
-    same: dict[str, Any] = {
+    return {
         "name": workload.name,
         "snapshot": job.snapshot.digest,
         "script": job.script,
@@ -271,13 +286,6 @@ def clone_job(*, job: Job, by: User, edit: JobEdit) -> Job:
         "keep_limit_bytes": spec.keep_limit_bytes,
         "hang_after_minutes": spec.hang_after_s and round(spec.hang_after_s / _S_A_MINUTE),
     }
-    changed = edit.model_dump(exclude_unset=True, exclude_none=True)
-    return submit_job(
-        project=workload.project,
-        by=by,
-        requested=JobIn.model_validate(same | changed),
-        cloned_from=job,
-    )
 
 
 def _same_requirements(job: Job, edit: JobEdit) -> dict[str, str]:

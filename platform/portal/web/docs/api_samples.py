@@ -36,6 +36,7 @@ _IN_PATH = {
     "number": "2",
     "resource": "storage",
     "run": "8f3a9c5e1d2b4e6f8a7c9b0d1e2f3a4b",
+    "schedule": "nightly",
     "server": "analysis",
     "target": "churn-api",
     "team": "growth",

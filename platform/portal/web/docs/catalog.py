@@ -47,7 +47,7 @@ GROUPS: tuple[tuple[str, tuple[DocsFile, ...]], ...] = (
             map(
                 _user_page,
                 (
-                    *("training", "frameworks", "sweeps", "pools", "environments"),
+                    *("training", "frameworks", "sweeps", "schedules", "pools", "environments"),
                     *("strategies", "experiments", "mlflow"),
                 ),
             )
@@ -80,6 +80,7 @@ GROUPS: tuple[tuple[str, tuple[DocsFile, ...]], ...] = (
                     "notebooks",
                     "datasets",
                     "sweeps",
+                    "pipelines",
                     "pools",
                     "tracking",
                     "serving",

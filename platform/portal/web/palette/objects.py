@@ -18,6 +18,7 @@ from portal.compute.models import NamedEnvironment, Node, Pool, Tier
 from portal.datasets.models import Dataset
 from portal.experiments.models import Experiment, Run
 from portal.notebooks.models import NotebookFile
+from portal.pipelines.models import ProjectSchedule
 from portal.registry.catalog import newest_models_matching, newest_versions_matching
 from portal.reports.models import Report
 from portal.spend.models import Budget
@@ -41,6 +42,7 @@ KIND_NOUNS = {
     "member": "people",
     "workload": "jobs",
     "sweep": "sweeps",
+    "schedule": "schedules",
     "notebook": "notebook files",
     "secret": "secrets",
     "node": "nodes",
@@ -94,6 +96,7 @@ def search_objects(
         "experiments": lambda: _experiments(projects, text, limit),
         "runs": lambda: _runs({here.pk: here} if here else projects, text, limit),
         "sweeps": lambda: _sweeps(principal, text, limit),
+        "schedules": lambda: _schedules(principal, text, limit),
         "datasets": lambda: _datasets(principal, text, limit),
         "reports": lambda: _reports(principal, text, limit),
         "environments": lambda: _environments(principal, text, limit),
@@ -207,6 +210,14 @@ def _sweeps(principal: Principal, text: str, limit: int) -> list[PaletteItem]:
     rows = Sweep.objects.visible_to(principal).filter(name__icontains=text)
     return [
         _item(row.name, "sweep", "chart-line", row.project, "project_sweep", row.pk)
+        for row in rows.select_related("project").order_by("-pk")[:limit]
+    ]
+
+
+def _schedules(principal: Principal, text: str, limit: int) -> list[PaletteItem]:
+    rows = ProjectSchedule.objects.visible_to(principal).filter(name__icontains=text)
+    return [
+        _item(row.name, "schedule", "clock", row.project, "project_schedule", row.name)
         for row in rows.select_related("project").order_by("-pk")[:limit]
     ]
 

@@ -9,6 +9,7 @@ from django.views.decorators.http import require_safe
 from portal.accounts.gates import ProjectRole, gated_project, gated_role
 from portal.core.policy import guarded_by
 from portal.experiments.services.job_runs import run_id_of
+from portal.pipelines.summaries import run_of_sweep
 from portal.sweeps.gates import SweepRole, gated_sweep
 from portal.sweeps.models import Sweep, Trial
 from portal.sweeps.summaries import summaries_of
@@ -84,4 +85,5 @@ def render_sweep(
     }
     if request.headers.get("HX-Request") != "true":
         context |= {"compared": compared_runs(sweep), "most_compared": MOST_COMPARED}
+    context["scheduled_run"] = run_of_sweep(sweep.pk)
     return render(request, "web/sweeps/sweep.html", context | WHERE, status=status)

@@ -1,0 +1,217 @@
+"""Schedules, and the runs that they have started or left out."""
+
+from datetime import datetime
+from typing import ClassVar, cast, get_args
+
+from django.db import models
+from django.db.models import Q
+
+from portal.accounts.models import Project, User
+from portal.accounts.principal import Principal
+from portal.core.models import IdField, Row
+from portal.sweeps.models import Sweep
+from portal.training.models import Job
+from slipway.schemas.schedules import MissedRule, OverlapRule, ScheduledRunState, ScheduleState
+
+_STATES = [state.value for state in ScheduleState]
+_RUN_STATES = [state.value for state in ScheduledRunState]
+_STARTED_NOTHING = [ScheduledRunState.SKIPPED.value, ScheduledRunState.REFUSED.value]
+_EXISTS = Q(deleted_at__isnull=True)
+_IS_ACTIVE = Q(state=ScheduleState.ACTIVE)
+
+
+class ProjectScheduleQuerySet(models.QuerySet["ProjectSchedule"]):
+    """Queries of schedules."""
+
+    def of_project(self, project: Project) -> "ProjectScheduleQuerySet":
+        """Schedules of one project, with what every answer about them needs."""
+        rows = self.filter(_EXISTS, project=project)
+        return rows.select_related("project__team", "owner", "job__workload", "sweep")
+
+    def visible_to(self, principal: Principal) -> "ProjectScheduleQuerySet":
+        """Schedules of the projects in sight that are not archived."""
+        return self.filter(_EXISTS, project__in=principal.projects().live())
+
+    def unsettled(self, now: datetime) -> "ProjectScheduleQuerySet":
+        """Schedules that are due, or have runs that wait."""
+        waiting = ScheduledRun.objects.filter(state=ScheduledRunState.WAITING)
+        is_due = _IS_ACTIVE & Q(next_at__lte=now)
+        return self.filter(_EXISTS, is_due | Q(pk__in=waiting.values("schedule")))
+
+
+class ProjectSchedule(Row):
+    """A job or a sweep that starts at the times of a cron expression.
+
+    `request` is the submission that it repeats (`JobIn` or `SweepIn`), settled when it was saved,
+    and `job` or `sweep` the one that this was read from. `owner` pays. `next_at` is the time that
+    comes next, None while it is paused. `explanation` says why it is paused, or why its last run
+    was refused, since `explained_at`. `paused_by` is None if it has paused itself. `started` counts
+    the runs with a job or sweep, `refusals` those refused in a row since the last one of them.
+    """
+
+    id = IdField("sch")
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+")
+    owner = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
+    name = models.CharField(max_length=48)
+    cron = models.CharField(max_length=100)
+    zone = models.CharField(max_length=64)
+    job = models.ForeignKey(Job, null=True, blank=True, on_delete=models.PROTECT, related_name="+")
+    sweep = models.ForeignKey(
+        Sweep, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
+    )
+    request = models.JSONField()
+    missed = models.CharField(max_length=8)
+    overlap = models.CharField(max_length=8)
+    state = models.CharField(max_length=8, default=ScheduleState.ACTIVE)
+    explanation = models.CharField(max_length=500, blank=True)
+    next_step = models.CharField(max_length=300, blank=True)
+    paused_by = models.ForeignKey(
+        User, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
+    )
+    explained_at = models.DateTimeField(null=True, blank=True)
+    next_at = models.DateTimeField(null=True, blank=True)
+    started = models.PositiveIntegerField(default=0)
+    refusals = models.PositiveSmallIntegerField(default=0)
+    deleted_at = models.DateTimeField(null=True, blank=True)
+
+    objects: ClassVar[ProjectScheduleQuerySet] = ProjectScheduleQuerySet.as_manager()  # type: ignore[assignment]
+
+    class Meta(Row.Meta):
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(
+                fields=["project", "name"], condition=_EXISTS, name="schedule_once_a_name"
+            ),
+            models.CheckConstraint(condition=Q(state__in=_STATES), name="schedule_known_state"),
+            models.CheckConstraint(
+                condition=Q(missed__in=get_args(MissedRule)) & Q(overlap__in=get_args(OverlapRule)),
+                name="schedule_known_rules",
+            ),
+            models.CheckConstraint(
+                condition=Q(job__isnull=True) ^ Q(sweep__isnull=True), name="schedule_job_or_sweep"
+            ),
+            models.CheckConstraint(
+                condition=_IS_ACTIVE ^ Q(next_at__isnull=True), name="schedule_active_is_due"
+            ),
+            models.CheckConstraint(
+                condition=_EXISTS | ~_IS_ACTIVE, name="schedule_deleted_is_not_active"
+            ),
+        ]
+        indexes: ClassVar[list[models.Index]] = [
+            models.Index(fields=["project", "-id"], name="schedule_by_project"),
+            models.Index(fields=["next_at"], condition=_IS_ACTIVE, name="schedule_due"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def status(self) -> ScheduleState:
+        """The state, as a value of the enum."""
+        return ScheduleState(self.state)
+
+    @property
+    def missed_rule(self) -> MissedRule:
+        """The rule for missed runs, as a value of its type."""
+        return cast("MissedRule", self.missed)
+
+    @property
+    def script(self) -> str:
+        """The script that it runs."""
+        return str(self._job_request["script"])
+
+    @property
+    def tier(self) -> str:
+        """The hardware tier that it runs on."""
+        return str(self._job_request["tier"])
+
+    @property
+    def _job_request(self) -> dict[str, object]:
+        request: dict[str, object] = self.request if self.job_id else self.request["job"]
+        return request
+
+
+class ScheduledRunQuerySet(models.QuerySet["ScheduledRun"]):
+    """Queries of runs of schedules."""
+
+    def waiting(self, schedule: ProjectSchedule) -> "ScheduledRunQuerySet":
+        """Runs of a schedule that wait for the one before, the earliest first."""
+        rows = self.filter(schedule=schedule, state=ScheduledRunState.WAITING)
+        return rows.order_by("due_at")
+
+    def started_nothing(self, *, before: datetime) -> "ScheduledRunQuerySet":
+        """Runs that were due before a time and were skipped or refused, the earliest first."""
+        return self.filter(state__in=_STARTED_NOTHING, due_at__lt=before).order_by("due_at")
+
+    def with_outcomes(self) -> "ScheduledRunQuerySet":
+        """Runs with what every answer about them needs."""
+        return self.select_related("job__workload", "sweep", "requested_by")
+
+
+class ScheduledRun(Row):
+    """A time of a schedule, and what came of it: a job, a sweep, or a reason why nothing did.
+
+    `requested_by` is the person who asked for a run beside the schedule, and who pays for it.
+    """
+
+    id = IdField("srn")
+    schedule = models.ForeignKey(ProjectSchedule, on_delete=models.PROTECT, related_name="runs")
+    due_at = models.DateTimeField()
+    state = models.CharField(max_length=8, default=ScheduledRunState.WAITING)
+    reason = models.CharField(max_length=500, blank=True)
+    job = models.OneToOneField(
+        Job, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
+    )
+    sweep = models.OneToOneField(
+        Sweep, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
+    )
+    requested_by = models.ForeignKey(
+        User, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
+    )
+
+    objects: ClassVar[ScheduledRunQuerySet] = ScheduledRunQuerySet.as_manager()  # type: ignore[assignment]
+
+    class Meta(Row.Meta):
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(fields=["schedule", "due_at"], name="scheduled_run_once"),
+            models.CheckConstraint(
+                condition=Q(state__in=_RUN_STATES), name="scheduled_run_known_state"
+            ),
+            models.CheckConstraint(
+                condition=Q(job__isnull=True) | Q(sweep__isnull=True),
+                name="scheduled_run_job_or_sweep",
+            ),
+            models.CheckConstraint(
+                condition=Q(state=ScheduledRunState.STARTED)
+                ^ Q(job__isnull=True, sweep__isnull=True),
+                name="scheduled_run_started_with_work",
+            ),
+        ]
+        indexes: ClassVar[list[models.Index]] = [
+            models.Index(
+                fields=["schedule", "due_at"],
+                condition=Q(state=ScheduledRunState.WAITING),
+                name="scheduled_run_waiting",
+            ),
+            models.Index(
+                fields=["schedule", "-due_at"],
+                condition=Q(state=ScheduledRunState.STARTED),
+                name="scheduled_run_started",
+            ),
+            models.Index(
+                fields=["due_at"],
+                condition=Q(state__in=_STARTED_NOTHING),
+                name="scheduled_run_nothing",
+            ),
+        ]
+
+    @property
+    def status(self) -> ScheduledRunState:
+        """The state, as a value of the enum."""
+        return ScheduledRunState(self.state)
+
+    @property
+    def outcome(self) -> str | None:
+        """The state of the job or sweep that was started, or None."""
+        if self.job is not None:
+            return str(self.job.workload.state)
+        return None if self.sweep is None else str(self.sweep.state)

@@ -1,0 +1,221 @@
+"""Starting what schedules have due: times become runs, and runs become jobs or sweeps.
+
+Everything follows from rows, so it may run at any time, twice, or be killed between two steps. A
+time of a schedule becomes its runs in the transaction that moves the schedule on to the next time.
+A run starts in the transaction that submits its job. No two runs of a schedule go on at once.
+"""
+
+from datetime import datetime
+
+import structlog
+from django.db import transaction
+from django.db.models import Q
+
+from portal.accounts import audit
+from portal.accounts.request_origin import Origin, origin_context
+from portal.core import clock
+from portal.core.errors import SlipwayError
+from portal.pipelines.cron import next_time, times_between
+from portal.pipelines.dues import MOST_WAITING, Dues, dues_of
+from portal.pipelines.models import ProjectSchedule, ScheduledRun
+from portal.pipelines.transitions import (
+    claim_due,
+    claim_start,
+    count_refusal,
+    forget_refusals,
+    move_run,
+    pause,
+    skip_waiting,
+)
+from portal.sweeps.services.sweeps import start_sweep, stop_sweep
+from portal.training.services.jobs import submit_job
+from portal.training.submitters import reason_not_to_submit
+from portal.workloads.lifecycle import ENDS
+from portal.workloads.services.cancellation import stop_workload
+from slipway.schemas.schedules import ScheduledRunState
+from slipway.schemas.sweeps import SweepIn, SweepState
+from slipway.schemas.training import JobIn
+
+log = structlog.get_logger(__name__)
+# A schedule of which everything is refused needs a person.
+MOST_REFUSALS = 5
+# A run that is older than so many others is not looked at: it can only go on if it was resumed.
+_NEWEST = 20
+_SERVER_FAULTS = 500
+
+
+def advance_schedule(schedule_id: str) -> None:
+    """Do what is due for a schedule. Idempotent; does nothing for an id that is none."""
+    schedule = _read(schedule_id)
+    if schedule is None:
+        return
+    with origin_context(Origin(label=f"Schedule {schedule.name}")):
+        _take_due(schedule)
+        run = ScheduledRun.objects.waiting(schedule).select_related("requested_by").first()
+        if run is not None and active_run(schedule) is None:
+            _start(schedule, run)
+
+
+def advance_all() -> int:
+    """Advance every schedule that has something due, and return their number."""
+    unsettled = ProjectSchedule.objects.unsettled(clock.now())
+    ids = list(unsettled.order_by("pk").values_list("pk", flat=True))
+    for schedule_id in ids:
+        try:
+            advance_schedule(schedule_id)
+        except Exception:
+            log.exception("schedule_not_advanced", schedule=schedule_id)
+    return len(ids)
+
+
+def active_run(schedule: ProjectSchedule) -> ScheduledRun | None:
+    """Return the run whose job or sweep has not ended, or None."""
+    newest = ScheduledRun.objects.filter(schedule=schedule, state=ScheduledRunState.STARTED)
+    keys = list(newest.order_by("-due_at").values_list("pk", flat=True)[:_NEWEST])
+    open_sweeps = [SweepState.RUNNING, SweepState.PAUSED]
+    goes_on = Q(sweep__state__in=open_sweeps) | (
+        Q(job__isnull=False) & ~Q(job__workload__state__in=[state.value for state in ENDS])
+    )
+    rows = ScheduledRun.objects.filter(goes_on, pk__in=keys)
+    return rows.select_related("job__workload__project", "sweep__project").first()
+
+
+def make_way(schedule: ProjectSchedule) -> None:
+    """Leave out the runs that wait, and stop the one that goes on, for the next one."""
+    skip_waiting(schedule, reason="A later run has replaced it.")
+    message = f"Cancelled for the next run of the schedule {schedule.name}."
+    run = active_run(schedule)
+    if run is not None and run.job is not None:
+        stop_workload(workload=run.job.workload, message=message)
+    elif run is not None and run.sweep is not None:
+        stop_sweep(sweep=run.sweep, message=message)
+
+
+def pause_by_itself(schedule: ProjectSchedule, explanation: str, next_step: str) -> None:
+    """Pause a schedule that cannot go on, and leave out the runs that wait."""
+    with transaction.atomic():
+        if not pause(schedule, explanation=explanation, next_step=next_step):
+            return
+        skip_waiting(schedule, reason="The schedule was paused.")
+        audit.record(
+            "schedule.pause",
+            kind="schedule",
+            target=schedule,
+            label=schedule.name,
+            project=schedule.project,
+            after={"explanation": schedule.explanation},
+        )
+
+
+def _read(schedule_id: str) -> ProjectSchedule | None:
+    rows = ProjectSchedule.objects.select_related(
+        "project__team", "owner", "job__workload", "job__snapshot", "sweep"
+    )
+    return rows.filter(pk=schedule_id, deleted_at__isnull=True).first()
+
+
+def _take_due(schedule: ProjectSchedule) -> None:
+    """Turn the times that have come into runs, and move the schedule on to its next time."""
+    now = clock.now()
+    if schedule.next_at is None or schedule.next_at > now:
+        return
+    times = times_between(schedule.cron, schedule.zone, first=schedule.next_at, until=now)
+    dues = dues_of(times, schedule.missed_rule, now)
+    next_at = next_time(schedule.cron, schedule.zone, after=now)
+    with transaction.atomic():
+        if not claim_due(schedule, next_at=next_at):
+            return  # Another worker has them, or the schedule was paused or changed.
+        if next_at is None:  # What has come is run nevertheless.
+            pause_by_itself(
+                schedule,
+                "No further date matches the cron expression.",
+                "Change the expression, then resume the schedule.",
+            )
+        _add_runs(schedule, dues)
+
+
+def _add_runs(schedule: ProjectSchedule, dues: Dues) -> None:
+    if dues.skipped is not None:
+        _add(schedule, dues.skipped.at, skipped=dues.skipped.reason)
+    for at in dues.made_up:
+        _add(schedule, at)
+    if dues.current is None:
+        return
+    if dues.made_up:  # It comes after those, whatever the rule for overlaps.
+        _add(schedule, dues.current)
+        return
+    waiting = ScheduledRun.objects.waiting(schedule).count()
+    goes_on = active_run(schedule) is not None
+    if schedule.overlap == "skip" and (goes_on or waiting):
+        _add(schedule, dues.current, skipped="The run before it had not ended.")
+    elif waiting >= MOST_WAITING and schedule.overlap == "queue":
+        _add(schedule, dues.current, skipped=f"{waiting} runs were waiting already.")
+    else:
+        if schedule.overlap == "cancel":
+            make_way(schedule)
+        _add(schedule, dues.current)
+
+
+def _add(schedule: ProjectSchedule, at: datetime, skipped: str = "") -> None:
+    """Add the run of a time, unless that has one."""
+    state = ScheduledRunState.SKIPPED if skipped else ScheduledRunState.WAITING
+    run = ScheduledRun(schedule=schedule, due_at=at, state=state, reason=skipped)
+    ScheduledRun.objects.bulk_create([run], ignore_conflicts=True)
+
+
+def _start(schedule: ProjectSchedule, run: ScheduledRun) -> None:
+    """Submit the job or sweep of a run, in the name of the person who pays."""
+    payer = run.requested_by or schedule.owner
+    reason = reason_not_to_submit(project=schedule.project, user=payer)
+    if reason:
+        with transaction.atomic():
+            move_run(run, ScheduledRunState.REFUSED, reason=reason)
+            if run.requested_by is None:
+                step = "Somebody else may resume the schedule, and pays for it from then on."
+                pause_by_itself(schedule, reason, step)
+        return
+    try:
+        with transaction.atomic():
+            if not _submit(schedule, run):
+                transaction.set_rollback(True)
+    except SlipwayError as error:
+        if error.status >= _SERVER_FAULTS:
+            raise  # Tried again by the next call.
+        _refuse(schedule, run, error)
+
+
+def _submit(schedule: ProjectSchedule, run: ScheduledRun) -> bool:
+    """Start a run unless another worker has, or another run goes on by now."""
+    schedule.refresh_from_db(fields=["started"])
+    if not claim_start(schedule) or active_run(schedule) is not None:
+        return False
+    payer, project = run.requested_by or schedule.owner, schedule.project
+    if schedule.job is not None:
+        requested = JobIn.model_validate(schedule.request)
+        job = submit_job(project=project, by=payer, requested=requested, cloned_from=schedule.job)
+        moved = move_run(run, ScheduledRunState.STARTED, job=job)
+    else:
+        search = SweepIn.model_validate(schedule.request)
+        sweep = start_sweep(project=project, by=payer, requested=search)
+        moved = move_run(run, ScheduledRunState.STARTED, sweep=sweep)
+    if moved and run.requested_by is None:
+        forget_refusals(schedule)
+    return moved
+
+
+def _refuse(schedule: ProjectSchedule, run: ScheduledRun, error: SlipwayError) -> None:
+    """Record a run that was refused. Too many in a row pause the schedule."""
+    text = f"{error.message} {error.next_step or ''}".strip()
+    with transaction.atomic():
+        if not move_run(run, ScheduledRunState.REFUSED, reason=text):
+            return
+        if run.requested_by is not None:
+            return
+        explanation = f"The last run was refused: {error.message}"
+        count = count_refusal(schedule, explanation=explanation, next_step=error.next_step or "")
+        if count >= MOST_REFUSALS:
+            pause_by_itself(
+                schedule,
+                f"{count} runs in a row were refused. The last of them: {error.message}",
+                f"{(error.next_step or 'Fix this').rstrip('.')}, then resume the schedule.",
+            )

@@ -1,0 +1,282 @@
+"""Creating, changing, pausing, resuming and deleting schedules, and running them at once.
+
+Jobs and sweeps are started by `portal.pipelines.services.progress`, in the control worker.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import IntegrityError, transaction
+
+from portal.accounts import audit
+from portal.accounts.models import Project, User
+from portal.core import clock
+from portal.core.enqueue import enqueue_on_commit
+from portal.core.errors import Conflict, InvalidInput, NotFound, SlipwayError
+from portal.pipelines.cron import check_cron, next_times
+from portal.pipelines.dues import MOST_WAITING
+from portal.pipelines.models import ProjectSchedule, ScheduledRun
+from portal.pipelines.services.progress import active_run, make_way
+from portal.pipelines.tasks import advance
+from portal.pipelines.transitions import (
+    change,
+    delete,
+    forget_refusals,
+    hold,
+    pause,
+    resume,
+    skip_all_waiting,
+    skip_waiting,
+)
+from portal.sweeps.models import Sweep
+from portal.sweeps.services.sweeps import settled_sweep, sweep_request
+from portal.training.models import Job
+from portal.training.services.jobs import job_request, settled_job
+from slipway.schemas.schedules import (
+    MOST_SCHEDULES,
+    MissedRule,
+    OverlapRule,
+    PreviewIn,
+    ScheduleEdit,
+    ScheduleIn,
+    SchedulePreview,
+    ScheduleState,
+)
+
+# Addresses beside those of schedules.
+_RESERVED = ("new", "preview")
+_RECORDED = ("cron", "zone", "job_id", "sweep_id", "missed", "overlap", "owner_id")
+
+
+@dataclass(frozen=True)
+class _Template:
+    """A job or a sweep, and the submission that repeats it."""
+
+    request: dict[str, Any]
+    job: Job | None = None
+    sweep: Sweep | None = None
+
+
+def create_schedule(*, project: Project, by: User, requested: ScheduleIn) -> ProjectSchedule:
+    """Create a schedule that repeats a job or a sweep, in the name of `by`.
+
+    Whatever is wrong with it, or with the job, is refused here. Raises InvalidInput, naming the
+    field, and Conflict for a name that is taken or too many schedules.
+    """
+    if requested.name in _RESERVED:
+        raise InvalidInput(
+            f"A schedule cannot be named {requested.name}.",
+            field="name",
+            next_step="Choose another name, such as nightly.",
+        )
+    next_at = check_cron(requested.cron, requested.zone, now=clock.now())
+    _check_rules(requested.missed, requested.overlap)
+    template = _template(project, by, requested.job, requested.sweep)
+    with transaction.atomic():
+        _require_room(project)
+        try:
+            with transaction.atomic():
+                schedule = ProjectSchedule.objects.create(
+                    project=project,
+                    owner=by,
+                    name=requested.name,
+                    cron=_spaced(requested.cron),
+                    zone=requested.zone,
+                    job=template.job,
+                    sweep=template.sweep,
+                    request=template.request,
+                    missed=requested.missed,
+                    overlap=requested.overlap,
+                    next_at=next_at,
+                )
+        except IntegrityError as error:
+            raise Conflict(
+                f"There is a schedule {requested.name} in this project.",
+                code="name_taken",
+                field="name",
+                next_step="Choose another name, or change that schedule.",
+            ) from error
+        _record("schedule.create", schedule, after=_recorded(schedule))
+    return schedule
+
+
+def change_schedule(*, schedule: ProjectSchedule, by: User, edit: ScheduleEdit) -> ProjectSchedule:
+    """Change a schedule. The person who changes it pays from then on. Idempotent.
+
+    What it starts stays exactly as it was, unless the edit names a job or a sweep. Raises
+    InvalidInput, naming the field, and Conflict if somebody else changes it at that moment.
+    """
+    cron = _spaced(edit.cron) if edit.cron is not None else schedule.cron
+    changes: dict[str, Any] = {
+        "cron": cron,
+        "zone": edit.zone or schedule.zone,
+        "missed": edit.missed or schedule.missed,
+        "overlap": edit.overlap or schedule.overlap,
+    }
+    next_at = check_cron(cron, changes["zone"], now=clock.now())
+    _check_rules(changes["missed"], changes["overlap"])
+    if edit.job is not None or edit.sweep is not None:
+        template = _template(schedule.project, by, edit.job, edit.sweep)
+        job_id = template.job and template.job.pk
+        sweep_id = template.sweep and template.sweep.pk
+        changes |= {"request": template.request, "job_id": job_id, "sweep_id": sweep_id}
+    changes = {key: value for key, value in changes.items() if getattr(schedule, key) != value}
+    if not changes:
+        return schedule
+    before = _recorded(schedule)
+    if schedule.status == ScheduleState.ACTIVE and not {"cron", "zone"}.isdisjoint(changes):
+        changes["next_at"] = next_at
+    with transaction.atomic():
+        if not change(schedule, owner=by, **changes):
+            raise _changed(schedule)
+        forget_refusals(schedule)
+        schedule = ProjectSchedule.objects.of_project(schedule.project).get(pk=schedule.pk)
+        old, new = audit.difference(before, _recorded(schedule))
+        _record("schedule.change", schedule, before=old, after=new)
+    return schedule
+
+
+def pause_schedule(*, schedule: ProjectSchedule, by: User) -> ProjectSchedule:
+    """Start nothing until the schedule is resumed. What it has started goes on. Idempotent."""
+    with transaction.atomic():
+        if pause(schedule, explanation=f"Paused by {by.display_name}.", by=by):
+            skip_waiting(schedule, reason=f"The schedule was paused by {by.display_name}.")
+            _record("schedule.pause", schedule)
+    return schedule
+
+
+def resume_schedule(*, schedule: ProjectSchedule, by: User) -> ProjectSchedule:
+    """Go on with a paused schedule, from its next time on. Idempotent.
+
+    The person who resumes it pays from then on. Raises InvalidInput if its expression matches no
+    further date.
+    """
+    next_at = check_cron(schedule.cron, schedule.zone, now=clock.now())
+    with transaction.atomic():
+        if resume(schedule, next_at=next_at, owner=by):
+            _record("schedule.resume", schedule)
+    return schedule
+
+
+def run_schedule(*, schedule: ProjectSchedule, by: User) -> ScheduledRun:
+    """Run a schedule once at once, beside its times. The person who asks for it pays.
+
+    It starts within seconds, or waits for the run before, as the schedule's rule for overlaps says.
+    Raises Conflict if a run goes on and the rule is to skip, or if too many runs wait.
+    """
+    with transaction.atomic():
+        if not hold(schedule):
+            raise NotFound
+        waiting = ScheduledRun.objects.waiting(schedule).count()
+        goes_on = active_run(schedule) is not None
+        if schedule.overlap == "skip" and (goes_on or waiting):
+            raise Conflict(
+                f"A run of {schedule.name} goes on.",
+                code="run_goes_on",
+                next_step="Wait until it has ended, or change the rule for overlaps to queue.",
+            )
+        if schedule.overlap == "queue" and waiting >= MOST_WAITING:
+            raise Conflict(
+                f"{waiting} runs of {schedule.name} are waiting.",
+                code="too_many_waiting",
+                next_step="Wait until some have ended.",
+            )
+        if schedule.overlap == "cancel":
+            make_way(schedule)
+        run = ScheduledRun.objects.create(schedule=schedule, due_at=clock.now(), requested_by=by)
+        _record("schedule.run", schedule)
+        enqueue_on_commit(advance, schedule.pk)
+    return run
+
+
+def delete_schedule(*, schedule: ProjectSchedule) -> None:
+    """Delete a schedule. What it has started goes on, and runs that wait are left out."""
+    with transaction.atomic():
+        if delete(schedule):
+            skip_all_waiting(schedule, reason="The schedule was deleted.")
+            _record("schedule.delete", schedule)
+
+
+def preview_times(requested: PreviewIn) -> SchedulePreview:
+    """Return the next times of a cron expression. Raises InvalidInput, naming the field."""
+    now = clock.now()
+    check_cron(requested.cron, requested.zone, now=now)
+    cron = _spaced(requested.cron)
+    times = next_times(cron, requested.zone, after=now, count=requested.count)
+    return SchedulePreview(cron=cron, zone=requested.zone, times=times)
+
+
+def _template(project: Project, by: User, job_id: str | None, sweep_id: str | None) -> _Template:
+    """Return what to repeat, settled, so that it means the same each time."""
+    if job_id is not None:
+        job = Job.objects.of_project(project).filter(pk=job_id).first()
+        if job is None:
+            raise _no_such("job", job_id, project)
+        requested = settled_job(project=project, by=by, requested=job_request(job))
+        return _Template(requested.model_dump(mode="json"), job=job)
+    sweep = Sweep.objects.of_project(project).filter(pk=sweep_id).first()
+    if sweep is None:
+        raise _no_such("sweep", sweep_id or "", project)
+    search = settled_sweep(project=project, by=by, requested=sweep_request(sweep))
+    return _Template(search.model_dump(mode="json"), sweep=sweep)
+
+
+def _no_such(kind: str, key: str, project: Project) -> InvalidInput:
+    return InvalidInput(
+        f"There is no {kind} {key} in project {project.slug}.",
+        code=f"no_such_{kind}",
+        field=kind,
+        next_step=f"Name the id of a {kind}, as `slipway {kind} list` shows it.",
+    )
+
+
+def _check_rules(missed: MissedRule | str, overlap: OverlapRule | str) -> None:
+    if missed == "all" and overlap == "cancel":
+        raise InvalidInput(
+            "Missed runs cannot all be made up for if each run cancels the one before.",
+            code="contradicting_rules",
+            field="missed",
+            next_step="Choose once or skip for missed runs, or queue or skip for overlaps.",
+        )
+
+
+def _require_room(project: Project) -> None:
+    if (
+        ProjectSchedule.objects.filter(project=project, deleted_at__isnull=True).count()
+        < MOST_SCHEDULES
+    ):
+        return
+    raise Conflict(
+        f"The project has {MOST_SCHEDULES} schedules, which is the most.",
+        code="too_many_schedules",
+        next_step="Delete one that is no longer needed.",
+    )
+
+
+def _changed(schedule: ProjectSchedule) -> SlipwayError:
+    if not ProjectSchedule.objects.filter(pk=schedule.pk, deleted_at__isnull=True).exists():
+        return NotFound()
+    return Conflict(
+        f"{schedule.name} was changed by somebody else at the same time.",
+        code="changed_meanwhile",
+        next_step="Look at it, and try again.",
+    )
+
+
+def _spaced(cron: str) -> str:
+    return " ".join(cron.split())
+
+
+def _recorded(schedule: ProjectSchedule) -> dict[str, Any]:
+    return {name.removesuffix("_id"): getattr(schedule, name) for name in _RECORDED}
+
+
+def _record(verb: str, schedule: ProjectSchedule, **changes: Any) -> None:
+    audit.record(
+        verb,
+        kind="schedule",
+        target=schedule,
+        label=schedule.name,
+        project=schedule.project,
+        **changes,
+    )

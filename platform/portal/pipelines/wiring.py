@@ -1,0 +1,27 @@
+"""Notifies owners of schedules, and starts the next run as soon as the one before has ended."""
+
+from portal.accounts.notifications import register_notifications
+from portal.core.enqueue import enqueue_now
+from portal.pipelines.models import ScheduledRun
+from portal.pipelines.notifications import schedule_notifications
+from portal.pipelines.tasks import advance
+from portal.training.wiring import JOB
+from portal.workloads.lifecycle import ENDS
+from portal.workloads.signals import WorkloadChanged, workload_changed
+from slipway.schemas.accounts import Scope
+from slipway.schemas.schedules import ScheduledRunState
+
+
+def _on_job_ended(news: WorkloadChanged) -> None:
+    if news.kind != JOB.name or news.state not in ENDS:
+        return
+    of_job = ScheduledRun.objects.filter(job=news.workload_id).values("schedule")
+    waiting = ScheduledRun.objects.filter(
+        schedule__in=of_job, state=ScheduledRunState.WAITING
+    ).first()
+    if waiting is not None:
+        enqueue_now(advance, waiting.schedule_id)
+
+
+workload_changed.connect(_on_job_ended)
+register_notifications(Scope.WORKLOADS_READ, schedule_notifications)

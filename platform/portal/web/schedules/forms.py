@@ -1,0 +1,119 @@
+"""Forms of schedules: a new one, and changes to one."""
+
+from typing import Any
+
+from django import forms
+from django.http import QueryDict
+from pydantic import ValidationError
+
+from portal.core.validation_messages import validation_predicate
+from portal.pipelines.models import ProjectSchedule
+from slipway.schemas.base import RequestSchema
+from slipway.schemas.schedules import (
+    DEFAULT_MISSED,
+    DEFAULT_OVERLAP,
+    DEFAULT_ZONE,
+    ScheduleEdit,
+    ScheduleIn,
+)
+
+_MISSED = (
+    ("once", "Run once for all of them"),
+    ("skip", "Skip them"),
+    ("all", "Run all, one after the other (the last 100)"),
+)
+_OVERLAPS = (
+    ("skip", "Skip the new run"),
+    ("queue", "Queue the new run"),
+    ("cancel", "Cancel the old run"),
+)
+_PLAIN = {"autocomplete": "off", "spellcheck": "false"}
+_SWEEP_IDS = "swp_"
+FRESH = {
+    "cron": "0 2 * * *",
+    "zone": DEFAULT_ZONE,
+    "missed": DEFAULT_MISSED,
+    "overlap": DEFAULT_OVERLAP,
+}
+
+
+class ScheduleForm(forms.Form):
+    """Settings of a schedule. `template` is the id of the job or sweep that it repeats."""
+
+    template = forms.CharField(
+        label="Job or sweep to repeat",
+        max_length=32,
+        help_text="Its id. Each run has the same code, parameters, environment and hardware.",
+        widget=forms.TextInput(attrs=_PLAIN | {"list": "templates"}),
+    )
+    cron = forms.CharField(
+        label="Cron expression",
+        max_length=100,
+        help_text="Minute, hour, day of the month, month, day of the week. 0 2 * * MON-FRI is "
+        "02:00 from Monday to Friday, */15 * * * * every 15 minutes.",
+        widget=forms.TextInput(attrs=_PLAIN),
+    )
+    zone = forms.CharField(
+        label="Time zone",
+        max_length=64,
+        help_text="Such as Europe/Berlin.",
+        widget=forms.TextInput(attrs=_PLAIN | {"list": "zones"}),
+    )
+    missed = forms.ChoiceField(label="Runs missed while Slipway was down", choices=_MISSED)
+    overlap = forms.ChoiceField(label="If the run before still goes on", choices=_OVERLAPS)
+
+    def read(self, schema: type[RequestSchema], data: dict[str, Any]) -> Any:
+        """Return the request of clean values. Errors of the schema are next to their fields."""
+        values = {key: value for key, value in data.items() if key != "template"}
+        if data.get("template"):
+            kind = "sweep" if data["template"].startswith(_SWEEP_IDS) else "job"
+            values[kind] = data["template"]
+        try:
+            return schema.model_validate(values)
+        except ValidationError as error:
+            for fault in error.errors(include_input=False, include_url=False):
+                field = str(fault["loc"][0]) if fault["loc"] else "template"
+                text = fault["msg"].removeprefix("Value error, ")
+                is_own = fault["type"] == "value_error"
+                message = f"This {text}." if is_own else f"This {validation_predicate(fault)}."
+                self.add_error(field if field in self.fields else "template", message)
+        return None
+
+
+class NewSchedule(ScheduleForm):
+    """A schedule to create."""
+
+    name = forms.CharField(
+        max_length=48,
+        help_text="Lower-case letters, digits and hyphens, such as nightly. It cannot change.",
+        widget=forms.TextInput(attrs=_PLAIN | {"autofocus": True}),
+    )
+    field_order = ("name", "template", "cron", "zone", "missed", "overlap")
+    payload: ScheduleIn | None = None
+
+    def clean(self) -> dict[str, Any]:
+        """Build the request."""
+        data = super().clean() or {}
+        if not self.errors:
+            self.payload = self.read(ScheduleIn, data)
+        return data
+
+
+class EditSchedule(ScheduleForm):
+    """Changes to a schedule. The same job or sweep as before is no change."""
+
+    field_order = ("template", "cron", "zone", "missed", "overlap")
+    payload: ScheduleEdit | None = None
+
+    def __init__(self, data: QueryDict | None, *, schedule: ProjectSchedule) -> None:
+        initial = {name: getattr(schedule, name) for name in FRESH}
+        self.before = str(schedule.job_id or schedule.sweep_id)
+        super().__init__(data, initial=initial | {"template": self.before})
+
+    def clean(self) -> dict[str, Any]:
+        """Build the request."""
+        data = super().clean() or {}
+        if not self.errors:
+            template = "" if data["template"] == self.before else data["template"]
+            self.payload = self.read(ScheduleEdit, data | {"template": template})
+        return data

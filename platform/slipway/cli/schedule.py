@@ -1,0 +1,308 @@
+"""`slipway schedule`: start jobs and sweeps at the times of a cron expression."""
+
+from datetime import datetime
+from typing import Annotated
+
+import typer
+
+from slipway.cli.exits import UsageMistake
+from slipway.cli.pagination import DEFAULT_LIMIT, Cursor, Limit, collect, show_list
+from slipway.cli.project import ProjectOption, Yes
+from slipway.cli.prompts import confirm
+from slipway.cli.session import Session, command
+from slipway.cli.tables import CellOverflow, ListColumn
+from slipway.schemas.schedules import ScheduledRunOut, ScheduleOut, SchedulePreview
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Schedules: start a job or a sweep by a cron expression with a time zone.",
+)
+ScheduleArgument = Annotated[str, typer.Argument(metavar="SCHEDULE", help="Name of the schedule.")]
+CronOption = Annotated[
+    str | None,
+    typer.Option(
+        "--cron",
+        metavar="CRON",
+        help="Minute, hour, day of the month, month, day of the week: '0 2 * * MON-FRI'.",
+    ),
+]
+ZoneOption = Annotated[
+    str | None,
+    typer.Option(
+        "--zone", metavar="ZONE", help="Time zone, such as Europe/Berlin. UTC if left out."
+    ),
+]
+JobOption = Annotated[
+    str | None, typer.Option("--job", metavar="JOB", help="Id of the job to repeat.")
+]
+SweepOption = Annotated[
+    str | None, typer.Option("--sweep", metavar="SWEEP", help="Id of the sweep to repeat.")
+]
+MissedOption = Annotated[
+    str | None,
+    typer.Option(
+        "--missed", help="Runs missed while Slipway was down: skip, once (one for all) or all."
+    ),
+]
+OverlapOption = Annotated[
+    str | None,
+    typer.Option(
+        "--overlap", help="While the run before goes on: skip, queue, or cancel the old one."
+    ),
+]
+
+
+def show(session: Session, schedule: ScheduleOut) -> None:
+    """Write one schedule."""
+    if session.output.as_json:
+        session.output.document(schedule)
+    elif session.output.quiet:
+        session.output.line(schedule.name)
+    else:
+        session.output.facts(
+            {
+                "Name": schedule.name,
+                "State": schedule.state,
+                "Why": schedule.explanation,
+                "Next step": schedule.next_step,
+                "Cron": schedule.cron,
+                "Time zone": schedule.zone,
+                "Next times": [_local(at) for at in schedule.next_times],
+                "Repeats": _template_text(schedule),
+                "Script": schedule.script,
+                "Tier": schedule.tier,
+                "Missed runs": schedule.missed,
+                "Overlaps": schedule.overlap,
+                "Paid by": schedule.owner,
+                "Last run": _last_text(schedule.last_run),
+                "Created": schedule.created_at,
+            }
+        )
+
+
+@command(app, "create")
+def create(
+    session: Session,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name, such as nightly.")],
+    cron: CronOption = None,
+    zone: ZoneOption = None,
+    job: JobOption = None,
+    sweep: SweepOption = None,
+    missed: MissedOption = None,
+    overlap: OverlapOption = None,
+    project: ProjectOption = None,
+) -> None:
+    """Create a schedule that repeats a job or a sweep exactly."""
+    if cron is None:
+        raise UsageMistake(
+            "No cron expression is named.", field="cron", next_step="Add --cron '0 2 * * *'."
+        )
+    if (job is None) == (sweep is None):
+        raise UsageMistake(
+            "A schedule repeats either a job or a sweep.",
+            field="job",
+            next_step="Add --job JOB or --sweep SWEEP, one of them.",
+        )
+    made = session.client.schedules.create(
+        name,
+        cron,
+        zone=zone,
+        job=job,
+        sweep=sweep,
+        missed=missed,
+        overlap=overlap,
+        project=session.project(project),
+    )
+    show(session, made)
+
+
+@command(app, "preview")
+def preview(
+    session: Session,
+    cron: Annotated[str, typer.Argument(metavar="CRON", help="The cron expression.")],
+    zone: ZoneOption = None,
+    count: Annotated[int | None, typer.Option("--count", min=1, help="Number of times.")] = None,
+    project: ProjectOption = None,
+) -> None:
+    """Show the next times of a cron expression. Nothing is created."""
+    slug = session.project(project)
+    times: SchedulePreview = session.client.schedules.preview(
+        cron, zone=zone, count=count, project=slug
+    )
+    if session.output.as_json:
+        session.output.document(times)
+        return
+    for at in times.times:
+        session.output.line(_local(at))
+
+
+@command(app, "list")
+def list_schedules(
+    session: Session,
+    project: ProjectOption = None,
+    search: Annotated[
+        str | None, typer.Option("--search", "-s", help="Only names that contain this text.")
+    ] = None,
+    limit: Limit = DEFAULT_LIMIT,
+    cursor: Cursor = None,
+) -> None:
+    """List the schedules of a project, newest first."""
+    pages = session.client.schedules.list(project=session.project(project), search=search)
+    show_list(
+        session,
+        collect(pages, limit=limit, cursor=cursor),
+        columns=[
+            ListColumn("Name", fit=CellOverflow.WRAPPED, style="bold"),
+            ListColumn("State"),
+            ListColumn("Cron"),
+            ListColumn("Time zone", dispensable=2),
+            ListColumn("Next", dispensable=1),
+            ListColumn("Last run", fit=CellOverflow.WRAPPED),
+            ListColumn("Paid by", fit=CellOverflow.WRAPPED, dispensable=3),
+        ],
+        row=lambda schedule: (
+            schedule.name,
+            schedule.state,
+            schedule.cron,
+            schedule.zone,
+            "" if schedule.next_at is None else schedule.next_at,
+            "" if schedule.last_run is None else _outcome(schedule.last_run),
+            schedule.owner,
+        ),
+        key=lambda schedule: schedule.name,
+        nothing="There is no schedule yet. Create one: "
+        "slipway schedule create nightly --cron '0 2 * * *' --job JOB",
+    )
+
+
+@command(app, "show")
+def show_schedule(
+    session: Session, schedule: ScheduleArgument, project: ProjectOption = None
+) -> None:
+    """Show one schedule, its next times and its last run."""
+    show(session, session.client.schedules.get(schedule, project=session.project(project)))
+
+
+@command(app, "runs")
+def list_runs(
+    session: Session,
+    schedule: ScheduleArgument,
+    project: ProjectOption = None,
+    limit: Limit = DEFAULT_LIMIT,
+    cursor: Cursor = None,
+) -> None:
+    """List the runs of a schedule, the latest first."""
+    pages = session.client.schedules.runs(schedule, project=session.project(project))
+    show_list(
+        session,
+        collect(pages, limit=limit, cursor=cursor),
+        columns=[
+            ListColumn("Due"),
+            ListColumn("State"),
+            ListColumn("Outcome"),
+            ListColumn("Job or sweep", dispensable=1),
+            ListColumn("Why", fit=CellOverflow.WRAPPED),
+        ],
+        row=lambda run: (
+            run.due_at,
+            run.state,
+            run.outcome or "",
+            run.job or run.sweep or "",
+            run.reason,
+        ),
+        key=lambda run: run.id,
+        nothing="It has not run yet.",
+    )
+
+
+@command(app, "edit")
+def edit(
+    session: Session,
+    schedule: ScheduleArgument,
+    cron: CronOption = None,
+    zone: ZoneOption = None,
+    job: JobOption = None,
+    sweep: SweepOption = None,
+    missed: MissedOption = None,
+    overlap: OverlapOption = None,
+    project: ProjectOption = None,
+) -> None:
+    """Change a schedule. You pay for what it starts from then on."""
+    if all(value is None for value in (cron, zone, job, sweep, missed, overlap)):
+        raise UsageMistake(
+            "Nothing to change is named.",
+            field="cron",
+            next_step="Add --cron, --zone, --job, --sweep, --missed or --overlap.",
+        )
+    changed = session.client.schedules.edit(
+        schedule,
+        cron=cron,
+        zone=zone,
+        job=job,
+        sweep=sweep,
+        missed=missed,
+        overlap=overlap,
+        project=session.project(project),
+    )
+    show(session, changed)
+
+
+@command(app, "pause")
+def pause(session: Session, schedule: ScheduleArgument, project: ProjectOption = None) -> None:
+    """Start nothing until the schedule is resumed. What it has started goes on."""
+    show(session, session.client.schedules.pause(schedule, project=session.project(project)))
+
+
+@command(app, "resume")
+def resume(session: Session, schedule: ScheduleArgument, project: ProjectOption = None) -> None:
+    """Resume a paused schedule. You pay for what it starts from then on."""
+    show(session, session.client.schedules.resume(schedule, project=session.project(project)))
+
+
+@command(app, "run")
+def run(session: Session, schedule: ScheduleArgument, project: ProjectOption = None) -> None:
+    """Run a schedule once at once, beside its times. You pay for it."""
+    made = session.client.schedules.run(schedule, project=session.project(project))
+    if session.output.as_json:
+        session.output.document(made)
+    elif session.output.quiet:
+        session.output.line(made.id)
+    else:
+        session.output.line(
+            f"It starts within seconds. To see it: slipway schedule runs {schedule}"
+        )
+
+
+@command(app, "delete")
+def delete(
+    session: Session, schedule: ScheduleArgument, project: ProjectOption = None, yes: Yes = False
+) -> None:
+    """Delete a schedule. What it has started goes on."""
+    slug = session.project(project)
+    confirm(f"Delete the schedule {schedule}?", yes=yes, output=session.output)
+    session.client.schedules.delete(schedule, project=slug)
+    if session.output.as_json:
+        session.output.document({"deleted": schedule})
+    else:
+        session.output.note(f"Deleted {schedule}.")
+
+
+def _local(at: datetime) -> str:
+    """Return a time in its own time zone, with the offset."""
+    return at.strftime("%a %Y-%m-%d %H:%M %z")
+
+
+def _template_text(schedule: ScheduleOut) -> str:
+    return f"job {schedule.job}" if schedule.job is not None else f"sweep {schedule.sweep}"
+
+
+def _outcome(run: ScheduledRunOut) -> str:
+    return run.outcome or run.state
+
+
+def _last_text(run: ScheduledRunOut | None) -> list[str]:
+    if run is None:
+        return []
+    work = run.job or run.sweep
+    first = f"{_local(run.due_at)}: {_outcome(run)}{f' ({work})' if work else ''}"
+    return [first, run.reason] if run.reason else [first]

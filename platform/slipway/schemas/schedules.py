@@ -1,0 +1,165 @@
+"""Wire schemas of schedules: jobs and sweeps that start at the times of a cron expression.
+
+Under `/api/v1`. `{schedule}` is its name, which is unique in the project.
+
+GET    projects/{project}/schedules                     PageOf[ScheduleOut]
+POST   projects/{project}/schedules                     ScheduleIn → ScheduleOut (201)
+POST   projects/{project}/schedules/preview             PreviewIn → SchedulePreview
+GET    projects/{project}/schedules/{schedule}          ScheduleOut
+PATCH  projects/{project}/schedules/{schedule}          ScheduleEdit → ScheduleOut
+DELETE projects/{project}/schedules/{schedule}          what it has started goes on
+POST   projects/{project}/schedules/{schedule}/pause    → ScheduleOut
+POST   projects/{project}/schedules/{schedule}/resume   → ScheduleOut
+POST   projects/{project}/schedules/{schedule}/run      → ScheduledRunOut (201)
+GET    projects/{project}/schedules/{schedule}/runs     PageOf[ScheduledRunOut]
+"""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from slipway.schemas.base import AnswerSchema, Line, RequestSchema, Slug, Whole
+
+MOST_SCHEDULES = 200
+MOST_PREVIEWED = 20
+DEFAULT_PREVIEWED = 5
+DEFAULT_ZONE = "UTC"
+
+Cron = Annotated[Line, Field(min_length=1, max_length=100)]
+Zone = Annotated[Line, Field(min_length=1, max_length=64)]
+WorkloadId = Annotated[Line, Field(min_length=1, max_length=32)]
+MissedRule = Literal["skip", "once", "all"]
+OverlapRule = Literal["skip", "queue", "cancel"]
+DEFAULT_MISSED: MissedRule = "once"
+DEFAULT_OVERLAP: OverlapRule = "skip"
+
+
+class ScheduleState(StrEnum):
+    """State of a schedule."""
+
+    ACTIVE = "active"
+    PAUSED = "paused"
+
+
+class ScheduledRunState(StrEnum):
+    """State of a run of a schedule.
+
+    `waiting` until the run before it has ended, `started` once it has a job or a sweep, `skipped`
+    by a rule of the schedule, `refused` if its job or sweep could not be started.
+    """
+
+    WAITING = "waiting"
+    STARTED = "started"
+    SKIPPED = "skipped"
+    REFUSED = "refused"
+
+
+class ScheduleIn(RequestSchema):
+    """A schedule to create. It repeats the job or the sweep whose id is `job` or `sweep`.
+
+    `cron` has five fields: minute, hour, day of the month, month, day of the week. `zone` is a name
+    of the IANA time zone database, such as `Europe/Berlin`. `missed` is what happens with the times
+    that passed while Slipway was down: `skip` them, run `once` for all of them, or run `all`, the
+    last 100 at most. `overlap` is what happens when the run before still goes on: `skip` the new
+    one, `queue` it, or `cancel` the old one.
+    """
+
+    name: Slug
+    cron: Cron
+    zone: Zone = DEFAULT_ZONE
+    job: WorkloadId | None = None
+    sweep: WorkloadId | None = None
+    missed: MissedRule = DEFAULT_MISSED
+    overlap: OverlapRule = DEFAULT_OVERLAP
+
+    @model_validator(mode="after")
+    def _one_template(self) -> Self:
+        if (self.job is None) == (self.sweep is None):
+            raise ValueError("name either job or sweep: the one that the schedule repeats")
+        return self
+
+
+class ScheduleEdit(RequestSchema):
+    """Changes to a schedule. Omitted fields stay as they are.
+
+    The caller pays from then on for what the schedule starts.
+    """
+
+    cron: Cron | None = None
+    zone: Zone | None = None
+    job: WorkloadId | None = None
+    sweep: WorkloadId | None = None
+    missed: MissedRule | None = None
+    overlap: OverlapRule | None = None
+
+    @model_validator(mode="after")
+    def _one_template(self) -> Self:
+        if self.job is not None and self.sweep is not None:
+            raise ValueError("name either job or sweep: the one that the schedule repeats")
+        return self
+
+
+class PreviewIn(RequestSchema):
+    """A cron expression and a time zone, to see its next `count` times."""
+
+    cron: Cron
+    zone: Zone = DEFAULT_ZONE
+    count: Whole = Field(default=DEFAULT_PREVIEWED, ge=1, le=MOST_PREVIEWED)
+
+
+class SchedulePreview(AnswerSchema):
+    """The next times of a cron expression, with the offset of its time zone."""
+
+    cron: str
+    zone: str
+    times: list[datetime]
+
+
+class ScheduledRunOut(AnswerSchema):
+    """A run of a schedule.
+
+    `due_at` is the time of the schedule that it is for. `job` or `sweep` is what was started, and
+    `outcome` the state of that. `requested_by` is the person who asked for a run beside the
+    schedule, and who pays for it.
+    """
+
+    id: str
+    due_at: datetime
+    state: ScheduledRunState
+    reason: str = ""
+    job: str | None = None
+    sweep: str | None = None
+    outcome: str | None = None
+    requested_by: str | None = None
+    created_at: datetime
+
+
+class ScheduleOut(AnswerSchema):
+    """A schedule. `owner` pays for what it starts.
+
+    `job` or `sweep` is the one that it repeats, with `script` and `tier`. `explanation` says why it
+    is paused. `next_at` is null while it is paused. `next_times` has the offset of its time zone.
+    Lists leave it out.
+    """
+
+    id: str
+    project: str
+    name: str
+    state: ScheduleState
+    explanation: str = ""
+    next_step: str | None = None
+    cron: str
+    zone: str
+    job: str | None = None
+    sweep: str | None = None
+    script: str
+    tier: str
+    missed: MissedRule
+    overlap: OverlapRule
+    owner: str
+    next_at: datetime | None = None
+    next_times: list[datetime] = []
+    last_run: ScheduledRunOut | None = None
+    created_at: datetime
