@@ -1,13 +1,11 @@
 """`slipway note`: notes about jobs, sweeps, notebook servers and endpoints."""
 
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from slipway.cli.exits import UsageMistake
-from slipway.cli.project import ProjectOption
+from slipway.cli.project import ProjectOption, markdown_text
 from slipway.cli.session import Session, command
 
 app = typer.Typer(no_args_is_help=True, help="Notes about objects: show, write.")
@@ -69,22 +67,10 @@ def write(
 ) -> None:
     """Save a file as the notes about an object."""
     slug, notes = session.project(project), session.client.notes
-    text = _text_of(file)
+    text = markdown_text(file, field="file")
     edited_from = notes.get(kind, target, project=slug).version if version is None else version
     note = notes.save(kind, target, text, version=edited_from, project=slug)
     if session.output.as_json:
         session.output.document(note)
     else:
         session.output.note(f"Saved version {note.version} of the notes about {kind} {target}.")
-
-
-def _text_of(file: str) -> str:
-    try:
-        return Path(file).expanduser().read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise UsageMistake(
-            f"{file} cannot be read: {reason}.",
-            field="file",
-            next_step="Name a text file in Markdown.",
-        ) from error

@@ -166,7 +166,7 @@ def edit(
     show(session, edited)
 
 
-def readme_text(path: str) -> str:
+def markdown_text(path: str, *, field: str) -> str:
     """Return the text of a Markdown file. Raises UsageMistake if it cannot be read."""
     try:
         return Path(path).expanduser().read_text(encoding="utf-8")
@@ -174,7 +174,7 @@ def readme_text(path: str) -> str:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise UsageMistake(
             f"{path} cannot be read: {reason}.",
-            field="write",
+            field=field,
             next_step="Name a text file in Markdown.",
         ) from error
 
@@ -202,7 +202,7 @@ def readme(
     if write is None:
         shown = projects.readme(slug)
     else:
-        text = readme_text(write)
+        text = markdown_text(write, field="write")
         edited_from = projects.readme(slug).version if version is None else version
         shown = projects.save_readme(slug, text, version=edited_from)
     if session.output.as_json:

@@ -248,8 +248,8 @@ def test_a_run_beside_the_schedule_is_paid_by_who_asked(
     mia = Api.of(people.mia)
     bob.post(f"{NIGHTLY}/pause")
     with clock.frozen(at(9, 21)):
-        asked = mia.post(f"{NIGHTLY}/run")
-    assert asked.status_code == 201, asked.content
+        response = mia.post(f"{NIGHTLY}/run")
+    assert response.status_code == 201, response.content
     advance(at(9, 22))
     (run,) = runs_of(bob)
     assert (run["state"], run["requested_by"]) == ("started", "mia@example.org")
