@@ -36,7 +36,7 @@ def remove(apps, schema_editor):
 class Migration(migrations.Migration):
     # Those of oauth2_provider alter many fields: early on, while few models have to follow.
     dependencies = [
-        ("accounts", "0001_initial"),
+        ("accounts", "0001_squashed_0006_notes"),
         ("oauth2_provider", "0021_translatable_field_labels"),
     ]
     operations = [migrations.RunPython(add, remove)]

@@ -32,5 +32,5 @@ def remove(apps, schema_editor):
 
 
 class Migration(migrations.Migration):
-    dependencies = [("compute", "0001_initial")]
+    dependencies = [("compute", "0001_squashed_0009_pools")]
     operations = [migrations.RunPython(add, remove)]

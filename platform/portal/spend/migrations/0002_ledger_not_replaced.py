@@ -6,5 +6,5 @@ MESSAGE = "the ledger is only ever added to"
 
 
 class Migration(migrations.Migration):
-    dependencies = [("spend", "0001_first_release")]
+    dependencies = [("spend", "0001_squashed_0003_replica_kind")]
     operations = [RefuseReplacing("Line", MESSAGE), RefuseReplacing("RatePrice", MESSAGE)]

@@ -10,12 +10,18 @@ from portal.core.create_models import CreateModels
 
 class Migration(migrations.Migration):
 
+    replaces = [
+        ('datasets', '0001_initial'),
+        ('datasets', '0002_table_schemas'),
+        ('datasets', '0003_tables_left_out'),
+    ]
+
     initial = True
 
     dependencies = [
         ('accounts', '0002_audit_append_only'),
         ('storage', '0001_initial'),
-        ('workloads', '0001_first_release'),
+        ('workloads', '0001_squashed_0008_pools'),
     ]
 
     operations = [
@@ -81,6 +87,8 @@ class Migration(migrations.Migration):
                     ('deleted_at', models.DateTimeField(blank=True, null=True)),
                     ('created_by', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to=settings.AUTH_USER_MODEL)),
                     ('dataset', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='versions', to='datasets.dataset')),
+                    ('settings', models.JSONField(default=dict)),
+                    ('tables_left_out', models.PositiveIntegerField(db_default=0, default=0)),
                 ],
                 options={
                     'ordering': ['-pk'],
@@ -123,6 +131,7 @@ class Migration(migrations.Migration):
                     ('statistics', models.JSONField(default=dict)),
                     ('preview', models.JSONField(default=list)),
                     ('version', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='tables', to='datasets.version')),
+                    ('schema', models.JSONField(default=dict)),
                 ],
                 options={
                     'ordering': ['-pk'],

@@ -11,18 +11,21 @@ from portal.core.create_models import CreateModels
 class Migration(migrations.Migration):
 
     replaces = [
-        ('monitoring', '0001_initial'),
-        ('monitoring', '0002_selection_revisions'),
-        ('monitoring', '0003_driftwindow_failed'),
+        ('monitoring', '0001_first_release'),
+        ('monitoring', '0002_shortened'),
+        ('monitoring', '0003_label_basis'),
+        ('monitoring', '0004_empty_labels'),
+        ('monitoring', '0005_erased_predictions'),
+        ('monitoring', '0006_processed_at'),
     ]
 
     initial = True
 
     dependencies = [
         ('accounts', '0002_audit_append_only'),
-        ('datasets', '0001_initial'),
-        ('endpoints', '0001_first_release'),
-        ('registry', '0001_first_release'),
+        ('datasets', '0001_squashed_0003_tables_left_out'),
+        ('endpoints', '0001_squashed_0006_named_environments'),
+        ('registry', '0001_squashed_0003_batching'),
     ]
 
     operations = [
@@ -156,6 +159,7 @@ class Migration(migrations.Migration):
                     ('done_at', models.DateTimeField(blank=True, null=True)),
                     ('by', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to=settings.AUTH_USER_MODEL)),
                     ('endpoint', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='+', to='endpoints.endpoint')),
+                    ('prediction_ids', models.JSONField(default=list)),
                 ],
                 options={
                     'ordering': ['-pk'],
@@ -213,9 +217,11 @@ class Migration(migrations.Migration):
                     ('settings', models.JSONField(default=dict)),
                     ('columns', models.JSONField(default=dict)),
                     ('unreadable', models.BigIntegerField(default=0)),
-                    ('looked_at', models.DateTimeField(blank=True, null=True)),
                     ('fault', models.CharField(blank=True, max_length=500)),
                     ('endpoint', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, related_name='+', to='endpoints.endpoint')),
+                    ('shortened', models.BigIntegerField(default=0)),
+                    ('basis', models.JSONField(default=dict)),
+                    ('processed_at', models.DateTimeField(blank=True, null=True)),
                 ],
                 options={
                     'ordering': ['-pk'],
@@ -242,6 +248,24 @@ class Migration(migrations.Migration):
                     'ordering': ['-pk'],
                     'abstract': False,
                     'indexes': [models.Index(fields=['done_at'], name='selection_waits')],
+                },
+            ),
+            migrations.CreateModel(
+                name='EmptyLabel',
+                fields=[
+                    ('created_at', models.DateTimeField(default=portal.core.clock.now, editable=False)),
+                    ('id', portal.core.models.IdField('eml', serialize=False)),
+                    ('is_own', models.BooleanField(default=False)),
+                    ('reference', models.CharField(max_length=200)),
+                    ('row', models.PositiveIntegerField(default=0)),
+                    ('hour', models.DateTimeField()),
+                    ('endpoint', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='+', to='endpoints.endpoint')),
+                ],
+                options={
+                    'ordering': ['-pk'],
+                    'abstract': False,
+                    'indexes': [models.Index(fields=['endpoint', 'hour'], name='empty_label_by_hour')],
+                    'constraints': [models.UniqueConstraint(fields=('endpoint', 'is_own', 'reference', 'row'), name='empty_label_once_a_row')],
                 },
             ),
         ]),

@@ -11,9 +11,9 @@ from portal.core.create_models import CreateModels
 class Migration(migrations.Migration):
 
     replaces = [
-        ('notebooks', '0001_initial'),
-        ('notebooks', '0002_schedule'),
-        ('notebooks', '0003_doors_and_deletion'),
+        ('notebooks', '0001_first_release'),
+        ('notebooks', '0002_workspace_requests'),
+        ('notebooks', '0003_named_environments'),
     ]
 
     initial = True
@@ -22,7 +22,7 @@ class Migration(migrations.Migration):
         ('accounts', '0002_audit_append_only'),
         ('compute', '0002_prices_append_only'),
         ('storage', '0001_initial'),
-        ('workloads', '0001_first_release'),
+        ('workloads', '0001_squashed_0008_pools'),
     ]
 
     operations = [
@@ -151,6 +151,7 @@ class Migration(migrations.Migration):
                     ('project', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to='accounts.project')),
                     ('tier', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to='compute.tier')),
                     ('workload', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='workloads.workload')),
+                    ('environment_version', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='compute.environmentversion')),
                 ],
                 options={
                     'ordering': ['-pk'],
@@ -170,6 +171,25 @@ class Migration(migrations.Migration):
                 options={
                     'ordering': ['-pk'],
                     'abstract': False,
+                },
+            ),
+            migrations.CreateModel(
+                name='WorkspaceRequest',
+                fields=[
+                    ('created_at', models.DateTimeField(default=portal.core.clock.now, editable=False)),
+                    ('id', portal.core.models.IdField('wfr', serialize=False)),
+                    ('request', models.JSONField()),
+                    ('answer', models.JSONField(blank=True, null=True)),
+                    ('state', models.CharField(max_length=10)),
+                    ('expires_at', models.DateTimeField()),
+                    ('node', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='+', to='compute.node')),
+                    ('person', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='+', to=settings.AUTH_USER_MODEL)),
+                    ('project', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='+', to='accounts.project')),
+                ],
+                options={
+                    'ordering': ['-pk'],
+                    'abstract': False,
+                    'constraints': [models.CheckConstraint(condition=models.Q(('state__in', ('receiving', 'waiting', 'claimed', 'streaming', 'ended'))), name='workspace_request_known_state')],
                 },
             ),
         ]),

@@ -10,9 +10,17 @@ from portal.core.create_models import CreateModels
 
 class Migration(migrations.Migration):
 
+    replaces = [
+        ('accounts', '0001_initial'),
+        ('accounts', '0004_project_network'),
+        ('accounts', '0005_readmes'),
+        ('accounts', '0006_notes'),
+    ]
+
     initial = True
 
     dependencies = [
+
     ]
 
     operations = [
@@ -40,10 +48,12 @@ class Migration(migrations.Migration):
                     ('description', models.CharField(blank=True, max_length=2000)),
                     ('archived_at', models.DateTimeField(blank=True, null=True)),
                     ('team', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='projects', to='accounts.team')),
+                    ('network', models.CharField(db_default='open', default='open', max_length=16)),
                 ],
                 options={
                     'ordering': ['-pk'],
                     'abstract': False,
+                    'constraints': [models.CheckConstraint(condition=models.Q(('network__in', ('open', 'platform'))), name='project_known_network')],
                 },
             ),
             migrations.CreateModel(
@@ -182,6 +192,42 @@ class Migration(migrations.Migration):
                     'ordering': ['-pk'],
                     'abstract': False,
                     'constraints': [models.CheckConstraint(condition=models.Q(('team__isnull', True), ('project__isnull', True), _connector='XOR'), name='invitation_team_or_project')],
+                },
+            ),
+            migrations.CreateModel(
+                name='ProjectReadme',
+                fields=[
+                    ('created_at', models.DateTimeField(default=portal.core.clock.now, editable=False)),
+                    ('id', portal.core.models.IdField('rdm', serialize=False)),
+                    ('text', models.TextField(blank=True)),
+                    ('version', models.PositiveIntegerField(default=1)),
+                    ('saved_at', models.DateTimeField(default=portal.core.clock.now)),
+                    ('project', models.OneToOneField(on_delete=django.db.models.deletion.PROTECT, related_name='+', to='accounts.project')),
+                    ('saved_by', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to=settings.AUTH_USER_MODEL)),
+                ],
+                options={
+                    'ordering': ['-pk'],
+                    'abstract': False,
+                    'constraints': [models.CheckConstraint(condition=models.Q(('version__gte', 1)), name='readme_version_from_one')],
+                },
+            ),
+            migrations.CreateModel(
+                name='ObjectNote',
+                fields=[
+                    ('created_at', models.DateTimeField(default=portal.core.clock.now, editable=False)),
+                    ('text', models.TextField(blank=True)),
+                    ('version', models.PositiveIntegerField(default=1)),
+                    ('saved_at', models.DateTimeField(default=portal.core.clock.now)),
+                    ('id', portal.core.models.IdField('note', serialize=False)),
+                    ('kind', models.CharField(max_length=32)),
+                    ('target', models.CharField(max_length=32)),
+                    ('project', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to='accounts.project')),
+                    ('saved_by', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to=settings.AUTH_USER_MODEL)),
+                ],
+                options={
+                    'ordering': ['-pk'],
+                    'abstract': False,
+                    'constraints': [models.UniqueConstraint(fields=('project', 'kind', 'target'), name='note_unique_per_object'), models.CheckConstraint(condition=models.Q(('version__gte', 1)), name='note_version_from_one')],
                 },
             ),
         ]),

@@ -1,4 +1,7 @@
 import django.db.models.deletion
+import portal.core.clock
+import portal.core.models
+from django.conf import settings
 from django.db import migrations, models
 
 from portal.core.create_models import CreateModels
@@ -7,8 +10,9 @@ from portal.core.create_models import CreateModels
 class Migration(migrations.Migration):
 
     replaces = [
-        ('experiments', '0001_tracking_tables'),
-        ('experiments', '0002_storedartifacts'),
+        ('experiments', '0001_first_release'),
+        ('experiments', '0002_saved_views'),
+        ('experiments', '0003_private_views'),
     ]
 
     initial = True
@@ -340,6 +344,25 @@ class Migration(migrations.Migration):
                     ('size_bytes', models.BigIntegerField()),
                     ('measured_at', models.DateTimeField()),
                 ],
+            ),
+            migrations.CreateModel(
+                name='SavedView',
+                fields=[
+                    ('created_at', models.DateTimeField(default=portal.core.clock.now, editable=False)),
+                    ('id', portal.core.models.IdField('view', serialize=False)),
+                    ('name', models.CharField(max_length=100)),
+                    ('query', models.TextField(blank=True)),
+                    ('experiment_id', models.PositiveIntegerField(null=True)),
+                    ('project', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to='accounts.project')),
+                    ('saved_by', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to=settings.AUTH_USER_MODEL)),
+                    ('is_private', models.BooleanField(db_default=False, default=False)),
+                ],
+                options={
+                    'db_table': 'web_savedview',
+                    'ordering': ['-pk'],
+                    'abstract': False,
+                    'constraints': [models.UniqueConstraint(condition=models.Q(('is_private', False)), fields=('project', 'name'), name='shared_view_name_once_a_project'), models.UniqueConstraint(condition=models.Q(('is_private', True)), fields=('project', 'saved_by', 'name'), name='private_view_name_once_a_person')],
+                },
             ),
         ]),
     ]

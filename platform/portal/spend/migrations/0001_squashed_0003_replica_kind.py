@@ -51,10 +51,8 @@ def remove(apps, schema_editor):
 class Migration(migrations.Migration):
 
     replaces = [
-        ('spend', '0001_initial'),
-        ('spend', '0002_append_only'),
-        ('spend', '0003_labels'),
-        ('spend', '0004_workload_totals_by_workload'),
+        ('spend', '0001_first_release'),
+        ('spend', '0003_replica_kind'),
     ]
 
     initial = True

@@ -12,9 +12,14 @@ from portal.core.create_models import CreateModels
 class Migration(migrations.Migration):
 
     replaces = [
-        ('workloads', '0001_initial'),
-        ('workloads', '0002_billing'),
-        ('workloads', '0003_tags'),
+        ('workloads', '0001_first_release'),
+        ('workloads', '0002_workload_network'),
+        ('workloads', '0003_replica_kind'),
+        ('workloads', '0004_parts'),
+        ('workloads', '0005_silence'),
+        ('workloads', '0006_gangs'),
+        ('workloads', '0007_pythons'),
+        ('workloads', '0008_pools'),
     ]
 
     initial = True
@@ -81,11 +86,18 @@ class Migration(migrations.Migration):
                     ('submitted_by', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to=settings.AUTH_USER_MODEL)),
                     ('team', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='accounts.team')),
                     ('tier', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to='compute.tier')),
+                    ('network', models.CharField(db_default='open', default='open', max_length=16)),
+                    ('parent', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='parts', to='workloads.workload')),
+                    ('root', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='workloads.workload')),
+                    ('silent_since', models.DateTimeField(blank=True, null=True)),
+                    ('ranks_apart', models.BooleanField(db_default=False, default=False)),
+                    ('python', models.CharField(blank=True, db_default='', default='', max_length=8)),
+                    ('pool', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='compute.pool')),
                 ],
                 options={
                     'ordering': ['-pk'],
                     'abstract': False,
-                    'indexes': [models.Index(fields=['project', '-id'], name='workload_by_project'), models.Index(fields=['project', 'name', '-id'], name='workload_by_name'), models.Index(condition=models.Q(('state', 'queued')), fields=['project', '-priority', 'id'], name='workload_queue'), models.Index(condition=models.Q(('state', 'submitted')), fields=['id'], name='workload_held'), models.Index(condition=models.Q(('deadline_at__isnull', False), ('state__in', ['placed', 'running', 'starting', 'stopping'])), fields=['deadline_at'], name='workload_deadlines')],
+                    'indexes': [models.Index(fields=['project', '-id'], name='workload_by_project'), models.Index(fields=['project', 'name', '-id'], name='workload_by_name'), models.Index(condition=models.Q(('state', 'submitted')), fields=['id'], name='workload_held'), models.Index(condition=models.Q(('deadline_at__isnull', False), ('state__in', ['placed', 'running', 'starting', 'stopping'])), fields=['deadline_at'], name='workload_deadlines'), models.Index(condition=models.Q(('silent_since__isnull', False)), fields=['silent_since'], name='workload_silent'), models.Index(condition=models.Q(('pool__isnull', True), ('state', 'queued')), fields=['project', '-priority', 'id'], name='workload_queue'), models.Index(condition=models.Q(('pool__isnull', False), ('state', 'queued')), fields=['pool', '-priority', 'id'], name='workload_pool_queue')],
                     'constraints': [models.CheckConstraint(condition=models.Q(('state__in', ['submitted', 'admitted', 'queued', 'placed', 'starting', 'running', 'stopping', 'succeeded', 'failed', 'stopped', 'lost'])), name='workload_known_state'), models.UniqueConstraint(condition=models.Q(('submit_key__isnull', False)), fields=('project', 'submit_key'), name='workload_once_a_key'), models.CheckConstraint(condition=models.Q(('nodes__gte', 1), ('procs__gte', 1)), name='workload_has_tasks')],
                 },
             ),
@@ -144,6 +156,10 @@ class Migration(migrations.Migration):
                     ('tier', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to='compute.tier')),
                     ('task', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='leases', to='workloads.task')),
                     ('workload', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='leases', to='workloads.workload')),
+                    ('active_at', models.DateTimeField(blank=True, null=True)),
+                    ('address', models.CharField(blank=True, db_default='', default='', max_length=253)),
+                    ('ports', models.JSONField(blank=True, null=True)),
+                    ('ranks_connected', models.BooleanField(blank=True, null=True)),
                 ],
                 options={
                     'ordering': ['-pk'],
@@ -209,6 +225,29 @@ class Migration(migrations.Migration):
                 options={
                     'indexes': [models.Index(fields=['at'], name='sample_by_age')],
                     'constraints': [models.UniqueConstraint(fields=('lease', 'measured_ms'), name='sample_once_a_moment')],
+                },
+            ),
+            migrations.CreateModel(
+                name='Allocation',
+                fields=[
+                    ('created_at', models.DateTimeField(default=portal.core.clock.now, editable=False)),
+                    ('id', portal.core.models.IdField('alloc', serialize=False)),
+                    ('epoch', models.PositiveIntegerField()),
+                    ('state', models.CharField(default=portal.workloads.lifecycle.AllocationState['ORDERED'], max_length=16)),
+                    ('handle', models.CharField(blank=True, max_length=200)),
+                    ('account', models.CharField(blank=True, max_length=64)),
+                    ('detail', models.CharField(blank=True, max_length=500)),
+                    ('cause', models.CharField(blank=True, max_length=16)),
+                    ('stopped_at', models.DateTimeField(blank=True, null=True)),
+                    ('ended_at', models.DateTimeField(blank=True, null=True)),
+                    ('pool', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to='compute.pool')),
+                    ('workload', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='allocations', to='workloads.workload')),
+                ],
+                options={
+                    'ordering': ['-pk'],
+                    'abstract': False,
+                    'indexes': [models.Index(condition=models.Q(('state', 'ended'), _negated=True), fields=['pool', 'id'], name='allocation_open')],
+                    'constraints': [models.CheckConstraint(condition=models.Q(('state__in', ['ordered', 'submitted', 'ended'])), name='allocation_known_state'), models.UniqueConstraint(condition=models.Q(('state', 'ended'), _negated=True), fields=('workload',), name='allocation_one_open')],
                 },
             ),
         ]),

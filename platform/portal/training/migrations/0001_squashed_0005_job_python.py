@@ -10,17 +10,20 @@ from portal.core.create_models import CreateModels
 class Migration(migrations.Migration):
 
     replaces = [
-        ('training', '0001_initial'),
-        ('training', '0002_job_datasets'),
-        ('training', '0003_checkpoint_copies'),
+        ('training', '0001_first_release'),
+        ('training', '0002_kept_files'),
+        ('training', '0003_job_requirements_file'),
+        ('training', '0004_named_environments'),
+        ('training', '0005_job_python'),
     ]
 
     initial = True
 
     dependencies = [
         ('accounts', '0002_audit_append_only'),
+        ('compute', '0002_prices_append_only'),
         ('storage', '0001_initial'),
-        ('workloads', '0001_first_release'),
+        ('workloads', '0001_squashed_0008_pools'),
     ]
 
     operations = [
@@ -60,6 +63,10 @@ class Migration(migrations.Migration):
                     ('datasets', models.JSONField(default=list)),
                     ('cloned_from', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='training.job')),
                     ('snapshot', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to='training.snapshot')),
+                    ('finds_requirements', models.BooleanField(default=False)),
+                    ('requirements_file', models.CharField(blank=True, default='', max_length=500)),
+                    ('environment_version', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='compute.environmentversion')),
+                    ('python', models.CharField(blank=True, db_default='', default='', max_length=8)),
                 ],
                 options={
                     'ordering': ['-pk'],
@@ -83,6 +90,22 @@ class Migration(migrations.Migration):
                     'ordering': ['-pk'],
                     'abstract': False,
                     'constraints': [models.UniqueConstraint(fields=('job', 'step'), name='checkpoint_once_a_step'), models.UniqueConstraint(condition=models.Q(('file__isnull', False)), fields=('job',), name='checkpoint_one_copy_a_job'), models.CheckConstraint(condition=models.Q(('is_on_node', True), ('file__isnull', False), _connector='OR'), name='checkpoint_somewhere')],
+                },
+            ),
+            migrations.CreateModel(
+                name='KeptFiles',
+                fields=[
+                    ('created_at', models.DateTimeField(default=portal.core.clock.now, editable=False)),
+                    ('id', portal.core.models.IdField('kept', serialize=False)),
+                    ('attempt', models.PositiveIntegerField()),
+                    ('rank', models.PositiveIntegerField()),
+                    ('report', models.JSONField()),
+                    ('job', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='files', to='training.job')),
+                ],
+                options={
+                    'ordering': ['-pk'],
+                    'abstract': False,
+                    'constraints': [models.UniqueConstraint(fields=('job', 'attempt', 'rank'), name='kept_files_once_a_task')],
                 },
             ),
         ]),

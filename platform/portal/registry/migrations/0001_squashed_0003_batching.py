@@ -12,9 +12,8 @@ from portal.core.create_models import CreateModels
 class Migration(migrations.Migration):
 
     replaces = [
-        ('registry', '0001_initial'),
-        ('registry', '0002_told_moves'),
-        ('registry', '0003_formats'),
+        ('registry', '0001_first_release'),
+        ('registry', '0003_batching'),
     ]
 
     initial = True
@@ -102,6 +101,10 @@ class Migration(migrations.Migration):
                     ('hashed_at', models.DateTimeField(blank=True, null=True)),
                     ('author', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to=settings.AUTH_USER_MODEL)),
                     ('line', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='versions', to='registry.modelline')),
+                    ('given_batching', models.CharField(blank=True, max_length=10)),
+                    ('noted_batching', models.CharField(blank=True, max_length=10)),
+                    ('batching_report', models.JSONField(blank=True, null=True)),
+                    ('batching_reported_at', models.DateTimeField(blank=True, null=True)),
                 ],
                 options={
                     'ordering': ['-pk'],

@@ -11,9 +11,12 @@ from portal.core.create_models import CreateModels
 class Migration(migrations.Migration):
 
     replaces = [
-        ('endpoints', '0001_initial'),
-        ('endpoints', '0002_answered_days'),
-        ('endpoints', '0003_capped'),
+        ('endpoints', '0001_first_release'),
+        ('endpoints', '0002_warm_minutes'),
+        ('endpoints', '0003_incidents_and_fallback'),
+        ('endpoints', '0004_desired_replicas'),
+        ('endpoints', '0005_traffic_hours'),
+        ('endpoints', '0006_named_environments'),
     ]
 
     initial = True
@@ -21,7 +24,7 @@ class Migration(migrations.Migration):
     dependencies = [
         ('accounts', '0002_audit_append_only'),
         ('compute', '0002_prices_append_only'),
-        ('workloads', '0001_first_release'),
+        ('workloads', '0001_squashed_0008_pools'),
     ]
 
     operations = [
@@ -59,7 +62,6 @@ class Migration(migrations.Migration):
                     ('max_replicas', models.PositiveSmallIntegerField(default=1)),
                     ('target_concurrency', models.PositiveIntegerField(default=64)),
                     ('target_queue_ms', models.FloatField(default=100.0)),
-                    ('wanted', models.PositiveSmallIntegerField(default=1)),
                     ('calm_since', models.DateTimeField(blank=True, null=True)),
                     ('scaled_at', models.DateTimeField(blank=True, null=True)),
                     ('capped_needs', models.PositiveIntegerField(default=0)),
@@ -71,6 +73,9 @@ class Migration(migrations.Migration):
                     ('made_by', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to=settings.AUTH_USER_MODEL)),
                     ('project', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to='accounts.project')),
                     ('tier', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to='compute.tier')),
+                    ('warm_minutes', models.PositiveSmallIntegerField(default=15)),
+                    ('fallback', models.CharField(default='standby', max_length=8)),
+                    ('desired_replicas', models.PositiveSmallIntegerField(default=1)),
                 ],
                 options={
                     'ordering': ['-pk'],
@@ -173,6 +178,11 @@ class Migration(migrations.Migration):
                     ('counts', models.JSONField(default=list)),
                     ('endpoint', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='revisions', to='endpoints.endpoint')),
                     ('made_by', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to=settings.AUTH_USER_MODEL)),
+                    ('captured', models.BigIntegerField(default=0)),
+                    ('fallback', models.BigIntegerField(default=0)),
+                    ('uncaptured', models.BigIntegerField(default=0)),
+                    ('unmirrored', models.BigIntegerField(default=0)),
+                    ('environment_version', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='compute.environmentversion')),
                 ],
                 options={
                     'ordering': ['-pk'],
@@ -240,16 +250,65 @@ class Migration(migrations.Migration):
                     ('answered', models.BigIntegerField(default=0)),
                     ('refused', models.BigIntegerField(default=0)),
                     ('failed', models.BigIntegerField(default=0)),
-                    ('turned_away', models.BigIntegerField(default=0)),
                     ('unauthorized', models.BigIntegerField(default=0)),
+                    ('sum_ms', models.FloatField(default=0.0)),
+                    ('queue_ms', models.FloatField(default=0.0)),
+                    ('counts', models.JSONField(default=list)),
+                    ('endpoint', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='+', to='endpoints.endpoint')),
+                    ('captured', models.BigIntegerField(default=0)),
+                    ('fallback', models.BigIntegerField(default=0)),
+                    ('uncaptured', models.BigIntegerField(default=0)),
+                    ('rejected', models.BigIntegerField(default=0)),
+                ],
+                options={
+                    'indexes': [models.Index(fields=['at'], name='traffic_by_age')],
+                    'constraints': [models.UniqueConstraint(fields=('endpoint', 'revision_id', 'at'), name='traffic_once_a_minute')],
+                },
+            ),
+            migrations.CreateModel(
+                name='ServingIncident',
+                fields=[
+                    ('created_at', models.DateTimeField(default=portal.core.clock.now, editable=False)),
+                    ('id', portal.core.models.IdField('inc', serialize=False)),
+                    ('kind', models.CharField(choices=[('fallback', 'Fallback'), ('uncaptured', 'Uncaptured')], max_length=16)),
+                    ('predictions', models.BigIntegerField()),
+                    ('reason', models.CharField(blank=True, max_length=500)),
+                    ('began_at', models.DateTimeField()),
+                    ('last_at', models.DateTimeField()),
+                    ('ended_at', models.DateTimeField(blank=True, null=True)),
+                    ('endpoint', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='incidents', to='endpoints.endpoint')),
+                    ('event', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, related_name='+', to='endpoints.endpointevent')),
+                    ('revision', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='+', to='endpoints.revision')),
+                ],
+                options={
+                    'ordering': ['-pk'],
+                    'abstract': False,
+                    'indexes': [models.Index(fields=['endpoint', 'ended_at'], name='incident_of_endpoint'), models.Index(fields=['kind', 'last_at'], name='incident_by_age')],
+                    'constraints': [models.CheckConstraint(condition=models.Q(('kind__in', ['fallback', 'uncaptured'])), name='incident_known_kind'), models.UniqueConstraint(condition=models.Q(('ended_at__isnull', True)), fields=('revision', 'kind'), name='incident_one_at_a_time')],
+                },
+            ),
+            migrations.CreateModel(
+                name='TrafficHour',
+                fields=[
+                    ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                    ('revision_id', models.CharField(blank=True, max_length=32)),
+                    ('at', models.DateTimeField()),
+                    ('answered', models.BigIntegerField(default=0)),
+                    ('refused', models.BigIntegerField(default=0)),
+                    ('failed', models.BigIntegerField(default=0)),
+                    ('rejected', models.BigIntegerField(default=0)),
+                    ('unauthorized', models.BigIntegerField(default=0)),
+                    ('fallback', models.BigIntegerField(default=0)),
+                    ('captured', models.BigIntegerField(default=0)),
+                    ('uncaptured', models.BigIntegerField(default=0)),
                     ('sum_ms', models.FloatField(default=0.0)),
                     ('queue_ms', models.FloatField(default=0.0)),
                     ('counts', models.JSONField(default=list)),
                     ('endpoint', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='+', to='endpoints.endpoint')),
                 ],
                 options={
-                    'indexes': [models.Index(fields=['at'], name='traffic_by_age')],
-                    'constraints': [models.UniqueConstraint(fields=('endpoint', 'revision_id', 'at'), name='traffic_once_a_minute')],
+                    'indexes': [models.Index(fields=['at'], name='traffic_hours_by_age')],
+                    'constraints': [models.UniqueConstraint(fields=('endpoint', 'revision_id', 'at'), name='traffic_once_an_hour')],
                 },
             ),
         ]),
