@@ -57,6 +57,7 @@ def output(capfd: pytest.CaptureFixture[str]) -> Callable[[str], str]:
     return printed
 
 
+@pytest.mark.thorough
 def test_a_training_that_is_queued_says_why(
     ada: Client, tmp_path: Path, output: Callable[[str], str]
 ) -> None:

@@ -180,6 +180,7 @@ def test_a_head_that_comes_byte_by_byte_is_cut(door: httpx.Client) -> None:
     assert door.get("/healthz").status_code == 200
 
 
+@pytest.mark.thorough
 def test_connections_are_bounded(door: httpx.Client) -> None:
     address = ("127.0.0.1", door.base_url.port)
     held = [socket.create_connection(address, timeout=30) for _ in range(_MAX_CONNECTIONS)]

@@ -52,6 +52,7 @@ def test_samples_of_an_operation_are_tabs_that_remember_the_language(
         wide.screenshot(path=Path(folder) / "wide-light.png")
 
 
+@pytest.mark.thorough
 def test_groups_are_folded_and_the_address_and_the_search_open_operations(window: Open) -> None:
     alice = window("alice").go("/api/v1/docs")
     page = alice.page

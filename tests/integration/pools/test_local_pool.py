@@ -33,6 +33,7 @@ def slipway(tmp_path: Path) -> Iterator[RunningPortal]:
         yield portal
 
 
+@pytest.mark.thorough
 def test_two_tasks_run_on_nodes_that_exist_for_them_alone(slipway: RunningPortal) -> None:
     with slipway.client("root") as root:
         job_id = submit(root, nodes=2)

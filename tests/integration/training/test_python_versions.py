@@ -14,6 +14,7 @@ USUAL = f"{sys.version_info.major}.{sys.version_info.minor}"
 SCRIPT = "import sys; print('runs in %d.%d' % sys.version_info[:2])"
 
 
+@pytest.mark.thorough
 def test_a_job_runs_in_the_python_that_it_asks_for(
     whole_slipway: Callable[[], RunningPortal],
 ) -> None:

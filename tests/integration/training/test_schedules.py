@@ -69,6 +69,7 @@ def _runs(root: httpx.Client) -> list[dict[str, Any]]:
     return items[::-1]
 
 
+@pytest.mark.thorough
 def test_a_run_beside_the_schedule_is_a_job_that_succeeds(slipway: RunningPortal) -> None:
     with slipway.client("root") as root:
         template = _submit(root)

@@ -138,6 +138,7 @@ def test_a_database_that_does_not_answer_is_one_clear_line(place: Installation) 
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.thorough
 def test_a_database_file_that_is_damaged_is_one_clear_line(place: Installation) -> None:
     place.data_dir.mkdir(exist_ok=True)
     (place.data_dir / "slipway.sqlite3").write_bytes(b"this is no database" * 1000)

@@ -53,6 +53,7 @@ def test_a_slower_revision_goes_back_and_rules_can_be_switched_off(
     assert gateway.weights()["3"] == 1
 
 
+@pytest.mark.thorough
 def test_one_pause_of_the_machine_takes_no_revision_back(lab: Lab, gateway: GatewayClient) -> None:
     endpoint_id, new = _canary_beside_a_steady_revision(lab, gateway)
     gateway.did(endpoint_id, new, answered=117, at_ms=10)

@@ -77,6 +77,7 @@ def test_several_that_start_at_once_are_all_nice() -> None:
     assert [output.split()[-1] for output in outputs] == ["19"] * 4
 
 
+@pytest.mark.thorough
 def test_what_analyses_is_nice_and_dies_with_its_parent(started: "subprocess.Popen[str]") -> None:
     with started:
         try:

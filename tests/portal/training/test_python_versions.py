@@ -84,6 +84,7 @@ def test_jobs_that_ask_for_no_version_are_as_they_were(bob: Api) -> None:
     assert environment_of(job).python == job["python"] == USUAL
 
 
+@pytest.mark.thorough
 def test_the_nearest_file_of_the_code_chooses(bob: Api) -> None:
     pinned = {".python-version": "# pyenv\ncpython-3.12.4\n", "requirements.txt": "humanize\n"}
     packages, job = accepted(bob, pinned)

@@ -53,6 +53,7 @@ def complete(environment: dict[str, str], *words: str, **changes: str) -> list[s
     return done.stdout.split()
 
 
+@pytest.mark.thorough
 def test_verbs_and_options_are_completed(environment: dict[str, str]) -> None:
     assert complete(environment, "project", "arc") == ["archive"]
     assert complete(environment, "project", "list", "--arch") == ["--archived"]

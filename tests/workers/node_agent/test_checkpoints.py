@@ -129,6 +129,7 @@ def names_in(text: str) -> list[str]:
     return [part.split("'")[1] for part in text.strip("{}").split(", ")]
 
 
+@pytest.mark.thorough
 def test_what_is_there_already_is_not_fetched(machine: Machine) -> None:
     portal = machine.portal
     make_folder(persistent(machine), 9)

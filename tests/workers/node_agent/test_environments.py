@@ -283,6 +283,7 @@ def test_an_agent_killed_in_the_middle_of_a_build_builds_again(
     assert end.reason == "completed", end
 
 
+@pytest.mark.thorough
 def test_a_python_the_node_does_not_have_is_named(portal: FakePortal, building: Machine) -> None:
     digest = add_environment(portal, "lighthouse==1.0\n", python="2.1")
     end = eventually(lambda: portal.state.end_of(run_in(portal, digest, "t1")), within_s=30)
@@ -411,6 +412,7 @@ def test_a_snapshot_that_arrives_changed_is_refused(portal: FakePortal, machine:
     assert "arrived damaged" in end.message
 
 
+@pytest.mark.thorough
 def test_a_snapshot_the_portal_does_not_have_is_explained(
     portal: FakePortal, machine: Machine
 ) -> None:

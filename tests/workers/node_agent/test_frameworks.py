@@ -112,6 +112,7 @@ def connected(portal: FakePortal, key: Key) -> list[bool]:
     return [item.ranks_connected for item in reports if item.ranks_connected is not None]
 
 
+@pytest.mark.thorough
 def test_the_ranks_of_one_node_find_each_other(site: Site) -> None:
     end = site.run_to_end(MEET, procs=3, env={"TF_CONFIG": "left over in the project"})
     assert end.reason == "completed", end
@@ -231,6 +232,7 @@ print("<end>")
     assert site.whole_log(end, 1) == "2\n"
 
 
+@pytest.mark.thorough
 def test_a_node_that_dies_while_it_waits_for_others_ends_its_task_once(
     portal: FakePortal, machine: Machine
 ) -> None:
@@ -248,6 +250,7 @@ def test_a_node_that_dies_while_it_waits_for_others_ends_its_task_once(
     assert portal.state.kinds(key).count("rendezvous") == 1
 
 
+@pytest.mark.thorough
 def test_a_node_without_an_address_for_others_says_so(
     portal: FakePortal, make_machine: Callable[..., Machine]
 ) -> None:

@@ -145,6 +145,7 @@ def test_files_wait_for_a_server_that_is_started_again(
     assert not failures
 
 
+@pytest.mark.thorough
 def test_without_a_rule_or_files_nothing_is_reported(
     site: Site, mlflow: tuple[dict[str, str], dict[str, bytes]]
 ) -> None:

@@ -103,6 +103,7 @@ def test_task_ids_that_are_no_folders_are_refused(portal: FakePortal, machine: M
         assert end.reason == "start_failed", name
 
 
+@pytest.mark.thorough
 def test_persistent_keys_that_are_no_folders_are_refused(
     portal: FakePortal, machine: Machine
 ) -> None:
@@ -116,6 +117,7 @@ def test_persistent_keys_that_are_no_folders_are_refused(
         assert end.reason == "start_failed", name
 
 
+@pytest.mark.thorough
 def test_a_back_end_the_node_does_not_have_is_refused(portal: FakePortal, machine: Machine) -> None:
     key = portal.state.want("t1", make_spec("true", backend="docker"))
     end = eventually(lambda: portal.state.end_of(key))

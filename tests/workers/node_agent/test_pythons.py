@@ -106,6 +106,7 @@ def test_the_packages_of_the_sdk_come_from_no_index_of_a_project(
     assert not list((machine.data_dir / "sdk" / "bundled").glob("*/httpx.py"))
 
 
+@pytest.mark.thorough
 def test_a_build_says_that_the_sdk_lacks_packages_in_another_python(
     portal: FakePortal, make_machine: Callable[..., Machine], tmp_path: Path
 ) -> None:

@@ -67,6 +67,7 @@ def test_a_frozen_shim_is_killed_when_it_does_not_stop(
     eventually(lambda: not any(is_alive(pid) for pid in processes))
 
 
+@pytest.mark.thorough
 def test_a_task_is_stopped_before_it_ever_ran(portal: FakePortal, machine: Machine) -> None:
     spec = make_spec("python", "-c", "print()", world_size=2, first_rank=1)
     key = portal.state.want("t1", spec, index=1)
