@@ -2,6 +2,7 @@
 
 import hashlib
 import posixpath
+from collections.abc import Iterable
 
 from portal.compute.services.image_environments import ImageSource, offers_backend
 from portal.core.errors import InvalidInput
@@ -31,16 +32,19 @@ def image_source(folder: ProjectFolder, path: str) -> ImageSource:
             next_step=f"{error.next_step} Or submit with --requirements or --no-requirements.",
         ) from error
     context = posixpath.dirname(path)
-    copied: dict[str, str] | None = {}
-    for name in dockerfile.copies if dockerfile.copies is not None else ():
-        content = folder.content(posixpath.join(context, name))
-        if content is None:  # a folder, or a file that only a node reads
-            copied = None
-            break
-        copied[name] = hashlib.sha256(content).hexdigest()
-    if dockerfile.copies is None:
-        copied = None
+    copied = None if dockerfile.copies is None else _digests(folder, context, dockerfile.copies)
     return ImageSource(text, context, folder.digest, copied)
+
+
+def _digests(folder: ProjectFolder, context: str, names: Iterable[str]) -> dict[str, str] | None:
+    """Return the digests of copied files, None if one is a folder or is not retained."""
+    digests = {}
+    for name in names:
+        content = folder.content(posixpath.join(context, name))
+        if content is None:
+            return None
+        digests[name] = hashlib.sha256(content).hexdigest()
+    return digests
 
 
 def refused_without_container(path: str) -> InvalidInput:
