@@ -78,6 +78,9 @@ SLOW = {
         "--rounds 1 --runs 40 --points 320 --databases sqlite", {"log_metric_sqlite"}
     ),
     "storage": Smoke("--mib 1", {"portal up", "portal down"}),
+    "environments": Smoke(
+        "--packages 2 --rounds 1", {"empty_cache_2_packages", "warm", "warm_after_restart"}
+    ),
     "notebooks": Smoke("--rounds 1 --servers 1 --no-peer --no-browser", {"click_to_server_ready"}),
     "monitoring_live": Smoke(
         "--rate 50 --seconds 2 --rounds 1 --settle-seconds 1", {"predictions p50 while watched"}

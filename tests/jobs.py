@@ -2,11 +2,15 @@
 
 import io
 import tarfile
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import httpx
 
 from tests.processes import wait_for
+
+_NONE: Mapping[str, str] = MappingProxyType({})
 
 
 class Jobs:
@@ -20,13 +24,14 @@ class Jobs:
         self._project = f"/projects/{project}"
         self._poll_s = poll_s
 
-    def submit(self, script: str, **changes: Any) -> str:
-        """Submit one script; answers the job's id."""
+    def submit(self, script: str, *, files: Mapping[str, str] = _NONE, **changes: Any) -> str:
+        """Submit one script, with files beside it; answers the job's id."""
         packed = io.BytesIO()
         with tarfile.open(fileobj=packed, mode="w") as tar:
-            entry = tarfile.TarInfo("train.py")
-            entry.size = len(script.encode())
-            tar.addfile(entry, io.BytesIO(script.encode()))
+            for name, text in {"train.py": script, **files}.items():
+                entry = tarfile.TarInfo(name)
+                entry.size = len(text.encode())
+                tar.addfile(entry, io.BytesIO(text.encode()))
         sent = self.api.post(
             f"{self._project}/snapshots",
             content=packed.getvalue(),

@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 from slipway.schemas.agent import EnvironmentReport, EnvironmentSpec
 from workers.launcher.atomic_files import read_json, write_atomically
-from workers.node_agent.backends.base import Backend, PreparedEnvironment
+from workers.node_agent.backends.base import Backend, PreparedEnvironment, TaskCode
 from workers.node_agent.errors import StartError
 from workers.node_agent.folders import checked_digest, checked_name
 from workers.node_agent.portal import Portal
@@ -159,10 +159,12 @@ class EnvironmentBuilds:
         on_build: Callable[[], None],
         project: str | None = None,
         from_source: bool = True,
+        code: TaskCode | None = None,
     ) -> PreparedEnvironment:
         """Return an environment for a task of a project on a back end. Raises StartError.
 
-        Without `from_source` it consists of wheels alone, and no code of the project runs.
+        Without `from_source` it consists of wheels alone, and no code of the project runs. `code`
+        is that of the task, for images that are built from it.
 
         `on_build` is called if it has to be built, also if another caller builds it already. No
         digest stands for the default environment, which belongs to the node and is unknown to the
@@ -180,7 +182,13 @@ class EnvironmentBuilds:
             if spec is None:
                 spec = await self._spec(digest, project)
             prepared = await self._prepare(
-                backend, spec, on_build, project, known=known, from_source=from_source
+                backend,
+                spec,
+                on_build,
+                project,
+                known=known,
+                from_source=from_source,
+                code=code,
             )
             self._specs[key] = spec
             return prepared
@@ -203,6 +211,7 @@ class EnvironmentBuilds:
         *,
         known: bool,
         from_source: bool,
+        code: TaskCode | None,
     ) -> PreparedEnvironment:
         """Prepare, and report it unless it was ready and the portal knows that (`known`)."""
         build: Build | None = None
@@ -218,7 +227,8 @@ class EnvironmentBuilds:
         prepared: PreparedEnvironment | None = None
         last = ""
         try:
-            prepared = await backend.prepare(spec, build_log, project if from_source else None)
+            scoped_to = project if from_source else None
+            prepared = await backend.prepare(spec, build_log, scoped_to, code)
         except StartError as error:
             last = f"\n{error}\n"
             raise

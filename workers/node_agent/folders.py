@@ -97,6 +97,7 @@ class NodeFolders:
         self.snapshots = data_dir / "snapshots"
         self.environments = data_dir / "environments"
         # Packages that were built from source, by project.
+        self.images = data_dir / "images"
         self.project_environments = self.environments / "projects"
         # Wheels unpacked by uv, which share their files with the shared environments. The outdated
         # folders of earlier releases accepted files of any build.
@@ -152,7 +153,7 @@ class NodeFolders:
         """Create the folders, and give ranks access to the needed parts of our code only."""
         for folder in (
             *(self.root, self.tasks, self.persistent, self.cache),
-            *(self.snapshots, self.environments, self.contacts),
+            *(self.snapshots, self.environments, self.images, self.contacts),
         ):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for folder in (self.code, self.code / "workers", self.sdk):

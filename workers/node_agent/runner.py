@@ -4,6 +4,7 @@ import asyncio
 import errno
 import logging
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -28,6 +29,7 @@ from workers.node_agent.backends.base import (
     Observation,
     Phase,
     PreparedEnvironment,
+    TaskCode,
 )
 from workers.node_agent.builds import EnvironmentBuilds
 from workers.node_agent.checkpoints import CheckpointStore
@@ -150,6 +152,7 @@ class AttemptRunner:
             self._record_progress("The node has accepted the task.")
         if spec.world_size > spec.procs:
             self._check_address()
+        backend.check(spec)
         await self._wait_for_predecessors()
         persistent = self._services.folders.persistent_of(spec.persistent_key)
         persistent.parent.mkdir(mode=0o700, exist_ok=True)
@@ -214,10 +217,15 @@ class AttemptRunner:
             await self._wait_for_change(self._attempt.notifier.version)
 
     async def _environment(self, backend: Backend, spec: TaskSpec) -> PreparedEnvironment:
+        code = None
+        if spec.snapshot is not None:
+            fetch = partial(self._services.snapshots.fetch, spec.snapshot)
+            code = TaskCode(fetch, spec.resources)
         return await self._services.builds.ensure(
             backend,
             spec.environment,
             project=spec.persistent_key.partition("/")[0],
+            code=code,
             on_build=lambda: self._record_progress(
                 "Preparing the environment."
                 if spec.environment

@@ -7,11 +7,14 @@ from portal.storage.archives.tar import read_tar
 from portal.storage.backend import blob_store
 from portal.training.file_index import LIMITS, ArchiveSource, contains_name
 from portal.training.models import Snapshot
+from slipway.requirement_files.dockerfile import is_dockerfile
 from slipway.requirement_files.names import PYTHON_VERSION
 
 MAX_TEXT_BYTES = 8 * 1024**2
 _MAX_CACHED_BYTES = 32 * 1024**2
 _SUFFIXES = (".txt", ".in", ".toml", ".lock", ".pip", PYTHON_VERSION)
+# Files that a Dockerfile copies and runs, as a rule.
+_COPIED = (".yml", ".yaml", ".json", ".cfg", ".conf", ".sh")
 
 
 class ProjectFolder:
@@ -22,6 +25,11 @@ class ProjectFolder:
         self._marks = bytes(snapshot.marks)
         self._texts: dict[str, bytes] | None = None
         self._folders: set[str] = set()
+
+    @property
+    def digest(self) -> str:
+        """The digest of the snapshot."""
+        return self._snapshot.digest
 
     def has(self, path: str) -> bool:
         """Return whether there is such a file. Reads nothing."""
@@ -44,6 +52,10 @@ class ProjectFolder:
         except UnicodeDecodeError as error:
             raise _unreadable(path, "it is not UTF-8") from error
 
+    def content(self, path: str) -> bytes | None:
+        """Return the bytes of a text file, None if there is none or it is not retained."""
+        return self._read_all().get(path) if self.has(path) else None
+
     def _read_all(self) -> dict[str, bytes]:
         """Read the archive once, and retain the files that may say something about packages."""
         if self._texts is not None:
@@ -55,7 +67,9 @@ class ProjectFolder:
         for member in read_tar(source, LIMITS, is_gzip=False):
             name = member.name.removeprefix("./")
             self._folders.update(_parents(name))
-            is_text = not member.is_folder and name.endswith(_SUFFIXES)
+            is_text = not member.is_folder and (
+                name.endswith((*_SUFFIXES, *_COPIED)) or is_dockerfile(name)
+            )
             content = bytearray()
             for piece in member.pieces:
                 if is_text and len(content) <= MAX_TEXT_BYTES:

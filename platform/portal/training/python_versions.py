@@ -60,8 +60,9 @@ def python_of(
 
     That of the request comes first, then the nearest `.python-version`, then `requires-python` of
     the nearest pyproject.toml: the usual version if that allows it, else the newest that nodes
-    have. Containers have the Python of their image. Raises InvalidInput for a version that no node
-    has, and for any of a request if the job runs in a container.
+    have. Containers have the Python of their image, the node's or a Dockerfile's. Raises
+    InvalidInput for a version that no node has, and for any of a request if the job runs in a
+    container.
     """
     has_own = BACKENDS[backend].uses_pythons
     if requested is not None:
@@ -70,8 +71,9 @@ def python_of(
                 f"A job in a container cannot choose its Python ({requested}).",
                 code="python_in_container",
                 field="python",
-                next_step="Leave it out, which uses the Python of the node's image, or run the job "
-                "without a container (backend: process).",
+                next_step="Leave it out, which uses the Python of the image, bring a Dockerfile "
+                "that begins with FROM python:VERSION, or run the job without a container "
+                "(backend: process).",
             )
         return _checked(JobPython(requested, f"Python {requested} of the request.", is_chosen=True))
     if folder is None:
@@ -93,7 +95,10 @@ def _checked(python: JobPython) -> JobPython:
 
 
 def _in_container(path: str) -> JobPython:
-    sentence = f"{path} does not set the Python: a container has that of the node's image."
+    sentence = (
+        f"{path} does not set the Python: a container has that of the node's image, or of a "
+        "Dockerfile in the folder."
+    )
     return JobPython(default_python(), sentence)
 
 

@@ -14,10 +14,18 @@ from portal.compute.services.environments import (
     package_lines,
     refused_requirement,
 )
+from portal.compute.services.image_environments import ImageSource
 from portal.core.errors import InvalidInput
+from portal.training.image_sources import (
+    about_image,
+    image_source,
+    refused_without_container,
+    unused_dockerfile,
+)
 from portal.training.lock_files import LockUnreadable, poetry_requirements, uv_requirements
 from portal.training.project_folder import ProjectFolder
 from portal.training.python_versions import JobPython
+from slipway.requirement_files.dockerfile import is_dockerfile
 from slipway.requirement_files.lines import (
     LineKind,
     RequirementLine,
@@ -25,7 +33,8 @@ from slipway.requirement_files.lines import (
     parse_canonical,
     parse_lines,
 )
-from slipway.requirement_files.names import SOURCES, UNREAD, folders_of
+from slipway.requirement_files.names import DOCKERFILE, SOURCES, UNREAD, folders_of
+from slipway.schemas.backends import BACKENDS
 from slipway.schemas.training import PackagesOut
 
 _MAX_DEPTH = 8
@@ -41,7 +50,7 @@ class JobPackages:
     the request. `python_path` are folders of the code that its scripts import from. `unread` are
     files that were found and do not count. `version` is that of a named environment, which has
     them. `python` is the version of Python, which the request or a file names if
-    `chooses_python`.
+    `chooses_python`. With `image`, the job runs in an image that is built from a Dockerfile.
     """
 
     requirements: str = ""
@@ -53,17 +62,19 @@ class JobPackages:
     version: EnvironmentVersion | None = None
     python: str = field(default_factory=default_python)
     chooses_python: bool = False
+    image: ImageSource | None = None
 
     @property
     def needs_environment(self) -> bool:
         """True if an environment is built for these packages."""
         is_usual = self.python == default_python()
-        return not is_usual or (bool(self.requirements) and not self.is_installed)
+        is_built = bool(self.requirements) and not self.is_installed
+        return not is_usual or is_built or self.image is not None
 
     @property
     def node_python(self) -> str:
         """The version of Python that a node needs to build the environment, empty without one."""
-        return self.python if self.needs_environment else ""
+        return self.python if self.needs_environment and self.image is None else ""
 
     @classmethod
     def in_named(cls, version: EnvironmentVersion) -> "JobPackages":
@@ -81,7 +92,8 @@ class JobPackages:
 
         That is not used either if it has another Python than the job needs.
         """
-        if self.requirements or not python.accepts(version.environment.python):
+        has_own = bool(self.requirements) or self.image is not None
+        if has_own or not python.accepts(version.environment.python):
             sentence = f"The project's default environment {version.named} is not used."
             return replace(self, explanation=f"{self.explanation} {sentence}")
         others = self.explanation.removesuffix(python.explanation).rstrip()
@@ -104,7 +116,7 @@ class JobPackages:
             is_installed=not self.needs_environment,
             not_used=[*self.unread],
             environment=self.version and self.version.reference,
-            python=self.python,
+            python="" if self.image is not None else self.python,
         )
 
 
@@ -132,14 +144,18 @@ def packages_of(
     script: str,
     folder: ProjectFolder | None,
     python: JobPython,
+    backend: str,
 ) -> JobPackages:
     """Return the packages of a job: those of the request, or of the files nearest to its script.
 
     `requirements` is a text, empty for none, None to use what the folder names. `file` is a path in
-    the folder. Without a `folder` nothing is found. Raises InvalidInput for a line or a file that
-    cannot be used.
+    the folder. Without a `folder` nothing is found. A Dockerfile counts where the back end builds
+    images. Raises InvalidInput for a line or a file that cannot be used.
     """
-    packages = _packages_for(requirements, file, script, folder, _Collector(folder, python.version))
+    collector = _Collector(folder, python.version, builds_images=BACKENDS[backend].builds_images)
+    packages = _packages_for(requirements, file, script, folder, collector)
+    if packages.image is not None:
+        return packages
     explanation = packages.explanation
     if not python.is_usual and not packages.requirements:
         explanation = _without_packages() + explanation.removeprefix(_INSTALLATION)
@@ -182,23 +198,49 @@ def _of_file(collector: "_Collector", folder: ProjectFolder | None, file: str) -
             field="requirements_file",
             next_step="Name a requirements file by its path from the folder.",
         )
+    if is_dockerfile(path):
+        if not collector.builds_images:
+            raise refused_without_container(path)
+        return _image_of(folder, path, [])
     collector.add_source(path)
     return collector.packages(path, "")
+
+
+def _image_of(
+    folder: ProjectFolder, path: str, unused: list[str], unread: Sequence[str] = ()
+) -> JobPackages:
+    explanation = f"{about_image(path, unused)} {_about_others(unread, ())}".strip()
+    return JobPackages(
+        file=path,
+        image=image_source(folder, path),
+        explanation=explanation,
+        unread=tuple(unread),
+    )
 
 
 def _discovered(collector: "_Collector", folder: ProjectFolder, script: str) -> JobPackages:
     unread: list[str] = []
     unused: list[str] = []
+    dockerfiles: list[str] = []
     file = ""
     for at in folders_of(script):
         paths = [posixpath.join(at, name) for name in SOURCES]
+        if collector.builds_images:
+            paths.insert(0, posixpath.join(at, DOCKERFILE))
         usable = [path for path in paths if folder.has(path) and collector.is_source(path)]
         if usable and not file:
             file, unused = usable[0], usable[1:]
+        if folder.has(path := posixpath.join(at, DOCKERFILE)):
+            dockerfiles.append(path)
         unread += [path for name in UNREAD if folder.has(path := posixpath.join(at, name))]
+    if is_dockerfile(file):
+        return _image_of(folder, file, unused, unread)
     if file:
         collector.add_source(file)
-    return collector.packages(file, _about_others(unread, unused), tuple(unread))
+    others = [unused_dockerfile(path) for path in dockerfiles if not collector.builds_images]
+    explanation = " ".join([*others, _about_others(unread, unused)]).strip()
+    unread += dockerfiles
+    return collector.packages(file, explanation, tuple(unread))
 
 
 def _about_others(unread: Sequence[str], unused: Sequence[str]) -> str:
@@ -216,6 +258,7 @@ class _Collector:
 
     folder: ProjectFolder | None
     python: str
+    builds_images: bool = False
     lines: list[RequirementLine] = field(default_factory=list)
     python_path: list[str] = field(default_factory=list)
     files: list[str] = field(default_factory=list)

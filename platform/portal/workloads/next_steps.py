@@ -6,7 +6,7 @@ from portal.workloads.retries import NEXT_STEPS
 from slipway.schemas.workloads import ReasonCode
 
 _MODULE = re.compile(r"No module named '([A-Za-z0-9_.]+)'")
-_LINE = re.compile(r"\bLine (\d+) of\b")
+_LINE = re.compile(r"\bLine (\d+) of (?!the Dockerfile)")
 _PACKAGE = r"([A-Za-z0-9][A-Za-z0-9._-]{0,99})"
 # Modules whose package has another name on PyPI.
 _PACKAGES = {
@@ -24,6 +24,18 @@ _BUILDS: tuple[tuple[re.Pattern[str], str], ...] = (
     (
         re.compile(r"has changed since it was built|Restart the agent"),
         "Submit again: the node builds the environment anew.",
+    ),
+    (
+        re.compile(r"could not be pulled: the registry \S+ is the node itself"),
+        "Name a registry that is not on the node, or ask an administrator to pull the image there.",
+    ),
+    (
+        re.compile(r"base image (\S+) is not on the node"),
+        "Check the name {}. If it is right, ask an administrator to run docker pull on the node.",
+    ),
+    (
+        re.compile(r"[Ll]ine (\d+) of the Dockerfile"),
+        "Correct line {} of the Dockerfile, and submit again.",
     ),
     (
         re.compile(r"has no Python (3\.\d+)"),

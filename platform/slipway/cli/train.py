@@ -97,7 +97,7 @@ RequirementsOption = Annotated[
         "-r",
         metavar="FILE",
         help="Packages the job needs. Default: requirements.txt, uv.lock, poetry.lock or "
-        "pyproject.toml nearest to the script.",
+        "pyproject.toml nearest to the script; with --backend docker, a Dockerfile, too.",
     ),
 ]
 NoRequirementsOption = Annotated[

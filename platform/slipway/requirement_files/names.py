@@ -11,8 +11,9 @@ UNREAD: Final = {
     "environment.yml": "conda environments are not built",
     "environment.yaml": "conda environments are not built",
     "conda-lock.yml": "conda environments are not built",
-    "Dockerfile": "images of projects are not built",
 }
+# Jobs in containers run in an image that is built from it.
+DOCKERFILE: Final = "Dockerfile"
 # The file of pyenv and uv that names a version of Python.
 PYTHON_VERSION: Final = ".python-version"
 
@@ -31,5 +32,5 @@ def names_packages(script: str, has: Callable[[str], bool]) -> bool:
     return any(
         has(posixpath.join(folder, name))
         for folder in folders_of(script)
-        for name in (*SOURCES, *UNREAD, PYTHON_VERSION)
+        for name in (*SOURCES, *UNREAD, DOCKERFILE, PYTHON_VERSION)
     )

@@ -367,13 +367,18 @@ class EnvironmentSpec(AnswerSchema):
     """Specification of an environment, content-addressed by `digest`.
 
     `requirements` are the exact versions another node has built already, where one has. `secrets`
-    are those secrets of the project that the accounts of package indexes name.
+    are those secrets of the project that the accounts of package indexes name. With `dockerfile`,
+    its text, it is an image instead, built for one project from the code of its task: from the
+    folder `context` of the code, and of that only the files `copies`, None for all.
     """
 
     digest: str
     requirements: str
     python: str
     secrets: dict[str, str] = {}
+    dockerfile: str = ""
+    context: str = ""
+    copies: list[str] | None = None
 
 
 class EnvironmentReport(RequestSchema):

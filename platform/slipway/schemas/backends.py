@@ -18,7 +18,8 @@ class BackendInfo:
 
     `label` is shown in forms. `runs_gangs` is True if tasks on several nodes can reach each other.
     `can_warm` is True if tasks can be forked from a warm process. `uses_pythons` is True if
-    environments are built with an interpreter of the node. `unreported_isolation` is the
+    environments are built with an interpreter of the node, `builds_images` is True if it runs tasks
+    in images that are built from Dockerfiles of projects. `unreported_isolation` is the
     isolation of projects that is assumed of a node that does not report it.
     """
 
@@ -27,6 +28,7 @@ class BackendInfo:
     runs_gangs: bool
     can_warm: bool
     uses_pythons: bool
+    builds_images: bool
     unreported_isolation: IsolationLevel
 
 
@@ -39,6 +41,7 @@ BACKENDS: Final = {
             runs_gangs=True,
             can_warm=True,
             uses_pythons=True,
+            builds_images=False,
             unreported_isolation="shared",
         ),
         # Each engine has networks of its own, and nothing joins them.
@@ -48,6 +51,7 @@ BACKENDS: Final = {
             runs_gangs=False,
             can_warm=False,
             uses_pythons=False,
+            builds_images=True,
             unreported_isolation="containers",
         ),
     )

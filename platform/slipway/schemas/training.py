@@ -116,8 +116,9 @@ class JobIn(RequestSchema):
     file, and empty means the environment of the installation. `requirements_file` is the path of
     one in the snapshot instead. `environment` is a named environment of the project (`vision`, or
     `vision@3` for one version), or `installation`. Without these, the files nearest to the script
-    are used: requirements.txt, uv.lock, poetry.lock or pyproject.toml. Without them it is the
-    project's default environment, or that of the installation. `python` is a version such as
+    are used: in a container an image is built from a Dockerfile; else requirements.txt, uv.lock,
+    poetry.lock or pyproject.toml. Without them it is the project's default environment, or that of
+    the installation. `python` is a version such as
     `3.12`; without it, the nearest .python-version or requires-python of a pyproject.toml counts.
     `pool` is where another scheduler allocates the nodes; without one it runs on the nodes of the
     installation. `backend` isolates the ranks from others on their node: `process`, which starts
@@ -189,8 +190,9 @@ class PackagesOut(AnswerSchema):
 
     `environment` is the version of a named environment that has them, such as `vision@3`. `python`
     is the version of Python. Without any, and with `is_installed`, the job runs in the environment
-    of the installation, which needs no build. `not_used` are files that were found and that Slipway
-    builds no environment from. `explanation` says all of this in sentences.
+    of the installation, which needs no build. `not_used` are files that were found and that no
+    environment is built from. If `file` is a Dockerfile, an image is built, which has a Python of
+    its own. `explanation` says all of this in sentences.
     """
 
     explanation: str

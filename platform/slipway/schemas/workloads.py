@@ -337,11 +337,15 @@ class BuildOut(AnswerSchema):
 
 
 class EnvironmentOut(AnswerSchema):
-    """A content-addressed environment: same requirements, same `digest`."""
+    """A content-addressed environment: same requirements, same `digest`.
+
+    With `dockerfile`, its text, it is an image that is built from it, with a Python of its own.
+    """
 
     digest: str
     python: str
     requirements: str
+    dockerfile: str = ""
     locked: str = ""
     created_at: datetime
     builds: list[BuildOut] = []

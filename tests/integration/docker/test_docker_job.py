@@ -22,11 +22,13 @@ print("in a container", pathlib.Path("/.dockerenv").exists(), "as", os.getuid() 
 """
 
 
-@pytest.fixture
-def jobs(tmp_path: Path, engine_socket: Path, base_image: str) -> Iterator[Jobs]:
+@pytest.fixture(scope="module")
+def jobs(
+    tmp_path_factory: pytest.TempPathFactory, engine_socket: Path, base_image: str
+) -> Iterator[Jobs]:
     """Jobs of a Slipway whose one node offers containers and nothing else."""
     folder = Path(tempfile.mkdtemp(prefix="sl-"))
-    with installation(tmp_path) as place:
+    with installation(tmp_path_factory.mktemp("docked")) as place:
         assert place.manage("prepare", "--no-input").returncode == 0
         live = Live(place)
         live.start()
@@ -76,3 +78,37 @@ def test_a_job_runs_in_a_container_of_its_own_requirements(jobs: Jobs) -> None:
         json={"script": "train.py", "snapshot": jobs.look(job)["snapshot"]["digest"]},
     )
     assert refused.json()["code"] == "no_such_backend", "it has no processes to offer"
+
+
+@pytest.mark.thorough
+def test_a_job_runs_in_the_image_of_its_dockerfile(jobs: Jobs, base_image: str) -> None:
+    dockerfile = f"""FROM {base_image}
+COPY requirements.txt /requirements.txt
+RUN cp /requirements.txt /built.txt && date +%s%N > /stamp
+ENV MADE_BY=dockerfile
+"""
+    files = {"Dockerfile": dockerfile, "requirements.txt": "iniconfig\n"}
+    script = (
+        "import os\nprint(open('/built.txt').read(), open('/stamp').read(), os.environ['MADE_BY'])"
+    )
+    job = jobs.submit(script, files=files, backend="docker")
+    assert jobs.end_of(job, within_s=120)["state"] == "succeeded", said_of(jobs, job)
+    log = jobs.whole_log(job)
+    assert log.split()[::2] == ["iniconfig", "dockerfile"]
+    path = f"/projects/vision/environments/{jobs.look(job)['environment']}"
+    assert jobs.api.get(path).json()["dockerfile"] == dockerfile
+    build_log = jobs.api.get(f"{path}/log", params={"node": "docked"}).text
+    assert "COPY requirements.txt" in build_log
+    assert "Ready: " in build_log
+    # Other code, the same image: only files that the Dockerfile copies count.
+    again = jobs.submit(f"{script}\nprint('again')", files=files, backend="docker")
+    assert jobs.end_of(again, within_s=60)["state"] == "succeeded", said_of(jobs, again)
+    assert jobs.whole_log(again) == f"{log}again\n"
+    assert jobs.look(again)["environment"] == jobs.look(job)["environment"]
+    assert [build["state"] for build in jobs.api.get(path).json()["builds"]] == ["ready"]
+    fails = {"Dockerfile": f"FROM {base_image}\nRUN echo no luck; exit 3\n"}
+    failed = jobs.submit(script, files=fails, backend="docker")
+    end = jobs.end_of(failed, within_s=60)
+    assert end["reason"] == "environment_failed", said_of(jobs, failed)
+    assert "line 2 of the Dockerfile" in end["explanation"]
+    assert "status 3" in end["explanation"]

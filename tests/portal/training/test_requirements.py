@@ -67,8 +67,9 @@ def test_the_nearest_file_counts_and_others_are_not_ignored_in_silence(bob: Api)
     packages, lines = quote_and_submit(bob, files, script="exp/train.py")
     assert lines == ["near"]
     assert packages["explanation"] == (
-        "1 package from exp/requirements.txt. environment.yml is not used: conda environments are "
-        "not built. Dockerfile is not used: images of projects are not built. Not used beside it: "
+        "1 package from exp/requirements.txt. Dockerfile is not used: it needs a node that runs "
+        "containers, and there is none. An administrator starts an agent with --backend docker. "
+        "environment.yml is not used: conda environments are not built. Not used beside it: "
         "exp/uv.lock."
     )
     packages, lines = quote_and_submit(bob, {"environment.yml": "name: x\n"})

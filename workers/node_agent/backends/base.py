@@ -1,11 +1,13 @@
 """The port of a back end: five verbs, keyed by a handle that outlives the agent."""
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
 from slipway.schemas.agent import EnvironmentSpec, IsolationFacts, TaskKey, TaskSpec
+from slipway.schemas.workloads import Resources
 from workers.launcher.launch import StopRequest
 from workers.launcher.logs import Chunk
 from workers.node_agent.folders import TaskFolder
@@ -79,6 +81,17 @@ class PreparedEnvironment:
     readable: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class TaskCode:
+    """The code of a task, which an image is built from, with the resources that a build may use.
+
+    `fetch` returns the folder of the unpacked snapshot, which nobody changes.
+    """
+
+    fetch: Callable[[], Awaitable[Path]]
+    resources: Resources
+
+
 class BuildLog(Protocol):
     """Receiver of the output of a build, line by line."""
 
@@ -103,13 +116,20 @@ class Backend(Protocol):
     def isolation_facts(self) -> IsolationFacts:
         """Return how it keeps the tasks of different projects apart."""
 
+    def check(self, spec: TaskSpec) -> None:
+        """Raise StartError for a task that must not run in it. Called before anything is built."""
+
     async def prepare(
-        self, spec: EnvironmentSpec | None, log: BuildLog, project: str | None = None
+        self,
+        spec: EnvironmentSpec | None,
+        log: BuildLog,
+        project: str | None = None,
+        code: TaskCode | None = None,
     ) -> PreparedEnvironment:
         """Prepare an environment, once. Nothing is logged if it is ready already.
 
         None stands for the default environment of tasks. Packages that must be built from source
-        are built for the project alone. Raises StartError.
+        are built for the project alone, and so are images, which need `code`. Raises StartError.
         """
 
     async def start(self, order: LaunchSpec) -> str:

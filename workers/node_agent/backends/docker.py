@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from slipway.bundled_packages import folder_in
-from slipway.schemas.agent import EnvironmentSpec, IsolationFacts
+from slipway.schemas.agent import EnvironmentSpec, IsolationFacts, TaskSpec
 from workers.launcher.journal import Journal
 from workers.launcher.launch import Launch, SandboxBoundary, StateFolder, StopRequest
 from workers.launcher.logs import Chunk, read_chunk
@@ -24,9 +24,12 @@ from workers.node_agent.backends.base import (
     Observation,
     Phase,
     PreparedEnvironment,
+    TaskCode,
 )
 from workers.node_agent.backends.engine import Engine, EngineError
+from workers.node_agent.backends.image_records import ImageRecord, ImageRecords
 from workers.node_agent.backends.images import INTERPRETER, ImageStore
+from workers.node_agent.backends.project_images import ProjectImages
 from workers.node_agent.disk_limits import DiskLimits
 from workers.node_agent.environments import default_environment
 from workers.node_agent.errors import StartError
@@ -70,6 +73,8 @@ class DockerBackend:
         self._disk = DiskLimits.of(settings, folders.root)
         self._engine = Engine(settings.docker_socket)
         self._images = ImageStore(self._engine, settings.docker_image)
+        self._records = ImageRecords(folders.images)
+        self._project_images = ProjectImages(self._engine, self._records, self._disk)
 
     def is_available(self) -> bool:
         """Return whether a Docker engine responds."""
@@ -85,10 +90,28 @@ class DockerBackend:
         features = ["mount", "pid", "ipc", "seccomp"]
         return IsolationFacts(backend=self.name, level="containers", features=features)
 
+    def check(self, spec: TaskSpec) -> None:
+        """Raise StartError for a task without network: builds and containers have one."""
+        if spec.network != "open":
+            raise StartError(
+                "The project's network rule allows only the platform, but containers on this "
+                "node can reach more. Use the back end process on a node whose isolation lists "
+                "the feature network."
+            )
+
     async def prepare(
-        self, spec: EnvironmentSpec | None, log: BuildLog, project: str | None = None
+        self,
+        spec: EnvironmentSpec | None,
+        log: BuildLog,
+        project: str | None = None,
+        code: TaskCode | None = None,
     ) -> PreparedEnvironment:
         """Build the image of the environment. None stands for the default environment."""
+        if spec is not None and spec.dockerfile:
+            user = self._user(project or "")
+            return await self._project_images.ensure(
+                spec, log, project, code, f"{user.uid}:{user.gid}"
+            )
         if spec is None:
             default = default_environment(self._settings.requirements)
             return PreparedEnvironment(await self._images.ensure(default, log))
@@ -97,12 +120,7 @@ class DockerBackend:
     async def start(self, order: LaunchSpec) -> str:
         """Create and start the container. The launch is passed by standard input only."""
         handle = handle_of(order.key)
-        if order.spec.network != "open":
-            raise StartError(
-                "The project's network rule allows only the platform, but containers on this "
-                "node can reach more. Use the back end process on a node whose isolation lists "
-                "the feature network."
-            )
+        self.check(order.spec)
         try:
             if not await self._exists(handle):
                 # Only before the first start: afterwards user code may have changed the folders.
@@ -169,21 +187,27 @@ class DockerBackend:
 
     def _description(self, handle: str, order: LaunchSpec, network: str) -> dict[str, Any]:
         user = self._user(order.project)
+        image = self._records.read(order.runtime)
+        python = image.python if image else INTERPRETER
         return {
-            "Image": order.runtime,
-            "Entrypoint": [INTERPRETER, "-I", "-S", "-c", boot("shim", isolated=True), _CODE],
+            "Image": image.image if image else order.runtime,
+            "Entrypoint": [python, "-I", "-S", "-c", boot("shim", isolated=True), _CODE],
             "Cmd": [],
             "User": f"{user.uid}:{user.gid}",
             "WorkingDir": "/",
-            "Env": ["LANG=C.UTF-8"],
+            # Of the image's own, an nvidia runtime would grant cards that the task does not have.
+            "Env": ["LANG=C.UTF-8", f"NVIDIA_VISIBLE_DEVICES={','.join(order.gpus) or 'void'}"],
+            "Healthcheck": {"Test": ["NONE"]},
             "Labels": {_LABEL: handle},
             "OpenStdin": True,
             "StdinOnce": True,
             "StopSignal": "SIGTERM",
-            "HostConfig": self._host_config(order, network),
+            "HostConfig": self._host_config(order, network, image),
         }
 
-    def _host_config(self, order: LaunchSpec, network: str) -> dict[str, Any]:
+    def _host_config(
+        self, order: LaunchSpec, network: str, image: ImageRecord | None
+    ) -> dict[str, Any]:
         resources = order.spec.resources
         launcher = (self._folders.code / "workers" / "launcher").resolve()
         sdk = (self._folders.sdk / "slipway").resolve()
@@ -202,6 +226,9 @@ class DockerBackend:
             mounts.append(_mount(order.cache, _CACHE))
         if order.personal is not None:
             mounts.append(_mount(order.personal, _PERSONAL))
+        in_memory = f"nosuid,nodev,mode=1777,size={resources.memory_bytes // 2}"
+        # Volumes of an image would be folders of the node without a limit.
+        volumes = dict.fromkeys(image.volumes if image else (), f"rw,{in_memory}")
         cards = {
             "Driver": "nvidia",
             "DeviceIDs": list(order.gpus),
@@ -221,7 +248,7 @@ class DockerBackend:
             "MemorySwap": resources.memory_bytes,
             "NanoCpus": resources.cpu_millis * 1_000_000,
             "ShmSize": max(resources.memory_bytes // 2, 64 << 20),
-            "Tmpfs": {_TMP: f"rw,exec,nosuid,nodev,mode=1777,size={resources.memory_bytes // 2}"},
+            "Tmpfs": {**volumes, _TMP: f"rw,exec,{in_memory}"},
             "Ulimits": [{"Name": "core", "Soft": 0, "Hard": 0}],
             "RestartPolicy": {"Name": "no"},
             "LogConfig": {"Type": "json-file", "Config": {"max-size": "1m", "max-file": "1"}},
@@ -230,13 +257,15 @@ class DockerBackend:
 
     def _launch(self, order: LaunchSpec) -> Launch:
         spec = order.spec
+        image = self._records.read(order.runtime)
+        of_image = image.environment if image else {}
         return Launch(
             task_id=order.key.task_id,
             workload_id=order.workload_id,
             epoch=order.key.epoch,
             argv=tuple(spec.argv),
-            env={**(order.environment or {}), **spec.env},
-            python=INTERPRETER,
+            env={**of_image, **(order.environment or {}), **spec.env},
+            python=image.python if image else INTERPRETER,
             root=_CODE,
             sdk_dir=_SDK,
             state_dir=_STATE,

@@ -6,13 +6,15 @@ hangs would delay everything else that the agent does in threads.
 
 import asyncio
 import io
+import json
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import IO, Any, Final, TypeVar
 
 import docker
 import requests
@@ -60,6 +62,35 @@ class _Client(docker.APIClient):
             self.abort()
         return response
 
+    def build_with(
+        self, context: IO[bytes], parameters: dict[str, Any]
+    ) -> Iterator[dict[str, Any]]:
+        """Build with all parameters of the API, of which `build` of the package has some.
+
+        No password of the agent's user goes with it.
+        """
+        response = self._post(
+            self._url("/build"),
+            data=context,
+            params=parameters,
+            headers={"Content-Type": "application/tar"},
+            stream=True,
+        )
+        self._raise_for_status(response)
+        events: Iterator[dict[str, Any]] = self._stream_helper(response, decode=True)
+        return events
+
+    def limit_processes(self, container: str, count: int) -> None:
+        url = self._url("/containers/{0}/update", container)
+        self._raise_for_status(self._post_json(url, data={"PidsLimit": count}))
+
+    def written_bytes(self, container: str) -> int:
+        response = self._get(self._url("/containers/{0}/json", container), params={"size": 1})
+        if response.status_code == requests.codes.not_found:
+            return 0
+        self._raise_for_status(response)
+        return int(response.json().get("SizeRw") or 0)
+
     def abort(self) -> None:
         """End the stream of the last response, which another thread reads."""
         self._aborted = True
@@ -71,6 +102,35 @@ class _Client(docker.APIClient):
         if self._response is not None:
             self._response.close()
         super().close()
+
+
+@dataclass(frozen=True)
+class BuildLimits:
+    """Limits of the steps of a build, the network that they have, and its arguments."""
+
+    memory_bytes: int
+    cpu_millis: int
+    network: str
+    dockerfile: str
+    arguments: dict[str, str]
+
+    def parameters(self, tag: str) -> dict[str, Any]:
+        """Return the parameters of the API."""
+        return {
+            "t": tag,
+            "dockerfile": self.dockerfile,
+            "nocache": "true",
+            "rm": "true",
+            "forcerm": "true",
+            "networkmode": self.network,
+            "memory": self.memory_bytes,
+            "memswap": self.memory_bytes,
+            "cpuperiod": 100_000,
+            "cpuquota": self.cpu_millis * 100,
+            "shmsize": max(self.memory_bytes // 2, 64 << 20),
+            "ulimits": json.dumps([{"Name": "core", "Soft": 0, "Hard": 0}]),
+            "buildargs": json.dumps(self.arguments),
+        }
 
 
 class Engine:
@@ -102,29 +162,76 @@ class Engine:
 
         Cancelling ends the build.
         """
+
+        def begin(client: _Client) -> Iterator[dict[str, Any]]:
+            events: Iterator[dict[str, Any]] = client.build(
+                fileobj=io.BytesIO(context),
+                custom_context=True,
+                tag=tag,
+                decode=True,
+                timeout=self._patience_s,
+                rm=True,
+                forcerm=True,
+                nocache=True,
+            )
+            return events
+
+        async def write_here(event: dict[str, Any]) -> None:
+            write(str(event.get("stream", "")))
+
+        await self._stream(begin, write_here)
+
+    async def build_within(
+        self,
+        limits: BuildLimits,
+        context: IO[bytes],
+        tag: str,
+        on_event: Callable[[dict[str, Any]], Awaitable[None]],
+    ) -> None:
+        """Build an image whose steps have limits. Raises EngineError if it fails.
+
+        `on_event` is awaited before the next event is read. Cancelling ends the build.
+        """
+        await self._stream(
+            lambda client: client.build_with(context, limits.parameters(tag)), on_event
+        )
+
+    async def pull(self, image: str, on_event: Callable[[dict[str, Any]], Awaitable[None]]) -> None:
+        """Pull an image, without any password of the agent's user. Raises EngineError."""
+
+        def begin(client: _Client) -> Iterator[dict[str, Any]]:
+            events: Iterator[dict[str, Any]] = client.pull(
+                image, stream=True, decode=True, auth_config={}
+            )
+            return events
+
+        await self._stream(begin, on_event)
+
+    async def limit_processes(self, container: str, count: int) -> None:
+        """Limit the processes of a container that a build has created. Raises EngineError."""
+        await self.call(lambda docker: docker.limit_processes(container, count))
+
+    async def written_bytes(self, container: str) -> int:
+        """Return the bytes that a container has written, 0 if it is gone. Raises EngineError."""
+        return await self.call(lambda docker: docker.written_bytes(container))
+
+    async def _stream(
+        self,
+        begin: Callable[[_Client], Iterator[dict[str, Any]]],
+        on_event: Callable[[dict[str, Any]], Awaitable[None]],
+    ) -> None:
         loop = asyncio.get_running_loop()
         client = await self.call(self._stream_client)
 
-        async def write_here(text: str) -> None:
-            write(text)
+        async def handle(event: dict[str, Any]) -> None:
+            await on_event(event)
 
         def run() -> None:
             with self._plain_errors(), client:
-                events = client.build(
-                    fileobj=io.BytesIO(context),
-                    custom_context=True,
-                    tag=tag,
-                    decode=True,
-                    timeout=self._patience_s,
-                    rm=True,
-                    forcerm=True,
-                    nocache=True,
-                )
-                for event in events:
+                for event in begin(client):
                     if "error" in event:
                         raise EngineError(0, str(event["error"]))
-                    text = str(event.get("stream", ""))
-                    asyncio.run_coroutine_threadsafe(write_here(text), loop).result()
+                    asyncio.run_coroutine_threadsafe(handle(event), loop).result()
 
         await self._in_thread(self._builds, run, on_cancel=client.abort)
 

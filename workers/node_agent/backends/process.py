@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from slipway.schemas.agent import EnvironmentSpec, IsolationFacts, TaskSpec
+from slipway.schemas.workloads import ReasonCode
 from workers.launcher.atomic_files import read_json, write_atomically
 from workers.launcher.cgroup import Cgroup, CgroupLimits, CgroupParent
 from workers.launcher.confinement import Confinement
@@ -44,6 +45,7 @@ from workers.node_agent.backends.base import (
     Observation,
     Phase,
     PreparedEnvironment,
+    TaskCode,
 )
 from workers.node_agent.build_disk import BuildDisk
 from workers.node_agent.disk_limits import DiskLimits
@@ -137,10 +139,22 @@ class ProcessBackend:
         links = (*parts, self._folders.sdk / "slipway")
         return (self._folders.code, self._folders.sdk, *(link.resolve() for link in links))
 
+    def check(self, spec: TaskSpec) -> None:
+        """Accept every task: a sandbox enforces the network rule, or the portal knows better."""
+
     async def prepare(
-        self, spec: EnvironmentSpec | None, log: BuildLog, project: str | None = None
+        self,
+        spec: EnvironmentSpec | None,
+        log: BuildLog,
+        project: str | None = None,
+        _code: TaskCode | None = None,
     ) -> PreparedEnvironment:
         """Build the virtual environment. None stands for the default environment."""
+        if spec is not None and spec.dockerfile:
+            raise StartError(
+                "The environment is an image of a Dockerfile, which needs the back end docker.",
+                ReasonCode.ENVIRONMENT_FAILED,
+            )
         if spec is not None:
             return await self._environments.ensure(spec, log, project)
         python = self._settings.python

@@ -94,6 +94,9 @@ def get_environment(request: HttpRequest, digest: str, project: str = "") -> Env
         requirements=locked or environment.requirements,
         python=environment.python,
         secrets=secrets,
+        dockerfile=environment.dockerfile,
+        context=environment.context,
+        copies=environment.copies,
     )
 
 

@@ -179,6 +179,7 @@ def environment_out(
         digest=environment.digest,
         python=environment.python,
         requirements=environment.requirements,
+        dockerfile=environment.dockerfile,
         locked=environment.locked,
         created_at=environment.created_at,
         builds=[build_out(environment, build) for build in builds],

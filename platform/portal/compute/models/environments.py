@@ -15,6 +15,9 @@ class Environment(Row):
     """Python packages, content-addressed: the same requirements are the same environment.
 
     `locked` holds the exact versions resolved by the first finished build. Later builds use them.
+    With `dockerfile`, its text, it is an image instead, which brings its own Python. `context` is
+    the folder of the code that it is built from, and `copies` are the files of that folder that it
+    copies, None for all of the code.
     """
 
     id = IdField("env")
@@ -22,6 +25,9 @@ class Environment(Row):
     requirements = models.TextField(blank=True)
     python = models.CharField(max_length=8)
     locked = models.TextField(blank=True)
+    dockerfile = models.TextField(blank=True, default="")
+    context = models.CharField(max_length=500, blank=True, default="")
+    copies = models.JSONField(null=True, blank=True, default=None)
 
 
 class ProjectEnvironment(Row):

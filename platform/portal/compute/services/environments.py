@@ -3,7 +3,8 @@
 import hashlib
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 from urllib.parse import urlsplit
 
 from django.conf import settings
@@ -199,10 +200,17 @@ def use_environment(
     lines = normalised(requirements)
     check_secrets(project, lines)
     python = python or default_python()
+    return add_environment(
+        *(project, by, digest_of(lines, python)), {"requirements": lines, "python": python}
+    )
+
+
+def add_environment(
+    project: Project, by: User, digest: str, content: Mapping[str, Any]
+) -> Environment:
+    """Return the environment with this digest, created unless it is there, for the project too."""
     with transaction.atomic():
-        environment, _ = Environment.objects.get_or_create(
-            digest=digest_of(lines, python), defaults={"requirements": lines, "python": python}
-        )
+        environment, _ = Environment.objects.get_or_create(digest=digest, defaults=content)
         _, added = ProjectEnvironment.objects.get_or_create(
             project=project, environment=environment, defaults={"added_by": by}
         )

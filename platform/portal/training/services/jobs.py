@@ -11,6 +11,7 @@ from portal.accounts.models import Project, User
 from portal.compute.engines import engine_label
 from portal.compute.models import Environment, EnvironmentVersion, Pool, Tier
 from portal.compute.services.environments import check_secrets, default_python, use_environment
+from portal.compute.services.image_environments import use_image
 from portal.compute.services.named_environments import default_version_of, resolve_environment
 from portal.compute.services.pool_accounts import account_name
 from portal.compute.services.pools import usable_pool
@@ -206,7 +207,8 @@ def _settled_environment(requested: JobIn, packages: JobPackages) -> dict[str, A
     python = packages.python if packages.chooses_python else requested.python
     settled = {"environment": requested.environment, "python": python}
     names_some = requested.requirements is not None or requested.requirements_file is not None
-    if requested.environment or names_some or packages.requirements or packages.python_path:
+    has_own = packages.requirements or packages.python_path or packages.image is not None
+    if requested.environment or names_some or has_own:
         return settled
     if packages.needs_environment:  # one with this Python and without packages
         return settled | {"requirements": ""}
@@ -327,6 +329,7 @@ def _packages(project: Project, requested: JobIn, snapshot: Snapshot | None) -> 
         script=requested.script,
         folder=folder,
         python=python,
+        backend=requested.backend,
     )
     check_secrets(project, packages.requirements)
     if reference is not None:
@@ -409,6 +412,8 @@ def _environment(project: Project, by: User, packages: JobPackages, cloned_from:
         return ""
     if packages.version is not None:
         return packages.version.environment.digest
+    if packages.image is not None:
+        return use_image(project=project, by=by, source=packages.image).digest
     python = packages.python
     if cloned_from is not None and not packages.chooses_python:
         same = Environment.objects.filter(
