@@ -25,8 +25,8 @@ def _patterns(schema: Any) -> Iterator[str]:
 
 
 def _models() -> Iterator[type[BaseModel]]:
-    for found in pkgutil.iter_modules(slipway.schemas.__path__, "slipway.schemas."):
-        for value in vars(importlib.import_module(found.name)).values():
+    for module in pkgutil.iter_modules(slipway.schemas.__path__, "slipway.schemas."):
+        for value in vars(importlib.import_module(module.name)).values():
             if isinstance(value, type) and issubclass(value, BaseModel):
                 yield value
 

@@ -67,22 +67,22 @@ def test_blocks_that_arrow_splits_are_those_of_the_standard_library(
     content = "\n".join(["x,y", *lines]).encode()
 
     def split(change: Callable[[CsvFile], None]) -> list[tuple[Any, ...]]:
-        told: list[tuple[Any, ...]] = []
+        records: list[tuple[Any, ...]] = []
         try:
             file = CsvFile(
                 BytesIO(content),
                 path="t.csv",
                 settings=_AS_TEXT,
-                on_bad_row=lambda *bad: told.append(bad),
+                on_bad_row=lambda *bad: records.append(bad),
             )
             change(file)
             for batch in file.batches():
                 columns = [column.to_pylist() for column in batch.columns]
                 rows = zip(*columns, strict=True)
-                told += [(batch.line_of(at), *row) for at, row in enumerate(rows)]
+                records += [(batch.line_of(at), *row) for at, row in enumerate(rows)]
         except Unreadable as error:
-            told.append((type(error).__name__, str(error)))
-        return sorted(told, key=repr)
+            records.append((type(error).__name__, str(error)))
+        return sorted(records, key=repr)
 
     def by_library_alone(file: CsvFile) -> None:
         file._plain_until = lambda data, *, is_end: None  # type: ignore[method-assign]

@@ -109,8 +109,8 @@ def test_classes_with_leading_zeros_stay_text(
     file.write_text("prediction_id,value\n" + "".join(f"{a},{b}\n" for a, b in rows))
     assert _send(bob, file).added == 4
     traffic.look()
-    found = traffic.shown()["quality"]
-    assert (found["labelled"], found["figures"]["accuracy"]) == (4, 0.75)
+    quality = traffic.shown()["quality"]
+    assert (quality["labelled"], quality["figures"]["accuracy"]) == (4, 0.75)
 
 
 @pytest.mark.thorough

@@ -96,9 +96,9 @@ def test_predictions_are_found_and_become_data_on_pages(traffic: Traffic, people
     page = f"{PAGE}/predictions"
     shown = bob.get(page).content.decode()
     assert all(one in shown for one in ids)
-    found = bob.get(page, {"prediction_id": ids[1]}).content.decode()
-    assert ids[1] in found
-    assert ids[0] not in found
+    html = bob.get(page, {"prediction_id": ids[1]}).content.decode()
+    assert ids[1] in html
+    assert ids[0] not in html
     one = bob.get(page, {"prediction_id": ids[1], "row": "0"}).content.decode()
     assert 'id="one-title"' in one
     for odd in ("1", "-1", "9" * 30, "x"):

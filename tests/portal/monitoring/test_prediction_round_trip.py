@@ -194,10 +194,12 @@ def _given(engine: Engine, form: str, body: bytes) -> tuple[Rows, Any]:
     """Return what the model was given, and its answer."""
     contract = _FORMS[form][1]
     answer = engine.answer([RequestFrame(1, contract, 0, body)])[0]
-    said = json.loads(answer.body)
-    assert answer.status == 200, said
-    outputs = said["outputs"][0]["data"] if contract is Contract.INFER else said["predictions"]
-    return [json.loads(one)[0] for one in outputs], said
+    content = json.loads(answer.body)
+    assert answer.status == 200, content
+    outputs = (
+        content["outputs"][0]["data"] if contract is Contract.INFER else content["predictions"]
+    )
+    return [json.loads(one)[0] for one in outputs], content
 
 
 def _is_same(value: Any, sent: Any, name: str, form: str) -> bool:

@@ -145,14 +145,14 @@ def test_every_language_of_the_gateway_is_read(traffic: Traffic) -> None:
         ],
     )
     traffic.look()
-    found = traffic.get("predictions", limit=20)["items"]
-    assert len(found) == 10
+    items = traffic.get("predictions", limit=20)["items"]
+    assert len(items) == 10
     by_city = traffic.get("predictions", feature="city", value="Bern")["items"]
     assert [one["inputs"]["city"] for one in by_city] == ["Bern"] * 3
     pixels = traffic.get("predictions", feature="x[63]", operator=">=", value="63")["items"]
     assert len(pixels) == 4
-    (mine,) = traffic.get("predictions", own_id="mine")["items"]
-    assert mine["outputs"]["y"] == 3.0
+    (prediction,) = traffic.get("predictions", own_id="mine")["items"]
+    assert prediction["outputs"]["y"] == 3.0
     assert traffic.shown()["unreadable"] == 1
 
 

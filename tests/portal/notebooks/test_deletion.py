@@ -29,8 +29,8 @@ def saved(bob: Api) -> str:
 
 
 def paths(api: Api, query: str = "") -> list[str]:
-    found: list[Any] = json_of(api.get(f"{FILES}{query}"))["items"]
-    return [one["path"] for one in found]
+    items: list[Any] = json_of(api.get(f"{FILES}{query}"))["items"]
+    return [one["path"] for one in items]
 
 
 def let_pass(**span: float) -> None:
@@ -101,8 +101,8 @@ def test_the_page_asks_deletes_and_undoes(people: Personas, saved: str) -> None:
     browser.force_login(people.bob)
     one = f"/p/vision/notebooks/files/{saved}"
     assert f"{one}/delete" in browser.get(one).content.decode()
-    asked = browser.get(f"{one}/delete").content.decode()
-    assert "restore it for three days" in asked
+    page = browser.get(f"{one}/delete").content.decode()
+    assert "restore it for three days" in page
     listed = browser.post(f"{one}/delete", follow=True).content.decode()
     assert "Deleted in the last three days" in listed
     assert f"Undo the deletion of {PATH}" in listed

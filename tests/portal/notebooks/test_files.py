@@ -24,8 +24,8 @@ def _save(api: Api, content: bytes, path: str = "reports/churn.ipynb") -> Any:
 
 
 def _versions(api: Api, notebook_id: str) -> list[Any]:
-    found = json_of(api.get(f"projects/vision/notebook-files/{notebook_id}/versions"))
-    items: list[Any] = found["items"]
+    response = json_of(api.get(f"projects/vision/notebook-files/{notebook_id}/versions"))
+    items: list[Any] = response["items"]
     return items
 
 
@@ -73,10 +73,10 @@ def test_restoring_makes_a_new_version_and_keeps_those_between(bob: Api) -> None
     _save(bob, SECOND)
     answer = bob.post(f"projects/vision/notebook-files/{file['id']}/restore", {"version": 1})
     assert answer.status_code == 200, answer.content
-    told = [
+    versions = [
         (one["number"], one["origin"], one["origin_version"]) for one in _versions(bob, file["id"])
     ]
-    assert told == [(3, "restore", 1), (2, "save", None), (1, "save", None)]
+    assert versions == [(3, "restore", 1), (2, "save", None), (1, "save", None)]
     assert _content(bob, file["id"], 3) == FIRST
     assert _content(bob, file["id"], 2) == SECOND
 

@@ -164,7 +164,7 @@ def archive(**files: bytes) -> bytes:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    ("files", "more", "said"),
+    ("files", "more", "message"),
     [
         ({"notes.txt": b"hi"}, {}, "no model in TorchScript, torch.export or ONNX format"),
         ({"a.onnx": b"", "b.pt2": b""}, {}, "a.onnx and b.pt2 could both be the model"),
@@ -185,11 +185,11 @@ def archive(**files: bytes) -> bytes:
     ],
 )
 def test_what_is_no_model_is_said_so(
-    bob: Api, store: Store, files: dict[str, bytes], more: dict[str, Any], said: str
+    bob: Api, store: Store, files: dict[str, bytes], more: dict[str, Any], message: str
 ) -> None:
     made, _ = register(bob, store, files, **more)
-    assert said in (made["fault"] or ""), made
-    assert bool(made["fault"]) is bool(said)
+    assert message in (made["fault"] or ""), made
+    assert bool(made["fault"]) is bool(message)
 
 
 def test_a_list_of_a_million_files_is_not_read(bob: Api, store: Store) -> None:

@@ -69,12 +69,12 @@ def test_spend_is_told_by_tag_and_by_experiment_live(people: Personas, node: Nod
     begun = NOW - timedelta(hours=3)
     with frozen(begun):
         tier = make_tier("small", nano_usd_per_hour=3_600_000_000)
-    facts: tuple[tuple[str, dict[str, str]], ...] = (
+    runs: tuple[tuple[str, dict[str, str]], ...] = (
         ("digits", {"paper": "icml", "stage": "try"}),
         ("digits", {"paper": "icml"}),
         ("x", {}),
     )
-    for name, tags in facts:
+    for name, tags in runs:
         workload = make_workload(people.vision, people.bob, tier, begun, name=name, tags=tags)
         make_lease(workload, node, begun)
     with frozen(NOW - timedelta(hours=1)):
@@ -167,10 +167,10 @@ def test_budgets_are_set_shown_changed_overridden_and_removed(
 ) -> None:
     alice, vera, charlie = Api.of(people.alice), Api.of(people.vera), Api.of(people.charlie)
     with frozen(NOW):
-        wanted = {"project": "vision", "limit_nano_usd": 10**10}
-        assert vera.post("budgets", wanted).status_code == 403
-        assert charlie.post("budgets", wanted).status_code == 404
-        made = json_of(alice.post("budgets", wanted))
+        budget = {"project": "vision", "limit_nano_usd": 10**10}
+        assert vera.post("budgets", budget).status_code == 403
+        assert charlie.post("budgets", budget).status_code == 404
+        made = json_of(alice.post("budgets", budget))
         assert made["spent_nano_usd"] == json_of(alice.get("projects/vision/spend"))["nano_usd"]
         assert made["is_used_up"]
         assert made["overshoot_nano_usd"] == made["spent_nano_usd"] - 10**10

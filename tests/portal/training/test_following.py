@@ -73,12 +73,12 @@ class Following:
 
     def log(self, rank: int, attempt: int = 1) -> bytes:
         """What came of a log, which must come in order and once."""
-        found = b""
+        content = b""
         for one in list(self.news):
             if isinstance(one, LogPiece) and (one.rank, one.attempt) == (rank, attempt):
-                assert one.offset == len(found)
-                found += one.data
-        return found
+                assert one.offset == len(content)
+                content += one.data
+        return content
 
     @property
     def states(self) -> list[WorkloadState]:

@@ -114,8 +114,8 @@ def test_others_see_it_and_maintainers_stop_it(browse: Browse, people: Personas)
 
 
 def test_its_owner_changes_when_it_stops_and_starts(browse: Browse, people: Personas) -> None:
-    wanted = ServerIn(name="desk", daily_start="08:00", idle_minutes=30)
-    server = launch_server(project=people.vision, by=people.bob, spec=wanted)
+    spec = ServerIn(name="desk", daily_start="08:00", idle_minutes=30)
+    server = launch_server(project=people.vision, by=people.bob, spec=spec)
     one = f"{LIST}/servers/{server.pk}"
     bob = browse(people.bob)
     assert f"{one}/edit" in text_of(bob.get(one))
@@ -139,8 +139,8 @@ def test_its_owner_changes_the_hardware_once_it_is_stopped(
     browse: Browse, people: Personas
 ) -> None:
     make_tier("large", nano_usd_per_hour=720_000_000)
-    wanted = ServerIn(name="desk", tier="small")
-    server = launch_server(project=people.vision, by=people.bob, spec=wanted)
+    spec = ServerIn(name="desk", tier="small")
+    server = launch_server(project=people.vision, by=people.bob, spec=spec)
     one = f"{LIST}/servers/{server.pk}"
     bob = browse(people.bob)
     wish = {"tier": "large", "max_hours": "5", "idle_minutes": "45"}
