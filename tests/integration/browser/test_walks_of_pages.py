@@ -24,9 +24,9 @@ Type = Callable[..., str]
 @pytest.fixture
 def running(whole_slipway: Callable[[], RunningPortal]) -> RunningPortal:
     """A Slipway as `make up` starts it; another one for who tries again what ended half way."""
-    found = whole_slipway()
-    wait_for(lambda: "tracking ready" in found.log(), "MLflow's server", within_s=120)
-    return found
+    program = whole_slipway()
+    wait_for(lambda: "tracking ready" in program.log(), "MLflow's server", within_s=120)
+    return program
 
 
 @pytest.fixture

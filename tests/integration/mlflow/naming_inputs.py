@@ -40,8 +40,8 @@ def main() -> None:
         assert other.list_artifacts(there, "slipway/data") == []
     kept = {}
     for one in (run.info, fitted.info):
-        found = mlflow.artifacts.list_artifacts(run_id=one.run_id, artifact_path="slipway/data")
-        for file in found:
+        files = mlflow.artifacts.list_artifacts(run_id=one.run_id, artifact_path="slipway/data")
+        for file in files:
             name = file.path.rpartition("/")[2].removesuffix(".json")
             kept[name] = mlflow.artifacts.load_dict(f"{one.artifact_uri}/{file.path}")
     print("told " + json.dumps(kept))  # noqa: T201

@@ -43,11 +43,11 @@ def page(chromium: Browser, bob: Person) -> Iterator[Page]:
     """A tab of Bob's browser, signed in to the portal by its form."""
     context = chromium.new_context(viewport={"width": 1280, "height": 860})
     context.set_default_timeout(PATIENCE_MS)
-    found = context.new_page()
-    found.goto(f"{bob.portal}/account/login")
-    found.get_by_label("Email").fill("bob@example.org")
-    found.get_by_label("Password").fill(PASSWORD)
-    found.get_by_role("button", name="Sign in").click()
-    found.wait_for_url(f"{bob.portal}/")
-    yield found
+    new_page = context.new_page()
+    new_page.goto(f"{bob.portal}/account/login")
+    new_page.get_by_label("Email").fill("bob@example.org")
+    new_page.get_by_label("Password").fill(PASSWORD)
+    new_page.get_by_role("button", name="Sign in").click()
+    new_page.wait_for_url(f"{bob.portal}/")
+    yield new_page
     context.close()

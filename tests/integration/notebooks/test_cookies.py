@@ -61,12 +61,12 @@ class Visitor:
 def visitors(running: RunningPortal, bob: Person, chromium: Browser) -> Iterator[list[Visitor]]:
     """Alice and Bob."""
     alice = Person(running, "alice", PASSWORD)
-    found = [
+    people = [
         Visitor(chromium, alice, "alice@example.org"),
         Visitor(chromium, bob, "bob@example.org"),
     ]
-    yield found
-    for visitor in found:
+    yield people
+    for visitor in people:
         visitor.context.close()
 
 

@@ -110,8 +110,8 @@ def test_the_whole_way(page: Page, bob: Person) -> None:
     page.keyboard.press("Control+s")
 
     def saved() -> Any:
-        found = bob.file(path)
-        return found if found and found["latest"]["number"] == 2 else None
+        notebook = bob.file(path)
+        return notebook if notebook and notebook["latest"]["number"] == 2 else None
 
     file: Any = wait_for(saved, "the version of the save", within_s=60)
     assert file["latest"]["outputs_digest"]

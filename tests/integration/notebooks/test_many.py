@@ -37,8 +37,8 @@ def _launch(client: httpx.Client, number: int) -> Any:
 
 
 def _standing(client: httpx.Client) -> list[Any]:
-    found = client.get(SERVERS, params={"mine": "true", "limit": 100}).json()["items"]
-    crowd = [one for one in found if one["name"].startswith("crowd-")]
+    servers = client.get(SERVERS, params={"mine": "true", "limit": 100}).json()["items"]
+    crowd = [one for one in servers if one["name"].startswith("crowd-")]
     return [one for one in crowd if one["state"] not in ("stopping", *_OVER)]
 
 
@@ -50,8 +50,8 @@ def _all_gone(clients: list[httpx.Client]) -> bool:
             # Who becomes ready at that moment says 409 or 503, and is asked again.
             client.post(f"{SERVERS}/{one['id']}/stop")
             gone = False
-        found = client.get(SERVERS, params={"mine": "true", "limit": 100}).json()["items"]
-        crowd = [one for one in found if one["name"].startswith("crowd-")]
+        servers = client.get(SERVERS, params={"mine": "true", "limit": 100}).json()["items"]
+        crowd = [one for one in servers if one["name"].startswith("crowd-")]
         gone = gone and all(one["state"] in _OVER for one in crowd)
     return gone
 
@@ -60,16 +60,16 @@ def _all_gone(clients: list[httpx.Client]) -> bool:
 def clients(running: RunningPortal) -> Iterator[list[httpx.Client]]:
     """Five people, who stop what they launched."""
     with ExitStack() as leaving:
-        found = [leaving.enter_context(running.client(name)) for name in COLLEAGUES]
-        yield found
-        wait_for(lambda: _all_gone(found), "the end of the crowd", within_s=120, every_s=0.5)
+        api_clients = [leaving.enter_context(running.client(name)) for name in COLLEAGUES]
+        yield api_clients
+        wait_for(lambda: _all_gone(api_clients), "the end of the crowd", within_s=120, every_s=0.5)
 
 
 @pytest.mark.thorough
 def test_fifty_launches_at_once_all_run_or_wait_with_a_reason(clients: list[httpx.Client]) -> None:
-    asked = [(client, number) for number in range(_EACH) for client in clients]
-    with ThreadPoolExecutor(len(asked)) as pool:
-        made = list(pool.map(lambda one: _launch(*one), asked))
+    launches = [(client, number) for number in range(_EACH) for client in clients]
+    with ThreadPoolExecutor(len(launches)) as pool:
+        made = list(pool.map(lambda one: _launch(*one), launches))
     assert len({one["id"] for one in made}) == 50
 
     def one_is_ready() -> bool:

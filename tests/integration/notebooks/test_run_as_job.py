@@ -68,8 +68,8 @@ def test_a_run_as_job_goes_on_without_the_browser(chromium: Browser, bob: Person
     where = f"/projects/vision/notebook-runs/{run['workload']}"
 
     def ended() -> Any:
-        found = bob.api.get(where).json()
-        return found if found["state"] in ("succeeded", "failed", "stopped", "lost") else None
+        job = bob.api.get(where).json()
+        return job if job["state"] in ("succeeded", "failed", "stopped", "lost") else None
 
     try:
         done: Any = wait_for(ended, "the end of the job", within_s=180, every_s=0.5)

@@ -179,7 +179,7 @@ def test_a_server_that_dies_says_why_and_starts_with_one_click(bob: Person) -> N
 def test_a_schedule_is_changed_from_the_command_line(running: RunningPortal, bob: Person) -> None:
     server = bob.ready("timed", tier="desk", daily_stop="23:58")
 
-    def told(*arguments: str) -> Any:
+    def run_command(*arguments: str) -> Any:
         done = subprocess.run(
             [sys.executable, "-m", "slipway", *arguments, "--project", "vision", "--json"],
             env=clean_environment()
@@ -197,10 +197,10 @@ def test_a_schedule_is_changed_from_the_command_line(running: RunningPortal, bob
         return json.loads(done.stdout)
 
     times = ("--daily-start", "00:01", "--days", "sat,sun", "--idle", "25")
-    changed = told("notebook", "edit", server, *times)
+    changed = run_command("notebook", "edit", server, *times)
     assert (changed["daily_start"], changed["daily_stop"]) == ("00:01", "23:58")
     assert (changed["days"], changed["idle_minutes"]) == (["sat", "sun"], 25)
-    cleared = told("notebook", "edit", server, "--unscheduled")
+    cleared = run_command("notebook", "edit", server, "--unscheduled")
     assert (cleared["daily_start"], cleared["daily_stop"], cleared["state"]) == (
         None,
         None,

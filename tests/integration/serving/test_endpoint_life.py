@@ -24,8 +24,8 @@ CANARY = {"kind": "canary", "percents": [50], "bake_s": 1}
 @pytest.fixture(scope="module")
 def endpoints(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoints]:
     """A Slipway with a node and a gateway."""
-    with running_endpoints(tmp_path_factory.mktemp("life")) as found:
-        yield found
+    with running_endpoints(tmp_path_factory.mktemp("life")) as lab:
+        yield lab
 
 
 @pytest.fixture(scope="module")
@@ -116,12 +116,12 @@ def test_a_replica_that_is_killed_is_replaced(endpoints: Endpoints, doubling: st
 
 def _portal_pids(endpoints: Endpoints) -> list[int]:
     """Return the processes of the portal and of control, with what they have started."""
-    found = []
+    pids = []
     for child in children_of(endpoints.running.program.pid):
         if any(mark in command_of(child) for mark in ("manage.py portal", "workers.control")):
-            found += [child, *children_of(child)]
-    assert len(found) >= 2
-    return found
+            pids += [child, *children_of(child)]
+    assert len(pids) >= 2
+    return pids
 
 
 def test_predictions_are_answered_while_the_portal_is_frozen_and_after_it_was_killed(
