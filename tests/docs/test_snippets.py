@@ -76,10 +76,10 @@ def test_commands_are_commands_with_their_options(snippet: Snippet) -> None:
 def lines_of(text: str) -> Iterator[list[str]]:
     """Yield the words of each simple command of a snippet, the answers that it shows left out."""
     for line in _SPACED.sub(" ", text).splitlines():
-        told = line.removeprefix("$ ")
-        if told.lstrip().startswith(("{", "[", "#")) or not told.strip():
+        command = line.removeprefix("$ ")
+        if command.lstrip().startswith(("{", "[", "#")) or not command.strip():
             continue
-        lexer = shlex.shlex(told, posix=True, punctuation_chars="();<>|&")
+        lexer = shlex.shlex(command, posix=True, punctuation_chars="();<>|&")
         lexer.whitespace_split = True
         lexer.commenters = "#"
         words: list[str] = []
@@ -206,11 +206,11 @@ def _is_there(node: ast.Attribute, roots: dict[str, Any]) -> bool:
         at = at.value
     if not isinstance(at, ast.Name) or roots.get(at.id) is None:
         return True
-    found = roots[at.id]
+    value = roots[at.id]
     for name in names:
-        if not hasattr(found, name):
+        if not hasattr(value, name):
             return False
-        found = getattr(found, name)
+        value = getattr(value, name)
     return True
 
 
@@ -231,7 +231,7 @@ def test_sql_can_be_read(snippet: Snippet) -> None:
 
 
 def test_every_variable_that_a_page_names_is_read_somewhere() -> None:
-    told = {
+    variables = {
         (page, name)
         for page, text in _texts().items()
         for name in re.findall(r"\bSLIPWAY_[A-Z0-9_]+\b", text)
@@ -244,7 +244,7 @@ def test_every_variable_that_a_page_names_is_read_somewhere() -> None:
     )
     sources += (ROOT / "deploy" / "compose" / "compose.yaml").read_text(encoding="utf-8")
     settings = {f"SLIPWAY_{name.upper()}" for name in _settings()}
-    assert not sorted((p, n) for p, n in told if n not in settings and n not in sources)
+    assert not sorted((p, n) for p, n in variables if n not in settings and n not in sources)
 
 
 def _settings() -> list[str]:

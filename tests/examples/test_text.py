@@ -19,7 +19,7 @@ def test_the_encoder_learns_and_is_asked_without_slipway(without_slipway: Run) -
     reached = re.search(r"unseen texts: ([0-9.]+) \(always the same: ([0-9.]+)\)", trained)
     assert reached
     assert float(reached[1]) > float(reached[2])
-    asked = without_slipway("ask.py", "--texts", "12", "--clients", "4")
-    assert [line.split(":")[0] for line in asked.splitlines()] == ["1 at once", "4 at once"]
-    rights = re.findall(r"(\d+) of 12 right", asked)
+    output = without_slipway("ask.py", "--texts", "12", "--clients", "4")
+    assert [line.split(":")[0] for line in output.splitlines()] == ["1 at once", "4 at once"]
+    rights = re.findall(r"(\d+) of 12 right", output)
     assert len(set(rights)) == 1, "who asks beside it changes no answer"

@@ -32,13 +32,13 @@ def _is_heavy(call: ast.Call) -> bool:
 
 
 def test_only_who_deletes_a_row_forbids_others_to_name_it() -> None:
-    found = [
+    faults = [
         f"{name}:{line}"
         for name, module in modules().items()
         if name.startswith("platform/")
         for line in heavy_locks(module)
     ]
-    assert not found, "say no_key=True"
+    assert not faults, "say no_key=True"
 
 
 @pytest.mark.parametrize(

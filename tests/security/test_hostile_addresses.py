@@ -158,9 +158,9 @@ def test_over_all_routes_every_hostile_address_is_asked_for() -> None:
         (ODD_QUERIES, lists, 5),
         (BAD_PARTS, parts, 14),
     ):
-        asked = Counter(one for whose in turns for one in in_turns(values, whose, one_in=one_in))
-        assert set(asked) == set(values)
-        assert min(asked.values()) > 3
+        counts = Counter(one for whose in turns for one in in_turns(values, whose, one_in=one_in))
+        assert set(counts) == set(values)
+        assert min(counts.values()) > 3
 
 
 @pytest.mark.parametrize("path", ["/spend/export", "/p/vision/spend/export"])
@@ -302,15 +302,15 @@ def test_a_refused_method_names_those_that_are_taken(people: Personas) -> None:
 def test_pages_of_a_list_are_walked_by_cursor_without_gaps_or_doubles(people: Personas) -> None:
     alice = Api.of(people.alice)
     made = [json_of(alice.post("projects", {"name": f"P{n}"}))["slug"] for n in range(7)]
-    found: list[str] = []
+    slugs: list[str] = []
     cursor = ""
     while True:
         page = json_of(
             alice.get(f"projects?limit=3&cursor={cursor}" if cursor else "projects?limit=3")
         )
-        found += [project["slug"] for project in page["items"]]
+        slugs += [project["slug"] for project in page["items"]]
         if page["next_cursor"] is None:
             break
         cursor = page["next_cursor"]
         alice.post("projects", {"name": "Made between two pages"})
-    assert found == [*reversed(made), "elsewhere", "vision"]
+    assert slugs == [*reversed(made), "elsewhere", "vision"]

@@ -141,11 +141,11 @@ class Arena:
         """Wait until the log of a task has a line like that; answers its first group."""
 
         def look() -> str:
-            found = re.search(pattern, self.portal.state.log_of(key), re.MULTILINE)
+            match = re.search(pattern, self.portal.state.log_of(key), re.MULTILINE)
             end = self.portal.state.end_of(key)
-            if found is None and end is not None and "<end>" in self.portal.state.log_of(key):
+            if match is None and end is not None and "<end>" in self.portal.state.log_of(key):
                 raise AssertionError(f"{end}\n{self.portal.state.log_of(key)[-3000:]}")
-            return found[1] if found else ""
+            return match[1] if match else ""
 
         return str(eventually(look, within_s=within_s, what=f"{pattern} of {key}"))
 
@@ -245,11 +245,11 @@ class Arena:
     def _processes(self, alive: list[Neighbour]) -> dict[str, int]:
         assert self.machine.agent is not None
         agent = self.machine.agent.pid
-        found = {"the agent": agent}
-        found |= {f"child {pid} of the agent": pid for pid in children(agent)}
+        processes = {"the agent": agent}
+        processes |= {f"child {pid} of the agent": pid for pid in children(agent)}
         for one in alive:
-            found |= {f"process {pid} of alpha": pid for pid in self.machine.processes(one.key)}
-        return found
+            processes |= {f"process {pid} of alpha": pid for pid in self.machine.processes(one.key)}
+        return processes
 
     def _outside(self, one: Neighbour) -> list[str]:
         """The files of a neighbour by their paths outside of its sandbox."""
@@ -279,9 +279,9 @@ class Arena:
     def findings_in(self, text: str, *names: str) -> dict[str, dict[str, Any]]:
         """Read what an attacker printed."""
         results = map(json.loads, re.findall(r"^\s*attacked (\{.*\})$", text, re.MULTILINE))
-        found: dict[str, dict[str, Any]] = {one["attack"]: one for one in results}
-        assert set(found) == set(names or NAMES), text
-        return found
+        findings: dict[str, dict[str, Any]] = {one["attack"]: one for one in results}
+        assert set(findings) == set(names or NAMES), text
+        return findings
 
     def close(self) -> None:
         """Leave nothing behind, neither what levels without namespaces leave of tasks."""
