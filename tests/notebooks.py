@@ -129,7 +129,7 @@ class Person:
         except httpx.TransportError:
             return None
         items = response.json()["items"] if response.is_success else []
-        return next((one for one in items if one["path"] == path), None)
+        return next((file for file in items if file["path"] == path), None)
 
     def says_of_saves(self, path: str, words: str) -> bool:
         """Whether the newest version of a notebook, by this person, holds `words`."""
@@ -162,7 +162,9 @@ class OpenDesk:
         """Send one request of the page's to its server."""
         cookies = self.person.browser.cookies
         own = f"{urlsplit(self.base).path}/"
-        xsrf = [one.value for one in cookies.jar if one.name == "_xsrf" and one.path == own]
+        xsrf = [
+            cookie.value for cookie in cookies.jar if cookie.name == "_xsrf" and cookie.path == own
+        ]
         headers = {"X-XSRFToken": str(xsrf[-1])} if xsrf else {}
         return self.person.browser.request(
             method, f"{self.base}/{below}/{path}", headers=headers, **options
@@ -183,9 +185,9 @@ class OpenDesk:
         jar = self.person.browser.cookies.jar
         path = urlsplit(self.base).path
         cookies = "; ".join(
-            f"{one.name}={one.value}"
-            for one in jar
-            if one.domain == host.partition(":")[0] and f"{path}/".startswith(one.path)
+            f"{cookie.name}={cookie.value}"
+            for cookie in jar
+            if cookie.domain == host.partition(":")[0] and f"{path}/".startswith(cookie.path)
         )
         return connect(
             f"ws://{host}{path}{place}",

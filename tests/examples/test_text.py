@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.torch]
 def test_the_encoder_learns_and_is_asked_without_slipway(without_slipway: Run) -> None:
     trained = without_slipway("train.py", "--epochs", "3", "--texts", "480", "--lr", "3e-3")
     assert re.search(r"^480 texts, \d+ words, 9 sections$", trained, re.MULTILINE)
-    losses = [float(one) for one in re.findall(r"loss ([0-9.]+)", trained)]
+    losses = [float(loss) for loss in re.findall(r"loss ([0-9.]+)", trained)]
     assert losses == sorted(losses, reverse=True)
     reached = re.search(r"unseen texts: ([0-9.]+) \(always the same: ([0-9.]+)\)", trained)
     assert reached

@@ -78,7 +78,7 @@ def links(served: Plane) -> list[ReplicaLink]:
 
 def ids(answers: list[Answer]) -> set[str]:
     """Ids of the predictions that were given."""
-    return {one.headers["x-slipway-prediction-id"] for one in answers if one.status == 200}
+    return {answer.headers["x-slipway-prediction-id"] for answer in answers if answer.status == 200}
 
 
 @pytest.mark.thorough
@@ -92,7 +92,7 @@ def test_a_replica_that_is_killed_costs_no_prediction(dataplane: Plane) -> None:
     seen = len(clients.answers)
     clients.until(seen + 200)
     answers = clients.stop()
-    assert {one.status for one in answers} == {200}
+    assert {answer.status for answer in answers} == {200}
     assert not clients.broken
 
 
@@ -242,9 +242,9 @@ def test_promotes_and_rollbacks_under_load_fail_no_request(dataplane: Plane) -> 
     dataplane.until_in_force()
     assert new.process.stop() == 0
     answers = clients.stop()
-    assert {one.status for one in answers} == {200}
+    assert {response.status for response in answers} == {200}
     assert not clients.broken
-    assert {one.json()["predictions"][0][0] for one in answers} == {20.0, 30.0}
+    assert {response.json()["predictions"][0][0] for response in answers} == {20.0, 30.0}
 
 
 @pytest.mark.thorough
@@ -256,7 +256,7 @@ def test_a_replica_that_drains_finishes_what_it_began(dataplane: Plane) -> None:
     clients.until(100)
     assert replicas[0].process.stop() == 0
     answers = clients.stop()
-    assert {one.status for one in answers} == {200}
+    assert {answer.status for answer in answers} == {200}
     assert not clients.broken
     states = dataplane.portal.replica_states("rep-1")
     assert states[-2:] == [ReplicaState.READY, ReplicaState.DRAINING]

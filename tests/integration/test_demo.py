@@ -182,7 +182,7 @@ def _look_at_training(client: Client) -> None:
 
 def _look_at_registry(client: Client) -> None:
     versions = sorted(client.models.versions(MODEL, project=PROJECT), key=lambda it: it.version)
-    assert [one.version for one in versions] == [1, 2]
+    assert [listed.version for listed in versions] == [1, 2]
     for version in (1, 2):
         details = client.models.version(MODEL, version, project=PROJECT)
         assert details.golden
@@ -209,21 +209,25 @@ def _look_at_endpoint(client: Client) -> None:
     (endpoint,) = client.endpoints.list(project=PROJECT)
     current = client.endpoints.get(endpoint.name, project=PROJECT)
     assert (current.name, current.state) == (ENDPOINT, "serving")
-    assert {one.version: one.weight for one in current.revisions if one.weight} == {"2": 100}
+    assert {
+        revision.version: revision.weight for revision in current.revisions if revision.weight
+    } == {"2": 100}
     rollouts = list(client.endpoints.rollouts(ENDPOINT, project=PROJECT))
-    canaries = [(one.percents, one.state) for one in rollouts if one.plan == "canary"]
+    canaries = [
+        (rollout.percents, rollout.state) for rollout in rollouts if rollout.plan == "canary"
+    ]
     assert len(canaries) == 1
     assert canaries[0][0][:2] == [10, 50]
     assert canaries[0][1] == "done"
     live = [
-        one for one in client.endpoints.keys.list(ENDPOINT, project=PROJECT) if not one.revoked_at
+        key for key in client.endpoints.keys.list(ENDPOINT, project=PROJECT) if not key.revoked_at
     ]
     assert sorted(key.name for key in live) == ["a camera", "make demo"]
 
 
 def _look_at_monitoring(client: Client) -> None:
     alerts = list(client.endpoints.monitoring.alerts(ENDPOINT, project=PROJECT))
-    assert {"drift", "quality"} <= {one.kind for one in alerts}
+    assert {"drift", "quality"} <= {alert.kind for alert in alerts}
 
     def all_labelled() -> bool:
         # Two demos, 600 labels each; what came last is read a moment later.
@@ -247,8 +251,8 @@ def _look_at_money(client: Client) -> None:
 
 
 def _look_at_tokens(client: Client) -> None:
-    tokens = [one for one in client.tokens.list() if one.name == "make demo"]
-    assert all(one.revoked_at for one in tokens)
+    tokens = [token for token in client.tokens.list() if token.name == "make demo"]
+    assert all(token.revoked_at for token in tokens)
 
 
 def _still_running(folder: Path) -> list[str]:

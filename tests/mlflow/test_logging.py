@@ -45,7 +45,7 @@ def test_a_run_reads_back_as_it_was_logged(alice: Rest) -> None:
     assert data["metrics"] == [_points(3)[-1]]
     assert len(_curve(alice, run)) == 4
     listed = alice.post("runs/search", {"experiment_ids": [info["experiment_id"]]})["runs"]
-    assert [one["info"]["run_id"] for one in listed] == [run]
+    assert [experiment["info"]["run_id"] for experiment in listed] == [run]
     filtered = {"experiment_ids": [info["experiment_id"]], "filter": "params.lr = '0.1'"}
     assert alice.post("runs/search", filtered)["runs"] == listed
 

@@ -16,7 +16,7 @@ def test_what_others_rely_on_stands_in_the_audit_log(tracking: TrackingPortal) -
     assert refused.status_code == 404
     with tracking.portal.client("alice") as api:
         events = api.get(f"/projects/{tracking.projects['alice']}/audit").json()["items"]
-    seen = [(one["verb"], one["target_label"]) for one in events if "model" in one["verb"]]
+    seen = [(event["verb"], event["target_label"]) for event in events if "model" in event["verb"]]
     assert seen.count(("model.create", "audited")) == 1
     assert seen.count(("model.delete", "audited")) == 1
 
@@ -49,7 +49,7 @@ def test_the_project_is_told_by_the_address_the_user_name_or_the_token(
     assert (unclear.status_code, unclear.json()["error_code"]) == (400, "INVALID_PARAMETER_VALUE")
     assert "MLFLOW_TRACKING_URI" in unclear.json()["message"]
     listed = httpx.get(f"{url}/second-lab/{path}", headers=bearer).json()["experiments"]
-    assert [one["name"] for one in listed] == ["Default"]
+    assert [experiment["name"] for experiment in listed] == ["Default"]
     named = httpx.get(f"{url}/{path}", auth=("second-lab", token))
     assert named.status_code == 200
     foreign = httpx.get(f"{url}/{tracking.projects['charlie']}/{path}", headers=bearer)

@@ -173,10 +173,10 @@ def _ask(
         fields = {name: value for name, value in fields.items() if name in known}
     if route.method == "GET":
         pairs = [
-            (name, one)
+            (name, item)
             for name, value in fields.items()
-            for one in (value if isinstance(value, list) else [value])
-            if isinstance(one, str | int)
+            for item in (value if isinstance(value, list) else [value])
+            if isinstance(item, str | int)
         ]
         answer = rest.call("GET", path, params=pairs)
     elif route.streams:

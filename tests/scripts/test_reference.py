@@ -35,7 +35,7 @@ def test_every_operation_stands_in_the_reference_and_its_types_are_found() -> No
     page = reference.rest_page()
     paths = api.get_openapi_schema()["paths"]
     headings = [f"## {verb.upper()} {path}" for path, verbs in paths.items() for verb in verbs]
-    assert not [one for one in headings if f"{one}\n" not in page]
+    assert not [heading for heading in headings if f"{heading}\n" not in page]
     anchors = anchors_of(page)
     lost = {link for link in links_of(page) if link.startswith("#") and link[1:] not in anchors}
     assert not lost

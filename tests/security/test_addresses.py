@@ -28,7 +28,7 @@ def _with_form(portal: RunningPortal, path: str, fields: dict[str, str], host: s
         page = browser.get(path)
         token = _FORM_TOKEN.search(page.text)
         assert token is not None, page.text
-        cookies = "; ".join(f"{one.name}={one.value}" for one in browser.cookies.jar)
+        cookies = "; ".join(f"{cookie.name}={cookie.value}" for cookie in browser.cookies.jar)
         headers |= {"Cookie": cookies}
         sent = httpx.post(
             portal.url + path, data=fields | {"csrfmiddlewaretoken": token[1]}, headers=headers

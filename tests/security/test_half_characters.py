@@ -141,10 +141,10 @@ def _spoiled(value: Any) -> list[Any]:
     if isinstance(value, dict):
         spoiled = [{**value, HALF: 1}]
         for name, part in value.items():
-            spoiled += [{**value, name: one} for one in _spoiled(part)]
+            spoiled += [{**value, name: variant} for variant in _spoiled(part)]
         return spoiled
     if isinstance(value, list) and value:
-        return [[one, *value[1:]] for one in _spoiled(value[0])]
+        return [[variant, *value[1:]] for variant in _spoiled(value[0])]
     return [HALF]
 
 
@@ -161,7 +161,9 @@ def test_no_operation_breaks_on_half_a_character_in_its_body(
     path = route.path(**values_for(route, cast.world.own))
     client = Client(raise_request_exception=False)
     headers = {"Authorization": f"Bearer {actor.token}"}
-    sent = [json.dumps(one).encode() for one in _spoiled(orjson.loads(orjson.dumps(body or {})))]
+    sent = [
+        json.dumps(variant).encode() for variant in _spoiled(orjson.loads(orjson.dumps(body or {})))
+    ]
     sent.append(b'{"' + ESCAPED + b'": 1, "' + ESCAPED + b'": 2}')
     for content in in_turns(sent, f"{verb} {route.template}", one_in=4):
         answer = client.generic(

@@ -192,8 +192,8 @@ def test_the_audit_log_is_filtered(alice: slipway.Client, project: ProjectOut) -
     alice.projects.edit(project.slug, name="Another name")
     events = list(alice.audit.list(project=project.slug))
     assert {"project.create"} <= {event.verb for event in events}
-    one = list(alice.audit.list(project=project.slug, verb="project.create"))
-    assert [event.verb for event in one] == ["project.create"]
+    created = list(alice.audit.list(project=project.slug, verb="project.create"))
+    assert [event.verb for event in created] == ["project.create"]
     later = datetime.now(UTC) + timedelta(hours=1)
     assert list(alice.audit.list(project=project.slug, since=later)) == []
     assert len(list(alice.audit.list(project=project.slug, until=later))) == len(events)

@@ -70,7 +70,10 @@ def test_pictures_and_errors_are_kept_whole_or_left_out() -> None:
         _with([_stream("a\n"), _picture(90_000), error, _stream("z\n")]), _LIMIT
     )
     (cell,) = _read(shortened.content).cells
-    assert [one.text for one in cell.outputs if "slipway" not in one.text] == ["a\n", "z\n"]
+    assert [output.text for output in cell.outputs if "slipway" not in output.text] == [
+        "a\n",
+        "z\n",
+    ]
     assert len(cell.outputs) == 3
 
 
@@ -101,7 +104,7 @@ def test_whatever_was_printed_the_notebook_is_valid_and_within_the_limit(
     ):
         if number not in numbers:
             joined = [
-                one | ({"text": "".join(one["text"])} if "text" in one else {})
-                for one in before["outputs"]
+                output | ({"text": "".join(output["text"])} if "text" in output else {})
+                for output in before["outputs"]
             ]
-            assert [dict(one) for one in cell.outputs] == joined
+            assert [dict(output) for output in cell.outputs] == joined

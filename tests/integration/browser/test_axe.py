@@ -68,7 +68,9 @@ def barriers_in_both(window: Window, axe: str) -> list[str]:
     violations = []
     for theme, size in LOOKS:
         window.look(theme, size)
-        violations += [f"{theme}, {size['width']} px: {one}" for one in barriers(window, axe)]
+        violations += [
+            f"{theme}, {size['width']} px: {violation}" for violation in barriers(window, axe)
+        ]
     return violations
 
 

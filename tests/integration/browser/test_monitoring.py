@@ -129,9 +129,9 @@ def _as_in_training(watched: Watched, window: Window) -> None:
 def _as_a_careless_camera_sends_them(watched: Watched, window: Window) -> None:
     """Two windows' worth of corrupted digits, and not one more, raise the alarm."""
     watched.send(watched.digits.corrupted, "tuesday-1", "tuesday-2")
-    watched.until("alert", lambda shown: any(one.kind == "drift" for one in shown.alerts))
+    watched.until("alert", lambda shown: any(raised.kind == "drift" for raised in shown.alerts))
     shown = watched.shown()
-    (alert,) = [one for one in shown.alerts if one.kind == "drift"]
+    (alert,) = [raised for raised in shown.alerts if raised.kind == "drift"]
     assert "differ from the baseline in two windows in a row: x[" in alert.reason
     assert shown.quality.estimate is not None
     assert shown.quality.is_calibrated
@@ -152,7 +152,7 @@ def _as_it_turned_out(watched: Watched, window: Window) -> None:
     quality = watched.shown().quality
     assert quality.estimate_low is not None
     assert quality.figures["accuracy"] < quality.estimate_low
-    watched.until("alert", lambda shown: any(one.kind == "quality" for one in shown.alerts))
+    watched.until("alert", lambda shown: any(alert.kind == "quality" for alert in shown.alerts))
     window.go(watched.page)
     window.says("below the range of the estimate")
     window.says(f"{quality.figures['accuracy']:.4g}")

@@ -75,7 +75,7 @@ def typed(running: RunningPortal, tmp_path: Path) -> Type:
 
 def lines_of(page: str) -> str:
     """Return the shell snippets of a page."""
-    return "\n".join(one.text for one in snippets_of(page) if one.language == "sh")
+    return "\n".join(snippet.text for snippet in snippets_of(page) if snippet.language == "sh")
 
 
 @pytest.mark.thorough

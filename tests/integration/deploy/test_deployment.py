@@ -109,7 +109,7 @@ def _a_stranger_signs_in_over_tls(installation: Installation) -> None:
         home = browser.get(response.headers["Location"])
         assert home.is_success or home.is_redirect
         cookies = response.headers.get_list("Set-Cookie")
-        assert any("slipway_session" in one and "Secure" in one for one in cookies)
+        assert any("slipway_session" in cookie and "Secure" in cookie for cookie in cookies)
         assert "max-age" in browser.get("/account/login").headers["Strict-Transport-Security"]
     with _browser(installation, HOSTS[2]) as client:
         assert client.post("/v1/nothing/invocations", json={}).status_code == 401

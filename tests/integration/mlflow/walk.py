@@ -56,9 +56,9 @@ def walk() -> dict[str, object]:
         "files": sorted(file.path for file in client.list_artifacts(run.info.run_id)),
         "params": logged.data.params.get("max_iter"),
         "metrics": len(logged.data.metrics),
-        "datasets": sorted(one.dataset.name for one in logged.inputs.dataset_inputs),
-        "outputs": info.model_id in [one.model_id for one in logged.outputs.model_outputs],
-        "searched": [one.info.run_id for one in client.search_runs([run.info.experiment_id])]
+        "datasets": sorted(dataset.dataset.name for dataset in logged.inputs.dataset_inputs),
+        "outputs": info.model_id in [output.model_id for output in logged.outputs.model_outputs],
+        "searched": [match.info.run_id for match in client.search_runs([run.info.experiment_id])]
         == [run.info.run_id],
         "versions": [v.version for v in client.search_model_versions("name = 'iris'")],
         "traces": len(mlflow.search_traces(return_type="list")),

@@ -31,11 +31,11 @@ def bob(running: RunningPortal) -> Person:
 def home(bob: Person) -> Iterator[None]:
     """Bob goes home and tidies up: what runs takes the room of all others, and he may have few."""
     yield
-    for one in bob.api.get(SERVERS, params={"mine": "true", "limit": 100}).json()["items"]:
-        if one["state"] in ("stopped", "failed"):
-            bob.api.delete(f"{SERVERS}/{one['id']}")
-        elif one["state"] != "stopping" and one["tier"] != "desk":
-            bob.api.post(f"{SERVERS}/{one['id']}/stop")
+    for server in bob.api.get(SERVERS, params={"mine": "true", "limit": 100}).json()["items"]:
+        if server["state"] in ("stopped", "failed"):
+            bob.api.delete(f"{SERVERS}/{server['id']}")
+        elif server["state"] != "stopping" and server["tier"] != "desk":
+            bob.api.post(f"{SERVERS}/{server['id']}/stop")
 
 
 @pytest.fixture

@@ -279,7 +279,7 @@ def test_a_personal_folder_is_nobody_elses(bob: Person, doras: tuple[OpenDesk, s
     bobs.run(own_kernel, "open(os.path.expanduser('~/secret.txt'), 'w').write('of Bob')")
     # Bob sees it in the file browser. What lies beside it is the project's.
     listed = bobs.call("GET", "contents/personal").json()["content"]
-    assert "secret.txt" in {one["name"] for one in listed}
+    assert "secret.txt" in {file["name"] for file in listed}
     assert bobs.call("GET", "contents/personal/secret.txt").json()["content"] == "of Bob"
     # Dora sees a folder of her own there, and reaches Bob's by no path and no link.
     assert "secret.txt" not in desk.call("GET", "contents/personal").text

@@ -126,8 +126,10 @@ def test_nobody_else_gets_in_and_no_cookie_of_the_portal_does(
 ) -> None:
     server = bob.ready("private")
     desk = bob.open(server)
-    of_notebooks = {one.name for one in bob.browser.cookies.jar if one.domain == "127.0.0.2"}
-    of_portal = {one.name for one in bob.browser.cookies.jar if "localhost" in one.domain}
+    of_notebooks = {
+        cookie.name for cookie in bob.browser.cookies.jar if cookie.domain == "127.0.0.2"
+    }
+    of_portal = {cookie.name for cookie in bob.browser.cookies.jar if "localhost" in cookie.domain}
     assert of_portal, "the portal has cookies of its own"
     assert not of_notebooks & of_portal
     alice = Person(running, "alice", PASSWORD)

@@ -109,7 +109,7 @@ def test_a_canary_whose_predictions_drift_is_taken_back_by_itself(endpoints: End
 
 def _stands_as_before(endpoints: Endpoints, name: str) -> None:
     shown = endpoints.show(name)
-    revisions = {one["number"]: one for one in shown["revisions"]}
+    revisions = {revision["number"]: revision for revision in shown["revisions"]}
     assert (shown["state"], shown["rollout"]) == ("serving", None)
     assert (revisions[1]["state"], revisions[1]["weight"]) == ("serving", 100)
     assert (revisions[2]["state"], revisions[2]["weight"]) == ("failed", 0)

@@ -32,7 +32,9 @@ def _models() -> Iterator[type[BaseModel]]:
 
 
 def test_every_pattern_of_a_schema_has_words() -> None:
-    refused = {pattern for one in _models() for pattern in _patterns(one.__pydantic_core_schema__)}
+    refused = {
+        pattern for model in _models() for pattern in _patterns(model.__pydantic_core_schema__)
+    }
     assert len(refused) > 10
     assert refused - FORMS.keys() == set()
 

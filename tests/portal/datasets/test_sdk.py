@@ -176,11 +176,11 @@ def test_the_command_line_pushes_looks_and_pulls(
     pushed = run("push", "digits", str(data), "--type", "x=string", "--missing", "NA")
     assert pushed["reference"] == "digits:2"
     assert (pushed["settings"]["types"], pushed["settings"]["missing"]) == ({"x": "string"}, ["NA"])
-    assert [one["latest"] for one in run("list")["items"]] == [2]
-    assert [one["note"] for one in run("versions", "digits")["items"]] == ["", "first"]
+    assert [summary["latest"] for summary in run("list")["items"]] == [2]
+    assert [version["note"] for version in run("versions", "digits")["items"]] == ["", "first"]
     assert run("show", "digits:1")["rows"] == 3
     assert len(run("files", "digits")["items"]) == 3
-    assert [one["name"] for one in run("stats", "digits")["items"]] == ["x", "y"]
+    assert [column["name"] for column in run("stats", "digits")["items"]] == ["x", "y"]
     assert run("diff", "digits")["changed"]["count"] == 1
     assert run("uses", "digits")["items"] == []
     run("pull", "digits:1", "--to", str(tmp_path / "here"))

@@ -50,11 +50,11 @@ def test_a_version_is_seen_with_its_schema_and_statistics_once_it_is_checked(
     assert (label["distinct"], label["top"][0]["count"]) == (10, 100)
     preview = json_of(bob.get(f"{AT}/digits/versions/1/preview?offset=10&limit=2"))
     assert (preview["columns"], preview["rows"]) == (["x", "label"], [["10", "0"], ["11", "1"]])
-    paths = [one["path"] for one in json_of(bob.get(f"{AT}/digits/versions/1/files"))["items"]]
+    paths = [file["path"] for file in json_of(bob.get(f"{AT}/digits/versions/1/files"))["items"]]
     assert paths == ["empty", "images/1.png", "train.csv"]
     archive = streamed(bob.get(f"{AT}/digits/versions/1/archive"))
     with tarfile.open(fileobj=io.BytesIO(archive)) as opened:
-        taken = {one.name: opened.extractfile(one) for one in opened}
+        taken = {member.name: opened.extractfile(member) for member in opened}
         assert {name: file.read() for name, file in taken.items() if file} == {
             "train.csv": TRAIN,
             "images/1.png": b"not a table",
@@ -99,7 +99,7 @@ def test_bad_rows_are_refused_with_line_and_column_unless_they_are_allowed(
     fill(bob, draft, {"a.csv": b"".join([b"x,name\n", b"1,a\n" * 20_000, bad[7:]])})
     refused = close(bob, draft)
     assert (refused["state"], refused["number"], refused["bad_rows"]) == ("refused", None, 2)
-    places = {(one["line"], one["column"]) for one in refused["problems"]}
+    places = {(problem["line"], problem["column"]) for problem in refused["problems"]}
     assert places == {(20_004, None), (20_005, "name")}
     assert "line 20004" in refused["reason"]
     assert json_of(bob.get(f"{AT}/digits"))["versions"] == 0

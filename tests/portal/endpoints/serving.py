@@ -106,11 +106,14 @@ class GatewayClient:
     def route(self, name: str = "digits") -> Any:
         """Return what to serve of one endpoint; None when it is not among them."""
         endpoints = self.snapshot()["endpoints"]
-        return next((one for one in endpoints if one["name"] == name), None)
+        return next((endpoint for endpoint in endpoints if endpoint["name"] == name), None)
 
     def weights(self, name: str = "digits") -> dict[str, int]:
         """Return the weight of each version that is routed."""
-        return {one["model_version"]: one["weight"] for one in self.route(name)["revisions"]}
+        return {
+            revision["model_version"]: revision["weight"]
+            for revision in self.route(name)["revisions"]
+        }
 
     def did(
         self,
@@ -193,7 +196,9 @@ class Lab:
 
     def revision(self, number: int) -> Any:
         """Show one of its revisions."""
-        return next(one for one in self.show()["revisions"] if one["number"] == number)
+        return next(
+            revision for revision in self.show()["revisions"] if revision["number"] == number
+        )
 
     def story(self) -> str:
         """Tell its story, newest line first."""

@@ -87,7 +87,7 @@ def test_a_canary_moves_traffic_step_by_step(lab: Lab, gateway: GatewayClient) -
         lab.look_after()
         shown = lab.show()
         assert shown["rollout"] is None
-        assert [one["state"] for one in shown["revisions"]] == ["serving", "standby"]
+        assert [revision["state"] for revision in shown["revisions"]] == ["serving", "standby"]
     with lab.later(minutes=30):
         lab.look_after()
         assert lab.revision(1)["state"] == "retired"
@@ -118,15 +118,15 @@ def test_rolling_back_to_a_warm_revision_takes_one_snapshot(
     back = lab.do("rollback", {"reason": "customers complain"})
     assert back["rollout"] is None
     route = gateway.route()
-    assert {one["model_version"]: one["weight"] for one in route["revisions"]} == {
+    assert {revision["model_version"]: revision["weight"] for revision in route["revisions"]} == {
         "1": 100,
         "2": 0,
     }
-    assert all(one["replicas"] for one in route["revisions"])
+    assert all(revision["replicas"] for revision in route["revisions"])
     assert gateway.snapshot()["version"] > before
     assert "From revision 2 back to revision 1: by Bob: customers complain" in lab.story()
     again = lab.do("rollback")
-    assert [one["weight"] for one in again["revisions"]] == [100, 0]
+    assert [revision["weight"] for revision in again["revisions"]] == [100, 0]
 
 
 @pytest.mark.thorough
@@ -208,7 +208,7 @@ def test_a_replica_that_was_started_again_is_found_where_it_is_now(
     lab.report(replica, "loading")
     lab.report(replica, "ready", address="127.0.0.1:9001")
     (revision,) = gateway.route()["revisions"]
-    assert [one["address"] for one in revision["replicas"]] == ["127.0.0.1:9001"]
+    assert [item["address"] for item in revision["replicas"]] == ["127.0.0.1:9001"]
     assert "ready again" in lab.story()
 
 
@@ -235,7 +235,7 @@ def test_a_replica_leaves_after_what_it_works_on(lab: Lab, gateway: GatewayClien
     lab.look_after()
     route = gateway.route()
     assert (route["state"], route["reason"]) == ("paused", "Paused by Bob. over the weekend")
-    assert [one["replicas"] for one in route["revisions"]] == [[]]
+    assert [revision["replicas"] for revision in route["revisions"]] == [[]]
     with lab.later(seconds=3):
         link = {"replica_id": replica.pk, "state": "draining", "in_flight": 1}
         gateway.report(replicas=[link])

@@ -301,7 +301,7 @@ def test_a_rollout_in_an_hour_says_when_its_next_step_comes(lab: Lab, bob: Clien
 def test_a_replica_that_is_not_ready_says_what_it_waits_for(lab: Lab, bob: Client) -> None:
     def reasons() -> list[str]:
         replicas = json_of(lab.api.get("projects/vision/endpoints/digits/replicas"))
-        return [one["reason"] for one in replicas]
+        return [item["reason"] for item in replicas]
 
     lab.create(min_replicas=17, max_replicas=17)
     lab.look_after()

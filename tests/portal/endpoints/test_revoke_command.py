@@ -74,4 +74,4 @@ def test_a_key_is_known_by_its_text(
     monkeypatch.setattr("sys.stdin", StringIO(f"{key[1]}\n"))
     assert key[0] in revoke("--stdin")
     shown = json_of(Api.of(people.bob).get("projects/vision/endpoints/digits/keys"))["items"]
-    assert [one["revoked_at"] is None for one in shown] == [False]
+    assert [item["revoked_at"] is None for item in shown] == [False]

@@ -46,18 +46,21 @@ def test_an_endpoint_lives_its_life_through_the_sdk(lab: Lab, bob: slipway.Clien
     )
     assert (made.state, made.max_replicas) == ("creating", 3)
     lab.settle()
-    assert [one.name for one in bob.endpoints.list(project="vision", state="serving")] == ["digits"]
+    assert [
+        endpoint.name for endpoint in bob.endpoints.list(project="vision", state="serving")
+    ] == ["digits"]
     rollout = bob.endpoints.promote(
         "digits", project="vision", version=2, plan="canary", percents=[5, 100], bake_s=60
     )
     assert (rollout.percents, rollout.revision) == ([5, 100], 2)
     lab.settle()
     weights = {
-        one.number: one.weight for one in bob.endpoints.get("digits", project="vision").revisions
+        revision.number: revision.weight
+        for revision in bob.endpoints.get("digits", project="vision").revisions
     }
     assert weights == {1: 95, 2: 5}
     back = bob.endpoints.rollback("digits", project="vision", reason="not good")
-    assert {one.number: one.weight for one in back.revisions}[1] == 100
+    assert {revision.number: revision.weight for revision in back.revisions}[1] == 100
     lab.settle()
     assert bob.endpoints.scale("digits", project="vision", min_replicas=2).min_replicas == 2
     limits = {"max_body_bytes": 1000}

@@ -143,4 +143,6 @@ class Traffic:
 
     def feature(self, name: str, **query: Any) -> Any:
         """Show one input."""
-        return next(one for one in self.shown(**query)["features"] if one["name"] == name)
+        return next(
+            feature for feature in self.shown(**query)["features"] if feature["name"] == name
+        )

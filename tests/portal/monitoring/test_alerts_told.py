@@ -111,8 +111,8 @@ def test_public_addresses_are_public() -> None:
 
 
 def _names(*answers: str) -> Iterator[list[object]]:
-    for one in answers:
-        yield [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (one, 443))]
+    for address in answers:
+        yield [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 443))]
 
 
 def test_a_name_that_leads_inside_is_refused_and_rebinding_changes_nothing(
@@ -160,11 +160,11 @@ def test_an_alert_for_somebody_who_left_is_counted_as_not_delivered(
     assert left.status_code == 204
     raise_alert(traffic.endpoint, AlertReason("errors", "9 of 10 failed"))
     deliver_pending()
-    by_target = {one["target"]: one for one in traffic.get("monitoring/channels")}
+    by_target = {item["target"]: item for item in traffic.get("monitoring/channels")}
     channel = by_target[people.vera.email]
     assert channel["undelivered"] == 1
     assert "the address no longer belongs to a member of the project" in channel["last_error"]
-    assert {one["undelivered"] for one in by_target.values()} == {0, 1}
+    assert {item["undelivered"] for item in by_target.values()} == {0, 1}
 
 
 def test_a_webhook_is_told_once_and_can_prove_who_sent_it(traffic: Traffic, ear: _Ear) -> None:
@@ -193,7 +193,7 @@ def test_a_webhook_is_told_once_and_can_prove_who_sent_it(traffic: Traffic, ear:
     assert json.loads(body)["reason"] == "9 of 10 failed <b>&"
     assert "9 of 10 failed &lt;b&gt;&amp;" in json.loads(bodies["slack"][1])["text"]
     listed = traffic.get("monitoring/channels")
-    assert [one["kind"] for one in listed] == ["email", "webhook", "slack"]
+    assert [channel["kind"] for channel in listed] == ["email", "webhook", "slack"]
     assert "secret" not in listed[1]
     gone = traffic.api.call("DELETE", f"{traffic.root}/monitoring/channels/{made['id']}")
     assert gone.status_code == 204

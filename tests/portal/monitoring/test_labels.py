@@ -23,8 +23,10 @@ _HOUR = timedelta(hours=1)
 def _labels(traffic: Traffic, ids: list[str], *, wrong: int = 0) -> list[dict[str, object]]:
     """Return what the model said as labels, of the first `wrong` the opposite."""
     classes = {
-        one.prediction_id: str(one.outputs["class"]).removesuffix(".0")
-        for one in search(traffic.endpoint, SelectionFilters(prediction_ids=ids), limit=5_000)[0]
+        prediction.prediction_id: str(prediction.outputs["class"]).removesuffix(".0")
+        for prediction in search(
+            traffic.endpoint, SelectionFilters(prediction_ids=ids), limit=5_000
+        )[0]
     }
     return [
         {
@@ -56,8 +58,8 @@ def test_labels_late_twice_and_otherwise(traffic: Traffic) -> None:
     assert shown["quality"]["figures"]["accuracy"] == 0.5
     assert {"f1", "auc", "brier", "calibration_error"} <= shown["quality"]["figures"].keys()
     assert shown["quality"]["coverage"] == 1.0
-    assert [one["name"] for one in shown["quality_by_revision"]] == ["1"]
-    (alert,) = [one for one in shown["alerts"] if one["kind"] == "quality"]
+    assert [revision["name"] for revision in shown["quality_by_revision"]] == ["1"]
+    (alert,) = [item for item in shown["alerts"] if item["kind"] == "quality"]
     assert "50.0 %" in alert["reason"]
     sliced = traffic.shown(feature="a", operator=">", value="0")["quality"]
     assert 0 < sliced["labelled"] < 400
@@ -74,7 +76,7 @@ def test_labels_late_twice_and_otherwise(traffic: Traffic) -> None:
     traffic.look()
     assert traffic.shown()["quality"]["figures"]["accuracy"] == 1.0
     listed = traffic.get("labels", limit=200)["items"]
-    assert {(one["version"], one["is_current"]) for one in listed} == {(2, True)}
+    assert {(version["version"], version["is_current"]) for version in listed} == {(2, True)}
     assert Label.objects.filter(is_current=False).count() == 200
 
 
@@ -102,9 +104,13 @@ def test_predictions_are_found_by_everything(traffic: Traffic) -> None:
     ids = traffic.normal(30)
     other = traffic.capture([{"inputs": {"a": [50.0]}}], [{"predictions": [1]}], key="key_other")
     traffic.look()
-    (one,) = traffic.get("predictions", prediction_id=ids[3])["items"]
-    assert (one["model_version"], one["revision"], one["caller"]) == ("1", 1, KEY)
-    assert set(one["inputs"]) >= {"a", "b", "c", "d", "e"}
+    (prediction,) = traffic.get("predictions", prediction_id=ids[3])["items"]
+    assert (prediction["model_version"], prediction["revision"], prediction["caller"]) == (
+        "1",
+        1,
+        KEY,
+    )
+    assert set(prediction["inputs"]) >= {"a", "b", "c", "d", "e"}
     assert [
         x["prediction_id"] for x in traffic.get("predictions", caller="key_other")["items"]
     ] == (other)
@@ -168,7 +174,7 @@ def test_a_selection_becomes_a_dataset_version(traffic: Traffic) -> None:
     crowded = data_of(
         project_id=traffic.endpoint.project_id, model="digits", version=1, key="version:digits/1"
     )
-    assert ([one.key for one in crowded.nodes], crowded.left_out) == ([node.key], 0)
+    assert ([neighbour.key for neighbour in crowded.nodes], crowded.left_out) == ([node.key], 0)
     Selection.objects.filter(pk__in=[other.pk for other in others]).delete()
     # A second worker that began before the first had ended makes no second version.
     with analyst() as connection:
@@ -210,10 +216,10 @@ def test_a_selection_asked_for_before_moments_named_their_offset_is_of_utc(
 def test_erasing_by_key_leaves_nothing_and_time_removes_the_rest(traffic: Traffic) -> None:
     ids = traffic.normal(20)
     traffic.look()
-    (one,) = traffic.get("predictions", prediction_id=ids[0])["items"]
-    traffic.post("labels", {"labels": [{"own_id": one["own_id"], "value": 1}]})
+    (prediction,) = traffic.get("predictions", prediction_id=ids[0])["items"]
+    traffic.post("labels", {"labels": [{"own_id": prediction["own_id"], "value": 1}]})
     traffic.post("labels", {"labels": [{"prediction_id": ids[0], "value": 1}]})
-    traffic.post("erasures", {"own_id": one["own_id"]}, status=202)
+    traffic.post("erasures", {"own_id": prediction["own_id"]}, status=202)
     traffic.post("erasures", {"prediction_id": ids[1]}, status=202)
     run_pending()
     assert {done["rows"] for done in traffic.get("erasures")["items"]} == {1}

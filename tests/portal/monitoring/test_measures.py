@@ -202,8 +202,12 @@ def test_sets_of_labels_have_the_measures_of_sklearn(
 
 
 def test_values_are_compared_by_the_type_of_labels() -> None:
-    assert {canonical(one, "boolean") for one in (True, 1, 1.0, "1", "true", "True")} == {"true"}
-    assert {canonical(one, "integer") for one in (1, 1.0, "1", "1.0", "01", True)} == {"1"}
+    assert {canonical(spelling, "boolean") for spelling in (True, 1, 1.0, "1", "true", "True")} == {
+        "true"
+    }
+    assert {canonical(spelling, "integer") for spelling in (1, 1.0, "1", "1.0", "01", True)} == {
+        "1"
+    }
     assert canonical("007", "string") == "007"
     assert canonical(7, "string") == "7"
     assert canonical(2**60 + 1, "integer") == canonical(str(2**60 + 1), "integer")

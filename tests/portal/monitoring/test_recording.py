@@ -65,7 +65,7 @@ def test_what_a_run_logged_becomes_the_baseline_of_its_version(
     row = BaselineRecord.objects.get()
     assert (row.source, row.rows) == ("logged", 400)
     assert row.words == "400 rows that the run logged."
-    features = {one["name"]: one for one in row.features}
+    features = {feature["name"]: feature for feature in row.features}
     assert {"in.x[0]", "in.x[2]", "out.class", "out.confidence"} <= features.keys()
     assert sum(features["in.x[1]"]["counts"]) == 400
     assert features["out.class"]["kind"] == "category"
@@ -133,7 +133,7 @@ def test_predictions_from_before_the_baseline_are_compared_with_it(
     traffic.look()
     shown = traffic.shown()
     assert shown["baseline"] == "400 rows that the run logged."
-    assert {one["rows"] for one in shown["features"] if not one["is_output"]} == {300}
+    assert {feature["rows"] for feature in shown["features"] if not feature["is_output"]} == {300}
 
 
 @pytest.mark.thorough
@@ -153,7 +153,7 @@ def test_of_samples_the_one_counts_that_the_model_takes_without_what_it_does_not
         assert record_baselines(connection) == 1
     row = BaselineRecord.objects.get()
     assert row.words == "500 rows that the run logged."
-    assert [one["name"] for one in row.features] == ["in.a", "in.b"]
+    assert [feature["name"] for feature in row.features] == ["in.a", "in.b"]
 
 
 @pytest.mark.thorough

@@ -186,20 +186,20 @@ def test_missing_infinite_and_unseen_values_have_bins_of_their_own() -> None:
 def test_a_difference_needs_significance_and_effect_and_enough() -> None:
     random = np.random.default_rng(3)
     base = [baseline_of(f"x{i}", random.normal(size=5_000), kind=NUMBER) for i in range(20)]
-    names = [one.name for one in base]
+    names = [feature.name for feature in base]
 
     def window(size: int, shift: float) -> dict[str, np.ndarray[tuple[int], np.dtype[np.float64]]]:
         columns = {name: random.normal(size=size) for name in names}
         columns["x7"] = columns["x7"] + shift
         return columns
 
-    assert {one.verdict for one in compare(base, window(199, 3))} == {NOT_ENOUGH}
-    assert {one.verdict for one in compare(base, window(1_000, 0))} == {STEADY}
+    assert {result.verdict for result in compare(base, window(199, 3))} == {NOT_ENOUGH}
+    assert {result.verdict for result in compare(base, window(1_000, 0))} == {STEADY}
     # Significant and harmless: a twelfth of a standard deviation on 50,000 rows.
-    (harmless,) = [one for one in compare(base, window(50_000, 0.08)) if one.name == "x7"]
+    (harmless,) = [result for result in compare(base, window(50_000, 0.08)) if result.name == "x7"]
     assert (harmless.p_adjusted < 0.05, harmless.verdict) == (True, STEADY)
     shifted = compare(base, window(1_000, 0.3))
-    assert [one.name for one in shifted if one.verdict == DIFFERENT] == ["x7"]
+    assert [result.name for result in shifted if result.verdict == DIFFERENT] == ["x7"]
     assert drifted([], shifted) == []
     assert drifted(["x7"], shifted) == ["x7"]
 
@@ -282,7 +282,7 @@ def test_sums_of_parts_are_the_sums_of_all_and_figures_are_sklearns(
         metrics.f1_score(true, predicted, average="macro", zero_division=0)
     )
     if len(set(true)) == 2:
-        auc = metrics.roc_auc_score([one == "yes" for one in true], score)
+        auc = metrics.roc_auc_score([label == "yes" for label in true], score)
         assert figures["auc"] == pytest.approx(auc)
 
 

@@ -36,9 +36,9 @@ def _quality(traffic: Traffic, answers: list[Any], values: list[Any]) -> Any:
 def test_booleans_and_the_numbers_of_a_truth_file_are_the_same_classes(traffic: Traffic) -> None:
     answers = [at % 2 == 0 for at in range(300)]
     truth: list[Any] = [int(answer if at % 10 else not answer) for at, answer in enumerate(answers)]
-    truth[:6] = [bool(one) for one in truth[:6]]
-    truth[6:9] = [str(one) for one in truth[6:9]]
-    truth[9:12] = ["true" if one else "false" for one in truth[9:12]]
+    truth[:6] = [bool(value) for value in truth[:6]]
+    truth[6:9] = [str(value) for value in truth[6:9]]
+    truth[9:12] = ["true" if value else "false" for value in truth[9:12]]
     quality = _quality(traffic, answers, truth)
     assert quality["figures"]["accuracy"] == 0.9
     shown = traffic.shown()["task"]
@@ -46,7 +46,7 @@ def test_booleans_and_the_numbers_of_a_truth_file_are_the_same_classes(traffic: 
         *("classification", "boolean", False),
     )
     assert "inferred" in shown["reason"]
-    confusion = {(one["truth"], one["predicted"]): one["rows"] for one in quality["confusion"]}
+    confusion = {(cell["truth"], cell["predicted"]): cell["rows"] for cell in quality["confusion"]}
     assert sum(confusion.values()) == 300
     assert set(confusion) == {("true", "true"), ("false", "true"), ("false", "false")}
 
@@ -54,7 +54,7 @@ def test_booleans_and_the_numbers_of_a_truth_file_are_the_same_classes(traffic: 
 @pytest.mark.thorough
 def test_whole_numbers_with_many_values_are_quantities(traffic: Traffic) -> None:
     answers = [at % 200 for at in range(300)]
-    quality = _quality(traffic, answers, [one + 1 for one in answers])
+    quality = _quality(traffic, answers, [answer + 1 for answer in answers])
     assert quality["figures"]["mae"] == 1
     assert quality["figures"]["bias"] == -1
     assert "accuracy" not in quality["figures"]
@@ -66,7 +66,7 @@ def test_whole_numbers_with_many_values_are_quantities(traffic: Traffic) -> None
 @pytest.mark.thorough
 def test_a_corrected_task_recomputes_what_is_shown(traffic: Traffic, people: Personas) -> None:
     answers = [at % 5 for at in range(60)]
-    quality = _quality(traffic, answers, [one + 1 for one in answers])
+    quality = _quality(traffic, answers, [answer + 1 for answer in answers])
     assert (quality["figures"]["accuracy"], traffic.shown()["task"]["task"]) == (
         0,
         "classification",

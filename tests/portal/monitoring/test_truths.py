@@ -29,7 +29,7 @@ def _figures(outputs: list[dict[str, Any]], true: list[Any]) -> dict[str, float]
 def test_of_scores_that_are_no_probabilities_the_highest_is_what_was_said(
     rows: list[tuple[list[float], int]],
 ) -> None:
-    outputs = [{f"prediction[{at}]": one for at, one in enumerate(cells)} for cells, _ in rows]
+    outputs = [{f"prediction[{at}]": cell for at, cell in enumerate(cells)} for cells, _ in rows]
     true = [truth for _, truth in rows]
     # Of equal scores the later class counts.
     predicted = [max(range(3), key=lambda at: (cells[at], at)) for cells, _ in rows]
@@ -76,4 +76,4 @@ def test_quantities_and_classes_are_told_apart() -> None:
 def test_names_of_classes_are_written_alike_however_large_they_are() -> None:
     expected = ["true", "7", "7", "1234567", "1234567", "0.5", "cat", None, None]
     given_ = [True, 7, 7.0, 1_234_567, 1_234_567.0, 0.5, "cat", None, math.nan]
-    assert [truths.name_of(one) for one in given_] == expected
+    assert [truths.name_of(value) for value in given_] == expected

@@ -48,7 +48,7 @@ def test_a_server_is_launched_placed_opened_and_stopped(desk: Desk) -> None:
     assert opening["state"] == "opening"
     assert opening["url"].endswith(f"/user/{Server.objects.get().owner_id}/{hub_name(server)}/lab")
     servers = desk.hub_servers()["servers"]
-    assert [one["address"] for one in servers] == [ADDRESS]
+    assert [item["address"] for item in servers] == [ADDRESS]
     desk.routed(server)
     assert desk.look(server)["state"] == "ready"
     stopping = json_of(desk.api.post(f"{SERVERS}/{server}/stop"))

@@ -53,12 +53,12 @@ def test_the_same_again_makes_no_version_and_no_bytes(bob: Api) -> None:
 
 
 def test_running_again_changes_only_the_outputs(bob: Api) -> None:
-    one = _save(bob, FIRST)["latest"]
+    first = _save(bob, FIRST)["latest"]
     again = notebook(words("# Größe"), code("print(1)", count=7, prints="1\n"))
     other = _save(bob, again)["latest"]
     assert other["number"] == 2
-    assert other["source_digest"] == one["source_digest"]
-    assert other["outputs_digest"] != one["outputs_digest"]
+    assert other["source_digest"] == first["source_digest"]
+    assert other["outputs_digest"] != first["outputs_digest"]
 
 
 def test_the_source_can_be_had_without_outputs(bob: Api) -> None:
@@ -74,7 +74,8 @@ def test_restoring_makes_a_new_version_and_keeps_those_between(bob: Api) -> None
     answer = bob.post(f"projects/vision/notebook-files/{file['id']}/restore", {"version": 1})
     assert answer.status_code == 200, answer.content
     versions = [
-        (one["number"], one["origin"], one["origin_version"]) for one in _versions(bob, file["id"])
+        (version["number"], version["origin"], version["origin_version"])
+        for version in _versions(bob, file["id"])
     ]
     assert versions == [(3, "restore", 1), (2, "save", None), (1, "save", None)]
     assert _content(bob, file["id"], 3) == FIRST

@@ -64,7 +64,9 @@ class Bench:
         archive = code_folder.with_suffix(".tar")
         archive.write_bytes(self.lab.fetch_code(task))
         unpack(archive, code_folder)
-        argv = [sys.executable if one == "python" else one for one in task.spec["argv"]]
+        argv = [
+            sys.executable if argument == "python" else argument for argument in task.spec["argv"]
+        ]
         kept = {"PATH": os.environ["PATH"], "HOME": str(self._folder), "LANG": "C.UTF-8"}
         done = subprocess.run(
             argv,
@@ -128,7 +130,7 @@ def test_hidden_state_order_and_other_results_are_told_cell_by_cell(bench: Bench
     run, _ = bench.run(started)
     assert run.passed is False
     assert run.report is not None
-    findings = {(one.cell, one.kind): one for one in run.report.findings}
+    findings = {(finding.cell, finding.kind): finding for finding in run.report.findings}
     assert set(findings) == {(2, "differs"), (3, "hidden_state"), (4, "out_of_order")}
     assert (findings[2, "differs"].saved, findings[2, "differs"].fresh) == ("3", "2")
     assert "late" in findings[3, "hidden_state"].message

@@ -105,7 +105,7 @@ def assert_sums_equal_lines() -> None:
     sums: dict[type[Any], Counter[tuple[Any, ...]]] = {
         model: Counter() for model in (MonthTotal, DayTotal, Split, WorkloadTotal, LabelTotal)
     }
-    labels = {one.pk: labels_of(one) for one in Workload.objects.all()}
+    labels = {workload.pk: labels_of(workload) for workload in Workload.objects.all()}
     for line in Line.objects.exclude(kind="capacity"):
         day = datetime.fromtimestamp(line.begin_ms / 1000, line.made_at.tzinfo).date()
         month = f"{day:%Y-%m}"

@@ -257,8 +257,8 @@ def test_entries_list_every_object_with_its_size_and_age(place: Place) -> None:
 
     entries = {entry.key: entry for entry in place.store.entries(digest_prefix="")}
 
-    assert set(entries) == {one.key for one in stored}
-    assert all(entries[one.key].size_bytes == one.size_bytes for one in stored)
+    assert set(entries) == {item.key for item in stored}
+    assert all(entries[item.key].size_bytes == item.size_bytes for item in stored)
     ahead = datetime.now(UTC) + timedelta(minutes=1)
     assert all(began < entry.modified_at < ahead for entry in entries.values())
 
@@ -270,7 +270,7 @@ def test_entries_can_be_listed_by_the_begin_of_their_digest(place: Place) -> Non
     for length in (1, 2):
         prefix = stored[0].sha256[:length]
         listed = {entry.key for entry in place.store.entries(digest_prefix=prefix)}
-        assert listed == {one.key for one in stored if one.sha256.startswith(prefix)}
+        assert listed == {item.key for item in stored if item.sha256.startswith(prefix)}
 
 
 def test_drafts_are_cleared_by_age_and_never_listed(place: Place) -> None:

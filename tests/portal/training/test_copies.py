@@ -247,7 +247,7 @@ def test_parts_of_several_nodes_are_not_taken(bob: Api, people: Personas, machin
     make_machine("second")
     _, lease = running(bob, nodes=2)
     node = Node.objects.get(pk=lease.node_id)
-    here = next(one for one in (machine,) if node.name == "lab")
+    here = next(candidate for candidate in (machine,) if node.name == "lab")
     assert spec_of(here)["copy_limit_bytes"] == 0
     assert bring(here, lease, 10).status_code == 404
 

@@ -90,7 +90,7 @@ def test_a_job_is_quoted_submitted_cancelled_and_cloned(
     path = clone.workload.id
     checkpoints = alice.jobs.checkpoints(path, project=project)
     assert [(checkpoint.step, checkpoint.size_bytes) for checkpoint in checkpoints] == [(5, 100)]
-    assert [one.cpu_percent for one in alice.jobs.samples(path, project=project)] == [12.5]
+    assert [sample.cpu_percent for sample in alice.jobs.samples(path, project=project)] == [12.5]
     assert b"".join(alice.jobs.logs(path, project=project)) == content
     assert b"".join(alice.jobs.logs(path, project=project, offset=7, limit=9)) == content[7:16]
     lab.report(task, 3, "ended", reason="completed")

@@ -134,7 +134,11 @@ def _files_of(snapshot: Snapshot) -> dict[str, bytes]:
     blob = snapshot.file.blob
     pieces = blob_store().read(blob.key, start=0, length=blob.size_bytes)
     with tarfile.open(fileobj=io.BytesIO(b"".join(pieces))) as archive:
-        return {one.name: archive.extractfile(one).read() for one in archive if one.isfile()}  # type: ignore[union-attr]
+        return {
+            member.name: archive.extractfile(member).read()  # type: ignore[union-attr]
+            for member in archive
+            if member.isfile()
+        }
 
 
 def test_the_same_code_is_kept_once_whatever_it_came_in(people: Personas, browse: Browse) -> None:

@@ -235,11 +235,13 @@ def test_fifty_pages_that_show_a_log_hold_no_threads(portal: RunningPortal, proj
             link = alice.post(f"/projects/{project}/invitations", json=invite).json()["link"]
             with portal.client(name) as guest:
                 guest.post("/invitations/accept", json={"token": link.rpartition("/")[2]})
-        visitors = [Visitor.signed_in(portal, one) for one in ("alice", "bob", "charlie", "root")]
+        visitors = [
+            Visitor.signed_in(portal, person) for person in ("alice", "bob", "charlie", "root")
+        ]
         before = threads()
         path = f"/p/{project}/workloads/{job}/log/follow?start=0"
         # All that the four of them may have open: 48 streams.
-        ears = [pages.enter_context(one.listening(path)) for one in visitors * 12]
+        ears = [pages.enter_context(visitor.listening(path)) for visitor in visitors * 12]
         assert {ear.answer.status_code for ear in ears} == {200}
         for ear in ears:
             ear.hears("log")

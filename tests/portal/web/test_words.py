@@ -158,7 +158,7 @@ def _calls_of_audit() -> list[ast.Call]:
 
 
 def _texts(node: ast.AST) -> set[str]:
-    values = {one.value for one in ast.walk(node) if isinstance(one, ast.Constant)}
+    values = {constant.value for constant in ast.walk(node) if isinstance(constant, ast.Constant)}
     return {text for text in values if isinstance(text, str)}
 
 

@@ -186,9 +186,9 @@ def test_only_those_who_must_can_notify_the_agent(arena: Arena) -> None:
 def test_leftovers_in_shared_memory_go_with_the_last_task(arena: Arena) -> None:
     if arena.level != USERS:
         pytest.skip("only here tasks share the memory of the machine")
-    one = arena.neighbour("leave", warm=False)
-    eventually(lambda: not Path("/dev/shm", one.mark).exists())  # noqa: S108
-    eventually(lambda: one.sysv not in system_v_keys())
+    neighbour = arena.neighbour("leave", warm=False)
+    eventually(lambda: not Path("/dev/shm", neighbour.mark).exists())  # noqa: S108
+    eventually(lambda: neighbour.sysv not in system_v_keys())
 
 
 def system_v_keys() -> set[int]:

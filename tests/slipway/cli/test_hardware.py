@@ -274,7 +274,7 @@ def test_a_machine_joins_reports_what_it_is_and_leaves(portal: LivePortal, tmp_p
         agent = join_for_real(portal, tmp_path, "n9", token)
         try:
             agent.wait_for_text("is connected to", within_s=60)
-            (node,) = [one for one in api.get("/nodes").json()["items"] if one["name"] == "n9"]
+            (node,) = [item for item in api.get("/nodes").json()["items"] if item["name"] == "n9"]
             assert node["state"] == "ready"
             assert node["labels"] == {"zone": "a"}
             assert node["capacity"]["cpu_millis"] > 0

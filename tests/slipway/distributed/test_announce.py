@@ -42,7 +42,7 @@ def test_a_job_tells_its_strategy_its_steps_and_its_checkpoints(
     assert {"step": 1, "rank": 0} in heard
     assert {"step": 1, "rank": 1} in heard
     written = [message["checkpoint"] for message in heard if "checkpoint" in message]
-    assert [(one["step"], one["kept"]) for one in written] == [(2, [2])]
+    assert [(checkpoint["step"], checkpoint["kept"]) for checkpoint in written] == [(2, [2])]
     folder = tmp_path / "checkpoints" / "step-0000000002"
     files = [file for file in folder.iterdir() if file.name != "manifest.json"]
     assert written[0]["size_bytes"] == sum(file.stat().st_size for file in files)

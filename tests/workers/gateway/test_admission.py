@@ -214,11 +214,11 @@ def test_a_shadow_is_asked_and_compared_and_never_answers(
     served.until_in_force()
     eventually(lambda: served.get("/v1/digits").json()["revisions"][1]["replicas_ready"])
     answers = [served.predict([[number, 0, 0, 0]]) for number in range(20)]
-    assert {one.headers["x-slipway-model-version"] for one in answers} == {"1"}
+    assert {answer.headers["x-slipway-model-version"] for answer in answers} == {"1"}
 
     def counted() -> bool:
-        reports = [one.endpoints[0] for one in served.portal.reports[-1:] if one.endpoints]
-        counts = {one.revision_id: one for count in reports for one in count.revisions}
+        reports = [report.endpoints[0] for report in served.portal.reports[-1:] if report.endpoints]
+        counts = {counter.revision_id: counter for count in reports for counter in count.revisions}
         two = counts.get("rev-2")
         # Twice nothing and thrice nothing are the same; the other nineteen differ.
         return two is not None and (two.mirrored, two.differed) == (20, 19)
@@ -228,8 +228,8 @@ def test_a_shadow_is_asked_and_compared_and_never_answers(
 
     def left_out() -> int:
         assert served.predict(ROW).status == 200
-        reports = [one.endpoints[0] for one in served.portal.reports[-1:] if one.endpoints]
-        return sum(one.unmirrored for count in reports for one in count.revisions)
+        reports = [report.endpoints[0] for report in served.portal.reports[-1:] if report.endpoints]
+        return sum(counter.unmirrored for count in reports for counter in count.revisions)
 
     eventually(left_out, what="copies that no replica could take are counted")
 

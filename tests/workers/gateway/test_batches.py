@@ -95,7 +95,9 @@ class Listener:
                     continue
                 requests = unpack_requests(received)
                 self.frames.append(len(requests))
-                answers = [ResponseFrame(one.number, 200, 0, 0, 0, b"{}") for one in requests]
+                answers = [
+                    ResponseFrame(request.number, 200, 0, 0, 0, b"{}") for request in requests
+                ]
                 connection.sendall(pack_answers(answers))
 
 
@@ -153,7 +155,7 @@ def _clients(dataplane: Plane, count: int = TOGETHER) -> list[http.client.HTTPCo
 
 
 def _send_all(dataplane: Plane, clients: list[http.client.HTTPConnection], letter: bytes) -> None:
-    _send(dataplane, [(one, PREDICT, letter * (at + 1)) for at, one in enumerate(clients)])
+    _send(dataplane, [(client, PREDICT, letter * (at + 1)) for at, client in enumerate(clients)])
 
 
 @pytest.mark.thorough
@@ -174,7 +176,7 @@ def test_each_of_a_plain_frame_is_given_its_own_answer_and_who_was_given_up_none
         listener.may_answer.clear()
         _send_all(dataplane, clients, b"d")
         late = [client.getresponse() for client in clients]
-        assert [(one.status, bool(one.read())) for one in late] == [(504, True)] * TOGETHER
+        assert [(answer.status, bool(answer.read())) for answer in late] == [(504, True)] * TOGETHER
         _send_all(dataplane, clients, b"e")
         listener.may_answer.set()
         bodies = [client.getresponse().read() for client in clients]
@@ -193,7 +195,7 @@ def test_of_those_who_go_together_each_is_answered_as_it_asked(plane_of_one: Pla
         for _ in range(3):
             _send(
                 plane_of_one,
-                [(one, *what) for one, what in zip(clients, together, strict=True)],
+                [(sender, *what) for sender, what in zip(clients, together, strict=True)],
             )
             answers = [client.getresponse() for client in clients]
             bodies = [json.loads(answer.read()) for answer in answers]

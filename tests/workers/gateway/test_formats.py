@@ -57,7 +57,7 @@ def test_frames_arrive_as_they_were_sent_however_they_are_cut(
     ]
     requests, answers = unpack_requests(frames[0]), unpack_answers(frames[1])
     assert [
-        (one.number, one.contract, one.head_len, one.body) for one in requests
+        (request.number, request.contract, request.head_len, request.body) for request in requests
     ] == request_frames
     assert answers == response_frames
     assert unpack_plain_requests(frames[2]) == (5, bodies)
@@ -138,7 +138,9 @@ def _packed(endpoint: int, is_plain: bool, bodies: list[bytes]) -> bytes:
         return pack_block(context, entries)
     names = [_name(number) for number in range(len(bodies))]
     keys, took_us = [b"key"] * len(bodies), list(range(len(bodies)))
-    return pack_plain_block(context, 1, names, keys, took_us, bodies, [one[::-1] for one in bodies])
+    return pack_plain_block(
+        context, 1, names, keys, took_us, bodies, [body[::-1] for body in bodies]
+    )
 
 
 def _those(blocks: list[tuple[bool, list[bytes]]], endpoint: int) -> list[Row]:

@@ -103,8 +103,8 @@ def run(request: pytest.FixtureRequest) -> Any:
         spec = make_spec(*argv, snapshot=digest, warm=warm, **changes)
         key = site.portal.state.want(site.new_name(), spec)
         end = site.end_of(key)
-        running = [one for one in site.portal.state.reports[key] if one.kind == "running"]
-        assert [one.warm for one in running] == [way == "warm"], running
+        running = [report for report in site.portal.state.reports[key] if report.kind == "running"]
+        assert [report.warm for report in running] == [way == "warm"], running
         return site, end
 
     return start

@@ -184,7 +184,7 @@ def test_what_is_read_at_the_start_makes_a_cold_start(site: Site, name: str) -> 
     key = run_warm(site, "print()", env={name: ""})
     site.end_of(key)
     assert was_warm(site, key) is False
-    running = next(one for one in site.portal.state.reports[key] if one.kind == "running")
+    running = next(report for report in site.portal.state.reports[key] if report.kind == "running")
     assert name in running.message
 
 
@@ -299,9 +299,11 @@ def test_the_next_attempt_of_a_killed_job_goes_on_from_its_checkpoint(site: Site
     killed = site.end_of(first)
     assert killed.reason == "signal", killed
     saved = [report.checkpoint for report in state.reports[first] if report.checkpoint]
-    assert [(one.step, one.kept) for one in saved] == [(4, [4])]
+    assert [(checkpoint.step, checkpoint.kept) for checkpoint in saved] == [(4, [4])]
     taken = [report.strategy for report in state.reports[first] if report.strategy]
-    assert [(one.word, one.reason) for one in taken] == [("ddp", "ddp is the default.")]
+    assert [(strategy.word, strategy.reason) for strategy in taken] == [
+        ("ddp", "ddp is the default.")
+    ]
 
     end = site.end_of(state.want(name, spec, epoch=2))
 

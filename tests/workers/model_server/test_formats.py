@@ -111,7 +111,7 @@ def test_every_format_predicts_the_same(tmp_path: Path, kind: ModelFormat) -> No
         for at in range(20)
     ]
     answers = engine.answer(requests)
-    assert [json.loads(one.body)["predictions"][0][0] for one in answers] == [
+    assert [json.loads(answer.body)["predictions"][0][0] for answer in answers] == [
         2.0 * n for n in range(20)
     ]
 
@@ -156,7 +156,7 @@ def test_a_model_whose_outputs_cannot_be_cut_answers_each_alone(tmp_path: Path) 
     requests = [
         RequestFrame(n, Contract.SCORING, 0, b'{"inputs": [[%d, 0, 0, 0]]}' % n) for n in range(3)
     ]
-    predictions = [json.loads(one.body)["predictions"] for one in engine.answer(requests)]
+    predictions = [json.loads(answer.body)["predictions"] for answer in engine.answer(requests)]
     assert predictions == [[[0.0, 0.0]], [[2.0, 2.0]], [[4.0, 4.0]]]
 
 

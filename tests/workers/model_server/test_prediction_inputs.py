@@ -209,7 +209,7 @@ CSV_BAD: Final = [
 ]
 
 
-@pytest.mark.parametrize(("head", "line", "given"), [one for one in CSV_GOOD if one[2]])
+@pytest.mark.parametrize(("head", "line", "given"), [case for case in CSV_GOOD if case[2]])
 def test_csv_gives_what_it_says(engine: Engine, head: str, line: str, given: Any) -> None:
     status, answer = _ask(engine, f"{head}\n{line}\n".encode(), Contract.SCORING_CSV)
     assert status == 200, answer
@@ -327,7 +327,7 @@ def test_an_mlflow_model_of_tensors_is_given_no_other_numbers(
         assert (status, message in answer["detail"]) == (400, True), answer
     status, answer = _ask(engine, b'{"inputs": [[1, 2], [3, 4]]}')
     assert status == 200, answer
-    assert [json.loads(one)[0] for one in answer["predictions"]] == [[1, 2], [3, 4]]
+    assert [json.loads(row)[0] for row in answer["predictions"]] == [[1, 2], [3, 4]]
     if not isinstance(rows[-1][1], str | bool):
         csv = f"x,y\n{rows[-1][0]},{rows[-1][1]}\n".encode()
         expected = message.replace("in row 1", "in row 0").replace("(element 3)", "(element 1)")
@@ -343,7 +343,7 @@ def test_whole_numbers_that_a_float_holds_are_given(tmp_path: Path, datatype: st
     rows = [[exact, -exact], [exact + 2, 0.1]]
     status, answer = _ask(engine, json.dumps({"inputs": rows}).encode())
     assert status == 200, answer
-    given = [json.loads(one)[0] for one in answer["predictions"]]
+    given = [json.loads(row)[0] for row in answer["predictions"]]
     assert given[0] == rows[0]
     assert given[1][0] == exact + 2
 

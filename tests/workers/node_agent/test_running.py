@@ -233,7 +233,9 @@ def test_use_is_sampled(site: Site) -> None:
     script = "block = bytearray(64 << 20)\nwhile True: pass"
     key = site.run(script)
     samples = site.portal.state.samples
-    busy = eventually(lambda: [one for one in samples if one.task_id == key[0] and one.cpu_percent])
+    busy = eventually(
+        lambda: [sample for sample in samples if sample.task_id == key[0] and sample.cpu_percent]
+    )
     assert busy[-1].memory_bytes > 64 << 20
     site.portal.state.forget(key)
 
@@ -287,9 +289,12 @@ def test_the_portal_learns_of_the_strategy_and_of_checkpoints(site: Site) -> Non
     assert site.end_of(key).reason == "completed"
     reports = site.portal.state.reports[key]
     strategies = [report.strategy for report in reports if report.strategy]
-    assert [one.word for one in strategies] == ["zero2"]
+    assert [strategy.word for strategy in strategies] == ["zero2"]
     assert strategies[0].reason == "it does not fit otherwise"
     saved = [(report.step, report.checkpoint) for report in reports if report.checkpoint]
-    checkpoints = [(step, one.step, one.size_bytes, one.kept) for step, one in saved]
+    checkpoints = [
+        (step, checkpoint.step, checkpoint.size_bytes, checkpoint.kept)
+        for step, checkpoint in saved
+    ]
     # The first at once; of those that follow in a hurry all that are kept in the end, in order.
     assert checkpoints == [(2, 2, 20, [2]), (6, 6, 60, [5, 6]), (7, 7, 70, [6, 7])]
